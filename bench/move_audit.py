@@ -11,7 +11,7 @@ from holdfast.audit.evidence.verify import verify
 from holdfast.core.log.events import AgentEvent, DecisionReceived, SubagentStarted, ToolCallFinished, ToolCallStarted
 from holdfast.core.log.events import WakeReceived as Woken
 from holdfast.portable.format.members import LOG, child_member
-from holdfast.portable.reader import opened
+from holdfast.portable.reader import open_portable_file
 from holdfast.testing.kill_matrix.audit import Effects
 from holdfast.testing.kill_matrix.audit_interventions import audit_sent
 from holdfast.testing.kill_matrix.interventions import Interventions
@@ -32,8 +32,8 @@ class Actors:
 
 def logs_of(path: Path) -> Logs:
     """Return the logs in a file."""
-    with opened(path) as file:
-        return {file.thread_at(path): list(file.lines(child_member(LOG, path))) for path in ("", *file.subagents)}
+    with open_portable_file(path) as file:
+        return {file.thread_at(place): list(file.lines(child_member(LOG, place))) for place in ("", *file.subagents)}
 
 
 def file_faults(thread: str, before: Logs, file: Logs, here: Logs) -> Iterator[str]:

@@ -178,13 +178,13 @@ class Client:
         if self._parts is None or not (find_spec("psycopg") and find_spec("securesystemslib")):
             raise SettingsError(f"an import needs packages of the command line: {setup_command('cli')}")
         from holdfast.config.policy_file import load_policy
-        from holdfast.portable.importing import Place, import_thread
+        from holdfast.portable.importing import ImportStores, import_thread
 
         stores = await self._parts.stores()
         return await import_thread(
             self._threads,
             Path(path),
-            Place.of(stores.threads, stores.artifacts, await self._parts.pool()),
+            ImportStores.of(stores.threads, stores.artifacts, await self._parts.pool()),
             trusted=load_policy(Path(keys)) if keys else None,
             signer=signer,
             unproven=unproven,
@@ -201,9 +201,9 @@ class Client:
         Raises:
             ServerUnreachable: No server responds.
         """
-        from holdfast.portable.destination import place_of
+        from holdfast.portable.destination import namespace_id
 
-        return await place_of(self._threads.runs.client)
+        return await namespace_id(self._threads.runs.client)
 
     async def start(
         self,
@@ -331,6 +331,6 @@ class Client:
 
 
 def _readable_anchors(settings: Settings) -> Sequence[Path]:
-    from holdfast.audit.anchors.setting import anchor_places  # a slow import
+    from holdfast.audit.anchors.setting import anchor_folders  # a slow import
 
-    return anchor_places(settings)
+    return anchor_folders(settings)

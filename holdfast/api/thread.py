@@ -213,11 +213,11 @@ class Thread(Controls):
         return required(result, require)
 
     def _places(self, anchors: Sequence[Path | str] | None) -> Sequence[Path]:
-        """Return the paths of these anchors; with None, of those in the settings."""
-        from holdfast.audit.anchors.setting import given_place
+        """Where seals are: in these anchors; with None, in those of the settings."""
+        from holdfast.audit.anchors.setting import check_anchor_path
 
         own = self._anchors if anchors is None else None
-        return own() if own else [given_place(Path(place)) for place in anchors or ()]
+        return own() if own else [check_anchor_path(Path(place)) for place in anchors or ()]
 
     async def move(
         self,

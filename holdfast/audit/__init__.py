@@ -1,1 +1,1 @@
-"""The audit of a run: a pure judge, the evidence that it judges, and anchors outside the database."""
+"""The audit of a run: a pure judge, the evidence for it, and anchors outside the database."""

@@ -21,7 +21,7 @@ def for_server(folder: Path) -> int | None:
     None if we are not root: PostgreSQL then runs as the current user.
 
     Raises:
-        StackError: The account does not exist and cannot be created.
+        StackError: The account is missing and cannot be created.
     """
     if os.geteuid() != 0:
         return None
@@ -31,7 +31,7 @@ def for_server(folder: Path) -> int | None:
 
 
 def existing_for_server(folder: Path) -> int | None:
-    """Return what `for_server` does, but create no account; None, too, if there is none yet."""
+    """Return the same id as `for_server` without creating the account; None, too, if there is no account yet."""
     if os.geteuid() != 0:
         return None
     with suppress(KeyError):
@@ -49,7 +49,7 @@ def group_for_server(folder: Path) -> int | None:
 
 
 def _find_or_create() -> int:
-    """Return the id of `ACCOUNT`, creating it if needed, under a lock for stacks that start at the same time."""
+    """Return the id of `ACCOUNT`, creating it if needed, under a lock, because several stacks may start at once."""
     lock = os.open("/etc", os.O_RDONLY)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -59,9 +59,9 @@ def _find_or_create() -> int:
         subprocess.run(command, check=True, capture_output=True, text=True)
         return pwd.getpwnam(ACCOUNT).pw_uid
     except (OSError, subprocess.CalledProcessError) as error:
-        words = error.stderr.strip() if isinstance(error, subprocess.CalledProcessError) else error
+        reason = error.stderr.strip() if isinstance(error, subprocess.CalledProcessError) else error
         raise StackError(
-            f"PostgreSQL refuses to run as root, and the account {ACCOUNT} cannot be created: {words}. "
+            f"PostgreSQL refuses to run as root, and the account {ACCOUNT} cannot be created: {reason}. "
             "Create it, start as another user, or set DATABASE_URL to use your own server."
         ) from error
     finally:
@@ -79,8 +79,8 @@ def make_private(folder: Path, account: int | None) -> None:
         if account is not None:
             os.chown(folder, account, pwd.getpwuid(account).pw_gid)
     owner = os.geteuid() if account is None else account
-    state = folder.lstat()
-    if not stat.S_ISDIR(state.st_mode) or state.st_uid != owner or state.st_mode & 0o077:
+    status = folder.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != owner or status.st_mode & 0o077:
         raise StackError(
             f"{folder} is not a private folder of user id {owner}. Remove it, or set HOLDFAST_HOME to another "
             "folder (with a shorter path, if this folder is for the database's socket)."
@@ -107,9 +107,9 @@ def let_through(paths: list[Path], account: int, *, report: Report) -> None:
         StackError: The permissions of a folder cannot be changed.
     """
     for folder in {parent for path in paths for parent in path.parents}:
-        state = folder.stat()
-        mode = state.st_mode
-        admitted = mode & stat.S_IXGRP and state.st_gid == pwd.getpwuid(account).pw_gid
+        status = folder.stat()
+        mode = status.st_mode
+        admitted = mode & stat.S_IXGRP and status.st_gid == pwd.getpwuid(account).pw_gid
         if not mode & stat.S_IXOTH and not admitted:
             report(f"allowing the account that runs PostgreSQL to enter {folder} (chmod o+x)")
             try:

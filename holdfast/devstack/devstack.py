@@ -44,7 +44,7 @@ class DevStack:
     Args:
         home: The state folder; its content survives any kill, and a later start resumes from it.
         report: Receives lines of progress, such as a port in use or the first set-up.
-        usual: The ports to use if none are recorded; those in use are replaced.
+        usual: The ports to use if none are recorded; a port in use is replaced.
         skip_time: Whether Temporal lets its clients skip time.
         timeout: Seconds for the servers to answer, and to wait for another process that is starting them.
     """
@@ -77,8 +77,8 @@ class DevStack:
         Blocks until the servers answer: call it from a thread in asynchronous code.
 
         Raises:
-            StackError: The folder cannot be written, a binary is missing, a server does not start, or time is to be
-                skipped on a stack that another process has started without that.
+            StackError: The folder cannot be written, a binary is missing, a server failed to start, or another process
+                has started the stack without `skip_time`, which is set here.
         """
         self._prepare_home()
         with exclusively(self.home, timeout=self._timeout, report=self._report):
@@ -131,7 +131,7 @@ class DevStack:
         deadline = time.monotonic() + self._timeout
         try:
             if temporal.find(server_pid) is None:
-                find_binary()  # first, so that its helpful error is not hidden by another server's
+                find_binary()  # first, so that no other server's error hides its helpful one
             behind = temporal.web_ui(server_pid) or hidden_address()
             with ThreadPoolExecutor(3, thread_name_prefix="devstack") as pool:
                 try:
@@ -211,7 +211,7 @@ class DevStack:
             ) from error
 
     def _claim(self) -> bool:
-        """Become the owner unless another process is; the kernel releases the lock when its holder ends."""
+        """Become the owner unless another process owns the stack; the kernel releases the lock when its holder ends."""
         file = (self.home / "owner.lock").open("ab")
         if lock(file):
             self._ownership = file

@@ -12,7 +12,7 @@ from holdfast.errors import StackError
 
 
 def lock(file: IO[bytes]) -> bool:
-    """Lock a file for as long as it is open, and return whether that succeeded; it fails if another process has it."""
+    """Lock a file for as long as it is open; return False if another process holds the lock."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -27,7 +27,7 @@ def exclusively(home: Path, *, timeout: float, report: Report) -> Iterator[None]
     Args:
         home: The state folder, with the file `stack.lock`.
         timeout: Seconds to wait for another process.
-        report: Called with a line where that is needed.
+        report: Called with a line if this call has to wait.
 
     Raises:
         StackError: The wait took too long.

@@ -13,8 +13,8 @@ from holdfast.errors import StackError
 
 HOST = "127.0.0.1"
 
-_given: set[int] = set()
-"""The ports that this process has been given by `any_free`."""
+_returned: set[int] = set()
+"""The ports that `any_free` has returned in this process."""
 
 
 @dataclass(frozen=True)
@@ -59,16 +59,16 @@ def is_free(port: int) -> bool:
 
 
 def any_free() -> int:
-    """Return a currently free port: another one each time, and none that the system gives to outgoing connections.
+    """Return a free port, different each time, outside the range that the system uses for outgoing connections.
 
-    Such a connection can take a port in the moment before a server listens on it, and keeps it for a minute after its
-    end. Temporal's server ends with an error if that happens to the port of its Web UI, which it opens last.
+    An outgoing connection could take the port before a server listens on it, and hold it for a minute after it closes.
+    Temporal's server exits if that happens to the port of its Web UI, which it opens last.
     """
     usable = _unused_by_connections()
     for _ in range(100 if usable else 0):
         port = secrets.choice(usable)
-        if port not in _given and is_free(port):
-            _given.add(port)
+        if port not in _returned and is_free(port):
+            _returned.add(port)
             return port
     with socket.socket() as probe:
         probe.bind((HOST, 0))
@@ -77,10 +77,10 @@ def any_free() -> int:
 
 @cache
 def _unused_by_connections() -> list[int]:
-    """The ports from 10,000 that are not chosen for outgoing connections."""
+    """Return the ports from 10,000 that the system does not choose for outgoing connections."""
     try:
-        words = Path("/proc/sys/net/ipv4/ip_local_port_range").read_text(encoding="ascii").split()
-        first, last = (int(word) for word in words)
+        bounds = Path("/proc/sys/net/ipv4/ip_local_port_range").read_text(encoding="ascii").split()
+        first, last = (int(bound) for bound in bounds)
     except (OSError, ValueError):  # not Linux: the range that IANA suggests
         first, last = 49_152, 65_535
     return [*range(10_000, first), *range(max(10_000, last + 1), 65_536)]

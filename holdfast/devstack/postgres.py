@@ -71,7 +71,7 @@ class Postgres:
         return self._start(deadline=deadline, cancelled=cancelled)
 
     def stop(self, process: psutil.Process) -> None:
-        """Stop the server as `pg_ctl stop -m fast` does: roll back open transactions, flush the data."""
+        """Stop the server like `pg_ctl stop -m fast`: roll back open transactions, flush the data."""
         processes.stop(process, [signal.SIGINT, signal.SIGQUIT], grace=15)
         for folder in self._socket_folders():
             if folder != self._folder:
@@ -146,14 +146,14 @@ class Postgres:
             return
         self._end_orphans(self._folder)
         # PostgreSQL itself removes the lock file of a dead process, but mistakes a reused process id for the owner.
-        words = lock.read_text(errors="replace").split(maxsplit=1)
-        if not words or not words[0].isdigit() or psutil.pid_exists(int(words[0])):
+        fields = lock.read_text(errors="replace").split(maxsplit=1)
+        if not fields or not fields[0].isdigit() or psutil.pid_exists(int(fields[0])):
             sockets = self._socket_folders()
             for stale in (lock, *(folder / f"{SOCKET}.lock" for folder in sockets)):
                 stale.unlink(missing_ok=True)
 
     def _end_orphans(self, folder: Path) -> None:
-        """Wait for processes without a parent to end by themselves; end those that do not."""
+        """Wait for processes without a parent to end by themselves, then end the rest."""
         for orphan in processes.outliving(processes.left_in(folder, "postgres"), timeout=2):
             processes.stop(orphan, [signal.SIGQUIT], grace=5)
 
@@ -165,7 +165,7 @@ class Postgres:
         return [each for each in folders if len(os.fsencode(each / SOCKET)) <= LONGEST_SOCKET_PATH]
 
     def _sockets(self, account: int | None) -> Path:
-        """Create the socket's folder; anybody who may enter it is a superuser of the database."""
+        """Create the socket's folder; anyone who may enter it is a superuser of the database."""
         folder = self._socket_folders()[0]
         accounts.make_private(folder, account)
         if account is not None:
@@ -188,7 +188,7 @@ class Postgres:
                 psycopg.connect(url, connect_timeout=5).close()
                 return
             except psycopg.OperationalError as error:
-                words = error
+                reason = error
             ended = child.poll() is not None if child else self.find(pid) is None
             if ended:
                 raise StackError(
@@ -197,7 +197,7 @@ class Postgres:
                 )
             if time.monotonic() > deadline:
                 raise StackError(
-                    f"PostgreSQL (pid {pid}) does not accept connections: {words}. "
+                    f"PostgreSQL (pid {pid}) does not accept connections: {reason}. "
                     f"See {self._log}, stop it with `kill -INT {pid}`, and start again."
                 )
             if cancelled.wait(0.01):

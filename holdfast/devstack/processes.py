@@ -25,7 +25,7 @@ Report = Callable[[str], None]
 def spawn(
     argv: Sequence[str], log: Path, *, environ: Mapping[str, str], account: int | None = None
 ) -> subprocess.Popen[bytes]:
-    """Start a server in a session of its own, so that a Ctrl-C in the terminal does not reach it.
+    """Start a server in a separate session, so that a Ctrl-C in the terminal cannot reach it.
 
     Its output goes to the file `log`; the output of the previous start is kept beside it as `<log>.1`.
     With `account` (a user id; needs root) it runs as that user, in that user's group.
@@ -70,8 +70,8 @@ def identity(account: int | None) -> Identity:
 def find(program: str, argument: str, *, hint: int | None = None, account: int | None = None) -> psutil.Process | None:
     """Return the running process of `program` that has `argument` on its command line, or None.
 
-    `python` also finds `python3` and `python3.12`. Only those of the user id `account` count, by default our own:
-    another user can start a program with any command line.
+    `python` also finds `python3` and `python3.12`. Only processes of the user id `account` (by default our own)
+    count, because another user can start a program with any command line.
 
     The process id `hint` is tried first; if it does not match, all processes are searched.
     """
@@ -112,12 +112,12 @@ def command_line(process: psutil.Process) -> list[str]:
 
 def left_in(folder: Path, program: str) -> list[psutil.Process]:
     """Return the running processes of `program` whose working directory is `folder`."""
-    left = []
+    matching = []
     for process in psutil.process_iter():
         with suppress(psutil.Error):
             if process.name() == program and Path(process.cwd()) == folder:
-                left.append(process)
-    return left
+                matching.append(process)
+    return matching
 
 
 def stop(process: psutil.Process, signals: Sequence[signal.Signals], *, grace: float) -> None:
@@ -133,7 +133,7 @@ def stop(process: psutil.Process, signals: Sequence[signal.Signals], *, grace: f
 
 
 def outliving(waited: Sequence[psutil.Process], *, timeout: float) -> list[psutil.Process]:
-    """Wait up to `timeout` seconds for processes to end; return those that have not.
+    """Wait up to `timeout` seconds for processes to end; return those still running.
 
     A zombie counts as ended: in a container, no process may reap orphans.
     """
@@ -153,7 +153,7 @@ def _alive(process: psutil.Process) -> bool:
 def pause_while_starting(
     where: str, pid: int, log: Path, *, ended: bool, deadline: float, cancelled: threading.Event
 ) -> None:
-    """Wait a moment for a server that does not answer yet.
+    """Wait a moment for a server that is still starting.
 
     Args:
         where: The server, for errors.
@@ -164,7 +164,7 @@ def pause_while_starting(
         cancelled: Set when the start is interrupted.
 
     Raises:
-        StackError: It has ended, does not answer in time, or the start was interrupted.
+        StackError: It has ended, missed the deadline, or the start was interrupted.
     """
     if ended:
         raise StackError(f"{where} ended while starting. The last lines of {log}:\n{tail(log)}")

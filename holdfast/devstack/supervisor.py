@@ -1,4 +1,4 @@
-"""Restarts servers of the embedded stack that have died. Only the process that owns the stack does."""
+"""Restarts servers of the embedded stack that have died. Only the process that owns the stack does so."""
 
 import asyncio
 
@@ -19,7 +19,7 @@ async def restart_dead_servers(servers: DevStack, stack: Stack, *, report: Repor
 
     Args:
         servers: The stack.
-        stack: Where it was when it was started.
+        stack: The addresses at which it was started.
         report: Called with a line at each restart.
 
     Raises:

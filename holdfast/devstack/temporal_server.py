@@ -38,18 +38,18 @@ DYNAMIC_CONFIG: dict[str, int | str] = {
     "history.maximumSignalsPerExecution": 400,
 }
 
-# After a Temporal run that took less than this, the server delays the next one. Where it skips that delay, it skips as
-# much again as it has skipped before, and timers are late.
+# The server delays the next Temporal run after one that took less than this interval. If it skips that delay, it
+# repeats the earlier skips, and timers fire late.
 SKIPPING: dict[str, int | str] = {
     "frontend.WorkflowTimeSkippingEnabled": True,
     "history.workflowIdReuseMinimalInterval": "0s",
 }
-"""Lets every client skip time for any run: for tests, and for trying what happens later."""
+"""Lets every client skip time for any run: for tests, and for trying out later behaviour."""
 
 # The development server reads the search attributes from its database again for each value that a run sets. Other
-# servers cache them for a minute, as this one may: it registers ours before it answers.
+# servers cache them for a minute. This one may, too, because it registers ours before it answers.
 CACHED_ATTRIBUTES: dict[str, int | str] = {"system.forceSearchAttributesCacheRefreshOnRead": False}
-"""Saves an eighth of the server's CPU where a thousand runs wake."""
+"""Saves an eighth of the server's CPU when a thousand runs wake."""
 
 HTTP_HOSTS = "frontend.httpAllowedHosts"
 
@@ -127,7 +127,7 @@ class TemporalServer:
         return self._start(wanted, web_ui, deadline=deadline, cancelled=cancelled)
 
     def stop(self, process: psutil.Process) -> None:
-        """Stop the server in order, which takes about a second."""
+        """Shut the server down cleanly, which takes about a second."""
         processes.stop(process, [signal.SIGTERM], grace=15)
 
     def _start(self, wanted: Ports, web_ui: str, *, deadline: float, cancelled: threading.Event) -> tuple[int, Ports]:
@@ -156,7 +156,7 @@ class TemporalServer:
         # A web page can post to any port of this machine, and the HTTP API accepts that. A page cannot guess this host.
         argv += ["--dynamic-config-value", f"{HTTP_HOSTS}={json.dumps([secret_host])}"]
         argv += ["--db-filename", str(self._database), "--ui-disable-news-fetch", "--log-level", "warn"]
-        # As fast as in memory, and kill -9 loses nothing: the operating system holds the write-ahead log.
+        # As fast as in memory, and kill -9 loses nothing, because the operating system holds the write-ahead log.
         argv += ["--sqlite-pragma", "journal_mode=wal", "--sqlite-pragma", "synchronous=normal"]
         argv += _config_options({**self._config, **CACHED_ATTRIBUTES})
         for name, kind in SEARCH_ATTRIBUTES.items():
@@ -166,7 +166,7 @@ class TemporalServer:
     def _check_database(self) -> None:
         """Check that the server can use its database file; remove one whose first set-up was interrupted."""
         if any(character in str(self._database) for character in "?#%"):
-            # The server passes the path to SQLite as a URL without quoting it, and would write elsewhere.
+            # The server passes the path to SQLite as a URL without quoting it, and would write to another file.
             raise StackError(
                 f"Temporal's database cannot be at {self._database}: the path contains one of ? # %. "
                 "Set HOLDFAST_HOME to another folder."
@@ -204,7 +204,7 @@ class TemporalServer:
 def _answers(ports: Ports, secret_host: str) -> bool:
     """Return whether the namespace can be queried by every search attribute, and gRPC accepts connections.
 
-    The query uses HTTP, which needs no Temporal client, and not the Web UI's port, which first waits a second.
+    The query uses HTTP, which needs no Temporal client, rather than the Web UI's port, which opens a second later.
     """
     query = " AND ".join(f"{name} IS NULL" for name in SEARCH_ATTRIBUTES)
     path = f"/api/v1/namespaces/{NAMESPACE}/workflows?{urlencode({'pageSize': 1, 'query': query})}"
@@ -243,7 +243,7 @@ def find_binary() -> str:
     Raises:
         StackError: The program is not installed.
     """
-    # First beside the interpreter: that program belongs to our installation, and its folder need not be on PATH.
+    # First beside the interpreter: that program belongs to our installation, whose folder may be missing from PATH.
     folder = str(Path(sys.executable).parent)
     binary = shutil.which("temporal", path=os.pathsep.join([folder, os.environ.get("PATH", os.defpath)]))
     if binary is None:

@@ -1,9 +1,9 @@
-"""A Temporal server for tests, which keeps nothing.
+"""A Temporal server for tests, which deletes its data at the end.
 
     python -m holdfast.devstack.throwaway
 
-It prints its address, runs until its standard input is closed, and deletes its data: it ends with the process that
-started it, however that ends. If the server ends before, the last lines of its log go to standard error.
+It prints its address, and runs until its standard input is closed: it ends with the process that started it, even if
+that is killed. If the server ends earlier, the last lines of its log go to standard error.
 """
 
 import select
@@ -23,7 +23,7 @@ START_SECONDS = 60.0
 """How long the server may take to answer."""
 
 WATCH_SECONDS = 0.2
-"""How often to look whether it still runs."""
+"""Seconds between checks whether it still runs."""
 
 
 def main() -> None:
@@ -40,7 +40,7 @@ def main() -> None:
                 cancelled=threading.Event(),
             )
             print(f"{HOST}:{ports.grpc}", flush=True)
-            while not select.select([sys.stdin], [], [], WATCH_SECONDS)[0]:  # nothing is written to it: it is closed
+            while not select.select([sys.stdin], [], [], WATCH_SECONDS)[0]:  # readable means closed
                 if server.find(server.started.pid if server.started else None) is None:
                     sys.exit(f"Temporal has ended. The last lines of its log:\n{processes.tail(server.log)}")
         except StackError as error:

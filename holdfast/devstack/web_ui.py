@@ -1,7 +1,7 @@
 """Finds, starts and stops the guard in front of the embedded Web UI (`web_ui_guard.py`), like the servers.
 
-The Web UI itself listens where no web page can find it: on a random one of 16 million loopback addresses (on Linux),
-at a free port. Only the guard listens on the well-known port.
+The Web UI itself listens at an address that no web page can find: on a random one of 16 million loopback addresses
+(on Linux), at a free port. Only the guard listens on the well-known port.
 """
 
 import secrets
@@ -103,6 +103,6 @@ class WebUI:
                 if any(each.status == psutil.CONN_LISTEN and each.laddr.port == port for each in sockets):
                     return
             where = f"The guard of the Web UI (pid {pid}, port {port})"
-            # A child is not checked by its command line, which a process that has just started does not have yet.
+            # A child is not checked by its command line, which a new process lacks at first.
             ended = child.poll() is not None if child else self.find(pid) is None
             processes.pause_while_starting(where, pid, self._log, ended=ended, deadline=deadline, cancelled=cancelled)

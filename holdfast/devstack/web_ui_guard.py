@@ -6,7 +6,7 @@ Browsers on this machine also show pages of other sites. Those must neither read
 2. A request that changes something must come from the Web UI's own pages, by the `Origin` that the browser sends.
 3. Other sites may link to a page. They may not fetch the API, nor show the Web UI in a frame.
 
-It imports nothing of Holdfast and holds no secrets, and starts in a quarter of a second.
+It imports nothing of Holdfast, holds no secrets, and starts in a quarter of a second.
 """
 
 import argparse
@@ -25,7 +25,7 @@ Send = Callable[[Message], Awaitable[None]]
 Headers = list[tuple[bytes, bytes]]
 
 OURSELVES = ("localhost", "127.0.0.1", "::1")
-"""The names by which this machine, and no other, is reached."""
+"""The names that reach this machine and no other."""
 CONNECT_SECONDS = 5.0
 """How long to wait for the Web UI to answer: it starts a second after Temporal."""
 
@@ -43,15 +43,15 @@ def refusal(method: str, headers: Iterable[tuple[bytes, bytes]], hosts: Sequence
         headers: The headers, with names in lower case.
         hosts: The names of the Web UI.
     """
-    given: dict[bytes, list[str]] = {}
+    values: dict[bytes, list[str]] = {}
     for name, value in headers:
-        given.setdefault(name, []).append(value.decode("latin-1").strip())
-    if any(len(given.get(name, [])) > 1 for name in (b"host", b"origin")):
+        values.setdefault(name, []).append(value.decode("latin-1").strip())
+    if any(len(values.get(name, [])) > 1 for name in (b"host", b"origin")):
         return "the request has more than one Host or Origin header"
-    (host,), (origin,) = given.get(b"host", [""]), given.get(b"origin", [""])
+    (host,), (origin,) = values.get(b"host", [""]), values.get(b"origin", [""])
     if _name(host) not in hosts:
         return f"{host[:100]!r} is not a name of the Web UI; open it as one of: {', '.join(hosts)}"
-    site, mode, destination = (given.get(name, [""])[0] for name in _FETCH)
+    site, mode, destination = (values.get(name, [""])[0] for name in _FETCH)
     own = origin == f"http://{host}" or origin == f"https://{host}"
     if method not in _SAFE and not own:
         return "a request that changes something must come from the Web UI's own page"
@@ -109,7 +109,7 @@ class Guard:
                 send, 502, f"The Web UI does not answer ({type(error).__name__}). Is Temporal running?\n"
             )
         try:
-            headers = _answered(response.headers.raw)
+            headers = _response_headers(response.headers.raw)
             await send({"type": "http.response.start", "status": response.status_code, "headers": headers})
             sending = asyncio.ensure_future(_send_body(response, send))
             disconnect = asyncio.ensure_future(_disconnected(receive))
@@ -160,7 +160,7 @@ async def _disconnected(receive: Receive) -> None:
         pass
 
 
-def _answered(headers: Headers) -> Headers:
+def _response_headers(headers: Headers) -> Headers:
     """Filter the Web UI's response headers: they must not grant other sites access or framing."""
     kept = []
     for name, value in headers:
@@ -184,12 +184,12 @@ def main() -> None:
     parser.add_argument("--port", type=int, required=True, help="the port to listen on")
     parser.add_argument("--to", required=True, help="the Web UI's own address, as http://host:port")
     parser.add_argument("--host", action="append", default=[], help="another name of the Web UI; may be repeated")
-    given = parser.parse_args()
-    app = Guard(given.to, (*OURSELVES, *(name.lower() for name in given.host if name)))
+    arguments = parser.parse_args()
+    app = Guard(arguments.to, (*OURSELVES, *(name.lower() for name in arguments.host if name)))
     uvicorn.run(
         app,
-        host=given.ip,
-        port=given.port,
+        host=arguments.ip,
+        port=arguments.port,
         http="h11",
         ws="none",
         loop="asyncio",

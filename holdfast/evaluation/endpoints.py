@@ -1,4 +1,4 @@
-"""The LLM of plays: a configured one, a script, or the recorded replies."""
+"""The LLM of reruns: a configured one, a script, or the recorded replies."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -15,20 +15,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Endpoint:
-    """The LLM of plays."""
+    """The LLM of reruns."""
 
     client: "openai.AsyncOpenAI"
     default: str
-    """The LLM of agents that name none."""
+    """The LLM of agents that select none."""
     llm: str | None = None
     """The LLM of all agents; None for their own."""
     recorded: RecordedReplies | None = None
-    """It gives the recorded replies again."""
+    """The script of recorded replies, if that is the LLM."""
 
 
 @asynccontextmanager
 async def scripted(script: Script | RecordedReplies) -> AsyncIterator[Endpoint]:
-    """Serve a script on loopback for a block, as the LLM of plays."""
+    """Serve a script on loopback for a block, as the LLM of reruns."""
     with ScriptedLLM(script) as llm:
         async with llm.client() as client:
             yield Endpoint(client, "scripted", recorded=script if isinstance(script, RecordedReplies) else None)

@@ -1,4 +1,4 @@
-"""Gives a play what people gave the recorded run: decisions, messages, refinements, retries and extensions."""
+"""Repeats in a rerun the recorded input of people: decisions, messages, refinements, retries and extensions."""
 
 from contextlib import suppress
 
@@ -11,23 +11,23 @@ from holdfast.core.log.events import AgentEvent, ApprovalRequested, ToolCallRequ
 from holdfast.core.run.contracts.error_types import LLM_REJECTED
 from holdfast.errors import Refused
 from holdfast.evaluation.compare.recording import RecordedInput
-from holdfast.evaluation.recorded_results import Play
+from holdfast.evaluation.recorded_results import Rerun
 
 NOBODY = "recording"
-"""Who decides where the recorded run's policy did, at the expiry of a request."""
+"""The name under which a rerun repeats decisions that the policy made when a request expired."""
 _POLL = 0.01
 
 
-async def drive(play: Play, thread: Thread, threads: Threads) -> None:
-    """Give the play what people gave the recorded run, until it needs something else."""
-    unblocked, extensions = list(play.recording.unblocked), list(play.recording.extensions)
+async def drive(rerun: Rerun, thread: Thread, threads: Threads) -> None:
+    """Repeat the recorded input of people, until the rerun needs input that is not in the recording."""
+    unblocked, extensions = list(rerun.recording.unblocked), list(rerun.recording.extensions)
     while True:
-        state = await wait(threads, play.thread, until="attention", poll=_POLL)
+        state = await wait(threads, rerun.thread, until="attention", poll=_POLL)
         match state.status:
-            case "completed" | "waiting_message" if play.inputs:
-                await send(thread, play.inputs.pop(0))
+            case "completed" | "waiting_message" if rerun.inputs:
+                await send(thread, rerun.inputs.pop(0))
             case "waiting_approval":
-                if not await _decide(play, thread, state):
+                if not await _decide(rerun, thread, state):
                     return
             case "blocked" if state.blocked and state.blocked.cause == "BudgetSpent" and extensions:
                 await thread.extend(extensions.pop(0))
@@ -40,34 +40,34 @@ async def drive(play: Play, thread: Thread, threads: Threads) -> None:
                 return
 
 
-async def send(thread: Thread, given: RecordedInput) -> None:
-    """Send a play a message or a refinement of its task. In another course, it may come too late."""
+async def send(thread: Thread, recorded: RecordedInput) -> None:
+    """Send a rerun a message or a refinement of its task. If the rerun diverged, it may come too late."""
     with suppress(Refused):
-        if given.refinement:
-            await thread.refine(given.refinement, text_of(given.content), by=given.by)
+        if recorded.refinement:
+            await thread.refine(recorded.refinement, text_of(recorded.content), by=recorded.by)
         else:
-            await thread.say(given.content, by=given.by)
+            await thread.say(recorded.content, by=recorded.by)
 
 
-async def _decide(play: Play, thread: Thread, state: ThreadState) -> bool:
-    """Decide open requests as they were decided in the recording; False if that has none of these decisions."""
+async def _decide(rerun: Rerun, thread: Thread, state: ThreadState) -> bool:
+    """Repeat the recorded decisions about the open requests; return False if there are none."""
     calls = dict[int, str]()
-    asked = dict[str, str]()
+    requests = dict[str, str]()
     for event in await events_of(thread):
         match event:
             case ToolCallRequested(number=number):
                 calls[number] = event.call.digest
             case ApprovalRequested():
-                asked[event.request.id] = calls.get(event.request.number, "")
+                requests[event.request.id] = calls.get(event.request.number, "")
             case _:
                 pass
     decided = False
     for request in state.pending:
-        if made := play.decisions.get(asked.get(request.request, "")):
-            decision = made.pop(0)
-            given = decision.model_dump(exclude={"decision", "by"})
+        if decisions := rerun.decisions.get(requests.get(request.request, "")):
+            decision = decisions.pop(0)
+            fields = decision.model_dump(exclude={"decision", "by"})
             with suppress(Refused):
-                await thread.decide(request, decision.decision, by=decision.by or NOBODY, **given)
+                await thread.decide(request, decision.decision, by=decision.by or NOBODY, **fields)
             decided = True
     return decided
 

@@ -1,13 +1,13 @@
-"""Answers the activities of a play from its recording: no tool runs, whatever it is, and no effect happens.
+"""Answers the activities of a rerun from its recording: no tool runs, and no effect happens.
 
-1. `call_tool` never reaches the worker's tools, nor the ledger: a call that the recording has gets its recorded result,
-   each occurrence once, and its own where the LLM makes the same call as often; another one gets a stub of the set, or
-   reads that nothing is recorded.
-2. What the run carries out itself (sub-agents, sleep) is answered in the same way: its tools become ordinary ones, but
-   for the call that gives a structured result, which ends the play.
-3. `load_agent` loads the user's agent as it is today, under the play's own empty folder. What the recorded run read
-   from its memory takes the place of what this machine has. The policy asks as ever, but anybody may decide.
-4. Of all other activities, only those run that keep the play's log in memory, and `call_llm`.
+1. `call_tool` reaches neither the worker's tools nor the ledger. A recorded call gets its recorded result, each
+   occurrence once; if the LLM makes the same call as often as before, each gets its own. Any other call gets a stub of
+   the dataset, or an answer that nothing is recorded.
+2. Calls that the run itself carries out (sub-agents, sleep) are answered in the same way: their tools become ordinary
+   ones, except for the call with the structured result, which ends the rerun.
+3. `load_agent` loads the current agent of the user, with the rerun's own empty folder. Recalled memory comes from the
+   recording, not from this machine. The policy requires approvals as usual, but anyone may decide.
+4. The only other activities that run are `call_llm` and those that keep the rerun's log in memory.
 """
 
 from collections.abc import Awaitable, Callable
@@ -33,16 +33,16 @@ from holdfast.evaluation.compare.recording import RecordedInput, RecordedResult,
 
 NOT_RECORDED = "The recording has no result of this call, so it was not made. Try another way, or answer without it."
 NOT_PLAYED = "NotPlayed"
-"""The error of an activity that a play does not let run. The run that asked for it fails."""
-_RUN_AS_THEY_ARE = (ArchiveRequest, EffectsRequest, LLMRequest, ThreadRequest)
+"""The error type of an activity that a rerun does not allow; the run that requested it fails."""
+_ALLOWED = (ArchiveRequest, EffectsRequest, LLMRequest, ThreadRequest)
 
 
 @dataclass
-class Play:
-    """A recorded run that is played again."""
+class Rerun:
+    """A rerun of a recorded run."""
 
     thread: str
-    """The thread of the play."""
+    """The thread of the rerun."""
     recording: Recording
     folder: Path
     """Empty."""
@@ -50,7 +50,7 @@ class Play:
     options: dict[str, Any] = field(default_factory=dict)
     """Additional fields of its LLM requests."""
     send: Callable[[RecordedInput], Awaitable[None]] | None = None
-    """Sends the play what people sent the recorded run."""
+    """Sends the rerun an input that people sent the recorded run."""
     missing: list[str] = field(default_factory=list)
     """The calls that got no result."""
 
@@ -58,13 +58,13 @@ class Play:
         self._results = {digest: list(results) for digest, results in self.recording.results.items()}
         self._answered: dict[str, ToolOutcome] = {}
         self._llm_calls: set[str] = set()
-        self.decisions = {digest: list(made) for digest, made in self.recording.decisions.items()}
-        """Those that are still to be made, by the digest of the LLM's call, oldest first."""
+        self.decisions = {digest: list(decisions) for digest, decisions in self.recording.decisions.items()}
+        """The decisions still to be repeated, by the digest of the LLM's call, oldest first."""
         self.inputs = list(self.recording.inputs)
-        """What is still to be sent, oldest first."""
+        """The inputs still to be sent, oldest first."""
 
     def answer(self, request: ToolRequest) -> ToolOutcome:
-        """Return the result of a call. A repeated attempt gets the same."""
+        """Return the result of a call; a repeated attempt gets the same one."""
         if request.order not in self._answered:
             self._answered[request.order] = self._outcome(request)
         return self._answered[request.order]
@@ -72,7 +72,7 @@ class Play:
     def _outcome(self, request: ToolRequest) -> ToolOutcome:
         call = request.call
         if results := self._results.get(call.digest):
-            # Calls of one reply arrive here in any order. A play makes no calls of its own: it numbers the LLM's alone.
+            # Calls of one reply arrive here in any order. A rerun makes no calls itself, so it numbers only the LLM's.
             own = next((each for each in results if each.call == request.number), results[0])
             results.remove(own)
             return _recorded(own, at=datetime.now(UTC))
@@ -83,9 +83,9 @@ class Play:
         return ToolOutcome(status="failed", content=NOT_RECORDED)
 
     def loaded(self, answer: LoadedAgent) -> LoadedAgent:
-        """Return the agent as the play runs it."""
+        """Return the agent as the rerun uses it."""
         recorded = self.recording
-        workspace = recorded.workspace or str(self.folder)  # the policy's conditions read it; nothing opens it
+        workspace = recorded.workspace or str(self.folder)  # read by the policy's conditions, never opened
         memory = answer.spec.memory
         room = {"standing": memory.standing, "files": memory.file_tokens}
         recalled = tuple(tier for tier in recorded.recalled if room[tier.tier])
@@ -101,7 +101,7 @@ class Play:
         changes: dict[str, Any] = {"tools": tools, "policy": _decided_by_the_recording(spec.policy), "verify": ()}
         changes["llm_options"] = {**spec.llm_options, **self.options}
         changes["memory"] = spec.memory.model_copy(update={"progress": False})
-        # A play waits for nothing: a call that repeats itself does not start later.
+        # A rerun never waits, so repeated calls start without delay.
         changes["limits"] = spec.limits.model_copy(update={"repeats_slowed": 0})
         if recorded and spec.memory.strategies:
             changes["strategies"] = recorded.strategies
@@ -111,7 +111,7 @@ class Play:
         return spec.model_copy(update=changes)
 
     async def before_reply(self, request: LLMRequest) -> None:
-        """Send what the recorded run was sent during this LLM call."""
+        """Send the inputs that the recorded run received during this LLM call."""
         if request.compacting or self.send is None:
             return
         self._llm_calls.add(request.order)
@@ -122,14 +122,14 @@ class Play:
 def _recorded(result: RecordedResult, *, at: datetime) -> ToolOutcome:
     try:
         until = None if result.seconds is None else at + timedelta(seconds=result.seconds)
-    except OverflowError:  # so long, counted from now, that no calendar has its end
+    except OverflowError:  # the end is beyond the last date of `datetime`
         until = None
     outcome = ToolOutcome(status=result.status, content=result.content, trust=result.trust)
     return outcome.model_copy(update={"scope": result.scope, "until": until})
 
 
 def _decided_by_the_recording(policy: Policy) -> Policy:
-    """The policy with the same verdicts, whose requests anybody may decide, at once and without a signature."""
+    """Return a policy with the same verdicts, whose requests anyone may decide, at once and without a signature."""
     rules = tuple(rule.model_copy(update={"terms": None}) for rule in policy.rules)
     return policy.model_copy(
         update={
@@ -143,39 +143,39 @@ def _decided_by_the_recording(policy: Policy) -> Policy:
     )
 
 
-class Playback(Interceptor):
-    """A worker interceptor that answers the activities of plays."""
+class RerunInterceptor(Interceptor):
+    """A worker interceptor that answers the activities of reruns."""
 
     def __init__(self) -> None:
-        self.plays: dict[str, Play] = {}
-        """By thread."""
+        self.reruns: dict[str, Rerun] = {}
+        """Reruns by thread."""
 
     def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:
         return _Activity(next, self)
 
 
 class _Activity(ActivityInboundInterceptor):
-    def __init__(self, next: ActivityInboundInterceptor, playback: Playback) -> None:
+    def __init__(self, next: ActivityInboundInterceptor, interceptor: RerunInterceptor) -> None:
         super().__init__(next)
-        self._playback = playback
+        self._interceptor = interceptor
 
     async def execute_activity(self, input: ExecuteActivityInput) -> Any:
-        play, (order, *_) = self._playback.plays.get(activity.info().workflow_id or ""), input.args
-        if play is None:
+        rerun, (request, *_) = self._interceptor.reruns.get(activity.info().workflow_id or ""), input.args
+        if rerun is None:
             raise _refused("no play has this thread")
-        match order:
+        match request:
             case ToolRequest():
-                return play.answer(order)
+                return rerun.answer(request)
             case AgentRequest():
-                # Neither the recorded folder nor one of a fork: the play has one of its own.
-                input.args = [order.model_copy(update={"workspace": str(play.folder), "forked": None})]
-                return play.loaded(await super().execute_activity(input))
+                # Neither the recorded folder nor one of a fork: the rerun has its own.
+                input.args = [request.model_copy(update={"workspace": str(rerun.folder), "forked": None})]
+                return rerun.loaded(await super().execute_activity(input))
             case LLMRequest():
-                await play.before_reply(order)
-        if not isinstance(order, _RUN_AS_THEY_ARE):
+                await rerun.before_reply(request)
+        if not isinstance(request, _ALLOWED):
             raise _refused("a play runs nothing but its LLM")
         return await super().execute_activity(input)
 
 
-def _refused(why: str) -> ApplicationError:
-    return ApplicationError(f"{activity.info().activity_type} refuses: {why}", type=NOT_PLAYED, non_retryable=True)
+def _refused(reason: str) -> ApplicationError:
+    return ApplicationError(f"{activity.info().activity_type} refuses: {reason}", type=NOT_PLAYED, non_retryable=True)

@@ -5,7 +5,7 @@ import signal
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
 
-from holdfast.audit.anchors.setting import anchor_places
+from holdfast.audit.anchors.setting import anchor_folders
 from holdfast.audit.evidence.anchors import Anchors
 from holdfast.client.threads import Threads
 from holdfast.composition.components import Components
@@ -55,7 +55,7 @@ async def run_gateway(settings: Settings, environ: Mapping[str, str], *, host: s
                 slack_secret=slack.get_secret_value() if slack else None,
                 artifacts=stores.artifacts,
                 evidence=await parts.evidence(),
-                anchors=Anchors(sealed) if (sealed := anchor_places(settings)) else None,
+                anchors=Anchors(sealed) if (sealed := anchor_folders(settings)) else None,
                 codec=codec if codec.encrypts else None,
                 ui=parts.ui,
             )

@@ -1,7 +1,7 @@
-"""What a portable file holds that may be imported: all of it is checked, and who vouches for it.
+"""The importable content of a portable file: checks all of it, and that a trusted key vouches for it.
 
-Whoever writes a file controls everything in it. So somebody who is named here has to have signed it; or a person allows
-a file for which nobody vouches, and then no outcome counts that only its ledger has.
+The author of a file controls everything in it. So a key that is trusted here must have signed it; or a person allows an
+unsigned file, and then outcomes that only its ledger has do not count.
 """
 
 import asyncio
@@ -23,20 +23,20 @@ from holdfast.portable.format.members import ARTIFACTS, LEDGER, LOG, child_membe
 from holdfast.portable.importing_children import ChildContent
 from holdfast.portable.judging import Judged
 from holdfast.portable.ledger import ledger_of
-from holdfast.portable.reader import PortableFile, opened
+from holdfast.portable.reader import PortableFile, open_portable_file
 from holdfast.portable.verify import check_file
 from holdfast.storage.imported_effects import ImportedEffect
 
 MAX_LOG_BYTES: Final = 256_000_000
-"""A larger log is not imported: a run that continues it has to hold it in memory."""
+"""A larger log cannot be imported: a run that continues it has to hold it in memory."""
 
 MAX_ARTIFACT_BYTES: Final = 256_000_000
-"""A file with a larger artifact is not imported: stores take an artifact at once."""
+"""A file with a larger artifact cannot be imported: stores take an artifact in one piece."""
 
 
 @dataclass(frozen=True)
 class Content:
-    """What a file holds that may be imported."""
+    """The content of a file that may be imported."""
 
     thread: str
     lines: Sequence[bytes]
@@ -47,21 +47,21 @@ class Content:
     """The ledger's rows."""
     point: ImportPoint
     artifacts: Sequence[str]
-    """Addresses that the log refers to, and the file has."""
+    """Addresses in the log."""
     children: Sequence[ChildContent]
-    """The sub-agents whose logs are imported, each after the one above it."""
+    """The sub-agents whose logs are imported, parents first."""
 
 
 @contextmanager
-def opened_for_import(path: Path) -> Iterator[PortableFile]:
-    """Open a file.
+def open_for_import(path: Path) -> Iterator[PortableFile]:
+    """Open a file for a block.
 
     Raises:
-        FileUnreadable: It cannot be opened.
-        ImportRefused: Something of it does not hold, also where that is found within the block.
+        FileUnreadable: The file cannot be opened.
+        ImportRefused: The file has a fault, which opening it or the block found.
     """
     try:
-        with opened(path) as file:
+        with open_portable_file(path) as file:
             yield file
     except Unsound as fault:
         event = "" if fault.position is None else f"event {fault.position}, "
@@ -71,7 +71,7 @@ def opened_for_import(path: Path) -> Iterator[PortableFile]:
 
 
 async def content_of(file: PortableFile, *, trusted: Policy | None, signer: str | None, unproven: bool) -> Content:
-    """Check all of a file, and return what it holds. Reading it again checks the same digests.
+    """Check all of a file, and return its content. Later reads check the same digests.
 
     Args:
         file: The file.
@@ -80,9 +80,9 @@ async def content_of(file: PortableFile, *, trusted: Policy | None, signer: str 
         unproven: As for `import_thread`.
 
     Raises:
-        Unsound: Something of it does not hold.
-        ImportRefused: Nobody who is named here has signed it, or it lacks what it takes to continue.
-        ThreadIdInvalid: No thread can have its id here.
+        Unsound: The file has a fault.
+        ImportRefused: No trusted key has signed it, or it lacks something that the thread needs to continue.
+        ThreadIdInvalid: No thread can have this id here.
     """
     manifest = file.manifest
     thread = check_own_id(manifest.thread)
@@ -95,47 +95,47 @@ async def content_of(file: PortableFile, *, trusted: Policy | None, signer: str 
     children: dict[str, ChildContent] = {}
 
     def below(path: str, child: Judged) -> None:
-        """Take a sub-agent that has ended; not one under another that was left out."""
+        """Collect an ended sub-agent, unless its parent was left out."""
         above = path.rpartition(".")[0]
         if voucher and child.audit.state.outcome and (not above or above in children):
             effects = _effects(file, child, path, vouched=True)
             children[path] = ChildContent(file.thread_at(path), path, tuple(child.audit.artifacts), effects)
 
-    found, tree = await check_file(file, trusted=trusted if voucher else None, signer=voucher or None, below=below)
-    assert found is not None
+    judged, tree = await check_file(file, trusted=trusted if voucher else None, signer=voucher or None, below=below)
+    assert judged is not None
     try:
-        require_features(found.audit.state.features)
+        require_features(judged.audit.state.features)
     except FeaturesUnknown as error:
         raise ImportRefused(f"{thread} cannot continue here: {error}") from None
     effects_below = any(child.effects for child in children.values())
-    for what, needed in (("artifacts", tree.artifacts), ("ledger", found.audit.effects or effects_below)):
-        if what in manifest.left_out and needed:
+    for part, needed in (("artifacts", tree.artifacts), ("ledger", judged.audit.effects or effects_below)):
+        if part in manifest.left_out and needed:
             raise ImportRefused(
-                f"the file of {thread} has no {what}, without which it cannot continue: export it again"
+                f"the file of {thread} has no {part}, without which it cannot continue: export it again"
             )
     lines = await asyncio.to_thread(lambda: list(file.lines(LOG)))
-    effects = _effects(file, found, vouched=bool(voucher))
+    effects = _effects(file, judged, vouched=bool(voucher))
     point = ImportPoint(
         position=manifest.events - 1, head=manifest.head, manifest=sha256(manifest.encoded), signer=voucher
     )
     return Content(
-        thread, lines, found.audit.state, effects, point, tuple(found.audit.artifacts), tuple(children.values())
+        thread, lines, judged.audit.state, effects, point, tuple(judged.audit.artifacts), tuple(children.values())
     )
 
 
 def artifact_of(file: PortableFile, name: str) -> bytes:
-    """Return an artifact of a file that was checked.
+    """Return an artifact of a checked file.
 
     Raises:
-        Unsound: It was altered since.
+        Unsound: The artifact was altered in the meantime.
     """
     return file.whole(name, MAX_ARTIFACT_BYTES)
 
 
 def _voucher(file: PortableFile, trusted: Policy | None, signer: str | None) -> str:
-    """The key that is named here and has signed the file; empty for none.
+    """Return the trusted key that has signed the file; empty for none.
 
-    An approver's key is none, unless it is named as a signer's, too: it is good for single decisions, within a quorum.
+    An approver's key counts only if it is also listed as a signer's: approvers sign single decisions, within a quorum.
     """
     if signer is not None:
         return signer if signer in file.signers else ""
@@ -145,9 +145,9 @@ def _voucher(file: PortableFile, trusted: Policy | None, signer: str | None) -> 
 
 def _unsigned(file: PortableFile) -> str:
     thread = file.manifest.thread
-    who = f"is signed with {', '.join(file.signers)}" if file.signers else "is not signed"
+    signed = f"is signed with {', '.join(file.signers)}" if file.signers else "is not signed"
     return (
-        f"the file of {thread} {who}: name the key of whom you trust with --signer, or `signers` in --keys. "
+        f"the file of {thread} {signed}: name the key of whom you trust with --signer, or `signers` in --keys. "
         "--unproven imports a file for which nobody vouches."
     )
 
@@ -161,16 +161,16 @@ def _check_sizes(file: PortableFile) -> None:
             raise ImportRefused(f"{member.name} has {member.size:,} bytes, and at most {limit:,} are imported")
 
 
-def _effects(file: PortableFile, found: Judged, path: str = "", *, vouched: bool) -> list[ImportedEffect]:
-    """The rows of the ledger: of each effect that the log starts, so that none is taken for one that never began."""
+def _effects(file: PortableFile, judged: Judged, path: str = "", *, vouched: bool) -> list[ImportedEffect]:
+    """Return a ledger row for each effect that the log starts, so that none can look as if it never began."""
     has = file.has(child_member(LEDGER, path))
     rows = {(row.key, row.epoch): row.outcome for row in ledger_of(file, path)} if has else {}
     effects = []
-    for place, begun in found.audit.effects.items():
-        outcome = rows.pop(place, None)
-        counts = vouched or begun.finished is not None  # then it is what the log has
+    for identity, begun in judged.audit.effects.items():
+        outcome = rows.pop(identity, None)
+        counts = vouched or begun.finished is not None  # a finished effect has its outcome in the log
         effects.append(ImportedEffect(begun.effect, outcome if counts else None))
-    for (key, epoch), outcome in rows.items():  # of branches that a reset abandoned
-        past = found.audit.past[key].model_copy(update={"epoch": epoch})
+    for (key, epoch), outcome in rows.items():  # effects of branches that a reset abandoned
+        past = judged.audit.past[key].model_copy(update={"epoch": epoch})
         effects.append(ImportedEffect(past, outcome if vouched else None))
     return effects

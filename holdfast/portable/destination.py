@@ -1,7 +1,7 @@
-"""The place that a moved thread is for: the id of the one Temporal namespace in which a run may continue it.
+"""The destination of a migrated thread: the id of the one Temporal namespace in which a run may continue it.
 
-Temporal makes that id once, with the namespace, and keeps it for ever. A run lives in a namespace, so two places with
-the same id would also be one place for the thread.
+Temporal assigns that id when it creates the namespace, and never changes it. A run belongs to one namespace, so this id
+identifies the cluster for the thread.
 """
 
 from datetime import timedelta
@@ -18,11 +18,11 @@ from holdfast.errors import ImportRefused
 _LIMIT: Final = timedelta(seconds=10)
 
 
-async def place_of(client: Client) -> str:
-    """Return the id of the place that a client is connected to.
+async def namespace_id(client: Client) -> str:
+    """Return the id of the namespace that a client is connected to.
 
     Raises:
-        ServerUnreachable: The server does not answer, or does not describe the namespace.
+        ServerUnreachable: The server is unreachable, or fails to describe the namespace.
     """
     request = DescribeNamespaceRequest(namespace=client.namespace)
     try:
@@ -33,20 +33,20 @@ async def place_of(client: Client) -> str:
 
 
 async def refuse_destination(client: Client, state: RunState) -> None:
-    """Refuse a thread that was moved to another place: there, it may run already.
+    """Reject a thread that was moved to another cluster, where it may be running already.
 
     Args:
-        client: Connected to this place.
+        client: Connected to this cluster.
         state: The thread's state at the end of the file.
 
     Raises:
-        ImportRefused: It was.
-        ServerUnreachable: The server does not answer.
+        ImportRefused: The thread was moved to another cluster.
+        ServerUnreachable: The server is unreachable.
     """
-    named = state.moving.to if state.moving and state.outcome == "moved" else ""
-    if named and named != (here := await place_of(client)):
+    destination = state.moving.to if state.moving and state.outcome == "moved" else ""
+    if destination and destination != (here := await namespace_id(client)):
         raise ImportRefused(
-            f"thread {state.thread!r} was moved to the place {named}, and this is {here}: import it there. Where you "
-            "know that it was not imported there, and never will be, --override-destination imports it here; or --fork "
-            "it. Nothing was imported."
+            f"thread {state.thread!r} was moved to the place {destination}, and this is {here}: import it there. "
+            "Where you know that it was not imported there, and never will be, --override-destination imports it here; "
+            "or --fork it. Nothing was imported."
         )

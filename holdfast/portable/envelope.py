@@ -1,7 +1,7 @@
-"""The DSSE envelope of a portable file's statement: signing, and reading who signed.
+"""The DSSE envelope of a portable file's statement: signs it, and reads its signers.
 
-The key id is our text of the public key, `ed25519:…`, so that an envelope names the key that it verifies with. Other
-DSSE tools verify it with that key as well.
+The key id is our text form of the public key, `ed25519:…`, so an envelope names the key that verifies it. Other DSSE
+tools can verify it with that key, too.
 """
 
 import json
@@ -22,7 +22,7 @@ from holdfast.portable.format.members import STATEMENT
 MAX_SIGNATURES = 16
 
 
-def enveloped(statement: bytes, private: str | None) -> bytes:
+def make_envelope(statement: bytes, private: str | None) -> bytes:
     """Return the envelope of a statement, signed if there is a key.
 
     Raises:
@@ -40,10 +40,10 @@ def signers(data: bytes, statement: bytes) -> tuple[str, ...]:
 
     Args:
         data: The envelope.
-        statement: The payload that it has to have.
+        statement: The expected payload.
 
     Raises:
-        Unsound: It is not the envelope of that statement in canonical JSON, or a signature is not of its key.
+        Unsound: It is not the envelope of that statement in canonical JSON, or a signature is invalid.
     """
     try:
         envelope = _read(data)
@@ -62,13 +62,13 @@ def signers(data: bytes, statement: bytes) -> tuple[str, ...]:
 
 
 def _read(data: bytes) -> Envelope:
-    """Read an envelope, whatever it holds."""
-    given: Any = json.loads(data)
-    if len(given["signatures"]) > MAX_SIGNATURES:
+    """Read an untrusted envelope."""
+    envelope: Any = json.loads(data)
+    if len(envelope["signatures"]) > MAX_SIGNATURES:
         raise ValueError("it has too many signatures")
-    if any(each.keys() != {"keyid", "sig"} for each in given["signatures"]):
+    if any(each.keys() != {"keyid", "sig"} for each in envelope["signatures"]):
         raise ValueError("a signature has other fields than its key and itself")
-    return Envelope.from_dict(given)
+    return Envelope.from_dict(envelope)
 
 
 def _key(public: str) -> SSlibKey:

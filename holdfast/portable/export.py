@@ -1,8 +1,8 @@
 """Export a thread to a portable file: its log byte for byte, the members derived from it, artifacts, the ledger's rows,
 and the logs of all sub-agents below it.
 
-The logs stream from the permanent record and Temporal into the file, one after the other; an open run is exported as
-far as it is recorded. None of these has secrets: tools get them from the worker's environment, and results are recorded
+The logs stream from the permanent record and Temporal into the file, one after the other; an open run is exported up to
+its last recorded event. No log contains secrets: tools get them from the worker's environment, and results are recorded
 without them.
 """
 
@@ -26,7 +26,7 @@ from holdfast.portable.format.seals import OwnSeals, own_seals
 from holdfast.portable.writer import Writer, new_file
 
 PART_BYTES: Final = 1_000_000
-"""How much of an artifact is in memory at once."""
+"""The most bytes of an artifact in memory at a time."""
 
 
 async def export_thread(
@@ -49,25 +49,25 @@ async def export_thread(
 
     Args:
         threads: Reads the thread.
-        thread: The thread id, or the id of a log that a reset has set aside.
-        to: The path of a new file; or an open file, which is empty and seekable.
+        thread: The thread id, or the id of an archived branch (a log replaced by a reset).
+        to: The path of a new file; or an open file, empty and seekable.
         evidence: Ledger and artifacts; None without a database.
         private: The key to sign with; None to sign nothing.
         redact: Drop bodies and artifacts, and keep digests.
-        artifacts: Whether the file is to have the artifacts.
-        anchors: Anchors with seals of the thread for the file; None to put none into it.
+        artifacts: Whether to include the artifacts.
+        anchors: Anchors with seals of the thread for the file; None to include no seals.
         seals: Seals of the thread, if they were read before this call.
-        subagents: Whether the file is to have the logs of the sub-agents.
-        unsigned: Leave a file unsigned that cannot be vouched for; otherwise that is an error.
+        subagents: Whether to include the logs of the sub-agents.
+        unsigned: Leave a file unsigned if the thread cannot be checked; otherwise that is an error.
         note: As for `Threads.state`.
         progress: Called with each part that is written.
 
     Raises:
         ThreadNotFound: There is no such thread.
-        ExportFailed: The new file exists, cannot be written or would be too large; the id is that of a loop; or the
-            file is to be signed, and the thread does not verify, or too little of it can be checked.
+        ExportFailed: The new file exists, cannot be written or would be too large; the id is that of a loop; or there
+            is a key, and the thread does not verify, or too little of it can be checked to sign.
         OSError: The open file cannot be written.
-        RecordUnavailable: The permanent record does not answer.
+        RecordUnavailable: The permanent record is unavailable.
         ArtifactNotFound: The store lacks an artifact that the log refers to.
         SettingsError: An anchor cannot be read.
     """
@@ -76,31 +76,31 @@ async def export_thread(
             raise ExportFailed(
                 f"{thread!r} is a loop: export the threads of its iterations, which `log {thread}` names"
             )
-        if seals is None:  # before the log, so that the log has what they cover
+        if seals is None:  # before the log, so that the log has the events that they cover
             seals = await asyncio.to_thread(read_seals, threads, thread, anchors)
         writer = Writer(file, progress)
-        made = LogWriter(
+        logs = LogWriter(
             threads, writer, evidence, redact=redact, note=note, signing=private is not None, anchors=anchors
         )
-        checked = await made.vouch(thread)
-        found = await threads.reader.find(thread)
-        lines = threads.reader.lines(thread, 0, found=found, note=note)
-        log = await made.write(lines, origin_of(thread) or thread, sealed=seals.positions, vouched=checked)
+        checked = await logs.vouch(thread)
+        execution = await threads.reader.find(thread)
+        lines = threads.reader.lines(thread, 0, found=execution, note=note)
+        log = await logs.write(lines, origin_of(thread) or thread, sealed=seals.positions, vouched=checked)
         left_out = list[LeftOut]()
         sealed = dict(seals.members(log.digests))
         if sealed:
             writer.add(SEALS, sealed[SEALS])
         if subagents:
-            await made.write_children(log)
+            await logs.write_children(log)
         store = evidence.artifacts if evidence and artifacts and not redact else None
-        if store is None and (made.artifacts or redact or not artifacts):
+        if store is None and (logs.artifacts or redact or not artifacts):
             left_out.append("artifacts")
         if store:
-            for address in sorted(made.artifacts):
+            for address in sorted(logs.artifacts):
                 await _write_artifact(writer, store, address)
-        if not made.has_ledger:
+        if not logs.has_ledger:
             left_out.append("ledger")
-        if made.unread or (log.children and not subagents):
+        if logs.unread or (log.children and not subagents):
             left_out.append("subagents")
         for name, content in with_nodes(log.derived.members(redacted=redact), sealed.get(NODES)):
             writer.add(name, content)
@@ -112,24 +112,24 @@ async def export_thread(
             left_out=tuple(left_out),
             members=(),
         )
-        if made.lacks and not unsigned:
+        if logs.unsignable and not unsigned:
             raise ExportFailed(
-                f"the file of thread {thread!r} cannot be signed, because it cannot be checked here ({made.lacks}). "
-                "Export it without a key, or where it can be checked"
+                f"the file of thread {thread!r} cannot be signed, because it cannot be checked here "
+                f"({logs.unsignable}). Export it without a key, or where it can be checked"
             )
-        writer.finish(manifest, None if made.lacks else private)
+        writer.finish(manifest, None if logs.unsignable else private)
         return Exported(
             thread,
             log.events,
             log.head,
             file.tell(),
-            signed=private is not None and not made.lacks,
-            not_vouched_for=made.lacks,
+            signed=private is not None and not logs.unsignable,
+            not_vouched_for=logs.unsignable,
             redacted=redact,
             left_out=tuple(left_out),
             seals=sealed.get(SEALS, b"").count(b"\n"),
-            subagents=made.subagents,
-            unread=made.unread,
+            subagents=logs.subagents,
+            unread=logs.unread,
         )
 
 
@@ -147,7 +147,7 @@ def read_seals(threads: Threads, thread: str, anchors: Anchors | None) -> OwnSea
 
 
 def with_nodes(derived: Iterable[tuple[str, bytes]], nodes: bytes | None) -> Iterator[tuple[str, bytes]]:
-    """Yield the members derived from the log, and in order with them the one that names the nodes of seals."""
+    """Yield the members derived from the log and, in the right position, the one that names the nodes of seals."""
     members = [*derived, *([(NODES, nodes)] if nodes else [])]
     yield from sorted(members, key=lambda member: ORDER.index(member[0]))
 

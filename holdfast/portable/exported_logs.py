@@ -37,17 +37,17 @@ from holdfast.errors import (
 )
 from holdfast.portable.format.derived import Derived
 from holdfast.portable.format.members import LEDGER, LOG, MAX_LEVELS, REDACTED_LOG, child_member
-from holdfast.portable.format.redaction import redacted, redacted_row
-from holdfast.portable.vouching import Vouched, vouch
+from holdfast.portable.format.redaction import redact_line, redact_row
+from holdfast.portable.vouching import CheckedThread, vouch
 from holdfast.portable.writer import Writer
 
 _UNREADABLE = (ThreadNotFound, EventsMissing, LogBroken, HistoryUnreadable, RecordUnreadable, EventUnreadable)
-"""Why a sub-agent's log cannot be read, now or ever. An unavailable server fails the export instead."""
+"""Errors that mean that a sub-agent's log cannot be read at all. An unavailable server fails the export instead."""
 
 
 @dataclass
 class WrittenLog:
-    """A log that was written, and its references."""
+    """A written log, and its references."""
 
     events: int = 0
     head: str = GENESIS
@@ -57,17 +57,17 @@ class WrittenLog:
     runs: set[str] = field(default_factory=set)
     """The first run ids of its runs."""
     children: dict[int, tuple[str, str]] = field(default_factory=dict)
-    """The sub-agents that it started, by call number: thread and first run id."""
+    """The sub-agents that it started, by call number, as thread and first run id."""
     digests: dict[int, str] = field(default_factory=dict)
-    """Digests of the events that seals name, by position."""
+    """Digests of the events that seals cover, by position."""
     under_way: dict[int, str] = field(default_factory=dict)
-    """Keys of the effects that have begun, by call number."""
+    """Keys of the effects under way, by call number."""
     finished: set[str] = field(default_factory=set)
     """Keys of the effects whose outcome is in the log."""
 
 
-class _NotItsOwn(Exception):
-    """The log under a sub-agent's id is not that of the sub-agent."""
+class _ForeignLog(Exception):
+    """The log under a sub-agent's id is not the sub-agent's."""
 
 
 class LogWriter:
@@ -78,8 +78,8 @@ class LogWriter:
         writer: Writes the members.
         evidence: The ledger; None without a database.
         redact: Drop bodies.
-        note: As for `Threads.state`. A worker that is silent about one thread is not asked about the others.
-        signing: The file is to be signed, so each thread is checked before it is written.
+        note: As for `Threads.state`. If no worker answers about one thread, none is queried about the others.
+        signing: The file will be signed, so each thread is checked before it is written.
         anchors: Anchors with seals for that check; None for no anchors.
     """
 
@@ -97,13 +97,13 @@ class LogWriter:
         self.writer = writer
         self.artifacts: dict[str, None] = {}
         self.has_ledger = True
-        """All ledgers could be read."""
+        """Whether all ledgers could be read."""
         self.subagents = 0
-        """How many logs of sub-agents were written."""
+        """The number of sub-agents' logs that were written."""
         self.unread: dict[str, str] = {}
-        """Threads of sub-agents whose logs cannot be read → why."""
-        self.lacks = ""
-        """Why a file that is to be signed cannot be vouched for; empty if it can."""
+        """Threads of sub-agents whose logs cannot be read → the reason."""
+        self.unsignable = ""
+        """The reason why the file must not be signed; empty if it may be."""
         self._threads = threads
         self._evidence = evidence
         self._redact = redact
@@ -112,19 +112,19 @@ class LogWriter:
         self._anchors = anchors
         self._silent = False
 
-    async def vouch(self, thread: str) -> Vouched:
-        """Check a thread that is about to be written, if the file is to be signed.
+    async def vouch(self, thread: str) -> CheckedThread:
+        """Check a thread before it is written, if the file will be signed.
 
         Raises:
-            ExportFailed: It does not verify.
+            ExportFailed: The thread does not verify.
         """
         if not self._signing:
-            return Vouched()
-        found = await vouch(self._threads, thread, self._evidence, self._anchors)
+            return CheckedThread()
+        checked = await vouch(self._threads, thread, self._evidence, self._anchors)
         # The signer of an imported file has vouched for the events that came with it.
-        if found.lacks and not self.lacks and not await may_be_imported(self._threads.reader, thread):
-            self.lacks = f"{thread}: {found.lacks}"
-        return found
+        if checked.gap and not self.unsignable and not await may_be_imported(self._threads.reader, thread):
+            self.unsignable = f"{thread}: {checked.gap}"
+        return checked
 
     async def write(
         self,
@@ -134,21 +134,21 @@ class LogWriter:
         *,
         run_id: str = "",
         sealed: Set[int] = frozenset(),
-        vouched: Vouched | None = None,
+        vouched: CheckedThread | None = None,
     ) -> WrittenLog:
-        """Write a log, and the rows of the ledger that it starts.
+        """Write a log, and the ledger rows of its effects.
 
         Args:
             lines: The log.
             thread: The thread.
             path: The sub-agent's path below the root thread; empty for the root.
             run_id: The first run id of the run that the sub-agent's parent started.
-            sealed: The positions of events whose digests are to be kept.
-            vouched: The part of it that was checked before it is read.
+            sealed: The positions of events whose digests to return.
+            vouched: The part of the log that was checked before.
 
         Raises:
-            _NotItsOwn: The log does not have that run.
-            ExportFailed: It changed since it was checked.
+            _ForeignLog: The log lacks that run.
+            ExportFailed: The log changed since it was checked.
         """
         name = child_member(REDACTED_LOG if self._redact else LOG, path)
         kept = sealed | vouched.last if vouched else sealed
@@ -164,21 +164,21 @@ class LogWriter:
         return log
 
     async def write_children(self, parent: WrittenLog, above: str = "", level: int = 1) -> None:
-        """Write the sub-agents that a log has started, each with those below it; note those that cannot be read.
+        """Write the sub-agents that a log has started, each with those below it; record those that cannot be read.
 
         Args:
             parent: The log.
-            above: Its path below the root thread.
-            level: How many agents are above them.
+            above: The path of the log below the root thread.
+            level: The number of agents above the sub-agents.
         """
         for number, (thread, run_id) in sorted(parent.children.items()):
             path = f"{above}.{number}" if above else str(number)
             try:
                 if level > MAX_LEVELS:
-                    raise _NotItsOwn(f"it is more than {MAX_LEVELS} levels down")
+                    raise _ForeignLog(f"it is more than {MAX_LEVELS} levels down")
                 checked = await self.vouch(thread)
                 log = await self.write(self._lines(thread), thread, path, run_id=run_id, vouched=checked)
-            except (*_UNREADABLE, _NotItsOwn) as error:
+            except (*_UNREADABLE, _ForeignLog) as error:
                 self.unread[thread] = str(error)
                 continue
             self.subagents += 1
@@ -190,8 +190,10 @@ class LogWriter:
             if self._note:
                 self._note(message)
 
-        found, note = await self._threads.reader.find(thread), on_silence if self._note else None
-        async for line in self._threads.reader.lines(thread, 0, found=found, note=note, use_worker=not self._silent):
+        execution, note = await self._threads.reader.find(thread), on_silence if self._note else None
+        async for line in self._threads.reader.lines(
+            thread, 0, found=execution, note=note, use_worker=not self._silent
+        ):
             yield line
 
 
@@ -207,7 +209,7 @@ async def write_log(
     """Write a log line by line, and collect its references; the arguments are those of `LogWriter.write`.
 
     Raises:
-        _NotItsOwn: The log does not have the run.
+        _ForeignLog: The log lacks the run.
     """
     log, features, thread = WrittenLog(), 0, ""
     with writer.member(name or (REDACTED_LOG if redact else LOG)) as member:
@@ -222,9 +224,9 @@ async def write_log(
                     log.runs.add(event.first_run_id)
                     thread = event.thread
                 case RunForked():
-                    log.children.clear()  # they stay the original's
+                    log.children.clear()  # they belong to the original
                     thread = event.thread
-                # A caller who may read a thread may read its sub-agents, and no other threads that it names.
+                # A caller who may read a thread may read its sub-agents, but no other threads that it names.
                 case SubagentStarted() if event.thread == child_thread(thread, event.number):
                     log.children[event.number] = event.thread, event.run_id
                 case ToolCallStarted():
@@ -233,12 +235,14 @@ async def write_log(
                     log.finished.add(log.under_way.pop(event.number, ""))
                 case _:
                     pass
-            member.write((redacted(line) if redact else line) + b"\n")
+            member.write((redact_line(line) if redact else line) + b"\n")
             if log.events in sealed:
                 log.digests[log.events] = event.digest
             log.events, log.head = log.events + 1, event.digest
         if run_id and run_id not in log.runs:
-            raise _NotItsOwn("its run has recorded nothing yet" if not log.events else "its log is that of another run")
+            raise _ForeignLog(
+                "its run has recorded nothing yet" if not log.events else "its log is that of another run"
+            )
     return log
 
 
@@ -247,9 +251,9 @@ async def _rows(
 ) -> Sequence[EffectRow] | None:
     """Return the ledger's rows of the log's effects; None if the ledger cannot be read.
 
-    They are read after the log, so an effect that has finished in the log has finished in them. Effects that began
-    meanwhile are not in the file. An outcome that the log does not have needs a MAC of the fleet: the signature of the
-    file must not vouch for a row that the database's owner has written.
+    They are read after the log, so an effect that has finished in the log has finished in them, too. Effects that began
+    in between are left out. An outcome that the log lacks needs a MAC by a fleet key: the signature of the file must
+    not vouch for a row that the database's owner could have forged.
     """
     if evidence is None or evidence.effects is None:
         return None
@@ -269,6 +273,6 @@ async def _rows(
 
 
 def ledger_lines(rows: Sequence[EffectRow], *, redact: bool) -> bytes:
-    """Return the member with these rows of the ledger."""
+    """Encode rows of the ledger as a member."""
     fields = [{"key": row.key, "epoch": row.epoch, "tool": row.tool, "outcome": row.outcome} for row in rows]
-    return b"".join(canonical(redacted_row(row) if redact else row) + b"\n" for row in fields)
+    return b"".join(canonical(redact_row(row) if redact else row) + b"\n" for row in fields)

@@ -1,8 +1,8 @@
-"""Imports the logs of sub-agents that have ended: they go into the permanent record, and no run of them is started.
+"""Imports the logs of ended sub-agents: they go into the permanent record, and no run of them is started.
 
-1. Only a file for which somebody vouches brings them: nothing else says how far their content is trusted here.
-2. One that was open goes on where it runs, and stays in the file with those below it.
-3. Under the id of each, this place has nothing, or the same log. One that was forgotten here stays forgotten.
+1. They are imported only from a file with a trusted signature, because their trust level rests on the signer.
+2. An open sub-agent continues in its original cluster: it and the sub-agents below it stay in the file only.
+3. Under each id, this cluster must have nothing, or the same log. A forgotten sub-agent stays forgotten.
 """
 
 import asyncio
@@ -23,47 +23,47 @@ from holdfast.storage.imported_effects import ImportedEffect, conflicting, put_e
 
 @dataclass(frozen=True)
 class ChildContent:
-    """What a file holds of a sub-agent that has ended."""
+    """The content of a file about an ended sub-agent."""
 
     thread: str
     path: str
-    """Its place below the thread at the top."""
+    """The numbers of the calls below the root thread, as `3.1`."""
     artifacts: Sequence[str]
-    """Addresses that its log refers to."""
+    """Addresses in its log."""
     effects: Sequence[ImportedEffect]
     """The ledger's rows."""
 
 
-async def fitting(
+async def importable_children(
     threads: Threads, file: PortableFile, children: Sequence[ChildContent], pool: AsyncConnectionPool
 ) -> list[ChildContent]:
-    """Return the sub-agents whose logs may be recorded here: all but those that were forgotten. Nothing is written.
+    """Return the sub-agents whose logs may be recorded here: all except forgotten ones. Nothing is written.
 
     Raises:
-        ThreadExists: Another thread has the id of one here.
+        ThreadExists: Another thread here has the id of one.
         ImportRefused: The ledger here has another outcome of an effect.
     """
-    found = []
+    importable = []
     for child in children:
         with suppress(ThreadForgotten):
             await _refuse_another(threads, file, child)
-            if which := await conflicting(pool, child.thread, child.effects):
-                raise ImportRefused(f"the ledger here has another outcome of effect {which}, of {child.thread!r}")
-            found.append(child)
-    return found
+            if effect := await conflicting(pool, child.thread, child.effects):
+                raise ImportRefused(f"the ledger here has another outcome of effect {effect}, of {child.thread!r}")
+            importable.append(child)
+    return importable
 
 
 async def _refuse_another(threads: Threads, file: PortableFile, child: ChildContent) -> None:
-    """Refuse a log under the id of another thread, or of one that Temporal has here with fewer events."""
+    """Reject a log whose id belongs to another thread here, or to one of which Temporal has fewer events."""
     with suppress(ThreadNotFound):
-        found = await threads.reader.find(child.thread, loops=True)
+        execution = await threads.reader.find(child.thread, loops=True)
         lines, position = await lines_of(file, child), 0
-        async for line in threads.reader.lines(child.thread, 0, found=found, note=None, use_worker=False):
+        async for line in threads.reader.lines(child.thread, 0, found=execution, note=None, use_worker=False):
             if position == len(lines) or line != lines[position]:
                 break
             position += 1
         else:
-            if found is None:
+            if execution is None:
                 return
         if position < len(lines):
             raise ThreadExists(
@@ -76,7 +76,7 @@ async def lines_of(file: PortableFile, child: ChildContent) -> list[bytes]:
     """Return the log of a sub-agent.
 
     Raises:
-        Unsound: It was altered since the file was checked.
+        Unsound: The log was altered since the file was checked.
     """
     return await asyncio.to_thread(lambda: list(file.lines(child_member(LOG, child.path))))
 
@@ -84,7 +84,7 @@ async def lines_of(file: PortableFile, child: ChildContent) -> list[bytes]:
 async def put_child(
     file: PortableFile, child: ChildContent, store: ThreadStore, pool: AsyncConnectionPool, *, seals: Seals
 ) -> None:
-    """Put the ledger's rows, and then the log, of a sub-agent; what is there already is found again."""
-    with suppress(ThreadForgotten):  # meanwhile
+    """Store the ledger's rows and then the log of a sub-agent; existing ones are kept."""
+    with suppress(ThreadForgotten):  # by a concurrent call
         await put_effects(pool, child.thread, child.effects, seals=seals)
         await store.append(child.thread, 0, await lines_of(file, child))

@@ -1,4 +1,4 @@
-"""Checks that a portable file is whole: its signatures, and each member against its digest, the logs event by event."""
+"""Checks the integrity of a portable file: its signatures, each member against its digest, the logs event by event."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -19,12 +19,12 @@ def check_signers(file: PortableFile, trusted: Policy | None, signer: str | None
     """Check the signers.
 
     Raises:
-        Unsound: The signature that is required is missing, or none of the signers is trusted.
+        Unsound: The required signature is missing, or no signer is trusted.
     """
     if signer is not None and signer not in file.signers:
         raise Unsound(STATEMENT, f"it is not signed with the key {signer}")
     if signer is None and trusted is not None and file.signers:
-        # Without `signers`, any given key will do, though a person's or gateway's leaves open who vouches for the file.
+        # Without `signers`, any key of the policy suffices, although people and gateways only vouch for decisions.
         people = {key for person in trusted.approvers for key in person.keys}
         gateways = {key for gateway in trusted.gateways for key in gateway.keys}
         if not (trusted.file_keys or people | gateways) & set(file.signers):
@@ -32,16 +32,16 @@ def check_signers(file: PortableFile, trusted: Policy | None, signer: str | None
 
 
 def check_whole(file: PortableFile, *, artifacts: bool = True) -> str:
-    """Check each member in its order: the log event by event, all others by their digests.
+    """Check the members in order: logs event by event, all others by their digests.
 
     Returns:
-        The thread that the log begins with: the original of a fork; the thread of a log that a reset abandoned.
+        The thread that the log begins with: for a fork, the original; for an archived branch, its thread.
 
     Raises:
         Unsound: A member was altered.
     """
     owner = ""
-    # The chain is checked before the seals, and not kept: read from the seals which of its digests they need.
+    # The chain is checked before the seals and not kept, so first read from the seals which digests they need.
     digests: dict[int, str] = {}
     if file.has(SEALS):
         with suppress(Unsound):  # reported when the member is checked
@@ -73,7 +73,7 @@ def _check_chain(
     digest_of: Callable[[str, dict[str, object], bytes], str],
     digests: dict[int, str],
 ) -> str:
-    """Check a log event by event; fill in the digests of the positions that `digests` has."""
+    """Check a log event by event; fill in the digests at the positions in `digests`."""
     head, count, thread = GENESIS, 0, file.thread_at(path_of(name))
     first: dict[object, object] = {}  # fork → the thread that its log begins with
     for line in file.lines(name):
@@ -102,7 +102,7 @@ def _check_chain(
 
 
 def _redacted_digest(head: str, event: dict[str, object], line: bytes) -> str:
-    """Return the digest of an event; of one without its body, the one that it claims."""
+    """Return the digest of an event; for an event without its body, the one that it claims."""
     if not is_redacted(event):
         return digest_of_line(head, event, line)
     claimed = event.get("digest")

@@ -15,44 +15,44 @@ from holdfast.portable.format.members import LOG, child_member
 from holdfast.portable.reader import PortableFile
 
 BATCH: Final = 500
-"""Events that are judged at a time; more if more were recorded together."""
+"""The number of events judged at a time; more if more were recorded together."""
 
 _NOT_AS_STORED = (LookupError, TypeError, AttributeError, ValueError, RecursionError, NotPortable)
-"""What deriving raises where a forged line decodes, and has its fields in other forms than any release stored."""
+"""Errors of deriving from a forged line that decodes, but has fields in forms that no release stored."""
 
 
 @dataclass
 class Judged:
-    """What the events of a log show."""
+    """The findings about the events of a log."""
 
     audit: Audit
     derived: Derived = field(default_factory=Derived)
     follows: dict[str, bytes] = field(default_factory=dict)
-    """Members that follow from the log, with their content."""
+    """Members derived from the log, with their content."""
     last: str = ""
     """The type of the last event."""
     forked: RunForked | None = None
-    """The last fork: what comes before it belongs to another thread."""
+    """The last fork: the events before it belong to another thread."""
     parent: str = ""
-    """The thread whose sub-agent this one is; empty for none."""
+    """The thread that started this sub-agent; empty if it is none."""
 
 
 def judge(file: PortableFile, trusted: Policy | None, *, owner: str, path: str = "") -> Judged:
-    """Judge a log of a file, and collect what follows from it.
+    """Judge a log of a file, and derive its members.
 
     Args:
-        file: Its logs are whole.
+        file: A file whose integrity was checked.
         trusted: People, gateways and their keys, from outside the file; None to trust the file's own.
-        owner: The thread to which the first event has to belong: of a fork, the original.
-        path: Whose log it is: of a sub-agent, its place below the thread at the top.
+        owner: The thread to which the first event must belong: for a fork, the original.
+        path: The path of a sub-agent below the root thread; empty for the root.
 
     Raises:
         Unsound: An event does not follow from those before it.
     """
-    found = Judged(Audit(owner, trusted=trusted))
+    judged = Judged(Audit(owner, trusted=trusted))
     name, thread = child_member(LOG, path), file.thread_at(path)
-    audit, waiting = found.audit, list[AgentEvent]()
-    for event in _events(file, name, found):
+    audit, waiting = judged.audit, list[AgentEvent]()
+    for event in _events(file, name, judged):
         waiting.append(event)
         if len(waiting) >= BATCH and len(waiting) % BATCH == 0:
             del waiting[: audit.take(waiting, more=True)]
@@ -64,27 +64,27 @@ def judge(file: PortableFile, trusted: Policy | None, *, owner: str, path: str =
     if audit.thread != thread:
         raise Unsound(name, f"its last event belongs to thread {audit.thread!r}, and the manifest names another")
     try:
-        found.follows = dict(found.derived.members())
+        judged.follows = dict(judged.derived.members())
     except _NOT_AS_STORED as error:
         raise Unsound(name, f"nothing can be derived from it ({type(error).__name__})") from None
-    return found
+    return judged
 
 
-def _events(file: PortableFile, name: str, found: Judged) -> Iterator[AgentEvent]:
+def _events(file: PortableFile, name: str, judged: Judged) -> Iterator[AgentEvent]:
     for position, line in enumerate(file.lines(name)):
         try:
             event = decode_event(line)
-            found.derived.take(event.type, line)
+            judged.derived.take(event.type, line)
         except EventUnreadable as error:
             raise Unsound(name, str(error), position) from None
         except _NOT_AS_STORED as error:
             raise Unsound(name, f"nothing can be derived from it ({type(error).__name__})", position) from None
-        found.last = event.type
+        judged.last = event.type
         match event:
             case RunForked():
-                found.forked, found.parent = event, ""
+                judged.forked, judged.parent = event, ""
             case RunStarted(lineage=lineage) if lineage:
-                found.parent = lineage.parent
+                judged.parent = lineage.parent
             case _:
                 pass
         yield event

@@ -13,11 +13,11 @@ from holdfast.portable.judging import Judged
 from holdfast.portable.reader import PortableFile
 
 
-async def check_ledger(file: PortableFile, found: Judged, path: str = "") -> None:
-    """Check the rows of a ledger against the log that was judged.
+async def check_ledger(file: PortableFile, judged: Judged, path: str = "") -> None:
+    """Check the rows of a ledger against a judged log.
 
     Raises:
-        Unsound: They disagree.
+        Unsound: The ledger contradicts the log.
     """
     name = child_member(LEDGER, path)
     if not file.has(name):
@@ -25,25 +25,25 @@ async def check_ledger(file: PortableFile, found: Judged, path: str = "") -> Non
             return
         raise Unsound(name, "it is missing, and the manifest does not say that it was left out")
     rows = ledger_of(file, path)
-    places = [(row.key, row.epoch) for row in rows]
-    if places != sorted(set(places)):
+    keys = [(row.key, row.epoch) for row in rows]
+    if keys != sorted(set(keys)):
         raise Unsound(name, "its rows are out of order, or there twice")
 
     async def effects(thread: str) -> list[EffectRow]:
         return rows
 
-    async def asides(thread: str) -> list[str]:
+    async def archived(thread: str) -> list[str]:
         return []
 
-    audit, thread = found.audit, file.thread_at(path)
+    audit, thread = judged.audit, file.thread_at(path)
     faults = await ledger_faults(
-        Evidence(effects, asides, None),
+        Evidence(effects, archived, None),
         thread,
         rows,
         audit.effects,
         began=audit.effects,
         past=audit.past.keys(),
-        # The ledger of an abandoned log also has the effects that its thread started after the reset.
+        # The ledger of an archived branch also has the effects that its thread started after the reset.
         whole=origin_of(file.manifest.thread) is None,
     )
     if faults:
@@ -55,7 +55,7 @@ def ledger_of(file: PortableFile, path: str = "") -> list[EffectRow]:
     """Return the ledger's rows of a file's thread, or of a sub-agent in it.
 
     Raises:
-        Unsound: A line is no row, or the member was altered.
+        Unsound: A line is not a row, or the member was altered.
     """
     name = child_member(LEDGER, path)
     return [_row(name, line) for line in file.lines(name)]

@@ -1,4 +1,4 @@
-"""Judges the logs of a tree of runs in a portable file: each by itself, and against the log that started it."""
+"""Judges the logs of a tree of runs in a portable file: each against the log of the run that started it."""
 
 from dataclasses import dataclass, field
 
@@ -11,31 +11,31 @@ from holdfast.portable.reader import PortableFile
 
 @dataclass
 class JudgedTree:
-    """What the logs of a file show together. It grows with the sub-agents of one branch, not with the logs."""
+    """The findings about all logs of a file. Its size grows with the sub-agents of one branch, not with the logs."""
 
     artifacts: dict[str, tuple[str, int]] = field(default_factory=dict)
     """Address → the first log and event that refer to it."""
     signatures: int = 0
     one_login: list[str] = field(default_factory=list)
-    """Sentences on quorums that one login has filled."""
+    """Sentences about quorums that one login has filled."""
     policies: set[str] = field(default_factory=set)
     """Digests of the policies that have been in force."""
     missing: list[str] = field(default_factory=list)
-    """Sub-agents that a log has started, and whose own logs are not in the file."""
+    """Sub-agents that a log has started, and whose logs are not in the file."""
     open: list[str] = field(default_factory=list)
-    """Sub-agents whose logs do not end with the end of a run."""
+    """Sub-agents whose logs end with an open run."""
     branched: list[str] = field(default_factory=list)
-    """Sub-agents that were not compared wholly with the log above them, because one of the two was reset."""
+    """Sub-agents that were only partly compared with the log above them, because one of the two was reset."""
     _above: dict[str, Family] = field(default_factory=dict)
-    """By path: the log that was taken last, and those above it."""
+    """The last log and those above it, by path."""
 
-    def take(self, file: PortableFile, found: Judged, path: str = "") -> None:
-        """Take in a log that was judged: logs come in the order of the file.
+    def take(self, file: PortableFile, judged: Judged, path: str = "") -> None:
+        """Add a judged log; logs come in the order of the file.
 
         Raises:
-            Unsound: It is not the log of the sub-agent that the log above it has started.
+            Unsound: The log contradicts the log of the run that started it.
         """
-        name, thread, audit = child_member(LOG, path), file.thread_at(path), found.audit
+        name, thread, audit = child_member(LOG, path), file.thread_at(path), judged.audit
         for address, position in audit.artifacts.items():
             self.artifacts.setdefault(address, (name, position))
         self.signatures += audit.signatures
@@ -43,12 +43,12 @@ class JudgedTree:
         self.policies |= audit.policies
         above = path.rpartition(".")[0]
         self._above = {each: self._above[each] for each in self._above if not each or f"{path}.".startswith(f"{each}.")}
-        if path and (why := difference(self._above[above], audit.family, thread)):
-            raise Unsound(name, why)
+        if path and (reason := difference(self._above[above], audit.family, thread)):
+            raise Unsound(name, reason)
         if path and (audit.family.was_reset or self._above[above].was_reset):
             self.branched.append(thread)
-        if path and found.last != "run_finished":
+        if path and judged.last != "run_finished":
             self.open.append(thread)
         self._above[path] = audit.family
         below = {child: f"{path}.{named.started.number}".lstrip(".") for child, named in audit.family.named.items()}
-        self.missing += [child for child, place in below.items() if not file.has(child_member(LOG, place))]
+        self.missing += [child for child, path_below in below.items() if not file.has(child_member(LOG, path_below))]

@@ -1,4 +1,4 @@
-"""What a portable file that passes does not prove: a person who trusts it has to know."""
+"""Lists the claims that a valid portable file cannot prove, for the person who relies on it."""
 
 from collections.abc import Iterator, Sequence
 
@@ -11,58 +11,58 @@ from holdfast.portable.tree import JudgedTree
 
 def not_proven(
     file: PortableFile,
-    found: Judged | None,
+    judged: Judged | None,
     tree: JudgedTree,
     trusted: Policy | None,
     signer: str | None,
     artifacts: bool,
 ) -> tuple[Unchecked, ...]:
-    """Return what a file that passes does not prove."""
+    """Return the unproven claims of a file without a fault."""
     manifest = file.manifest
-    why: list[tuple[str, str]] = []
+    gaps: list[tuple[str, str]] = []
     if not file.signers:
-        why.append(("signature", "the file has no signature: anybody could have written all of it"))
+        gaps.append(("signature", "the file has no signature: anybody could have written all of it"))
     elif signer is None and not (trusted and trusted.file_keys & set(file.signers)):
-        words = f"the file is signed with {', '.join(file.signers)}, and nobody has named that key as a signer of files"
-        why.append(("signer", f"{words}: give the one that you trust with --signer, or `signers` in --keys"))
-    why.append(("history", "a file has no Temporal history: unsigned events are as its exporter read them"))
-    if found is None:
-        words = "only the digests of most events are there: what they say, and what follows from it, is not known"
-        why.append(("bodies", words))
+        text = f"the file is signed with {', '.join(file.signers)}, and nobody has named that key as a signer of files"
+        gaps.append(("signer", f"{text}: give the one that you trust with --signer, or `signers` in --keys"))
+    gaps.append(("history", "a file has no Temporal history: unsigned events are as its exporter read them"))
+    if judged is None:
+        text = "only the digests of most events are there: what they say, and what follows from it, is not known"
+        gaps.append(("bodies", text))
     else:
-        why += _of_logs(found, tree, trusted)
-    if "ledger" in manifest.left_out or found is None:
-        why.append(("ledger", "the file has no rows of the ledger, or no outcomes"))
+        gaps += _of_logs(judged, tree, trusted)
+    if "ledger" in manifest.left_out or judged is None:
+        gaps.append(("ledger", "the file has no rows of the ledger, or no outcomes"))
     if "artifacts" in manifest.left_out or not artifacts:
-        count = f"the log refers to {len(tree.artifacts)}; " if found else ""
-        why.append(("artifacts", f"{count}not all are in the file, or checked"))
-    return tuple(Unchecked(*pair) for pair in why)
+        count = f"the log refers to {len(tree.artifacts)}; " if judged else ""
+        gaps.append(("artifacts", f"{count}not all are in the file, or checked"))
+    return tuple(Unchecked(*pair) for pair in gaps)
 
 
-def _of_logs(found: Judged, tree: JudgedTree, trusted: Policy | None) -> Iterator[tuple[str, str]]:
-    """Yield what logs that were judged do not prove."""
-    if found.last != "run_finished":
+def _of_logs(judged: Judged, tree: JudgedTree, trusted: Policy | None) -> Iterator[tuple[str, str]]:
+    """Yield the unproven claims of judged logs."""
+    if judged.last != "run_finished":
         yield "end", "the log does not end with run_finished: later events cannot be ruled out"
     elif tree.open:
-        words = f"the logs of {_some(tree.open)} do not end with run_finished"
-        yield "end", f"{words}: later events cannot be ruled out"
+        text = f"the logs of {_some(tree.open)} do not end with run_finished"
+        yield "end", f"{text}: later events cannot be ruled out"
     if trusted is None:
-        words = "the policy, its people and their keys come from the file itself: give those that you trust with --keys"
-        yield "keys", words
+        text = "the policy, its people and their keys come from the file itself: give those that you trust with --keys"
+        yield "keys", text
     elif tree.policies - {trusted.hash}:
         yield "policy", "the approvers come from the file itself: its policy differs from the one given"
-    if found.forked:
-        words = f"events 0 to {found.forked.position - 1} belong to thread {found.forked.origin}"
-        yield "original", f"{words}: what they did is not in this ledger, and whether they are all is not known"
-    if found.parent:
-        words = f"the log names {found.parent} as the thread that started this sub-agent"
-        yield "parent", f"{words}: that it handed down these policies and constraints is in that thread's log"
+    if judged.forked:
+        text = f"events 0 to {judged.forked.position - 1} belong to thread {judged.forked.origin}"
+        yield "original", f"{text}: what they did is not in this ledger, and whether they are all is not known"
+    if judged.parent:
+        text = f"the log names {judged.parent} as the thread that started this sub-agent"
+        yield "parent", f"{text}: that it handed down these policies and constraints is in that thread's log"
     if tree.missing:
-        words = f"the file does not have the logs of {_some(tree.missing)}"
-        yield "subagents", f"{words}: what these did, and whether they answered like this, is in their logs"
+        text = f"the file does not have the logs of {_some(tree.missing)}"
+        yield "subagents", f"{text}: what these did, and whether they answered like this, is in their logs"
     if tree.branched:
-        words = f"a reset of {_some(tree.branched)} or of the run above"
-        yield "subagents", f"{words}: that the logs of both say the same of beginning and end was not compared wholly"
+        text = f"a reset of {_some(tree.branched)} or of the run above"
+        yield "subagents", f"{text}: that the logs of both say the same of beginning and end was not compared wholly"
 
 
 def _some(threads: Sequence[str]) -> str:

@@ -1,11 +1,11 @@
-"""Verify a portable file, without a server: first that it is whole, then that its events follow from one another.
+"""Verify a portable file without a server: first its integrity, then that its events follow from one another.
 
-1. Layout, manifest, statement and signatures; then each member in its order, the log event by event. The independent
-   verifier, `docs/verify/verify_file.py`, checks exactly this, and names the same first fault.
-2. Every event follows from those before it (`holdfast.audit.judge.audit`), derived members follow from the log, and
-   ledger and artifacts agree with it. The same holds for each sub-agent's log, and its run agrees with the log of its
-   parent.
-3. The result lists the checks that were not made, and says whether the rest is proven
+1. Integrity: layout, manifest, statement and signatures; then each member in its order, the log event by event. The
+   independent verifier, `docs/verify/verify_file.py`, checks exactly this, and reports the same first fault.
+2. Every event follows from those before it (`holdfast.audit.judge.audit`), the derived members match the log, and the
+   ledger and the artifacts agree with it. The same applies to each sub-agent's log, which also agrees with the log of
+   its parent.
+3. The result lists the missing checks, and whether the file is proven without them
    (`holdfast.audit.evidence.verdicts`).
 """
 
@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from holdfast.audit.evidence.anchors import NONE_GIVEN, Anchors, Compared, find_seals
+from holdfast.audit.evidence.anchors import NONE_GIVEN, Anchors, SealComparison, find_seals
 from holdfast.audit.evidence.evidence import Finding, Unchecked
 from holdfast.audit.evidence.file_anchors import OWN_SEALS, compare_file, compare_own
 from holdfast.audit.evidence.verdicts import Verification, checked_of, verdict_of
@@ -37,7 +37,7 @@ from holdfast.portable.format.origins import Segment, Stretch, segments_of, stre
 from holdfast.portable.integrity import check_signers, check_whole
 from holdfast.portable.judging import Judged, judge
 from holdfast.portable.ledger import check_ledger
-from holdfast.portable.reader import PortableFile, opened
+from holdfast.portable.reader import PortableFile, open_portable_file
 from holdfast.portable.tree import JudgedTree
 from holdfast.portable.unproven import not_proven
 
@@ -47,38 +47,38 @@ class SealedStretch(Stretch):
     """Events that a node was the first to seal, by the seals in a file."""
 
     claimed: bool
-    """No node was named as trusted: the author of the file can have made these seals."""
+    """No trusted nodes were given, so the author of the file may have forged these seals."""
 
 
 @dataclass(frozen=True)
 class FileVerification(Verification):
-    """The result of verifying a portable file; `where` names a member, or `zip` for the layout, and `head` is as the
-    manifest has it.
+    """The result of verifying a portable file; `where` names a member, or `zip` for the layout, and `head` is from the
+    manifest.
     """
 
     signers: tuple[str, ...] = ()
     """The public keys whose signatures over the file verify, trusted or not."""
     redacted: bool = False
     subagents: int = 0
-    """How many logs of sub-agents it has."""
+    """The number of sub-agents' logs in the file."""
     segments: tuple[Segment, ...] = ()
-    """The traces that its events belong to; none of a redacted file, whose log does not show them."""
+    """The traces of its events; none for a redacted file, whose log does not show them."""
     stretches: tuple[SealedStretch, ...] = ()
-    """Which nodes were the first to seal which events, by the seals in the file of nodes that are trusted; of all
-    nodes, as claims, if none were named."""
+    """The stretches of events by the trusted node that sealed them first; if no trusted nodes were given, by all nodes,
+    as claims."""
 
 
 @dataclass
-class _Seen:
+class _Findings:
     """The findings before the first fault."""
 
     file: PortableFile | None = None
-    found: Judged | None = None
+    judged: Judged | None = None
     """The findings about the log; None if it was not judged."""
     tree: JudgedTree = field(default_factory=JudgedTree)
     """The findings about all logs together."""
-    compared: Compared = field(default_factory=lambda: Compared(unchecked=(NONE_GIVEN,)))
-    """The result of comparing with seals."""
+    compared: SealComparison = field(default_factory=lambda: SealComparison(unchecked=(NONE_GIVEN,)))
+    """The comparison with seals."""
     segments: tuple[Segment, ...] = ()
     stretches: tuple[SealedStretch, ...] = ()
 
@@ -96,28 +96,28 @@ async def verify_file(
     Args:
         path: The file.
         trusted: A policy from outside the file, with people, gateways and their keys; None to trust the file's own.
-            Its `signers` are those one of whom has to have signed the file.
-        signer: The public key that has to have signed the file; None for any of the `signers`.
+            One of its `signers` must have signed the file.
+        signer: The public key that must have signed the file; None for any of the `signers`.
         artifacts: Whether to check artifacts.
-        anchors: Anchors with seals of the thread, and the nodes whose seals count, also in the file; None to compare
-            only with the seals in the file, and to count all of them.
+        anchors: Anchors with seals of the thread, and the nodes whose seals count, including those in the file; None to
+            compare only with the seals in the file, and to count all of them.
 
     Raises:
         FileUnreadable: There is no such file, or it cannot be opened.
         SettingsError: An anchor cannot be read.
     """
-    seen = _Seen()
+    findings = _Findings()
     try:
-        with opened(path) as file:
-            seen.file = file
-            seen.found, seen.tree = await check_file(file, trusted=trusted, signer=signer, artifacts=artifacts)
-            seen.compared = await asyncio.to_thread(_compare, file, anchors or Anchors(()))
-            seen.segments = segments_of(file.content(CONTEXT)) if seen.found else ()
-            seen.stretches = _stretches(file, anchors or Anchors(()))
+        with open_portable_file(path) as file:
+            findings.file = file
+            findings.judged, findings.tree = await check_file(file, trusted=trusted, signer=signer, artifacts=artifacts)
+            findings.compared = await asyncio.to_thread(_compare, file, anchors or Anchors(()))
+            findings.segments = segments_of(file.content(CONTEXT)) if findings.judged else ()
+            findings.stretches = _stretches(file, anchors or Anchors(()))
     except Unsound as fault:
-        return _result(path, seen, fault=fault)
-    unchecked = not_proven(file, seen.found, seen.tree, trusted, signer, artifacts)
-    return _result(path, seen, unchecked=(*unchecked, *seen.compared.unchecked))
+        return _result(path, findings, fault=fault)
+    unchecked = not_proven(file, findings.judged, findings.tree, trusted, signer, artifacts)
+    return _result(path, findings, unchecked=(*unchecked, *findings.compared.unchecked))
 
 
 async def check_file(
@@ -126,53 +126,53 @@ async def check_file(
     trusted: Policy | None = None,
     signer: str | None = None,
     artifacts: bool = True,
-    below: Callable[[str, Judged], None] = lambda path, found: None,
+    below: Callable[[str, Judged], None] = lambda path, judged: None,
 ) -> tuple[Judged | None, JudgedTree]:
-    """Check all of an open file; return the findings about its log, None if it is redacted, and about all logs.
+    """Check all of an open file; return the findings about its log (None if it is redacted), and about all logs.
 
     Args:
         file: The file.
         trusted: As for `verify_file`.
         signer: As for `verify_file`.
         artifacts: As for `verify_file`.
-        below: Called with the path of each sub-agent, and the findings about its log.
+        below: Called with the path of each sub-agent and the findings about its log.
 
     Raises:
-        Unsound: The first fault.
+        Unsound: The file has a fault.
     """
     tree = JudgedTree()
-    found = await asyncio.to_thread(_check, file, trusted, signer, artifacts)
-    if found is None:
+    judged = await asyncio.to_thread(_check, file, trusted, signer, artifacts)
+    if judged is None:
         return None, tree
-    tree.take(file, found)
-    await check_ledger(file, found)
-    for place in file.subagents:
-        child = await asyncio.to_thread(judge, file, trusted, owner=file.thread_at(place), path=place)
-        tree.take(file, child, place)
-        await check_ledger(file, child, place)
-        below(place, child)
+    tree.take(file, judged)
+    await check_ledger(file, judged)
+    for path in file.subagents:
+        child = await asyncio.to_thread(judge, file, trusted, owner=file.thread_at(path), path=path)
+        tree.take(file, child, path)
+        await check_ledger(file, child, path)
+        below(path, child)
     _check_references(file, tree, artifacts=artifacts)
-    return found, tree
+    return judged, tree
 
 
 def _check(file: PortableFile, trusted: Policy | None, signer: str | None, artifacts: bool) -> Judged | None:
-    """Check all but the ledgers' rows and the events of sub-agents."""
+    """Check everything except the ledgers' rows and the events of sub-agents."""
     check_signers(file, trusted, signer)
     owner = check_whole(file, artifacts=artifacts)
     if file.manifest.redacted:
         return None
-    found = judge(file, trusted, owner=owner)
+    judged = judge(file, trusted, owner=owner)
     for name in DERIVED:
-        if not file.has(name) or file.content(name) != found.follows[name]:
+        if not file.has(name) or file.content(name) != judged.follows[name]:
             raise Unsound(name, "it is not what follows from the log")
-    return found
+    return judged
 
 
 def _check_references(file: PortableFile, tree: JudgedTree, *, artifacts: bool) -> None:
     """Check that the file has all members that its logs refer to, and no others.
 
     Raises:
-        Unsound: One is missing, or not referred to.
+        Unsound: A member is missing, or nothing refers to it.
     """
     if tree.missing and "subagents" not in file.manifest.left_out:
         where = child_member(file.log, tree.missing[0].removeprefix(f"{file.owner}."))
@@ -187,16 +187,16 @@ def _check_references(file: PortableFile, tree: JudgedTree, *, artifacts: bool) 
             raise Unsound(name, "no event refers to it")
 
 
-def _compare(file: PortableFile, anchors: Anchors) -> Compared:
-    """Compare the log with the seals in anchors.
+def _compare(file: PortableFile, anchors: Anchors) -> SealComparison:
+    """Compare the log with the seals in anchors and in the file.
 
     Raises:
-        Unsound: A seal shows that it was altered.
+        Unsound: A seal shows that the log was altered.
     """
-    own = Compared(unchecked=(NONE_GIVEN,))
+    own = SealComparison(unchecked=(NONE_GIVEN,))
     if file.has(SEALS):
         own = compare_own(file.content(SEALS).splitlines(), file.manifest.thread, anchors.nodes, file.manifest.events)
-    if not anchors.places:
+    if not anchors.locations:
         return own
     log = file.log
     digests = {position: json.loads(line)["digest"] for position, line in enumerate(file.lines(log))}
@@ -204,13 +204,13 @@ def _compare(file: PortableFile, anchors: Anchors) -> Compared:
     for fault in compared.faults:
         raise Unsound(log, fault.reason, fault.position)
     left = [one for one in own.unchecked if one not in (*compared.unchecked, NONE_GIVEN, OWN_SEALS)]
-    return Compared((), (*compared.unchecked, *left), max(compared.seals, own.seals))
+    return SealComparison((), (*compared.unchecked, *left), max(compared.seals, own.seals))
 
 
 def _stretches(file: PortableFile, anchors: Anchors) -> tuple[SealedStretch, ...]:
     lines = file.content(SEALS).splitlines() if file.has(SEALS) else []
-    found = stretches(seal for line in lines if (seal := read_seal(line)) and is_trusted(seal, anchors.nodes))
-    return tuple(SealedStretch(each.first, each.last, each.node, claimed=anchors.nodes is None) for each in found)
+    sealed = stretches(seal for line in lines if (seal := read_seal(line)) and is_trusted(seal, anchors.nodes))
+    return tuple(SealedStretch(each.first, each.last, each.node, claimed=anchors.nodes is None) for each in sealed)
 
 
 _ADVICE = {
@@ -226,12 +226,12 @@ def _advice(where: str) -> str:
 
 
 def _result(
-    path: Path, seen: _Seen, *, fault: Unsound | None = None, unchecked: tuple[Unchecked, ...] = ()
+    path: Path, findings: _Findings, *, fault: Unsound | None = None, unchecked: tuple[Unchecked, ...] = ()
 ) -> FileVerification:
-    manifest = seen.file.manifest if seen.file else None
+    manifest = findings.file.manifest if findings.file else None
     faults = [Finding(fault.where, fault.reason, fault.position)] if fault else []
-    made = {"signature", "ledger", "artifacts", "keys"} | ({"anchors"} if seen.compared.seals else set())
-    checked = () if fault else checked_of(made, unchecked)
+    begun = {"signature", "ledger", "artifacts", "keys"} | ({"anchors"} if findings.compared.seals else set())
+    checked = () if fault else checked_of(begun, unchecked)
     return FileVerification(
         thread=manifest.thread if manifest else path.name,
         verdict=verdict_of(faults, checked, unchecked),
@@ -241,12 +241,12 @@ def _result(
         unchecked=unchecked,
         faults=tuple(faults),
         advice=_advice(fault.where) if fault else "",
-        signatures=seen.tree.signatures,
-        seals=seen.compared.seals,
+        signatures=findings.tree.signatures,
+        seals=findings.compared.seals,
         head=manifest.head if manifest else "",
-        signers=seen.file.signers if seen.file else (),
+        signers=findings.file.signers if findings.file else (),
         redacted=bool(manifest and manifest.redacted),
-        subagents=len(seen.file.subagents) if seen.file else 0,
-        segments=seen.segments,
-        stretches=seen.stretches,
+        subagents=len(findings.file.subagents) if findings.file else 0,
+        segments=findings.segments,
+        stretches=findings.stretches,
     )

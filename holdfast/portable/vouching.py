@@ -1,6 +1,6 @@
-"""Check a thread before its file is signed: the signer vouches for it, and others import it because of that.
+"""Check a thread before its file is signed: the signature vouches for it, and others import the file because of that.
 
-A file is signed only if the permanent record was checked and holds, and with it the seals of Temporal's histories, or
+A file is signed only if the permanent record passed its checks together with the MACs of Temporal's histories, or with
 seals of nodes in anchors.
 """
 
@@ -14,14 +14,14 @@ from holdfast.errors import ExportFailed
 
 
 @dataclass(frozen=True)
-class Vouched:
-    """How much of a thread was checked."""
+class CheckedThread:
+    """The part of a thread that was checked."""
 
     events: int = 0
     head: str = ""
     """The digest of the last of these events."""
-    lacks: str = ""
-    """Why the thread cannot be vouched for; empty if it can."""
+    gap: str = ""
+    """The reason why the thread must not be signed; empty if it may be."""
 
     @property
     def last(self) -> set[int]:
@@ -29,8 +29,8 @@ class Vouched:
         return {self.events - 1} if self.events else set()
 
 
-async def vouch(threads: Threads, thread: str, evidence: Evidence | None, anchors: Anchors | None) -> Vouched:
-    """Check a thread that is about to be exported.
+async def vouch(threads: Threads, thread: str, evidence: Evidence | None, anchors: Anchors | None) -> CheckedThread:
+    """Check a thread before its export.
 
     Args:
         threads: Reads the thread.
@@ -39,17 +39,23 @@ async def vouch(threads: Threads, thread: str, evidence: Evidence | None, anchor
         anchors: Anchors with seals of the thread; None for no anchors.
 
     Raises:
-        ExportFailed: It was altered, or is not a thread of ours.
+        ExportFailed: The thread does not verify.
         ThreadNotFound: There is no such thread.
     """
     checks = replace(evidence, artifacts=None) if evidence else None
-    found = await verify(threads, thread, evidence=checks, anchors=anchors)
-    if found.faults:
-        place = found.where if found.position is None else f"{found.where}, event {found.position}"
-        raise ExportFailed(f"thread {thread!r} does not verify, so its file is not signed: {place}: {found.reason}")
-    gaps = {gap.what: gap.why for gap in found.unchecked}
-    needed = ("record",) if "anchors" in found.checked else ("record", "history", "seals", "beginning")
-    lacks = next((f"{name}: {gaps[name]}" for name in needed if name in gaps), "")
-    if not lacks and "record" not in found.checked:
-        lacks = "record: it was not checked"
-    return Vouched(found.events, found.head, lacks)
+    verification = await verify(threads, thread, evidence=checks, anchors=anchors)
+    if verification.faults:
+        location = (
+            verification.where
+            if verification.position is None
+            else f"{verification.where}, event {verification.position}"
+        )
+        raise ExportFailed(
+            f"thread {thread!r} does not verify, so its file is not signed: {location}: {verification.reason}"
+        )
+    gaps = {gap.what: gap.why for gap in verification.unchecked}
+    needed = ("record",) if "anchors" in verification.checked else ("record", "history", "seals", "beginning")
+    gap = next((f"{name}: {gaps[name]}" for name in needed if name in gaps), "")
+    if not gap and "record" not in verification.checked:
+        gap = "record: it was not checked"
+    return CheckedThread(verification.events, verification.head, gap)

@@ -1,4 +1,4 @@
-"""Writes a portable file member by member: memory does not grow with the log."""
+"""Writes a portable file member by member, with memory use independent of the size of the log."""
 
 import fcntl
 import hashlib
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from holdfast.errors import ExportFailed
-from holdfast.portable.envelope import enveloped
+from holdfast.portable.envelope import make_envelope
 from holdfast.portable.format.layout import Entry, directory, local_header
 from holdfast.portable.format.manifest import Manifest, Member, statement_of
 from holdfast.portable.format.members import (
@@ -28,9 +28,9 @@ from holdfast.portable.format.members import (
 
 @contextmanager
 def new_file(path: Path) -> Iterator[BinaryIO]:
-    """Open a file beside `path`, and give it that name when all is written; a kill leaves no half of it there.
+    """Open a temporary file beside `path`, and publish it at the end of the block: a kill leaves no partial file there.
 
-    What kills have left of earlier files for that name is removed: a file that is being written is locked.
+    Remains of killed writers are removed; files that are being written are locked.
 
     Raises:
         ExportFailed: The file exists already, or cannot be written.
@@ -56,12 +56,12 @@ def new_file(path: Path) -> Iterator[BinaryIO]:
         raise ExportFailed(f"{path} exists already, and is not overwritten; name another file") from None
     except OSError as error:
         if error.errno is None:
-            raise  # not of the file: a timeout while the thread was read
+            raise  # not about the file: a timeout while the thread was read
         raise ExportFailed(f"{path} cannot be written: {error.strerror}") from None
 
 
 def _remove_leftovers(path: Path) -> None:
-    """Remove the files for that name which no process is writing."""
+    """Remove temporary files for that name, except locked ones."""
     ours = re.compile(rf"\.{re.escape(path.name)}\.[0-9a-f]{{8}}\.part", re.ASCII)
     for each in path.parent.iterdir():
         if ours.fullmatch(each.name):
@@ -78,7 +78,7 @@ class Writer:
     """Writes the members of one file, in their order.
 
     Args:
-        file: Empty, and seekable.
+        file: An empty, seekable file.
         progress: Called with each part that is written.
     """
 
@@ -89,11 +89,11 @@ class Writer:
         self._members: list[Member] = []
 
     @contextmanager
-    def member(self, name: str) -> Iterator["_Open"]:
-        """Write a member part by part. Where the block raises, the file has nothing of it."""
+    def member(self, name: str) -> Iterator["_OpenMember"]:
+        """Write a member part by part. If the block raises, the member is removed again."""
         begin = self._file.tell()
         self._file.write(local_header(Entry(name, 0, 0)))
-        content = _Open(self._file, self._progress)
+        content = _OpenMember(self._file, self._progress)
         try:
             yield content
         except BaseException:
@@ -116,7 +116,7 @@ class Writer:
         """Write a member.
 
         Raises:
-            ExportFailed: It is larger than a reader accepts.
+            ExportFailed: The member is larger than a reader accepts.
         """
         if len(content) > MAX_SMALL_BYTES and name != LEDGER and not name.startswith(ARTIFACTS):
             raise ExportFailed(f"the thread is too large for one file: {name} has more than {MAX_SMALL_BYTES:,} bytes")
@@ -124,21 +124,21 @@ class Writer:
             member.write(content)
 
     def finish(self, manifest: Manifest, private: str | None) -> Manifest:
-        """Write the manifest, the statement, signed if there is a key, and the directory.
+        """Write the manifest, the statement (signed if there is a key) and the directory.
 
         Args:
-            manifest: Without its members.
+            manifest: The manifest without its members.
             private: The key to sign with; None to sign nothing.
         """
         manifest = manifest.model_copy(update={"members": tuple(self._members)})
         self.add(MANIFEST, manifest.encoded)
-        self.add(STATEMENT, enveloped(statement_of(manifest), private))
+        self.add(STATEMENT, make_envelope(statement_of(manifest), private))
         self._file.write(directory(self._entries))
         return manifest
 
 
-class _Open:
-    """A member while it is written."""
+class _OpenMember:
+    """A member that is being written."""
 
     def __init__(self, file: BinaryIO, progress: Callable[[], None]) -> None:
         self._file = file

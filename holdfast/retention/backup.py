@@ -1,13 +1,13 @@
 """Make a backup: the database as of one moment, and the artifacts, in a folder (`holdfast.retention.format`).
 
 1. One transaction reads all rows in one snapshot, while workers continue to write.
-2. Rows and artifacts are streamed: memory does not grow with the database.
+2. Rows and artifacts are streamed: memory use is independent of the size of the database.
 3. A backup that is killed leaves the earlier one intact. The next one to the same folder reuses its artifacts, and
    removes those that no longer belong to a backup.
 4. A second backup to the same folder at the same time is refused: each would remove the other's files.
 
 This is not `pg_dump`: `pg_restore` would run the SQL in an archive, could not merge into a database that has threads or
-has forgotten some, and needs client programs of the server's version, which the worker image does not have.
+has forgotten some, and needs client programs of the server's version, which the worker image lacks.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from pathlib import Path
 import psycopg
 from psycopg.rows import class_row, dict_row
 
-from holdfast.retention.files import HEX, digests_in, keep_artifact, locked, prepare, publish, write_part
+from holdfast.retention.files import HEX, digests_in, keep_artifact, lock_folder, prepare, publish, write_part
 from holdfast.retention.format import (
     PART_BYTES,
     ROWS,
@@ -65,34 +65,34 @@ Report = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Made:
-    """A backup that was made."""
+class NewBackup:
+    """A new backup."""
 
     manifest: Manifest
     copied: int
-    """How many artifacts were written; the others were in the folder already."""
+    """The number of artifacts that were written; the others were in the folder already."""
 
 
-async def back_up(url: str, folder: Path, *, artifacts: Path | None, report: Report = lambda line: None) -> Made:
+async def back_up(url: str, folder: Path, *, artifacts: Path | None, report: Report = lambda line: None) -> NewBackup:
     """Write a backup to a folder, which is created, or holds an earlier backup.
 
     Args:
         url: The database, migrated.
         folder: The backup's folder.
-        artifacts: The folder of artifacts that the workers have; None for those in the database.
+        artifacts: The workers' folder of artifacts; None if artifacts are in the database.
         report: Called with a line about the progress.
 
     Raises:
-        BackupInvalid: The folder holds something else, or another process is writing a backup to it.
-        OSError: It cannot be written to.
+        BackupInvalid: The folder has other files, or another process is writing a backup to it.
+        OSError: The folder cannot be written to.
         psycopg.Error: The database cannot be read.
     """
     prepare(folder)
-    with locked(folder):
+    with lock_folder(folder):
         return await _back_up(url, folder, artifacts, report)
 
 
-async def _back_up(url: str, folder: Path, artifacts: Path | None, report: Report) -> Made:
+async def _back_up(url: str, folder: Path, artifacts: Path | None, report: Report) -> NewBackup:
     parts: list[Part] = []
     async with await psycopg.AsyncConnection.connect(url, connect_timeout=5) as connection:
         await connection.set_isolation_level(psycopg.IsolationLevel.REPEATABLE_READ)
@@ -101,25 +101,25 @@ async def _back_up(url: str, folder: Path, artifacts: Path | None, report: Repor
             rows = _rows(connection, kind)
             if kind == "artifacts" and artifacts:
                 rows = _files(artifacts)
-            made = [part async for part in _written(folder, kind, rows)]
-            parts += made
-            report(f"{sum(part.rows for part in made):,} {kind}")
-        copied, found, missing = 0, 0, list[str]()
+            of_kind = [part async for part in _write_parts(folder, kind, rows)]
+            parts += of_kind
+            report(f"{sum(part.rows for part in of_kind):,} {kind}")
+        copied, present, missing = 0, 0, list[str]()
         for digest in digests_in(folder, parts):
             content = _from_folder(artifacts, digest) if artifacts else _from_database(connection, digest)
             kept = await keep_artifact(folder, digest, content)
-            copied, found = copied + (kept == "copied"), found + (kept != "missing")
+            copied, present = copied + (kept == "copied"), present + (kept != "missing")
             if kept == "missing":
                 missing.append(digest)
     manifest = Manifest(
         release=__version__,
         created_at=datetime.now(UTC),
         parts=tuple(parts),
-        artifacts=found,
+        artifacts=present,
         missing=tuple(missing),
     )
     await asyncio.to_thread(publish, folder, manifest)
-    return Made(manifest, copied)
+    return NewBackup(manifest, copied)
 
 
 async def _rows(connection: psycopg.AsyncConnection, kind: Kind) -> AsyncIterator[Row]:
@@ -132,7 +132,7 @@ async def _rows(connection: psycopg.AsyncConnection, kind: Kind) -> AsyncIterato
 
 
 async def _files(artifacts: Path) -> AsyncIterator[Row]:
-    """The artifacts in a folder; their store does not record which threads refer to them."""
+    """Yield the artifacts in a folder, without threads: that store does not record the references to them."""
     for first in await asyncio.to_thread(_matching, artifacts, "[0-9a-f][0-9a-f]"):
         for file in await asyncio.to_thread(_matching, first, "[0-9a-f][0-9a-f]/*"):
             if HEX.fullmatch(file.name):
@@ -143,7 +143,7 @@ def _matching(folder: Path, pattern: str) -> list[Path]:
     return sorted(folder.glob(pattern))
 
 
-async def _written(folder: Path, kind: Kind, rows: AsyncIterator[Row]) -> AsyncIterator[Part]:
+async def _write_parts(folder: Path, kind: Kind, rows: AsyncIterator[Row]) -> AsyncIterator[Part]:
     """Write rows into as many parts as they need; yield each part."""
     lines: list[bytes] = []
     size = 0

@@ -41,8 +41,8 @@ def prepare(folder: Path) -> None:
 
 
 @contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Refuse other backups to the folder during a block. The lock ends with the process."""
+def lock_folder(folder: Path) -> Iterator[None]:
+    """Reject other backups to the folder during a block. The kernel releases the lock when the process ends."""
     with os.fdopen(os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600), "wb") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -85,18 +85,18 @@ def digests_in(folder: Path, parts: Sequence[Part]) -> Iterator[str]:
 async def keep_artifact(
     folder: Path, digest: str, content: AsyncIterator[bytes]
 ) -> Literal["copied", "kept", "missing"]:
-    """Copy an artifact, unless the backup has it intact; one whose content has another digest is `missing`."""
+    """Copy an artifact, unless the backup has it intact; return `missing` if its content has another digest."""
     file = folder / ARTIFACTS / digest[:2] / digest[2:4] / digest
     if await asyncio.to_thread(_is_intact, file, digest):
         return "kept"
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    found = hashlib.sha256()
+    hashed = hashlib.sha256()
     try:
         with _new_file(file) as output:
             async for piece in content:
-                found.update(piece)
+                hashed.update(piece)
                 await asyncio.to_thread(output.write, piece)
-            if found.hexdigest() != digest:
+            if hashed.hexdigest() != digest:
                 raise ArtifactAltered
     except ArtifactAltered:
         return "missing"
@@ -105,8 +105,8 @@ async def keep_artifact(
 
 def _is_intact(file: Path, digest: str) -> bool:
     try:
-        with file.open("rb") as opened:
-            return hashlib.file_digest(opened, "sha256").hexdigest() == digest
+        with file.open("rb") as content:
+            return hashlib.file_digest(content, "sha256").hexdigest() == digest
     except OSError:
         return False
 
@@ -115,9 +115,9 @@ def publish(folder: Path, manifest: Manifest) -> None:
     """Write the manifest, then remove the files that no longer belong to the backup."""
     with _new_file(folder / MANIFEST) as output:
         output.write(manifest.model_dump_json(indent=1).encode())
-    mine = {part.name for part in manifest.parts}
+    current = {part.name for part in manifest.parts}
     for each in (folder / PARTS).iterdir():
-        if each.name not in mine and (NAME.fullmatch(each.name) or each.name.startswith(_UNFINISHED)):
+        if each.name not in current and (NAME.fullmatch(each.name) or each.name.startswith(_UNFINISHED)):
             each.unlink(missing_ok=True)
     _remove_others(folder, manifest)
 
@@ -127,22 +127,22 @@ def _remove_others(folder: Path, manifest: Manifest) -> None:
     wanted = digests_in(folder, manifest.parts)
     digest = next(wanted, "")
     for inner in sorted((folder / ARTIFACTS).glob("[0-9a-f][0-9a-f]/[0-9a-f][0-9a-f]")):
-        prefix, mine = inner.parent.name + inner.name, set[str]()
+        prefix, current = inner.parent.name + inner.name, set[str]()
         while digest and digest[:4] <= prefix:
-            mine.add(digest)
+            current.add(digest)
             digest = next(wanted, "")
         for each in inner.iterdir():
-            if each.name not in mine and (HEX.fullmatch(each.name) or each.name.startswith(_UNFINISHED)):
+            if each.name not in current and (HEX.fullmatch(each.name) or each.name.startswith(_UNFINISHED)):
                 each.unlink(missing_ok=True)
 
 
 @contextmanager
-def opened(folder: Path, *names: str) -> Iterator[int]:
+def open_regular_file(folder: Path, *names: str) -> Iterator[int]:
     """Open a regular file below a folder.
 
     Raises:
-        FileNotFoundError: There is none.
-        BackupInvalid: Something else has its name.
+        FileNotFoundError: There is no such file.
+        BackupInvalid: It is not a regular file, or its path has a link.
     """
     *folders, name = names
     with ExitStack() as stack:
@@ -167,24 +167,24 @@ def opened(folder: Path, *names: str) -> Iterator[int]:
 
 
 @contextmanager
-def opened_artifact(folder: Path, digest: str) -> Iterator[int]:
+def open_artifact(folder: Path, digest: str) -> Iterator[int]:
     """Open an artifact.
 
     Raises:
-        BackupInvalid: It is missing, or no regular file.
+        BackupInvalid: It is missing, or not a regular file.
     """
     try:
-        with opened(folder, ARTIFACTS, digest[:2], digest[2:4], digest) as file:
+        with open_regular_file(folder, ARTIFACTS, digest[:2], digest[2:4], digest) as file:
             yield file
     except FileNotFoundError:
         raise BackupInvalid(f"artifact sha256:{digest} is missing from the backup") from None
 
 
 def read(fd: int, most: int, what: str) -> bytes:
-    """Read a file of at most so many bytes.
+    """Read a file of at most `most` bytes; `what` names it in errors.
 
     Raises:
-        BackupInvalid: It has more.
+        BackupInvalid: The file is larger.
     """
     pieces: list[bytes] = []
     size = 0

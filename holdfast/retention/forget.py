@@ -1,7 +1,7 @@
 """Forget a thread: remove its content from the database and from Temporal, and keep the digests of its events.
 
 The order matters: once the database has forgotten a thread, nothing can be recorded under its id any more; then
-Temporal's histories are removed. Of two calls, or after a kill, the later one completes what the earlier one began.
+Temporal's histories are removed. After a kill, or if two calls overlap, the later call completes the earlier one.
 """
 
 from contextlib import suppress
@@ -25,22 +25,22 @@ from holdfast.storage.threads import PostgresThreads
 
 @dataclass(frozen=True)
 class Report:
-    """What was forgotten of a thread."""
+    """The content, histories and files of a forgotten thread."""
 
     content: Forgotten
     histories: Removed
     files: tuple[str, ...]
-    """Addresses of artifacts in a store that does not record which threads refer to them: they stay."""
+    """Addresses of artifacts that stay, because their store does not record which threads refer to them."""
     unrecorded: str
-    """Why the last events may have no digest in the record; empty if all have one."""
+    """The reason why the last events may have no digest in the record; empty if all have one."""
 
 
 async def check_forgettable(threads: Threads, thread: str) -> None:
-    """Check that a thread can be forgotten; one that was forgotten before can be.
+    """Check that a thread can be forgotten; a forgotten thread can be forgotten again.
 
     Raises:
         ThreadNotFound: There is no such thread.
-        Refused: A run is open, or the id is that of a log that was set aside.
+        Refused: A run is open, or the id is that of an archived branch (a log replaced by a reset).
     """
     if origin := origin_of(thread):
         raise Refused(f"{thread!r} is the log that a reset of {origin!r} has set aside: forget {origin!r}")
@@ -58,16 +58,16 @@ async def forget_thread(
     Args:
         threads: The namespace's threads.
         pool: Connections to the database.
-        stores: Where threads and artifacts are kept.
+        stores: The stores of threads and artifacts.
         thread: The id of a thread or a loop.
-        by: Who removes it.
-        reason: Why; it is kept.
+        by: The person who removes it.
+        reason: The reason; it is kept.
 
     Raises:
         ThreadNotFound: There is no such thread.
         Refused: A run is open.
-        SettingsError: The catalog keeps threads in a store of its own.
-        ServerUnreachable: Temporal does not answer.
+        SettingsError: The catalog has its own thread store.
+        ServerUnreachable: Temporal is unreachable.
     """
     if not isinstance(stores.threads, PostgresThreads):
         raise SettingsError("the catalog keeps threads in a store of its own: remove the thread in that store")
@@ -78,22 +78,24 @@ async def forget_thread(
             files = [each.address async for each in references(threads, thread)]
         await _record_rest(threads, stores.threads, thread)
     except (ThreadForgotten, ThreadNotFound):
-        pass  # forgotten before, or a loop, which has recorded all of its events
+        pass  # already forgotten, or a loop, which has recorded all of its events
     except HoldfastError as error:
         unrecorded = str(error)
     content = await forget_content(pool, thread, by=by, reason=reason)
     histories = await remove_histories(threads.runs, thread)
-    # A call of a run that was closed from outside may have ended only now, and recorded its outcome.
+    # A call of a run that was terminated may have ended and recorded its outcome since the first removal.
     await forget_content(pool, thread, by=by, reason=reason)
     return Report(content, histories, tuple(dict.fromkeys(files)), unrecorded)
 
 
 async def _record_rest(threads: Threads, store: PostgresThreads, thread: str) -> None:
-    """Record the last events of a run that was closed from outside, so that their digests remain."""
+    """Record the last events of a terminated run, so that their digests remain."""
     position = await store.length(thread)
-    found = await threads.reader.find(thread)
-    if found is None:
+    execution = await threads.reader.find(thread)
+    if execution is None:
         return
-    lines = [line async for line in threads.reader.lines(thread, position, found=found, note=None, use_worker=False)]
+    lines = [
+        line async for line in threads.reader.lines(thread, position, found=execution, note=None, use_worker=False)
+    ]
     if lines:
         await store.append(thread, position, lines)

@@ -1,7 +1,7 @@
 """The format of a backup: a folder with a manifest, parts with rows, and artifacts under their digests.
 
-    manifest.json                  which parts belong to the backup, and the digest of each
-    parts/events-DIGEST.jsonl      a row per line; of one kind, in the order of the manifest
+    manifest.json                  the parts of the backup, with their digests
+    parts/events-DIGEST.jsonl      a row per line, all of one kind; parts are in the order of the manifest
     artifacts/3f/09/DIGEST         the content
 
 1. The manifest is written last, under a temporary name, and renamed. A folder without one holds no backup.
@@ -54,7 +54,7 @@ class Row(BaseModel):
 
 
 def columns(row: type[Row], form: str = "{}") -> str:
-    """Return a row's columns as SQL, each in the given form."""
+    """Return a row's columns as SQL, each formatted with `form`."""
     return ", ".join(map(form.format, row.model_fields))
 
 
@@ -97,7 +97,7 @@ class Effect(Row):
     call_digest: Text | None
     call: Text | None
     mac: Text | None = None
-    """Missing in backups that a release before 0.2.0 has made."""
+    """Missing in backups made by releases before 0.2.0."""
 
 
 class Memory(Row):
@@ -127,7 +127,7 @@ class Artifact(Row):
 
     digest: Digest
     thread: Annotated[str, StringConstraints(max_length=10_000), AfterValidator(_without_nul)]
-    """Empty if the store does not record which threads refer to it."""
+    """Empty if the store does not record references."""
 
 
 ROWS: dict[Kind, type[Row]] = {
@@ -158,15 +158,15 @@ class Manifest(Row):
 
     format: Literal["holdfast-backup-1"] = "holdfast-backup-1"
     release: Annotated[str, StringConstraints(max_length=100)]
-    """The release that made it."""
+    """The release that made the backup."""
     created_at: datetime
     parts: tuple[Part, ...]
     artifacts: Integer
-    """How many artifacts it has."""
+    """The number of artifacts in the backup."""
     missing: tuple[Digest, ...] = ()
-    """Artifacts that the store did not have, or had altered: not in the backup."""
+    """Artifacts that are not in the backup, because the store lacked them or they were altered there."""
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many rows there are of each kind."""
+        """The number of rows of each kind."""
         return {kind: sum(part.rows for part in self.parts if part.kind == kind) for kind in ROWS}

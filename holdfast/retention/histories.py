@@ -23,7 +23,7 @@ from holdfast.errors import Refused, ThreadNotFound
 _WITHIN = timedelta(seconds=10)
 _POLL_SECONDS = 0.1
 _PATIENCE_SECONDS = 30.0
-"""How long to wait until the server has removed what it was asked to."""
+"""How long to wait until the server has removed the histories."""
 
 
 @dataclass(frozen=True)
@@ -44,46 +44,46 @@ async def remove_histories(runs: Runs, thread: str, *, patience: float = _PATIEN
 
     Raises:
         Refused: A run is open.
-        ServerUnreachable: The server does not answer.
+        ServerUnreachable: The server is unreachable.
     """
-    found = await runs_of(runs, thread)
+    run_ids = await runs_of(runs, thread)
     if await is_open(runs, thread):
         raise Refused(f"thread {thread!r} was continued meanwhile: its run is open. Cancel it, then forget it again")
-    for run_id in reversed(found):
+    for run_id in reversed(run_ids):
         await _delete(runs, thread, run_id)
     deadline = asyncio.get_running_loop().time() + patience
-    remaining = [run_id for run_id in found if await _exists(runs, thread, run_id)]
+    remaining = [run_id for run_id in run_ids if await _exists(runs, thread, run_id)]
     while remaining and asyncio.get_running_loop().time() < deadline:
         await asyncio.sleep(_POLL_SECONDS)
         remaining = [run_id for run_id in remaining if await _exists(runs, thread, run_id)]
-    return Removed(tuple(found), tuple(remaining))
+    return Removed(tuple(run_ids), tuple(remaining))
 
 
 async def runs_of(runs: Runs, thread: str) -> list[str]:
     """Return the ids of all Temporal runs of a thread or loop that the server has, the latest first.
 
-    Each run names the one before it. Visibility finds those that none names, as after a reset; it lags a little.
+    Each run names the one before it. Visibility, which lags a little, finds runs that no other names (after a reset).
     """
-    found: dict[str, None] = {}
+    run_ids: dict[str, None] = {}
     run_id: str | None = None
     with suppress(ThreadNotFound):
         run_id = (await runs.describe(thread, loops=True)).run_id
-    while run_id and run_id not in found:
-        found[run_id] = None
+    while run_id and run_id not in run_ids:
+        run_ids[run_id] = None
         try:
             run_id = await previous_of(runs, thread, run_id)
         except DecryptionFailed:
             run_id = None
     query = f"WorkflowType IN ('{WORKFLOW}', '{LOOP_WORKFLOW}')"
-    if not {'"', "\\"} & set(thread):  # such an id finds nothing, however it is quoted: compare all ids instead
+    if not {'"', "\\"} & set(thread):  # no quoting makes visibility find such an id: compare all ids instead
         query += " AND WorkflowId = '" + thread.replace("'", "''") + "'"
     try:
         async for run in list_runs(runs.client, query, within=_WITHIN):
             if run.id == thread:
-                found.setdefault(run.run_id)
+                run_ids.setdefault(run.run_id)
     except RPCError as error:
         raise runs.translate_error(error, thread) from error
-    return list(found)
+    return list(run_ids)
 
 
 async def _delete(runs: Runs, thread: str, run_id: str) -> None:

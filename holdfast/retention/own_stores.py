@@ -1,4 +1,4 @@
-"""Which stores backups and pruning cover: those of Holdfast. A user's own store has its own means."""
+"""Requires the stores of Holdfast, which backups and pruning cover. A user's own store needs its own backups."""
 
 from holdfast.composition.stores import Stores
 from holdfast.errors import SettingsError
@@ -10,7 +10,7 @@ def require_own_stores(stores: Stores) -> PostgresArtifacts | FolderArtifacts:
     """Return the store of artifacts.
 
     Raises:
-        SettingsError: The catalog keeps threads or artifacts in a store of its own.
+        SettingsError: The catalog has its own store for threads or artifacts.
     """
     if isinstance(stores.threads, PostgresThreads) and isinstance(
         stores.artifacts, PostgresArtifacts | FolderArtifacts

@@ -1,11 +1,11 @@
 """Restore a backup into a migrated database.
 
 1. All of the backup is checked before anything is written.
-2. Restoring only adds: rows of the database stay, and have to agree. So a restore that was killed can be repeated, and
-   resumes.
+2. Restoring only adds: rows of the database stay, and must agree with the backup. So a restore that was killed
+   can be repeated, and resumes.
 3. A thread that the database has forgotten stays forgotten.
-4. A damaged thread causes the whole backup to be refused, or its whole log is left out. Its rows of the ledger are
-   restored: no effect may happen twice.
+4. If a thread is damaged, either the whole backup is rejected or the thread's whole log is left out. Its rows of the
+   ledger are restored in any case: no effect may happen twice.
 """
 
 import asyncio
@@ -60,15 +60,15 @@ class Restored:
     forgotten: set[str] = field(default_factory=set)
     """Threads of the backup that were left out, because the database has forgotten them."""
     damaged: dict[str, str] = field(default_factory=dict)
-    """Threads of the backup whose logs were left out → why."""
+    """Threads of the backup whose logs were left out → the reason."""
 
 
 async def check_schema(url: str) -> None:
     """Check that a database has every migration of this release.
 
     Raises:
-        StackError: It lacks some.
-        psycopg.Error: It cannot be reached.
+        StackError: Migrations are missing.
+        psycopg.Error: The database is unreachable.
     """
     if (schema := await schema_of(url)).missing:
         raise StackError(schema.advice())
@@ -86,38 +86,38 @@ async def restore(
 
     Args:
         source: The backup.
-        pool: Open, to a migrated database.
+        pool: An open pool of connections to a migrated database.
         artifacts: The store for the artifacts.
         into_existing: The database may have threads that the backup lacks.
         report: Called with a line about the progress.
 
     Raises:
         BackupInvalid: The backup was altered, or the database has other threads; nothing was written.
-        RecordConflict: The database has another event at a position than the backup.
+        RecordConflict: The database and the backup have different events at a position.
         psycopg.Error: The database cannot be written to.
     """
     content = await asyncio.to_thread(source.check)
     report(f"checked: {len(content.threads):,} threads, {len(content.artifacts):,} artifacts")
     if not into_existing:
         await _refuse_others(pool, content)
-    done = Restored(damaged=dict(source.damaged))
+    restored = Restored(damaged=dict(source.damaged))
     forgotten = {thread async for thread in _threads(pool, "WHERE forgotten_at IS NOT NULL")}
-    done.forgotten = forgotten & content.threads - {each.thread for each in source.tombstones()}
+    restored.forgotten = forgotten & content.threads - {each.thread for each in source.tombstones()}
     keep = _Artifacts(source, artifacts, content)
-    await _restore_events(source, pool, keep, done, forgotten=forgotten)
-    report(f"{done.events:,} events of {len(done.threads):,} threads")
+    await _restore_events(source, pool, keep, restored, forgotten=forgotten)
+    report(f"{restored.events:,} events of {len(restored.threads):,} threads")
     await _restore_tombstones(source, pool)
     # The ledger keeps the rows of a thread that was forgotten before the backup: an interrupted restore may lack them.
     rows = (row.model_dump() for row in source.effects())
-    done.effects = await _insert(pool, _EFFECT, rows, without=done.forgotten)
-    done.memories = await _insert(pool, _MEMORY, map(_memory, source.memories()), without=forgotten)
-    report(f"{done.effects:,} effects, {done.memories:,} memories")
+    restored.effects = await _insert(pool, _EFFECT, rows, without=restored.forgotten)
+    restored.memories = await _insert(pool, _MEMORY, map(_memory, source.memories()), without=forgotten)
+    report(f"{restored.effects:,} effects, {restored.memories:,} memories")
     async for row in _stepwise(source.artifact_rows()):
         if row.thread not in forgotten and (row.thread or isinstance(artifacts, FolderArtifacts)):
             await keep(row.digest, row.thread)
-    done.artifacts = len(keep.digests)
-    report(f"{done.artifacts:,} artifacts")
-    return done
+    restored.artifacts = len(keep.digests)
+    report(f"{restored.artifacts:,} artifacts")
+    return restored
 
 
 async def _refuse_others(pool: AsyncConnectionPool, content: Content) -> None:
@@ -137,24 +137,24 @@ async def _threads(pool: AsyncConnectionPool, where: str = "") -> AsyncIterator[
 
 
 async def _restore_events(
-    source: Source, pool: AsyncConnectionPool, keep: "_Artifacts", done: Restored, *, forgotten: set[str]
+    source: Source, pool: AsyncConnectionPool, keep: "_Artifacts", restored: Restored, *, forgotten: set[str]
 ) -> None:
     threads = PostgresThreads(pool)
     async for page in _stepwise(source.events()):
         if page.thread in forgotten:
             continue
         await threads.append(page.thread, page.position, page.lines)
-        done.threads.add(page.thread)
-        done.events += len(page.lines)
+        restored.threads.add(page.thread)
+        restored.events += len(page.lines)
         for event in page.events:
-            for address in artifacts_of(cast(AgentEvent, event), named=False):  # those of a loop refer to none
+            for address in artifacts_of(cast(AgentEvent, event), named=False):  # loop events refer to none
                 await keep.referred(address, page.thread)
 
 
 async def _restore_tombstones(source: Source, pool: AsyncConnectionPool) -> None:
-    async for found in _stepwise(source.tombstones()):
+    async for tombstone in _stepwise(source.tombstones()):
         async with pool.connection() as connection, connection.transaction():
-            await insert_tombstone(connection, found)
+            await insert_tombstone(connection, tombstone)
 
 
 class _Artifacts:
@@ -183,7 +183,7 @@ class _Artifacts:
         self.digests.add(digest)
 
     async def referred(self, address: str, thread: str) -> None:
-        """Put an artifact that an event refers to, if the backup does not say which threads refer to it."""
+        """Put an artifact that an event refers to, if the backup does not record the references to it."""
         digest = address.removeprefix("sha256:")
         if self._content.artifacts.get(digest) is False:
             await self(digest, thread)
@@ -197,26 +197,26 @@ def _memory(row: Memory) -> dict[str, Any]:
 async def _insert(
     pool: AsyncConnectionPool, statement: str, rows: Iterator[dict[str, Any]], *, without: set[str]
 ) -> int:
-    """Insert rows, some hundred in a transaction; return how many there are."""
+    """Insert rows, some hundred in a transaction; return their number."""
     count = 0
     while batch := await asyncio.to_thread(lambda: list(islice(rows, _ROWS_AT_ONCE))):
-        given = [row for row in batch if _owner(row) not in without]
-        count += len(given)
+        wanted = [row for row in batch if _owner(row) not in without]
+        count += len(wanted)
         async with pool.connection() as connection, connection.transaction(), connection.cursor() as cursor:
-            if given:
-                await cursor.executemany(statement, given)
+            if wanted:
+                await cursor.executemany(statement, wanted)
     return count
 
 
 def _owner(row: dict[str, Any]) -> str:
-    """The thread that a row belongs to, and is forgotten with; a memory in a wider scope belongs to none."""
+    """Return the thread that a row belongs to, and is forgotten with; empty for a memory in a wider scope."""
     if "scope" in row:
         return str(row["scope"]).removeprefix("thread:") if str(row["scope"]).startswith("thread:") else ""
     return str(row["thread"])
 
 
 async def _stepwise(rows: Iterator[_T]) -> AsyncIterator[_T]:
-    """Take rows in a thread: checking them takes time."""
+    """Iterate over rows in an executor thread, because checking them takes time."""
     end = object()
     while (row := await asyncio.to_thread(next, rows, end)) is not end:
         yield row  # type: ignore[misc]  # not the end

@@ -1,9 +1,9 @@
 """Read a backup, as input from outside: nothing in it is trusted before its digest is checked.
 
 1. No link is followed below the folder, and only regular files are read: a device or a pipe is refused.
-2. A part is read whole, at most so many bytes, and its digest compared, before any row of it is decoded.
-3. The events of a thread begin at position 0, have no gap, and their digests form a chain. A thread for which that does
-   not hold is damaged: it is refused with all of the backup, or left out whole.
+2. A part is read whole, up to its stated size, and its digest compared, before any row of it is decoded.
+3. The events of a thread begin at position 0, have no gap, and their digests form a chain. Any other thread is
+   damaged: it causes the whole backup to be rejected, or is left out whole.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ from holdfast.core.log.stored_lines import read_lines
 from holdfast.core.log.tombstones import Tombstone, fault_in
 from holdfast.core.stores import origin_of
 from holdfast.errors import BackupInvalid, RecordUnreadable
-from holdfast.retention.files import opened, opened_artifact, read
+from holdfast.retention.files import open_artifact, open_regular_file, read
 from holdfast.retention.format import (
     MANIFEST,
     MOST_ARTIFACT_BYTES,
@@ -61,7 +61,7 @@ class Content:
 
     threads: set[str] = field(default_factory=set)
     artifacts: dict[str, bool] = field(default_factory=dict)
-    """Digest → whether the backup says which threads refer to it."""
+    """Digest → whether the backup records the threads that refer to it."""
 
 
 class Source:
@@ -69,19 +69,19 @@ class Source:
 
     Args:
         folder: The folder.
-        without_damaged: Leave out threads whose events do not hold, instead of refusing the backup.
+        without_damaged: Leave damaged threads out, instead of rejecting the backup.
 
     Raises:
-        BackupInvalid: It has no manifest that can be used.
+        BackupInvalid: It has no usable manifest.
     """
 
     def __init__(self, folder: Path, *, without_damaged: bool = False) -> None:
         self.damaged: dict[str, str] = {}
-        """Threads that are left out, as far as the events have been read → why."""
+        """Threads left out so far, as the events are read → the reason."""
         self._folder = folder
         self._without_damaged = without_damaged
         try:
-            with opened(self._folder, MANIFEST) as fd:
+            with open_regular_file(self._folder, MANIFEST) as fd:
                 self.manifest = Manifest.model_validate_json(read(fd, MOST_MANIFEST_BYTES, MANIFEST))
         except FileNotFoundError:
             raise BackupInvalid(
@@ -96,13 +96,13 @@ class Source:
         """Check all of the backup: every digest, every row, and the chain of every thread.
 
         Raises:
-            BackupInvalid: The first thing that is wrong.
+            BackupInvalid: The message names the first fault.
         """
         content, missing = Content(), set(self.manifest.missing)
         for page in self.events():
             content.threads.add(page.thread)
-        for found in self.tombstones():
-            content.threads.add(found.thread)
+        for tombstone in self.tombstones():
+            content.threads.add(tombstone.thread)
         for _ in self.effects():
             pass
         for _ in self.memories():
@@ -116,20 +116,20 @@ class Source:
         return content
 
     def _check_artifact(self, digest: str) -> None:
-        found = hashlib.sha256()
-        with opened_artifact(self._folder, digest) as fd:
+        hashed = hashlib.sha256()
+        with open_artifact(self._folder, digest) as fd:
             while piece := os.read(fd, PIECE):
-                found.update(piece)
-        if found.hexdigest() != digest:
+                hashed.update(piece)
+        if hashed.hexdigest() != digest:
             raise BackupInvalid(f"artifact sha256:{digest} was altered in the backup: its content has another digest")
 
     # Rows.
 
     def events(self) -> Iterator[Page]:
-        """Yield the events of all threads, a block at a time; none of those that are known to be damaged.
+        """Yield the events of all threads, a block at a time, except those of threads known to be damaged.
 
         Raises:
-            BackupInvalid: They do not follow one another, or were altered.
+            BackupInvalid: Events are missing, out of order or altered.
         """
         begun: set[str] = set()
         thread, position, head, owner = "", 0, None, ""
@@ -166,15 +166,15 @@ class Source:
         if owner and thread not in self.damaged and owner != (origin_of(thread) or thread):
             self._leave_out(thread, f"it has the log of another one, {owner!r}")
 
-    def _leave_out(self, thread: str, why: str) -> None:
-        """Leave a damaged thread out, from now on.
+    def _leave_out(self, thread: str, reason: str) -> None:
+        """Leave a damaged thread out from here on.
 
         Raises:
-            BackupInvalid: No thread is to be left out.
+            BackupInvalid: `without_damaged` is not set.
         """
         if not self._without_damaged:
-            raise BackupInvalid(f"thread {thread!r}: {why}. Add --without-damaged to restore all other threads.")
-        self.damaged[thread] = why
+            raise BackupInvalid(f"thread {thread!r}: {reason}. Add --without-damaged to restore all other threads.")
+        self.damaged[thread] = reason
 
     def tombstones(self) -> Iterator[Tombstone]:
         """Yield the tombstones of forgotten threads.
@@ -184,14 +184,14 @@ class Source:
         """
         for row in self._rows("tombstones", TombstoneRow):
             try:
-                found = Tombstone(**row.model_dump())
-                position, why = fault_in(found)
+                tombstone = Tombstone(**row.model_dump())
+                position, reason = fault_in(tombstone)
             except (ValueError, TypeError, OverflowError) as error:
                 raise BackupInvalid(f"the tombstone of thread {row.thread!r} cannot be used: {error}") from None
-            if why:
+            if reason:
                 where = "" if position is None else f"event {position}: "
-                raise BackupInvalid(f"the tombstone of thread {row.thread!r}: {where}{why}")
-            yield found
+                raise BackupInvalid(f"the tombstone of thread {row.thread!r}: {where}{reason}")
+            yield tombstone
 
     def effects(self) -> Iterator[Effect]:
         """Yield the rows of the effect ledger."""
@@ -214,7 +214,7 @@ class Source:
         Raises:
             BackupInvalid: It is missing, or was altered.
         """
-        with opened_artifact(self._folder, digest) as fd:
+        with open_artifact(self._folder, digest) as fd:
             content = read(fd, MOST_ARTIFACT_BYTES, f"artifact sha256:{digest}")
         if hashlib.sha256(content).hexdigest() != digest:
             raise BackupInvalid(f"artifact sha256:{digest} was altered in the backup: its content has another digest")
@@ -228,7 +228,7 @@ class Source:
 
     def _rows_in(self, part: Part, model: type[RowT]) -> Iterator[RowT]:
         try:
-            with opened(self._folder, PARTS, part.name) as fd:
+            with open_regular_file(self._folder, PARTS, part.name) as fd:
                 content = read(fd, part.bytes, part.name)
         except FileNotFoundError:
             raise BackupInvalid(f"{part.name} is missing from the backup") from None
@@ -245,6 +245,6 @@ class Source:
 
 
 def _first(error: ValidationError) -> str:
-    """The first thing that is wrong with a model, without its input."""
-    found = error.errors(include_url=False, include_input=False, include_context=False)[0]
-    return one_line(f"{'.'.join(map(str, found['loc']))}: {found['msg']}".removeprefix(": "), 300)
+    """Return the first error of a model, without its input."""
+    first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+    return one_line(f"{'.'.join(map(str, first['loc']))}: {first['msg']}".removeprefix(": "), 300)

@@ -1,9 +1,9 @@
 """Prune on a schedule, in the workers: `HOLDFAST_PRUNE` has the rules, `HOLDFAST_PRUNE_EVERY` the interval.
 
-1. Of all workers, one sweeps at a time: a lock in the database says which. It ends with the process.
-2. When the last sweep began, and how far one is that is under way, is in the database. So neither restarts of workers
-   nor threads that have to stay keep a sweep from reaching every thread.
-3. A sweep goes by the number of threads, in batches, so that it looks at each once.
+1. One worker sweeps at a time: it holds an advisory lock in the database, which ends with the process.
+2. The database records when the last sweep began, and the progress of an unfinished one. So a sweep reaches every
+   thread in spite of worker restarts and of threads that have to stay.
+3. A sweep visits threads in the order of their database ids, in batches, so that it visits each once.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ from holdfast.storage.prune import BATCH, BEGINNING, Prunable, prunable_batch, p
 from holdfast.storage.threads import PostgresThreads
 
 LOOK_SECONDS = 600.0
-"""The longest time between two looks whether a sweep is due."""
+"""The longest time between two checks whether a sweep is due."""
 
 _LOCK = 0x686F6C66
 """Advisory lock of the worker that sweeps."""
@@ -49,25 +49,25 @@ async def sweep(
     batch: int = BATCH,
     seal: SealRecord = unsealed,
 ) -> list[str] | None:
-    """Sweep, or complete the sweep that another worker began; return the threads that were removed.
+    """Sweep, or complete a sweep that another worker began; return the threads that were removed.
 
     Args:
         runs: The namespace's runs.
-        pool: Open, to a migrated database.
-        retention: Which threads are due.
-        every: How long after the beginning of the last sweep the next is due.
-        batch: How many threads to look at together.
-        seal: Seals that a thread is pruned.
+        pool: An open pool of connections to a migrated database.
+        retention: The rules that decide which threads are due.
+        every: The time from the beginning of one sweep to that of the next.
+        batch: The number of threads to check together.
+        seal: Seals the fact that a thread was pruned.
 
     Returns:
         None if no sweep is due, or another worker is sweeping.
 
     Raises:
-        ServerUnreachable: Temporal does not answer. The next call continues where this one stopped.
-        psycopg.Error: The database does not.
+        ServerUnreachable: Temporal is unreachable. The next call resumes this sweep.
+        psycopg.Error: The database is unreachable.
     """
     async with pool.connection() as connection:
-        try:  # a call that is cancelled may have locked already
+        try:  # a cancelled call may already hold the lock
             locked = await (await connection.execute("SELECT pg_try_advisory_lock(%s)", [_LOCK])).fetchone()
             if locked != (True,):
                 return None
@@ -88,22 +88,22 @@ async def _sweep(
     seal: SealRecord,
 ) -> list[str]:
     removed: list[str] = []
-    place: int | None = start
-    while place is not None:
-        found, following = await prunable_batch(pool, retention.least, after=place, size=batch)
-        for one in found:
+    last_id: int | None = start
+    while last_id is not None:
+        candidates, following = await prunable_batch(pool, retention.least, after=last_id, size=batch)
+        for one in candidates:
             if not retention.is_due(one.outcome, datetime.now(UTC) - one.last_at):
                 continue
-            if await _removed(runs, pool, one, seal):
+            if await _remove(runs, pool, one, seal):
                 removed.append(one.thread)
         if following is not None:
             await connection.execute("UPDATE holdfast.prune_sweeps SET last_id = %s", [following])
-        place = following
+        last_id = following
     await connection.execute("UPDATE holdfast.prune_sweeps SET ended_at = now()")
     return removed
 
 
-async def _removed(runs: Runs, pool: AsyncConnectionPool, one: Prunable, seal: SealRecord) -> bool:
+async def _remove(runs: Runs, pool: AsyncConnectionPool, one: Prunable, seal: SealRecord) -> bool:
     """Remove a thread, unless it is needed; return whether it was removed."""
     try:
         if await is_needed(runs, one.thread):
@@ -112,7 +112,7 @@ async def _removed(runs: Runs, pool: AsyncConnectionPool, one: Prunable, seal: S
         return await prune(pool, one.thread, last_position=one.last_position)
     except ServerUnreachable:
         raise
-    except HoldfastError as error:  # Temporal refuses this id: it must not keep the sweep from the threads after it
+    except HoldfastError as error:  # Temporal rejects this id: the sweep must still reach the threads after it
         log.warning("not_pruned", thread=one.thread, reason=str(error))
         return False
 
@@ -121,7 +121,7 @@ async def _removed(runs: Runs, pool: AsyncConnectionPool, one: Prunable, seal: S
 async def sweeping(
     runs: Runs, pool: AsyncConnectionPool, retention: Retention, *, every: timedelta, seal: SealRecord = unsealed
 ) -> AsyncIterator[None]:
-    """Sweep whenever it is due, for the length of a block."""
+    """Sweep whenever a sweep is due, during a block."""
     task = asyncio.create_task(_keep_sweeping(runs, pool, retention, every, seal))
     try:
         yield
@@ -138,7 +138,7 @@ async def _keep_sweeping(
             removed = await sweep(runs, pool, retention, every=every, seal=seal)
             if removed is not None:
                 log.info("pruned", threads=len(removed))
-        # The worker continues without pruning; the next look continues where this one stopped.
+        # The worker continues without pruning; the next check resumes this sweep.
         except Exception as error:
             log.warning("not_pruned", reason=str(error) or type(error).__name__)
         await asyncio.sleep(min(LOOK_SECONDS, every.total_seconds()))

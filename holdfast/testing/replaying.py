@@ -49,10 +49,10 @@ async def replay(
     from holdfast.evaluation.endpoints import scripted
     from holdfast.evaluation.files import read_run
     from holdfast.evaluation.replies import RecordedReplies
-    from holdfast.evaluation.runner import open_player
+    from holdfast.evaluation.runner import open_eval_runner
 
     recording = await read_run(Path(path))
     given = RecordedReplies() if script is None else script if callable(script) else steps(script)
     made = [Stub(tool=tool, result=result) for tool, result in (stubs or {}).items()]
-    async with scripted(given) as endpoint, open_player(catalog, endpoint, patience=patience) as player:
-        return await player.play(recording, run=str(path), agent=agent, stubs=made)
+    async with scripted(given) as endpoint, open_eval_runner(catalog, endpoint, patience=patience) as player:
+        return await player.rerun(recording, run=str(path), agent=agent, stubs=made)

@@ -28,7 +28,7 @@ class Instruction:
     """A path in the workspace."""
     digest: str
     text: str
-    """What a person sees before approving."""
+    """The text that a person sees before approving."""
 
 
 def strategies(text: str, *, what: str) -> Instruction:
@@ -37,7 +37,7 @@ def strategies(text: str, *, what: str) -> Instruction:
 
 
 def skill(spec: SkillSpec, *, what: str, text: str) -> Instruction:
-    """Describe a skill by its name, description and files; `text` is what a person sees before approving."""
+    """Describe a skill by its name, description and files; `text` is shown to a person before approval."""
     return Instruction(what, f"sha256:{digest(['skill/1', spec.model_dump(mode='json')])}", text)
 
 
@@ -63,7 +63,7 @@ class Approvals:
         """Record approvals, except those already recorded.
 
         Args:
-            instructions: What was shown to the person.
+            instructions: The instructions shown to the person.
             by: The approver, or the approved tool call of an agent.
             at: The time of the approval.
 
@@ -88,10 +88,10 @@ class Approvals:
             lines = (self._folder() / FILE).read_text(encoding="utf-8").splitlines()
         except FileNotFoundError:
             return set()
-        found = set()
+        digests = set()
         for line in lines:
             try:
-                found.add(json.loads(line)["digest"])
+                digests.add(json.loads(line)["digest"])
             except (ValueError, KeyError, TypeError):
                 continue  # truncated by a crash; the person has to approve again
-        return found
+        return digests

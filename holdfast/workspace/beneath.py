@@ -1,7 +1,7 @@
 """Opens files and folders of a workspace by descriptor, so that the path that was checked is the one that is used.
 
 1. A path is normalised by its text alone (`holdfast.core.base.paths`); a path that leaves the workspace is refused.
-2. No link is followed anywhere in a path: it would lead to another place than the one that the policy judged.
+2. No link is followed anywhere in a path: it could lead to another path than the one that the policy judged.
 3. A folder stays open from the check to the end of its use, and a file in it is addressed by its last name alone, so
    swapping a folder for a link in between has no effect.
 
@@ -55,7 +55,7 @@ class OpenWorkspace:
     fd: int
     base: str
     """Its real path."""
-    given: str
+    spelled: str
     """Its path as the caller spelled it; absolute paths may begin with it, too."""
 
     def relative(self, path: str) -> str:
@@ -71,14 +71,14 @@ class OpenWorkspace:
             raise ValueError(f"{path!r} has a character that file names cannot have") from None
         if b"\0" in encoded or len(encoded) > LONGEST:
             raise ValueError(f"{path[:100]!r} cannot be a path: it has a NUL character or over {LONGEST:,} bytes")
-        found = in_workspace(path, self.base)
-        if is_outside(found) and path.startswith("/"):
-            found = in_workspace(path, self.given)
-        if is_outside(found):
+        relative = in_workspace(path, self.base)
+        if is_outside(relative) and path.startswith("/"):
+            relative = in_workspace(path, self.spelled)
+        if is_outside(relative):
             raise OutsideWorkspace(f"{path!r} leads outside the workspace; give a path relative to it")
-        if self.hides(found):
+        if self.hides(relative):
             raise OutsideWorkspace(f"{path!r} is in Holdfast's own state folder, which holds its keys and databases")
-        return found
+        return relative
 
     def hides(self, relative: str) -> bool:
         """Whether a normalised path is in the state folder. A workspace inside the state folder is not hidden."""
@@ -103,7 +103,7 @@ class OpenWorkspace:
 
     @contextmanager
     def parent(self, path: str, *, make: bool = False) -> Iterator[tuple[int, str]]:
-        """Open the folder of a path, for calls with `dir_fd`; yields it with the last name: `.` for the workspace.
+        """Open the folder of a path, for calls with `dir_fd`; yield it and the last name (`.` for the workspace).
 
         Args:
             path: The path; its last name need not exist.
@@ -128,7 +128,7 @@ class OpenWorkspace:
         """Raise an error that names the target, if a path goes through a link.
 
         Raises:
-            LeadsElsewhere: The link leads to another place in the workspace.
+            LeadsElsewhere: The link leads to another path in the workspace.
             OutsideWorkspace: The link leads outside.
         """
         relative = self.relative(path)
@@ -169,10 +169,10 @@ class OpenWorkspace:
 
 @contextmanager
 def open_workspace(workspace: Path) -> Iterator[OpenWorkspace]:
-    """Open a workspace for the block. Its own path may contain links, because people chose it and not an LLM.
+    """Open a workspace for the block. Its own path may contain links, because a person chose it, not an LLM.
 
     Raises:
-        OSError: It does not exist or is not a folder.
+        OSError: The path does not exist, or is not a folder.
     """
     base = os.path.realpath(workspace)
     descriptor = os.open(base, os.O_RDONLY | os.O_DIRECTORY)
@@ -198,7 +198,7 @@ def by_walk(folder: int, path: str, flags: int) -> int:
     here = os.dup(folder)
     try:
         if ".." in (*folders, last):
-            raise OSError(18, "Invalid cross-device link", path)  # the kernel's own error for it
+            raise OSError(18, "Invalid cross-device link", path)  # the error that the kernel gives
         for name in folders:
             below = os.open(name, through, dir_fd=here)
             os.close(here)
@@ -250,9 +250,9 @@ def walk(workspace: OpenWorkspace, start: str) -> Iterator[Entry]:
         with (
             suppress(OSError, OutsideWorkspace),
             workspace.folder(folder) as descriptor,
-            os.scandir(descriptor) as found,
+            os.scandir(descriptor) as entries,
         ):
-            for entry in found:
+            for entry in entries:
                 if entry.name == ".git":
                     continue
                 path = entry.name if folder == "." else f"{folder}/{entry.name}"
@@ -274,13 +274,13 @@ def _kind(entry: os.DirEntry[str]) -> Literal["file", "folder", "link", "other"]
 
 def find_entries(workspace: OpenWorkspace, start: str, pattern: str, *, most: int) -> tuple[list[Entry], bool]:
     """Find up to `most` entries below a folder that match the pattern, and whether some may have been left out."""
-    found: list[Entry] = []
+    matches: list[Entry] = []
     base = workspace.relative(start)
     for seen, entry in enumerate(walk(workspace, start)):
         if seen == WALKED:
-            return found, True
+            return matches, True
         if matches_glob(os.path.relpath(entry.path, base), pattern):
-            if len(found) == most:
-                return found, True
-            found.append(entry)
-    return found, False
+            if len(matches) == most:
+                return matches, True
+            matches.append(entry)
+    return matches, False

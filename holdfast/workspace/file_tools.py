@@ -15,7 +15,7 @@ from holdfast.core.base.paths import WorkspacePath
 from holdfast.core.tools.decorator import Tool, ToolContext, tool
 from holdfast.core.tools.not_done import REPEATABLE
 from holdfast.workspace.beneath import WALKED, find_entries, open_workspace
-from holdfast.workspace.files import not_text, opened, plain_errors, replace, require_file, write_lock
+from holdfast.workspace.files import not_text, open_text_file, plain_errors, replace, require_file, write_lock
 from holdfast.workspace.line_ends import LineEnds
 from holdfast.workspace.sandbox import DEFAULT, Confinement
 from holdfast.workspace.sandboxed_shell import Confine, command_tools
@@ -87,7 +87,7 @@ def read_file(path: WorkspacePath, offset: Line = 1, *, limit: Line = 1_000, con
         offset: The first line to read, counted from 1.
         limit: The number of lines to read.
     """
-    with opened(context.workspace, path) as file:
+    with open_text_file(context.workspace, path) as file:
         size = os.fstat(file.fileno()).st_size
         if not size:
             return f"[{path} is empty]"
@@ -121,9 +121,9 @@ def _skip_lines(file: BinaryIO, lines: int) -> bool:
             return False
         if file.tell() > SCAN_BYTES:
             raise ValueError(f"that line is not in the first {SCAN_BYTES:,} bytes; try a command such as `sed`")
-        found = chunk.count(b"\n")
-        if found < lines:
-            lines -= found
+        breaks = chunk.count(b"\n")
+        if breaks < lines:
+            lines -= breaks
             continue
         end = -1
         for _ in range(lines):
@@ -199,7 +199,7 @@ def edit_file(path: WorkspacePath, old: str, *, new: str, replace_all: bool = Fa
             "`old` must be text of the file, and `new` must differ from it; write_file replaces a whole file"
         )
     with write_lock(context.workspace):
-        with opened(context.workspace, path) as file:
+        with open_text_file(context.workspace, path) as file:
             encoded = file.read(EDIT_BYTES + 1)
             if len(encoded) > EDIT_BYTES:
                 raise EditRefused(f"{path} has more than {EDIT_BYTES:,} bytes; try a command such as `sed`")
@@ -214,7 +214,7 @@ def edit_file(path: WorkspacePath, old: str, *, new: str, replace_all: bool = Fa
             if context.attempt > 1:
                 return f"{path} already shows this edit: an earlier, interrupted attempt seems to have made it."
             raise EditRefused(_nothing_left(text.text, path, old=old, new=new))
-        edited(text.text, old, new=new, replace_all=replace_all, path=path)  # raises if the edit cannot be made
+        apply_edit(text.text, old, new=new, replace_all=replace_all, path=path)  # raises if the edit cannot be made
         after = text.replaced(old, new)
         replace(context.workspace, path, content=after.encode("utf-8"), key=context.key)
     count = text.text.count(old)
@@ -227,7 +227,7 @@ def shows_edit(text: str, old: str, *, new: str) -> bool:
     return (len(pieces) > 1 or not new) and not any(old in piece for piece in pieces)
 
 
-def edited(text: str, old: str, *, new: str, replace_all: bool, path: str) -> str:
+def apply_edit(text: str, old: str, *, new: str, replace_all: bool, path: str) -> str:
     """Return the edited text. `shows_edit` recognises it, so that a second attempt has no further effect.
 
     Raises:
@@ -247,5 +247,5 @@ def edited(text: str, old: str, *, new: str, replace_all: bool, path: str) -> st
 def _nothing_left(text: str, path: str, *, old: str, new: str) -> str:
     if old in text:
         return f"{path} has `old` only within `new`: the edit seems to be made; to repeat it, include more context"
-    made = "; `new` does, so the edit may be made already" if new else ""
-    return f"`old` does not occur in {path}{made}; read the file and copy the text exactly"
+    hint = "; `new` does, so the edit may be made already" if new else ""
+    return f"`old` does not occur in {path}{hint}; read the file and copy the text exactly"

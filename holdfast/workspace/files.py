@@ -15,11 +15,11 @@ from holdfast.workspace.paths import OutsideWorkspace, inside
 
 
 class NotAFile(Exception):
-    """The path names a folder, a pipe, a device or a socket where a regular file is needed."""
+    """The path must name a regular file, but names a folder, a pipe, a device or a socket."""
 
 
 class IsALink(NotAFile):
-    """The path names a link where a regular file is needed."""
+    """The path must name a regular file, but names a link."""
 
 
 class NotText(Exception):
@@ -66,7 +66,7 @@ def require_file(status: os.stat_result, path: str) -> None:
 
 
 @contextmanager
-def opened(workspace: Path, path: str, *, follow: bool = False) -> Iterator[BinaryIO]:
+def open_text_file(workspace: Path, path: str, *, follow: bool = False) -> Iterator[BinaryIO]:
     """Open a text file for reading.
 
     Args:
@@ -124,7 +124,7 @@ def replace(
         workspace: The run's folder.
         path: The file, relative to it.
         content: The complete new bytes.
-        key: The effect key, which names the temporary file: a second attempt removes what a crash left of the first.
+        key: The effect key, which names the temporary file: a second attempt removes the remains of a crashed one.
         instructions: Allow files below `.agents`; the caller has obtained the approvals for that.
         follow: Follow links within the workspace: only for paths that no LLM gives and no policy judges.
         unchanged: Called just before the replacement; if it returns False, the file stays as it is.
@@ -152,7 +152,7 @@ def replace(
                 if stat.S_ISLNK(before.st_mode):
                     root.refuse_link(path)
                 require_file(before, path)
-            # Named after the call, so that a second attempt removes what a crash left of the first.
+            # Named after the call, so that a second attempt removes the remains of a crashed one.
             mark = hashlib.sha256(f"{key}\n{path}".encode()).hexdigest()[:16]
             temporary = f".holdfast-{mark}.tmp"
             _remove(temporary, folder)

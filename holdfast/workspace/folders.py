@@ -2,7 +2,7 @@
 
 1. A simple id (lower-case ASCII letters, digits, `-` and `.`) is its own name, because people look for it.
 2. Any other id gets a readable part and a digest, joined by `+`, which no simple id contains. So `acme/1`, `acme_1` and
-   `ACME-1` have folders of their own, also where file names ignore case, and no id is too long.
+   `ACME-1` have different folders, even on file systems that ignore case, and no id is too long.
 """
 
 import re
@@ -20,7 +20,7 @@ def folder_name(thread: str) -> str:
 
 
 def digested_name(thread: str) -> str:
-    """Return a name with a digest, for places that simple names could collide with, such as git branches."""
+    """Return a name with a digest, for uses in which simple names could collide with others, such as git branches."""
     readable = re.sub(r"[^a-z0-9-]+", "-", thread.lower())[:_READABLE_CHARS].strip("-") or "thread"
     return f"{readable}+{digest(['thread-folder/1', thread])[:24]}"
 

@@ -1,6 +1,6 @@
-"""Edits of texts whose lines end in different ways: an edit matches whatever ends a line, and keeps each line's end.
+"""Edits of texts with mixed line endings: an edit matches every kind of line ending, and keeps the one of each line.
 
-`read_file` and people show line feeds, so an LLM writes its edits with them. What is not edited stays byte for byte.
+`read_file` and people show line feeds, so an LLM writes its edits with them. Text outside an edit stays byte for byte.
 """
 
 from bisect import bisect_left
@@ -10,7 +10,7 @@ from typing import Self
 
 @dataclass(frozen=True)
 class LineEnds:
-    """A text with line feeds alone, and where the original has CR LF."""
+    """A text with line feeds alone, and the positions at which the original has CR LF."""
 
     text: str
     original: str
@@ -30,7 +30,7 @@ class LineEnds:
     def replaced(self, old: str, new: str) -> str:
         """Return the original with every `old` in its text replaced by `new`.
 
-        A line of `new` ends as the line of `old` in its place does, and further ones as the last of those.
+        Each line of `new` gets the line ending of the line of `old` that it replaces; further lines get the last one.
         """
         parts: list[str] = []
         done, at = 0, self.text.find(old)
@@ -50,9 +50,9 @@ class LineEnds:
         return lines[0] + "".join(ends[min(k, len(ends) - 1)] + line for k, line in enumerate(lines[1:]))
 
     def _end(self, at: int) -> str:
-        place = bisect_left(self.pairs, at)
-        return "\r\n" if place < len(self.pairs) and self.pairs[place] == at else "\n"
+        index = bisect_left(self.pairs, at)
+        return "\r\n" if index < len(self.pairs) and self.pairs[index] == at else "\n"
 
     def _slice(self, start: int, end: int) -> str:
-        """Return the part of the original that shows a part of the text."""
+        """Return the part of the original that corresponds to a part of the text."""
         return self.original[start + bisect_left(self.pairs, start) : end + bisect_left(self.pairs, end)]

@@ -27,7 +27,7 @@ def inside(workspace: Path, path: str) -> Path:
         raise ValueError(f"{path[:100]!r} cannot be a path: it has a NUL character or over 4,096 bytes")
     base = os.path.realpath(workspace)
     real = os.path.realpath(Path(base, path))
-    # After a loop of links, realpath leaves links unresolved: only a path that it does not change has none.
+    # In a loop of links, realpath leaves links unresolved: a path has none only if realpath returns it unchanged.
     if os.path.realpath(real) != real or not (real == base or real.startswith(base.rstrip("/") + "/")):
         raise OutsideWorkspace(f"{path!r} leads outside the workspace; give a path relative to it")
     return Path(real)

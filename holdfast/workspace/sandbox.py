@@ -1,8 +1,8 @@
-"""Confines commands with bubblewrap (`bwrap`): what they can reach, and whether it works on this machine.
+"""Confines commands with bubblewrap (`bwrap`): sets their limits, and tests whether it works on this machine.
 
-1. A command sees only what is listed here: programs and libraries, read-only, and the workspace.
-2. The state folder is hidden wherever it lies in a visible folder: keys and PostgreSQL's socket are there.
-3. An installed `bwrap` proves nothing, as many containers forbid what it does: `unavailable_reason` tries it, once.
+1. A command sees only the folders listed here: programs and libraries, read-only, and the workspace.
+2. The state folder, which holds keys and PostgreSQL's socket, is hidden in every visible folder that contains it.
+3. An installed `bwrap` proves nothing, because many containers forbid its system calls: `unavailable_reason` tries it.
 4. There is no fallback: a command that cannot be confined does not run.
 """
 
@@ -56,14 +56,14 @@ class NotConfined(Exception):
 
 
 class Confinement(Definition):
-    """The limits of a confined command. The tool limits its time. docs/how-to/work-with-files.md lists what is not."""
+    """The limits of a confined command; the tool limits its time. docs/how-to/work-with-files.md lists the rest."""
 
     cpu_seconds: int = Field(default=600, ge=1)
     """CPU time of each process."""
     memory_bytes: int = Field(default=4_096 * MB, ge=16 * MB)
     """Address space of each process."""
     processes: int = Field(default=256, ge=8)
-    """Processes and threads at a time. The kernel does not limit root, so for a root worker we count processes."""
+    """Processes and threads at a time. The kernel exempts root, so for a worker run by root we count processes."""
     file_bytes: int = Field(default=1_024 * MB, ge=0)
     """Size of each file that it writes."""
     tmp_bytes: int = Field(default=512 * MB, ge=MB)
@@ -100,7 +100,7 @@ class Confinement(Definition):
             *("--tmpfs", "/dev/shm", "--remount-ro", "/dev"),  # noqa: S108  # the sandbox's own
             *("--size", str(self.tmp_bytes), "--tmpfs", _HOME),
             *_workspace(folder.absolute(), [*_python(), *map(str, self.readable)]),
-            # Set inside: outside, existing processes of the worker's user would count, too.
+            # Set inside the sandbox: outside, the other processes of the worker's user would count, too.
             *("--remount-ro", "/", "--", "prlimit", *(f"--{name}={limit}" for name, limit in limits.items()), "--"),
             *("/bin/sh", "-c", _WRAPPER, "sh", command),
         ]
@@ -115,7 +115,7 @@ class Confinement(Definition):
 def reading_argv(
     program: Sequence[str], *, readable: Sequence[Path], writable: Sequence[Path], folder: Path
 ) -> list[str]:
-    """Return the arguments that run one of our programs confined to the folders given.
+    """Return the arguments that run one of our programs confined to certain folders.
 
     Args:
         program: A system program with its arguments.
@@ -151,8 +151,8 @@ def _mounts(paths: tuple[str, ...]) -> Iterator[str]:
 
 def _python() -> list[str]:
     """The folders of the worker's Python, except those below /usr and those that contain a home."""
-    found = [sys.base_prefix, os.path.realpath(sys.base_prefix), sys.prefix]
-    return [path for path in dict.fromkeys(found) if not Path(path).is_relative_to("/usr") and not _holds_home(path)]
+    folders = [sys.base_prefix, os.path.realpath(sys.base_prefix), sys.prefix]
+    return [path for path in dict.fromkeys(folders) if not Path(path).is_relative_to("/usr") and not _holds_home(path)]
 
 
 def _holds_home(path: str | Path) -> bool:
@@ -180,22 +180,22 @@ def _workspace(folder: Path, readable: list[str]) -> Iterator[str]:
     for path in outside:
         yield from ("--ro-bind", path, path)
     visible = [*(path for path in _PROGRAMS if not Path(path).is_symlink()), *outside]
-    covered = [place for path in visible for place in _state_folders_in(Path(path), state_folder())]
-    yield from (word for place in covered for word in ("--tmpfs", place))
+    covered = [hidden for path in visible for hidden in _state_folders_in(Path(path), state_folder())]
+    yield from (word for hidden in covered for word in ("--tmpfs", hidden))
     yield from ("--bind", str(folder), str(folder), "--chdir", str(folder))
     for path in within:
         yield from ("--ro-bind", path, path)
-    for place in _state_folders_in(folder, state_folder(), folder / ".holdfast"):
-        yield from ("--tmpfs", place, "--remount-ro", place)
-    yield from (word for place in covered for word in ("--remount-ro", place))
+    for hidden in _state_folders_in(folder, state_folder(), folder / ".holdfast"):
+        yield from ("--tmpfs", hidden, "--remount-ro", hidden)
+    yield from (word for hidden in covered for word in ("--remount-ro", hidden))
 
 
 def _state_folders_in(folder: Path, *candidates: Path) -> list[str]:
     """Return the paths, below a visible folder, of those candidates that are folders in it."""
     base = os.path.realpath(folder)
     real = dict.fromkeys(os.path.realpath(path) for path in candidates)
-    found = [path for path in real if path != base and Path(path).is_relative_to(base) and Path(path).is_dir()]
-    return [str(folder / os.path.relpath(path, base)) for path in found]
+    hidden = [path for path in real if path != base and Path(path).is_relative_to(base) and Path(path).is_dir()]
+    return [str(folder / os.path.relpath(path, base)) for path in hidden]
 
 
 @cache
@@ -234,8 +234,8 @@ class Count:
 
 
 @asynccontextmanager
-async def counting(process: Process, confinement: Confinement | None) -> AsyncIterator[Count]:
-    """Kill a confined command with too many processes; only for root, whose processes the kernel does not limit."""
+async def limit_processes(process: Process, confinement: Confinement | None) -> AsyncIterator[Count]:
+    """Kill a confined command with too many processes; needed only for root, which the kernel does not limit."""
     count = Count()
     if confinement is None or os.getuid() != 0:
         yield count
@@ -249,7 +249,7 @@ async def counting(process: Process, confinement: Confinement | None) -> AsyncIt
 
 
 async def _watch(process: Process, most: int, count: Count) -> None:
-    while await asyncio.to_thread(_descendants, process.pid) <= most:  # noqa: ASYNC110 - forks of others set no event
+    while await asyncio.to_thread(_descendants, process.pid) <= most:  # noqa: ASYNC110 - a fork in another process sets no event
         await asyncio.sleep(COUNT_EVERY)
     with suppress(ProcessLookupError):
         process.kill()

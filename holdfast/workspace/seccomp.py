@@ -1,12 +1,12 @@
 """The system calls that a confined command may make, as a filter for the kernel (seccomp BPF).
 
-1. No file gets a set-user-id or set-group-id bit: the workspace is a folder of the host, where such a file would run
-   with the rights of the worker's user.
+1. No file gets a set-user-id or set-group-id bit: the workspace is a folder of the host, and there such a file would
+   run with the rights of the worker's user.
 2. Calls that reach the kernel's keys, modules, mounts, clocks and asynchronous I/O are refused. Namespaces keep a
    command from using most of them anyway; the filter keeps it from reaching their code.
-3. A call by another architecture's numbers (i386 and x32 on x86-64) ends the process: their tables are not ours.
+3. A call by another architecture's numbers (i386 and x32 on x86-64) ends the process: they need other tables than ours.
 
-Source: `struct seccomp_data` and the instructions of seccomp(2); the list follows what container runtimes refuse.
+Source: `struct seccomp_data` and the instructions of seccomp(2); the list follows the defaults of container runtimes.
 """
 
 import errno
@@ -43,7 +43,7 @@ _OPENS = {"open": ((2, 1, 2), None), "openat": ((257, 2, 3), (56, 2, 3))}
 """Call → its number, and the positions of its flags and of its mode."""
 
 _ABSENT = {"openat2": (437, 437), "io_uring_setup": (425, 425), "io_uring_enter": (426, 426)}
-"""Calls whose arguments a filter cannot read; programs use another call where the kernel has none of these."""
+"""Calls whose arguments a filter cannot read; programs fall back to another call if the kernel lacks these."""
 
 _REFUSED = {
     "acct": (163, 89),
@@ -108,8 +108,8 @@ def filter_program(machine: str) -> bytes:
         if entry := call[column]:
             program += _when(_EQUAL, entry[0], [*_refuse_set_id(entry[1]), *_returning(_ALLOW)])
     for opening in _OPENS.values():
-        if found := opening[column]:
-            number, flags, mode = found
+        if slots := opening[column]:
+            number, flags, mode = slots
             checked = [*_argument(flags), *_when(_ANY_BIT, _CREATES, _refuse_set_id(mode)), *_returning(_ALLOW)]
             program += _when(_EQUAL, number, checked)
     return b"".join(struct.pack("=HBBI", *each) for each in [*program, *_returning(_ALLOW)])

@@ -1,6 +1,6 @@
 """Runs shell commands with a time limit and bounded output, and kills every process that they leave behind.
 
-`run_command` is not a sandbox: a command may do whatever the worker's user may. The policy decides whether it runs.
+`run_command` is not a sandbox: a command may do everything that the worker's user may. The policy decides which run.
 `sandboxed_shell.py` has the tool whose commands reach the workspace only.
 """
 
@@ -19,7 +19,7 @@ import psutil
 from pydantic import Field
 
 from holdfast.core.tools.decorator import ToolContext, tool
-from holdfast.workspace.sandbox import Confinement, NotConfined, counting
+from holdfast.workspace.sandbox import Confinement, NotConfined, limit_processes
 from holdfast.workspace.seccomp import seccomp_filter
 
 DEFAULT_SECONDS = 60.0
@@ -39,7 +39,7 @@ _MARK = "HOLDFAST_COMMAND"
 
 
 def command_environment() -> dict[str, str]:
-    """Return the part of the worker's environment that commands see: an allow-list, so that no key reaches them."""
+    """Return the part of the worker's environment that commands see: an allow-list, so that no secret reaches them."""
     return {name: value for name, value in os.environ.items() if name in _PASSED or name.startswith("LC_")}
 
 
@@ -62,7 +62,7 @@ class Output:
             del self._tail[: -self._kept]
 
     def text(self) -> str:
-        """Return the output with a note where bytes were dropped; invalid UTF-8 shows as U+FFFD."""
+        """Return the output, with a note in place of dropped bytes; invalid UTF-8 shows as U+FFFD."""
         tail = self._tail[-self._kept :]
         left_out = self._size - len(self._head) - len(tail)
         if not left_out:
@@ -125,7 +125,7 @@ async def run_shell(command: str, folder: Path, *, seconds: float, confinement: 
         exit_code = None
         try:
             with suppress(TimeoutError):
-                async with asyncio.timeout(seconds), counting(process, confinement) as count:
+                async with asyncio.timeout(seconds), limit_processes(process, confinement) as count:
                     exit_code = await process.wait()
                     await asyncio.wait({closed}, timeout=GRACE_SECONDS)
         finally:
@@ -134,7 +134,7 @@ async def run_shell(command: str, folder: Path, *, seconds: float, confinement: 
     finally:
         loop.remove_reader(reading)
         os.close(reading)
-    # The processes of a confined command die with its shell: whether some were still seen here is a matter of chance.
+    # The processes of a confined command die with its shell; any still seen here were seen by chance.
     left_running = left_running and confinement is None
     return Outcome(exit_code, output.text(), left_running=left_running, too_many=count.exceeded)
 
@@ -188,19 +188,19 @@ async def _kill_all(process: asyncio.subprocess.Process, *, mark: str) -> bool:
 
     The mark also finds daemons that left the group and the session. Returns whether there were any processes.
     """
-    found = _kill_group(process.pid)
+    any_left = _kill_group(process.pid)
     for _ in range(20):  # the next round finds what forked during this one
         marked = await asyncio.to_thread(_marked, mark)
         if not marked:
             break
-        found = True
+        any_left = True
         for daemon in marked:
             with suppress(psutil.Error):
                 daemon.kill()
         await asyncio.sleep(0.01)
-    with suppress(TimeoutError):  # a process stuck in the kernel does not die, but the call must end
+    with suppress(TimeoutError):  # a process stuck in the kernel survives SIGKILL, but the call must end
         await asyncio.wait_for(process.wait(), 5)
-    return found
+    return any_left
 
 
 def _kill_group(group: int) -> bool:
@@ -213,12 +213,12 @@ def _kill_group(group: int) -> bool:
 
 def _marked(mark: str) -> list[psutil.Process]:
     """Find processes started with that mark in their environment; one that cleared the mark is missed."""
-    found = []
+    marked = []
     for process in psutil.process_iter():
         with suppress(psutil.Error, OSError):
             if process.environ().get(_MARK) == mark:
-                found.append(process)
-    return found
+                marked.append(process)
+    return marked
 
 
 TimeLimit = Annotated[float, Field(gt=0, le=LONGEST_SECONDS)]
@@ -226,7 +226,7 @@ TimeLimit = Annotated[float, Field(gt=0, le=LONGEST_SECONDS)]
 TOOL_SECONDS = LONGEST_SECONDS + 60
 """Time limit of the tools themselves, with room for starting and ending a command."""
 BEFORE_START = (NotStarted, NotConfined, ValueError)
-"""What `run_shell` raises before a command has done anything."""
+"""The errors that `run_shell` raises before a command has done anything."""
 
 
 @tool(effect="unsafe", timeout=TOOL_SECONDS, not_done_on=BEFORE_START)

@@ -1,10 +1,10 @@
 """Files that agents wrote after reading the web: marks in the state folder, by which later reads keep that trust level.
 
-1. A mark is set before the file is written, and looked up after it is read. It says where, not what: it stays until a
-   person clears it (`holdfast trust DIR --files`), whatever becomes of the content.
+1. A mark is set before the file is written, and looked up after it is read. It covers a path, not content: it
+   stays until a person clears it (`holdfast trust DIR --files`), however the content changes.
 2. The marks mirror the folders of the machine, so a workspace within another shares its marks with that one. Each name
    is a digest: no name that an agent chooses is one of ours, is too long, or hides a mark by its case.
-3. No tool of a workspace reaches them. A command that is not confined reaches whatever the worker's user can.
+3. No tool of a workspace reaches them. An unconfined command reaches everything that the worker's user can.
 """
 
 import hashlib
@@ -45,42 +45,42 @@ class TaintedFiles:
         """
         name = _WHOLE if files is None else _FILE
         self._root().parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        for place in _places(workspace, files):
-            folder = self._mirror(place)
+        for path in _paths(workspace, files):
+            folder = self._mirror(path)
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             with suppress(FileExistsError), (folder / name).open("x", encoding="utf-8", errors="replace") as mark:
-                mark.write(place)
+                mark.write(path)
                 mark.flush()
                 os.fsync(mark.fileno())
 
     def have(self, workspace: Path, files: Sequence[str] | None = None) -> bool:
-        """Whether one of the files of a workspace is marked, or anything below it; None for any file of it."""
+        """Whether one of these files of a workspace is marked, or anything below one; None for any file of it."""
         root = self._root()
-        return root.exists() and any(self._has(root, place) for place in _places(workspace, files))
+        return root.exists() and any(self._has(root, path) for path in _paths(workspace, files))
 
     def below(self, folder: Path) -> list[str]:
-        """The marks on a folder, on what lies below it, and on folders that it lies in. Folders end in `/`."""
-        place, found = os.path.realpath(folder), set[str]()
-        for mark in self._mirror(place).rglob("*"):
+        """The marks on a folder, on its contents, and on the folders that contain it. Folders end in `/`."""
+        path, marks = os.path.realpath(folder), set[str]()
+        for mark in self._mirror(path).rglob("*"):
             if mark.name in (_FILE, _WHOLE):
-                found.add(_described(mark))
-        found |= {_described(each / _WHOLE) for each in self._above(place) if (each / _WHOLE).exists()}
-        return sorted(found)
+                marks.add(_described(mark))
+        marks |= {_described(each / _WHOLE) for each in self._above(path) if (each / _WHOLE).exists()}
+        return sorted(marks)
 
     def clear(self, folder: Path) -> None:
-        """Remove the marks on a folder and on what lies below it. Those on folders that it lies in stay."""
+        """Remove the marks on a folder and on its contents. Marks on the folders that contain it stay."""
         mirror, root = self._mirror(os.path.realpath(folder)), self._root()
         with suppress(FileNotFoundError):
             shutil.rmtree(mirror)
-        with suppress(OSError):  # until one has other marks
+        with suppress(OSError):  # the first folder that has other marks ends the loop
             while mirror.parent != root.parent:
                 mirror = mirror.parent
                 mirror.rmdir()
 
-    def _has(self, root: Path, place: str) -> bool:
-        """Whether a place or something below it is marked, or a folder that it lies in."""
+    def _has(self, root: Path, path: str) -> bool:
+        """Whether a path, something below it, or a folder that contains it is marked."""
         at = root
-        for name in _digests(place):
+        for name in _digests(path):
             if (at / _WHOLE).exists():
                 return True
             at /= name
@@ -88,41 +88,41 @@ class TaintedFiles:
                 return False
         return True
 
-    def _above(self, place: str) -> Iterator[Path]:
+    def _above(self, path: str) -> Iterator[Path]:
         at = self._root()
-        for name in _digests(place):
+        for name in _digests(path):
             yield at
             at /= name
 
-    def _mirror(self, place: str) -> Path:
-        return self._root().joinpath(*_digests(place))
+    def _mirror(self, path: str) -> Path:
+        return self._root().joinpath(*_digests(path))
 
     def _root(self) -> Path:
         return (self._home or state_folder()) / FOLDER
 
 
-def _places(workspace: Path, files: Sequence[str] | None) -> Sequence[str]:
+def _paths(workspace: Path, files: Sequence[str] | None) -> Sequence[str]:
     """The absolute paths of files, as they are named and with all links resolved; None for the workspace."""
     base = os.path.realpath(workspace)
     named = [base] if files is None else [os.path.normpath(Path(base, each)) for each in files]
     return list(dict.fromkeys([*named, *map(_resolved, named)]))
 
 
-def _resolved(place: str) -> str:
+def _resolved(path: str) -> str:
     try:
-        return os.path.realpath(place)
-    except ValueError:  # it cannot be a path: nothing is there
-        return place
+        return os.path.realpath(path)
+    except ValueError:  # it cannot be a path, so no such file exists
+        return path
 
 
-def _digests(place: str) -> list[str]:
-    names = unicodedata.normalize("NFC", place.casefold()).split("/")
+def _digests(path: str) -> list[str]:
+    names = unicodedata.normalize("NFC", path.casefold()).split("/")
     return [hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:32] for name in names if name][:DEPTH]
 
 
 def _described(mark: Path) -> str:
     try:
-        place = mark.read_text(encoding="utf-8", errors="replace")
-    except FileNotFoundError:  # a person clears it meanwhile
-        place = ""
-    return f"{place}/" if mark.name == _WHOLE else place
+        path = mark.read_text(encoding="utf-8", errors="replace")
+    except FileNotFoundError:  # a person has just cleared it
+        path = ""
+    return f"{path}/" if mark.name == _WHOLE else path

@@ -14,7 +14,7 @@ from psycopg_pool import AsyncConnectionPool
 from holdfast.config.stack_file import Stack
 from holdfast.core.base.canonical import address_of
 from holdfast.errors import BackupInvalid, RecordConflict, ThreadForgotten
-from holdfast.retention.backup import Made, back_up
+from holdfast.retention.backup import NewBackup, back_up
 from holdfast.retention.restore import restore
 from holdfast.retention.source import Source
 from holdfast.storage.artifacts import FolderArtifacts, PostgresArtifacts
@@ -110,7 +110,7 @@ async def test_a_backup_is_one_snapshot_and_the_next_one_adds_what_is_new(stack:
         assert (again.copied, again.manifest.artifacts) == (1, 2)
         assert (await restore(Source(tmp_path / "b"), other, PostgresArtifacts(other))).threads == {"a", "b"}
 
-        attempts: list[asyncio.Task[Made]] = []
+        attempts: list[asyncio.Task[NewBackup]] = []
 
         def begin(line: str) -> None:
             if not attempts:

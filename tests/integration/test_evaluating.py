@@ -17,10 +17,10 @@ from holdfast.composition.telemetry import logs
 from holdfast.core.authority.policy import Approver, Terms
 from holdfast.errors import FileUnreadable, NotPlayable, RunCancelled
 from holdfast.evaluation.endpoints import scripted
-from holdfast.evaluation.evaluate import evaluate_set
-from holdfast.evaluation.files import read_run, read_set
+from holdfast.evaluation.evaluate import evaluate_dataset
+from holdfast.evaluation.files import read_dataset, read_run
 from holdfast.evaluation.replies import RecordedReplies
-from holdfast.evaluation.runner import open_player
+from holdfast.evaluation.runner import open_eval_runner
 from holdfast.portable.export import export_thread
 from holdfast.testing import Conversation, Reply, ScriptedRun, agent, call, cut_off, replay, say, steps, together
 
@@ -170,8 +170,8 @@ async def test_recorded_replies_reproduce_the_recorded_run(tmp_path: Path) -> No
     async with agent(CATALOG, [], secrets=SECRETS, patience=PATIENCE) as run:
         for name, case in CASES.items():
             await recorded(run, tmp_path / f"{name}.holdfast", *case)
-    async with scripted(RecordedReplies()) as llm, open_player(CATALOG, llm) as player:
-        evaluations = await evaluate_set(player, *read_set(tmp_path))
+    async with scripted(RecordedReplies()) as llm, open_eval_runner(CATALOG, llm) as player:
+        evaluations = await evaluate_dataset(player, *read_dataset(tmp_path))
     assert {f"{name}.holdfast" for name in CASES} == {each.run for each in evaluations}
     for evaluation in evaluations:
         assert (evaluation.unplayable, evaluation.divergence, evaluation.missing) == ("", "", ()), evaluation.run

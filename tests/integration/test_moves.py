@@ -21,10 +21,10 @@ from holdfast.config.stack_file import Stack
 from holdfast.core.authority.policy import Approver
 from holdfast.core.run.contracts.tool_calls import ToolOutcome
 from holdfast.errors import ExportFailed, ImportRefused, PositionInvalid, Refused
-from holdfast.portable.destination import place_of
+from holdfast.portable.destination import namespace_id
 from holdfast.portable.export import export_thread
 from holdfast.portable.format.members import LOG, child_member
-from holdfast.portable.reader import opened
+from holdfast.portable.reader import open_portable_file
 from holdfast.retention.forget import forget_thread
 from holdfast.testing import Conversation, Reply, call, say, together
 from tests.integration.test_forks import git
@@ -100,7 +100,7 @@ async def test_a_file_that_names_its_destination_is_imported_only_there(stack: S
     async with site(stack, catalog(), script, tmp_path / "a") as a, site(stack, catalog(), script, tmp_path / "b") as b:
         run = await a.rig.start(thread="rel-to", workspace=None)
         await a.status(run.id, "waiting_approval")
-        here, there = await place_of(a.rig.client), await place_of(b.rig.client)
+        here, there = await namespace_id(a.rig.client), await namespace_id(b.rig.client)
         assert here != there
         path = await a.move("rel-to", to=there)
         assert await a.move("rel-to", path, to=there) == path, "it can be repeated"
@@ -347,5 +347,5 @@ def _all_ended(children: list[dict[str, Any]]) -> bool:
 
 
 def _children(path: Path) -> list[list[bytes]]:
-    with opened(path) as file:
+    with open_portable_file(path) as file:
         return [list(file.lines(child_member(LOG, place))) for place in file.subagents]

@@ -20,8 +20,8 @@ from holdfast.errors import NotPlayable, SetInvalid
 from holdfast.evaluation import files
 from holdfast.evaluation.compare.evaluation import Evaluation
 from holdfast.evaluation.endpoints import scripted
-from holdfast.evaluation.files import read_run, read_set
-from holdfast.evaluation.runner import open_player
+from holdfast.evaluation.files import read_dataset, read_run
+from holdfast.evaluation.runner import open_eval_runner
 from holdfast.portable.export import export_thread
 from holdfast.portable.format.members import LOG
 from holdfast.portable.verify import verify_file
@@ -152,7 +152,7 @@ def test_a_dataset_names_only_files_below_its_folder(line: str, tmp_path: Path) 
     """A dataset cannot name files elsewhere, code, an LLM, or unknown fields."""
     (tmp_path / "set.toml").write_text(f"[[run]]\n{line}\n")
     with pytest.raises(SetInvalid, match="run"):
-        read_set(tmp_path / "set.toml")
+        read_dataset(tmp_path / "set.toml")
 
 
 def test_the_screen_prints_no_escape_sequences() -> None:
@@ -166,11 +166,11 @@ def test_the_screen_prints_no_escape_sequences() -> None:
 async def test_a_rerun_serves_only_its_own_threads(recorded: Path) -> None:
     """A worker of reruns executes no activity for any other thread."""
     recording = await read_run(recorded)
-    async with scripted(lambda conversation: say("Done.")) as llm, open_player(catalog(), llm) as player:
+    async with scripted(lambda conversation: say("Done.")) as llm, open_eval_runner(catalog(), llm) as player:
         client, queue = player._temporal, player._threads.task_queue
         started = await player._threads.start("Wipe sda.", options=StartOptions(agent="op"))
         with pytest.raises(WorkflowFailureError):
             await client.get_workflow_handle(started.thread).result()
         assert queue.startswith("play-")
-        assert (await player.play(recording, run="x")).ended == "completed"
+        assert (await player.rerun(recording, run="x")).ended == "completed"
     assert RAN == []

@@ -236,7 +236,7 @@ async def test_an_anchor_that_is_slow_for_hours_delays_one_run(monkeypatch: pyte
     monkeypatch.setattr(sealer, "WAIT_SECONDS", 0.1)
     slow, waited = Slow(), list[bool]()
     async with Sealer(KEY, [slow], namespace="default") as sealing:
-        (lane,) = sealing._lanes
+        (lane,) = sealing._queues
         for number in range(1, 6):
             waited.append(not lane.slow)
             await sealing.seal(f"rel-{number}", 1, LOG[0])

@@ -34,10 +34,10 @@ from holdfast.core.stores import EffectRow
 from holdfast.core.tools.effects import PastEffect, effect_key
 from holdfast.errors import HoldfastError, ImportRefused, Refused, ThreadExists, ThreadForgotten, ThreadIdInvalid
 from holdfast.portable import content
-from holdfast.portable.destination import place_of
+from holdfast.portable.destination import namespace_id
 from holdfast.portable.format.manifest import Imported
 from holdfast.portable.format.members import ARTIFACTS, LEDGER, LOG, child_member
-from holdfast.portable.importing import Place, import_thread
+from holdfast.portable.importing import ImportStores, import_thread
 from holdfast.storage.artifacts import PostgresArtifacts
 from holdfast.storage.forget import forget
 from holdfast.storage.ledger import effects_of
@@ -70,7 +70,7 @@ class Here:
         """Import a file, trusting Alice's signature."""
         path = self.folder / f"{uuid4().hex}.holdfast"
         path.write_bytes(file)
-        place = Place(PostgresThreads(self.pool), PostgresArtifacts(self.pool), self.pool)
+        place = ImportStores(PostgresThreads(self.pool), PostgresArtifacts(self.pool), self.pool)
         given = {"signer": SIGNER, **options}
         return await import_thread(self.threads, path, place, **given)
 
@@ -276,9 +276,9 @@ async def test_an_imported_outcome_counts_for_local_workers(here: Here) -> None:
     assert OutcomeMACs(seals_of(here.client)).verify(row.mac, recorded) == "valid"
 
 
-async def test_a_moved_thread_is_imported_only_at_its_destination(here: Here) -> None:
-    """Any other cluster rejects it, because it may already run at its destination; a person can override that."""
-    place = await place_of(here.client)
+async def test_a_moved_thread_is_imported_where_it_was_moved_to(here: Here) -> None:
+    """In any other place, it is refused: it may run already where it was moved to. A person can override that."""
+    place = await namespace_id(here.client)
     elsewhere = "01a21834-2a7f-76ef-a905-8f743de5f74d"
     assert (await here.bring(file_of(running().moved(to=place)))).new
     thread = running().moved(to=elsewhere)

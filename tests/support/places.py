@@ -24,7 +24,7 @@ from holdfast.core.authority.signatures import encode_key, public_key
 from holdfast.core.log.event_log import event_line
 from holdfast.core.stores import EffectRow
 from holdfast.portable.format.manifest import Imported
-from holdfast.portable.importing import Place, import_thread
+from holdfast.portable.importing import ImportStores, import_thread
 from holdfast.portable.moving import move_thread
 from holdfast.storage.artifacts import PostgresArtifacts
 from holdfast.storage.ledger import effects_of
@@ -48,9 +48,9 @@ class Site:
     folder: Path
 
     @property
-    def place(self) -> Place:
-        """Return the stores."""
-        return Place(PostgresThreads(self.pool), PostgresArtifacts(self.pool), self.pool)
+    def place(self) -> ImportStores:
+        """The stores."""
+        return ImportStores(PostgresThreads(self.pool), PostgresArtifacts(self.pool), self.pool)
 
     @property
     def evidence(self) -> Evidence:

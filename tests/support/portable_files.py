@@ -20,7 +20,7 @@ from holdfast.core.log.event_log import event_line
 from holdfast.core.log.events import AgentEvent
 from holdfast.core.log.node_seals import NodeSeal, make_seal
 from holdfast.core.stores import EffectRow
-from holdfast.portable.envelope import enveloped
+from holdfast.portable.envelope import make_envelope
 from holdfast.portable.export import with_nodes
 from holdfast.portable.exported_logs import ledger_lines, write_log
 from holdfast.portable.format.layout import Entry, directory, local_header
@@ -157,7 +157,7 @@ def rebuilt(parts: Parts, private: str | None, **changes: Any) -> bytes:
         Member(name=name, size=len(content), sha256=hashlib.sha256(content).hexdigest()) for name, content in kept
     )
     manifest = old.model_copy(update={"members": members, **log_changes(dict(kept)), **changes})
-    return packed([*kept, (MANIFEST, manifest.encoded), (STATEMENT, enveloped(statement_of(manifest), private))])
+    return packed([*kept, (MANIFEST, manifest.encoded), (STATEMENT, make_envelope(statement_of(manifest), private))])
 
 
 def log_changes(parts: Mapping[str, bytes]) -> dict[str, Any]:

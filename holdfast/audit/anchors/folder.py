@@ -1,8 +1,8 @@
-"""An anchor that is a folder: `NODE/THREAD.jsonl`, both named by a digest. Lines are only ever appended.
+"""An anchor in a folder: files `NODE/THREAD.jsonl`, both named by a digest, to which lines are only appended.
 
-1. Each node has a folder of its own. So machines can share an anchor, also under different users, and on a network file
+1. Each node has its own folder. So machines can share an anchor, even under different users and on a network file
    system, which could lose one of two concurrent appends. Workers on one machine append whole lines (O_APPEND).
-2. Others may be able to write to the anchor. So no link in it is followed, and no named pipe or device is opened.
+2. Others may have write access to the anchor. So no link in it is followed, and no named pipe or device is opened.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ class FolderAnchor:
     """Appends seals to files of a folder.
 
     Args:
-        folder: Must exist: if a mount is missing, seals must not go to the disk below it.
+        folder: An existing folder: if a mount is missing, seals must not go to the disk below it.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -74,13 +74,13 @@ def _write(file: int, line: bytes) -> bool:
     """Append a line, durably; return whether it is the file's first.
 
     Raises:
-        OSError: It was not written; or the file has a second name, through which seals would reach another file.
+        OSError: The line was not written; or the file has a second hard link, so seals would reach another file.
     """
-    state = os.fstat(file)
-    if not stat.S_ISREG(state.st_mode) or state.st_nlink != 1:
+    status = os.fstat(file)
+    if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1:
         raise OSError("its file for this thread is no regular file, or has a second name")
-    size = state.st_size
-    torn = size > 0 and os.pread(file, 1, size - 1) != b"\n"  # a machine lost its power, or the disk was full
+    size = status.st_size
+    torn = size > 0 and os.pread(file, 1, size - 1) != b"\n"  # after a power failure or on a full disk
     whole = (b"\n" if torn else b"") + line + b"\n"
     if os.write(file, whole) != len(whole):
         raise OSError("a line was written in part; is the disk full?")
@@ -89,6 +89,6 @@ def _write(file: int, line: bytes) -> bool:
 
 
 def names(thread: str, node: str) -> tuple[str, str]:
-    """Return the names of a node's folder and of a thread's file in it: no id is part of a path."""
+    """Return the names of a node's folder and of a thread's file in it: digests, so that no id is part of a path."""
     node, thread = (hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest() for text in (node, thread))
     return node[:16], f"{thread}.jsonl"

@@ -1,4 +1,4 @@
-"""Reads the seals of a thread from anchors, which may belong to others and hold anything."""
+"""Reads the seals of a thread from anchors, whose content is untrusted."""
 
 import os
 import stat
@@ -10,24 +10,24 @@ from holdfast.core.log.node_seals import read_seal
 from holdfast.errors import SettingsError
 
 MAX_LINE_BYTES = 16_384
-"""A longer line is no seal, and is read in parts."""
+"""The longest possible seal; a longer line is read in parts, none of which is a seal."""
 
 
 class AnchoredLines:
-    """The lines that anchors had of a thread at one moment; read line by line, as often as needed, of any size.
+    """The lines of a thread in anchors at one moment; they are read one by one, as often as needed.
 
     Args:
         places: Folders of anchors; or files with seals of any threads, such as the bodies that a webhook received.
         thread: The thread's id.
 
     Raises:
-        SettingsError: One cannot be read.
+        SettingsError: An anchor cannot be read.
     """
 
     def __init__(self, places: Iterable[Path], thread: str) -> None:
         self._thread = thread
         self.odd: list[str] = []
-        """Links, named pipes and devices, which are not read."""
+        """Links, named pipes and devices, which are skipped."""
         self._files: list[tuple[Path, int, bool]] = []
         """Path and size of each file, and whether it is inside an anchor."""
         for place in places:
@@ -35,12 +35,12 @@ class AnchoredLines:
                 if place.is_dir():
                     self._add_folder(place, thread)
                     continue
-                state = place.stat()
+                status = place.stat()
             except OSError as error:
                 raise _unreadable(place, error.strerror) from None
-            if not stat.S_ISREG(state.st_mode):
+            if not stat.S_ISREG(status.st_mode):
                 raise _unreadable(place, "it is neither a folder nor a regular file")
-            self._files.append((place, state.st_size, False))
+            self._files.append((place, status.st_size, False))
 
     def _add_folder(self, place: Path, thread: str) -> None:
         for node in sorted(os.scandir(place), key=lambda entry: entry.name):
@@ -49,16 +49,16 @@ class AnchoredLines:
                 continue
             file = Path(node.path, names(thread, "")[1])
             try:
-                state = file.lstat()
+                status = file.lstat()
             except FileNotFoundError:
                 continue
-            if stat.S_ISREG(state.st_mode):
-                self._files.append((file, state.st_size, True))
+            if stat.S_ISREG(status.st_mode):
+                self._files.append((file, status.st_size, True))
             else:
                 self.odd.append(str(file))
 
     def __iter__(self) -> Iterator[bytes]:
-        """Yield the lines without their ends; no empty ones, and no seals of other threads.
+        """Yield the lines without line ends, except empty ones and seals of other threads.
 
         Raises:
             SettingsError: A file cannot be read.
@@ -80,8 +80,8 @@ class AnchoredLines:
         return seal is None or seal.thread == self._thread
 
 
-def _unreadable(place: Path, why: str | None) -> SettingsError:
+def _unreadable(place: Path, reason: str | None) -> SettingsError:
     return SettingsError(
-        f"the anchor {place} cannot be read: {why}; name a folder of HOLDFAST_ANCHORS, or a file with a seal on "
+        f"the anchor {place} cannot be read: {reason}; name a folder of HOLDFAST_ANCHORS, or a file with a seal on "
         "each line"
     )

@@ -1,9 +1,9 @@
-"""Signs seals and sends them to anchors, without ever failing a run or making one wait for long.
+"""Signs seals and sends them to anchors, without ever failing a run or delaying one for long.
 
-1. Each anchor gets one seal after the other. A seal that cannot be delivered stays in memory and is sent again; the
-   next seal of its thread, which covers it, replaces it.
-2. A run waits up to two seconds for its seal, so that a worker that is killed has usually delivered it. No run waits
-   for an anchor that took longer the last time.
+1. Each anchor gets one seal at a time. A seal that cannot be delivered stays in memory and is sent again; the next seal
+   of its thread, which covers it, replaces it.
+2. A run waits up to two seconds for its seal, so that a killed worker has usually delivered it. No run waits for an
+   anchor that took longer the last time.
 """
 
 import asyncio
@@ -21,11 +21,11 @@ from holdfast.core.log.node_seals import Gone, NodeSeal, make_seal
 WAIT_SECONDS = 2.0
 """How long a run waits for its seal."""
 LEAVE_SECONDS = 5.0
-"""How long a worker that stops waits for its seals."""
+"""How long a stopping worker waits for its seals."""
 LONGEST_PAUSE = 60.0
-"""Most seconds between attempts at an anchor that does not answer; the first pause is a second."""
+"""The longest pause between attempts at an unreachable anchor, in seconds; the first is one second."""
 MOST = 10_000
-"""Seals that wait for one anchor; beyond that, the oldest is dropped."""
+"""The most seals that wait for one anchor; beyond that, the oldest is dropped."""
 
 log = structlog.get_logger(__name__)
 
@@ -34,10 +34,10 @@ class Anchor(Protocol):
     """Stores seals."""
 
     name: str
-    """May be logged."""
+    """The name in logs; contains no secret."""
 
     async def put(self, seal: NodeSeal) -> None:
-        """Store a seal durably. It is sent again after any error but `SealRefused`."""
+        """Store a seal durably. It is sent again after any error except `SealRefused`."""
         ...
 
     async def aclose(self) -> None:
@@ -51,22 +51,22 @@ class Sealer:
     Args:
         private: The node's private key.
         anchors: The anchors that get each seal.
-        namespace: Temporal's.
+        namespace: Temporal's namespace.
     """
 
     def __init__(self, private: str, anchors: Sequence[Anchor], *, namespace: str) -> None:
         self.node = public_key(private)
         self._private = private
         self._namespace = namespace
-        self._lanes = [_Lane(anchor) for anchor in anchors]
+        self._queues = [_Queue(anchor) for anchor in anchors]
 
     async def __aenter__(self) -> Self:
-        for lane in self._lanes:
-            lane.start()
+        for queue in self._queues:
+            queue.start()
         return self
 
     async def __aexit__(self, *error: object) -> None:
-        await asyncio.gather(*(lane.stop() for lane in self._lanes))
+        await asyncio.gather(*(queue.stop() for queue in self._queues))
 
     async def seal(self, thread: str, events: int, head: str, *, gone: Gone = "") -> None:
         """Seal the length and head of a thread's record. Errors are logged."""
@@ -83,19 +83,19 @@ class Sealer:
         except Exception as error:  # the run matters more than its seal
             log.warning("not_sealed", thread=thread, events=events, reason=type(error).__name__)
             return
-        given = [(lane, lane.add(seal)) for lane in self._lanes]
-        waited = [(lane, tried) for lane, tried in given if not lane.slow]
+        added = [(queue, queue.add(seal)) for queue in self._queues]
+        awaited = [(queue, tried) for queue, tried in added if not queue.slow]
         with suppress(TimeoutError):
             async with asyncio.timeout(WAIT_SECONDS):
-                for _, tried in waited:
+                for _, tried in awaited:
                     await tried.wait()
-        for lane, tried in waited:
+        for queue, tried in awaited:
             if not tried.is_set():
-                lane.slow = True
-                log.warning("anchor_slow", anchor=lane.anchor.name, thread=thread, events=events)
+                queue.slow = True
+                log.warning("anchor_slow", anchor=queue.anchor.name, thread=thread, events=events)
 
 
-class _Lane:
+class _Queue:
     """The seals that wait for one anchor."""
 
     def __init__(self, anchor: Anchor) -> None:
@@ -103,9 +103,9 @@ class _Lane:
         self.failing = False
         """The last attempt failed."""
         self.slow = False
-        """The last attempt failed, or took or is taking longer than a run waits."""
+        """The last attempt failed, or took longer than a run waits."""
         self._waiting: dict[tuple[str, str], tuple[NodeSeal, asyncio.Event]] = {}
-        """By thread and by the reason why its log is gone; the event is set after the first attempt."""
+        """The seals by thread and by the reason why its log is gone; each event is set after the first attempt."""
         self._sending = False
         self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -114,19 +114,19 @@ class _Lane:
         self._task = asyncio.create_task(self._run())
 
     def add(self, seal: NodeSeal) -> asyncio.Event:
-        """Queue a seal in place of the thread's last one; return an event that is set after the first attempt."""
-        before = self._waiting.pop(_place(seal), None)
+        """Queue a seal, replacing the thread's last one; return an event that is set after the first attempt."""
+        before = self._waiting.pop(_key(seal), None)
         tried = before[1] if before else asyncio.Event()
         if len(self._waiting) >= MOST:
-            given_up, event = self._waiting.pop(next(iter(self._waiting)))
+            dropped, event = self._waiting.pop(next(iter(self._waiting)))
             event.set()
-            log.warning("seal_given_up", anchor=self.anchor.name, thread=given_up.thread, events=given_up.events)
-        self._waiting[_place(seal)] = (seal, tried)
+            log.warning("seal_given_up", anchor=self.anchor.name, thread=dropped.thread, events=dropped.events)
+        self._waiting[_key(seal)] = (seal, tried)
         self._changed.set()
         return tried
 
     async def stop(self) -> None:
-        """Deliver the waiting seals, if that is quick."""
+        """Deliver the waiting seals within `LEAVE_SECONDS`."""
         assert self._task is not None
         with suppress(TimeoutError):
             async with asyncio.timeout(LEAVE_SECONDS):
@@ -153,10 +153,10 @@ class _Lane:
             except SealRefused as error:
                 self.failing = False
                 log.error("seal_refused", reason=str(error), **fields)
-            except Exception as error:  # every kind of anchor has errors of its own
+            except Exception as error:  # each kind of anchor raises different errors
                 self.failing = True
                 log.warning("anchor_unreachable", reason=str(error) or type(error).__name__, **fields)
-                self._waiting.setdefault(_place(seal), (seal, asyncio.Event()))
+                self._waiting.setdefault(_key(seal), (seal, asyncio.Event()))
             else:
                 self.failing, pause = False, 1.0
             self.slow = self.failing or asyncio.get_running_loop().time() - begun > WAIT_SECONDS
@@ -168,6 +168,6 @@ class _Lane:
                 pause = min(2 * pause, LONGEST_PAUSE)
 
 
-def _place(seal: NodeSeal) -> tuple[str, str]:
-    """The key under which a seal waits: a later one with the same key replaces it."""
+def _key(seal: NodeSeal) -> tuple[str, str]:
+    """Return the key under which a seal waits: a later seal with the same key replaces it."""
     return seal.thread, seal.gone

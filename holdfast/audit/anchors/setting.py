@@ -16,20 +16,22 @@ def read_anchors(settings: Settings) -> Sequence[FolderAnchor | WebhookAnchor]:
     """Return the anchors that `HOLDFAST_ANCHORS` names, in their order: paths of folders, and `https://` URLs.
 
     Raises:
-        SettingsError: An anchor cannot be used; the message does not show its URL.
+        SettingsError: An anchor cannot be used; the message omits its URL.
     """
     anchors: list[FolderAnchor | WebhookAnchor] = []
     for number, place in enumerate(_places(settings), 1):
         if "://" not in place:
             anchors.append(FolderAnchor(_folder(place)))
             continue
-        if why := refusal(place, insecure=settings.webhooks_insecure):
-            raise SettingsError(f"HOLDFAST_ANCHORS: anchor {number} ({Receiver(url=place).host or 'no host'}) {why}.")
+        if reason := refusal(place, insecure=settings.webhooks_insecure):
+            raise SettingsError(
+                f"HOLDFAST_ANCHORS: anchor {number} ({Receiver(url=place).host or 'no host'}) {reason}."
+            )
         anchors.append(WebhookAnchor(Receiver(url=place)))
     return anchors
 
 
-def anchor_places(settings: Settings) -> list[Path]:
+def anchor_folders(settings: Settings) -> list[Path]:
     """Return the folders that `HOLDFAST_ANCHORS` names; webhooks cannot be read.
 
     Raises:
@@ -38,11 +40,11 @@ def anchor_places(settings: Settings) -> list[Path]:
     return [_folder(place) for place in _places(settings) if "://" not in place]
 
 
-def given_place(place: Path) -> Path:
-    """Return the folder or file that was named on a command line.
+def check_anchor_path(place: Path) -> Path:
+    """Check an anchor that was given on a command line, and return it.
 
     Raises:
-        SettingsError: It is a git repository.
+        SettingsError: The anchor is a git repository.
     """
     if str(place).startswith(_GIT):
         raise SettingsError(
@@ -56,7 +58,7 @@ def _places(settings: Settings) -> list[str]:
     setting = settings.anchors.get_secret_value() if settings.anchors else ""
     places = [place.strip() for place in setting.split(",") if place.strip()]
     for number, place in enumerate(places, 1):
-        if place.startswith(_GIT):  # the rest may have a secret
+        if place.startswith(_GIT):  # the rest may contain a secret
             raise SettingsError(
                 f"HOLDFAST_ANCHORS: anchor {number} ({_GIT}…) is a git repository, and workers do not commit: name a "
                 "folder inside a clone, and have git commit and push it"

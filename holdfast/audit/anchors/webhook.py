@@ -1,6 +1,6 @@
 """An anchor that is a webhook: each seal is sent as JSON in a POST.
 
-Only the status of the response counts. Redirects are not followed; the body, which may be endless, is not read.
+Only the status of the response counts. Redirects are not followed, and the body, which may be endless, is not read.
 """
 
 import asyncio
@@ -14,11 +14,11 @@ from holdfast.core.log.node_seals import NodeSeal
 SECONDS = 8.0
 """Time limit of a request."""
 TRANSIENT = (408, 429)
-"""Client errors after which a retry makes sense."""
+"""Client errors that are retried."""
 
 
 class SealRefused(Exception):  # never seen by users: the sealer logs it
-    """The receiver refused a seal for good."""
+    """The receiver rejected a seal permanently."""
 
 
 class WebhookAnchor:
@@ -38,7 +38,7 @@ class WebhookAnchor:
 
         Raises:
             SealRefused: The receiver answered 4xx, except 408 and 429.
-            OSError: It did not answer, or with another error; a later attempt may succeed.
+            OSError: The receiver was unreachable, or answered with another error; a later attempt may succeed.
         """
         if self._client is None:
             self._client = httpx2.AsyncClient(follow_redirects=False, timeout=SECONDS)

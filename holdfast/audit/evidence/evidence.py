@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import ValidationError
 
-from holdfast.audit.judge.audit import Begun, Effects
+from holdfast.audit.judge.audit import Effects, StartedEffect
 from holdfast.client.reading.record import Evidence, call_store
 from holdfast.core.base.canonical import address_of
 from holdfast.core.llm.blocks import Content, blocks_of
@@ -30,7 +30,7 @@ ADVICE: Mapping[str, str] = {
         "catalog has a store of its own, name the catalog with --catalog."
     ),
 }
-"""What to do about a fault, by its place."""
+"""Advice about a fault, by its location."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Finding:
     """A fault that the verification found."""
 
     where: str
-    """One of `Where`; of a file a member, or `zip` for the layout."""
+    """One of `Where`; for a file, a member, or `zip` for the layout."""
     reason: str
     position: int | None = None
     """Position of the event at fault; None if the fault is in no event."""
@@ -55,25 +55,25 @@ class Unchecked:
 
     what: str
     """`history`, `record`, `beginning`, `end`, `keys`, `policy`, `seals`, `ledger`, `artifacts`, `iterations`,
-    `anchors`, `nodes`, `content`, `original`; of a file also `signature`, `signer`, `bodies`, `parent`, `subagents`.
+    `anchors`, `nodes`, `content`, `original`; for a file, also `signature`, `signer`, `bodies`, `parent`, `subagents`.
     """
     why: str
 
 
 async def ledger_rows(evidence: Evidence | None, thread: str, unchecked: list[Unchecked]) -> Sequence[EffectRow] | None:
-    """The ledger's rows of a thread; None, and a line in `unchecked`, where they cannot be read."""
-    why = "no database is known here, or it does not answer: set DATABASE_URL as the workers have it"
+    """Return the ledger's rows of a thread; None, and an entry in `unchecked`, if they cannot be read."""
+    reason = "no database is known here, or it does not answer: set DATABASE_URL as the workers have it"
     if evidence and evidence.effects:
         try:
             return await call_store(evidence.effects(thread))
         except RecordUnavailable as error:
-            why = str(error)
-    unchecked.append(Unchecked("ledger", why))
+            reason = str(error)
+    unchecked.append(Unchecked("ledger", reason))
     return None
 
 
-async def logs_set_aside(evidence: Evidence, thread: str) -> Sequence[str]:
-    """Return the ids of the logs that resets of a thread have set aside; none if the database does not answer."""
+async def archived_branches(evidence: Evidence, thread: str) -> Sequence[str]:
+    """Return the ids of the archived branches of a thread; none if the database is unavailable."""
     try:
         return await call_store(evidence.asides(thread))
     except RecordUnavailable:
@@ -96,12 +96,12 @@ async def ledger_faults(
     Args:
         evidence: The ledger.
         thread: The thread id.
-        before: The thread's rows, from before the log was read.
+        before: The thread's rows, read before the log.
         effects: The effects that the log starts.
-        began: Those, and the effects that logs set aside by resets start.
-        past: Keys of effects that a reset found in the ledger; no log needs to have them.
-        whole: The log was read from its beginning, so a row that no event starts is a fault.
-        macs: Verifies the MACs of the outcomes; without a fleet key, none.
+        began: Those, and the effects that archived branches start.
+        past: Keys of effects that a reset found in the ledger; they may be missing from all logs.
+        whole: Whether the log was read from its beginning, so that a row that no event starts is a fault.
+        macs: Verifies the MACs of the outcomes; without a fleet key, it verifies none.
     """
     faults = [
         Finding(
@@ -117,8 +117,8 @@ async def ledger_faults(
     kept = {(row.key, row.epoch): row for row in rows}
     faults += [
         Finding("ledger", f"effect {row.key} of {row.tool} (epoch {row.epoch}): {_COPIED}")
-        for place, row in kept.items()
-        if place not in effects and _mac_of(row, thread, row.call_digest, macs) == "wrong"
+        for identity, row in kept.items()
+        if identity not in effects and _mac_of(row, thread, row.call_digest, macs) == "wrong"
     ]
     for (key, epoch), begun in effects.items():
         row = kept.get((key, epoch))
@@ -129,14 +129,14 @@ async def ledger_faults(
 
 
 def _mac_of(row: EffectRow | None, thread: str, call_digest: str, macs: OutcomeMACs) -> MACVerdict:
-    """Return what the MAC of a row shows; of one without an outcome, nothing."""
+    """Verify the MAC of a row; a row without an outcome has none."""
     if row is None or row.outcome is None:
         return "unchecked"
     return macs.verify(row.mac, Recorded(thread, row.key, row.epoch, row.tool, call_digest, row.outcome))
 
 
-def _disagreement(begun: Begun, row: EffectRow | None, mac: MACVerdict) -> str:
-    """Return how the ledger contradicts the log about an effect; empty if it does not."""
+def _disagreement(begun: StartedEffect, row: EffectRow | None, mac: MACVerdict) -> str:
+    """Return how the ledger contradicts the log about an effect; empty if they agree."""
     if row and row.tool != begun.tool:
         return f"in the ledger it is an effect of {row.tool}"
     finished = begun.finished
@@ -153,8 +153,8 @@ def _disagreement(begun: Begun, row: EffectRow | None, mac: MACVerdict) -> str:
     except ValidationError:
         return "its outcome in the ledger does not decode"
     # If a person has edited the arguments, the content in the log starts with a note about that.
-    found, kept = finished.content, outcome.content
-    same = _ends_with(found, kept) if begun.edited else found == kept
+    logged, kept = finished.content, outcome.content
+    same = _ends_with(logged, kept) if begun.edited else logged == kept
     if not same or any(getattr(finished, name) != getattr(outcome, name) for name in _RESULT):
         return f"its result differs: {outcome.status} in the ledger, {finished.status} in the log"
     return _COPIED if mac == "wrong" else ""
@@ -164,7 +164,7 @@ _COPIED = "the MAC of its outcome is not of this effect and this outcome"
 _PLANTED = "the ledger has an outcome that is not in the log, without a MAC of a fleet key that is set here"
 
 _RESULT = ("status", "artifact", "size", "artifacts", "scope", "until")
-"""What the log and the ledger both have of a result, besides its content."""
+"""The fields of a result that the log and the ledger share, besides its content."""
 
 
 def _ends_with(content: Content, end: Content) -> bool:
@@ -186,8 +186,8 @@ async def artifact_faults(
     """
     faults: list[Finding] = []
     if store is None:
-        why = f"the log refers to {len(artifacts)}, but no artifact store was given"
-        unchecked += [Unchecked("artifacts", why)] if artifacts else []
+        reason = f"the log refers to {len(artifacts)}, but no artifact store was given"
+        unchecked += [Unchecked("artifacts", reason)] if artifacts else []
         return faults
     for address, position in artifacts.items():
         try:

@@ -1,4 +1,4 @@
-"""Verify a forgotten thread: what remains of its events, and that its content is gone."""
+"""Verify a forgotten thread: the digests of its events, and that its content is gone."""
 
 from contextlib import suppress
 
@@ -11,7 +11,7 @@ from holdfast.errors import RecordUnavailable, ThreadForgotten, ThreadNotFound
 
 
 async def tombstone_of(evidence: Evidence | None, thread: str) -> Tombstone | None:
-    """Return the tombstone of a forgotten thread; None for any other, or where the database does not answer."""
+    """Return the tombstone of a forgotten thread; None for any other, or if the database is unavailable."""
     if evidence and evidence.tombstone:
         with suppress(RecordUnavailable):
             return await call_store(evidence.tombstone(thread))
@@ -19,28 +19,28 @@ async def tombstone_of(evidence: Evidence | None, thread: str) -> Tombstone | No
 
 
 async def forgotten_faults(
-    threads: Threads, found: Tombstone, evidence: Evidence
+    threads: Threads, tombstone: Tombstone, evidence: Evidence
 ) -> tuple[list[Finding], list[Unchecked]]:
-    """Return what is wrong with a forgotten thread, and what can no longer be checked."""
-    position, why = fault_in(found)
-    faults = [Finding("record", why, position)] if why else []
-    again = CLI.command("forget-thread", found.thread)
+    """Return the faults of a forgotten thread, and the checks that are no longer possible."""
+    position, fault = fault_in(tombstone)
+    faults = [Finding("record", fault, position)] if fault else []
+    again = CLI.command("forget-thread", tombstone.thread)
     unchecked: list[Unchecked] = []
-    # Else a row that says so would be enough to pass off an altered thread as a forgotten one.
+    # Otherwise a forged tombstone row could pass off an altered thread as a forgotten one.
     with suppress(ThreadForgotten, RecordUnavailable):
-        if threads.reader.record and (left := await threads.reader.record.length(found.thread)):
+        if threads.reader.record and (left := await threads.reader.record.length(tombstone.thread)):
             faults.append(Finding("record", f"it still has {left} events of this thread, which was forgotten"))
-    rows = await ledger_rows(evidence, found.thread, unchecked) or ()
+    rows = await ledger_rows(evidence, tombstone.thread, unchecked) or ()
     if left := sum(row.outcome not in (None, "{}") for row in rows):
         faults.append(
             Finding("ledger", f"it has {left} outcomes from after the thread was forgotten: repeat `{again}`")
         )
     with suppress(ThreadNotFound):
-        await threads.runs.describe(found.thread, loops=True)
+        await threads.runs.describe(tombstone.thread, loops=True)
         faults.append(Finding("history", f"Temporal still has a run of this forgotten thread: `{again}` removes it"))
-    reason = f" ({found.reason})" if found.reason else ""
-    words = (
-        f"{found.forgotten_by} removed it on {found.forgotten_at:%Y-%m-%d at %H:%M} UTC{reason}. The digests remain: "
-        "they prove a copy of an event, from a backup or an export"
+    reason = f" ({tombstone.reason})" if tombstone.reason else ""
+    text = (
+        f"{tombstone.forgotten_by} removed it on {tombstone.forgotten_at:%Y-%m-%d at %H:%M} UTC{reason}. The digests "
+        "remain: they prove a copy of an event, from a backup or an export"
     )
-    return faults, [Unchecked("content", words), *unchecked]
+    return faults, [Unchecked("content", text), *unchecked]

@@ -1,6 +1,6 @@
 """The replay check: can the current workflow code continue recorded runs? Histories come from Temporal or from files.
 
-A history passes if the current code produces exactly the commands that it holds and, for an agent run, if
+A history passes if the current code produces exactly its commands and, for an agent run, if
 `holdfast.core.temporal.history_reader` can read it.
 """
 
@@ -49,9 +49,9 @@ class ReplayResult:
     run_id: str
     ok: bool
     event_id: int | None = None
-    """The event of the history where the replay diverged; None if that is unknown."""
+    """The history event at which the replay diverged; None if unknown."""
     reason: str = ""
-    """Why it diverged; empty if it did not."""
+    """The reason for a divergence; empty if there was none."""
 
 
 async def replay(
@@ -72,12 +72,12 @@ async def replay(
     except HistoryUnreadable as error:
         unread = str(error)
     if failure := await _failure(run, workflows, strict=strict, runtime=runtime):
-        found = _EVENT_ID.search(failure) or _UNREAD.match(unread)
-        return ReplayResult(run.thread, run.run_id, False, int(found[1]) if found else None, explain(failure))
+        match = _EVENT_ID.search(failure) or _UNREAD.match(unread)
+        return ReplayResult(run.thread, run.run_id, False, int(match[1]) if match else None, explain(failure))
     if unread:
-        found = _UNREAD.match(unread)
+        match = _UNREAD.match(unread)
         reason = f"replays, but cannot be read without a worker: {unread}"
-        return ReplayResult(run.thread, run.run_id, False, int(found[1]) if found else None, reason)
+        return ReplayResult(run.thread, run.run_id, False, int(match[1]) if match else None, reason)
     return ReplayResult(run.thread, run.run_id, True)
 
 
@@ -86,7 +86,7 @@ def _type_of(events: Sequence[HistoryEvent]) -> str:
 
 
 async def _failure(run: RecordedRun, workflows: Sequence[type], *, strict: bool, runtime: Runtime | None) -> str:
-    """Return the SDK's error if the replay diverged; empty if it did not."""
+    """Return the SDK's error if the replay diverged; empty otherwise."""
     try:
         if not completed_tasks(run.events):
             return ""  # no code has run yet; the SDK would wait forever
@@ -97,7 +97,7 @@ async def _failure(run: RecordedRun, workflows: Sequence[type], *, strict: bool,
         data_converter=data_converter,
         workflow_runner=SandboxedWorkflowRunner() if strict else UnsandboxedWorkflowRunner(),
         runtime=runtime,
-        debug_mode=True,  # on a busy machine, two seconds pass without a deadlock, which would be a difference
+        debug_mode=True,  # otherwise the SDK reports a pause of two seconds on a busy machine as a deadlock
     )
     history = WorkflowHistory(run.thread, run.events)
     result = await replayer.replay_workflow(history, raise_on_replay_failure=False)
@@ -121,7 +121,7 @@ def recorded_in(file: Path) -> RecordedRun:
 
     Raises:
         HistoryFileNotFound: There is no such file.
-        HistoryFileInvalid: The file does not hold the history of an agent run or loop.
+        HistoryFileInvalid: The file is not the history of an agent run or loop.
     """
     try:
         text = file.read_text()
@@ -135,9 +135,9 @@ def recorded_in(file: Path) -> RecordedRun:
         thread, run_id = begin.workflow_id or file.stem, run_id_of(events)
     # A file can be invalid in many ways, and Temporal's parsers raise a different exception for each.
     except Exception as error:
-        words = one_line(f"{type(error).__name__}: {error}", 200)
+        detail = one_line(f"{type(error).__name__}: {error}", 200)
         raise HistoryFileInvalid(
-            f"file {str(file)!r} does not hold the history of a run ({words}). Write one with `temporal workflow show "
+            f"file {str(file)!r} does not hold the history of a run ({detail}). Write one with `temporal workflow show "
             "--workflow-id THREAD --output json`, or download it from the Web UI without decoding."
         ) from error
     if begin.workflow_type.name not in (WORKFLOW, LOOP_WORKFLOW, SCHEDULED_WORKFLOW) or not run_id:
@@ -150,11 +150,11 @@ def recorded_in(file: Path) -> RecordedRun:
 
 
 async def runs_of(threads: Threads, thread: str) -> AsyncIterator[RecordedRun]:
-    """Yield the latest run of a thread, then each one before it that Temporal still has.
+    """Yield the latest run of a thread, then each earlier one that Temporal still has.
 
     Raises:
         ThreadNotFound: There is no such thread.
-        ServerUnreachable: The server does not answer.
+        ServerUnreachable: The server is unreachable.
     """
     run_id = (await threads.runs.describe(thread)).run_id
     async for run in runs_back(threads.runs, thread, run_id):
@@ -165,19 +165,19 @@ async def latest_runs(threads: Threads, count: int) -> AsyncIterator[RecordedRun
     """Yield the most recently started agent runs, loops and launchers that Temporal still has, latest first.
 
     Raises:
-        ServerUnreachable: The server does not answer.
+        ServerUnreachable: The server is unreachable.
     """
-    found: list[WorkflowExecution] = []
+    runs: list[WorkflowExecution] = []
     for window in _WINDOWS:
         query = f"WorkflowType IN ('{WORKFLOW}', '{LOOP_WORKFLOW}', '{SCHEDULED_WORKFLOW}')"
         if window:
             query += f" AND StartTime > '{(datetime.now(UTC) - window).isoformat()}'"
         try:
-            found = [run async for run in list_runs(threads.runs.client, query, within=_LIMIT)]
+            runs = [run async for run in list_runs(threads.runs.client, query, within=_LIMIT)]
         except RPCError as error:
             raise threads.runs.translate_error(error) from error
-        if len(found) >= count:
+        if len(runs) >= count:
             break
-    for each in sorted(found, key=lambda run: run.start_time, reverse=True)[:count]:
+    for each in sorted(runs, key=lambda run: run.start_time, reverse=True)[:count]:
         if run := await fetch(threads.runs, each.id, each.run_id):
             yield run

@@ -37,18 +37,18 @@ class Log:
     digests: dict[int, str] = field(default_factory=dict)
     """Digest of each event, by position."""
     heads: dict[int, str] = field(default_factory=dict)
-    """The digest that each Temporal run's snapshot has for the event before its first, by that event's position."""
+    """The digests in the snapshots of Temporal runs: of the event before each run's first, by position."""
     fault: Finding | None = None
     archived: int = 0
-    """How many events the permanent record must have."""
+    """The number of events that the permanent record must have."""
     closed: bool = False
     """Whether no more events can follow."""
     chain: str = ""
     """The first run id of the oldest Temporal run that remains."""
     empty: bool = False
-    """Of the record: it was read, and has no events."""
+    """For the record: whether it was read and has no events."""
     sealed: bool = False
-    """Of the histories: their seals were checked."""
+    """For the histories: whether their MACs were checked."""
     unchecked: list[Unchecked] = field(default_factory=list)
 
 
@@ -58,30 +58,30 @@ class Log:
 async def from_histories(threads: Threads, thread: str) -> Log:
     """Rebuild the events from the histories of all Temporal runs that remain."""
     log = Log()
-    found = await threads.reader.find(thread)
-    if found is None:
-        why = (
+    execution = await threads.reader.find(thread)
+    if execution is None:
+        reason = (
             "Temporal has no history of this thread: unsigned events may have been rewritten, or cut off at the end "
             "of a run, without a trace"
         )
-        log.unchecked.append(Unchecked("history", why))
+        log.unchecked.append(Unchecked("history", reason))
         return log
     by = converter_for(threads.runs.client, thread)
     log.sealed = by is not READING
     if not log.sealed:
-        why = "no fleet key is set here: set HOLDFAST_FLEET_KEYS as the workers have it"
-        log.unchecked.append(Unchecked("seals", why))
-    runs = [run async for run in runs_back(threads.runs, thread, found.run_id, by=by)]
+        reason = "no fleet key is set here: set HOLDFAST_FLEET_KEYS as the workers have it"
+        log.unchecked.append(Unchecked("seals", reason))
+    runs = [run async for run in runs_back(threads.runs, thread, execution.run_id, by=by)]
     for run in reversed(runs):
         log.chain = log.chain or run.chain
         try:
             _add_run(log, run)
         except HistoryUnreadable as error:
             last = max(log.digests, default=-1) + 1
-            words = f"the history of run {run.run_id} cannot be read: {error}"
-            log.fault = log.fault or Finding("history", words, last)
+            reason = f"the history of run {run.run_id} cannot be read: {error}"
+            log.fault = log.fault or Finding("history", reason, last)
     ended = log.segments and log.segments[-1].events[-1].type == "run_finished"
-    log.closed = found.status in ENDED and bool(ended) and not log.fault
+    log.closed = execution.status in ENDED and bool(ended) and not log.fault
     return log
 
 
@@ -89,7 +89,7 @@ def _add_run(log: Log, run: RecordedRun) -> None:
     """Add one run's events to the log; they must follow those of the run before.
 
     Raises:
-        HistoryUnreadable: They cannot be read.
+        HistoryUnreadable: The events cannot be read.
     """
     events, begin, archived = run.log, run.begin, run.archived
     log.archived = max(log.archived, archived)
@@ -143,37 +143,37 @@ async def from_record(threads: Threads, thread: str, *, decode: Callable[[bytes]
 
 
 def differences(history: Log, record: Log) -> list[Finding]:
-    """Return where the record differs from the histories, or ends too early."""
+    """Return a finding about the first difference between the record and the histories, or a record that ends early."""
     if not history.digests or not (record.digests or record.empty):
         return []
     if record.empty:
         least = _least(history) if history.sealed else 0
-        words = (
+        reason = (
             f"it has no events of this thread, and {least} were written to it: they were deleted or pruned, or "
             "DATABASE_URL names another database than the workers have"
         )
-        return [Finding("record", words, 0)] if least else []
+        return [Finding("record", reason, 0)] if least else []
     known = {**history.heads, **history.digests}
     for position in sorted(known.keys() & record.digests.keys()):
         if known[position] != record.digests[position]:
-            words = "the record has a different event here than Temporal's history"
-            return [Finding("record", words, position)]
+            reason = "the record has a different event here than Temporal's history"
+            return [Finding("record", reason, position)]
     length = len(record.digests)
     if record.fault is None and history.closed and length <= max(history.digests):
         return [Finding("record", "it is missing: the run has ended, but the record ends before this event", length)]
     if record.fault is None and length < (least := _least(history)):
-        words = f"it is missing: {least} events were written to the record, but it ends before this one"
-        return [Finding("record", words, length)]
+        reason = f"it is missing: {least} events were written to the record, but it ends before this one"
+        return [Finding("record", reason, length)]
     return []
 
 
 def _least(history: Log) -> int:
-    """Return how many events the permanent record must have by the histories."""
+    """Return the number of events that the permanent record must have according to the histories."""
     return max(history.archived, min(history.digests), max(history.digests) + 1 if history.closed else 0)
 
 
 def join(history: Log, record: Log) -> list[Segment]:
-    """Join the thread's events from both sources; where both have an event, take the record's."""
+    """Join the thread's events from both sources; an event in both is taken from the record."""
     if not record.segments:
         return history.segments
     (own,) = record.segments

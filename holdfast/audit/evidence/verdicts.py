@@ -1,9 +1,9 @@
-"""The three answers of a verification: proven, not proven, altered.
+"""The three verdicts of a verification: proven, not proven, altered.
 
-1. A fault means altered, whatever else was checked.
-2. Proven takes a witness for who wrote the log: a Temporal history whose seals were checked, seals of nodes that are
-   named, or the signature of a signer who is named. What that witness makes needless may stay unchecked.
-3. Anything else is not proven, and the gaps have names.
+1. Any fault means altered.
+2. Proven needs a witness to the origin of the log: a Temporal history whose MACs were checked, seals of trusted nodes,
+   or the signature of a trusted signer. Checks that the witness makes needless may be missing.
+3. Everything else is not proven, and the gaps are named.
 """
 
 from collections.abc import Mapping, Sequence, Set
@@ -15,19 +15,19 @@ from holdfast.audit.evidence.evidence import ADVICE, Finding, Unchecked
 Verdict = Literal["proven", "not_proven", "altered"]
 
 Check = Literal["history", "seals", "record", "ledger", "artifacts", "anchors", "keys", "iterations", "signature"]
-"""What can be checked, and required."""
+"""The checks, which a caller may require."""
 
 CHECKS: tuple[Check, ...] = get_args(Check)
 
 _GAPS: Mapping[str, str] = {"nodes": "anchors", "policy": "keys", "signer": "signature"}
-"""A gap that means that another check was not made."""
+"""Gap → the check that is incomplete because of it."""
 
 _NEEDLESS: Mapping[str, frozenset[str]] = {
     "seals": frozenset({"anchors", "nodes", "keys", "policy"}),
     "anchors": frozenset({"history", "seals", "beginning", "keys", "policy", "signature", "signer"}),
     "signature": frozenset({"history", "seals", "anchors", "nodes", "keys", "policy"}),
 }
-"""Witness → the gaps that do not matter beside it. The witness of a history is the check of its seals, if the history
+"""Witness → the gaps that it makes irrelevant. The witness `seals` is the check of a history's MACs, if the history
 reaches back to the beginning."""
 
 
@@ -38,36 +38,36 @@ class Verification:
     thread: str
     verdict: Verdict
     events: int
-    """How many events were checked."""
+    """The number of events that were checked."""
     sources: tuple[str, ...]
-    """The sources that they were read from: `history`, `record`."""
+    """The sources of the events: `history`, `record`."""
     first: int = 0
-    """Position of the first event that could be checked: no source has the events before it."""
+    """The position of the first checked event; no source has the events before it."""
     checked: tuple[str, ...] = ()
-    """What was checked, of `CHECKS`."""
+    """The complete checks, from `CHECKS`."""
     unchecked: tuple[Unchecked, ...] = ()
-    """What could not be checked, and why."""
+    """The checks that could not be made, with reasons."""
     faults: tuple[Finding, ...] = ()
-    """What is wrong, the first event at fault first."""
+    """The faults, in the order of their events."""
     advice: str = ""
-    """What to do about the first fault."""
+    """Advice about the first fault."""
     signatures: int = 0
-    """How many signatures were verified."""
+    """The number of verified signatures."""
     seals: int = 0
-    """How many seals of nodes, from anchors, the log bears out."""
+    """The number of node seals from anchors that the log matches."""
     head: str = ""
     """The digest of the log's last event."""
     notes: tuple[str, ...] = ()
-    """What else was found, which is no part of the thread."""
+    """Other findings, which do not affect the verdict."""
 
     @property
     def ok(self) -> bool:
-        """Whether nothing that was checked is wrong. That proves nothing: `verdict` says whether enough was checked."""
+        """Whether no fault was found. That proves nothing: see `verdict`."""
         return self.verdict != "altered"
 
     @property
     def where(self) -> str:
-        """The place of the first fault: `record`, `history`, `ledger`, `artifacts`; of a file a member, or `zip`."""
+        """The location of the first fault: `record`, `history`, `ledger`, `artifacts`; in a file, a member or `zip`."""
         return self.faults[0].where if self.faults else ""
 
     @property
@@ -77,7 +77,7 @@ class Verification:
 
     @property
     def reason(self) -> str:
-        """What is wrong first."""
+        """The first fault; empty if there is none."""
         return self.faults[0].reason if self.faults else ""
 
 
@@ -91,22 +91,22 @@ def conclude(
     faults: Sequence[Finding],
     gaps: Sequence[Unchecked],
     *,
-    made: Set[str] = frozenset(),
-    **found: Any,
+    begun: Set[str] = frozenset(),
+    **fields: Any,
 ) -> Verification:
     """Return the result of verifying a thread or a loop.
 
     Args:
-        thread: Its id.
-        events: How many events were checked.
-        sources: Where they were read.
-        faults: What is wrong.
-        gaps: What could not be checked.
-        made: The checks that were begun.
-        found: Other fields of the result.
+        thread: The id of the thread or loop.
+        events: The number of events that were checked.
+        sources: The sources of the events.
+        faults: The faults.
+        gaps: The checks that could not be made.
+        begun: The checks that were begun.
+        fields: Other fields of the result.
     """
     ordered = tuple(sorted(faults, key=lambda fault: fault.order))
-    checked = checked_of(made, gaps)
+    checked = checked_of(begun, gaps)
     return Verification(
         thread=thread,
         verdict=verdict_of(ordered, checked, gaps),
@@ -116,19 +116,19 @@ def conclude(
         unchecked=tuple(gaps),
         faults=ordered,
         advice=ADVICE[ordered[0].where] if ordered else "",
-        **found,
+        **fields,
     )
 
 
-def checked_of(made: Set[str], gaps: Sequence[Unchecked]) -> tuple[str, ...]:
-    """Return which checks were made in full: of those that were begun, the ones without a gap."""
+def checked_of(begun: Set[str], gaps: Sequence[Unchecked]) -> tuple[str, ...]:
+    """Return the complete checks: those that were begun and have no gap."""
     names = {gap.what for gap in gaps}
     names |= {_GAPS[name] for name in names & _GAPS.keys()}
-    return tuple(name for name in CHECKS if name in made and name not in names)
+    return tuple(name for name in CHECKS if name in begun and name not in names)
 
 
 def verdict_of(faults: Sequence[Finding], checked: Sequence[str], gaps: Sequence[Unchecked]) -> Verdict:
-    """Return the answer to what was found, checked and not checked."""
+    """Derive the verdict from the faults, the complete checks and the gaps."""
     if faults:
         return "altered"
     names = {gap.what for gap in gaps}
@@ -138,20 +138,20 @@ def verdict_of(faults: Sequence[Finding], checked: Sequence[str], gaps: Sequence
     return "not_proven"
 
 
-def required(found: VerificationT, names: Sequence[str]) -> VerificationT:
-    """Return the result where these checks have to have been made: without one of them, nothing is proven."""
-    known = {gap.what for gap in found.unchecked}
-    lacking = [name for name in names if name not in found.checked]
+def required(verification: VerificationT, names: Sequence[str]) -> VerificationT:
+    """Require these checks: without one of them, the verdict is at best not proven."""
+    known = {gap.what for gap in verification.unchecked}
+    lacking = [name for name in names if name not in verification.checked]
     if not lacking:
-        return found
+        return verification
     added = tuple(Unchecked(name, "it is required, and was not checked") for name in lacking if name not in known)
-    verdict: Verdict = "altered" if found.verdict == "altered" else "not_proven"
-    return replace(found, verdict=verdict, unchecked=(*found.unchecked, *added))
+    verdict: Verdict = "altered" if verification.verdict == "altered" else "not_proven"
+    return replace(verification, verdict=verdict, unchecked=(*verification.unchecked, *added))
 
 
-def view_of(found: Verification) -> dict[str, Any]:
-    """Return the result as `verify --json` prints it."""
-    view = asdict(found)
+def view_of(verification: Verification) -> dict[str, Any]:
+    """Return the result in the form of `verify --json`."""
+    view = asdict(verification)
     view["not_checked"] = view.pop("unchecked")
-    first = {"where": found.where, "position": found.position, "reason": found.reason}
+    first = {"where": verification.where, "position": verification.position, "reason": verification.reason}
     return {"thread": view.pop("thread"), "verdict": view.pop("verdict"), "from": view.pop("sources"), **view, **first}

@@ -1,11 +1,11 @@
 """Verify a thread: its log, Temporal's histories against the permanent record, the ledger and the artifacts.
 
-1. Each source's digests form a chain; where both sources have an event, it is the same.
+1. Each source's digests form a chain; an event in both sources is the same.
 2. Every event follows from those before it (`holdfast.audit.judge.audit`).
 3. The ledger has the effects that the log starts and finishes, and no others; every artifact that the log refers to
    has its original content.
-4. The result lists what could not be checked. Nothing in a log can prove that it was not rewritten as a whole: proof
-   takes a witness (`holdfast.audit.evidence.verdicts`).
+4. The result lists the checks that could not be made. Nothing in a log can prove that it was not rewritten as a whole:
+   that needs a witness (`holdfast.audit.evidence.verdicts`).
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from holdfast.audit.evidence.anchors import (
     NONE_GIVEN,
     Anchors,
-    Compared,
+    SealComparison,
     compare_forgotten,
     compare_missing,
     compare_thread,
@@ -25,10 +25,10 @@ from holdfast.audit.evidence.evidence import (
     Finding,
     Unchecked,
     Where,
+    archived_branches,
     artifact_faults,
     ledger_faults,
     ledger_rows,
-    logs_set_aside,
 )
 from holdfast.audit.evidence.forgotten import forgotten_faults, tombstone_of
 from holdfast.audit.evidence.sources import Log, Segment, differences, from_histories, from_record, join
@@ -58,17 +58,17 @@ class _AuditResult:
     """Digests of the policies that were in force."""
     signatures: int = 0
     one_login: list[str] = field(default_factory=list)
-    """Sentences on quorums that one login has filled."""
+    """Sentences about quorums that one login has filled."""
     last: str = ""
     """The type of the last event."""
     whole: bool = False
-    """The events start with the thread's first."""
+    """Whether the events start with the thread's first."""
     begins: dict[str, int] = field(default_factory=dict)
     """First run id of a chain of Temporal runs → position of its first event."""
     forked: int = 0
-    """How many events are another thread's."""
+    """The number of events that belong to another thread."""
     imported: int = 0
-    """How many events a file has brought."""
+    """The number of events that were imported from a file."""
 
 
 async def verify(
@@ -79,32 +79,32 @@ async def verify(
     trusted: Policy | None = None,
     anchors: Anchors | None = None,
 ) -> Verification:
-    """Verify all of a thread that can still be read.
+    """Verify the readable part of a thread.
 
     Args:
         threads: Reads the thread.
-        thread: The thread id, or the id of a log that a reset has set aside.
+        thread: The thread id, or the id of an archived branch (a log replaced by a reset).
         evidence: Ledger and artifacts; None without a database.
         trusted: A policy from outside the log, with people, gateways and their keys; None to trust the log's own.
-        anchors: Where seals of the thread are; None to compare none.
+        anchors: The anchors with seals of the thread; None to compare none.
 
     Raises:
-        ThreadNotFound: There is no such thread, and no seal of one.
-        ServerUnreachable: The server does not answer.
+        ThreadNotFound: There is no such thread, and no seal of it.
+        ServerUnreachable: The server is unreachable.
         SettingsError: An anchor cannot be read.
     """
     seals = None
-    if anchors:  # before the log, so that the log has what they cover
+    if anchors:  # before the log, so that the log has the events that they cover
         seals = await asyncio.to_thread(find_seals, anchors, thread, namespace=threads.runs.client.namespace)
-    if evidence and (found := await tombstone_of(evidence, thread)):
-        faults, unchecked = await forgotten_faults(threads, found, evidence)
+    if evidence and (tombstone := await tombstone_of(evidence, thread)):
+        faults, unchecked = await forgotten_faults(threads, tombstone, evidence)
         if seals:
-            compared = await compare_forgotten(seals, found, evidence)
+            compared = await compare_forgotten(seals, tombstone, evidence)
             faults, unchecked = [*faults, *compared.faults], [*unchecked, *compared.unchecked]
-        return conclude(thread, found.events, ("record",), faults, unchecked)
+        return conclude(thread, tombstone.events, ("record",), faults, unchecked)
     unchecked = []
     origin = origin_of(thread) or thread
-    # Read before the log, so that the log has the events which started these effects.
+    # Read before the log, so that the log has the events that started these effects.
     rows = await ledger_rows(evidence, origin, unchecked)
     try:
         history = await from_histories(threads, thread)
@@ -114,9 +114,9 @@ async def verify(
         return conclude(thread, 0, ("record",), gone.faults, gone.unchecked)
     record = await from_record(threads, thread)
     unchecked += [*history.unchecked, *record.unchecked]
-    if record.empty and not history.sealed:  # what was written to it, only sealed histories can say
-        why = "it has no events of this thread: does DATABASE_URL match that of the workers?"
-        unchecked.append(Unchecked("record", why))
+    if record.empty and not history.sealed:  # only histories with checked MACs show how much was written to it
+        reason = "it has no events of this thread: does DATABASE_URL match that of the workers?"
+        unchecked.append(Unchecked("record", reason))
     faults = [log.fault for log in (record, history) if log.fault] + differences(history, record)
     log = _AuditResult()
     if not faults:
@@ -127,34 +127,34 @@ async def verify(
     if not faults and evidence and rows is not None:
         if rows or record.digests:
             began, past = dict(log.effects), set(log.past)
-            for aside in await logs_set_aside(evidence, thread):
-                aside_log = _audit((await from_record(threads, aside)).segments, thread, None)
-                began |= aside_log.effects
-                past |= aside_log.past
-            # For a log that was set aside, the ledger also has the effects that its thread started after the reset.
+            for archived in await archived_branches(evidence, thread):
+                branch = _audit((await from_record(threads, archived)).segments, thread, None)
+                began |= branch.effects
+                past |= branch.past
+            # For an archived branch, the ledger also has the effects that its thread started after the reset.
             whole = log.whole and origin == thread
             macs = OutcomeMACs(seals_of(threads.runs.client))
             faults += await ledger_faults(
                 evidence, origin, rows, log.effects, began=began, past=past, whole=whole, macs=macs
             )
         elif log.effects:
-            why = "it has no effects of this thread: does DATABASE_URL match that of the workers?"
-            unchecked.append(Unchecked("ledger", why))
+            reason = "it has no effects of this thread: does DATABASE_URL match that of the workers?"
+            unchecked.append(Unchecked("ledger", reason))
     if not log.fault:
         faults += await artifact_faults(evidence.artifacts if evidence else None, log.artifacts, unchecked)
     unchecked += _unproven(history, log, trusted=trusted)
-    compared = Compared(unchecked=() if history.digests else (NONE_GIVEN,))
+    compared = SealComparison(unchecked=() if history.digests else (NONE_GIVEN,))
     if seals and origin != thread:
-        why = f"seals are of threads, and this log was set aside: verify {origin}"
-        compared = Compared(unchecked=(Unchecked("anchors", why),))
+        reason = f"seals are of threads, and this log was set aside: verify {origin}"
+        compared = SealComparison(unchecked=(Unchecked("anchors", reason),))
     elif seals:
         compared = await compare_thread(threads, seals, record, history, evidence)
     known = {**history.digests, **record.digests}
-    made = {"history", "ledger", "artifacts"}
-    made |= {"seals"} if history.sealed and history.digests else set()
-    made |= {"record"} if record.digests or record.empty else set()
-    made |= {"anchors"} if compared.seals else set()
-    made |= {"keys"} if trusted else set()
+    begun = {"history", "ledger", "artifacts"}
+    begun |= {"seals"} if history.sealed and history.digests else set()
+    begun |= {"record"} if record.digests or record.empty else set()
+    begun |= {"anchors"} if compared.seals else set()
+    begun |= {"keys"} if trusted else set()
     foreign = threads.reader.ownership.foreign(thread)
     return conclude(
         thread,
@@ -162,7 +162,7 @@ async def verify(
         tuple(name for name, log in (("history", history), ("record", record)) if log.digests or log.fault is not None),
         [*faults, *compared.faults],
         [*unchecked, *compared.unchecked],
-        made=made,
+        begun=begun,
         first=min(known, default=0),
         signatures=log.signatures,
         seals=compared.seals,
@@ -200,36 +200,36 @@ def _audit(segments: Sequence[Segment], thread: str, trusted: Policy | None) -> 
 
 
 def _unproven(history: Log, log: _AuditResult, *, trusted: Policy | None) -> list[Unchecked]:
-    """Return what a log that passes does not prove."""
-    found: list[Unchecked] = []
+    """Return the unproven claims of a log without a fault."""
+    gaps: list[Unchecked] = []
     if history.segments and not log.whole and not log.fault and log.last:
         count = history.segments[0].events[0].position
-        why = (
+        reason = (
             f"events 0 to {count - 1} belong to earlier Temporal runs, which Temporal has removed. They are in the "
             "permanent record: set DATABASE_URL as the workers have it"
         )
-        found.append(Unchecked("beginning", why))
+        gaps.append(Unchecked("beginning", reason))
     elif log.imported:
-        why = f"a file brought events 0 to {log.imported - 1}: who vouched for that file is in the event after them"
-        found.append(Unchecked("original", why))
+        reason = f"a file brought events 0 to {log.imported - 1}: who vouched for that file is in the event after them"
+        gaps.append(Unchecked("original", reason))
     elif log.forked:
-        why = (
+        reason = (
             f"events 0 to {log.forked - 1} are those of the thread that it was forked from, as it was then: verify that"
         )
-        found.append(Unchecked("original", why))
+        gaps.append(Unchecked("original", reason))
     elif history.segments and (begin := log.begins.get(history.chain, 0)):
-        why = (
+        reason = (
             f"events 0 to {begin - 1} are as the permanent record had them when the thread was continued: Temporal has "
             "removed the history of the runs that recorded them"
         )
-        found.append(Unchecked("beginning", why))
+        gaps.append(Unchecked("beginning", reason))
     if not history.digests and log.last != "run_finished":
-        why = "the log does not end with run_finished: without Temporal's history, later events cannot be ruled out"
-        found.append(Unchecked("end", why))
+        reason = "the log does not end with run_finished: without Temporal's history, later events cannot be ruled out"
+        gaps.append(Unchecked("end", reason))
     if trusted is None and (log.signatures or not history.digests):
-        why = "the policy, its people and their keys come from the log itself: give those that you trust with --keys"
-        found.append(Unchecked("keys", why))
+        reason = "the policy, its people and their keys come from the log itself: give those that you trust with --keys"
+        gaps.append(Unchecked("keys", reason))
     elif trusted is not None and not history.digests and log.policies - {trusted.hash}:
-        why = "the approvers come from the log itself: its policy differs from the one given"
-        found.append(Unchecked("policy", why))
-    return found
+        reason = "the approvers come from the log itself: its policy differs from the one given"
+        gaps.append(Unchecked("policy", reason))
+    return gaps

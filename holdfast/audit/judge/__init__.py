@@ -1,4 +1,4 @@
-"""An audit of a log: every event is judged anew with the function that led to it when it was recorded.
+"""The audit of a log: every event is recomputed with the function that produced it when it was recorded.
 
-It is pure; the evidence it needs is gathered by `holdfast.audit.evidence`.
+It is pure; `holdfast.audit.evidence` gathers the evidence.
 """

@@ -1,8 +1,8 @@
-"""Compare node seals with a log: each was made when the permanent record stood at a certain event.
+"""Compare node seals with a log: each states the length and head of the permanent record at one moment.
 
-A seal that the log does not bear out shows that it was rewritten or truncated; unless a node has also sealed that it
-took the log which the seal is of out of the record, after a reset, or to prune it. What the database says about resets
-is no evidence, for its owner can write it.
+A seal that contradicts the log shows that the log was rewritten or truncated, unless a node has also sealed that it
+removed the sealed log from the record, after a reset or to prune it. A reset claimed only by the database is not
+evidence, because the database's owner can forge it.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,36 +12,36 @@ from datetime import datetime
 from holdfast.core.log.node_seals import NodeSeal, read_seal
 
 Nodes = Mapping[str, datetime | None]
-"""Public keys of the nodes that are trusted; with a time, those whose later seals are not."""
+"""Public keys of trusted nodes, each with the time from which its seals are not trusted, or None."""
 
 MOST = 10_000
-"""Seals that a log does not bear out which are looked at; of more, one is not accounted for."""
+"""The most contradicting seals that are kept; if there are more, one of them counts as unexplained."""
 _MOST_GONE = 1_000
-"""Seals of logs that are gone which are looked at."""
+"""The most seals of removed logs that are kept."""
 _MOST_NODES = 100
-"""Nodes that are named."""
+"""The most nodes that are named."""
 
 
 @dataclass
-class Sorted:
-    """What the seals of a thread show about a log. Its size is bounded, however many there are."""
+class SortedSeals:
+    """The seals of a thread, sorted by their relation to a log. Its size is bounded."""
 
-    fitting: int = 0
-    """How many the log bears out, each of which covers more than those before it."""
+    matching: int = 0
+    """The number of seals that the log matches, each of which covers more events than those before it."""
     covered: int = 0
     """The number of events that they cover."""
-    misfits: list[NodeSeal] = field(default_factory=list)
-    """Those that the log does not bear out, at most `MOST`; the one with the fewest events first."""
+    mismatches: list[NodeSeal] = field(default_factory=list)
+    """The seals that contradict the log, at most `MOST`, by the number of events."""
     gone: list[NodeSeal] = field(default_factory=list)
-    """Those that say that a log was taken out of the record; the oldest first."""
+    """The seals that state that a log was removed from the record, the oldest first."""
     beyond: NodeSeal | None = None
-    """One that the log does not bear out, where there are more than `MOST`."""
+    """One of the contradicting seals beyond `MOST`; None if there are no more."""
     most: int = 0
     """The most events that any seal covers."""
     nodes: set[str] = field(default_factory=set)
-    """Whose seals count."""
+    """The nodes whose seals count."""
     refused: tuple[str, ...] = ()
-    """Why the others are no evidence, once for each reason."""
+    """The reasons why other lines are no evidence, each once."""
 
     @property
     def any(self) -> bool:
@@ -49,7 +49,7 @@ class Sorted:
         return bool(self.nodes)
 
 
-def sort_out(
+def sort_seals(
     lines: Iterable[bytes],
     digests: Mapping[int, str],
     *,
@@ -57,56 +57,56 @@ def sort_out(
     namespace: str | None = None,
     nodes: Nodes | None = None,
     whole: bool = True,
-) -> Sorted:
+) -> SortedSeals:
     """Compare each seal with a log.
 
     Args:
-        lines: As anchored.
+        lines: The anchored lines.
         digests: The digests of the log's events, by position.
         thread: The thread's id.
         namespace: Temporal's namespace; None for any.
-        nodes: The nodes that are trusted; None for all.
-        whole: No event of the log is left out, so that one which is not there is missing.
+        nodes: The trusted nodes; None for all.
+        whole: Whether the log is complete, so that a sealed event that it lacks is missing.
     """
-    found, refused = Sorted(), dict[str, tuple[int, str]]()
-    misfits: dict[tuple[int, str], NodeSeal] = {}
+    result, refused = SortedSeals(), dict[str, tuple[int, str]]()
+    mismatches: dict[tuple[int, str], NodeSeal] = {}
     gone: dict[tuple[int, str, str], NodeSeal] = {}
     for line in lines:
         seal = read_seal(line)
         own = digests.get(seal.events - 1) if seal else None
         fits = seal is not None and own == seal.head
-        why = _refusal(seal, thread=thread, namespace=namespace, nodes=nodes)
-        if seal and not why:
-            if fits and not seal.gone and seal.events <= found.covered:
-                continue  # it says less than one before it
-            why = "" if seal.is_signed() else "seals that their node did not sign"
-        if seal is None or why:
-            count, shown = refused.get(why, (0, "" if seal is None else f", such as {_shown(seal)}"))
-            refused[why] = count + 1, shown
+        reason = _refusal(seal, thread=thread, namespace=namespace, nodes=nodes)
+        if seal and not reason:
+            if fits and not seal.gone and seal.events <= result.covered:
+                continue  # an earlier seal covers more
+            reason = "" if seal.is_signed() else "seals that their node did not sign"
+        if seal is None or reason:
+            count, shown = refused.get(reason, (0, "" if seal is None else f", such as {_shown(seal)}"))
+            refused[reason] = count + 1, shown
             continue
-        found.most = max(found.most, seal.events)
-        if len(found.nodes) < _MOST_NODES:
-            found.nodes.add(seal.node)
+        result.most = max(result.most, seal.events)
+        if len(result.nodes) < _MOST_NODES:
+            result.nodes.add(seal.node)
         if seal.gone:
             last = gone.get((seal.events, seal.head, seal.node))
             if len(gone) < _MOST_GONE and (last is None or last.at < seal.at):
                 gone[seal.events, seal.head, seal.node] = seal
         elif fits:
-            found.fitting, found.covered = found.fitting + 1, seal.events
+            result.matching, result.covered = result.matching + 1, seal.events
         elif own is not None or whole:
-            before = misfits.get((seal.events, seal.head))
-            if before is None and len(misfits) == MOST:
-                found.beyond = seal
+            before = mismatches.get((seal.events, seal.head))
+            if before is None and len(mismatches) == MOST:
+                result.beyond = seal
             elif before is None or before.at < seal.at:
-                misfits[seal.events, seal.head] = seal
-    found.misfits = sorted(misfits.values(), key=lambda seal: (seal.events, seal.at))
-    found.gone = sorted(gone.values(), key=lambda seal: (seal.at, seal.events))
-    found.refused = tuple(f"no evidence: {why} ({count}{shown})" for why, (count, shown) in refused.items())
-    return found
+                mismatches[seal.events, seal.head] = seal
+    result.mismatches = sorted(mismatches.values(), key=lambda seal: (seal.events, seal.at))
+    result.gone = sorted(gone.values(), key=lambda seal: (seal.at, seal.events))
+    result.refused = tuple(f"no evidence: {reason} ({count}{shown})" for reason, (count, shown) in refused.items())
+    return result
 
 
 def _refusal(seal: NodeSeal | None, *, thread: str, namespace: str | None, nodes: Nodes | None) -> str:
-    """Return why a line is no evidence, whoever signed it; empty if it may be."""
+    """Return the reason why a line is no evidence, regardless of its signature; empty if it may be evidence."""
     if seal is None:
         return "lines that are not seals"
     if seal.thread != thread:
@@ -121,7 +121,7 @@ def _refusal(seal: NodeSeal | None, *, thread: str, namespace: str | None, nodes
 
 
 def is_trusted(seal: NodeSeal, nodes: Nodes | None) -> bool:
-    """Whether a seal is of a node that is trusted, and was made before its key was revoked; None trusts all nodes."""
+    """Whether a seal is by a trusted node, from before its key was revoked; None trusts all nodes."""
     if nodes is None:
         return True
     until = nodes.get(seal.node)
@@ -132,17 +132,17 @@ def _shown(seal: NodeSeal) -> str:
     return f"{seal.events} events of thread {seal.thread[:100]!r} in {seal.namespace[:100]!r} by {seal.node}"
 
 
-def accounted_for(
+def explaining_seal(
     seal: NodeSeal, gone: Sequence[NodeSeal], branches: Sequence[Mapping[int, str]], *, trusting: bool
 ) -> NodeSeal | None:
-    """Return the seal by which a node says that it took the log of `seal` out of the record; None if there is none.
+    """Return the seal that states that the log of `seal` was removed from the record; None if there is none.
 
     Args:
-        seal: The log does not bear it out.
-        gone: Seals of logs that are gone.
-        branches: Digests of logs that the database says were set aside: if one leads to the end of a log that is gone,
-            it shows what that was.
-        trusting: All nodes are trusted: one accounts for its own seals alone.
+        seal: A seal that contradicts the log.
+        gone: Seals of removed logs.
+        branches: Digests of archived branches in the database: one that ends like a removed log shows the content of
+            that log.
+        trusting: Whether all nodes are trusted; then each explains only its own seals.
     """
     for each in gone:
         if each.events < seal.events or (trusting and each.node != seal.node):
@@ -155,8 +155,8 @@ def accounted_for(
     return None
 
 
-def misfit_words(seal: NodeSeal) -> str:
-    """Say what a seal shows that a log does not bear out."""
+def mismatch_text(seal: NodeSeal) -> str:
+    """Describe the contradiction between a seal and a log."""
     return (
         f"the log was rewritten or truncated: on {seal.at:%Y-%m-%d at %H:%M:%S} UTC, node {seal.node} saw "
         f"event {seal.events - 1} with the digest {seal.head}"

@@ -1,19 +1,19 @@
-"""An audit judges every event of a log anew, with the functions that decided it when it was recorded.
+"""An audit recomputes every event of a log with the functions that produced it when it was recorded.
 
-A chain of digests shows that nothing was altered after it was written. It does not show who wrote it: anyone who can
-write to the database can compute a chain. So the audit folds the log, and each event has to follow from those before:
+A chain of digests shows that nothing was altered after it was written, but not who wrote it: anyone who can write to
+the database can compute a chain. So the audit folds the log, and each event must follow from those before:
 
-1. A fact from outside (a reply, an outcome, a statement, the time) is taken as it stands. What follows from it is
-   computed again, including verdicts, requests, outcomes of decisions and quorum, and has to be what was recorded.
-2. A call starts where it was allowed to, once, with the key of its own effect.
-3. A signature that counted is verified with the recorded policy's keys, and with those of `trusted` if it is given.
+1. A fact from outside (a reply, an outcome, a statement, the time) is taken as it is. Its consequences are recomputed,
+   including verdicts, requests, outcomes of decisions and quorum, and must equal the recorded events.
+2. A call starts only after it was allowed, once, with its own effect key.
+3. A signature that counted is verified with the recorded policy's keys, and with those of `trusted` if given.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from holdfast.audit.judge.consequences import RETURNING, Before, leads_to
-from holdfast.audit.judge.events import Wrong, difference, same
+from holdfast.audit.judge.consequences import RETURNING, Before, possible_batches
+from holdfast.audit.judge.events import DoesNotFollow, difference, same
 from holdfast.audit.judge.forks import together
 from holdfast.audit.judge.trees import Family
 from holdfast.core.authority.approvals import COUNTING
@@ -47,20 +47,20 @@ from holdfast.core.tools.effects import Effect, PastEffect, effect_key
 
 @dataclass(frozen=True)
 class Fault:
-    """An event that does not follow."""
+    """An event that does not follow from those before it."""
 
     position: int
     reason: str
 
 
 @dataclass(frozen=True)
-class Begun:
-    """An effect that a call has begun."""
+class StartedEffect:
+    """An effect that a call began."""
 
     number: int
     tool: str
     position: int
-    """Of its `tool_call_started`."""
+    """The position of its `tool_call_started`."""
     edited: bool
     """A person changed the arguments."""
     effect: PastEffect
@@ -68,22 +68,22 @@ class Begun:
     features: int
     """The feature level of the run that began it."""
     finished: ToolCallFinished | None = None
-    """What its tool returned; None if it returned nothing, or people said what became of it."""
+    """The result of its tool; None if it returned nothing, or people resolved the outcome."""
 
 
-Effects = dict[tuple[str, int], Begun]
-"""By key and epoch: each has a row in the ledger."""
+Effects = dict[tuple[str, int], StartedEffect]
+"""Effects by key and epoch; each has a row in the ledger."""
 
 
 class Audit:
-    """Judges a log from its beginning, or from a state that it had.
+    """Judges a log from its beginning, or from a given state on.
 
     Args:
-        thread: The id of the thread that the log has to belong to; of a fork, that of the original where it begins
+        thread: The id of the thread that the log must belong to; for a fork, the one at its beginning
             (`holdfast.audit.judge.forks.first_thread`).
-        state: The state before the first event that is judged; None for the beginning of the log.
+        state: The state before the first judged event; None for the beginning of the log.
         trusted: People, gateways and their keys, from outside the log; None to trust the log's own.
-        head: The digest of the event before the first one that is judged.
+        head: The digest of the event before the first judged one.
     """
 
     def __init__(
@@ -91,21 +91,21 @@ class Audit:
     ) -> None:
         self.state = state or RunState()
         self.fault: Fault | None = None
-        """The first event that does not follow; nothing after it was judged."""
+        """The first event that does not follow from those before it; later events are not judged."""
         self.signatures = 0
-        """How many signatures were verified."""
+        """The number of verified signatures."""
         self.effects: Effects = {}
-        """All effects that were begun."""
+        """All effects that began."""
         self.past: dict[str, PastEffect] = {}
-        """Key → effect of branches that a reset abandoned, as the log has them."""
+        """Key → effect of a branch that a reset abandoned, from the log."""
         self.artifacts: dict[str, int] = {}
         """Address → position of the first event that refers to it."""
         self.one_login: list[str] = []
-        """Sentences on quorums that one login has filled."""
+        """Sentences about quorums that one login has filled."""
         self.policies: set[str] = set()
         """Digests of the policies that have been in force."""
         self.family = Family()
-        """How its runs began and ended, and those of its sub-agents as the log has them."""
+        """The beginnings and ends of its runs, and of its sub-agents according to the log."""
         self._thread = thread
         self._trusted = trusted
         self._under_way: dict[int, tuple[str, int]] = {}
@@ -114,20 +114,20 @@ class Audit:
         """The type of the last event."""
         self._head = head
         self._forked: RunForked | None = None
-        """The fork whose start has yet to come."""
+        """The last fork, until its run starts."""
 
     @property
     def thread(self) -> str:
-        """The id of the thread to which the last event belongs that was judged."""
+        """The id of the thread to which the last judged event belongs."""
         return self._thread
 
     def take(self, events: Sequence[AgentEvent], *, more: bool = False) -> int:
-        """Judge events that follow those before, up to the first fault; return how many were judged.
+        """Judge the next events, up to the first fault; return the number that was judged.
 
         Args:
             events: The events.
-            more: More will follow them. The last ones are then left for the next time: what is recorded together is
-                judged together.
+            more: Whether more will follow. Then the last ones are left for the next call, because events that were
+                recorded together are judged together.
         """
         index = 0
         while index < len(events) and self.fault is None:
@@ -136,42 +136,48 @@ class Audit:
                 if more and index + reach > len(events):
                     break
                 index += self._judge(together(events[index : index + reach]))
-            # A forged log can hold anything, in any order, and the fold can fail on it in as many ways.
+            # A forged log can hold anything, in any order, so the fold can raise anything.
             except Exception as error:
-                why = str(error) if isinstance(error, Wrong) else f"nothing that came before leads to it ({error!r})"
-                self.fault = Fault(events[index].position, f"{events[index].type}: {why}")
+                reason = (
+                    str(error)
+                    if isinstance(error, DoesNotFollow)
+                    else f"nothing that came before leads to it ({error!r})"
+                )
+                self.fault = Fault(events[index].position, f"{events[index].type}: {reason}")
         return index
 
     def _reach(self, event: AgentEvent) -> int:
-        """The most events that can be recorded together with this one."""
+        """Return the largest number of events that can be recorded together, beginning with this one."""
         state, calls = self.state, event.message.tool_calls if isinstance(event, LLMReplied) and event.message else ()
         return 10 + 4 * max(
             len(calls), len(state.calls.current), len(state.authority.requests), len(state.inbox.waiting)
         )
 
     def _judge(self, events: Sequence[AgentEvent]) -> int:
-        """Judge the first of `events` and all that follows from it; returns how many those are.
+        """Judge the first of `events` and its consequences; return their number.
 
         Raises:
-            Wrong: The first does not follow.
+            DoesNotFollow: The first event does not follow from those before it.
         """
         first, nearest = events[0], None
         if self.state.thread not in ("", self._thread):
-            raise Wrong(f"it belongs to thread {self.state.thread!r}, and this is {self._thread!r}")
+            raise DoesNotFollow(f"it belongs to thread {self.state.thread!r}, and this is {self._thread!r}")
         before = Before(self.state, self._thread, self._head, self._last, self._forked)
-        for expected in filter(None, leads_to(before, first, events)):
+        for expected in filter(None, possible_batches(before, first, events)):
             differs = next((n for n, pair in enumerate(zip(expected, events, strict=False)) if not same(*pair)), None)
             if differs is None:
-                own = [event for event, wanted in zip(events, expected, strict=False) if not isinstance(wanted, type)]
-                for event in own:
+                matched = [
+                    event for event, wanted in zip(events, expected, strict=False) if not isinstance(wanted, type)
+                ]
+                for event in matched:
                     self._fold(event)
-                return len(own)
+                return len(matched)
             if nearest is None or differs > nearest[0]:
                 nearest = differs, expected[differs]
         if nearest is None:
-            raise Wrong("nothing that came before leads to it")
-        place, wanted = nearest
-        self.fault = Fault(events[place].position, f"{events[place].type}: {difference(wanted, events[place])}")
+            raise DoesNotFollow("nothing that came before leads to it")
+        index, wanted = nearest
+        self.fault = Fault(events[index].position, f"{events[index].type}: {difference(wanted, events[index])}")
         return 1
 
     def _fold(self, event: AgentEvent) -> None:
@@ -187,14 +193,14 @@ class Audit:
         if isinstance(event, RunReset):
             self._check_past(event)
             self.past.update({effect.key: effect for effect in event.effects})
-        if isinstance(event, RunForked):  # what came before is the original's, and so are its effects
+        if isinstance(event, RunForked):  # earlier events and their effects belong to the original
             self._thread, self.effects, self.past, self._under_way = event.thread, {}, {}, {}
             self._forked = event
         if isinstance(event, ToolCallStarted):
             self._begun(event)
         if isinstance(event, ToolCallFinished):
             if repeats_to_report(self.state, event) != event.repeats:
-                raise Wrong(f"call {event.number} has not ended like this {event.repeats} times in a row")
+                raise DoesNotFollow(f"call {event.number} has not ended like this {event.repeats} times in a row")
             self._finished(event)
         for address in artifacts_of(event, named=self.state.features >= RESULT_NAMES_ARTIFACTS):
             self.artifacts.setdefault(address, event.position)
@@ -207,14 +213,14 @@ class Audit:
     # Signatures and effects.
 
     def _check_proof(self, event: Proven) -> None:
-        """Check that a signature that counted was made with a key that is trusted."""
+        """Check that a signature that counted was made with a trusted key."""
         trusted, by = self._trusted, getattr(event, "by", "")
         if not event.proof:
             counts = getattr(event, "outcome", "accepted") in (*COUNTING, "judged_anew")
             claims = isinstance(event, UserMessageReceived) or self._steers_by_claim(event)
             counts = counts and not claims and not self._counts_for_others(event)
             if trusted and trusted.signatures == "required" and counts:
-                raise Wrong(f"it counted, {by} did not sign it, and the given policy requires signed decisions")
+                raise DoesNotFollow(f"it counted, {by} did not sign it, and the given policy requires signed decisions")
             return
         self.signatures += 1
         if trusted is None:
@@ -224,29 +230,31 @@ class Audit:
         if event.proof == "vouched":
             keys = tuple(key for gateway in trusted.gateways for key in gateway.keys)
         if event.key not in keys:
-            whose = by if event.proof == "signed" else "any gateway"
-            raise Wrong(f"it was signed with {event.key}, which is no key of {whose} among the given keys")
+            owner = by if event.proof == "signed" else "any gateway"
+            raise DoesNotFollow(f"it was signed with {event.key}, which is no key of {owner} among the given keys")
 
     def _check_past(self, event: RunReset) -> None:
-        """Check that a reset names effects of this thread alone: by its key, another thread's would count as had here.
+        """Check that a reset names only effects of this thread: the key of another thread's effect would count here.
 
         Raises:
-            Wrong: One of them is not.
+            DoesNotFollow: An effect is of another thread.
         """
         for each in event.effects:
             own = effect_key(
                 thread=self._thread, first_run_id=each.first_run_id, number=each.number, call_digest=each.call_digest
             )
             if each.key != own:
-                raise Wrong(f"effect {each.key} of {each.tool} is not of this thread: its call {each.number} has {own}")
+                raise DoesNotFollow(
+                    f"effect {each.key} of {each.tool} is not of this thread: its call {each.number} has {own}"
+                )
 
     def _steers_by_claim(self, event: Proven) -> bool:
-        """Whether this steers a run that anybody may steer, or is the end of a pause whose time has come."""
+        """Whether this steers a run that anyone may steer, or is the scheduled end of a pause."""
         steers = isinstance(event, RunPaused | RunResumed | RunUnblocked | MoveRequested)
         return steers and (self.state.features < SIGNED_STEERING or not getattr(event, "by", ""))
 
     def _counts_for_others(self, event: Proven) -> bool:
-        """Whether a decision counted only for policies beside the trusted one, which take it as it is."""
+        """Whether a decision counted only for policies other than the trusted one, which need no signature."""
         request = self.state.authority.request(event.request) if isinstance(event, DecisionReceived) else None
         if request is None or not isinstance(event, DecisionReceived) or not request.requirements:
             return False
@@ -269,7 +277,7 @@ class Audit:
                 call=describe_call(call.call),
             )
             edited, level = bool(call.edited_by), self.state.features
-            begun = Begun(event.number, call.call.name, event.position, edited, effect, level)
+            begun = StartedEffect(event.number, call.call.name, event.position, edited, effect, level)
             self.effects[event.key, call.epoch] = begun
             self._under_way[event.number] = event.key, call.epoch
 

@@ -1,14 +1,21 @@
-"""What may be recorded after what: the event, and all that is recorded together with it.
+"""Recomputes the consequences of an event: all events that must be recorded together with it.
 
-A fact from outside is taken as it stands. What follows from it is computed anew, by the functions that computed it when
-it was recorded.
+A fact from outside is taken as it is. Its consequences are recomputed by the functions that produced them when it was
+recorded.
 """
 
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, assert_never
 
-from holdfast.audit.judge.events import Expected, Wrong, as_outcome, as_poll, as_reply
-from holdfast.audit.judge.subagents import beginnings, ends, is_subagent_call, raisings, refuse_words, results
+from holdfast.audit.judge.events import DoesNotFollow, Expected, as_outcome, as_poll, as_reply
+from holdfast.audit.judge.subagents import (
+    allowance_raises,
+    call_results,
+    is_subagent_call,
+    reject_result,
+    subagent_ends,
+    subagent_starts,
+)
 from holdfast.core.authority.approvals import COUNTING
 from holdfast.core.log.events import (
     AgentEvent,
@@ -110,29 +117,29 @@ RETURNING = ("started", "orphaned")
 
 
 class Before(NamedTuple):
-    """What came before an event."""
+    """The log before an event."""
 
     state: RunState
     thread: str
-    """The id of the thread to which the events belonged."""
+    """The id of the thread to which those events belong."""
     head: str
     """The digest of the last event."""
     last: str
     """The type of the last event."""
     forked: RunForked | None
-    """The fork whose start has yet to come."""
+    """The last fork, until its run starts."""
 
 
-def leads_to(before: Before, event: AgentEvent, events: Sequence[AgentEvent]) -> Iterator[Sequence[Expected]]:
-    """What may be recorded where this event stands: the event, and all that is recorded together with it.
+def possible_batches(before: Before, event: AgentEvent, events: Sequence[AgentEvent]) -> Iterator[Sequence[Expected]]:
+    """Yield each batch of events that could have been recorded at this point, beginning with an event of this kind.
 
     Args:
-        before: What came before.
+        before: The log before the event.
         event: The first of `events`.
-        events: The event, and what comes after it.
+        events: The event, and those after it.
 
     Raises:
-        Wrong: It cannot be recorded where it stands.
+        DoesNotFollow: The event cannot be recorded at this point.
     """
     state, at = before.state, event.at
 
@@ -140,31 +147,31 @@ def leads_to(before: Before, event: AgentEvent, events: Sequence[AgentEvent]) ->
         return react(state, name, payload, at=at).events
 
     if not state.events and not isinstance(event, RunStarted):
-        raise Wrong("a log begins with run_started")
+        raise DoesNotFollow("a log begins with run_started")
     match event:
         case RunForked():
             yield _forks(before, event)
         case RunImported():
-            refused = refuse_import(event.point, state, thread=before.thread, position=state.events, head=before.head)
-            if refused:
-                raise Wrong(refused)
+            reason = refuse_import(event.point, state, thread=before.thread, position=state.events, head=before.head)
+            if reason:
+                raise DoesNotFollow(reason)
             yield [event]
         case MoveRequested():
             yield sent("move", sent_payload(state, event))
         case RunStarted():
             _check_start(before, event)
             if before.forked and not isinstance(next(iter(events[1:]), None), UserMessageReceived):
-                yield [event]  # a fork may have nothing new to say
+                yield [event]  # a fork may start without a task
             else:
                 yield [*on_reopen(state), event, *_task(events)]
         case AgentLoaded() if state.spec is None and not state.outcome:
             policy = event.spec.policy
             if event.spec_hash != event.spec.hash or event.policy_hash not in ("", policy.hash):
-                raise Wrong("its digests are not those of the agent and of the policy that it holds")
+                raise DoesNotFollow("its digests are not those of the agent and of the policy that it holds")
             if (own := event.spec.budget) and event.budget != own.narrowed(event.budget):
-                raise Wrong(f"its budget allows more than the agent's own ({own.words})")
-            if (given := state.origin.inherited_budget) and event.budget != given.narrowed(event.budget):
-                raise Wrong(f"its budget allows more than its parent gave it ({given.words})")
+                raise DoesNotFollow(f"its budget allows more than the agent's own ({own.words})")
+            if (allowance := state.origin.inherited_budget) and event.budget != allowance.narrowed(event.budget):
+                raise DoesNotFollow(f"its budget allows more than its parent gave it ({allowance.words})")
             entered = evolve(state, event) if state.resumes_import else state
             yield [
                 event,
@@ -172,7 +179,7 @@ def leads_to(before: Before, event: AgentEvent, events: Sequence[AgentEvent]) ->
             ]
         case BudgetReserved(call=int()):
             yield on_starts_due(state)
-            yield from raisings(state, event, events)
+            yield from allowance_raises(state, event, events)
         case BudgetReserved() if isinstance(action := next_action(state, at=at), CallLLM | Compact):
             yield on_call(state, summary=isinstance(action, Compact))
         case BudgetLow() | BudgetSpent() if isinstance(action := next_action(state, at=at), ReportBudget):
@@ -185,7 +192,7 @@ def leads_to(before: Before, event: AgentEvent, events: Sequence[AgentEvent]) ->
             yield [event, *on_reply(state, as_reply(event, events), shown=event.transcript_length, at=at)[1:]]
         case DecisionReceived():
             if event.outcome not in (*COUNTING, "judged_anew"):
-                yield [event]  # it changed nothing, and its body was not kept
+                yield [event]  # it had no effect, and its body was not kept
             else:
                 yield sent("decide", event.said.model_dump())
         case AuthorityDelegated():
@@ -225,9 +232,9 @@ def leads_to(before: Before, event: AgentEvent, events: Sequence[AgentEvent]) ->
         case WaitPolled():
             yield from _polls(before, event, events)
         case SubagentStarted():
-            yield from beginnings(state, event)
+            yield from subagent_starts(state, event)
         case SubagentEnded():
-            yield from ends(state, event, events)
+            yield from subagent_ends(state, event, events)
         case WakeReceived():
             yield sent("wake", wake_payload(event))
         case RunPaused():
@@ -244,7 +251,7 @@ def leads_to(before: Before, event: AgentEvent, events: Sequence[AgentEvent]) ->
             | ContextExceeded()
             | ContextCompacted()
         ):
-            yield [event]  # none of these lets anything run
+            yield [event]  # none of these allows anything to run
         case (
             AgentLoaded()
             | BudgetReserved()
@@ -260,7 +267,7 @@ def leads_to(before: Before, event: AgentEvent, events: Sequence[AgentEvent]) ->
             | StateVerified()
             | RunUnblocked()
         ):
-            return  # not where it stands
+            return  # not possible in this state
         case (
             MessageAwaited()
             | ToolCallRequested()
@@ -270,18 +277,20 @@ def leads_to(before: Before, event: AgentEvent, events: Sequence[AgentEvent]) ->
             | TaskRefined()
             | DormancyBegan()
         ):
-            return  # only together with the event that it follows from
+            return  # only possible as a consequence of another event
         case _:
             assert_never(event)
 
 
 def _forks(before: Before, event: RunForked) -> Sequence[Expected]:
-    """The beginning of a fork: what it names is what comes before, and what was open ends; then it starts."""
+    """Return the beginning of a fork: it names the event before it, open calls end, and its run starts."""
     state, point = before.state, event.point
     if (event.origin, point.position, point.head) != (before.thread, state.events - 1, before.head):
-        raise Wrong(f"it forks {point.thread!r} after event {point.position}, which is not what comes before it")
+        raise DoesNotFollow(
+            f"it forks {point.thread!r} after event {point.position}, which is not what comes before it"
+        )
     if event.thread in (before.thread, point.thread):
-        raise Wrong("it forks the thread from itself")
+        raise DoesNotFollow("it forks the thread from itself")
     forked = fork_events(
         state,
         point,
@@ -297,38 +306,40 @@ def _forks(before: Before, event: RunForked) -> Sequence[Expected]:
 
 
 def _starts(before: Before, event: ToolCallStarted) -> Iterator[Sequence[Expected]]:
-    """The start of a call: it was allowed, nothing has to come before it, and it is known who started the run."""
+    """Yield the start of a call: it was allowed, nothing must precede it, and the starter of the run is known."""
     state, action = before.state, next_action(before.state, at=event.at)
     if on_loaded(state):
-        raise Wrong("it is not known who started the run, and the policy requires that")
+        raise DoesNotFollow("it is not known who started the run, and the policy requires that")
     if isinstance(action, StartCalls) and event.number in action.numbers:
         started = on_start(state, event.number, at=event.at)
         by_run = state.carries_out(event.number)
         yield [started, *(on_runtime_call(state, event.number, at=event.at) if by_run else [])]
     elif call := state.calls.find(event.number):
-        raise Wrong(f"call {event.number} was not allowed to run: it is {call.phase}, and what follows is {action}")
+        raise DoesNotFollow(
+            f"call {event.number} was not allowed to run: it is {call.phase}, and what follows is {action}"
+        )
 
 
 def _ends(before: Before, event: ToolCallFinished | ReconcileRequested | RunFinished) -> Iterator[Sequence[Expected]]:
-    """The end of calls, or of the run."""
+    """Yield the possible ends of calls, or of the run."""
     state = before.state
     number = event.request.number if isinstance(event, ReconcileRequested) else getattr(event, "number", 0)
     returning = any(call.number == number and call.phase in RETURNING for call in state.calls.current)
     if state.dormancy.is_asleep(number):
         yield on_due(state, at=event.at)
     elif isinstance(event, ToolCallFinished) and is_subagent_call(state, number):
-        yield from results(state, event)
+        yield from call_results(state, event)
     elif state.spec and returning:
         yield on_outcome(state, number, as_outcome(event), at=event.at)
     action = next_action(state, at=event.at)
     if isinstance(action, StartCalls) and number in action.numbers:
-        yield [on_start(state, number, at=event.at)]  # refused, by a constraint
+        yield [on_start(state, number, at=event.at)]  # blocked by a constraint
     if isinstance(event, RunFinished) and state.moving:
         yield [on_moved(state)]
     if isinstance(event, RunFinished) and isinstance(action, Complete):
         yield [on_complete(state)]
     if isinstance(action, Poll) and (wait := state.dormancy.find(number)):
-        yield [refused] if (refused := refuse_poll(state, wait, at=event.at)) else []
+        yield [rejected] if (rejected := refuse_poll(state, wait, at=event.at)) else []
     if reopened := on_reopen(state):
         yield [*reopened, RunStarted]
     if not isinstance(event, RunFinished):
@@ -340,12 +351,12 @@ def _ends(before: Before, event: ToolCallFinished | ReconcileRequested | RunFini
             yield [event]
         yield on_time(state, at=event.at)
     if isinstance(event, ToolCallFinished) and is_subagent_call(state, number):
-        refuse_words(state, event)
+        reject_result(state, event)
 
 
 def _polls(before: Before, event: WaitPolled, events: Sequence[AgentEvent]) -> Iterator[Sequence[Expected]]:
-    """A poll: the time of the next one, and whether the wait ends with it. A result that does not end it is not in
-    the log, only its digest.
+    """Yield a poll: the time of the next one, and whether the wait ends with it. The log has only the digest of a
+    result that does not end the wait.
     """
     state, wait = before.state, before.state.dormancy.find(event.number)
     if wait is None or wait.polls is None or event.poll != wait.polls.count + 1 or wait.polls.again > event.at:
@@ -360,24 +371,24 @@ def _polls(before: Before, event: WaitPolled, events: Sequence[AgentEvent]) -> I
 
 def _check_start(before: Before, event: RunStarted) -> None:
     if event.thread != before.thread:
-        raise Wrong(f"it is the log of thread {event.thread!r}, and this is {before.thread!r}")
+        raise DoesNotFollow(f"it is the log of thread {event.thread!r}, and this is {before.thread!r}")
     if before.forked and before.forked.first_run_id != event.first_run_id:
-        raise Wrong("it starts another run than the one that was forked")
+        raise DoesNotFollow("it starts another run than the one that was forked")
     if event.start and event.start in before.state.origin.starts:
-        raise Wrong(f"the start {event.start} began another run of this thread before")
+        raise DoesNotFollow(f"the start {event.start} began another run of this thread before")
 
 
 def _tools(event: BaselineRecorded | StateVerified) -> list[str]:
-    """The tools that have run."""
+    """Return the names of the tools that ran."""
     return [finding.tool for finding in event.findings]
 
 
 def _task(events: Sequence[AgentEvent]) -> Sequence[AgentEvent]:
-    """The task, which is recorded with the start of a run and nowhere else.
+    """Return the task, which is recorded only together with the start of a run.
 
     Raises:
-        Wrong: Something else comes after the start.
+        DoesNotFollow: Another event follows the start.
     """
     if len(events) > 1 and not (isinstance(events[1], UserMessageReceived) and events[1].task):
-        raise Wrong("no task comes after it")
+        raise DoesNotFollow("no task comes after it")
     return events[1:2]

@@ -1,6 +1,6 @@
-"""Facts from outside, read back from the events that recorded them, and the comparison of events, for an audit.
+"""For an audit: reads facts from outside back from the events that recorded them, and compares events.
 
-Prose is not compared: a later release may use other words for the same thing.
+Prose is not compared, because a later release may word it differently.
 """
 
 from collections.abc import Sequence
@@ -42,20 +42,20 @@ _PROSE = {
     "run_finished": ("result",),
     "tool_call_finished": ("content", "repeats"),
 }
-"""Fields that say in prose what other fields say for programs; `repeats` is compared when the event is folded."""
+"""Fields that repeat in prose the content of other fields; `repeats` is compared when the event is folded."""
 
-_OF_REPLIES = tuple(name for name in LLMReply.model_fields if name in LLMReplied.model_fields)
+_REPLY_FIELDS = tuple(name for name in LLMReply.model_fields if name in LLMReplied.model_fields)
 
 Expected = AgentEvent | type[RunStarted]
-"""An event that has to come, apart from its stamps; or a fact of that type."""
+"""An expected event, up to its stamps; or the type of an expected fact."""
 
 
-class Wrong(Exception):
-    """Nothing that came before leads to an event; the message says why."""
+class DoesNotFollow(Exception):
+    """An event does not follow from those before it; the message gives the reason."""
 
 
 def as_reply(event: LLMReplied, events: Sequence[AgentEvent]) -> LLMReply:
-    """Return the reply as the worker returned it: its arguments and problems are in the events that follow."""
+    """Return the reply as the worker returned it; its arguments and problems are in the events that follow."""
     problems: dict[str, str] = {}
     arguments: dict[str, str] = {}
     rejected = ""
@@ -69,47 +69,47 @@ def as_reply(event: LLMReplied, events: Sequence[AgentEvent]) -> LLMReply:
                     problems[each.call.id] = text_of(after.content)
     elif len(events) > 1 and isinstance(events[1], ReplyRejected):
         rejected = events[1].reason or "rejected"
-    given = {name: getattr(event, name) for name in _OF_REPLIES}
-    return LLMReply(**given, problems=problems, arguments=arguments, rejected=rejected)
+    fields = {name: getattr(event, name) for name in _REPLY_FIELDS}
+    return LLMReply(**fields, problems=problems, arguments=arguments, rejected=rejected)
 
 
 def as_outcome(event: ToolCallFinished | ReconcileRequested | RunFinished) -> ToolOutcome:
-    """Return what a tool returned, read back from the event that recorded it."""
+    """Return the outcome of a tool, read back from the event that recorded it."""
     if isinstance(event, ToolCallFinished):
-        given = {name: getattr(event, name) for name in CallResult.model_fields}
-        return ToolOutcome(**{**given, "status": "ok" if event.status == "undone" else event.status})
+        fields = {name: getattr(event, name) for name in CallResult.model_fields}
+        return ToolOutcome(**{**fields, "status": "ok" if event.status == "undone" else event.status})
     if isinstance(event, ReconcileRequested):
-        asked = event.request
-        settles_in = (asked.settles_at - asked.asked_at).total_seconds() if asked.settles_at else None
+        request = event.request
+        settles_in = (request.settles_at - request.asked_at).total_seconds() if request.settles_at else None
         return ToolOutcome(
-            status="unknown", content=asked.why, cause=event.cause, failures=event.failures, settles_in=settles_in
+            status="unknown", content=request.why, cause=event.cause, failures=event.failures, settles_in=settles_in
         )
     return ToolOutcome(status="unknown", content="")
 
 
 def as_poll(event: WaitPolled, ended: ToolCallFinished, *, note: str) -> ToolOutcome:
-    """Return what a polled tool returned, read back from the events of a poll that ended its wait.
+    """Return the outcome of a polled tool, read back from the events of a poll that ended its wait.
 
     Args:
         event: The poll.
-        ended: The end of the call that slept.
-        note: What its result says about arguments that a person changed.
+        ended: The end of the sleeping call.
+        note: The note in its result about arguments that a person changed.
     """
     headed = event.status not in ("cannot", "invalid")
     content = without_heading(ended.content, note) if headed else ended.content
-    known = {"status": event.status, "content": content, "duration_ms": event.duration_ms}
-    return as_outcome(ended).model_copy(update=known)
+    fields = {"status": event.status, "content": content, "duration_ms": event.duration_ms}
+    return as_outcome(ended).model_copy(update=fields)
 
 
 def same(expected: Expected, event: AgentEvent) -> bool:
-    """Return whether an event is the one that has to stand in its place."""
+    """Return whether an event is the expected one."""
     if isinstance(expected, type):
         return isinstance(event, expected)
     return expected is event or _equal(expected, event) or _compared(expected) == _compared(event)
 
 
 def _equal(expected: AgentEvent, event: AgentEvent) -> bool:
-    """Whether all fields but the stamps are equal: then so is their JSON, which takes far longer to write."""
+    """Whether all fields except the stamps are equal: a cheap test, which implies that their JSON is equal."""
     if type(expected) is not type(event):
         return False
     one, other = vars(expected), vars(event)
@@ -122,7 +122,7 @@ def _compared_fields(kind: type[AgentEvent]) -> tuple[str, ...]:
 
 
 def _compared(event: AgentEvent) -> dict[str, Any]:
-    """An event's JSON without its stamps and its prose."""
+    """Return an event's JSON without stamps and prose."""
     completed = isinstance(event, RunFinished) and event.outcome == "completed"  # its result is the LLM's own
     left_out = (*_STAMPS, *(() if completed else _PROSE.get(event.type, ())))
     compared = {name: value for name, value in event_json(event).items() if name not in left_out}
@@ -132,35 +132,35 @@ def _compared(event: AgentEvent) -> dict[str, Any]:
 
 
 def difference(expected: Expected, event: AgentEvent) -> str:
-    """Return a sentence that says how an event differs from the expected one."""
+    """Describe how an event differs from the expected one."""
     if isinstance(expected, type):
         return "run_started has to stand here, after the events that end the run before"
     if isinstance(event, DecisionReceived) and isinstance(expected, DecisionReceived):
-        why = f": {expected.explanation}" if expected.explanation else ""
+        reason = f": {expected.explanation}" if expected.explanation else ""
         if event.outcome != expected.outcome:
-            return f"it was recorded as {event.outcome}, and has to be {expected.outcome}{why}"
+            return f"it was recorded as {event.outcome}, and has to be {expected.outcome}{reason}"
     if isinstance(expected, SignalRejected):
         return f"it counted, and has to be refused ({expected.explanation})"
-    wanted, found = _compared(expected), _compared(event)
-    if wanted["type"] != found["type"]:
+    wanted, actual = _compared(expected), _compared(event)
+    if wanted["type"] != actual["type"]:
         return f"what came before leads to {wanted['type']} here"
-    name = next(name for name in sorted({*wanted, *found}) if wanted.get(name) != found.get(name))
+    name = next(name for name in sorted({*wanted, *actual}) if wanted.get(name) != actual.get(name))
     if name == "request" and isinstance(wanted[name], dict):
         name = next(
             n
-            for n in sorted({*wanted["request"], *found["request"]})
-            if wanted["request"].get(n) != found["request"].get(n)
+            for n in sorted({*wanted["request"], *actual["request"]})
+            if wanted["request"].get(n) != actual["request"].get(n)
         )
-        wanted, found = wanted["request"], found["request"]
-    return f"its {name} is {_short(found.get(name))}, and what came before leads to {_short(wanted.get(name))}"
+        wanted, actual = wanted["request"], actual["request"]
+    return f"its {name} is {_short(actual.get(name))}, and what came before leads to {_short(wanted.get(name))}"
 
 
-def first_difference(found: str, wanted: str) -> str:
-    """Return a sentence that says how a text differs from the wanted one: both from a little before that place on."""
-    pairs = enumerate(zip(found, wanted, strict=False))
-    place = next((n for n, (one, other) in pairs if one != other), min(len(found), len(wanted)))
-    start = max(0, place - 20)
-    return f"from character {place} on it is {_short(found[start:])!r}, and not {_short(wanted[start:])!r}"
+def first_difference(actual: str, wanted: str) -> str:
+    """Describe the first difference between two texts, with some context."""
+    pairs = enumerate(zip(actual, wanted, strict=False))
+    index = next((n for n, (one, other) in pairs if one != other), min(len(actual), len(wanted)))
+    start = max(0, index - 20)
+    return f"from character {index} on it is {_short(actual[start:])!r}, and not {_short(wanted[start:])!r}"
 
 
 def _short(value: Any) -> str:

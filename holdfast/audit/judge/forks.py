@@ -1,4 +1,4 @@
-"""Under which id each part of a forked thread's log stands: the events before a fork are the original's."""
+"""Finds the thread of each part of a forked log: the events before a fork belong to the original."""
 
 from collections.abc import Sequence
 
@@ -19,8 +19,8 @@ def first_thread(events: Sequence[AgentEvent], thread: str) -> str:
 
 
 def together(events: Sequence[AgentEvent]) -> Sequence[AgentEvent]:
-    """Return the first of these events and those that may have been recorded with it: none beyond a fork, which may
-    leave its original between two events that were recorded together.
+    """Return the first of these events and those that may have been recorded with it, up to a fork: a fork may separate
+    two events that were recorded together.
     """
-    forks = [place for place, event in enumerate(events) if place and event.type == "run_forked"]
+    forks = [index for index, event in enumerate(events) if index and event.type == "run_forked"]
     return events[: forks[0]] if forks else events

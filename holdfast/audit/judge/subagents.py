@@ -1,10 +1,10 @@
-"""Judges what a log says of sub-agents: each began for a call that was judged, and each answer belongs to its call."""
+"""Judges the sub-agents in a log: each was started by a judged call, and each answer belongs to its call."""
 
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from typing import Any
 
-from holdfast.audit.judge.events import Wrong, first_difference
+from holdfast.audit.judge.events import DoesNotFollow, first_difference
 from holdfast.core.budget.budget import NANO, Budget
 from holdfast.core.budget.tree import SHARED, TreeCost, allowance_name
 from holdfast.core.log.events import AgentEvent, BudgetReserved, SubagentEnded, SubagentStarted, ToolCallFinished
@@ -27,41 +27,45 @@ _REFUSED = "Not started: "
 
 
 def is_subagent_call(state: RunState, number: int) -> bool:
-    """Return whether a call of the current step runs or awaits a sub-agent."""
+    """Whether a call of the current step runs or awaits a sub-agent."""
     call = state.calls.find(number)
     return call is not None and call.call.name in SUBAGENT_TOOLS and state.carries_out(number)
 
 
-def beginnings(state: RunState, event: SubagentStarted) -> Iterator[Sequence[AgentEvent]]:
-    """Yield what may be recorded where a child starts: a call that was allowed has started, and has none yet."""
+def subagent_starts(state: RunState, event: SubagentStarted) -> Iterator[Sequence[AgentEvent]]:
+    """Yield the events that may record the start of a sub-agent, for an allowed call that has none yet."""
     if any(call.number == event.number for call in unstarted_calls(state)):
         yield on_started(state, StartedChild(number=event.number, run_id=event.run_id))
 
 
-def raisings(state: RunState, event: BudgetReserved, events: Sequence[AgentEvent]) -> Iterator[Sequence[AgentEvent]]:
-    """Yield what may be recorded where the allowance is raised of a child that was started before a reset."""
+def allowance_raises(
+    state: RunState, event: BudgetReserved, events: Sequence[AgentEvent]
+) -> Iterator[Sequence[AgentEvent]]:
+    """Yield the events that may record a larger allowance of a sub-agent that was started before a reset."""
     account, number = state.account, event.call or 0
-    # A fork leaves its original between the two.
+    # A fork may separate the two events.
     begun = events[1] if len(events) > 1 else SubagentStarted(number=number, thread="", agent="", run_id="?")
     if allowance_name(number) in account.reserved and isinstance(begun, SubagentStarted) and begun.number == number:
         amounts = {"steps": event.steps, "tokens": event.tokens, "usd": Decimal(event.nano_usd) / NANO}
-        given = Budget.model_validate({name: amounts[name] for name in SHARED if name in account.limits})
-        yield on_started(state, StartedChild(number=number, run_id=begun.run_id, existing=True, budget=given))
+        budget = Budget.model_validate({name: amounts[name] for name in SHARED if name in account.limits})
+        yield on_started(state, StartedChild(number=number, run_id=begun.run_id, existing=True, budget=budget))
 
 
-def ends(state: RunState, event: SubagentEnded, events: Sequence[AgentEvent]) -> Iterator[Sequence[AgentEvent]]:
-    """Yield what may be recorded where a child ends: its end, and the results of the calls that wait for it."""
+def subagent_ends(
+    state: RunState, event: SubagentEnded, events: Sequence[AgentEvent]
+) -> Iterator[Sequence[AgentEvent]]:
+    """Yield the events that may record the end of a sub-agent, with the results of the calls that wait for it."""
     child = state.subagents.find(event.number)
     if child is None or not child.open:
         return
-    given: dict[str, Any] = event.model_dump(include={"number", "status", "trust", "steps"})
-    report = ChildReport(**given, usage=event.usage, constraints=event.constraints, cost=event.cost, text="")
+    fields: dict[str, Any] = event.model_dump(include={"number", "status", "trust", "steps"})
+    report = ChildReport(**fields, usage=event.usage, constraints=event.constraints, cost=event.cost, text="")
     waiting = [call for call in state.calls.current if waits_for(call, child)]
     if not waiting:
-        expected = on_report(state, report)[:1]  # its words are not in the log: only their digest
+        expected = on_report(state, report)[:1]  # the log has only the digest of its text
         yield [each.model_copy(update={"said": event.said}) for each in expected]
         return
-    if len(events) == 1:  # a fork leaves its original between the end and the result that was recorded with it
+    if len(events) == 1:  # a fork may separate the end from the result that was recorded with it
         yield [each.model_copy(update={"said": event.said}) for each in on_report(state, report)[:1]]
     head = report_text(child, report)
     for finished in events[1:2]:
@@ -70,8 +74,8 @@ def ends(state: RunState, event: SubagentEnded, events: Sequence[AgentEvent]) ->
             yield on_report(state, report.model_copy(update={"text": text}))
 
 
-def results(state: RunState, event: ToolCallFinished) -> Iterator[Sequence[AgentEvent]]:
-    """Yield what may be recorded where such a call ends by itself: it was not started, or its child had ended."""
+def call_results(state: RunState, event: ToolCallFinished) -> Iterator[Sequence[AgentEvent]]:
+    """Yield the events that may record the end of a call itself: its sub-agent was not started, or had ended."""
     call = state.calls.find(event.number)
     if call is None or call.phase != "started":
         return
@@ -83,11 +87,11 @@ def results(state: RunState, event: ToolCallFinished) -> Iterator[Sequence[Agent
         yield [_read_again(child, event, text)]
 
 
-def refuse_words(state: RunState, event: ToolCallFinished) -> None:
-    """Say what is wrong with the words of a call that has ended in no way that the run can end it.
+def reject_result(state: RunState, event: ToolCallFinished) -> None:
+    """Reject a result that no sub-agent report could have produced.
 
     Raises:
-        Wrong: It reads what a child had said before, and has read something else.
+        DoesNotFollow: The call reads the answer of an ended sub-agent, and its content is not that answer.
     """
     call = state.calls.find(event.number)
     child = _answering(state, call) if call and call.phase == "started" else None
@@ -101,24 +105,26 @@ def refuse_words(state: RunState, event: ToolCallFinished) -> None:
     )
     head = report_text(child, report.model_copy(update={"cost": TreeCost.model_validate({"short": child.short})}))
     if not text.startswith(head):
-        raise Wrong(f"its content is not what {child.thread} has said: {first_difference(text, head)}")
-    found = text_digest(text)
-    raise Wrong(f"its content is not what {child.thread} has said: its digest is {found}, and not {child.said}")
+        raise DoesNotFollow(f"its content is not what {child.thread} has said: {first_difference(text, head)}")
+    actual = text_digest(text)
+    raise DoesNotFollow(
+        f"its content is not what {child.thread} has said: its digest is {actual}, and not {child.said}"
+    )
 
 
 def _answering(state: RunState, call: CallState) -> Child | None:
-    """The child that had ended before, and whose words a call reads; None for any other call."""
-    given = read_agent_result(call.call) if call.call.name == AGENT_RESULT else None
-    child = state.subagents.of_thread(given.thread) if given else None
+    """Return the ended sub-agent whose answer a call reads; None for any other call."""
+    arguments = read_agent_result(call.call) if call.call.name == AGENT_RESULT else None
+    child = state.subagents.of_thread(arguments.thread) if arguments else None
     return child if child and not child.open else None
 
 
 def _read_again(child: Child, event: ToolCallFinished, text: str) -> ToolCallFinished:
-    """What a call has read of a child that had ended before: its words, by their digest, or that they are gone."""
+    """Return the result of a call that read the answer of an ended sub-agent, or the notice that the answer is gone."""
     status, trust = ("ok" if child.status == "completed" else "failed"), child.trust
     if text == unavailable_text(child):
         status, trust = "failed", "agent"
-    elif not child.said:  # a snapshot of an earlier build
+    elif not child.said:  # from a snapshot of an earlier build
         status, trust = event.status, event.trust or "web"
-    given = {"number": event.number, "status": status, "content": event.content, "trust": trust}
-    return ToolCallFinished.model_validate(given)
+    fields = {"number": event.number, "status": status, "content": event.content, "trust": trust}
+    return ToolCallFinished.model_validate(fields)

@@ -1,11 +1,11 @@
-"""Compares the logs of a tree of runs: what a parent's log says of a sub-agent is what the sub-agent's log has.
+"""Compares the logs of a tree of runs: a parent's log must agree with the log of each sub-agent.
 
-1. The run began as the parent's call had it begin: with its task, for its agent, under the policies of all runs above,
-   with the allowance that was reserved for it, and with the constraints, the trust level and the requesters that the
-   parent had at one of the moments between the start of the call and that of the run.
-2. What the parent has recorded of its end, and what its calls have read, is how that run ended.
+1. The run began as the parent's call required: with its task and agent, under the policies of all runs above, with the
+   allowance that was reserved for it, and with the constraints, the trust level and the requesters that the parent had
+   at some moment between the start of the call and that of the run.
+2. The run ended as the parent recorded it, and as its calls read it.
 
-Where a run was reset, its log is another branch than the one that the other log has seen: then beginnings or ends are
+After a reset of a run, its log is another branch than the one that the other log refers to: then beginnings or ends are
 not compared.
 """
 
@@ -47,12 +47,12 @@ from holdfast.core.transcript.transcript import clip
 from holdfast.core.trust import Trust, least
 
 _COMPARED = ("completed", "failed", "cancelled")
-"""Ends that the sub-agent's log has, too. Others were found by looking at Temporal."""
+"""Ends that are also in the sub-agent's log; others were detected in Temporal."""
 
 
 @dataclass(frozen=True)
-class Named:
-    """A sub-agent, as its parent's log has it."""
+class NamedSubagent:
+    """A sub-agent, according to its parent's log."""
 
     started: SubagentStarted
     lineage: tuple[tuple[str, ...], int, str, int]
@@ -62,64 +62,64 @@ class Named:
     """Digests of the policies of the runs above it."""
     task: str
     clipped: int
-    """How many characters of its answer the parent reads."""
+    """The most characters of its answer that the parent reads."""
     allowance: dict[LimitName, int] | None
-    """What was reserved for it, in whole units, without time; None where its parent has no budget."""
-    handed: "tuple[Handed, ...]"
-    """What its parent may have handed down to it."""
+    """The amounts reserved for it, in whole units, without time; None if its parent has no budget."""
+    inheritances: "tuple[Inheritance, ...]"
+    """The possible inheritances from its parent."""
 
 
 @dataclass(frozen=True)
-class Handed:
-    """What a run hands down to a sub-agent that it starts at this moment."""
+class Inheritance:
+    """The context that a run passes to a sub-agent that it starts at this moment."""
 
     constraints: tuple[HandedConstraint, ...]
     trust: Trust
     requesters: tuple[str, ...]
     unproven: bool
-    """It is not known who had asked for something."""
+    """Whether some requesters are unknown."""
     revoked_keys: tuple[str, ...]
     seconds: int | None
-    """The time that the budget has left; None where it does not limit time."""
+    """The remaining time of the budget; None if it does not limit time."""
 
 
 @dataclass
-class Waiting:
-    """What a run may hand down to the sub-agents of its calls that wait for a start.
+class PendingStarts:
+    """The contexts that a run may pass to the sub-agents of its calls that wait for a start.
 
-    The log does not have the moment at which a start was ordered. It is between two events, and what is handed down is
-    that of the state in between.
+    The log does not record the moment at which a start was ordered: it lies between two events, and the context is that
+    of the state in between.
     """
 
-    states: list[Handed] = field(default_factory=list)
-    """Of each state since the first of these calls has begun, without repetitions in a row."""
+    states: list[Inheritance] = field(default_factory=list)
+    """The context of each state since the first of these calls began, without consecutive duplicates."""
     since: dict[int, int] = field(default_factory=dict)
-    """Number of such a call → the place in `states` of when it began."""
+    """Number of such a call → the index in `states` at which it began."""
     _kept: tuple[Constraint, ...] = ()
     _handed: tuple[HandedConstraint, ...] = ()
 
     def observe(self, state: RunState) -> None:
-        """Note the state after an event."""
+        """Record the context of the state after an event."""
         numbers = [call.number for call in unstarted_calls(state)] if state.spec and state.spec.subagents else []
         if not numbers:
             self.states, self.since = [], {}
             return
-        handed = self._in(state)
-        if not self.states or self.states[-1] != handed:
-            self.states.append(handed)
+        inheritance = self._inheritance(state)
+        if not self.states or self.states[-1] != inheritance:
+            self.states.append(inheritance)
         last = len(self.states) - 1
         self.since = {number: self.since.get(number, last) for number in numbers}
 
-    def for_call(self, number: int) -> tuple[Handed, ...]:
-        """Return what may have been handed down to the sub-agent of a call."""
+    def for_call(self, number: int) -> tuple[Inheritance, ...]:
+        """Return the contexts that may have been passed to the sub-agent of a call."""
         return tuple(self.states[self.since[number] :]) if number in self.since else ()
 
-    def _in(self, state: RunState) -> Handed:
+    def _inheritance(self, state: RunState) -> Inheritance:
         kept = state.constraints.active(state.updated_at).kept
         if kept != self._kept:
             self._kept, self._handed = kept, state.constraints.to_propagate(state.updated_at)
         account, authority = state.account, state.authority
-        return Handed(
+        return Inheritance(
             constraints=self._handed,
             trust=least("agent", state.context.trust),
             requesters=authority.requesters,
@@ -151,20 +151,20 @@ class End:
 
 @dataclass
 class Family:
-    """What the log of one thread says of its own runs, and of the sub-agents that it has started."""
+    """The runs of one thread, and the sub-agents that it started, according to its log."""
 
     starts: dict[str, Start] = field(default_factory=dict)
-    """By first run id."""
+    """Starts by first run id."""
     ends: dict[str, End] = field(default_factory=dict)
-    named: dict[str, Named] = field(default_factory=dict)
+    named: dict[str, NamedSubagent] = field(default_factory=dict)
     """Its sub-agents, by thread."""
     ended: dict[str, SubagentEnded] = field(default_factory=dict)
     was_reset: bool = False
     _run: str = ""
-    _waiting: Waiting = field(default_factory=Waiting)
+    _waiting: PendingStarts = field(default_factory=PendingStarts)
 
     def take(self, before: RunState, event: AgentEvent, after: RunState) -> None:
-        """Take in an event that follows from those before.
+        """Add the next event.
 
         Args:
             before: The state before it.
@@ -172,7 +172,7 @@ class Family:
             after: The state after it.
         """
         match event:
-            case RunForked():  # the sub-agents before it are the original's
+            case RunForked():  # earlier sub-agents belong to the original
                 self.named, self.ended, self.was_reset = {}, {}, False
             case RunStarted():
                 self._run = event.first_run_id
@@ -192,22 +192,22 @@ class Family:
             self.ends[self._run] = _end(after, event, self.ends.get(self._run))
 
 
-def _named(state: RunState, event: SubagentStarted, handed: tuple[Handed, ...]) -> Named:
-    """Return how a sub-agent has to begin that starts in this state."""
+def _named(state: RunState, event: SubagentStarted, inheritances: tuple[Inheritance, ...]) -> NamedSubagent:
+    """Return the expected beginning of a sub-agent that starts in this state."""
     call, origin = state.calls.get(event.number), state.origin
     above = origin.lineage.path if origin.lineage else ()
-    given = read_run_agent(call.call)
+    arguments = read_run_agent(call.call)
     key = state.effect_key(event.number, call.call)
     own = (state.spec.policy,) if state.spec else ()
-    return Named(
+    return NamedSubagent(
         started=event,
         lineage=((*above, state.thread), event.number, key, deepest(state)),
         depth=origin.depth + 1,
         policies=tuple(policy.hash for policy in (*origin.policies, *own)),
-        task=given.task if given else "",
+        task=arguments.task if arguments else "",
         clipped=min(limits_of(state).tool_result_chars, REPORT_CHARS),
         allowance=_allowance(state.account, event.number),
-        handed=handed,
+        inheritances=inheritances,
     )
 
 
@@ -233,25 +233,25 @@ def _end(state: RunState, event: AgentEvent, before: End | None) -> End:
 
 
 def difference(parent: Family, child: Family, thread: str) -> str:
-    """Return the first difference between what a log says of a sub-agent and the sub-agent's own log; empty for none.
+    """Return the first contradiction between a parent's log and a sub-agent's log; empty if there is none.
 
     Args:
-        parent: Of the log that started it.
-        child: Of its own log.
-        thread: Its thread.
+        parent: The findings about the parent's log.
+        child: The findings about the sub-agent's log.
+        thread: The sub-agent's thread.
     """
     named = parent.named.get(thread)
     if named is None:
         return "the log above it has started no such sub-agent"
-    for what in _beginnings(named, child, was_reset=parent.was_reset):
-        return f"its run did not begin as the log above it has it: {what}"
+    for reason in _beginnings(named, child, was_reset=parent.was_reset):
+        return f"its run did not begin as the log above it has it: {reason}"
     if (ended := parent.ended.get(thread)) and not child.was_reset:
-        for what in _ends(named, ended, child.ends.get(named.started.run_id)):
-            return f"its run did not end as the log above it has it: {what}"
+        for reason in _ends(named, ended, child.ends.get(named.started.run_id)):
+            return f"its run did not end as the log above it has it: {reason}"
     return ""
 
 
-def _beginnings(named: Named, child: Family, *, was_reset: bool) -> Iterator[str]:
+def _beginnings(named: NamedSubagent, child: Family, *, was_reset: bool) -> Iterator[str]:
     start = child.starts.get(named.started.run_id)
     if start is None:
         yield f"the log has no run {named.started.run_id}"
@@ -271,40 +271,40 @@ def _beginnings(named: Named, child: Family, *, was_reset: bool) -> Iterator[str
     if start.task != named.task:
         yield "it has another task"
     yield from _allowances(named, lineage, was_reset=was_reset)
-    if not was_reset:  # it may have been started in the branch that the reset has abandoned
-        yield from _handed_down(named.handed, event, lineage)
+    if not was_reset:  # it may have been started in the branch that the reset abandoned
+        yield from _inherited(named.inheritances, event, lineage)
 
 
-def _allowances(named: Named, lineage: Lineage, *, was_reset: bool) -> Iterator[str]:
-    """Yield where the allowance is not what was reserved for it: its own log has to keep to the allowance.
+def _allowances(named: NamedSubagent, lineage: Lineage, *, was_reset: bool) -> Iterator[str]:
+    """Yield the differences between allowance and reservation; the sub-agent's own log must keep to the allowance.
 
-    After a reset, a sub-agent is found again that had another allowance: what is reserved for it covers that.
+    After a reset, a sub-agent from before may have another allowance, which the reservation must cover.
     """
-    given, reserved = lineage.allowance, named.allowance
-    units = {name: amount for name, amount in (given.units if given else {}).items() if name != "seconds"}
-    if not was_reset and ((given is None) is not (reserved is None) or units != (reserved or {})):
+    allowance, reserved = lineage.allowance, named.allowance
+    units = {name: amount for name, amount in (allowance.units if allowance else {}).items() if name != "seconds"}
+    if not was_reset and ((allowance is None) is not (reserved is None) or units != (reserved or {})):
         yield "its allowance is not what was reserved for it"
     elif any(name not in units or units[name] > amount for name, amount in (reserved or {}).items()):
         yield "its allowance is more than what was reserved for it"
-    left = [each.seconds for each in named.handed if each.seconds is not None]
-    seconds = given.seconds if given else None
+    left = [each.seconds for each in named.inheritances if each.seconds is not None]
+    seconds = allowance.seconds if allowance else None
     if not was_reset and (bool(left) is not bool(seconds) or (seconds and not min(left) <= seconds <= max(left))):
         yield "the time of its allowance is not what the budget had left"
 
 
-def _handed_down(handed: tuple[Handed, ...], event: RunStarted, lineage: Lineage) -> Iterator[str]:
-    if not any(event.constraints == each.constraints for each in handed):
+def _inherited(inheritances: tuple[Inheritance, ...], event: RunStarted, lineage: Lineage) -> Iterator[str]:
+    if not any(event.constraints == each.constraints for each in inheritances):
         yield "other constraints were handed down to it"
-    if not any(event.trust == each.trust for each in handed):
+    if not any(event.trust == each.trust for each in inheritances):
         yield f"it has trust level {event.trust!r}, which the run above did not have"
-    asked = lineage.requesters, lineage.requesters_unproven
-    if not any(asked == (each.requesters, each.unproven) for each in handed):
+    requesters = lineage.requesters, lineage.requesters_unproven
+    if not any(requesters == (each.requesters, each.unproven) for each in inheritances):
         yield "others had asked the run above"
-    if not any(lineage.revoked_keys == each.revoked_keys for each in handed):
+    if not any(lineage.revoked_keys == each.revoked_keys for each in inheritances):
         yield "other keys were revoked in the run above"
 
 
-def _ends(named: Named, ended: SubagentEnded, end: End | None) -> Iterator[str]:
+def _ends(named: NamedSubagent, ended: SubagentEnded, end: End | None) -> Iterator[str]:
     if ended.status not in _COMPARED:
         return
     if end is None or end.outcome != ended.status:
@@ -314,7 +314,7 @@ def _ends(named: Named, ended: SubagentEnded, end: End | None) -> Iterator[str]:
         yield "the digest of what it has said is another one"
     if ended.status != "completed":
         return
-    # Without steps, it was read from the permanent record, because Temporal no longer had it: as content of the web.
+    # Without steps, it was read from the permanent record, because Temporal no longer had it: with web trust.
     own = (end.steps, end.usage, end.trust) if ended.steps else (0, Usage(), "web")
     if (ended.steps, ended.usage, ended.trust) != own:
         yield "its steps, tokens or trust level are other ones"
@@ -322,8 +322,8 @@ def _ends(named: Named, ended: SubagentEnded, end: End | None) -> Iterator[str]:
         yield "what its tree has cost is not what its account has"
 
 
-def _words(named: Named, ended: SubagentEnded, end: End) -> Iterator[str]:
-    """Yield what the parent may have read: it clips long answers, to how much depends on how it asked for them."""
+def _words(named: NamedSubagent, ended: SubagentEnded, end: End) -> Iterator[str]:
+    """Yield the texts that the parent may have read: it clips long answers, and the limit depends on the request."""
     started = named.started
     child = Child(
         number=started.number, thread=started.thread, agent=started.agent, run_id=started.run_id, since=started.at

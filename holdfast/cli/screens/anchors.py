@@ -30,10 +30,10 @@ def given_anchors(
         SettingsError: A key is none, or its file cannot be read; an anchor is a git repository; or nodes are named and
             anchors are not.
     """
-    from holdfast.audit.anchors.setting import anchor_places, given_place
+    from holdfast.audit.anchors.setting import anchor_folders, check_anchor_path
     from holdfast.audit.evidence.anchors import Anchors
 
-    found = [given_place(place) for place in places] or anchor_places(settings)
+    found = [check_anchor_path(place) for place in places] or anchor_folders(settings)
     if not found and nodes and not in_file:
         raise SettingsError("--nodes says whose seals count, but no anchor is named: add --anchors DIR")
     return Anchors(found, _keys(nodes) if nodes else None) if found or nodes else None
@@ -80,7 +80,7 @@ def _until(words: Sequence[str]) -> datetime | None:
 
 def anchors_check(settings: Settings) -> Check | None:
     """Check that seals can be made and kept here; None where no anchor is set."""
-    from holdfast.audit.anchors.setting import anchor_places, read_anchors
+    from holdfast.audit.anchors.setting import anchor_folders, read_anchors
     from holdfast.core.authority.signatures import public_key
     from holdfast.encryption.node_key import find_node_key, node_key_file, open_to_others
 
@@ -91,7 +91,7 @@ def anchors_check(settings: Settings) -> Check | None:
         private = find_node_key(settings)
     except SettingsError as error:
         return Check("anchors", "missing", str(error), "correct HOLDFAST_ANCHORS or HOLDFAST_NODE_KEY")
-    for folder in anchor_places(settings):
+    for folder in anchor_folders(settings):
         if not (folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)):
             fix = "create it, or mount it, where the workers run"
             return Check("anchors", "missing", f"{folder} is no folder that can be written here", fix)

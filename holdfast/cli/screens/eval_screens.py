@@ -7,7 +7,7 @@ from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
 from holdfast.cli.text import brief, count
-from holdfast.evaluation.compare.evaluation import Evaluation, Measured
+from holdfast.evaluation.compare.evaluation import Evaluation, RunCost
 
 JSON = dict[str, Any]
 _COLUMNS = ("run", "result", "calls", "step", "refused", "asked", "missing", "tokens", "cost", "LLM time", "holds")
@@ -69,7 +69,7 @@ def _totals(found: Sequence[Evaluation]) -> str:
     return ", ".join(_sum([each.played for each in played], name, form) for name, form in words)
 
 
-def _sum(measured: Sequence[Measured], name: str, form: str) -> str:
+def _sum(measured: Sequence[RunCost], name: str, form: str) -> str:
     values = [getattr(each, name) for each in measured]
     if None in values:
         return "cost unknown"

@@ -52,18 +52,18 @@ async def evaluate(
     """
     from holdfast.composition.components import load_catalog
     from holdfast.composition.telemetry.logs import configure_logging
-    from holdfast.evaluation.evaluate import evaluate_set
-    from holdfast.evaluation.files import read_set
-    from holdfast.evaluation.runner import open_player
+    from holdfast.evaluation.evaluate import evaluate_dataset
+    from holdfast.evaluation.files import read_dataset
+    from holdfast.evaluation.runner import open_eval_runner
 
-    folder, runs = read_set(given)
+    folder, runs = read_dataset(given)
     settings = _settings(session, policy)
     configure_logging(logging.getLevelName(logging.ERROR), settings.log_format)
     catalog = load_catalog(settings)
     async with AsyncExitStack() as cleanup:
         endpoint = await _endpoint(session, settings, llm, cleanup)
-        player = await cleanup.enter_async_context(open_player(catalog, endpoint, patience=seconds))
-        found = await evaluate_set(player, folder, runs, agent=agent)
+        player = await cleanup.enter_async_context(open_eval_runner(catalog, endpoint, patience=seconds))
+        found = await evaluate_dataset(player, folder, runs, agent=agent)
     from holdfast.cli.screens.eval_screens import eval_screen, eval_view
 
     view = eval_view(str(given), llm, found)

@@ -202,7 +202,7 @@ async def import_(
     from holdfast.config.policy_file import load_policy
     from holdfast.config.programs import CLI
     from holdfast.core.authority.signatures import check_key
-    from holdfast.portable.importing import Place, import_thread
+    from holdfast.portable.importing import ImportStores, import_thread
 
     if signer is not None:
         try:
@@ -213,9 +213,9 @@ async def import_(
         raise typer.BadParameter("name a FILE; or give --place alone, which prints the id of this place")
     threads = await session.connect()
     if file is None:
-        from holdfast.portable.destination import place_of
+        from holdfast.portable.destination import namespace_id
 
-        here = await place_of(threads.runs.client)
+        here = await namespace_id(threads.runs.client)
         session.output.result({"place": here}, Text(here))
         return OK
     stores = await session.parts.stores()
@@ -223,7 +223,7 @@ async def import_(
     done = await import_thread(
         threads,
         file,
-        Place.of(stores.threads, stores.artifacts, await session.parts.pool()),
+        ImportStores.of(stores.threads, stores.artifacts, await session.parts.pool()),
         trusted=load_policy(keys) if keys else None,
         signer=signer,
         unproven=unproven,

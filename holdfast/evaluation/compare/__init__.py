@@ -1,4 +1,4 @@
-"""Evaluate on what happened: what a recorded run gives its play, how the two compare, and what a set expects.
+"""Evaluation data: the recording that feeds a rerun, the comparison of the two, and the expectations of a dataset.
 
-It is pure: `holdfast.evaluation` reads the files and plays the runs.
+It is pure: `holdfast.evaluation` reads the files and reruns the runs.
 """

@@ -1,4 +1,4 @@
-"""Sets of recorded runs, as a file in a user's repository describes them: which runs, what is expected, and stubs."""
+"""Datasets of recorded runs, as files in a user's repository define them: runs, expectations, and stubs of results."""
 
 import json
 from pathlib import PurePosixPath
@@ -25,49 +25,49 @@ def _beneath(path: str) -> str:
 
 
 class Stub(Frozen, extra="forbid"):
-    """The result of a call that the recording does not have."""
+    """The result of a call that is missing from the recording."""
 
     tool: str = Field(min_length=1)
     arguments: dict[str, Any] | None = None
-    """Only for calls whose arguments have these values; None for all calls of the tool."""
+    """Restricts the stub to calls with these argument values; None for all calls of the tool."""
     result: Any
     """Text, or JSON."""
     status: Literal["ok", "failed"] = "ok"
 
     @property
     def text(self) -> str:
-        """What the LLM reads."""
+        """The result as the LLM reads it."""
         return self.result if isinstance(self.result, str) else exact_json(self.result)
 
     def fits(self, call: ToolCall) -> bool:
-        """Whether this is the result of a call."""
+        """Whether this stub applies to a call."""
         if call.name != self.tool:
             return False
         if self.arguments is None:
             return True
         try:
-            given = json.loads(call.arguments)
+            arguments = json.loads(call.arguments)
         except (ValueError, RecursionError):
             return False
-        return isinstance(given, dict) and all(
-            name in given and given[name] == value for name, value in self.arguments.items()
+        return isinstance(arguments, dict) and all(
+            name in arguments and arguments[name] == value for name, value in self.arguments.items()
         )
 
 
-class RunOf(Frozen, extra="forbid"):
-    """A recorded run in a set."""
+class DatasetRun(Frozen, extra="forbid"):
+    """A recorded run in a dataset."""
 
     file: Annotated[str, AfterValidator(_beneath)]
-    """The file, beneath the folder of the set."""
+    """The file, beneath the folder of the dataset."""
     agent: str | None = None
-    """The agent that plays it; None for the one of the recorded name."""
+    """The agent for the rerun; None for the one with the recorded name."""
     expect: tuple[Expectation, ...] = USUAL
     result_has: tuple[str, ...] = ()
-    """Texts that the result has to contain, in upper or lower case."""
+    """Texts that the result must contain; case is ignored."""
     stub: tuple[Stub, ...] = ()
 
 
-class EvalSet(Frozen, extra="forbid"):
-    """A set of recorded runs."""
+class Dataset(Frozen, extra="forbid"):
+    """A dataset of recorded runs."""
 
-    run: tuple[RunOf, ...] = Field(min_length=1, max_length=MAX_RUNS)
+    run: tuple[DatasetRun, ...] = Field(min_length=1, max_length=MAX_RUNS)

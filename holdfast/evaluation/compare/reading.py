@@ -37,11 +37,11 @@ from holdfast.evaluation.compare.recording import (
     Recording,
     without_addresses,
 )
-from holdfast.evaluation.compare.trajectory import course_of
+from holdfast.evaluation.compare.trajectory import trajectory_of
 
 
 def read_recording(events: Sequence[AgentEvent]) -> Recording:
-    """Return what the log of a thread gives its play.
+    """Extract from the log of a thread the recording that feeds its rerun.
 
     Args:
         events: All events, verified.
@@ -49,37 +49,37 @@ def read_recording(events: Sequence[AgentEvent]) -> Recording:
     Raises:
         NotPlayable: The log is that of a fork or of a sub-agent, or has no task.
     """
-    found = _Reading()
+    recorder = _Recorder()
     for event in events:
-        found.take(event)
-    if found.started is None or found.task is None:
+        recorder.take(event)
+    if recorder.started is None or recorder.task is None:
         raise NotPlayable("its log has no task")
-    loaded = found.loaded
+    loaded = recorder.loaded
     return Recording(
-        thread=found.started.thread,
-        task=found.task.content,
-        by=found.task.by,
-        agent=loaded.spec.name if loaded else found.started.agent or "",
-        idle_limit=found.started.idle_limit,
-        trust=found.started.trust,
+        thread=recorder.started.thread,
+        task=recorder.task.content,
+        by=recorder.task.by,
+        agent=loaded.spec.name if loaded else recorder.started.agent or "",
+        idle_limit=recorder.started.idle_limit,
+        trust=recorder.started.trust,
         budget=loaded.budget if loaded else None,
         workspace=loaded.workspace if loaded else "",
-        recalled=found.recalled,
+        recalled=recorder.recalled,
         spec=loaded.spec if loaded else None,
-        inputs=tuple(found.inputs.values()),
-        replies=tuple(found.replies),
-        summaries=tuple(found.summaries),
-        # Not in the order in which they came: calls of one reply end in any order.
-        results={digest: tuple(sorted(each, key=attrgetter("call"))) for digest, each in found.results.items()},
-        decisions={digest: tuple(decisions) for digest, decisions in found.decisions.items()},
-        unblocked=tuple(found.unblocked),
-        extensions=tuple(found.extensions),
-        course=course_of(events),
+        inputs=tuple(recorder.inputs.values()),
+        replies=tuple(recorder.replies),
+        summaries=tuple(recorder.summaries),
+        # Sorted by call, because calls of one reply end in any order.
+        results={digest: tuple(sorted(each, key=attrgetter("call"))) for digest, each in recorder.results.items()},
+        decisions={digest: tuple(decisions) for digest, decisions in recorder.decisions.items()},
+        unblocked=tuple(recorder.unblocked),
+        extensions=tuple(recorder.extensions),
+        trajectory=trajectory_of(events),
     )
 
 
-class _Reading:
-    """Collects from the events of a log, in their order."""
+class _Recorder:
+    """Collects the recording from the events of a log, in their order."""
 
     def __init__(self) -> None:
         self.started: RunStarted | None = None
@@ -99,7 +99,7 @@ class _Reading:
         self._requested: dict[int, str] = {}
         """Call number → the same digest."""
         self._calls: dict[int, int] = {}
-        """Call number → which of the LLM's calls it is."""
+        """Call number → the index of the LLM's call, from 1."""
         self._blocked = ""
 
     def take(self, event: AgentEvent) -> None:
@@ -137,8 +137,8 @@ class _Reading:
 
     def _sent(self, event: UserMessageReceived | TaskRefined, *, busy: bool) -> None:
         refinement = event.kind if isinstance(event, TaskRefined) else None
-        given = event.text if isinstance(event, TaskRefined) else without_addresses(event.content)
-        sent = RecordedInput(content=given, by=event.by, refinement=refinement)
+        content = event.text if isinstance(event, TaskRefined) else without_addresses(event.content)
+        sent = RecordedInput(content=content, by=event.by, refinement=refinement)
         if isinstance(event, UserMessageReceived) and event.task:
             if self.task is None:
                 self.task = sent
@@ -159,8 +159,8 @@ class _Reading:
                 decision = {name: getattr(event, name) for name in RecordedDecision.model_fields}
                 self._decided(event.request, RecordedDecision(**decision))
             case ApprovalExpired():
-                why = "the request expired"
-                self._decided(event.request, RecordedDecision(decision=event.decision, by="", reason=why))
+                reason = "the request expired"
+                self._decided(event.request, RecordedDecision(decision=event.decision, by="", reason=reason))
             case ToolCallFinished(number=number) if number in self._calls:
                 self._finished(event, self._requested[number])
             case _:
@@ -171,7 +171,7 @@ class _Reading:
 
     def _finished(self, event: ToolCallFinished, requested: str) -> None:
         if event.status == "denied" or (event.status == "cannot" and event.scope is None):
-            return  # refused: no tool has said anything
+            return  # rejected before a tool ran
         call = self._state.calls.find(event.number)
         digest = call.call.digest if call else requested
         self.results.setdefault(digest, []).append(_result(event, call=self._calls[event.number]))
@@ -183,7 +183,7 @@ _AS: dict[ToolStatus, ToolStatus] = {
     "undone": "failed",
     "cancelled": "failed",
 }
-"""How a result is given again whose status only people or the end of a run can bring about."""
+"""The status with which a rerun repeats results whose own status only people or the end of a run can cause."""
 
 
 def _result(event: ToolCallFinished, *, call: int) -> RecordedResult:

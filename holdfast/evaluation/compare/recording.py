@@ -1,7 +1,7 @@
-"""What a recorded run gives its play: its task, replies, results and decisions, and what people sent.
+"""The recording that feeds a rerun: the task, replies, results, decisions, and messages of people.
 
-All of it is words for an LLM and for people, data to compare with. The file that it comes from may be anybody's, so
-nothing here says what to run, where to connect or which folder to open.
+All of it is text for an LLM or for people, or data to compare with. It may come from an untrusted file, so nothing here
+selects code, an address or a folder.
 """
 
 from typing import Any
@@ -17,7 +17,7 @@ from holdfast.core.log.events import ToolStatus
 from holdfast.core.memory.recalled import RecalledTier
 from holdfast.core.tools.cannot import Scope
 from holdfast.core.trust import Trust
-from holdfast.evaluation.compare.trajectory import Course
+from holdfast.evaluation.compare.trajectory import Trajectory
 
 
 class RecordedReply(Frozen):
@@ -30,20 +30,20 @@ class RecordedReply(Frozen):
 
 
 class RecordedResult(Frozen):
-    """The result of a call: what the LLM read."""
+    """The result of a call, as the LLM read it."""
 
     call: int
-    """Which of the LLM's calls it answered, counted from 1."""
+    """The index of the LLM's call that it answers, counted from 1."""
     status: ToolStatus
     content: Content
     trust: Trust | None = None
     scope: Scope | None = None
     seconds: float | None = None
-    """With the status `cannot`: how long it cannot be done; None for no end."""
+    """With the status `cannot`: how long the constraint lasts; None for no end."""
 
 
 class RecordedDecision(Frozen):
-    """What people, or the policy at the expiry of a request, decided about a call."""
+    """The decision about a call, by people or by the policy when a request expired."""
 
     decision: DecisionKind
     by: str
@@ -66,18 +66,18 @@ class RecordedInput(Frozen):
 
 
 class Recording(Frozen):
-    """A recorded run, as it is played."""
+    """A recorded run, as a rerun uses it."""
 
     thread: str
     task: Content
     by: str
     agent: str
-    """The name of the agent that it ran; empty where none was loaded."""
+    """The name of the agent that it ran; empty if none was loaded."""
     idle_limit: float | None = None
     trust: Trust = "person"
     budget: Budget | None = None
     workspace: str = ""
-    """The folder in which it ran: text that the policy's conditions see, never a folder that is opened."""
+    """The folder in which it ran: text for the policy's conditions, never opened."""
     recalled: tuple[RecalledTier, ...] = ()
     spec: AgentSpec | None = None
     inputs: tuple[RecordedInput, ...] = ()
@@ -88,15 +88,15 @@ class Recording(Frozen):
     decisions: dict[str, tuple[RecordedDecision, ...]] = {}
     """Digest of the LLM's call → the decisions about it, oldest first."""
     unblocked: tuple[str, ...] = ()
-    """The causes of the blocks that a person ended with `retry`."""
+    """The causes of blocks that a person ended with `retry`."""
     extensions: tuple[Amounts, ...] = ()
-    """How people extended the budget."""
-    course: Course
+    """The budget extensions by people."""
+    trajectory: Trajectory
 
 
 def without_addresses(content: Content) -> Content:
-    """Return content that names nothing elsewhere: an endpoint fetches media by address, or by id from the account of
-    the person who plays the run, and a `provider` part may ask it for anything.
+    """Return content without references to the outside: an endpoint fetches media by address, or by id from the account
+    of the person who reruns the run, and a `provider` part may request anything.
     """
     if isinstance(content, str):
         return content

@@ -1,6 +1,6 @@
-"""The course of a run: the calls of each step, how they were judged and ended, and what the run came to.
+"""The trajectory of a run: the calls of each step, their verdicts and results, and the outcome of the run.
 
-Recordings and plays are both reduced to a course, so the rest of their logs does not count.
+Recordings and reruns are both reduced to a trajectory, so the rest of their logs is not compared.
 """
 
 from collections.abc import Iterable
@@ -27,7 +27,7 @@ from holdfast.core.run.views.diff import ComparedCost
 from holdfast.core.tools.effects import Effect
 
 Ended = Literal["completed", "failed", "cancelled", "blocked", "asked", "open"]
-"""Answered, also where the run stays open for a message · failed · cancelled · waits for somebody to fix a cause ·
+"""Answered, even if the run stays open for a message · failed · cancelled · waits for a person to fix a cause ·
 waits for a decision · anything else: its log ends while something is under way."""
 
 
@@ -36,38 +36,38 @@ class Call(Frozen):
 
     tool: str
     arguments: str
-    """Canonical JSON, as the LLM's call was judged."""
+    """Canonical JSON, as judged."""
     digest: str
     """Of tool and arguments."""
     effect: Effect = Effect.UNSAFE
     verdict: VerdictKind | Literal[""] = ""
-    """Empty for a call that could not be judged."""
+    """Empty if the call could not be judged."""
     rule: str = ""
     status: ToolStatus | Literal["open"] = "open"
     ran: str = ""
-    """The digest of the call that ran, whose arguments a person may have changed; empty where none did."""
+    """The digest of the call that ran, whose arguments a person may have changed; empty if none ran."""
 
     @property
     def refused(self) -> bool:
-        """Whether it was denied or could not be made, or nobody had decided about it when the run was cancelled."""
+        """Whether it was denied, could not be made, or was still undecided when the run was cancelled."""
         undecided = self.status in ("open", "cancelled") and self.verdict in ("ask", "deny")
         return self.status in ("denied", "invalid") or (not self.ran and (undecided or self.status == "cannot"))
 
 
-class Course(Frozen):
-    """What a run did, and what it came to."""
+class Trajectory(Frozen):
+    """The calls of a run, its outcome and its cost."""
 
     steps: tuple[tuple[Call, ...], ...] = ()
     """The calls of each LLM reply, in its order."""
     ended: Ended = "open"
     result: str = ""
-    """The last answer, or why the run failed or is blocked."""
+    """The last answer, or the reason why the run failed or is blocked."""
     cause: str = ""
-    """Why it is blocked, in a word; empty for a run that is not."""
+    """The cause of the block; empty if the run is not blocked."""
     costs: tuple[ComparedCost, ...] = ()
     """Token counts by LLM."""
     llm_ms: int = 0
-    """How long its LLM calls took together, in milliseconds."""
+    """The total duration of its LLM calls, in milliseconds."""
 
     @property
     def calls(self) -> tuple[Call, ...]:
@@ -75,19 +75,19 @@ class Course(Frozen):
         return tuple(call for step in self.steps for call in step)
 
 
-def course_of(events: Iterable[AgentEvent]) -> Course:
-    """Return the course of a thread.
+def trajectory_of(events: Iterable[AgentEvent]) -> Trajectory:
+    """Return the trajectory of a thread.
 
     Args:
         events: All events of its log.
     """
-    state, steps, places = RunState(), list[list[Call]](), dict[int, tuple[int, int]]()
+    state, steps, slots = RunState(), list[list[Call]](), dict[int, tuple[int, int]]()
     effects, usage, duration = dict[str, Effect](), dict[str, Usage](), 0
 
-    def change(number: int, **given: object) -> None:
-        if number in places:
-            step, index = places[number]
-            steps[step][index] = steps[step][index].model_copy(update=given)
+    def change(number: int, **fields: object) -> None:
+        if number in slots:
+            step, index = slots[number]
+            steps[step][index] = steps[step][index].model_copy(update=fields)
 
     for event in events:
         state = evolve(state, event)
@@ -102,7 +102,7 @@ def course_of(events: Iterable[AgentEvent]) -> Course:
                 llm = state.spec.llm if state.spec else ""
                 usage[llm] = usage.get(llm, Usage()) + event.usage
             case ToolCallRequested(number=number, call=call) if not event.own and steps:
-                places[number] = len(steps) - 1, len(steps[-1])
+                slots[number] = len(steps) - 1, len(steps[-1])
                 effect = effects.get(call.name, Effect.UNSAFE)
                 steps[-1].append(Call(tool=call.name, arguments=call.arguments, digest=call.digest, effect=effect))
             case VerdictGiven(number=number):
@@ -113,7 +113,7 @@ def course_of(events: Iterable[AgentEvent]) -> Course:
                 change(number, status=event.status)
             case _:
                 pass
-    return Course(
+    return Trajectory(
         steps=tuple(map(tuple, steps)),
         ended=_ended(state),
         result=state.blocked.message if state.blocked else state.result,

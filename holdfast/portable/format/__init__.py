@@ -1,4 +1,4 @@
-"""A thread as one file that verifies offline: its format, what follows from its log, and other formats of a run.
+"""A thread as one file that verifies offline: its format, the members derived from its log, and other formats of a run.
 
 It is pure: `holdfast.portable` writes, reads and verifies such files.
 """

@@ -1,4 +1,4 @@
-"""A thread as OpenAI-style messages: the whole transcript, as a Chat Completions request has it."""
+"""A thread as OpenAI-style messages: the whole transcript, in the form of a Chat Completions request."""
 
 import json
 from collections.abc import Iterable
@@ -13,7 +13,7 @@ from holdfast.core.transcript.transcript import Transcript
 
 
 def conversation(events: Iterable[AgentEvent]) -> dict[str, Any]:
-    """Return `messages`, with the agent's instructions first, and `tools`, as OpenAI's API names and writes them.
+    """Return `messages`, with the agent's instructions first, and `tools`, in the format of OpenAI's API.
 
     Args:
         events: All events of the thread.

@@ -1,6 +1,6 @@
-"""What follows from a log: the intent of its runs and the context in which they ran.
+"""Derives members from a log: the intent of its runs, and the context in which they ran.
 
-It reads the events' stored JSON, not models, so that a later release derives the same bytes from the same log.
+It reads the stored JSON of events rather than models, so that a later release derives the same bytes.
 """
 
 import json
@@ -28,21 +28,21 @@ _TYPES = (
 )
 
 _SCOPE = ("run_id", "first_run_id", "agent", "depth", "trust", "user_proven", "sealed", "schedule", "lineage")
-"""Fields of `run_started` that say who ran, and how far the run was trusted."""
+"""Fields of `run_started` with the identity and the trust level of the run."""
 
 _BEGINNINGS = ("run_started", "run_forked", "run_imported")
-"""Types of events with the first run id of the chain of Temporal runs that recorded them, and what follows."""
+"""Types of events with the first run id of the chain of Temporal runs that recorded them and the events after them."""
 
 FIRST_PROPAGATED, MAX_PROPAGATED = 900_000_000, 50
-"""How the log numbers constraints that parents and sub-agents hand to one another (`Constraints.adopt`)."""
+"""The numbers of constraints that parents and sub-agents pass to one another (`Constraints.take_over`)."""
 
 
 class Derived:
-    """Collects from the events of a log, in their order. Its size grows with what it derives, not with the log."""
+    """Collects from the events of a log, in their order. Its size grows with its output, not with the log."""
 
     def __init__(self) -> None:
         self.keys: set[str] = set()
-        """Keys of the effects that the log starts, or that a reset found."""
+        """Keys of the effects that the log starts, or that a reset names."""
         self._thread = ""
         self._runs: list[dict[str, Any]] = []
         self._tasks: list[dict[str, Any]] = []
@@ -72,8 +72,8 @@ class Derived:
             case "run_forked":
                 self._thread = event["thread"]
                 own = ("thread", "first_run_id", "point", "origin", "by", "llm")
-                given = [self._policy(policy) for policy in event.get("policies", ())]
-                forked = _picked(event, "position", "at", *own) | ({"policies": given} if given else {})
+                above = [self._policy(policy) for policy in event.get("policies", ())]
+                forked = _picked(event, "position", "at", *own) | ({"policies": above} if above else {})
                 self._forks.append(forked)
             case "run_imported":
                 self._imports.append(_picked(event, "position", "at", "run_id", "first_run_id", "point", "by"))
@@ -106,19 +106,19 @@ class Derived:
             self._segments.append({"position": position, "first_run_id": run, "trace_id": trace_id(run)})
 
     def _policy(self, policy: JSON) -> str:
-        """Add a policy that judged calls; return its digest."""
+        """Add a policy; return its digest."""
         name = digest(["policy/1", {field: value for field, value in policy.items() if field != "signers"}])
         self._policies[name] = policy
         return name
 
     def _take_over(self, event: JSON, number: int) -> None:
-        """Add the constraints that a parent handed down with a start, or a sub-agent handed back at its end."""
+        """Add the constraints that a parent passed with a start, or a sub-agent returned at its end."""
         for index, each in enumerate(event.get("constraints", ())):
             own = FIRST_PROPAGATED + number * MAX_PROPAGATED + index
             self._constraints[own] = {**_picked(event, "position", "at"), "number": own, "handed": each}
 
     def members(self, *, redacted: bool = False) -> Iterator[tuple[str, bytes]]:
-        """Yield the members that follow from the log, with their content, in their order."""
+        """Yield the derived members with their content, in their order."""
         context = {
             "thread": self._thread,
             "runs": self._runs,
@@ -139,9 +139,9 @@ class Derived:
         yield INTENT, canonical({"tasks": self._tasks, "refinements": self._refinements, "constraints": constraints})
 
     def _people(self, kind: str) -> list[JSON]:
-        """People or gateways with keys, of all policies, each once."""
-        found = {canonical(each): each for policy in self._policies.values() for each in policy.get(kind, ())}
-        return [found[key] for key in sorted(found)]
+        """Return the people or gateways of all policies, each once."""
+        people = {canonical(each): each for policy in self._policies.values() for each in policy.get(kind, ())}
+        return [people[key] for key in sorted(people)]
 
 
 def _picked(event: JSON, *names: str) -> dict[str, Any]:

@@ -1,15 +1,15 @@
-"""The layout of a portable file: a zip file of which every byte follows from its members.
+"""The layout of a portable file: a zip file in which every byte is determined by its members.
 
-Members are stored, not compressed, one right after the other from the first byte on; the headers have no field that
-could differ, and the directory ends the file. A reader therefore computes the layout from the directory and compares:
-no byte is unaccounted for, nothing overlaps, nothing is hidden before, between or after members, and nothing expands.
+Members are stored without compression, one right after the other from the first byte; every header field is fixed, and
+the directory ends the file. A reader therefore computes the layout from the directory and compares: no byte is
+unaccounted for, nothing overlaps, nothing is hidden before, between or after members, and nothing expands.
 """
 
 import struct
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from holdfast.portable.format.members import MAX_FILE_BYTES, MAX_MEMBERS, MAX_NAME_BYTES, Place, rank
+from holdfast.portable.format.members import MAX_FILE_BYTES, MAX_MEMBERS, MAX_NAME_BYTES, MemberOrder, rank
 
 _LOCAL = struct.Struct("<4s5H3I2H")
 _CENTRAL = struct.Struct("<4s6H3I5H2I")
@@ -19,18 +19,18 @@ END_BYTES = _END.size
 MAX_DIRECTORY_BYTES = MAX_MEMBERS * (_CENTRAL.size + MAX_NAME_BYTES)
 
 _VERSION, _UNIX, _STORED, _MIDNIGHT, _DAY = 20, 3 << 8, 0, 0, 0x21
-"""Of the zip specification: what it takes to extract; who made it; the method; 1980-01-01 00:00."""
+"""Values of the zip specification: version needed, system, method, time and date (1980-01-01 00:00)."""
 _MODE = 0o100600 << 16
-"""A file that its owner alone may read."""
+"""Mode 0600: readable and writable by the owner alone."""
 
 
 class Unsound(Exception):
-    """The first thing in a file that does not hold. Caught where the file is verified.
+    """The first fault in a file; the verification catches it.
 
     Args:
         where: A member's name, or `zip` for the layout.
-        reason: What does not hold.
-        position: The position of the event; None if it is in no event.
+        reason: The fault.
+        position: The position of the event at fault; None if the fault is in no event.
     """
 
     def __init__(self, where: str, reason: str, position: int | None = None) -> None:
@@ -52,8 +52,8 @@ class Entry(NamedTuple):
         return _LOCAL.size + len(self.name)
 
 
-class Placed(NamedTuple):
-    """A member, and where it begins in the file."""
+class LocatedEntry(NamedTuple):
+    """A member, and the offset of its header in the file."""
 
     entry: Entry
     offset: int
@@ -66,22 +66,22 @@ def local_header(entry: Entry) -> bytes:
     return _LOCAL.pack(b"PK\x03\x04", *fields) + name
 
 
-def placed(entries: Sequence[Entry]) -> list[Placed]:
-    """Return where each member begins: the first at 0, each other where the one before ends."""
-    found, offset = list[Placed](), 0
+def locate(entries: Sequence[Entry]) -> list[LocatedEntry]:
+    """Return the offset of each member: the first is at 0, each other one at the end of the one before."""
+    located, offset = list[LocatedEntry](), 0
     for entry in entries:
-        found.append(Placed(entry, offset))
+        located.append(LocatedEntry(entry, offset))
         offset += entry.header_bytes + entry.size
-    return found
+    return located
 
 
 def directory(entries: Sequence[Entry]) -> bytes:
-    """Return the end of the file: the directory, and the record that says where it is."""
+    """Return the end of the file: the directory, and the record with its offset."""
     lines, offset = list[bytes](), 0
-    for entry, offset in placed(entries):
+    for entry, offset in locate(entries):
         size, name = entry.size, entry.name.encode("ascii")
-        made = (_UNIX | _VERSION, _VERSION, 0, _STORED, _MIDNIGHT, _DAY, entry.crc, size, size, len(name))
-        lines.append(_CENTRAL.pack(b"PK\x01\x02", *made, 0, 0, 0, 0, _MODE, offset) + name)
+        values = (_UNIX | _VERSION, _VERSION, 0, _STORED, _MIDNIGHT, _DAY, entry.crc, size, size, len(name))
+        lines.append(_CENTRAL.pack(b"PK\x01\x02", *values, 0, 0, 0, 0, _MODE, offset) + name)
     begin = offset + entries[-1].header_bytes + entries[-1].size if entries else 0
     body, count = b"".join(lines), len(entries)
     return body + _END.pack(b"PK\x05\x06", 0, 0, count, count, len(body), begin, 0)
@@ -109,14 +109,14 @@ def directory_bytes(end: bytes, file_bytes: int) -> int:
     return int(size) + END_BYTES
 
 
-def read_directory(data: bytes) -> list[Placed]:
+def read_directory(data: bytes) -> list[LocatedEntry]:
     """Read the directory with its end record; takes time in proportion to its size.
 
     Raises:
-        Unsound: A name is none of the format, or members are out of order, or a byte is not the one that follows.
+        Unsound: A name is not in the format, members are out of order, or a byte differs from the computed one.
     """
     entries, at, stop = list[Entry](), 0, len(data) - END_BYTES
-    last: Place = (-1, (), "")
+    last: MemberOrder = (-1, (), "")
     end = 0
     while at < stop:
         head = data[at : at + _CENTRAL.size]
@@ -125,11 +125,11 @@ def read_directory(data: bytes) -> list[Placed]:
         fields = _CENTRAL.unpack(head)
         crc, size, name_bytes = fields[7], fields[9], fields[10]
         name = data[at + _CENTRAL.size : at + _CENTRAL.size + name_bytes].decode("latin-1")
-        place = rank(name)
-        if place is None or place <= last:
-            why = "is no member of the format" if place is None else "is out of order, or there twice"
-            raise Unsound("zip", f"entry {len(entries)} of its directory, {name[:200]!r}, {why}")
-        last = place
+        order = rank(name)
+        if order is None or order <= last:
+            reason = "is no member of the format" if order is None else "is out of order, or there twice"
+            raise Unsound("zip", f"entry {len(entries)} of its directory, {name[:200]!r}, {reason}")
+        last = order
         entries.append(Entry(name, size, crc))
         end += entries[-1].header_bytes + size
         if end > MAX_FILE_BYTES:
@@ -137,4 +137,4 @@ def read_directory(data: bytes) -> list[Placed]:
         at += _CENTRAL.size + name_bytes
     if directory(entries) != data:
         raise Unsound("zip", "its directory differs from the one that its members have")
-    return placed(entries)
+    return locate(entries)

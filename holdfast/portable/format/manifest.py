@@ -1,7 +1,7 @@
 """The manifest of a portable file, which lists its members, and the in-toto statement about it.
 
-The statement follows from the manifest. Its subjects are the head of the log's chain, under the thread's id, and the
-manifest, by its digest: so a signature over the statement covers the log and every member.
+The statement is derived from the manifest. Its subjects are the head of the log's chain, under the thread's id, and the
+digest of the manifest: so a signature over the statement covers the log and every member.
 """
 
 import hashlib
@@ -36,20 +36,20 @@ class Member(Frozen):
 
 
 class Manifest(Frozen):
-    """What a portable file holds."""
+    """The contents of a portable file."""
 
     format: str = FORMAT
     thread: str = Field(max_length=1_000)
     events: int = Field(ge=0)
     """The number of events of the log."""
     head: str = Field(pattern=_HEX)
-    """The digest of the last of them."""
+    """The digest of the last event."""
     redacted: bool = False
     """Bodies were dropped, and only their digests kept."""
     left_out: tuple[LeftOut, ...] = ()
-    """What the exporting program could not read, or left out on purpose."""
+    """The parts that the exporter could not read, or left out on request."""
     members: tuple[Member, ...]
-    """All others of the file, in their order, without the manifest and the statement."""
+    """All other members of the file, in their order, without the manifest and the statement."""
 
     @property
     def encoded(self) -> bytes:
@@ -58,7 +58,7 @@ class Manifest(Frozen):
 
 
 class Subject(NamedTuple):
-    """What a statement is about."""
+    """A subject of a statement."""
 
     name: str
     sha256: str
@@ -66,59 +66,59 @@ class Subject(NamedTuple):
 
 @dataclass(frozen=True)
 class Exported:
-    """A portable file that was written."""
+    """The result of an export."""
 
     thread: str
     events: int
-    """How many events the log has."""
+    """The number of events in the log."""
     head: str
-    """The digest of the last event. Who has it can tell whether a later copy of the log begins with this one."""
+    """The digest of the last event, with which one can check that a later copy of the log begins with this one."""
     bytes: int
     """Its size."""
     signed: bool
     redacted: bool
     left_out: tuple[LeftOut, ...]
-    """What the file does not have, or not all of it: `artifacts`, `ledger`, `subagents`."""
+    """Parts that are missing or incomplete: `artifacts`, `ledger`, `subagents`."""
     seals: int = 0
-    """How many seals of nodes it has."""
+    """The number of node seals in the file."""
     subagents: int = 0
-    """How many sub-agents' logs it has."""
+    """The number of sub-agents' logs in the file."""
     unread: Mapping[str, str] = field(default_factory=dict)
     """Threads of sub-agents whose logs could not be read, each with the reason."""
     not_vouched_for: str = ""
-    """Why the file is not signed although there is a key: what could not be checked; empty for nothing."""
+    """The check that could not be made, so that the file is unsigned although there is a key; empty for none."""
 
 
 @dataclass(frozen=True)
 class Imported:
-    """A thread that was imported."""
+    """The result of an import."""
 
     thread: str
     run_id: str
     """Temporal's id of the run that continues it."""
     events: int
-    """How many events the file has."""
+    """The number of events in the file."""
     head: str
-    """The digest of the last of them."""
+    """The digest of the last event."""
     signer: str
     """The key that vouches for the file; empty for none."""
     new: bool
     """False if the same file had been imported before."""
     subagents: int = 0
-    """How many logs of sub-agents it brought."""
+    """The number of sub-agents' logs that were imported."""
 
 
 def read_manifest(data: bytes) -> Manifest:
     """Read a manifest.
 
     Raises:
-        Unsound: The bytes are no manifest of this format, or not as the format writes it.
+        Unsound: The bytes are not a manifest of this format in canonical JSON.
     """
     try:
         read = json.loads(data)
         if isinstance(read, dict) and read.get("format") != FORMAT:
-            found = str(read.get("format"))[:100]
-            raise Unsound(MANIFEST, f"its format is {found!r}, and this release reads {FORMAT!r}")
+            actual = str(read.get("format"))[:100]
+            raise Unsound(MANIFEST, f"its format is {actual!r}, and this release reads {FORMAT!r}")
         manifest = Manifest.model_validate(read)
         if manifest.encoded == data:
             return manifest

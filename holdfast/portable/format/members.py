@@ -1,4 +1,4 @@
-"""The members of a portable file: their names, their one order, and the limits that a reader keeps to.
+"""The members of a portable file: their names, their order, and the limits that a reader enforces.
 
 `docs/reference/portable-file.md` describes the format. A file has exactly the members that its manifest lists.
 """
@@ -10,7 +10,7 @@ FORMAT = "holdfast-portable/1"
 
 LOG = "memory/log.jsonl"
 REDACTED_LOG = "memory/redacted.jsonl"
-"""Stands in for the log where bodies were dropped."""
+"""Replaces the log if bodies were dropped."""
 LEDGER = "memory/ledger.jsonl"
 SEALS = "memory/seals.jsonl"
 CHILDREN = "memory/children/"
@@ -20,13 +20,13 @@ AGENTS = "context/agents.jsonl"
 POLICIES = "context/policies.jsonl"
 KEYS = "context/keys.json"
 NODES = "context/nodes.json"
-"""Whose the seals are: there if they are."""
+"""The nodes that made the seals; present if there are seals."""
 INTENT = "intent/intent.json"
 MANIFEST = "manifest.json"
 STATEMENT = "statement.dsse.json"
 
 DERIVED = (CONTEXT, AGENTS, POLICIES, KEYS, INTENT)
-"""Members that follow from the log."""
+"""Members derived from the log."""
 
 ORDER = (
     LOG,
@@ -44,7 +44,7 @@ ORDER = (
     MANIFEST,
     STATEMENT,
 )
-"""The one order: each sub-agent comes after the one above it and before the next one; artifacts are sorted by name."""
+"""The order of members: each sub-agent comes after its parent and before the next one; artifacts are sorted by name."""
 
 MAX_MEMBERS = 60_000
 MAX_FILE_BYTES = 4_000_000_000
@@ -55,12 +55,12 @@ MAX_LINE_BYTES = 64_000_000
 """Maximum size of an event."""
 
 MAX_LEVELS = 20
-"""How many sub-agents stand above one another at most: `Limits.max_depth` allows no more."""
+"""The deepest nesting of sub-agents; `Limits.max_depth` allows no more."""
 MAX_NAME_BYTES = 240
-"""No name of a member is longer."""
+"""The longest name of a member."""
 
-Place = tuple[int, tuple[int, ...], str]
-"""Where a member belongs; sorts."""
+MemberOrder = tuple[int, tuple[int, ...], str]
+"""Sort key of a member."""
 
 _ARTIFACT = re.compile(rf"{ARTIFACTS}[0-9a-f]{{64}}", re.ASCII)
 _KINDS = ("log.jsonl", "redacted.jsonl", "ledger.jsonl")
@@ -69,24 +69,24 @@ _CHILD = re.compile(
     rf"{CHILDREN}((?:{_NUMBER}\.){{0,{MAX_LEVELS - 1}}}{_NUMBER})/({'|'.join(map(re.escape, _KINDS))})", re.ASCII
 )
 """`memory/children/3.1/log.jsonl` is the log of thread `T.3.1` in the file of thread `T`: the numbers are those of the
-calls that started it and the one above it, so the name says whose log it is, and no other name does."""
+calls that started it and its parent, so each log has exactly one possible name."""
 
 
-def rank(name: str) -> Place | None:
-    """Return where a member belongs in the order; None for a name that no member has."""
+def rank(name: str) -> MemberOrder | None:
+    """Return the sort key of a member; None for a name that is not in the format."""
     if child := _CHILD.fullmatch(name):
         numbers = tuple(int(number) for number in child[1].split("."))
         return ORDER.index(CHILDREN), numbers, str(_KINDS.index(child[2]))
-    place = ARTIFACTS if _ARTIFACT.fullmatch(name) else name
-    return (ORDER.index(place), (), name) if place in ORDER and name not in (ARTIFACTS, CHILDREN) else None
+    entry = ARTIFACTS if _ARTIFACT.fullmatch(name) else name
+    return (ORDER.index(entry), (), name) if entry in ORDER and name not in (ARTIFACTS, CHILDREN) else None
 
 
 def child_member(name: str, path: str) -> str:
     """Return the name of a sub-agent's log or ledger.
 
     Args:
-        name: The member that has this of the thread at the top: `LOG`, `REDACTED_LOG` or `LEDGER`.
-        path: The numbers of the calls below the thread at the top, as `3.1`; empty for that thread itself.
+        name: The name of the root thread's member: `LOG`, `REDACTED_LOG` or `LEDGER`.
+        path: The numbers of the calls below the root thread, as `3.1`; empty for the root itself.
     """
     return f"{CHILDREN}{path}/{name.removeprefix('memory/')}" if path else name
 

@@ -1,6 +1,6 @@
-"""Where the entries of a log come from: the trace that each belongs to, and the node that has sealed it first.
+"""The origins of the events of a log: the trace that each belongs to, and the node that sealed it first.
 
-Both follow from what a file has anyway, so no entry of a log has them.
+Both are derived from other members of a file, so events do not carry them.
 """
 
 import json
@@ -14,10 +14,10 @@ from holdfast.errors import NotPortable
 
 @dataclass(frozen=True)
 class Segment:
-    """A stretch of a log that one chain of Temporal runs has recorded; it ends where the next one begins."""
+    """A stretch of a log that one chain of Temporal runs recorded, up to the beginning of the next one."""
 
     position: int
-    """Its first event."""
+    """The position of its first event."""
     first_run_id: str
     """Temporal's id of the first run of the chain."""
     trace_id: str
@@ -34,35 +34,35 @@ class Stretch:
 
 
 def trace_id(first_run_id: str) -> str:
-    """Return the trace id of a chain of Temporal runs: 32 hex digits, as W3C Trace Context has them."""
+    """Return the trace id of a chain of Temporal runs: 32 hex digits, as in W3C Trace Context."""
     return digest(["trace/1", first_run_id])[:32]
 
 
 def segments_of(context: bytes) -> tuple[Segment, ...]:
-    """Return the segments that a file's `context.json` names; none where it does not name them as we do."""
+    """Return the segments in a file's `context.json`; none if they are malformed."""
     try:
-        found = [Segment(**each) for each in json.loads(context)["segments"]]
-        kinds = {(type(each.position), type(each.first_run_id)) for each in found} <= {(int, str)}
-        sound = kinds and all(each.trace_id == trace_id(each.first_run_id) for each in found)
+        segments = [Segment(**each) for each in json.loads(context)["segments"]]
+        kinds = {(type(each.position), type(each.first_run_id)) for each in segments} <= {(int, str)}
+        sound = kinds and all(each.trace_id == trace_id(each.first_run_id) for each in segments)
     except (ValueError, TypeError, KeyError, RecursionError, NotPortable):
         return ()
-    return tuple(found) if sound else ()
+    return tuple(segments) if sound else ()
 
 
 def stretches(seals: Iterable[NodeSeal]) -> tuple[Stretch, ...]:
-    """Return which node was the first to seal which events.
+    """Return the stretches of events by the node that sealed them first.
 
-    Each event belongs to the seal with the fewest events that covers it; of several with as many, to the one whose
-    line is the first. Events that no seal covers are in no stretch.
+    Each event belongs to the seal with the fewest events that covers it and, among equals, to the one whose line sorts
+    first. Events without a seal are in no stretch.
     """
-    found: list[Stretch] = []
+    result: list[Stretch] = []
     covered = 0
     for events, _, node in sorted((seal.events, seal.line(), seal.node) for seal in seals):
         if events <= covered:
             continue
-        if found and found[-1].node == node:
-            found[-1] = Stretch(found[-1].first, events - 1, node)
+        if result and result[-1].node == node:
+            result[-1] = Stretch(result[-1].first, events - 1, node)
         else:
-            found.append(Stretch(covered, events - 1, node))
+            result.append(Stretch(covered, events - 1, node))
         covered = events
-    return tuple(found)
+    return tuple(result)

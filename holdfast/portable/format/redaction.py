@@ -1,7 +1,7 @@
-"""A log without its bodies: each event's digest, type, time and actor; whole events only where they have no body.
+"""A log without its bodies: each event's digest, type, time and actor; whole events only if they have no body.
 
-The digests still show what the whole log was, and anybody who has an event's line can show that it is part of it. The
-chain can be computed only where an event was kept whole.
+The digests still commit to the whole log: with an event's line, anyone can prove that it is part of the log. The chain
+can be recomputed only at events that were kept whole.
 """
 
 import json
@@ -13,14 +13,14 @@ from holdfast.core.base.canonical import canonical, digest
 WITHOUT_BODY: Final = frozenset(
     ("run_continued", "message_taken", "tool_call_started", "refusals_counted", "wait_polled")
 )
-"""Types of events without words of people, LLMs or tools: numbers, ids, digests and times alone."""
+"""Types of events without text of people, LLMs or tools: only numbers, ids, digests and times."""
 
 _KEPT: Final = ("at", "digest", "position", "schema_version", "type")
 _ACTOR: Final = "by"
 
 
-def redacted(line: bytes) -> bytes:
-    """Return the line that stands in for an event's line: canonical JSON with `redacted`, or the line itself."""
+def redact_line(line: bytes) -> bytes:
+    """Return the line that replaces an event's line: canonical JSON with `redacted`, or the line itself."""
     event = json.loads(line)
     if event["type"] in WITHOUT_BODY:
         return line
@@ -31,12 +31,12 @@ def redacted(line: bytes) -> bytes:
 
 
 def is_redacted(event: Mapping[str, Any]) -> bool:
-    """Whether a parsed line stands in for an event."""
+    """Whether a parsed line replaces an event."""
     return event.get("redacted") is True
 
 
 def shape_fault(event: Mapping[str, Any]) -> str:
-    """Return what a redacted line has that it must not have; empty if nothing."""
+    """Return the fault in the fields of a redacted line; empty if there is none."""
     extra = sorted(event.keys() - {*_KEPT, _ACTOR, "redacted"})
     missing = sorted({"digest", "position", "type"} - event.keys())
     if extra or missing:
@@ -44,7 +44,7 @@ def shape_fault(event: Mapping[str, Any]) -> str:
     return ""
 
 
-def redacted_row(row: Mapping[str, Any]) -> dict[str, Any]:
+def redact_row(row: Mapping[str, Any]) -> dict[str, Any]:
     """Return a row of the ledger with its outcome's digest in place of the outcome."""
     outcome = row["outcome"]
     return {**row, "outcome": None if outcome is None else f"sha256:{digest(outcome)}"}

@@ -1,6 +1,6 @@
-"""Node seals in a portable file: those of its thread that the exporter's anchors had, and whose they are.
+"""Node seals in a portable file: those of its thread that the exporter's anchors had, and the nodes that made them.
 
-A file may have them or not; each has to fit its log. Whether the nodes are to be trusted is for the reader to say.
+They are optional; each must match the log. The reader decides which nodes to trust.
 """
 
 from collections.abc import Iterable, Mapping
@@ -14,7 +14,7 @@ from holdfast.portable.format.members import NODES, SEALS
 from holdfast.portable.format.origins import stretches
 
 MOST_SEALS = 10_000
-"""Seals that an exporter writes into a file: of more, those that cover the most."""
+"""The most seals that an exporter writes into a file; of more, it takes those that cover the most events."""
 
 
 @dataclass(frozen=True)
@@ -25,38 +25,38 @@ class OwnSeals:
 
     @property
     def positions(self) -> frozenset[int]:
-        """The positions of the events that they name."""
+        """The positions of the last events that they cover."""
         return frozenset(seal.events - 1 for seal in self.seals)
 
     def members(self, digests: Mapping[int, str]) -> list[tuple[str, bytes]]:
-        """Return the members for a log, with their content; none where no seal fits it.
+        """Return the members for a log, with their content; none if no seal matches.
 
         Args:
             digests: The digests of its events, by position.
         """
-        fitting = [seal for seal in self.seals if digests.get(seal.events - 1) == seal.head]
-        if not fitting:
+        matching = [seal for seal in self.seals if digests.get(seal.events - 1) == seal.head]
+        if not matching:
             return []
-        lines = sorted({seal.line() for seal in fitting})
-        return [(SEALS, b"".join(line + b"\n" for line in lines)), (NODES, nodes_of(fitting))]
+        lines = sorted({seal.line() for seal in matching})
+        return [(SEALS, b"".join(line + b"\n" for line in lines)), (NODES, nodes_of(matching))]
 
 
 def own_seals(lines: Iterable[bytes], *, thread: str, namespace: str) -> OwnSeals:
-    """Choose the seals of a thread that are signed, and whose log is not gone.
+    """Choose the signed seals of a thread, except those of logs that are gone.
 
     Args:
-        lines: As anchored.
+        lines: The anchored lines.
         thread: The thread's id.
         namespace: Temporal's namespace.
     """
-    found: dict[bytes, NodeSeal] = {}
+    chosen: dict[bytes, NodeSeal] = {}
     for line in lines:
         seal = read_seal(line)
         if seal and (seal.thread, seal.namespace, seal.gone) == (thread, namespace, "") and seal.is_signed():
-            found[seal.line()] = seal
-            if len(found) > 2 * MOST_SEALS:
-                found = {each.line(): each for each in _most(found.values())}
-    return OwnSeals(tuple(_most(found.values())))
+            chosen[seal.line()] = seal
+            if len(chosen) > 2 * MOST_SEALS:
+                chosen = {each.line(): each for each in _most(chosen.values())}
+    return OwnSeals(tuple(_most(chosen.values())))
 
 
 def _most(seals: Iterable[NodeSeal]) -> list[NodeSeal]:
@@ -64,19 +64,19 @@ def _most(seals: Iterable[NodeSeal]) -> list[NodeSeal]:
 
 
 def nodes_of(seals: Iterable[NodeSeal]) -> bytes:
-    """Return the member that names the nodes of seals, sorted, and what each was the first to seal."""
+    """Return the member with the nodes of seals, sorted, and the events that each was the first to seal."""
     known = list(seals)
     first = [asdict(stretch) for stretch in stretches(known)]
     return canonical({"nodes": sorted({seal.node for seal in known}), "stretches": first})
 
 
 def claimed_positions(content: bytes) -> set[int]:
-    """Return the positions of events that the lines of a file's seals name, whatever else they hold."""
-    found: set[int] = set()
+    """Return the positions of events that the lines of a file's seals name; the lines are not checked."""
+    positions: set[int] = set()
     for line in content.splitlines():
         if seal := read_seal(line):
-            found.add(seal.events - 1)
-    return found
+            positions.add(seal.events - 1)
+    return positions
 
 
 def check_seals(content: bytes, *, thread: str, digests: Mapping[int, str]) -> tuple[NodeSeal, ...]:
@@ -84,11 +84,11 @@ def check_seals(content: bytes, *, thread: str, digests: Mapping[int, str]) -> t
 
     Args:
         content: The member.
-        thread: The thread's id, as the manifest has it.
+        thread: The thread's id, from the manifest.
         digests: The digests of the events that the seals name, by position.
 
     Raises:
-        Unsound: They are out of order, or one is no seal of the thread that its node signed, or does not fit the log.
+        Unsound: Seals are out of order; or one is of another thread, has no valid signature, or contradicts the log.
     """
     lines = content.split(b"\n")
     if lines.pop() or not lines or lines != sorted(set(lines)):
@@ -99,8 +99,8 @@ def check_seals(content: bytes, *, thread: str, digests: Mapping[int, str]) -> t
         if seal is None or seal.gone or seal.thread != thread or _line(seal) != line or not seal.is_signed():
             raise Unsound(SEALS, "a line is no seal of this thread that its node has signed")
         if digests.get(seal.events - 1) != seal.head:
-            words = f"node {seal.node} saw event {seal.events - 1} with the digest {seal.head}"
-            raise Unsound(SEALS, f"a seal does not fit the log: {words}")
+            seen = f"node {seal.node} saw event {seal.events - 1} with the digest {seal.head}"
+            raise Unsound(SEALS, f"a seal does not fit the log: {seen}")
         seals.append(seal)
     return tuple(seals)
 
@@ -116,7 +116,7 @@ def check_nodes(content: bytes, seals: Iterable[NodeSeal]) -> None:
     """Check that the member names exactly the nodes of the seals.
 
     Raises:
-        Unsound: It does not.
+        Unsound: It lists other nodes.
     """
     if content != nodes_of(seals):
         raise Unsound(NODES, "it does not name exactly the nodes of the seals, and what they sealed first")

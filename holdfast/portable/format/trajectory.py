@@ -1,7 +1,7 @@
-"""A run as a trajectory in ATIF, the Agent Trajectory Interchange Format (version 1.4), for tools that read that.
+"""A run as a trajectory in ATIF, the Agent Trajectory Interchange Format (version 1.4), for tools that read it.
 
-An LLM's reply with the results of its calls is one step. The log has more: verdicts, approvals and effects are left
-out, for the format has no place for them.
+An LLM's reply with the results of its calls is one step. Verdicts, approvals and effects are left out, because the
+format has no fields for them.
 """
 
 import json
@@ -38,24 +38,24 @@ def trajectory(events: Iterable[AgentEvent], *, version: str) -> JSON:
         events: All events of the thread.
         version: The release that exports it.
     """
-    made = _Trajectory()
+    built = _Trajectory()
     for event in events:
-        made.take(event)
-    total = made.usage
-    agent: JSON = {"name": made.agent or "unknown", "version": version}
-    if made.llm:
-        agent["model_name"] = made.llm
+        built.take(event)
+    total = built.usage
+    agent: JSON = {"name": built.agent or "unknown", "version": version}
+    if built.llm:
+        agent["model_name"] = built.llm
     metrics = {
         "total_prompt_tokens": total.prompt_tokens,
         "total_completion_tokens": total.completion_tokens,
         "total_cached_tokens": total.cached_tokens,
-        "total_steps": len(made.steps),
+        "total_steps": len(built.steps),
     }
     return {
         "schema_version": SCHEMA,
-        "session_id": made.thread,
+        "session_id": built.thread,
         "agent": agent,
-        "steps": made.steps,
+        "steps": built.steps,
         "final_metrics": metrics,
     }
 
@@ -109,20 +109,20 @@ class _Trajectory:
         }
 
     def _step(self, event: AgentEvent, source: str, message: str, **more: Any) -> JSON:
-        given = {name: value for name, value in more.items() if value}
+        fields = {name: value for name, value in more.items() if value}
         step = {
             "step_id": len(self.steps) + 1,
             "timestamp": event.at.isoformat(),
             "source": source,
             "message": message,
-            **given,
+            **fields,
         }
         self.steps.append(step)
         return step
 
 
 def _call(call: ToolCall) -> JSON:
-    """A call as the LLM wrote it; arguments that are no JSON object are kept as text."""
+    """Return a call as the LLM wrote it; arguments that are not a JSON object are kept as text."""
     try:
         arguments = json.loads(call.arguments)
     except (ValueError, RecursionError):

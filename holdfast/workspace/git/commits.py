@@ -27,7 +27,7 @@ class Commit(Frozen):
     """Empty if there was nothing to commit, and there is no earlier commit."""
     subject: str = ""
     at: str = ""
-    """When, in ISO 8601."""
+    """The time, in ISO 8601."""
     author: str = ""
     trailers: Mapping[str, str] = {}
     made: bool = False
@@ -61,7 +61,7 @@ def commit_message(subject: str, body: str, trailers: Mapping[str, str]) -> str:
 
 
 def head_of(git: Git) -> str:
-    """The hash of the checked-out commit; empty before the first."""
+    """Return the hash of the checked-out commit; empty before the first."""
     head = (git.view / "HEAD").read_text().strip()
     if not head.startswith("ref: "):
         return head
@@ -76,12 +76,12 @@ def find_commit(git: Git, key: str) -> Commit | None:
     if not head_of(git):
         return None
     pattern = f"^{KEY}: {key.replace('.', '[.]')}$"
-    # The first match is it, unless a person quoted one of our messages in a later commit.
+    # The first match is the commit, unless a person quoted one of our messages in a later one.
     for most in (1, 10):
-        found = read_log(git, "--extended-regexp", f"--grep={pattern}", f"--max-count={most}", "HEAD")
-        if commit := next((commit for commit in found if commit.key == key), None):
+        commits = read_log(git, "--extended-regexp", f"--grep={pattern}", f"--max-count={most}", "HEAD")
+        if commit := next((commit for commit in commits if commit.key == key), None):
             return commit
-        if not found:
+        if not commits:
             break
     return None
 
@@ -90,12 +90,12 @@ def has_trailer(git: Git, name: str, value: str) -> bool:
     """Whether a commit reachable from HEAD has that trailer."""
     if not head_of(git):
         return False
-    found = read_log(git, "--fixed-strings", f"--grep={name}: {flat(value, TITLE)}", "--max-count=10", "HEAD")
-    return any(commit.trailers.get(name) == flat(value, TITLE) for commit in found)
+    commits = read_log(git, "--fixed-strings", f"--grep={name}: {flat(value, TITLE)}", "--max-count=10", "HEAD")
+    return any(commit.trailers.get(name) == flat(value, TITLE) for commit in commits)
 
 
 def read_log(git: Git, *arguments: str) -> list[Commit]:
-    """The commits that `git log ARGUMENTS…` lists, without their changed files."""
+    """Return the commits that `git log ARGUMENTS…` lists, without their changed files."""
     form = "%H%x00%aI%x00%an%x00%s%x00%(trailers:only,unfold)"
     fields = printable(git.run("log", "-z", f"--format={form}", *arguments)).split("\0")
     return [
@@ -111,7 +111,7 @@ def read_log(git: Git, *arguments: str) -> list[Commit]:
 
 
 def with_paths(git: Git, commit: Commit) -> Commit:
-    """The same commit, with its changed files."""
+    """Return a copy of the commit with its changed files."""
     paths = git.paths(
         "diff-tree", "--root", "--no-commit-id", "--name-only", "--no-renames", "--relative", "-r", "-z", commit.hash
     )

@@ -28,7 +28,7 @@ def submodules(git: Git) -> list[str]:
 def filtered_files(git: Git, skip: Sequence[str]) -> dict[str, str]:
     """List changed files to which a filter applies, relative to the top, with the filter's name.
 
-    Without the filter, git would commit their content instead of what the filter stores (a pointer of Git LFS, an
+    Without the filter, git would commit their content instead of the filter's output (a pointer of Git LFS, an
     encrypted file), so they are not committed.
     """
     changed = git.run(
@@ -41,8 +41,8 @@ def filtered_files(git: Git, skip: Sequence[str]) -> dict[str, str]:
     # check-attr reads paths relative to its working directory, and these are relative to the top.
     output = git.at_top().run("check-attr", "-z", "--stdin", "filter", text="".join(f"{path}\0" for path in paths))
     fields = output.split("\0")
-    found = zip(fields[0::3], fields[2::3], strict=False)
-    return {path: value for path, value in found if value not in _NO_FILTER}
+    attributes = zip(fields[0::3], fields[2::3], strict=False)
+    return {path: value for path, value in attributes if value not in _NO_FILTER}
 
 
 def _list_files(git: Git, *arguments: str, skip: Sequence[str]) -> list[str]:

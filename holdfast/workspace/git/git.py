@@ -2,8 +2,8 @@
 
 1. Git never opens a repository's own git folder. It works in a view of it (`views.py`), outside the workspace, so that
    it uses no configuration, hook or link placed in that folder, and writes nothing to it.
-2. Git cannot start programs: `PATH` and `GIT_EXEC_PATH` name a folder that does not exist.
-3. Where bubblewrap works, git runs confined: it can read the work tree and the objects, and write only to its view.
+2. Git cannot start programs: `PATH` and `GIT_EXEC_PATH` name a nonexistent folder.
+3. If bubblewrap works, git runs confined: it can read the work tree and the objects, and write only to its view.
 """
 
 import os
@@ -76,7 +76,7 @@ class Git:
     """Descriptors that git keeps open while it runs; they show that its view is in use."""
 
     def run(self, *arguments: str, text: str = "", environment: dict[str, str] | None = None) -> str:
-        """Run `git ARGUMENTS…` and return what it printed.
+        """Run `git ARGUMENTS…` and return its standard output.
 
         Args:
             arguments: As on a command line. The caller must check untrusted ones.
@@ -108,7 +108,7 @@ class Git:
         return done.stdout.decode("utf-8", "surrogateescape")
 
     def command(self, *arguments: str) -> tuple[list[str], dict[str, str]]:
-        """Return the program that runs `git ARGUMENTS…`, confined where that is possible, and its environment.
+        """Return the program that runs `git ARGUMENTS…`, confined if possible, and its environment.
 
         Raises:
             GitFailed: Git is not installed.
@@ -123,7 +123,7 @@ class Git:
         return program, {**_environment(self.author), **self._folders()}
 
     def at_top(self) -> "Git":
-        """The same, with the work tree's top as its working directory."""
+        """Return a copy whose working directory is the top of the work tree."""
         return replace(self, folder=self.top)
 
     def paths(self, *arguments: str) -> list[str]:
@@ -135,7 +135,7 @@ class Git:
 
 
 def printable(text: str) -> str:
-    """Git's output with U+FFFD for each byte that is not UTF-8: file names may contain any bytes."""
+    """Return git's output with U+FFFD for each byte that is not UTF-8: file names may contain any bytes."""
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
@@ -143,7 +143,7 @@ def printable(text: str) -> str:
 def is_confined() -> bool:
     """Whether git runs in bubblewrap on this machine. Tested once, by running it."""
     if shutil.which("bwrap") is None:
-        why = "bwrap is not installed"
+        reason = "bwrap is not installed"
     else:
         with tempfile.TemporaryDirectory() as made:
             folder = Path(made).resolve()
@@ -153,24 +153,24 @@ def is_confined() -> bool:
                     argv, env=_environment(""), capture_output=True, timeout=PROBE_SECONDS, check=False
                 )
             except (OSError, subprocess.TimeoutExpired) as error:
-                why = str(error)
+                reason = str(error)
             else:
                 if tried.returncode == 0:
                     return True
-                why = tried.stderr.decode("utf-8", "replace").strip()[:300]
-    log.info("git_not_confined", reason=why)
+                reason = tried.stderr.decode("utf-8", "replace").strip()[:300]
+    log.info("git_not_confined", reason=reason)
     return False
 
 
 def git_program() -> str:
-    """Git's full path: its own `PATH` leads nowhere, so that it finds no other program."""
-    if found := shutil.which("git"):
-        return found
+    """Return git's full path, because git itself gets a `PATH` on which it finds no program."""
+    if path := shutil.which("git"):
+        return path
     raise _missing("not found")
 
 
-def _missing(why: str | None) -> GitFailed:
-    return GitFailed(f"git cannot be started ({why}); install git, and make sure that it is on PATH")
+def _missing(reason: str | None) -> GitFailed:
+    return GitFailed(f"git cannot be started ({reason}); install git, and make sure that it is on PATH")
 
 
 def _environment(author: str) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Reads and writes the files of a repository's git folder without following links, in the path or at its end.
+"""Reads and writes the files of a repository's git folder without following links.
 
 A confined command may write to `.git`, and a cloned folder may contain one. Each name is looked up from an open folder,
 so that a file or folder swapped for a link meanwhile is refused, too.
@@ -26,12 +26,12 @@ _KEPT = ("objects", "refs", "logs", "info", "reftable")
 
 
 class NotPlain(GitFailed):
-    """A git folder has a link, a pipe or the like where git expects a regular file or folder."""
+    """A git folder has a link, a pipe or the like instead of a regular file or folder."""
 
 
 @contextmanager
 def parent_of(folder: Path, name: str, *, make: bool = False) -> Iterator[tuple[int, str]]:
-    """Open the parent folder of `name`, a path below `folder`; gives its descriptor and the last part of the name.
+    """Open the parent folder of `name`, a path below `folder`; yields its descriptor and the last part of the name.
 
     Raises:
         NotPlain: The path contains a link.
@@ -55,7 +55,7 @@ def parent_of(folder: Path, name: str, *, make: bool = False) -> Iterator[tuple[
 
 
 @contextmanager
-def opened(folder: Path, name: str) -> Iterator[int]:
+def open_regular_file(folder: Path, name: str) -> Iterator[int]:
     """Open a regular file of a git folder for reading.
 
     Raises:
@@ -80,7 +80,7 @@ def read(folder: Path, name: str) -> bytes | None:
         NotPlain: It is a link, not a regular file, or larger than `LARGEST`.
     """
     try:
-        with opened(folder, name) as handle, os.fdopen(os.dup(handle), "rb") as file:
+        with open_regular_file(folder, name) as handle, os.fdopen(os.dup(handle), "rb") as file:
             content = file.read(LARGEST + 1)
     except FileNotFoundError:
         return None
@@ -101,7 +101,11 @@ def copy(folder: Path, name: str, to: Path | int) -> None:
         NotPlain: It is a link or not a regular file.
     """
     try:
-        with opened(folder, name) as handle, os.fdopen(os.dup(handle), "rb") as source, _target(to) as target:
+        with (
+            open_regular_file(folder, name) as handle,
+            os.fdopen(os.dup(handle), "rb") as source,
+            _target(to) as target,
+        ):
             shutil.copyfileobj(source, target, 1 << 20)
             target.flush()
             status = os.fstat(handle)
@@ -183,7 +187,7 @@ def publish(source: Path, folder: Path, name: str) -> None:
 
 
 def require_plain(folder: Path) -> None:
-    """Refuse a git folder that has links, pipes or devices where git reads or writes.
+    """Refuse a git folder that has links, pipes or devices among the files that git reads or writes.
 
     Raises:
         NotPlain: The text names the first one found.

@@ -33,7 +33,7 @@ def read_ref(folder: Path, ref: str) -> str:
 
 @contextmanager
 def locking(folder: Path, name: str) -> Iterator[int]:
-    """Hold one of git's lock files; gives its descriptor, open for writing, since git renames a lock into place.
+    """Hold one of git's lock files; yields its descriptor, open for writing, since git renames a lock into place.
 
     Raises:
         GitLocked: Another git process holds it.

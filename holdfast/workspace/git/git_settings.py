@@ -1,7 +1,7 @@
 """Decides which of a repository's own settings apply to our git: an allow-list of plain values.
 
 Other settings can run programs (filters, hooks, signing) or lead elsewhere (includes, `core.worktree`). None of them
-reaches git; `ignored_settings` names those that a person may miss.
+reaches git; `ignored_settings` lists those whose absence a person may notice.
 """
 
 import re
@@ -14,7 +14,7 @@ _ALLOWED = frozenset(
     | {"core.autocrlf", "core.eol", "core.safecrlf", "core.checkstat", "core.trustctime"}
     | {"core.sparsecheckout", "core.sparsecheckoutcone", "index.sparse", "extensions.objectformat"}
 )
-"""Settings of how git compares and stores files."""
+"""Settings that control how git compares and stores files."""
 _VALUE = re.compile(r"[A-Za-z0-9]{0,20}")
 
 _EXTENSIONS = frozenset(
@@ -53,7 +53,7 @@ def require_usable(settings: Settings, *, name: str, linked: bool) -> None:
         linked: Whether this is a linked work tree, to which `core.bare` and `core.worktree` do not apply.
 
     Raises:
-        GitFailed: The text says why.
+        GitFailed: The message gives the reason.
     """
     last = dict(settings)
     if not linked and "core.worktree" in last:
@@ -84,16 +84,16 @@ def configuration(settings: Settings) -> str:
 
 
 def ignored_settings(settings: Settings, hooks: Sequence[str]) -> tuple[str, ...]:
-    """Name the hooks, filters and settings that apply to a person's commit, and not to ours.
+    """Name the hooks, filters and settings that apply to a person's commit but not to ours.
 
     Args:
         settings: The repository's own.
         hooks: The repository's hooks.
     """
-    found = [f"hook {hook}" for hook in hooks]
+    ignored = [f"hook {hook}" for hook in hooks]
     for name, value in settings:
         if name in _MISSED and value.casefold() != "false":
-            found.append(_MISSED[name])
+            ignored.append(_MISSED[name])
         elif match := _FILTER.fullmatch(name):
-            found.append(f"filter {match[1]}")
-    return tuple(dict.fromkeys(found))
+            ignored.append(f"filter {match[1]}")
+    return tuple(dict.fromkeys(ignored))

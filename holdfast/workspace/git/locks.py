@@ -1,7 +1,7 @@
-"""Locks on a repository: one worker writes at a time, and none while another git process does.
+"""Locks on a repository: one worker writes at a time, and no worker while another git process writes.
 
 1. Our lock is held from the first read of the repository until git's changes are published to it. A git process that
-   outlives its worker writes only to its own view, and does no harm.
+   outlives its worker writes only to its own view.
 2. A stale lock file of git is removed only if nothing can be using it: our lock is held, no git process runs in the
    repository, and the file is some seconds old. Otherwise we wait until git removes it.
 """
@@ -36,7 +36,7 @@ class RepositoryBusy(MemoryRefused):
 
 @contextmanager
 def exclusive(git_folder: Path, name: str = "holdfast.lock") -> Iterator[int]:
-    """Hold an exclusive lock on a repository, against other workers; gives the lock's descriptor.
+    """Hold an exclusive lock on a repository, against other workers; yields the lock's descriptor.
 
     Args:
         git_folder: The repository's git folder.
@@ -107,7 +107,7 @@ def _age(path: Path) -> float | None:
 
 def git_processes(top: Path) -> list[int]:
     """The ids of git processes that run below `top`, and of those whose folder cannot be read."""
-    found = []
+    ids = []
     for process in psutil.process_iter():
         with suppress(psutil.NoSuchProcess):
             if not process.name().startswith("git") or process.status() == psutil.STATUS_ZOMBIE:
@@ -117,5 +117,5 @@ def git_processes(top: Path) -> list[int]:
             except psutil.AccessDenied:
                 in_repository = True
             if in_repository:
-                found.append(process.pid)
-    return found
+                ids.append(process.pid)
+    return ids

@@ -36,7 +36,7 @@ _SKIP_TEMPORARY = (":(exclude,glob)**/.holdfast-*.tmp", ":(exclude,glob)**/.hold
 
 
 class RepositoryRefused(MemoryRefused):
-    """The repository is in a state in which nothing may be committed; the text says what a person has to do."""
+    """The repository's state forbids commits; the message says how a person can fix it."""
 
 
 class RepositoryState(Frozen):
@@ -49,7 +49,7 @@ class RepositoryState(Frozen):
     """The files that differ from it, relative to the workspace; at most `LISTED`."""
     dirty_count: int = 0
     problem: str = ""
-    """Why nothing may be committed; empty if commits are possible."""
+    """The reason why nothing may be committed; empty if commits are possible."""
 
 
 class Repository:
@@ -141,7 +141,7 @@ class Repository:
             return find_commit(view.git, key) if view else None
 
     def commits(self, limit: int) -> list[Commit]:
-        """The newest commits, including people's, the newest first.
+        """Return the newest commits, including people's, the newest first.
 
         Raises:
             GitFailed: The repository cannot be read.
@@ -160,8 +160,8 @@ class Repository:
         allow_empty: bool = False,
     ) -> Commit:
         with self._locked() as view:
-            if (found := find_commit(view.git, key)) is not None:
-                return with_paths(view.git, found)
+            if (existing := find_commit(view.git, key)) is not None:
+                return with_paths(view.git, existing)
             if problem := problem_of(view.root, view.git):
                 raise RepositoryRefused(problem)
             change()
@@ -181,7 +181,7 @@ class Repository:
 
     @contextmanager
     def _viewed(self) -> Iterator[View | None]:
-        """Give a view of the repository; None if there is no repository."""
+        """Yield a view of the repository; None if there is no repository."""
         root = self.root() if self._workspace.is_dir() else None
         if root is None:
             yield None
@@ -191,7 +191,7 @@ class Repository:
 
     @contextmanager
     def _locked(self) -> Iterator[View]:
-        """Give a view of the repository while holding our lock; create the repository if there is none."""
+        """Yield a view of the repository while holding our lock; create the repository if there is none."""
         try:
             self._workspace.mkdir(parents=True, exist_ok=True)
             root = self.root() or create_repository(self._workspace)

@@ -20,7 +20,7 @@ _UNDER_WAY = {
     "sequencer": ("a series of picks or reverts", "`git cherry-pick --continue`", "`git cherry-pick --quit`"),
     "BISECT_LOG": ("a bisect", "more of it", "`git bisect reset`"),
 }
-"""What git puts into its folder during an operation: the operation, how to finish it, and how to abort it."""
+"""A file or folder that git creates during an operation → the operation, how to finish it, and how to abort it."""
 
 _BRANCH = "ref: refs/heads/"
 """The prefix of a branch's name in HEAD."""
@@ -105,7 +105,7 @@ def _linked(top: Path) -> Path:
     """The git folder of a linked work tree, if its repository lists this as one of its work trees.
 
     Raises:
-        GitFailed: The repository does not: `.git` may name anyone's repository.
+        GitFailed: The repository does not list it; `.git` may name anyone's repository.
     """
     named = (git_files.read(top, ".git") or b"").decode("utf-8", "surrogateescape")
     folder = Path(os.path.realpath(top / named.removeprefix("gitdir:").strip()))
@@ -126,7 +126,7 @@ def _is_git_folder(folder: Path) -> bool:
 
 
 def _is_branch(name: str) -> bool:
-    """Whether git accepts it as a branch name, and it does not lead out of `refs/heads`."""
+    """Whether git accepts a branch name, and it stays within `refs/heads`."""
     bad = _NOT_IN_BRANCH.search(name) or not name or name.endswith(".")
     return not bad and not any(
         part in ("", ".", "..") or part.startswith(".") or part.endswith(".lock") for part in name.split("/")
@@ -134,7 +134,7 @@ def _is_branch(name: str) -> bool:
 
 
 def create_repository(workspace: Path) -> RepositoryRoot:
-    """Atomically create a repository in the workspace, unless another attempt has.
+    """Atomically create a repository in the workspace, unless another attempt has done so.
 
     Raises:
         GitFailed: There is one, and it cannot be used.
@@ -154,15 +154,17 @@ def create_repository(workspace: Path) -> RepositoryRoot:
 
 
 def problem_of(root: RepositoryRoot, git: Git) -> str:
-    """Why nothing may be committed, in words; empty if commits are possible.
+    """Return the reason why nothing may be committed; empty if commits are possible.
 
     Raises:
         GitFailed: The repository cannot be read.
     """
     name = root.top.name
-    for mark, (what, finish, drop) in _UNDER_WAY.items():
+    for mark, (operation, finish, abort) in _UNDER_WAY.items():
         if os.path.lexists(root.folder / mark):
-            return f"{what} is under way in {name}; a person has to finish it with {finish}, or abort it with {drop}"
+            return (
+                f"{operation} is under way in {name}; a person has to finish it with {finish}, or abort it with {abort}"
+            )
     if not root.branch():
         return f"HEAD is detached in {name}: no branch would keep a commit; switch to one with `git switch`"
     unmerged = git.paths("ls-files", "--unmerged", "--full-name", "-z", ":/")

@@ -1,7 +1,7 @@
 """A view of a repository: our own git folder, outside the workspace, in which git works.
 
 1. It has copies of the repository's HEAD, branch and index, its objects by reference, and our configuration. So git
-   runs, follows or writes through nothing that was placed in the repository's own git folder.
+   ignores hooks, links and configuration placed in the repository's own git folder.
 2. We publish git's changes from the view to the repository: new objects, then the index, then the branch, holding
    git's own locks, and only if the branch has not moved.
 3. The next process removes views that killed processes left behind.
@@ -54,7 +54,7 @@ class View:
 
     @cached_property
     def ignored_settings(self) -> tuple[str, ...]:
-        """The repository's hooks, filters and settings that apply to people's commits, and not to ours."""
+        """The repository's hooks, filters and settings that apply to people's commits but not to ours."""
         hooks = self.root.shared / "hooks"
         return ignored_settings(self.settings, [name for name in HOOKS if os.access(hooks / name, os.X_OK)])
 
@@ -167,7 +167,7 @@ class View:
 def view_of(
     root: RepositoryRoot, *, author: str = "Agent", keep: tuple[int, ...] = (), tags: bool = False
 ) -> Iterator[View]:
-    """Give a view of a repository during the block.
+    """Yield a view of a repository during the block.
 
     Args:
         root: The repository.
@@ -193,7 +193,7 @@ def _require_own(root: RepositoryRoot) -> None:
     """Refuse a repository that leads outside its git folder.
 
     Raises:
-        GitFailed: The text says how.
+        GitFailed: The message gives the link or the borrowed objects.
     """
     for folder in dict.fromkeys((root.shared, root.folder)):
         git_files.require_plain(folder)
@@ -218,7 +218,7 @@ def _make(view: View) -> None:
 
 
 def borrow_objects(folder: Path, shared: Path) -> None:
-    """Have a git folder of ours read the objects of a repository."""
+    """Make one of our git folders read the objects of a repository."""
     (folder / "objects" / "info").mkdir(parents=True)
     alternates = os.fsencode(shared / "objects")
     quoted = b"".join(b"\\%03o" % byte if byte < 32 or byte in b'"\\' else bytes([byte]) for byte in alternates)
@@ -240,7 +240,7 @@ def _settings(view: View, name: str, folder: Path) -> Settings:
 
 @contextmanager
 def _own_folder() -> Iterator[tuple[Path, int]]:
-    """Create a folder of our own, which counts as in use while this process or git holds its descriptor open."""
+    """Create a temporary folder, which counts as in use while this process or git holds its descriptor open."""
     _remove_abandoned()
     folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getuid()}-")).resolve()
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
@@ -254,8 +254,8 @@ def _own_folder() -> Iterator[tuple[Path, int]]:
 
 def _remove_abandoned() -> None:
     with os.scandir(tempfile.gettempdir()) as entries:
-        found = [entry.path for entry in entries if entry.name.startswith(f"{_PREFIX}{os.getuid()}-")]
-    for path in found:
+        paths = [entry.path for entry in entries if entry.name.startswith(f"{_PREFIX}{os.getuid()}-")]
+    for path in paths:
         with suppress(OSError):
             handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
             try:

@@ -1,10 +1,10 @@
 """The folder of a fork: a linked work tree of the original's repository, at the commit of the fork's time.
 
-1. Git only reads, in a view of the repository (`views.py`): no hook, filter or setting of the repository has a say.
-2. What `git worktree add` would record is written by us, without following links: the work tree's entry in the git
-   folder, and a branch of its own. The original's files, index and branch do not change.
-3. The files appear at once, under the folder's final name, when everything else is there. So a killed attempt leaves
-   nothing that the next one takes for the fork's folder.
+1. Git only reads, in a view of the repository (`views.py`): no hook, filter or setting of the repository applies.
+2. We write the records of `git worktree add` ourselves, without following links: the work tree's entry in the git
+   folder, and its own branch. The original's files, index and branch do not change.
+3. The files appear at once, under the folder's final name, after everything else. So the next attempt never mistakes
+   the remains of a killed one for the fork's folder.
 """
 
 import os
@@ -28,7 +28,7 @@ def make_forked_folder(source: Path, folder: Path, *, at: datetime) -> Path:
     Args:
         source: The workspace of the thread that was forked: the top of a work tree, or a folder below it.
         folder: Where to make it; its parent exists, and its name is from `digested_name`.
-        at: The time: a commit counts if it is not newer than that, to the second.
+        at: The time of the fork; later commits do not count, to the second.
 
     Raises:
         GitFailed: There is a repository, and it cannot be used.
@@ -38,7 +38,7 @@ def make_forked_folder(source: Path, folder: Path, *, at: datetime) -> Path:
     if not folder.exists() and (root is None or not _check_out(root, folder, at=at)):
         folder.mkdir(exist_ok=True)
     workspace = folder / inside
-    # The commit may have a link in the place of a folder: the fork would work outside its own.
+    # The commit may have a link instead of a folder: the fork would then work outside its own folder.
     if not workspace.resolve().is_relative_to(folder.resolve()):
         raise GitFailed(f"{inside} was a link to another place at that time; fork with a workspace of your own")
     workspace.mkdir(parents=True, exist_ok=True)

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from holdfast.core.memory.errors import MemoryRefused
-from holdfast.workspace.files import NotAFile, NotText, opened, plain_errors, replace, write_lock
+from holdfast.workspace.files import NotAFile, NotText, open_text_file, plain_errors, replace, write_lock
 from holdfast.workspace.paths import OutsideWorkspace, inside
 
 TASKS, PROGRESS, ERRORS, LEARNINGS = "TASKS.md", "progress.txt", "ERRORS.md", "LEARNINGS.md"
@@ -22,7 +22,7 @@ LARGEST: Mapping[str, int] = {TASKS: 1_000_000, FEATURES: 1_000_000} | dict.from
 )
 """The memory files, and their size limits in bytes."""
 TRIES = 5
-"""How often an edit is applied if a person keeps saving the file meanwhile."""
+"""How often an edit is applied if a person keeps saving the file."""
 
 Edit = Callable[[str | None], str]
 """Maps the file's text (None without a file) to its new text. May be called again, with another text."""
@@ -49,7 +49,7 @@ class MemoryFiles:
         """Read a memory file (a name in `LARGEST`); None if it does not exist.
 
         Raises:
-            FileRefused: It is not text, not a regular file, too large, or leads outside the workspace.
+            FileRefused: The file is not text, not regular, too large, or outside the workspace.
         """
         with _file_errors():
             return _text(self._bytes(name), name)
@@ -91,7 +91,7 @@ class MemoryFiles:
     def _bytes(self, name: str) -> bytes | None:
         most = LARGEST[name]
         try:
-            with opened(self._workspace, name, follow=True) as file:
+            with open_text_file(self._workspace, name, follow=True) as file:
                 content = file.read(most + 1)
         except FileNotFoundError:
             return None
@@ -108,7 +108,7 @@ class MemoryFiles:
             )
         if name == STRATEGIES and real != Path(os.path.realpath(self._workspace), name):
             raise OutsideWorkspace(f"a link leads to {name}, so runs would ignore it; put the file there itself")
-        # The same key every time, so that the next change removes what a crash left.
+        # The same key every time, so that the next change removes the remains of a crashed one.
         replaced = replace(
             self._workspace,
             name,

@@ -1,4 +1,4 @@
-"""What a loop does in its workspace: read the state of its files, and record the outcome of an iteration.
+"""The file operations of a loop: read the state of its workspace, and record the outcome of an iteration.
 
 Both may run twice, and a worker may be killed in the middle: an earlier attempt's commit is found by its key.
 """
@@ -86,7 +86,7 @@ class LoopFiles:
         Args:
             request: The iteration.
             last_message: The agent's last message, quoted if the task failed.
-            at: When.
+            at: The time of the record.
 
         Raises:
             RepositoryBusy: Another process uses the repository. Retryable.
@@ -132,7 +132,7 @@ def _count(tasks: Sequence[Task], title: str, status: Status) -> int:
 
 
 def _explained_outcome(request: SettleRequest, files: MemoryFiles, last_message: str) -> tuple[IterationOutcome, str]:
-    """The outcome of the task, and why. If TASKS.md cannot be read, the task failed; changes are still committed."""
+    """Return the outcome of the task and its reason: failed if TASKS.md cannot be read; changes are still committed."""
     try:
         outcome = _outcome(request, parse_tasks(files.read(TASKS) or ""))
     except MemoryRefused as error:
@@ -141,7 +141,7 @@ def _explained_outcome(request: SettleRequest, files: MemoryFiles, last_message:
 
 
 def _outcome(request: SettleRequest, tasks: Sequence[Task]) -> IterationOutcome:
-    """The outcome of the task as TASKS.md shows it, no matter who wrote it there."""
+    """Return the outcome of the task as TASKS.md shows it, no matter who wrote it there."""
     if not request.task:
         return "completed" if tasks else "failed"
     if _count(tasks, request.task, "done") > request.finished:
@@ -156,12 +156,12 @@ def _explanation(request: SettleRequest, outcome: IterationOutcome, last_message
         return "the task was changed or removed meanwhile"
     if outcome != "failed":
         return ""
-    why = _ENDINGS[request.end] + (f" ({one_line(request.explanation, 300)})" if request.explanation else "")
-    return f"{why}; its last message: {one_line(last_message, 500)}" if last_message else why
+    reason = _ENDINGS[request.end] + (f" ({one_line(request.explanation, 300)})" if request.explanation else "")
+    return f"{reason}; its last message: {one_line(last_message, 500)}" if last_message else reason
 
 
 def _subject(request: SettleRequest, outcome: IterationOutcome) -> str:
-    what = request.task or "write the plan"
+    task = request.task or "write the plan"
     if outcome == "failed":
-        return one_line(f"Note that iteration {request.number} failed: {what}", 72)
-    return one_line(f"Commit work left by iteration {request.number}: {what}", 72)
+        return one_line(f"Note that iteration {request.number} failed: {task}", 72)
+    return one_line(f"Commit work left by iteration {request.number}: {task}", 72)

@@ -31,10 +31,10 @@ def update_progress(
         context: What one has to know to continue: files, decisions, what did not work.
         last_step: Leave it out: the run fills it in when it begins and when it ends.
     """
-    given = {"status": status, "next_action": next_action, "goal": goal, "context": context, "last_step": last_step}
+    fields = {"status": status, "next_action": next_action, "goal": goal, "context": context, "last_step": last_step}
 
     def edit(text: str | None) -> str:
-        return progress.set_thread(text, call.at, thread=call.thread, **given)
+        return progress.set_thread(text, call.at, thread=call.thread, **fields)
 
     MemoryFiles(call.workspace).change(PROGRESS, edit)
     return f"Updated {PROGRESS}"

@@ -21,7 +21,7 @@ from holdfast.core.memory.files_tier import MEMORY_FILES, FileRead, files_tier, 
 from holdfast.core.memory.recalled import RecalledTier
 from holdfast.core.transcript.prompt import strategies_room
 from holdfast.workspace.approved_instructions import Approvals, Instruction, skill, strategies
-from holdfast.workspace.files import NotAFile, NotText, opened
+from holdfast.workspace.files import NotAFile, NotText, open_text_file
 from holdfast.workspace.memory.files import LARGEST, STRATEGIES, MemoryFiles
 from holdfast.workspace.memory.skills import WORKSPACE_SKILLS, is_linked, workspace_skills
 from holdfast.workspace.paths import OutsideWorkspace, inside
@@ -38,26 +38,26 @@ class WorkspaceMemory:
     Each method raises OSError if the file system fails. Retryable.
 
     Args:
-        approvals: What people have approved; None for the approvals in the process's state folder.
+        approvals: The approvals of people; None for those in the process's state folder.
     """
 
     def __init__(self, approvals: Approvals | None = None) -> None:
         self._approvals = approvals or Approvals()
 
     def skills(self, workspace: Path) -> Iterator[Skill | SkillSpec]:
-        """The workspace's skills that a person has approved, and one entry that counts the others."""
+        """Yield the workspace's skills that a person has approved, and one entry that counts the others."""
         others: dict[str, str] = {}
-        for found in workspace_skills(workspace):
-            if isinstance(found, Skill) and self._approvals.have(_instruction(found), workspace):
-                yield found
+        for candidate in workspace_skills(workspace):
+            if isinstance(candidate, Skill) and self._approvals.have(_instruction(candidate), workspace):
+                yield candidate
             else:
-                others[found.name] = found.description if isinstance(found, SkillSpec) else "not approved"
+                others[candidate.name] = candidate.description if isinstance(candidate, SkillSpec) else "not approved"
         if others:
             self._log_left_out(workspace, [f"{WORKSPACE_SKILLS}, {name}: {why}" for name, why in others.items()])
             yield unusable(WORKSPACE_SKILLS, f"{len(others):,} not approved, or unusable; {HOW_TO_APPROVE}")
 
     def strategies(self, workspace: Path, tokens: int) -> str:
-        """The learnt strategies, the newest within the token budget; empty if there are none."""
+        """Return the learnt strategies, the newest within the token budget; empty if there are none."""
         room = strategies_room(tokens)
         read = _read(workspace, STRATEGIES, most=LARGEST[STRATEGIES] + 1, newest=True)
         if read is None or not (read.problem or read.text.strip()):
@@ -70,15 +70,15 @@ class WorkspaceMemory:
         return newest_of(read.text.strip("\n"), room, source=STRATEGIES)
 
     def instructions(self, workspace: Path) -> Iterator[tuple[Instruction, bool]]:
-        """Everything in a workspace that would instruct agents, and whether it is approved; for a person to review.
+        """Yield each instruction in a workspace for a person to review, and whether it is approved.
 
         Raises:
             FileRefused: The strategies cannot be read.
         """
         text = MemoryFiles(workspace).read(STRATEGIES)
-        found = [strategies(text, what=STRATEGIES)] if text and text.strip() else []
-        found += [_instruction(each) for each in workspace_skills(workspace) if isinstance(each, Skill)]
-        for each in found:
+        instructions = [strategies(text, what=STRATEGIES)] if text and text.strip() else []
+        instructions += [_instruction(each) for each in workspace_skills(workspace) if isinstance(each, Skill)]
+        for each in instructions:
             yield each, self._approvals.have(each, workspace)
 
     def _log_left_out(self, workspace: Path, what: Sequence[str]) -> None:
@@ -91,28 +91,28 @@ class WorkspaceMemory:
     def files(self, workspace: Path, tokens: int) -> RecalledTier | None:
         """The workspace's memory files within the token budget; None if it has none of them."""
         reads = (_read(workspace, f.name, most=read_ahead(f, tokens), newest=f.newest) for f in MEMORY_FILES)
-        found = [read for read in reads if read]
-        tier = files_tier(found, tokens)
-        if tier and TaintedFiles().have(workspace, [read.name for read in found]):
+        present = [read for read in reads if read]
+        tier = files_tier(present, tokens)
+        if tier and TaintedFiles().have(workspace, [read.name for read in present]):
             return tier.model_copy(update={"trust": "web"})
         return tier
 
 
-def _instruction(found: Skill) -> Instruction:
-    others = [f"{path}  {address}" for path, address in found.spec.files.items() if path != SKILL_FILE]
-    text = found.files[SKILL_FILE].decode("utf-8-sig", "replace")
+def _instruction(candidate: Skill) -> Instruction:
+    others = [f"{path}  {address}" for path, address in candidate.spec.files.items() if path != SKILL_FILE]
+    text = candidate.files[SKILL_FILE].decode("utf-8-sig", "replace")
     shown = "\n".join([text, *(["Further files:", *others] if others else [])])
-    return skill(found.spec, what=f"{WORKSPACE_SKILLS}/{found.name}", text=shown)
+    return skill(candidate.spec, what=f"{WORKSPACE_SKILLS}/{candidate.name}", text=shown)
 
 
 def _read(workspace: Path, name: str, *, most: int, newest: bool) -> FileRead | None:
-    """Read at most `most` bytes from the beginning or the end of a file; None if it does not exist."""
+    """Read at most `most` bytes from the beginning or the end of a file; None if there is no such file."""
     try:
         if _is_loop(workspace, name):
             return FileRead(name, problem="it is a link that leads to itself")
         if name == STRATEGIES and is_linked(workspace, name):
             return FileRead(name, problem="a link leads to it; put the file there itself")
-        with opened(workspace, name, follow=True) as file:
+        with open_text_file(workspace, name, follow=True) as file:
             size = os.fstat(file.fileno()).st_size
             start = max(0, size - most) if newest else 0
             file.seek(start)

@@ -50,10 +50,10 @@ def load_skills(folder: Path | str) -> list[Skill]:
 
 
 def _only_skill(folder: Path) -> Skill:
-    """Read the skill that a folder is.
+    """Read the one skill of a folder that is itself a skill.
 
     Raises:
-        SkillInvalid: It is invalid, or other skills are in its folder.
+        SkillInvalid: The skill is invalid, or other skills are in its folder.
     """
     inner = sorted(each.parent.name for each in folder.glob(f"[!.]*/{SKILL_FILE}"))
     if inner:
@@ -71,7 +71,7 @@ def is_linked(workspace: Path, name: str) -> bool:
 
 
 def workspace_skills(workspace: Path) -> Iterator[Skill | SkillSpec]:
-    """Read a workspace's skills in `.agents/skills`, by folder; for an invalid one, gives the reason (`unusable`).
+    """Read a workspace's skills in `.agents/skills`, by folder; for an invalid one, yields the reason (`unusable`).
 
     Raises:
         OSError: The file system failed. Retryable.
@@ -82,7 +82,7 @@ def workspace_skills(workspace: Path) -> Iterator[Skill | SkillSpec]:
             yield unusable(WORKSPACE_SKILLS, "a link leads to it; put the folder there itself")
             return
         with os.scandir(folder) as entries:
-            found = sorted((entry.name, entry.is_symlink(), entry.is_dir()) for entry in islice(entries, _LISTED))
+            listed = sorted((entry.name, entry.is_symlink(), entry.is_dir()) for entry in islice(entries, _LISTED))
     except (FileNotFoundError, NotADirectoryError):
         return
     except (OutsideWorkspace, PermissionError):
@@ -93,7 +93,7 @@ def workspace_skills(workspace: Path) -> Iterator[Skill | SkillSpec]:
             raise
         yield unusable(WORKSPACE_SKILLS, "it is a link that leads to itself")
         return
-    folders = [(name, is_link) for name, is_link, is_folder in found if is_folder and not name.startswith(".")]
+    folders = [(name, is_link) for name, is_link, is_folder in listed if is_folder and not name.startswith(".")]
     for name, is_link in folders[:MAX_SKILLS]:
         where = f"{WORKSPACE_SKILLS}/{name}".encode("utf-8", "replace").decode()
         try:

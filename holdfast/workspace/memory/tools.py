@@ -1,7 +1,7 @@
 """The agent's tools for its memory files. Each change is one commit, together with the work it belongs to.
 
 1. A call that was interrupted and runs again changes nothing twice: its commit carries the call's key.
-2. A call never overwrites a concurrent change by a person: it fails, and says what the file shows now.
+2. A call never overwrites a concurrent change by a person: it fails, and reports the current state of the file.
 """
 
 from collections.abc import Callable
@@ -23,7 +23,7 @@ LISTED = 200
 """The most tasks that `read_tasks` returns."""
 
 COMMITS = ".git"
-"""Where the messages of commits are: only commands read them, and those may read any file."""
+"""The place of commit messages: only commands read them, and commands may read any file."""
 
 _BOXES = {"open": "[ ]", "done": "[x]", "blocked": "[ ]"}
 
@@ -270,7 +270,7 @@ def _committed(context: ToolContext, subject: str, change: Callable[[], None], *
 
 
 def _notes(commit: Commit) -> str:
-    """Sentences on what was left out of the commit, and what was ignored."""
+    """Return sentences about the files left out of the commit, and about ignored parts of the repository."""
     notes = ""
     if commit.left_out:
         notes += f" Repositories inside the workspace were left out: {', '.join(commit.left_out)[:300]}."

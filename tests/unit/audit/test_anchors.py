@@ -13,7 +13,7 @@ import pytest
 from holdfast.audit.anchors.folder import FolderAnchor
 from holdfast.audit.anchors.lines import AnchoredLines
 from holdfast.audit.anchors.sealer import Sealer
-from holdfast.audit.anchors.setting import anchor_places, read_anchors
+from holdfast.audit.anchors.setting import anchor_folders, read_anchors
 from holdfast.audit.anchors.webhook import SealRefused
 from holdfast.cli.screens.anchors import anchors_check, given_anchors
 from holdfast.composition.sealing import open_sealer
@@ -131,7 +131,7 @@ def test_the_setting_names_folders_and_urls(tmp_path: Path) -> None:
     """Folders are absolute, URLs are shown by host alone, and plain http:// beyond this machine is rejected."""
     here = settings(tmp_path, HOLDFAST_ANCHORS=f"{tmp_path}, https://seals.example/?token=s3cret")
     assert [anchor.name for anchor in read_anchors(here)] == [str(tmp_path), "seals.example"]
-    assert anchor_places(here) == [tmp_path]
+    assert anchor_folders(here) == [tmp_path]
     with pytest.raises(SettingsError, match=r"anchor 1 \(seals.example\) uses plain http://") as refused:
         read_anchors(settings(tmp_path, HOLDFAST_ANCHORS="http://seals.example/?token=s3cret"))
     assert "s3cret" not in str(refused.value)
@@ -143,7 +143,7 @@ def test_the_setting_names_folders_and_urls(tmp_path: Path) -> None:
 def test_a_git_repository_is_rejected_as_a_witness(tmp_path: Path, repository: str) -> None:
     """The error names an alternative, for workers and verifiers alike, and shows no secret."""
     here = settings(tmp_path, HOLDFAST_ANCHORS=f"{tmp_path},{repository}")
-    for read in (read_anchors, anchor_places):
+    for read in (read_anchors, anchor_folders):
         with pytest.raises(SettingsError, match=r"anchor 2 \(git:…\).*a folder inside a clone") as refused:
             read(here)
         assert "s3cret" not in str(refused.value)
@@ -256,9 +256,9 @@ def test_verify_takes_the_trusted_nodes_as_an_option(tmp_path: Path) -> None:
     file = tmp_path / "nodes.txt"
     file.write_text(f"# workers\n{NODE}  # one\n\n{other} two\n")
     here = settings(tmp_path, HOLDFAST_ANCHORS=f"{tmp_path},https://seals.example")
-    witnesses = given_anchors(here, (), [str(file)])
-    assert witnesses is not None
-    assert (list(witnesses.places), witnesses.nodes) == ([tmp_path], {NODE: None, other: None})
+    found = given_anchors(here, (), [str(file)])
+    assert found is not None
+    assert (list(found.locations), found.nodes) == ([tmp_path], {NODE: None, other: None})
     assert given_anchors(settings(tmp_path), (), ()) is None
     for nodes, words in (
         ([str(tmp_path / "gone")], "neither a public key nor a file"),

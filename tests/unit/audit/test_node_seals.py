@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from holdfast.audit.judge import anchors
-from holdfast.audit.judge.anchors import accounted_for, sort_out
+from holdfast.audit.judge.anchors import explaining_seal, sort_seals
 from holdfast.core.authority.signatures import encode_key, public_key, sign
 from holdfast.core.log.node_seals import NodeSeal, make_seal, read_seal
 
@@ -88,31 +88,31 @@ def test_only_checkpoints_of_the_thread_by_trusted_nodes_are_evidence() -> None:
         seal_of(4, namespace="test").line(),
         seal_of(4, key=OTHER).line(),
     ]
-    evidence = sort_out(lines, log_of(9), thread="rel-1", namespace="default", nodes={NODE: None})
-    assert (evidence.covered, evidence.fitting, evidence.nodes) == (5, 1, {NODE})
-    assert [why.split(" (")[0] for why in evidence.refused] == [
+    found = sort_seals(lines, log_of(9), thread="rel-1", namespace="default", nodes={NODE: None})
+    assert (found.covered, found.matching, found.nodes) == (5, 1, {NODE})
+    assert [why.split(" (")[0] for why in found.refused] == [
         "no evidence: lines that are not seals",
         "no evidence: seals that their node did not sign",
         "no evidence: seals of another thread",
         "no evidence: seals of another namespace",
         "no evidence: seals of nodes that are not among the given ones",
     ]
-    assert sort_out(lines, {}, thread="rel-1").nodes == {NODE, public_key(OTHER)}
+    assert sort_seals(lines, {}, thread="rel-1").nodes == {NODE, public_key(OTHER)}
 
 
 def test_a_log_matches_the_checkpoints_signed_over_it() -> None:
     """A different or absent event contradicts a checkpoint; in a partial log, a missing event is no fault."""
     seals = [seal_of(2), seal_of(5)]
 
-    def misfits(digests: dict[int, str], *, whole: bool = True) -> list[NodeSeal]:
-        return sort_out([seal.line() for seal in seals], digests, thread="rel-1", whole=whole).misfits
+    def mismatches(digests: dict[int, str], *, whole: bool = True) -> list[NodeSeal]:
+        return sort_seals([seal.line() for seal in seals], digests, thread="rel-1", whole=whole).mismatches
 
-    assert misfits(log_of(5)) == []
-    assert misfits(log_of(4)) == [seals[1]]
-    assert misfits(log_of(4), whole=False) == []
-    assert misfits(log_of(5) | {1: "f" * 64}) == [seals[0]]
-    assert misfits(log_of(5) | {1: "f" * 64}, whole=False) == [seals[0]]
-    assert misfits({}) == seals
+    assert mismatches(log_of(5)) == []
+    assert mismatches(log_of(4)) == [seals[1]]
+    assert mismatches(log_of(4), whole=False) == []
+    assert mismatches(log_of(5) | {1: "f" * 64}) == [seals[0]]
+    assert mismatches(log_of(5) | {1: "f" * 64}, whole=False) == [seals[0]]
+    assert mismatches({}) == seals
 
 
 def abandoned_seal_of(events: int, head: str = "", *, seconds: int = 0, key: str = KEY) -> NodeSeal:
@@ -131,17 +131,17 @@ def test_a_checkpoint_covers_the_abandoned_log_and_no_other() -> None:
         (abandoned_seal_of(8, end, seconds=-9), [branch]),
         (abandoned_seal_of(8, end, seconds=9), []),
     ):
-        assert accounted_for(seal, [gone], branches, trusting=False) == gone
-        assert accounted_for(seal, [gone], branches, trusting=True) == gone
+        assert explaining_seal(seal, [gone], branches, trusting=False) == gone
+        assert explaining_seal(seal, [gone], branches, trusting=True) == gone
     for gone, branches in (
         (abandoned_seal_of(4, seconds=9), [branch]),  # it ended before
         (abandoned_seal_of(8, end, seconds=-9), []),  # it was abandoned before
         (abandoned_seal_of(8, end, seconds=9), [branch | {4: "f" * 64}]),  # it was another log
     ):
-        assert accounted_for(seal, [gone], branches, trusting=False) is None
+        assert explaining_seal(seal, [gone], branches, trusting=False) is None
     stranger = abandoned_seal_of(5, key=OTHER)
-    assert accounted_for(seal, [stranger], [], trusting=False) == stranger
-    assert accounted_for(seal, [stranger], [], trusting=True) is None
+    assert explaining_seal(seal, [stranger], [], trusting=False) == stranger
+    assert explaining_seal(seal, [stranger], [], trusting=True) is None
 
 
 def test_a_key_that_was_revoked_counts_until_then() -> None:
@@ -149,12 +149,12 @@ def test_a_key_that_was_revoked_counts_until_then() -> None:
     until = AT + timedelta(seconds=1)
     early, late = seal_of(2), seal_of(4).model_copy(update={"at": until})
     late = late.model_copy(update={"signature": sign(KEY, late.signed_bytes())})
-    evidence = sort_out([early.line(), late.line()], log_of(9), thread="rel-1", nodes={NODE: until})
-    assert (evidence.covered, len(evidence.refused), "revoked" in evidence.refused[0]) == (2, 1, True)
+    found = sort_seals([early.line(), late.line()], log_of(9), thread="rel-1", nodes={NODE: until})
+    assert (found.covered, len(found.refused), "revoked" in found.refused[0]) == (2, 1, True)
 
 
 def test_too_many_checkpoints_hide_no_contradiction(monkeypatch: pytest.MonkeyPatch) -> None:
     """Reading a witness takes bounded memory; a contradicting checkpoint beyond the bound is still reported."""
     monkeypatch.setattr(anchors, "MOST", 3)
-    evidence = sort_out((seal_of(events).line() for events in range(1, 6)), {}, thread="rel-1")
-    assert (len(evidence.misfits), evidence.beyond) == (3, seal_of(5))
+    found = sort_seals((seal_of(events).line() for events in range(1, 6)), {}, thread="rel-1")
+    assert (len(found.mismatches), found.beyond) == (3, seal_of(5))

@@ -58,33 +58,28 @@ def test_proof_needs_a_witness_and_no_relevant_gap(
 def test_a_fault_means_altered_regardless_of_the_checks(missing: tuple[str, ...]) -> None:
     """The first faulty event comes first, and faults in no event come last."""
     faults = [Finding("ledger", "no event starts it"), Finding("record", "later", 7), Finding("history", "first", 3)]
-    verification = conclude("t", 9, ("record",), faults, gaps(*missing), made=HISTORY)
-    assert (verification.verdict, verification.where, verification.position, verification.reason) == (
-        "altered",
-        "history",
-        3,
-        "first",
-    )
-    assert [fault.position for fault in verification.faults] == [3, 7, None]
-    assert verification.advice
-    assert required(verification, ["anchors"]).verdict == "altered"
+    found = conclude("t", 9, ("record",), faults, gaps(*missing), begun=HISTORY)
+    assert (found.verdict, found.where, found.position, found.reason) == ("altered", "history", 3, "first")
+    assert [fault.position for fault in found.faults] == [3, 7, None]
+    assert found.advice
+    assert required(found, ["anchors"]).verdict == "altered"
 
 
 def test_a_check_that_is_required_and_was_not_made_is_an_error() -> None:
-    """A log proven without an optional check is not proven if that check is required, and the gap is named."""
-    verification = conclude("t", 9, ("history", "record"), (), (), made=HISTORY)
-    assert verification.verdict == "proven"
-    assert required(verification, ["seals", "record", "ledger"]) == verification
-    demanded = required(verification, ["seals", "anchors"])
+    """What is proven without a check is not proven where that check is required, and the gap has its name."""
+    found = conclude("t", 9, ("history", "record"), (), (), begun=HISTORY)
+    assert found.verdict == "proven"
+    assert required(found, ["seals", "record", "ledger"]) == found
+    demanded = required(found, ["seals", "anchors"])
     assert (demanded.verdict, [gap.what for gap in demanded.unchecked]) == ("not_proven", ["anchors"])
-    known = conclude("t", 9, ("history", "record"), (), gaps("keys"), made=HISTORY)
+    known = conclude("t", 9, ("history", "record"), (), gaps("keys"), begun=HISTORY)
     assert [gap.what for gap in required(known, ["keys"]).unchecked] == ["keys"]  # named once
 
 
 def test_the_view_names_checks_gaps_and_faults() -> None:
     """JSON has the verdict, the checks, the gaps and the faults, and never says `ok`."""
-    verification = conclude("t", 9, ("record",), [Finding("record", "gone", 4)], gaps("history"), made=RECORD)
-    view = view_of(verification)
+    found = conclude("t", 9, ("record",), [Finding("record", "gone", 4)], gaps("history"), begun=RECORD)
+    view = view_of(found)
     assert (view["verdict"], view["checked"]) == ("altered", ("record", "ledger", "artifacts"))
     assert view["not_checked"] == ({"what": "history", "why": "why"},)
     assert view["faults"] == ({"where": "record", "reason": "gone", "position": 4},)

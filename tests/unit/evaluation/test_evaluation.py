@@ -14,13 +14,13 @@ from holdfast.core.log.events import AgentEvent, ToolCallFinished, ToolCallReque
 from holdfast.core.run.contracts.tool_calls import ToolRequest
 from holdfast.core.tools.effects import Effect
 from holdfast.errors import FileUnreadable, NotPlayable, SetInvalid
-from holdfast.evaluation.compare.datasets import EvalSet, RunOf, Stub
+from holdfast.evaluation.compare.datasets import Dataset, DatasetRun, Stub
 from holdfast.evaluation.compare.evaluation import Evaluation, compare, expected
 from holdfast.evaluation.compare.reading import read_recording
 from holdfast.evaluation.compare.recording import RecordedResult, Recording, without_addresses
-from holdfast.evaluation.compare.trajectory import Call, Course, course_of
-from holdfast.evaluation.files import read_set
-from holdfast.evaluation.recorded_results import Play
+from holdfast.evaluation.compare.trajectory import Call, Trajectory, trajectory_of
+from holdfast.evaluation.files import read_dataset
+from holdfast.evaluation.recorded_results import Rerun
 from tests.replay.test_verifiers import recorded_logs
 from tests.support.examples import examples
 from tests.support.plays import play
@@ -42,15 +42,10 @@ def recording_of(events: list[AgentEvent]) -> Recording | None:
 def test_a_run_does_not_diverge_from_itself(seed: int) -> None:
     """Compared with itself, every run has the same calls, effects and result, and its recording can be read."""
     events = play(seed).thread.log
-    course = course_of(events)
-    comparison = compare("run", course, course)
-    assert (comparison.diverges_at, comparison.divergence, comparison.same_calls, comparison.same_result) == (
-        None,
-        "",
-        True,
-        True,
-    )
-    assert comparison.same_effects
+    course = trajectory_of(events)
+    found = compare("run", course, course)
+    assert (found.diverges_at, found.divergence, found.same_calls, found.same_result) == (None, "", True, True)
+    assert found.same_effects
     requested = [event for event in events if isinstance(event, ToolCallRequested) and not event.own]
     assert [event.call.digest for event in requested] == [call.digest for call in course.calls]
     if recording := recording_of(events):
@@ -67,24 +62,24 @@ def test_every_recorded_log_is_a_recording_or_is_explained() -> None:
         events: Any = [event for event in log if not event.type.startswith("loop_")]
         if len(events) < len(log):
             continue
-        course = course_of(events)
+        course = trajectory_of(events)
         assert compare(name, course, course).same_calls
         try:
-            assert read_recording(events).course == course
+            assert read_recording(events).trajectory == course
         except NotPlayable as error:
             rejected[name] = str(error)
     assert all("fork" in why or "sub-agent" in why or "no task" in why for why in rejected.values()), rejected
 
 
-def trajectory_of(*steps: tuple[tuple[Any, ...], ...], **more: Any) -> Course:
-    """Return a trajectory of (tool, status, effect) for each call."""
+def course(*steps: tuple[tuple[Any, ...], ...], **more: Any) -> Trajectory:
+    """A course of (tool, status, effect) for each call."""
 
     def call(tool: str, status: Any = "ok", effect: Effect = Effect.READ) -> Call:
         ran = tool if status == "ok" else ""
         return Call(tool=tool, arguments="{}", digest=tool, status=status, effect=effect, ran=ran)
 
-    fields = {"ended": "completed", "result": "done", **more}
-    return Course(steps=tuple(tuple(call(*each) for each in step) for step in steps), **fields)
+    given = {"ended": "completed", "result": "done", **more}
+    return Trajectory(steps=tuple(tuple(call(*each) for each in step) for step in steps), **given)
 
 
 BASE = trajectory_of((("a",), ("b",)), (("pay", "ok", Effect.UNSAFE),), ())
@@ -103,13 +98,13 @@ BASE = trajectory_of((("a",), ("b",)), (("pay", "ok", Effect.UNSAFE),), ())
         (trajectory_of(), 1),
     ],
 )
-def test_the_first_divergence(played: Course, at: int | None) -> None:
-    """This is the first step whose calls differ, in their order, or in being rejected; prose does not count."""
-    comparison = compare("run", BASE, played)
-    assert (at, at is None) == (comparison.diverges_at, comparison.same_calls)
-    assert bool(comparison.divergence) is (at is not None)
+def test_the_first_divergence(played: Trajectory, at: int | None) -> None:
+    """The first step whose calls differ, in their order, or in whether they were refused; prose does not count."""
+    found = compare("run", BASE, played)
+    assert (at, at is None) == (found.diverges_at, found.same_calls)
+    assert bool(found.divergence) is (at is not None)
     paid = any(call.tool == "pay" and call.ran for call in played.calls)
-    assert comparison.same_effects is paid
+    assert found.same_effects is paid
 
 
 @pytest.mark.parametrize(
@@ -173,14 +168,14 @@ def test_an_interrupted_rerun_does_not_pass(ended: Any) -> None:
     assert expected(compare("run", same, same), ["same_calls", "same_result"]).holds
 
 
-def test_a_call_that_people_denied_is_rejected() -> None:
-    """A recorded denial answers the question, and the call stays rejected."""
-    call_to_pay = Call(tool="pay", arguments="{}", digest="pay", verdict="ask", rule="ask pay", status="denied")
-    denied = Course(steps=((call_to_pay,),), ended="completed")
-    comparison = compare("run", denied, denied)
-    assert [(each.answered, each.denied) for each in comparison.refusals] == [(True, True)]
-    assert expected(comparison, ["same_calls", "nothing_refused"]).failed == ("nothing_refused: pay (ask pay)",)
-    approved = Course(steps=((call_to_pay.model_copy(update={"status": "ok", "ran": "pay"}),),), ended="completed")
+def test_a_call_that_people_denied_is_refused() -> None:
+    """A recorded decision that denies a call answers the question, and the call stays refused."""
+    asked = Call(tool="pay", arguments="{}", digest="pay", verdict="ask", rule="ask pay", status="denied")
+    denied = Trajectory(steps=((asked,),), ended="completed")
+    found = compare("run", denied, denied)
+    assert [(each.answered, each.denied) for each in found.refusals] == [(True, True)]
+    assert expected(found, ["same_calls", "nothing_refused"]).failed == ("nothing_refused: pay (ask pay)",)
+    approved = Trajectory(steps=((asked.model_copy(update={"status": "ok", "ran": "pay"}),),), ended="completed")
     assert compare("run", approved, approved).nothing_refused
 
 
@@ -232,12 +227,12 @@ def test_results_belong_to_the_call_that_ran() -> None:
     thread.finish(2, content="paid")
     thread.reply(says("done"))
     thread.archive()
-    recording = read_recording(thread.log)
-    look, pay, wipe = recording.course.calls
-    assert [recording.results[call.digest][0].content for call in (look, pay)] == ["seen", "paid"]
-    assert (wipe.status, wipe.refused, wipe.digest in recording.results) == ("denied", True, False)
-    assert [decision.reason for decision in recording.decisions[pay.digest]] == ["because"]
-    assert [reply.message is not None for reply in recording.replies] == [True, True]
+    found = read_recording(thread.log)
+    look, pay, wipe = found.trajectory.calls
+    assert [found.results[call.digest][0].content for call in (look, pay)] == ["seen", "paid"]
+    assert (wipe.status, wipe.refused, wipe.digest in found.results) == ("denied", True, False)
+    assert [decision.reason for decision in found.decisions[pay.digest]] == ["because"]
+    assert [reply.message is not None for reply in found.replies] == [True, True]
 
 
 def test_a_stub_fits_calls_with_its_arguments() -> None:
@@ -257,22 +252,22 @@ def test_a_set_is_read(tmp_path: Path) -> None:
     """A file, a folder and a file with expectations are datasets; files that a folder's `eval.toml` omits count."""
     for name in ("a.holdfast", "b.holdfast", "notes.txt"):
         (tmp_path / name).touch()
-    assert read_set(tmp_path / "a.holdfast") == (tmp_path, EvalSet(run=(RunOf(file="a.holdfast"),)))
-    assert [run.file for run in read_set(tmp_path)[1].run] == ["a.holdfast", "b.holdfast"]
+    assert read_dataset(tmp_path / "a.holdfast") == (tmp_path, Dataset(run=(DatasetRun(file="a.holdfast"),)))
+    assert [run.file for run in read_dataset(tmp_path)[1].run] == ["a.holdfast", "b.holdfast"]
     (tmp_path / "eval.toml").write_text(
         '[[run]]\nfile = "b.holdfast"\nexpect = ["same_effects"]\nresult_has = ["refunded"]\n'
         '[[run.stub]]\ntool = "look"\narguments = { n = 1 }\nresult = "x"\n'
     )
-    folder, dataset = read_set(tmp_path)
-    assert (tmp_path, ["b.holdfast", "a.holdfast"]) == (folder, [run.file for run in dataset.run])
-    assert dataset.run[0].expect == ("same_effects",)
-    assert dataset.run[0].stub == (Stub(tool="look", arguments={"n": 1}, result="x"),)
-    assert [run.file for run in read_set(tmp_path / "eval.toml")[1].run] == ["b.holdfast"]
+    folder, found = read_dataset(tmp_path)
+    assert (tmp_path, ["b.holdfast", "a.holdfast"]) == (folder, [run.file for run in found.run])
+    assert found.run[0].expect == ("same_effects",)
+    assert found.run[0].stub == (Stub(tool="look", arguments={"n": 1}, result="x"),)
+    assert [run.file for run in read_dataset(tmp_path / "eval.toml")[1].run] == ["b.holdfast"]
     with pytest.raises(FileUnreadable):
-        read_set(tmp_path / "none.toml")
+        read_dataset(tmp_path / "none.toml")
     (tmp_path / "empty").mkdir()
     with pytest.raises(SetInvalid, match="export"):
-        read_set(tmp_path / "empty")
+        read_dataset(tmp_path / "empty")
 
 
 @pytest.mark.parametrize("name", ["a\x1b[2J.holdfast", "a\nb.holdfast", "a\\b.holdfast"])
@@ -281,7 +276,7 @@ def test_a_name_that_no_set_can_have_is_rejected(name: str, tmp_path: Path) -> N
     (tmp_path / name).touch()
     for path in (tmp_path, tmp_path / name):
         with pytest.raises(SetInvalid, match="beneath"):
-            read_set(path)
+            read_dataset(path)
 
 
 def test_a_folder_is_not_a_recorded_run(tmp_path: Path) -> None:
@@ -289,9 +284,9 @@ def test_a_folder_is_not_a_recorded_run(tmp_path: Path) -> None:
     (tmp_path / ".holdfast").mkdir()
     (tmp_path / "b.holdfast").mkdir()
     (tmp_path / "a.holdfast").touch()
-    assert [run.file for run in read_set(tmp_path)[1].run] == ["a.holdfast"]
+    assert [run.file for run in read_dataset(tmp_path)[1].run] == ["a.holdfast"]
     with pytest.raises(FileUnreadable):
-        read_set(tmp_path / ("a" * 300))
+        read_dataset(tmp_path / ("a" * 300))
 
 
 def request(number: int, call: ToolCall) -> ToolRequest:
@@ -310,9 +305,9 @@ def test_calls_of_one_reply_get_their_own_results_in_any_order() -> None:
     recording = read_recording(thread.log)
     call = ToolCall(id="1", name="look", arguments="{}")
     assert [each.content for each in recording.results[call.digest]] == ["first", "second"]
-    played = Play("t", recording, Path("/none"))
+    played = Rerun("t", recording, Path("/none"))
     assert [played.answer(request(number, call)).content for number in (2, 1, 2)] == ["second", "first", "second"]
-    other = Play("t", recording, Path("/none"))
+    other = Rerun("t", recording, Path("/none"))
     assert [other.answer(request(number, call)).content for number in (7, 8)] == ["first", "second"]
     assert (played.missing, other.missing) == ([], [])
 
@@ -321,10 +316,8 @@ def test_a_time_beyond_every_calendar_is_not_an_end() -> None:
     """A file may hold a constraint of thousands of years."""
     result = RecordedResult(call=1, status="cannot", content="no", scope="everywhere", seconds=9_998 * 365 * 86_400.0)
     call = ToolCall(id="1", name="look", arguments="{}")
-    recording = Recording(
-        thread="t", task="x", by="", agent="", results={call.digest: (result,)}, course=trajectory_of()
-    )
-    assert Play("t", recording, Path("/none")).answer(request(1, call)).until is None
+    recording = Recording(thread="t", task="x", by="", agent="", results={call.digest: (result,)}, trajectory=course())
+    assert Rerun("t", recording, Path("/none")).answer(request(1, call)).until is None
 
 
 def test_the_screen_and_the_json_agree() -> None:

@@ -54,7 +54,7 @@ from holdfast.portable.format.members import (
     STATEMENT,
     is_log,
 )
-from holdfast.portable.format.redaction import WITHOUT_BODY, redacted, redacted_row
+from holdfast.portable.format.redaction import WITHOUT_BODY, redact_line, redact_row
 from holdfast.portable.format.trajectory import trajectory
 from holdfast.portable.verify import verify_file
 from holdfast.portable.writer import new_file
@@ -367,13 +367,13 @@ def test_no_text_of_any_event_is_in_a_redacted_file() -> None:
                 holder[key] = kept  # no text can be there
         line = canonical(raw)
         derived.take(raw["type"], line)
-        parts.append(redacted(line))
+        parts.append(redact_line(line))
     parts += [content for _, content in derived.members(redacted=True)]
     row = {"key": "k", "epoch": 0, "tool": "pay", "outcome": "marker-of-the-outcome"}
-    parts.append(canonical(redacted_row(row)))
-    members = b"\n".join(parts)
-    assert b"marker-of-the-outcome" not in members
-    left = {path for marker, path in marked.items() if marker in members}
+    parts.append(canonical(redact_row(row)))
+    found = b"\n".join(parts)
+    assert b"marker-of-the-outcome" not in found
+    left = {path for marker, path in marked.items() if marker in found}
     assert {path for path in left if path.split(".")[-1] not in ("by", "digest") or path.count(".") > 1} <= IDS
     assert {"tool_call_finished.content", "run_started.policies.rules.reason", "run_started.constraints.reason"} <= set(
         marked.values()

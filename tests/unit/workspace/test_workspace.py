@@ -21,8 +21,8 @@ from holdfast.workspace import beneath, file_tools, search
 from holdfast.workspace.beneath import LeadsElsewhere
 from holdfast.workspace.file_tools import (
     EditRefused,
+    apply_edit,
     edit_file,
-    edited,
     list_files,
     read_file,
     search_files,
@@ -431,7 +431,7 @@ TEXT = st.text("ab\n", max_size=12)
 def test_a_completed_edit_is_detected(before: str, old: str, new: str, everywhere: bool) -> None:
     """With any texts, a completed edit is detected, so it is never made twice."""
     try:
-        after = edited(before, old, new=new, replace_all=everywhere, path="file")
+        after = apply_edit(before, old, new=new, replace_all=everywhere, path="file")
     except EditRefused:
         return
 

@@ -52,9 +52,11 @@ class RecordedRun:
 
         Raises:
             HistoryUnreadable: This release cannot read them.
-            HistoryForged: Our own processes did not make them.
+            HistoryForged: They were not made by Holdfast's own processes.
         """
-        from holdfast.core.temporal.history_reader import read_events  # slow: it has the run's machine
+        from holdfast.core.temporal.history_reader import (
+            read_events,  # slow to import: it loads the run's state machine
+        )
 
         return read_events(self.events, by=self.by)
 
@@ -88,7 +90,7 @@ class RecordedRun:
 
     @property
     def archived(self) -> int:
-        """How many events the permanent record had after this run last wrote to it.
+        """Number of events in the permanent record after this run last wrote to it.
 
         Raises:
             HistoryUnreadable: This release cannot read it.

@@ -1,7 +1,7 @@
-"""Advice on a catalog: definitions that are allowed, and probably mistakes.
+"""Advice on a catalog: definitions that are allowed but probably mistakes.
 
-A rule that matches no tool of the catalog is no error: the same policy may govern several catalogs. But nobody notices
-a misspelt one, so workers, `doctor` and `policy check` name it.
+A rule that matches no tool of the catalog is not an error, because the same policy may govern several catalogs. But a
+misspelt rule is easily overlooked, so workers, `doctor` and `policy check` report it.
 """
 
 from collections.abc import Iterator, Mapping

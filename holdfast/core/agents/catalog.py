@@ -32,18 +32,17 @@ class Catalog:
         agents: The agents; the first is the default of `holdfast start`.
         tools: The tools, made by `@tool`.
         skills: The skills, read by `holdfast.load_skills`.
-        resources: Providers of what tools ask for with `Resource[…]`: functions under `@asynccontextmanager`, or that
-            return the resource.
-        middleware: Surrounds every LLM call and tool call, the first outermost. A class stands for the resource of that
-            type.
+        resources: Providers of the resources that tools request with `Resource[…]`: functions decorated with
+            `@asynccontextmanager`, or that return the resource.
+        middleware: Wraps every LLM call and tool call, the first outermost. A class denotes the resource of that type.
         threads: Permanent store of threads; None for PostgreSQL.
         artifacts: Store of long results; None for PostgreSQL.
         memories: Store of semantic memory; None for PostgreSQL.
 
     Raises:
         CatalogError: There is no agent, a name occurs twice, an agent names a tool or a skill that is missing, a
-            resource is missing, a definition has no canonical JSON, the type of a result has no JSON schema, or an
-            agent with dormancy meets another tool of that name.
+            resource is missing, a definition has no canonical JSON, the type of a result has no JSON schema, or a tool
+            has the name of one that an agent's options add.
     """
 
     def __init__(
@@ -93,7 +92,7 @@ class Catalog:
         self._check_portable()
 
     def _check_portable(self) -> None:
-        """Reject what no run could record: every run records its agent, and the digest of it."""
+        """Reject definitions that no run could record: every run records its agent and the agent's digest."""
         specs: dict[str, Frozen] = {
             placed(each.function, f"tool {name!r}"): each.spec for name, each in self.tools.items()
         }
@@ -154,7 +153,7 @@ class Catalog:
 
     @property
     def secret_users(self) -> list[Tool | Provider]:
-        """What may declare secrets: the tools, and the providers of resources."""
+        """The tools and providers of resources, which may declare secrets."""
         return [*self.tools.values(), *self.resources.values()]
 
     def skills_of(self, name: str | None) -> list[Skill]:
@@ -171,7 +170,7 @@ class Catalog:
 
         Args:
             name: The agent's name.
-            default_llm: The LLM of an agent that names none.
+            default_llm: The LLM for an agent that does not set one.
 
         Raises:
             CatalogError: There is no such agent; the message lists the existing ones.
@@ -195,7 +194,7 @@ class Catalog:
         )
 
     def readers(self, agent: str) -> Mapping[str, Tool]:
-        """Return the tools that read the arguments of an agent's calls, by name."""
+        """Return the tools that parse the arguments of an agent's calls, by name."""
         own = self._results.get(agent)
         return {**self.tools, FINAL_RESULT: own} if own else self.tools
 
@@ -210,10 +209,10 @@ class Catalog:
         return tuple(self.tools) if agent.tools is None else agent.tools
 
     def with_resources(self, *providers: Callable[..., Any] | Provider) -> "Catalog":
-        """Return the catalog with these providers in place of its own that provide the same types, as for a test.
+        """Return the catalog with these providers in place of its own for the same types, for example in a test.
 
         Raises:
-            CatalogError: One cannot be a provider, or the catalog has none of that type.
+            CatalogError: One is not a valid provider, or the catalog has none for its type.
         """
         own = dict(self.resources)
         for each in map(read_provider, providers):
@@ -227,7 +226,7 @@ class Catalog:
         return self._with(threads=threads, artifacts=artifacts, memories=memories)
 
     def _with(self, **changes: Any) -> "Catalog":
-        """Return the catalog with other arguments of `Catalog`; the rest stay as they are."""
+        """Return the catalog with some arguments of `Catalog` replaced."""
         given = {
             "agents": self.agents.values(),
             "tools": self.tools.values(),
@@ -254,7 +253,7 @@ def _check_named(agent: Agent, kind: str, named: Iterable[str] | None, there: It
 def _checked_middleware(
     given: Iterable[Middleware | type[Middleware]], resources: Mapping[Any, Provider]
 ) -> tuple[Middleware | type[Middleware], ...]:
-    """Reject what is no middleware, and a class of which there is no resource."""
+    """Reject an object that is not middleware, and a class without a resource of that type."""
     layers = tuple(given)
     for each in layers:
         if isinstance(each, type) and issubclass(each, Middleware):
@@ -278,6 +277,6 @@ def _by_name(kind: str, named: list[tuple[str, _T]]) -> dict[str, _T]:
 
 
 def _places(*things: object) -> str:
-    """Where these are defined, as far as they are tools, to be appended to a message."""
+    """Return the source locations of the tools among these, to append to a message; empty if there are none."""
     found = [place(thing.function) for thing in things if isinstance(thing, Tool)]
     return f" ({', '.join(found)})" if any(found) else ""

@@ -31,7 +31,7 @@ class SealRecord(Protocol):
     """Seals the current state of a thread's record. Raises nothing, and returns within seconds."""
 
     async def __call__(self, thread: str, events: int, head: str, *, gone: Gone = "") -> None:
-        """Seal.
+        """Make and anchor a seal.
 
         Args:
             thread: The thread's id.

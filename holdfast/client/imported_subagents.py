@@ -16,7 +16,7 @@ async def refuse_imported_subagent(reader: Reader, thread: str) -> None:
 
     Raises:
         Refused: It was imported, or there is no evidence that it was not.
-        RecordUnavailable: The record does not answer, and workers do not make this check.
+        RecordUnavailable: The record does not answer, so the log's origin is unknown.
     """
     if not (record := reader.record) or not parent_thread(thread) or not await record.length(thread):
         return

@@ -151,7 +151,7 @@ async def unbind(client: Client, thread: str) -> None:
 
 
 async def are_taken(threads: Threads, batch: Sequence[str], *, until: float) -> bool:
-    """Wait until a worker has processed the signals of a batch; the last run's signal stands for all, which precede it.
+    """Wait until a worker has processed the signals of a batch, by checking the last one, which follows all others.
 
     Returns:
         Whether a worker has: False if none made progress for TAKEN_WITHIN seconds, or at the time `until`.

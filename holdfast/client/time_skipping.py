@@ -119,7 +119,7 @@ def _so_far(found: WorkflowExecutionDescription) -> str:
 
 
 def _under_way(found: WorkflowExecutionDescription) -> str:
-    """Describe the work that prevents skipping time, and what to do about it."""
+    """Describe the work that prevents skipping time, with advice."""
     raw = found.raw_description
     if children := [child.workflow_id for child in raw.pending_children]:
         return f"{', '.join(children)} is under way. Skip time for that one."

@@ -17,7 +17,7 @@ from holdfast.errors import (
 
 
 async def spent_by(reader: Reader, thread: str, *, first_run_id: str) -> TreeCost | None:
-    """Return the total spent by a closed run and all runs below it; None if its log cannot be read.
+    """Return the total spent by a closed run and all runs below it; None if its log is unreadable or lacks the run.
 
     Calls in progress when the run was closed from outside count with their reservations. A run whose log ends before
     its agent was loaded has no account and has spent nothing.

@@ -1,8 +1,8 @@
 """Limits the cost of a policy's conditions: an estimate before evaluation, and an account of regular expressions.
 
-A policy may come from a stranger, with a fork, and the LLM selects the arguments. A workflow task must finish within
-two seconds, whatever arrives in it. All rules that are tried on one call share one budget; a condition that exceeds it
-cannot be evaluated. One unit is about a quarter of a nanosecond.
+A policy may come from a stranger, with a fork, and the LLM selects the arguments. A workflow task has two seconds for
+everything that arrives in it. All rules that are tried on one call share one budget; a condition that exceeds it cannot
+be evaluated. One unit is about a quarter of a nanosecond.
 """
 
 import re

@@ -61,7 +61,7 @@ def can_match(pattern: str, kind: Named) -> bool:
 
 
 def _instead(pattern: str, kind: Named) -> str:
-    """Return advice on what the author most probably meant."""
+    """Return a suggestion of the author's most probable intention."""
     if not pattern.strip(_AROUND):
         return f"write '*' for every {kind}, or leave it out"
     names = list(_meant(pattern, kind))

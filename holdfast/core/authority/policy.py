@@ -1,4 +1,4 @@
-"""Policies: which tool calls run at once, which require approval, which never run, and who the approvers are.
+"""Policies: which tool calls run at once, which require approval, which never run, and the approvers.
 
 1. Rules are tried in order; the first that matches gives the verdict.
 2. If none matches, reads are allowed and calls with an effect require approval.
@@ -166,11 +166,11 @@ class Rule(Definition):
 
 
 class Extensions(Definition):
-    """Who may extend the budgets of runs, and by how much."""
+    """The people who may extend the budgets of runs, and the maximum amounts."""
 
     by: tuple[Name, ...] = ()
     """People and roles; empty for the approvers of the policy and the person who gave the task, or for anybody if it
-    has no approvers. An agent never may."""
+    has no approvers. Agents never may."""
     most: Amounts | None = None
     """The maximum of one extension; amounts that it does not name may not be extended. None for no such limit."""
 
@@ -180,16 +180,16 @@ class Policy(Definition):
 
     rules: tuple[Rule, ...] = ()
     approvers: tuple[Approver, ...] = ()
-    """Who may decide; empty for anybody."""
+    """The people who may decide; empty for anybody."""
     gateways: tuple[Gateway, ...] = ()
     signers: tuple[Signer, ...] = ()
-    """Who may sign portable files that are imported or verified (`--keys`). They have no say in approvals."""
+    """The signers of portable files that are imported or verified (`--keys`). They have no say in approvals."""
     signatures: Literal["optional", "required"] = "optional"
     """`required`: a decision counts only if the approver or a gateway has signed it."""
     terms: Terms = Terms()
     """How requests are decided if their rule has no terms."""
     extensions: Extensions = Extensions()
-    """Who may extend budgets."""
+    """The people who may extend budgets."""
 
     @model_validator(mode="after")
     def _of_people_who_exist(self) -> Self:

@@ -23,7 +23,7 @@ from holdfast.errors import NotPortable
 DecisionKind = Literal["approve", "deny", "respond", "happened", "absent", "undo", "abandon"]
 
 Proof = Literal["", "signed", "vouched"]
-"""Proof of who made a statement: none · the approver's own signature · a gateway's signature."""
+"""The proof of a statement's author: none · the approver's own signature · a gateway's signature."""
 
 LONGEST_DELEGATION = 365 * 86_400
 """Maximum number of seconds for which approval authority can be delegated."""

@@ -1,4 +1,4 @@
-"""A portable file from another cluster, whose log a thread continues here."""
+"""The import of a portable file, whose log a thread continues on this cluster."""
 
 from pydantic import Field
 

@@ -1,8 +1,8 @@
 """The events of a loop that agent runs do not have, and the union of all events in a loop's log.
 
 A loop has its own log, with the same lines, chain and store as a run's. It begins with `loop_started`, and each of its
-iterations is another thread. What runs and loops have in common (they are paused and blocked, reject signals, end), a
-loop records as the same events (`holdfast.core.log.events`), which then describe the loop.
+iterations is another thread. When a loop does the same as a run (it is paused or blocked, rejects a signal, ends), it
+records the same event (`holdfast.core.log.events`), which then describes the loop.
 """
 
 from typing import Annotated, Any, Literal

@@ -1,4 +1,4 @@
-"""Tombstones: what remains of a thread whose content was removed on request.
+"""Tombstones: the remains of a thread whose content was removed on request.
 
 1. The position, type, time and digest of each event remain. A digest covers the event and the digest before it, so a
    copy of an event can still be proven to be the original at its position.
@@ -17,7 +17,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Tombstone(Frozen):
-    """What remains of a forgotten thread."""
+    """The remains of a forgotten thread."""
 
     thread: str
     forgotten_at: datetime

@@ -26,7 +26,7 @@ class Upcaster(NamedTuple):
     type: str
     version: int
     summary: str
-    """What changed, in one line."""
+    """The change, in one line."""
     change: Callable[[JSON], JSON]
     """Converts the event's JSON to the next version; `schema_version` is set automatically."""
 

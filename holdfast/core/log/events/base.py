@@ -1,4 +1,4 @@
-"""The fields of every event, and the proof of who sent the input that an event records."""
+"""The fields of every event, and the proof of the sender of an event's input."""
 
 from datetime import UTC, datetime
 
@@ -19,7 +19,7 @@ class Event(Frozen):
 
 
 class Proven(Frozen):
-    """The proof of who sent the input that an event records."""
+    """The proof of the sender of the input that an event records."""
 
     proof: Proof = ""
     key: str = ""

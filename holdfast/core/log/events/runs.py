@@ -35,7 +35,7 @@ class RunStarted(Event):
     first_run_id: str
     """The first run id of the chain of Temporal runs: it is part of the effect keys of all runs of that chain."""
     sealed: bool = True
-    """Whether one of Holdfast's own processes started the run and authenticated the user; if not, all fields are
+    """Whether one of Holdfast's own processes started the run and attests who gave the task; if not, all fields are
     unauthenticated."""
     start: str = ""
     """The id of the sealed start, for deduplication."""

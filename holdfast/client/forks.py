@@ -139,7 +139,7 @@ async def fork(
             f"thread {thread!r} has no agent at event {point.position}, whose policy would judge the fork: "
             "fork it at a later event, or without another agent"
         )
-    given = RunInput(
+    run_input = RunInput(
         task=message,
         by=by,
         by_proven=by_proven,
@@ -150,10 +150,10 @@ async def fork(
         llm=llm,
         policies=policies,
         keeps_policy=keeps_policy and agent is not None,
-        brought=workspace is None and await _was_brought(threads, point),
+        brought=workspace is None and await _was_imported(threads, point),
         features=FORKS,
     )
-    if found := await _existing(threads, name, given, agent):
+    if found := await _existing(threads, name, run_input, agent):
         return found
     words = f"Fork of {thread} at event {point.position}"
     shown = details(
@@ -164,9 +164,9 @@ async def fork(
         continued=False,
     )
     try:
-        run_id = await threads.begin(name, issued(given), title=message or words, details=shown)
+        run_id = await threads.begin(name, issued(run_input), title=message or words, details=shown)
     except WorkflowAlreadyStartedError:
-        if found := await _existing(threads, name, given, agent):
+        if found := await _existing(threads, name, run_input, agent):
             return found
         raise _exists(name) from None
     return Forked(name, run_id, point, True)
@@ -203,7 +203,7 @@ async def _was_moved(threads: Threads, point: ForkPoint) -> bool:
     return False
 
 
-async def _was_brought(threads: Threads, point: ForkPoint) -> bool:
+async def _was_imported(threads: Threads, point: ForkPoint) -> bool:
     """Whether the events up to there were imported from a file: the thread's own, or that of the tree that it ran
     in.
     """
@@ -284,7 +284,7 @@ async def _existing(threads: Threads, name: str, start: RunInput, agent: str | N
                 if not same:
                     break
             event = decode_event(line)
-            if isinstance(event, RunForked) and not _as_asked(event, start):
+            if isinstance(event, RunForked) and not _matches_start(event, start):
                 same = False
                 break
             if isinstance(event, RunStarted):
@@ -294,9 +294,9 @@ async def _existing(threads: Threads, name: str, start: RunInput, agent: str | N
                     same = agent in (None, begun.agent) and event.content == message
                 break
         if not recorded and found:
-            given = (await threads.reader.history(found)).given
-            same = (given.fork, given.task) == (point, message) and agent in (None, given.agent)
-            same = same and (given.llm, given.policies) == (start.llm, start.policies)
+            existing = (await threads.reader.history(found)).run_input
+            same = (existing.fork, existing.task) == (point, message) and agent in (None, existing.agent)
+            same = same and (existing.llm, existing.policies) == (start.llm, start.policies)
             if same and found.status in ENDED:
                 return None
     except (EventsMissing, HistoryUnreadable):
@@ -306,7 +306,7 @@ async def _existing(threads: Threads, name: str, start: RunInput, agent: str | N
     return Forked(name, (found.run_id or "") if found else "", point, False)
 
 
-def _as_asked(forked: RunForked, start: RunInput) -> bool:
+def _matches_start(forked: RunForked, start: RunInput) -> bool:
     """Whether a fork has the LLM and the policies that a start requests; a kept policy comes before them."""
     kept = forked.policies[:1] if start.keeps_policy else ()
     return forked.llm == start.llm and forked.policies in (start.policies, (*kept, *start.policies))

@@ -103,5 +103,5 @@ async def recorded_starts(threads: Threads, thread: str) -> AsyncIterator[Record
             begun, any_recorded = None, True
     if not any_recorded:
         found = await threads.reader.find(thread) or await threads.runs.describe(thread)
-        given = (await threads.reader.history(found)).given  # no worker has picked up the start yet
-        yield RecordedStart(given.task, given.agent, given.idle_limit, given.by)
+        run_input = (await threads.reader.history(found)).run_input  # no worker has picked up the start yet
+        yield RecordedStart(run_input.task, run_input.agent, run_input.idle_limit, run_input.by)

@@ -101,7 +101,7 @@ async def start_loop(threads: Threads, loop: LoopInput, *, name: str | None = No
         raise FleetKeyMissing("starting a loop needs the fleet key: set HOLDFAST_FLEET_KEYS as the workers have it")
     with contextlib.suppress(RecordUnavailable):  # then the first write fails, and the loop is blocked
         if name is not None and threads.reader.record and await threads.reader.record.length(chosen):
-            raise _taken(chosen)
+            raise _already_exists(chosen)
     try:
         run = await threads.runs.client.start_workflow(
             LOOP_WORKFLOW,
@@ -118,13 +118,13 @@ async def start_loop(threads: Threads, loop: LoopInput, *, name: str | None = No
             rpc_timeout=timedelta(seconds=10),
         )
     except WorkflowAlreadyStartedError:
-        raise _taken(chosen) from None
+        raise _already_exists(chosen) from None
     except RPCError as error:
         raise threads.runs.translate_error(error, chosen) from error
     return Started(thread=chosen, run_id=run.first_execution_run_id or "")
 
 
-def _taken(name: str) -> ThreadExists:
+def _already_exists(name: str) -> ThreadExists:
     return ThreadExists(f"there is or was a loop or thread {name!r}; choose another id with --id")
 
 

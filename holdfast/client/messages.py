@@ -16,7 +16,7 @@ from temporalio.client import RPCTimeoutOrCancelledError, WorkflowExecutionDescr
 from temporalio.service import RPCError, RPCStatusCode
 
 from holdfast.client.interventions import intervene
-from holdfast.client.reading.runs import ENDED, TIMED_OUT, NeverRan, refused_answer, sealed_answer
+from holdfast.client.reading.runs import ENDED, TIMED_OUT, NeverRan, check_sealed, rejection_answer
 from holdfast.client.sending import REOPENED, UPDATE_UNAVAILABLE, UpdateResult, send_signal
 from holdfast.client.start_options import StartOptions
 from holdfast.client.threads import Threads
@@ -165,10 +165,10 @@ async def _send_update(threads: Threads, thread: str, payload: dict[str, Any]) -
             answer = await run.execute_update(
                 "say", payload, id=uuid4().hex, result_type=View, rpc_timeout=timedelta(seconds=limit)
             )
-            outcome: dict[str, str] = sealed_answer(answer, thread, "say")
+            outcome: dict[str, str] = check_sealed(answer, thread, "say")
             return outcome
     except WorkflowUpdateFailedError as error:
-        refused: dict[str, str] | None = refused_answer(error, threads.runs.client, thread, "say")
+        refused: dict[str, str] | None = rejection_answer(error, threads.runs.client, thread, "say")
         if refused is None:
             raise
         return refused

@@ -132,7 +132,7 @@ async def publish(
             waiting = waiting[len(batch) :]
             await asyncio.gather(*(send(thread, first=not before) for thread in batch))
             if waiting and before and paced:
-                paced = await are_taken(threads, before, until=paced_until)
+                paced = await are_processed(threads, before, until=paced_until)
     return Publication(
         event=event,
         id=id,
@@ -150,7 +150,7 @@ async def unbind(client: Client, thread: str) -> None:
         await client.workflow_service.reset_sticky_task_queue(request, timeout=UNBIND_TIMEOUT)
 
 
-async def are_taken(threads: Threads, batch: Sequence[str], *, until: float) -> bool:
+async def are_processed(threads: Threads, batch: Sequence[str], *, until: float) -> bool:
     """Wait until a worker has processed the signals of a batch, by checking the last one, which follows all others.
 
     Returns:
@@ -160,16 +160,16 @@ async def are_taken(threads: Threads, batch: Sequence[str], *, until: float) -> 
     while clock.time() < until:
         look_until = min(until, clock.time() + TAKEN_WITHIN)
         while clock.time() < look_until:
-            if await is_taken(threads, batch[-1]):
+            if await is_processed(threads, batch[-1]):
                 return True
             await asyncio.sleep(LOOK_SECONDS)
-        before, count = count, sum([await is_taken(threads, thread) for thread in batch])
+        before, count = count, sum([await is_processed(threads, thread) for thread in batch])
         if count <= before:
             return False
     return False
 
 
-async def is_taken(threads: Threads, thread: str) -> bool:
+async def is_processed(threads: Threads, thread: str) -> bool:
     """Whether a worker has processed the signal to a run; False if Temporal does not report it."""
     with contextlib.suppress(HoldfastError):
         return not (await threads.runs.describe(thread)).raw_description.pending_workflow_task.state

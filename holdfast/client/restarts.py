@@ -62,5 +62,5 @@ async def _has_persons_task(threads: Threads, thread: str) -> bool:
     async for line in threads.reader.lines(thread, 0, found=None, note=None, use_worker=False):
         return begins_for_person(line)
     found = await threads.reader.find(thread) or await threads.runs.describe(thread)
-    given = (await threads.reader.history(found)).given  # no worker has picked up the start yet
-    return given.lineage is None and given.trust == "person"
+    run_input = (await threads.reader.history(found)).run_input  # no worker has picked up the start yet
+    return run_input.lineage is None and run_input.trust == "person"

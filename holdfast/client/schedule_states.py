@@ -54,7 +54,7 @@ async def find_schedule(threads: Threads, name: str, *, taken: bool = False) -> 
     try:
         found = await threads.runs.client.get_schedule_handle(name).describe(rpc_timeout=LIMIT)
     except RPCError as error:
-        raise translated(threads, error, name) from error
+        raise translate_schedule_error(threads, error, name) from error
     action = found.schedule.action
     if isinstance(action, ScheduleActionStartWorkflow) and action.workflow == SCHEDULED_WORKFLOW:
         return found
@@ -86,7 +86,7 @@ async def list_schedules(threads: Threads, *, prefixes: Sequence[str] = (), limi
             if len(names) >= limit:
                 break
     except RPCError as error:
-        raise translated(threads, error) from error
+        raise translate_schedule_error(threads, error) from error
     gate = asyncio.Semaphore(_MAX_CONCURRENT)
 
     async def state(name: str) -> JSON | None:
@@ -178,11 +178,11 @@ async def _launcher_outcome(threads: Threads, action: ScheduleActionExecutionSta
         return "failed", one_line(str(error), 300)
     except RPCError as error:
         if error.status is not RPCStatusCode.NOT_FOUND:
-            raise translated(threads, error) from error
+            raise translate_schedule_error(threads, error) from error
     return "removed", ""
 
 
-def translated(threads: Threads, error: RPCError, name: str = "") -> HoldfastError:
+def translate_schedule_error(threads: Threads, error: RPCError, name: str = "") -> HoldfastError:
     """Return the HoldfastError for a server error about a schedule."""
     if error.status is RPCStatusCode.INVALID_ARGUMENT:
         return ScheduleInvalid(f"Temporal refuses the schedule {name!r}: {one_line(error.message, 300)}")

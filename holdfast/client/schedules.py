@@ -29,7 +29,7 @@ from holdfast.client.schedule_definitions import (
     definition_of,
     schedule_of,
 )
-from holdfast.client.schedule_states import LIMIT, find_schedule, translated
+from holdfast.client.schedule_states import LIMIT, find_schedule, translate_schedule_error
 from holdfast.client.threads import Threads
 from holdfast.config.programs import CLI
 from holdfast.core.base.text import one_line
@@ -72,7 +72,7 @@ async def add_schedule(threads: Threads, name: str, given: Definition, *, replac
         await client.create_schedule(name, wanted, rpc_timeout=LIMIT)
         return True
     except RPCError as error:
-        raise translated(threads, error, name) from error
+        raise translate_schedule_error(threads, error, name) from error
     except ScheduleAlreadyRunningError:
         pass
     found = await find_schedule(threads, name, taken=True)
@@ -162,7 +162,7 @@ async def _change(threads: Threads, name: str, change: Callable[[ScheduleHandle]
     try:
         await change(threads.runs.client.get_schedule_handle(name))
     except RPCError as error:
-        raise translated(threads, error, name) from error
+        raise translate_schedule_error(threads, error, name) from error
 
 
 def _note(what: str, by: str, reason: str) -> str:

@@ -85,7 +85,7 @@ async def search_page(threads: Threads, query: str, *, size: int, cursor: str) -
     except RPCError as error:
         if cursor and error.status is RPCStatusCode.INVALID_ARGUMENT:
             raise cursor_invalid() from error
-        raise _translated(threads, error) from error
+        raise _translate_error(threads, error) from error
     return runs, cursor_of(following)
 
 
@@ -101,10 +101,10 @@ async def _runs(threads: Threads, query: str, limit: int | None) -> AsyncIterato
         async for run in list_runs(threads.runs.client, query, limit=limit, within=_WITHIN):
             yield run
     except RPCError as error:
-        raise _translated(threads, error) from error
+        raise _translate_error(threads, error) from error
 
 
-def _translated(threads: Threads, error: RPCError) -> HoldfastError:
+def _translate_error(threads: Threads, error: RPCError) -> HoldfastError:
     """Return the HoldfastError for an error of a search."""
     if error.status is RPCStatusCode.INVALID_ARGUMENT and "Holdfast" in error.message:
         return HoldfastError(

@@ -12,7 +12,7 @@ from temporalio.client import RPCTimeoutOrCancelledError, WorkflowExecutionDescr
 from temporalio.service import RPCError, RPCStatusCode
 
 from holdfast.client.connect import seals_of
-from holdfast.client.reading.runs import ENDED, Runs, refused_answer, sealed_answer
+from holdfast.client.reading.runs import ENDED, Runs, check_sealed, rejection_answer
 from holdfast.client.threads import Threads
 from holdfast.core.authority.statements import CLAIM_BYTES, STATEMENT_BYTES, too_large
 from holdfast.core.mac.seals import SealKeyUnknown
@@ -88,14 +88,14 @@ async def send_update(
         # effective.
         async with asyncio.timeout(runs.answer_within):
             answer = await run.execute_update(update, payload, result_type=View, rpc_timeout=limit)
-        sealed_answer(answer, thread, update)
+        check_sealed(answer, thread, update)
         return UpdateResult(outcome=answer["outcome"], explanation=answer["explanation"])
     except (TimeoutError, RPCTimeoutOrCancelledError):
         # The client's error hides a cancellation of this task: after Ctrl-C, send no signal.
         if (task := asyncio.current_task()) and task.cancelling():
             raise asyncio.CancelledError from None
     except (RPCError, WorkflowUpdateFailedError) as error:
-        refused = isinstance(error, WorkflowUpdateFailedError) and refused_answer(error, runs.client, thread, update)
+        refused = isinstance(error, WorkflowUpdateFailedError) and rejection_answer(error, runs.client, thread, update)
         if refused:
             return UpdateResult(outcome=refused["outcome"], explanation=refused["explanation"])
         if ended := await _fetch_ended_status(runs, thread):

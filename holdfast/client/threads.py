@@ -134,14 +134,14 @@ class Threads:
             await self._check_new(check_own_id(thread))
         else:
             previous = await self._latest_closed_run(check_own_id(thread))
-        given = RunInput(
+        run_input = RunInput(
             task=task, by=options.by, agent=options.agent, idle_limit=options.idle_limit, budget=options.budget
         )
         if self.sealed:
             claims: dict[str, Any] = {"workspace": options.workspace, "resume": resume, "previous_run": previous}
             claims["by_proven"] = options.by_proven
             claims |= {"features": BUDGETS} if options.budget else {}  # a worker without budgets must not run it
-            given = issued(given.model_copy(update=claims))
+            run_input = issued(run_input.model_copy(update=claims))
         elif options.workspace is not None or previous is not None:
             what = "in a folder" if options.workspace is not None else f"of the closed thread {thread!r}"
             raise FleetKeyMissing(
@@ -151,7 +151,7 @@ class Threads:
         continued = previous is not None
         shown = details(task, agent=options.agent, thread=thread, workspace=options.workspace, continued=continued)
         try:
-            run_id = await self.begin(thread, given, title=task, details=shown, once=once)
+            run_id = await self.begin(thread, run_input, title=task, details=shown, once=once)
         except WorkflowAlreadyStartedError:
             if foreign := self.reader.ownership.foreign(thread):
                 raise ThreadExists(
@@ -164,7 +164,7 @@ class Threads:
     async def begin(
         self,
         thread: str,
-        given: RunInput,
+        run_input: RunInput,
         *,
         title: Content,
         details: str,
@@ -174,7 +174,7 @@ class Threads:
 
         Args:
             thread: The thread id.
-            given: The run's input.
+            run_input: The run's input.
             title: The text whose first line is shown in lists of runs.
             details: The description in the Web UI, in Markdown.
             once: Whether to require that Temporal never had a run of this id.
@@ -186,7 +186,7 @@ class Threads:
         try:
             run = await self._client.start_workflow(
                 WORKFLOW,
-                given,
+                run_input,
                 id=thread,
                 task_queue=self.task_queue,
                 id_conflict_policy=WorkflowIDConflictPolicy.FAIL,

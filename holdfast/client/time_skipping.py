@@ -70,7 +70,7 @@ async def skip_time(runs: Runs, thread: str, duration: timedelta, *, within: flo
         with suppress(HoldfastError):
             await _configure(runs, thread, TimeSkippingConfig(enabled=False))
         if isinstance(error, TimeoutError):
-            raise Refused(f"{_so_far(found)}: {_under_way(found)}") from None
+            raise Refused(f"{_skipped_until(found)}: {_blocking_work(found)}") from None
         raise
 
 
@@ -103,7 +103,7 @@ def _is_over(found: WorkflowExecutionDescription, end: datetime) -> bool:
         return False
     if _time_of(found) >= end:  # the run has continued as new since then
         return True
-    raise Refused(f"{_so_far(found)}: {MAX_TIMERS:,} timers and retries were due. Skip again for more.")
+    raise Refused(f"{_skipped_until(found)}: {MAX_TIMERS:,} timers and retries were due. Skip again for more.")
 
 
 def _time_of(found: WorkflowExecutionDescription) -> datetime:
@@ -114,11 +114,11 @@ def _time_of(found: WorkflowExecutionDescription) -> datetime:
     return datetime.now(UTC)
 
 
-def _so_far(found: WorkflowExecutionDescription) -> str:
+def _skipped_until(found: WorkflowExecutionDescription) -> str:
     return f"{found.id!r}: time was skipped only until {_time_of(found):%Y-%m-%d %H:%M:%S} UTC"
 
 
-def _under_way(found: WorkflowExecutionDescription) -> str:
+def _blocking_work(found: WorkflowExecutionDescription) -> str:
     """Describe the work that prevents skipping time, with advice."""
     raw = found.raw_description
     if children := [child.workflow_id for child in raw.pending_children]:

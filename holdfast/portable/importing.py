@@ -237,7 +237,7 @@ async def _imported_before(threads: Threads, content: Content) -> Imported | Non
 
 async def _given(threads: Threads, found: WorkflowExecutionDescription) -> ImportPoint | None:
     try:
-        return (await threads.reader.history(found)).given.imported
+        return (await threads.reader.history(found)).run_input.imported
     except HistoryUnreadable:
         return None
 

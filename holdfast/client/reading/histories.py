@@ -61,7 +61,7 @@ class RecordedRun:
         return read_events(self.events, by=self.by)
 
     @property
-    def given(self) -> RunInput:
+    def run_input(self) -> RunInput:
         """The input of the run.
 
         Raises:
@@ -77,9 +77,9 @@ class RecordedRun:
         Raises:
             HistoryUnreadable: This release cannot read it.
         """
-        given = self.given
-        if given.snapshot or not (given.resume or given.fork):
-            return given.snapshot or RunSnapshot()
+        run_input = self.run_input
+        if run_input.snapshot or not (run_input.resume or run_input.fork):
+            return run_input.snapshot or RunSnapshot()
         loaded = self._answers("load_thread", LoadedThread)
         return next((answer.snapshot for answer in loaded), RunSnapshot())
 

@@ -33,7 +33,7 @@ async def _began_here(reader: Reader, thread: str) -> bool:
     ended = ""
     with contextlib.suppress(ThreadNotFound, ThreadForgotten):
         found = await reader.find(thread)
-        if found and (await reader.history(found)).given.imported:
+        if found and (await reader.history(found)).run_input.imported:
             return False  # an import that no worker has picked up yet
         async for line in reader.lines(thread, 0, found=found, note=None, use_worker=False):
             event = json.loads(line)

@@ -215,7 +215,7 @@ class Runs:
             # `rpc_timeout` bounds one attempt, and the client retries if the server times out just before it.
             async with asyncio.timeout(limit.total_seconds()):
                 answer = await run.query(name, args=args, result_type=QUERIES[name], rpc_timeout=limit)
-                return sealed_answer(answer, thread, name)
+                return check_sealed(answer, thread, name)
         except TimeoutError as error:
             raise await self._explain_silence(thread, limit) from error
         except SealKeyUnknown as error:
@@ -307,7 +307,7 @@ class Runs:
         return ""
 
 
-def sealed_answer(answer: Any, thread: str, asked: str) -> Any:
+def check_sealed(answer: Any, thread: str, asked: str) -> Any:
     """Return a run's answer if a worker with the fleet key has sealed it; without fleet keys, any answer.
 
     Raises:
@@ -326,7 +326,7 @@ def answer_forged(thread: str, asked: str, why: str) -> AnswerForged:
     )
 
 
-def refused_answer(error: WorkflowUpdateFailedError, client: Client, thread: str, asked: str) -> Any:
+def rejection_answer(error: WorkflowUpdateFailedError, client: Client, thread: str, asked: str) -> Any:
     """Return the answer of a run that rejected an update before recording it; None if the update failed otherwise.
 
     Raises:
@@ -339,7 +339,7 @@ def refused_answer(error: WorkflowUpdateFailedError, client: Client, thread: str
     place = WorkflowSerializationContext(namespace=client.namespace, workflow_id=thread)
     converter = client.data_converter.with_context(place).payload_converter
     (answer,) = converter.from_payloads(details, [View])
-    return sealed_answer(answer, thread, asked)
+    return check_sealed(answer, thread, asked)
 
 
 def status_of(run: WorkflowExecution) -> str:

@@ -110,7 +110,7 @@ class Catalog:
         if tool.spec.effect is not Effect.READ or properties.keys() != tool.spec.defaults.keys():
             raise CatalogError(
                 f"agent {agent.name!r} verifies with {name!r}: it must be a read-only tool without arguments"
-                f"{_places(tool)}"
+                f"{_source_locations(tool)}"
             )
 
     def _check_runtime_names(self, agent: Agent) -> None:
@@ -123,7 +123,7 @@ class Catalog:
             if tool and tool.spec.kind != "runtime":
                 raise CatalogError(
                     f"agent {agent.name!r} has {option}, whose tool {name!r} has the name of another one: rename that, "
-                    f"or leave out {option}{_places(tool)}"
+                    f"or leave out {option}{_source_locations(tool)}"
                 )
 
     def offering(self, tool: Tool, *, to: Callable[[Agent], bool] | None = None) -> "Catalog":
@@ -137,11 +137,11 @@ class Catalog:
         if name in self.tools:
             return self
         has = {agent.name: self._tool_names(agent) for agent in self.agents.values()}
-        given = {agent.name for agent in self.agents.values() if (to(agent) if to else has[agent.name])}
-        if not given:
+        recipients = {agent.name for agent in self.agents.values() if (to(agent) if to else has[agent.name])}
+        if not recipients:
             return self
         agents = [
-            agent.model_copy(update={"tools": (*has[agent.name], *([name] if agent.name in given else ()))})
+            agent.model_copy(update={"tools": (*has[agent.name], *([name] if agent.name in recipients else ()))})
             for agent in self.agents.values()
         ]
         return self._with(agents=agents, tools=[*self.tools.values(), tool])
@@ -240,9 +240,9 @@ class Catalog:
         return Catalog(**{**given, **changes})
 
 
-def _check_named(agent: Agent, kind: str, named: Iterable[str] | None, there: Iterable[str]) -> None:
+def _check_named(agent: Agent, kind: str, named: Iterable[str] | None, available: Iterable[str]) -> None:
     """Reject an agent that names tools or skills that are not in the catalog."""
-    known = list(there)
+    known = list(available)
     if missing := [name for name in named or () if name not in known]:
         listed = ", ".join(known) or "none"
         raise CatalogError(
@@ -251,10 +251,10 @@ def _check_named(agent: Agent, kind: str, named: Iterable[str] | None, there: It
 
 
 def _checked_middleware(
-    given: Iterable[Middleware | type[Middleware]], resources: Mapping[Any, Provider]
+    middleware: Iterable[Middleware | type[Middleware]], resources: Mapping[Any, Provider]
 ) -> tuple[Middleware | type[Middleware], ...]:
     """Reject an object that is not middleware, and a class without a resource of that type."""
-    layers = tuple(given)
+    layers = tuple(middleware)
     for each in layers:
         if isinstance(each, type) and issubclass(each, Middleware):
             if each not in resources:
@@ -271,12 +271,12 @@ def _by_name(kind: str, named: list[tuple[str, _T]]) -> dict[str, _T]:
     found: dict[str, _T] = {}
     for name, thing in named:
         if name in found:
-            raise CatalogError(f"two {kind}s are named {name!r}{_places(found[name], thing)}")
+            raise CatalogError(f"two {kind}s are named {name!r}{_source_locations(found[name], thing)}")
         found[name] = thing
     return found
 
 
-def _places(*things: object) -> str:
+def _source_locations(*things: object) -> str:
     """Return the source locations of the tools among these, to append to a message; empty if there are none."""
     found = [place(thing.function) for thing in things if isinstance(thing, Tool)]
     return f" ({', '.join(found)})" if any(found) else ""

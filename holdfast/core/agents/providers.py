@@ -170,6 +170,6 @@ def name_of(kind: Any) -> str:
     return kind.__qualname__ if isinstance(kind, type) and not get_args(kind) else str(kind)
 
 
-def _missing(kind: Any, there: Iterable[Any]) -> str:
-    listed = ", ".join(map(name_of, there)) or "none"
+def _missing(kind: Any, available: Iterable[Any]) -> str:
+    listed = ", ".join(map(name_of, available)) or "none"
     return f"no resource of type {name_of(kind)}; add a provider to Catalog(resources=[…]), which has: {listed}"

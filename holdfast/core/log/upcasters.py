@@ -122,7 +122,7 @@ def decode_parsed(
             "It was written by a newer release; update Holdfast."
         )
     for step in range(version, current[kind]):
-        event = _upcast(event, which, _the_one(upcasters, kind, step, which))
+        event = _upcast(event, which, _only_upcaster(upcasters, kind, step, which))
     try:
         return _EVENT.validate_python(event)
     except ValidationError as error:
@@ -147,7 +147,7 @@ def parse_event(line: bytes | str) -> JSON:
     return event
 
 
-def _the_one(upcasters: Sequence[Upcaster], kind: str, version: int, which: str) -> Upcaster:
+def _only_upcaster(upcasters: Sequence[Upcaster], kind: str, version: int, which: str) -> Upcaster:
     found = [each for each in upcasters if (each.type, each.version) == (kind, version)]
     if len(found) != 1:
         raise EventUnreadable(

@@ -28,8 +28,8 @@ a timeout · no result."""
 
 
 class WaitPolled(Event):
-    """The tool that a dormant call polls returned a result. The LLM reads only the last one, with `tool_call_finished`.
-    Recorded from feature level 1 on.
+    """The run called the tool that a dormant call polls. The LLM reads only the last poll's result, with
+    `tool_call_finished`. Recorded from feature level 1 on.
 
     Followed by: `tool_call_finished` if the poll ends the wait, otherwise another poll.
     Correlate: `number` is that of the dormant call; `poll` counts its polls from 1.

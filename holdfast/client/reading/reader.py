@@ -159,7 +159,7 @@ class Reader:
         Raises:
             ThreadNotFound: Temporal has removed the run.
             HistoryUnreadable: This release cannot read the history.
-            HistoryForged: Our own processes did not make it.
+            HistoryForged: It was not made by Holdfast's own processes.
         """
         by = converter_for(self.runs.client, found.id)
         if run := await fetch(self.runs, found.id, found.run_id, by=by):
@@ -173,7 +173,7 @@ class Reader:
 
         Raises:
             ThreadNotFound: Temporal has removed the run.
-            HistoryForged: Our own processes did not make it.
+            HistoryForged: It was not made by Holdfast's own processes.
         """
         try:
             return await self.history(found)

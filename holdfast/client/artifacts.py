@@ -1,4 +1,4 @@
-"""Read an artifact of a thread: a result that was clipped in the log, an image that was left out of it, a skill."""
+"""Read an artifact of a thread: a result that was clipped in the log, an image that was omitted from it, a skill."""
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ _SIGNATURES = {
     b"%PDF-": "application/pdf",
     b"PK\x03\x04": "application/zip",
 }
-"""How files of a kind begin. The store keeps bytes alone, so the media type follows from them."""
+"""Leading bytes of file types. The store keeps only bytes, so the media type is derived from them."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class ArtifactReference:
 
 @dataclass(frozen=True)
 class Artifact:
-    """An artifact, whole."""
+    """A complete artifact."""
 
     address: str
     content: bytes
@@ -48,7 +48,7 @@ class Artifact:
 
     @property
     def media_type(self) -> str:
-        """The media type, as far as the bytes show it."""
+        """The media type, derived from the bytes."""
         content = self.content
         if content[:4] == b"RIFF" and content[8:12] == b"WEBP":
             return "image/webp"
@@ -68,7 +68,7 @@ async def read_artifact(
 
     Args:
         threads: Reads the log.
-        store: The store that the workers have; None where none is known here.
+        store: The workers' store; None if this client has none.
         thread: The thread id.
         address: `sha256:` and 64 hex digits.
         note: As for `Threads.state`.
@@ -78,7 +78,7 @@ async def read_artifact(
         ArtifactNotFound: The thread's log does not refer to it, or the store does not have it.
         ArtifactAltered: The content has another digest.
         RecordUnavailable: The store does not answer.
-        SettingsError: No store is known here.
+        SettingsError: This client has no store.
     """
     digest_of(address)
     position = await _position(threads, thread, address, note)

@@ -20,7 +20,7 @@ def calendar_of(cron: Cron) -> ScheduleCalendarSpec:
 
 
 def cron_of(calendar: ScheduleCalendarSpec) -> str | None:
-    """Return the expression in a calendar's comment, if it is what the calendar says: anybody could have changed it."""
+    """Return the expression in a calendar's comment; None if it does not match the calendar, which anybody can edit."""
     try:
         cron = read_cron(calendar.comment or "")
     except ValueError:

@@ -1,6 +1,6 @@
 """Connect to Temporal: the standard `TEMPORAL_*` environment first, then the embedded stack on this machine.
 
-The embedded stack is recognised by its state folder (`own_stack`), and not by its port.
+The embedded stack is identified by its state folder (`own_stack`), not by its port.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ from holdfast.encryption.fleet_keys import stack_seals
 from holdfast.errors import ServerUnreachable, StackError
 
 CONNECT_SECONDS = 10.0
-"""How long the server may take to answer the first time."""
+"""Seconds that the server may take to answer the first request."""
 
 
 def connect_config(environ: Mapping[str, str], *, home: Path) -> dict[str, Any]:
@@ -46,7 +46,7 @@ def connect_config(environ: Mapping[str, str], *, home: Path) -> dict[str, Any]:
         raise ServerUnreachable(f"Temporal's configuration cannot be used: {error}") from None
     if config.get("target_host"):
         return config
-    # What the environment has for another server, such as an API key, is not sent to a port of this machine.
+    # Options for another server, such as an API key, are not sent to a port of this machine.
     given = {"namespace": config["namespace"]} if config.get("namespace") else {}
     stack = read_stack(home)
     address = stack.temporal_address if stack else DEFAULT_ADDRESS
@@ -56,7 +56,7 @@ def connect_config(environ: Mapping[str, str], *, home: Path) -> dict[str, Any]:
 async def connect(
     config: Mapping[str, Any], *, codec: EncryptionCodec | None = None, seals: Seals | None = None
 ) -> Client:
-    """Connect a client that speaks Holdfast's models.
+    """Connect a client that encodes Holdfast's models.
 
     Args:
         config: Keyword arguments of `Client.connect`, as `connect_config` returns them.
@@ -64,7 +64,7 @@ async def connect(
         seals: `fleet_seals(settings, config)`; None for a client that can only read and make unsealed starts.
 
     Raises:
-        ServerUnreachable: No server answers, or it refuses the connection.
+        ServerUnreachable: No server answers, or it rejects the connection.
     """
     finish_at_exit()
     address = config["target_host"]
@@ -88,26 +88,26 @@ async def connect_stack(stack: Stack, *, codec: EncryptionCodec | None = None) -
 
 
 def adapt(client: Client, *, codec: EncryptionCodec, seals: Seals) -> Client:
-    """Return a client on the same connection that speaks Holdfast's models; the client itself if it does already.
+    """Return a client on the same connection that encodes Holdfast's models; the client itself if it already does.
 
-    Interceptors stay. The data converter is replaced, for workers read Holdfast's encoding and encryption only.
+    Interceptors are kept. The data converter is replaced, because workers read only Holdfast's encoding and encryption.
     """
     finish_at_exit()
     if issubclass(client.data_converter.payload_converter_class, LeanPayloadConverter):
         return client
-    # The plugins have had their say on this configuration.
+    # The plugins have already been applied to this configuration.
     config = client.config(active_config=True)
     config["data_converter"], config["plugins"] = build_converter(codec, seals), []
     return Client(**config)
 
 
 def address_of(client: Client) -> dict[str, Any]:
-    """Return where a client is connected, as keyword arguments of `Client.connect`."""
+    """Return a client's address and namespace, as keyword arguments of `Client.connect`."""
     return {"target_host": client.service_client.config.target_host, "namespace": client.namespace}
 
 
 def seals_of(client: Client) -> Seals:
-    """Return the seals of a client that `connect` has made."""
+    """Return the seals of a client created by `connect`."""
     return seals_in(client.data_converter)
 
 
@@ -118,7 +118,9 @@ def stack_config(stack: Stack) -> dict[str, Any]:
 
 
 def own_stack(config: Mapping[str, Any]) -> OwnStack | None:
-    """Return what keeps a client of the embedded stack from other servers; None where another server is named."""
+    """Return the guard that keeps a client of the embedded stack from other servers; None if another server is
+    configured.
+    """
     return next((each for each in config.get("plugins", ()) if isinstance(each, OwnStack)), None)
 
 

@@ -1,8 +1,8 @@
 """Let the Temporal SDK's native threads finish before the interpreter ends.
 
-Such a thread hands the answer of a request to Python, and the program may end as soon as it has the answer. A thread
-that is still in Python while the interpreter is finalized aborts the process or blocks it: the program has printed its
-results, and ends with SIGABRT or SIGSEGV, or not at all.
+Such a thread passes the answer of a request to Python, and the program may end as soon as it has the answer. A thread
+that is still in Python while the interpreter is finalized aborts the process or blocks it: after printing its results,
+the program ends with SIGABRT or SIGSEGV, or not at all.
 """
 
 import atexit
@@ -12,7 +12,7 @@ import time
 from functools import cache
 
 MOST_SECONDS = 3.0
-"""How long the end of a program may be delayed."""
+"""Maximum number of seconds by which the end of a program is delayed."""
 
 _LOOK_SECONDS = 0.01
 _LOOKS = 5
@@ -25,7 +25,7 @@ def finish_at_exit() -> None:
 
 
 def wait_for_native_threads() -> None:
-    """Wait until no native thread has been in Python for a moment, at most `MOST_SECONDS`."""
+    """Wait until no native thread has been in Python for a moment, but at most `MOST_SECONDS`."""
     deadline = time.monotonic() + MOST_SECONDS
     quiet = 0
     while quiet < _LOOKS and time.monotonic() < deadline:
@@ -34,7 +34,7 @@ def wait_for_native_threads() -> None:
 
 
 def _native_threads() -> set[int]:
-    """Return the threads that are in Python and that Python has not started."""
-    # Python makes a dummy for a native thread that asks for the current thread, as a log record does.
+    """Return the threads that run Python code but were not started by Python."""
+    # Python makes a dummy for a native thread that requests the current thread, as a log record does.
     own = {each.ident for each in threading.enumerate() if not isinstance(each, threading._DummyThread)}
     return sys._current_frames().keys() - own

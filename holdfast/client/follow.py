@@ -1,6 +1,6 @@
 """Follow a thread live: yield its events as they are recorded, from one Temporal run to the next.
 
-It keeps polling while no worker or no server answers. A worker that refuses a query counts as not answering: the next
+It keeps polling while no worker or no server answers. A worker that rejects a query counts as not answering: the next
 worker may be able to replay the run, and a closed run is read from its history.
 """
 
@@ -16,7 +16,7 @@ from holdfast.errors import EventsMissing, QueryRefused, ServerUnreachable
 
 POLL_SECONDS = 0.25
 DESCRIBE_EVERY = 8
-"""Polls without news between two descriptions of the run: a run terminated from outside records no last event."""
+"""Polls without new events between two descriptions of the run: a run terminated from outside records no last event."""
 
 
 async def follow(
@@ -45,8 +45,8 @@ async def follow(
     Raises:
         ThreadNotFound: There is no such thread.
         ServerUnreachable: Nothing answered the first poll.
-        QueryRefused: The worker refused the first query, or the run has ended and this release cannot read its
-            history either.
+        QueryRefused: The worker rejected the first query, or the run has ended and this release cannot read its history
+            either.
     """
     position, quiet, noted, last = after, 0, "", ""
     found: WorkflowExecutionDescription | None = None

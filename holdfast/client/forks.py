@@ -1,7 +1,7 @@
 """Fork a thread at one of its events.
 
-A fork is a new thread whose log begins with the lines of another one, byte for byte. This process only names the event:
-the worker that begins the fork reads the lines, so nothing is written before the start is recorded.
+A fork is a new thread whose log begins with the lines of its source thread, byte for byte. The client only names the
+event; the worker that begins the fork reads the lines, so nothing is written before the start is recorded.
 """
 
 import json
@@ -37,13 +37,13 @@ from holdfast.errors import (
 )
 
 _WITH_REPLY = ("tool_call_requested", "verdict_given", "approval_requested", "tool_call_finished")
-"""The events that an LLM's reply leads to at once."""
+"""The events that directly follow an LLM's reply."""
 
 LONGEST_LLM = 200
-"""Characters of the name of an LLM."""
+"""Maximum length of an LLM's name, in characters."""
 
 _BEFORE_AGENT = 200
-"""Events, at most, between the start of a run and the loading of its agent: messages may arrive meanwhile."""
+"""Maximum number of events between the start of a run and the loading of its agent: messages may arrive in between."""
 
 JSON = dict[str, Any]
 
@@ -55,13 +55,13 @@ class Forked(NamedTuple):
     """The fork's id."""
     run_id: str
     point: ForkPoint
-    """Where it leaves its original."""
+    """The last event that it shares with its source thread."""
     new: bool
-    """False if the same fork had been started before under this id."""
+    """False if the same fork was already started under this id."""
 
 
 def new_fork_id(thread: str) -> str:
-    """Return an id for a fork, which begins with the original's."""
+    """Return an id for a fork, which begins with the source thread's."""
     return f"{thread[:180]}-fork-{secrets.token_hex(3)}".strip()
 
 
@@ -82,24 +82,26 @@ async def fork(
     by: str = "",
     by_proven: bool = True,
 ) -> Forked:
-    """Fork a thread. The same fork under the same id happens once: another attempt returns the one that there is.
+    """Fork a thread. Idempotent: the same fork under the same id is created once, and another attempt returns it.
 
     Args:
         threads: The namespace's threads.
-        thread: The thread to fork; open or closed. It does not change.
-        at: The position of the last event that the fork has, from 1 on; None for the thread's last. Within an LLM's
-            reply and the calls in it, the last of those calls.
-        id: The fork's id; None for a new one that begins with the original's.
-        say: A message that the fork begins with.
-        edit: A message that takes the place of the last one of a person up to `at`; what came after that is left out.
+        thread: The thread to fork, open or closed. It is not changed.
+        at: The position of the last event to share, from 1 on; None for the thread's last. A position within an LLM's
+            reply and its calls means the last of those calls.
+        id: The fork's id; None for a new one that begins with the source thread's.
+        say: A message with which the fork begins.
+        edit: A message that replaces a person's last message up to `at`; later events are left out.
         agent: Another agent of the catalog, with its own LLM and policy; None for the thread's.
         llm: The LLM of its agents, at the worker's endpoint; empty for their own.
-        policies: Policies that judge its calls beside its agent's: the strictest verdict counts.
-        keeps_policy: The policy of the thread's agent judges its calls, too, whichever agent it has.
-        workspace: A folder on the worker; None for one of the fork's own, with the files that the original had then.
+        policies: Policies that judge its calls in addition to its agent's: the strictest verdict counts.
+        keeps_policy: Whether the policy of the thread's agent also judges its calls, even if the fork has another
+            agent.
+        workspace: A folder on the worker; None for a new folder with the files that the source thread had at that
+            event.
         idle_limit: Seconds that the fork stays open for messages; None for the agent's own limit.
-        by: Who forks it.
-        by_proven: The caller has authenticated that person.
+        by: The person who forks it.
+        by_proven: Whether the caller has authenticated that person.
 
     Raises:
         PositionInvalid: The thread has no such event, no message that could be edited, or no policy to keep.
@@ -108,7 +110,7 @@ async def fork(
         ThreadExists: There is another thread of that id.
         TaskInvalid: The message cannot be sent, or there are two.
         FleetKeyMissing: A fork needs the fleet key.
-        EventsMissing: Its events can no longer be read.
+        EventsMissing: The thread's events can no longer be read.
         ServerUnreachable: The server does not answer. The start may have reached it: fork again under the same id.
     """
     check_own_id(thread)
@@ -137,7 +139,7 @@ async def fork(
             f"thread {thread!r} has no agent at event {point.position}, whose policy would judge the fork: "
             "fork it at a later event, or without another agent"
         )
-    given = RunInput(
+    run_input = RunInput(
         task=message,
         by=by,
         by_proven=by_proven,
@@ -148,10 +150,10 @@ async def fork(
         llm=llm,
         policies=policies,
         keeps_policy=keeps_policy and agent is not None,
-        brought=workspace is None and await _was_brought(threads, point),
+        brought=workspace is None and await _was_imported(threads, point),
         features=FORKS,
     )
-    if found := await _existing(threads, name, given, agent):
+    if found := await _existing(threads, name, run_input, agent):
         return found
     words = f"Fork of {thread} at event {point.position}"
     shown = details(
@@ -162,16 +164,16 @@ async def fork(
         continued=False,
     )
     try:
-        run_id = await threads.begin(name, issued(given), title=message or words, details=shown)
+        run_id = await threads.begin(name, issued(run_input), title=message or words, details=shown)
     except WorkflowAlreadyStartedError:
-        if found := await _existing(threads, name, given, agent):
+        if found := await _existing(threads, name, run_input, agent):
             return found
         raise _exists(name) from None
     return Forked(name, run_id, point, True)
 
 
 async def fork_point(threads: Threads, thread: str, at: int | None) -> ForkPoint:
-    """Return where a fork at this position leaves the thread: there, or at the end of an LLM's reply.
+    """Return the fork point for this position: the position itself, or the end of an LLM's reply that it is part of.
 
     Raises:
         PositionInvalid: There is no such event, or it is the first one.
@@ -184,7 +186,7 @@ async def fork_point(threads: Threads, thread: str, at: int | None) -> ForkPoint
         )
     last: JSON | None = None
     async for event in _events(threads, thread, at or 0):
-        # All events of a reply are recorded together. A reply whose calls are missing is no place to continue from.
+        # All events of a reply are recorded together. A run cannot continue from a reply whose calls are missing.
         if last and at is not None and not (event["type"] in _WITH_REPLY and event["at"] == last["at"]):
             break
         if last is None or at is None or (event["type"] == "tool_call_requested" and not event.get("own")):
@@ -195,14 +197,16 @@ async def fork_point(threads: Threads, thread: str, at: int | None) -> ForkPoint
 
 
 async def _was_moved(threads: Threads, point: ForkPoint) -> bool:
-    """Whether the thread was moved with the last of its events."""
+    """Whether the thread's last event moved it to another cluster."""
     async for event in _events(threads, point.thread, point.position):
         return bool(event.get("outcome") == "moved")
     return False
 
 
-async def _was_brought(threads: Threads, point: ForkPoint) -> bool:
-    """Whether a file has brought the events up to there: the thread's own, or that of the tree it ran in."""
+async def _was_imported(threads: Threads, point: ForkPoint) -> bool:
+    """Whether the events up to there were imported from a file: the thread's own, or that of the tree that it ran
+    in.
+    """
     async for event in _events(threads, point.thread, point.position + 1):
         if event["type"] == "run_imported":
             return True
@@ -210,7 +214,7 @@ async def _was_brought(threads: Threads, point: ForkPoint) -> bool:
 
 
 async def _agent_at(threads: Threads, point: ForkPoint) -> tuple[bool, str | None]:
-    """Whether a worker had loaded the agent by then; if none had, the agent that was asked for."""
+    """Return whether a worker had loaded the agent by then, and if not, the requested agent."""
     loaded, asked = True, None
     stop = point.position + 1
     async for event in _events(threads, point.thread, max(0, stop - _BEFORE_AGENT), stop):
@@ -224,9 +228,7 @@ async def _agent_at(threads: Threads, point: ForkPoint) -> tuple[bool, str | Non
 
 
 async def _events(threads: Threads, thread: str, start: int, stop: int | None = None) -> AsyncIterator[JSON]:
-    """The events that are durably recorded, at least up to `stop`: from the permanent record, if it has the first of
-    them.
-    """
+    """Yield the durably recorded events, at least up to `stop`; from the permanent record if it has the first one."""
     record = threads.reader.record
     if start and record and await record.length(thread) > start:
         async for page in record.pages(thread, start, stop):
@@ -238,10 +240,10 @@ async def _events(threads: Threads, thread: str, start: int, stop: int | None = 
 
 
 async def _before_last_message(threads: Threads, thread: str, at: int | None) -> int:
-    """The position before the last message of a person up to `at`.
+    """Return the position before a person's last message up to `at`.
 
     Raises:
-        PositionInvalid: There is none, or it is the task.
+        PositionInvalid: There is no such message, or it is the task.
     """
     found = 0
     async for event in _events(threads, thread, 0):
@@ -258,8 +260,8 @@ async def _before_last_message(threads: Threads, thread: str, at: int | None) ->
 
 
 async def _existing(threads: Threads, name: str, start: RunInput, agent: str | None) -> Forked | None:
-    """Return the fork of that id, if it is the same: at the same event, with the same message, LLM and policies, and of
-    the agent that is asked for. None if there is none.
+    """Return the fork of that id, if it is the same: at the same event, with the same message, LLM and policies, and
+    the requested agent. None if there is none.
 
     A start that ended before it recorded anything can be repeated.
 
@@ -282,7 +284,7 @@ async def _existing(threads: Threads, name: str, start: RunInput, agent: str | N
                 if not same:
                     break
             event = decode_event(line)
-            if isinstance(event, RunForked) and not _as_asked(event, start):
+            if isinstance(event, RunForked) and not _matches_start(event, start):
                 same = False
                 break
             if isinstance(event, RunStarted):
@@ -292,9 +294,9 @@ async def _existing(threads: Threads, name: str, start: RunInput, agent: str | N
                     same = agent in (None, begun.agent) and event.content == message
                 break
         if not recorded and found:
-            given = (await threads.reader.history(found)).given
-            same = (given.fork, given.task) == (point, message) and agent in (None, given.agent)
-            same = same and (given.llm, given.policies) == (start.llm, start.policies)
+            existing = (await threads.reader.history(found)).run_input
+            same = (existing.fork, existing.task) == (point, message) and agent in (None, existing.agent)
+            same = same and (existing.llm, existing.policies) == (start.llm, start.policies)
             if same and found.status in ENDED:
                 return None
     except (EventsMissing, HistoryUnreadable):
@@ -304,8 +306,8 @@ async def _existing(threads: Threads, name: str, start: RunInput, agent: str | N
     return Forked(name, (found.run_id or "") if found else "", point, False)
 
 
-def _as_asked(forked: RunForked, start: RunInput) -> bool:
-    """Whether a fork has the LLM and the policies that a start asks for; the policy that it keeps comes before them."""
+def _matches_start(forked: RunForked, start: RunInput) -> bool:
+    """Whether a fork has the LLM and the policies that a start requests; a kept policy comes before them."""
     kept = forked.policies[:1] if start.keeps_policy else ()
     return forked.llm == start.llm and forked.policies in (start.policies, (*kept, *start.policies))
 
@@ -315,7 +317,7 @@ def _exists(thread: str) -> ThreadExists:
 
 
 def fork_view(forked: Forked) -> Mapping[str, Any]:
-    """Return a fork as JSON shows it."""
+    """Return a fork as JSON."""
     return {
         "thread": forked.thread,
         "run_id": forked.run_id,

@@ -1,7 +1,7 @@
-"""Start a thread once: the same start again finds the thread that there is.
+"""Start a thread once: repeating the same start finds the existing thread.
 
-Temporal refuses a second workflow of the same id, and the thread's log says how it was started. So any number of
-processes can start the same thread, without a store of their own.
+Temporal rejects a second workflow with the same id, and the thread's log records how it was started. Any number of
+processes can therefore start the same thread without their own store.
 """
 
 from collections.abc import AsyncIterator
@@ -16,11 +16,11 @@ from holdfast.errors import TaskDiffers, ThreadExists
 
 
 class RecordedStart(NamedTuple):
-    """How a run of a thread was started."""
+    """The recorded parameters of a run's start."""
 
     task: Content
     agent: str | None
-    """The agent that was asked for; None for the catalog's first."""
+    """The requested agent; None for the catalog's first."""
     idle_limit: float | None
     by: str
 
@@ -28,7 +28,7 @@ class RecordedStart(NamedTuple):
 async def start_once(
     threads: Threads, task: Content, thread: str, options: StartOptions, *, exactly: bool = False
 ) -> bool:
-    """Start a thread, unless the same start has happened; return whether it is new. Needs no worker.
+    """Start a thread, unless the same start has already happened; return whether it is new. Needs no worker.
 
     It is the same start if the task and the agent are the same; the state of the thread does not matter.
 
@@ -36,14 +36,14 @@ async def start_once(
         threads: The namespace's threads.
         task: The task: text, or content blocks.
         thread: The thread id.
-        options: The other options; the workspace and the budget of the first start count.
-        exactly: The idle limit and the person have to be the same, too.
+        options: The other options; the first start's workspace and budget are used.
+        exactly: Whether the idle limit and the person must be the same, too.
 
     Raises:
-        TaskDiffers: There is a thread of that id that was started otherwise.
+        TaskDiffers: There is a thread of that id that was started differently.
         TaskInvalid: The task is empty, too long, or neither text nor content blocks.
         ThreadIdInvalid: The thread id cannot be used.
-        FleetKeyMissing: Without a fleet key, a run must have a folder of its own.
+        FleetKeyMissing: Without a fleet key, a run must have its own folder.
         ServerUnreachable: The server does not answer. The start may have reached it: start again.
     """
     given = RecordedStart(check_task(task), options.agent, options.idle_limit, options.by)
@@ -63,15 +63,15 @@ async def start_once(
 async def start_or_continue(threads: Threads, task: Content, thread: str, options: StartOptions) -> Started | None:
     """Start a thread once, or continue a closed one with another task. Needs no worker.
 
-    A start that has happened, as the first or as the latest of the thread, does not happen again: a cron job that
-    repeats its command does nothing twice.
+    A start that equals the first or the latest one of the thread is not repeated, so a cron job can safely repeat its
+    command.
 
     Returns:
         The run that was started; None if the same start has happened before.
 
     Raises:
         ThreadExists: A run of that thread is open, for another task or another agent.
-        EventsMissing, HistoryUnreadable: Whether it is the same start cannot be read.
+        EventsMissing, HistoryUnreadable: The earlier starts cannot be read.
     """
     task, agent = check_task(task), options.agent
     try:
@@ -86,7 +86,7 @@ async def start_or_continue(threads: Threads, task: Content, thread: str, option
 
 
 async def recorded_starts(threads: Threads, thread: str) -> AsyncIterator[RecordedStart]:
-    """Yield how each run of a thread was started, oldest first, at least one. Needs no worker.
+    """Yield the start of each run of a thread, oldest first; at least one. Needs no worker.
 
     Raises:
         ThreadNotFound: There is no such thread.
@@ -103,5 +103,5 @@ async def recorded_starts(threads: Threads, thread: str) -> AsyncIterator[Record
             begun, any_recorded = None, True
     if not any_recorded:
         found = await threads.reader.find(thread) or await threads.runs.describe(thread)
-        given = (await threads.reader.history(found)).given  # no worker has picked it up yet
-        yield RecordedStart(given.task, given.agent, given.idle_limit, given.by)
+        run_input = (await threads.reader.history(found)).run_input  # no worker has picked up the start yet
+        yield RecordedStart(run_input.task, run_input.agent, run_input.idle_limit, run_input.by)

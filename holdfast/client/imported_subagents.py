@@ -1,7 +1,7 @@
-"""Whether the log of a sub-agent may have come in a file: people's decisions in such a log do not count here.
+"""Refuse to continue a sub-agent's log that may have been imported: people's decisions in it do not count here.
 
-Such a log is in the record alone, and the thread at the top of its tree was imported. If that thread is gone, or absent
-because the import was killed, nothing shows where the sub-agent ran.
+Such a log is only in the record, and the thread at the top of its tree was imported. If that thread is gone, or absent
+because the import was killed, there is no evidence of where the sub-agent ran.
 """
 
 from holdfast.client.reading import imported
@@ -12,11 +12,11 @@ from holdfast.errors import HistoryUnreadable, Refused
 
 
 async def refuse_imported_subagent(reader: Reader, thread: str) -> None:
-    """Refuse to continue the log of a sub-agent that may have come in a file.
+    """Reject a sub-agent's log that may have been imported from a file.
 
     Raises:
-        Refused: It did, or nothing shows that it did not.
-        RecordUnavailable: The record does not answer: no worker finds this out.
+        Refused: It was imported, or there is no evidence that it was not.
+        RecordUnavailable: The record does not answer, so the log's origin is unknown.
     """
     if not (record := reader.record) or not parent_thread(thread) or not await record.length(thread):
         return
@@ -28,7 +28,7 @@ async def refuse_imported_subagent(reader: Reader, thread: str) -> None:
 
 
 async def may_be_imported(reader: Reader, thread: str) -> bool:
-    """Whether the log is a sub-agent's whose tree is not here, or came in a file; also if that cannot be read."""
+    """Whether the log is a sub-agent's whose tree is not here or was imported; also True if that cannot be read."""
     if not parent_thread(thread):
         return False
     first = await anext(aiter(reader.lines(thread, 0, found=None, note=None, use_worker=False)))

@@ -1,4 +1,4 @@
-"""Intervene in a run from outside: one function sends every intervention of `holdfast.core.run.inputs.interventions`.
+"""Intervene in a run from outside: one function sends all interventions of `holdfast.core.run.inputs.interventions`.
 
 Messages, which re-open a closed thread, are in `messages`.
 """
@@ -31,12 +31,12 @@ async def intervene(
         threads: The namespace's threads.
         thread: The thread id.
         name: The name of its update, except `say`: one of `holdfast.core.run.inputs.interventions.UPDATES`.
-        payload: The fields of its payload: `by`, `reason`, and those of its own.
+        payload: The fields of its payload: `by`, `reason`, and the intervention's own.
         private: The private key to sign it with; None to send it unsigned.
 
     Returns:
-        `accepted`, or what else the run answers; `sent` if no worker answers; `unknown_update` for a run of a feature
-        level without it.
+        The run's outcome, such as `accepted`; `sent` if no worker answers; `unknown_update` if the run's feature level
+        lacks this update.
 
     Raises:
         Refused: The payload is too large; or a retry of a run that is not blocked.
@@ -62,32 +62,36 @@ async def intervene(
 
 
 async def _sign(threads: Threads, thread: str, name: str, payload: JSON, *, private: str) -> tuple[JSON, str]:
-    """Sign the payload. Return it, and why it is not signed although it could count; empty if it is."""
+    """Sign the payload. Return it, and the reason if it remains unsigned although a signature may be required; else
+    empty.
+    """
     row = INTERVENTIONS[name]
     if row.statement is None:
         return payload, ""
     if _counts_once(name) and row.read:
         return signed_once(payload, row.read, thread=thread, private=private), ""
     if issubclass(row.statement, Steering):
-        # A signature is bound to what the run is like now, so that the statement cannot be sent again later.
+        # A signature is bound to the run's current state, so that the statement cannot be replayed later.
         try:
             seen = (await threads.state(thread)).get("steering")
         except (NoWorker, RunStuck, QueryRefused):
             return payload, UNSIGNED
-        if not seen:  # a run that an earlier release began takes no signature
+        if not seen:  # a run that began in an earlier release does not accept signatures
             return payload, ""
         payload = {**payload, **seen}
     return signed(payload, row.statement, thread=thread, private=private), ""
 
 
 def _counts_once(name: str) -> bool:
-    """Whether its id counts once, so that it can be sent again: as a signal, too, if no worker answers."""
+    """Whether each of its ids counts once, so that it can be sent again safely, also as a signal if no worker
+    answers.
+    """
     statement = INTERVENTIONS[name].statement
     return statement is not None and "id" in statement.model_fields
 
 
 def _completed(name: str, payload: JSON) -> JSON:
-    """Add what a sender may leave out: ids, and the login from which a decision is sent."""
+    """Add fields that a sender may omit: ids, and the login that sends a decision."""
     if name == "decide":
         return {"via": _login(), **payload}
     if name == "wake":
@@ -97,14 +101,14 @@ def _completed(name: str, payload: JSON) -> JSON:
 
 
 def _signal_of(name: str, payload: JSON) -> str:
-    """The signal that says the same as an update."""
+    """Return the name of the signal that is equivalent to an update."""
     if name != "decide":
         return name
     return payload["decision"] if payload["decision"] in SIGNALS else "reconcile"
 
 
 async def _retry_unanswered(threads: Threads, thread: str, payload: JSON) -> UpdateResult | None:
-    """Check that the run is blocked; send the retry as a signal if no worker can say so. None if it is blocked.
+    """Check that the run is blocked, and return None if it is; if no worker can tell, send the retry as a signal.
 
     Raises:
         Refused: The run is not blocked.
@@ -114,7 +118,7 @@ async def _retry_unanswered(threads: Threads, thread: str, payload: JSON) -> Upd
     except (NoWorker, RunStuck):
         return await send_signal(threads.runs, thread, "retry", payload)
     except QueryRefused:
-        # The query only serves to refuse early; the run itself ignores a retry when it is not blocked.
+        # The query only serves to reject early; the run itself ignores a retry when it is not blocked.
         sent = await send_signal(threads.runs, thread, "retry", payload)
         waits = "delivered to Temporal; the worker cannot say yet what the run is waiting for"
         return UpdateResult(SENT, waits) if sent.outcome == SENT else sent
@@ -129,7 +133,7 @@ async def cancel(threads: Threads, thread: str, *, reason: str = "") -> UpdateRe
     Args:
         threads: The namespace's threads.
         thread: The thread id.
-        reason: Why; it is in Temporal's history.
+        reason: The reason; it is in Temporal's history.
 
     Raises:
         Refused: The run is closed, or the reason is too long.
@@ -149,7 +153,7 @@ async def cancel(threads: Threads, thread: str, *, reason: str = "") -> UpdateRe
 
 
 def _login() -> str:
-    """The login of this process, as the log of a decision names it."""
+    """Return the login of this process, as recorded with a decision."""
     try:
         return f"{getpass.getuser()}@{socket.gethostname()}"[:200]
     except (OSError, KeyError, ImportError):  # a container whose user has no name

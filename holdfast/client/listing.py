@@ -47,22 +47,22 @@ _MAX_CONCURRENT = 20
 """Queries in flight while listing."""
 
 PENDING_AT_ONCE = 50
-"""The same for open requests. A run that never answers holds a place for `Runs.answer_within`."""
+"""The same for open requests. A run that never answers holds a slot for `Runs.answer_within`."""
 
 PENDING_SECONDS = 25.0
-"""How long all of them may take: less than the gateway waits for any response. Anybody who reaches Temporal can start
-runs that claim to have open requests, and never answer."""
+"""Time limit for all of them, in seconds: less than the gateway waits for any response. Anybody with access to Temporal
+can start runs that claim to have open requests and never answer."""
 
 VALUES_SECONDS = 0.7
-"""How long `list_threads` waits for what only the runs themselves can say."""
+"""Seconds that `list_threads` waits for details that only the runs themselves have."""
 OWN_SECONDS = 5.0
-"""How long it waits for whether runs that have said nothing are their threads' own."""
+"""Seconds that it takes to check whether runs that did not answer are their threads' own."""
 
 _NOTHING: JSON = dict.fromkeys(("agent", "task", "refinements", "usage", "llm", "budget", "wakes_at")) | {
     "step": 0,
     "pending": 0,
 }
-"""What is shown of a run whose answers do not come from a worker of this fleet."""
+"""The row of a run whose answers do not come from a worker of this fleet."""
 
 
 @dataclass(frozen=True)
@@ -83,23 +83,23 @@ async def list_pending(
 ) -> tuple[list[JSON], list[Unanswered]]:
     """List the open requests of all threads, and the threads that have some but could not be read.
 
-    Those on our task queue are read first. What is not read in time counts as unread.
+    Threads on this client's task queue are read first. Threads that are not read in time count as unread.
 
     Args:
         threads: The namespace's threads.
-        limit: The most threads.
+        limit: Maximum number of threads.
         prefixes: Only threads whose id begins with one of these; none for all.
-        note: Called once with a message when no worker answers, and requests are those in Temporal's histories; None
-            to count such threads as unread.
-        within: Seconds for all of them.
+        note: Called once with a message when no worker answers and requests are read from Temporal's histories; None to
+            count such threads as unread.
+        within: Time limit for all of them, in seconds.
     """
-    # Not by ExecutionStatus: paused runs have one of their own, which older servers reject in a query.
+    # Not by ExecutionStatus: paused runs have a separate one, which older servers reject in a query.
     query = f"{_LATEST} AND HoldfastPending > 0 AND CloseTime IS NULL{of_prefixes(prefixes)}"
     found = await search(threads, query, limit=limit)
     silent: list[str] = []
 
     async def pending(thread: str) -> list[JSON]:
-        # Each silence costs seconds: after the first one, histories are read at once.
+        # Each unanswered query costs seconds: after the first one, histories are read immediately.
         keep = silent.append if note else None
         return await threads.pending(thread, note=keep, use_worker=not silent)
 
@@ -118,17 +118,17 @@ async def list_threads(
 ) -> list[JSON]:
     """List threads, newest first; with `loops`, loops as well.
 
-    Each row has `thread`, `agent`, `status`, `step`, `started_at` (of its latest Temporal run), `pending` (how many
-    requests are open), `wakes_at` (when a dormant run wakes by itself), `task` (in one line), `refinements` (how often
-    it was refined), `usage`, `llm` and `budget`. What is unknown is None: the task of a run that another program
-    started, and what was not reported within a second.
+    Each row has `thread`, `agent`, `status`, `step`, `started_at` (of its latest Temporal run), `pending` (the number
+    of open requests), `wakes_at` (when a dormant run wakes automatically), `task` (in one line), `refinements` (the
+    number of refinements of the task), `usage`, `llm` and `budget`. Unknown values are None: the task of a run that
+    another program started, and values that were not reported within a second.
 
-    Visibility lags a little, and has the step as of the last change of status: open threads are queried.
+    Visibility lags a little and has the step as of the last change of status, so open threads are queried.
 
     Args:
         threads: The namespace's threads.
         status: Only threads with this status.
-        limit: The most threads.
+        limit: Maximum number of threads.
         loops: Whether to list loops as well.
 
     Raises:
@@ -157,15 +157,15 @@ async def list_page(
 
     Args:
         threads: The namespace's threads.
-        status: Only those with this status.
-        agent: Only those of this agent, whose name has the form of `Agent.name`; empty for all.
+        status: Only threads with this status.
+        agent: Only threads of this agent, whose name has the form of `Agent.name`; empty for all.
         prefixes: Only threads whose id begins with one of these; none for all.
-        limit: The most rows.
-        cursor: Where the page begins; empty for the first.
+        limit: Maximum number of rows.
+        cursor: The cursor of the page; empty for the first.
 
     Raises:
         StatusInvalid: There is no such status.
-        CursorInvalid: No page has given this cursor.
+        CursorInvalid: The cursor does not come from an earlier page.
     """
     query = _RUNS + _status_filter(status) + of_prefixes(prefixes)
     if agent:
@@ -176,9 +176,10 @@ async def list_page(
 
 
 async def _rows(threads: Threads, found: Sequence[WorkflowExecution], status: str | None) -> list[JSON]:
-    """The rows of threads, in the same order, completed by what the runs themselves say."""
+    """Return the rows of threads, in the same order, completed with values from the runs themselves."""
     rows = {run.id: await _row(threads, run) for run in found}
-    # With a short limit: if no worker answers, the rows keep what visibility has. What runs may have changed most.
+    # With a short limit: if no worker answers, the rows keep visibility's values. Running threads, whose values change
+    # most, come first.
     first = sorted(found, key=lambda run: rows[run.id]["status"] != "running")
     runs = {run.id: run for run in first if run.workflow_type == WORKFLOW}
     answers = await _query_all(list(runs), lambda name: _reported(threads, runs[name]), within=VALUES_SECONDS)
@@ -187,7 +188,7 @@ async def _rows(threads: Threads, found: Sequence[WorkflowExecution], status: st
             rows[thread] |= reported
         elif isinstance(reported, AnswerForged):
             rows[thread] |= _NOTHING | {"status": UNAUTHENTICATED}
-    # What is sealed comes from a worker of ours, which does not run what is not the thread's own.
+    # A sealed answer comes from a worker of this fleet, which only runs threads' own runs.
     others = [run for run in found if not isinstance(answers.get(run.id), dict)]
     owned = await _query_all([run.id for run in others], lambda name: _own_row(threads, name), within=OWN_SECONDS)
     for run in others:
@@ -216,7 +217,7 @@ async def _own_row(threads: Threads, thread: str) -> JSON:
 
 
 async def _reported(threads: Threads, run: WorkflowExecution) -> JSON:
-    """Return what a run itself says: an open one in answer to a query, a completed one in its result.
+    """Return a run's own values: an open run's from a query, a completed run's from its result.
 
     Raises:
         AnswerForged: It does not come from a worker of this fleet.
@@ -245,7 +246,7 @@ async def _reported(threads: Threads, run: WorkflowExecution) -> JSON:
         raise
     except (RPCError, WorkflowFailureError) as error:  # removed meanwhile
         raise QueryRefused(f"the result of thread {run.id!r} cannot be read") from error
-    except Exception as error:  # anybody may complete a run of their own with any bytes
+    except Exception as error:  # anybody may complete their own run with any bytes
         raise answer_forged(run.id, "result", f"it does not decode: {type(error).__name__}") from error
     if not isinstance(result, RunResult):
         raise answer_forged(run.id, "result", str(result))
@@ -272,7 +273,7 @@ async def _check_own(threads: Threads, run: WorkflowExecution, result: RunResult
 
 
 async def _without_reopened(threads: Threads, found: list[WorkflowExecution]) -> list[WorkflowExecution]:
-    """Leave out closed runs that are not the latest of their threads: with another status, that one is not found."""
+    """Leave out closed runs that are not the latest of their threads: a status filter may exclude the latest one."""
     closed = {run.id: run for run in found if run.status in ENDED}
 
     async def own(name: str) -> WorkflowExecutionDescription | None:
@@ -288,7 +289,7 @@ def _run_id(described: Any) -> str:
 
 
 def of_prefixes(prefixes: Sequence[str]) -> str:
-    """Return the part of a visibility query that finds the threads whose id begins with one of these."""
+    """Return the part of a visibility query that selects threads whose id begins with one of these."""
     each = (f"WorkflowId STARTS_WITH '{prefix}'" for prefix in prefixes)
     return f" AND ({' OR '.join(each)})" if prefixes else ""
 
@@ -296,7 +297,7 @@ def of_prefixes(prefixes: Sequence[str]) -> str:
 async def _query_all(
     names: Sequence[str], query: Any, *, within: float | None = None, at_once: int = _MAX_CONCURRENT
 ) -> dict[str, Any]:
-    """Return each thread's answer or HoldfastError, without the threads that gave neither within the limit."""
+    """Return each thread's answer or HoldfastError, without the threads that returned neither within the limit."""
     slots = asyncio.Semaphore(at_once)
 
     async def one(thread: str) -> Any:
@@ -305,7 +306,7 @@ async def _query_all(
                 return await query(thread)
             except HoldfastError as error:
                 return error
-            except Exception as error:  # a run of somebody else's may answer, or hold, anything
+            except Exception as error:  # somebody else's run may return any value
                 why = one_line(f"{type(error).__name__}: {error}", 300)
                 return HoldfastError(f"thread {thread!r} cannot be read: {why}")
 
@@ -318,7 +319,7 @@ async def _query_all(
 
 
 def _status_filter(status: str | None) -> str:
-    """Return the part of a visibility query that finds runs of that status."""
+    """Return the part of a visibility query that selects runs of that status."""
     if status is None:
         return ""
     if status not in STATUSES:
@@ -371,7 +372,7 @@ async def _task(threads: Threads, run: WorkflowExecution) -> str | None:
     if memo is None:
         return None
     place = WorkflowSerializationContext(namespace=threads.runs.client.namespace, workflow_id=run.id)
-    with contextlib.suppress(Exception):  # anybody may write a memo: any payload, or none of ours
+    with contextlib.suppress(Exception):  # anybody may write a memo with any payload
         (task,) = await threads.runs.client.data_converter.with_context(place).decode([memo], [str])
         return one_line(task, 100)
     return None

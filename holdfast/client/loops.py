@@ -69,7 +69,9 @@ async def find_run(threads: Threads, name: str) -> WorkflowExecutionDescription 
 
 
 async def is_archived_loop(threads: Threads, name: str) -> bool:
-    """Return whether the permanent record has a loop of that name; False where no record is known or answers."""
+    """Return whether the permanent record has a loop of that name; False if there is no record or it does not
+    answer.
+    """
     record = threads.reader.record
     if record is None:
         return False
@@ -86,7 +88,7 @@ async def start_loop(threads: Threads, loop: LoopInput, *, name: str | None = No
     Args:
         threads: The namespace's threads.
         loop: The loop's input.
-        name: The loop's id, which no loop or thread has had before; None for a new one.
+        name: The loop's id, which must be unused by loops and threads; None for a new one.
 
     Raises:
         ThreadIdInvalid: The id cannot be used.
@@ -97,9 +99,9 @@ async def start_loop(threads: Threads, loop: LoopInput, *, name: str | None = No
     chosen = check_own_id(name) if name is not None else new_thread_id("loop")
     if not seals_of(threads.runs.client):
         raise FleetKeyMissing("starting a loop needs the fleet key: set HOLDFAST_FLEET_KEYS as the workers have it")
-    with contextlib.suppress(RecordUnavailable):  # then the first write finds out, and the loop is blocked
+    with contextlib.suppress(RecordUnavailable):  # then the first write fails, and the loop is blocked
         if name is not None and threads.reader.record and await threads.reader.record.length(chosen):
-            raise _taken(chosen)
+            raise _already_exists(chosen)
     try:
         run = await threads.runs.client.start_workflow(
             LOOP_WORKFLOW,
@@ -116,13 +118,13 @@ async def start_loop(threads: Threads, loop: LoopInput, *, name: str | None = No
             rpc_timeout=timedelta(seconds=10),
         )
     except WorkflowAlreadyStartedError:
-        raise _taken(chosen) from None
+        raise _already_exists(chosen) from None
     except RPCError as error:
         raise threads.runs.translate_error(error, chosen) from error
     return Started(thread=chosen, run_id=run.first_execution_run_id or "")
 
 
-def _taken(name: str) -> ThreadExists:
+def _already_exists(name: str) -> ThreadExists:
     return ThreadExists(f"there is or was a loop or thread {name!r}; choose another id with --id")
 
 
@@ -172,17 +174,17 @@ async def steer(
     Args:
         threads: The namespace's threads.
         name: The loop's id.
-        what: What to do.
-        by: Who does it.
-        reason: Why; it is in the log.
-        until: When a pause ends by itself, with a time zone; None for never.
+        what: The action: pause, resume or retry.
+        by: The person who does it.
+        reason: The reason; it is in the log.
+        until: When a pause ends automatically, with a time zone; None for never.
 
     Returns:
-        `accepted`, or `sent`. Refused: as a run refuses it (`holdfast.core.run.inputs.pause`); `nothing_to_do` where a
-        loop has a feature level without a log.
+        `accepted` or `sent`; if rejected, the same outcomes as for a run (`holdfast.core.run.inputs.pause`), or
+        `nothing_to_do` if the loop's feature level has no log.
 
     Raises:
-        Refused: The name belongs to an agent run; or there is an `until`, and the loop has a feature level without one.
+        Refused: The name belongs to an agent run, or the loop's feature level does not support `until`.
         ThreadNotFound: There is no such loop.
         ServerUnreachable: The server does not answer.
     """
@@ -203,12 +205,12 @@ async def steer(
 async def loop_state(threads: Threads, found: WorkflowExecutionDescription, *, note: Note | None = None) -> JSON:
     """Return a loop's state, as `holdfast.core.loop.state.LoopState.view` presents it.
 
-    If Temporal closed the loop from outside, its status and result are those of Temporal.
+    If the loop was closed in Temporal from outside, its status and result are Temporal's.
 
     Args:
         threads: The namespace's threads.
         found: Temporal's description of the loop.
-        note: Called with a message when no worker answers, and the state follows from the recorded events; None to
+        note: Called with a message when no worker answers and the state is derived from the recorded events; None to
             raise instead.
 
     Raises:

@@ -1,7 +1,8 @@
 """Send a message to a thread: to its open run, or re-open a closed thread with the message as the task of a new run.
 
 1. If a worker answers, the message is an update, whose outcome is known at once. If none answers, the message is sent
-   as a signal, which Temporal keeps. Never both: a message that arrives twice is in the transcript twice.
+   as a signal, which Temporal keeps. It is never sent both ways, because a message that arrives twice is in the
+   transcript twice.
 2. If the run ends before it accepts the message, the message re-opens the thread.
 """
 
@@ -15,7 +16,7 @@ from temporalio.client import RPCTimeoutOrCancelledError, WorkflowExecutionDescr
 from temporalio.service import RPCError, RPCStatusCode
 
 from holdfast.client.interventions import intervene
-from holdfast.client.reading.runs import ENDED, TIMED_OUT, NeverRan, refused_answer, sealed_answer
+from holdfast.client.reading.runs import ENDED, TIMED_OUT, NeverRan, check_sealed, rejection_answer
 from holdfast.client.sending import REOPENED, UPDATE_UNAVAILABLE, UpdateResult, send_signal
 from holdfast.client.start_options import StartOptions
 from holdfast.client.threads import Threads
@@ -26,7 +27,7 @@ from holdfast.encryption.signing_keys import signed_once
 from holdfast.errors import HoldfastError, NoWorker, QueryRefused, RunStuck, ServerUnreachable, ThreadExists
 
 _ATTEMPTS = 5
-"""How often to look for the latest run again, if the one that was found ends before it accepts the message."""
+"""Number of attempts to find the latest run, if the one found ends before it accepts the message."""
 
 
 @dataclass(frozen=True)
@@ -52,8 +53,8 @@ async def say(
         threads: The namespace's threads.
         thread: The thread id.
         message: Text, or content blocks (`holdfast.core.llm.blocks`).
-        by: Who sends it.
-        when_busy: What the run does with it during a step.
+        by: The person who sends it.
+        when_busy: How the run handles the message during a step.
         private: The private key to sign it with; None to leave it unsigned.
 
     Raises:
@@ -87,21 +88,21 @@ async def resume(
     message: Content | None = None,
     private: str | None = None,
 ) -> UpdateResult:
-    """Resume a paused run, after a message to the agent if there is one. A run that is not paused does not get it.
+    """Resume a paused run, optionally after a message to the agent. A run that is not paused does not get the message.
 
     Args:
         threads: The namespace's threads.
         thread: The thread id.
-        by: Who resumes it.
-        reason: Why; it is in the log.
+        by: The person who resumes it.
+        reason: The reason; it is in the log.
         message: The message; None for none.
         private: The private key to sign both with; None to send them unsigned.
 
     Returns:
-        The outcome of the resumption; that of the message if it was refused.
+        The outcome of the resumption; that of the message if it was rejected.
 
     Raises:
-        NoWorker: With a message: no worker says whether the run is paused.
+        NoWorker: With a message: no worker reports whether the run is paused.
         ThreadNotFound: There is no such thread.
         ServerUnreachable: The server does not answer.
     """
@@ -116,7 +117,7 @@ async def resume(
 
 
 async def _reopen_closed_thread(threads: Threads, thread: str, message: Content, *, by: str) -> MessageResult | None:
-    """Start a new run of a closed thread, with the message as its task; None if another caller has re-opened it."""
+    """Start a new run of a closed thread, with the message as its task; None if another caller re-opened it first."""
     try:
         started = await threads.start(message, thread, StartOptions(by=by))
     except ThreadExists:
@@ -164,10 +165,10 @@ async def _send_update(threads: Threads, thread: str, payload: dict[str, Any]) -
             answer = await run.execute_update(
                 "say", payload, id=uuid4().hex, result_type=View, rpc_timeout=timedelta(seconds=limit)
             )
-            outcome: dict[str, str] = sealed_answer(answer, thread, "say")
+            outcome: dict[str, str] = check_sealed(answer, thread, "say")
             return outcome
     except WorkflowUpdateFailedError as error:
-        refused: dict[str, str] | None = refused_answer(error, threads.runs.client, thread, "say")
+        refused: dict[str, str] | None = rejection_answer(error, threads.runs.client, thread, "say")
         if refused is None:
             raise
         return refused

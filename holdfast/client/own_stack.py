@@ -1,12 +1,11 @@
-"""Keeps a client that means the embedded stack of a state folder from any other server that has its port by now.
+"""Keeps a client of a state folder's embedded stack from reaching another server that has taken over its port.
 
-1. Before it connects, and before each request, the stack's Temporal server has to run (`running_stacks.is_running`).
-   What reached another server could be read there, and would count there.
-2. While the stack is being restarted, a request waits, as it does for a server that is unavailable; not if another
-   program has its port.
-3. A failed request is repeated here and not by Temporal's client, which would repeat it wherever the port leads.
+1. The stack's Temporal server must be running before the client connects and before each request
+   (`running_stacks.is_running`). A request that reached another server could be read and executed there.
+2. While the stack restarts, a request waits, as it does for an unavailable server, unless another program has the port.
+3. A failed request is retried here and not by Temporal's client, which would retry it on any server at that port.
 
-A worker's polls do not come this way: `until_replaced` ends the worker.
+A worker's polls bypass these checks; `until_replaced` ends the worker instead.
 """
 
 import asyncio
@@ -25,11 +24,11 @@ from holdfast.config.stack_file import Stack, read_stack
 from holdfast.errors import ServerUnreachable
 
 PAUSES: Final = (0.1, 0.2, 0.3, 0.5, 0.8, 1.3, 2.0, 2.0, 2.0)
-"""Seconds between the attempts of a request: as long in all as those of Temporal's client. One that waits for what
-happens in a run repeats the last."""
+"""Seconds between the attempts of a request: in total as long as those of Temporal's client. A request that waits for
+an event of a run repeats the last pause."""
 
 CHECK_SECONDS: Final = 0.25
-"""How often a worker looks whether another program has the port: a Temporal server takes longer to start."""
+"""Seconds between a worker's checks whether another program has the port: a Temporal server takes longer to start."""
 
 _REPEATED: Final = frozenset(
     {
@@ -43,7 +42,7 @@ _REPEATED: Final = frozenset(
         RPCStatusCode.UNKNOWN,
     }
 )
-"""The errors after which a request is repeated, as Temporal's client would. A server that closes a connection, as it
+"""The errors after which a request is retried, as Temporal's client would do. A server that closes a connection, as it
 does after some minutes, cancels its requests; a caller who cancels one gets no `RPCError`."""
 
 
@@ -51,8 +50,8 @@ class OwnStack(Plugin):
     """Lets a client reach the stack of one state folder only.
 
     Args:
-        home: The state folder. Without a record there, the default address is meant: any server but another folder's
-            stack.
+        home: The state folder. If it records no stack, the client uses the default address, with any server except
+            another folder's stack.
     """
 
     def __init__(self, home: Path) -> None:
@@ -66,13 +65,13 @@ class OwnStack(Plugin):
     async def connect_service_client(
         self, config: ConnectConfig, next: Callable[[ConnectConfig], Awaitable[ServiceClient]]
     ) -> ServiceClient:
-        """Connect, if the server is the stack's, and check each request."""
+        """Connect if the server is the stack's, and check each request."""
         self.check(config.target_host)
         connected = await next(config)
         return connected if read_stack(self.home) is None else _Checked(connected, self)
 
     def check(self, address: str) -> None:
-        """Check which server is at an address; nothing is sent there.
+        """Check which server is at an address, without sending anything there.
 
         Raises:
             ServerUnreachable: It is not this folder's stack.
@@ -89,27 +88,27 @@ class OwnStack(Plugin):
         raise ServerUnreachable(f"{what}. Nothing was sent there. Start {fix}.")
 
     def runs_at(self, address: str) -> bool:
-        """Whether the stack runs, at an address that a client has connected to."""
+        """Whether the stack is running at an address that a client has connected to."""
         if self._stack is None or not is_running(self.home, self._stack):
-            self._stack = read_stack(self.home)  # it may have been started again, perhaps at another port
+            self._stack = read_stack(self.home)  # it may have been restarted, perhaps at another port
             if self._stack is None or not is_running(self.home, self._stack):
                 return False
         return self._stack.temporal_address.endswith(_port(address))
 
     async def until_replaced(self, address: str) -> NoReturn:
-        """Wait until another program has the address of the stack; it may end and start again before.
+        """Wait until another program has the address of the stack; restarts of the stack are ignored.
 
         Raises:
-            ServerUnreachable: It is not this folder's stack any more.
+            ServerUnreachable: The server is not this folder's stack any more.
         """
         while True:
             await asyncio.sleep(CHECK_SECONDS)
             if not self.runs_at(address) and await asyncio.to_thread(is_taken, address):
-                self.check(address)  # it may have been started again between the two
+                self.check(address)  # the stack may have been restarted between the two checks
 
 
 class _Checked(ServiceClient):
-    """The client of Temporal's services, as far as they are those of the stack."""
+    """The client of Temporal's services, limited to the stack's server."""
 
     def __init__(self, connected: ServiceClient, stack: OwnStack) -> None:
         super().__init__(connected.config)
@@ -163,7 +162,7 @@ class _Checked(ServiceClient):
 
 
 class _Replaced(RPCError):
-    """Another server has the port: waiting does not help."""
+    """Another server has the port, so waiting is pointless."""
 
 
 def _port(address: str) -> str:

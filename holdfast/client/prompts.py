@@ -1,4 +1,4 @@
-"""The next request to a thread's LLM: its exact bytes, and the parts that it is made of.
+"""The next request to a thread's LLM: its exact bytes and its parts.
 
 It is built from the recorded agent and events, by the functions that `call_llm` uses
 (`holdfast.core.transcript.prompt`).
@@ -45,11 +45,11 @@ class Prompt:
     body: bytes
     """The request body."""
     compacting: bool
-    """The request asks for the summary of a context compaction."""
+    """Whether the request asks for the summary of a context compaction."""
 
     @property
     def waits(self) -> list[JSON]:
-        """What must happen or enter the transcript before the request is made, in that order."""
+        """The events that must precede the request, in order."""
         state = self.state
         found: list[JSON] = []
         if state.blocked:
@@ -118,7 +118,7 @@ async def prompt_of(
         match event:
             case MemoryRecalled():
                 recalled += event.tiers
-            case ContextCompacted():  # the hand-off message has the standing memories
+            case ContextCompacted():  # the summary message has the standing memories
                 standing = state.context.standing_memory
                 recalled = (RecalledTier(tier="standing", text=standing),) if standing else ()
             case LLMReplied():

@@ -17,15 +17,15 @@ from holdfast.errors import RecordUnreadable, ThreadNotFound
 async def list_prunable(
     runs: Runs, record: OpenRecord, *, older_than: timedelta | None = None, retention: Retention | None = None
 ) -> list[EndedThread]:
-    """List the threads to prune, oldest first: those that ended longer ago than that and have no open run.
+    """List the threads to prune, oldest first: those that ended long enough ago and have no open run.
 
-    A sub-agent stays as long as the run that may still read its result is open.
+    A sub-agent is kept while a run that may still read its result is open.
 
     Args:
         runs: The namespace's runs.
         record: The permanent record.
-        older_than: The least age of the last event.
-        retention: Rules in its place, by how the last run ended.
+        older_than: Minimum age of the last event.
+        retention: Rules by outcome of the last run, in place of `older_than`.
 
     Raises:
         ServerUnreachable: Temporal does not answer, so it is unknown which runs are open.
@@ -39,16 +39,16 @@ async def list_prunable(
 async def prune(
     runs: Runs, record: OpenRecord, threads: Sequence[EndedThread], *, seal: SealRecord = unsealed
 ) -> AsyncIterator[tuple[EndedThread, bool]]:
-    """Delete threads, and yield each with whether it was deleted; one that has grown or was re-opened since stays.
+    """Delete threads, and yield each with whether it was deleted; one that has grown or was re-opened since is kept.
 
     Args:
         runs: The namespace's runs.
         record: The permanent record.
         threads: As `list_prunable` listed them.
-        seal: Seals that the threads are pruned: otherwise their seals show nothing but that they are gone.
+        seal: Seals that the threads are pruned; otherwise their earlier seals only show that they are missing.
 
     Raises:
-        ServerUnreachable: Temporal no longer answers; the remaining threads stay.
+        ServerUnreachable: Temporal no longer answers; the remaining threads are kept.
     """
     for ended in threads:
         deleted = not await is_needed(runs, ended.thread)
@@ -59,7 +59,7 @@ async def prune(
 
 
 async def seal_pruned(store: ThreadStore, ended: EndedThread, seal: SealRecord) -> None:
-    """Seal that a thread is about to be pruned; nothing if its last event cannot be read, for it is altered."""
+    """Seal that a thread is about to be pruned, unless its last event cannot be read because it was altered."""
     if seal is unsealed:
         return
     with suppress(ValueError, LookupError, TypeError, RecordUnreadable):
@@ -68,7 +68,7 @@ async def seal_pruned(store: ThreadStore, ended: EndedThread, seal: SealRecord) 
 
 
 async def is_needed(runs: Runs, thread: str) -> bool:
-    """Return whether a run of the thread is open, or one that may have started it, directly or not, as a sub-agent."""
+    """Return whether a run of the thread is open, or of any thread above it that may have started it as a sub-agent."""
     if await is_open(runs, thread):
         return True
     parent = parent_thread(thread)

@@ -1,14 +1,14 @@
 """Publish an event: it wakes every run that waits for it.
 
-1. Temporal's visibility store says which runs wait for an event. It lags a little, so it is searched twice: a run that
-   began to wait just before is woken, too. A run that begins to wait later has missed the event.
+1. Temporal's visibility store knows which runs wait for an event. It lags a little, so it is searched twice, to wake
+   runs that began to wait just before. A run that begins to wait later misses the event.
 2. Each run gets the event as a signal, which Temporal keeps until a worker processes it.
-3. The signals follow each other as fast as workers take them: a worker that had thousands at once would evict runs
-   from its cache that it has just woken, and replay them. The next ones are always there when it has taken the last.
-4. Except for the first few, a run is unbound from its worker before it gets the signal: asleep for long, it is hardly
-   in that worker's cache. In the worker's own (sticky) queue, a task that waits for 3 s times out, and Temporal
-   schedules it again; in the task queue it waits for as long as it takes, for any worker.
-5. A publication that was interrupted is repeated with the same id: a run takes an event of one id once.
+3. Signals are sent as fast as workers process them: a worker with thousands at once would evict runs that it has just
+   woken from its cache, and replay them. The next signals are always ready when it has processed the last.
+4. Except for the first few, a run is unbound from its worker before it gets the signal, because a long-dormant run is
+   rarely still in that worker's cache. A task in a worker's sticky queue times out after 3 s, and Temporal schedules it
+   again; in the normal task queue it waits as long as necessary, for any worker.
+5. An interrupted publication can be repeated with the same id: a run accepts each event id once.
 """
 
 import asyncio
@@ -33,37 +33,37 @@ from holdfast.core.run.waits.dormancy import Wake, read_wake
 from holdfast.errors import HoldfastError, Refused, ThreadNotFound
 
 FIRST, NEXT = 10, 50
-"""Signals sent together: the first time, and then. At most twice as many wait for workers: the runs that are awake
-already wait behind them for their further tasks."""
+"""Size of the first batch of signals, and of the following ones. At most two batches wait for workers, because the
+later tasks of runs that are already awake queue behind them."""
 
 TAKEN_WITHIN = 5.0
-"""Seconds without a worker that takes any, after which the rest follows without a wait. Temporal keeps it, and perhaps
-no worker runs."""
+"""Seconds without progress after which the rest is sent without waiting: perhaps no worker is running, and Temporal
+keeps the signals."""
 
 PACED_SECONDS = 600.0
-"""Seconds after which the rest follows without a wait in any case: a worker takes ten thousand signals or more in them.
-Who asked over HTTP waits for the answer, and gets less (`holdfast.gateway.routes.publications`)."""
+"""Seconds after which the rest is sent without waiting in any case: a worker processes ten thousand signals or more in
+that time. HTTP callers wait for the response, so they get less (`holdfast.gateway.routes.publications`)."""
 
 LOOK_SECONDS = 0.1
-"""Seconds between two looks at whether a worker has taken a signal."""
+"""Seconds between two checks whether a worker has processed a signal."""
 
 UNBIND_TIMEOUT = timedelta(seconds=5)
 
 LAG_SECONDS = 2.0
-"""Seconds until the second search: how long the visibility store may take to list a run that waits."""
+"""Seconds until the second search: the expected maximum lag of the visibility store."""
 
 
 @dataclass(frozen=True)
 class Publication:
-    """What became of a published event."""
+    """The result of publishing an event."""
 
     event: str
     id: str
-    """The event's id: published again with it, the event reaches no run twice."""
+    """The event's id: publishing again with the same id delivers the event to no run twice."""
     sent: tuple[str, ...]
     """The threads to which Temporal delivers it, in alphabetical order."""
     unreached: dict[str, HoldfastError]
-    """The threads that wait for it and could not be sent it, and why. Publish it again with the same id."""
+    """The waiting threads that could not be sent the event, with the error. Publish it again with the same id."""
 
 
 async def publish(
@@ -78,16 +78,17 @@ async def publish(
 ) -> Publication:
     """Send an event to every run that waits for it.
 
-    A run that waits for other data (`match`) is sent it, and refuses it.
+    A run that waits for other data (`match`) receives the event and rejects it.
 
     Args:
         threads: The namespace's threads.
         event: The event's name.
-        by: Who publishes it.
-        data: What happened: JSON, at most 16,384 bytes.
+        by: The publisher's name.
+        data: The event's data: JSON, at most 16,384 bytes.
         id: The event's id, of up to 100 visible ASCII characters; empty for a new one.
         prefixes: Only threads whose id begins with one of these; none for all.
-        paced_seconds: For how long it is sent as fast as workers take it; then the rest follows at once.
+        paced_seconds: Seconds during which signals are sent as fast as workers process them; then the rest is sent at
+            once.
 
     Raises:
         Refused: Its name, id or data cannot be used.
@@ -122,7 +123,7 @@ async def publish(
 
     for lag in (0.0, LAG_SECONDS):
         await asyncio.sleep(lag)
-        # The store compares prefixes in its own way: the caller's threads are those of Python's.
+        # The store may compare prefixes differently; the caller's threads are selected by Python's comparison.
         found = {run.id for run in await search(threads, query) if run.id.startswith(tuple(prefixes) or "")}
         waiting = sorted(thread for thread in found if outcomes.get(thread, thread))
         batch: list[str] = []
@@ -131,7 +132,7 @@ async def publish(
             waiting = waiting[len(batch) :]
             await asyncio.gather(*(send(thread, first=not before) for thread in batch))
             if waiting and before and paced:
-                paced = await are_taken(threads, before, until=paced_until)
+                paced = await are_processed(threads, before, until=paced_until)
     return Publication(
         event=event,
         id=id,
@@ -141,33 +142,35 @@ async def publish(
 
 
 async def unbind(client: Client, thread: str) -> None:
-    """Have Temporal put a run's next workflow task into the task queue, and not into that of its last worker."""
+    """Have Temporal put a run's next workflow task into the normal task queue instead of its last worker's sticky
+    queue.
+    """
     request = ResetStickyTaskQueueRequest(namespace=client.namespace, execution=Execution(workflow_id=thread))
-    with contextlib.suppress(RPCError):  # the signal says what is wrong, or the server does not allow it
+    with contextlib.suppress(RPCError):  # the server may not allow it; other errors recur when the signal is sent
         await client.workflow_service.reset_sticky_task_queue(request, timeout=UNBIND_TIMEOUT)
 
 
-async def are_taken(threads: Threads, batch: Sequence[str], *, until: float) -> bool:
-    """Wait until a worker has processed what was sent to these runs: to the last of them, which the others precede.
+async def are_processed(threads: Threads, batch: Sequence[str], *, until: float) -> bool:
+    """Wait until a worker has processed the signals of a batch, by checking the last one, which follows all others.
 
     Returns:
-        Whether one has: False if none has processed any more for TAKEN_WITHIN, or at the time `until`.
+        Whether a worker has: False if none made progress for TAKEN_WITHIN seconds, or at the time `until`.
     """
     clock, count = asyncio.get_running_loop(), 0
     while clock.time() < until:
         look_until = min(until, clock.time() + TAKEN_WITHIN)
         while clock.time() < look_until:
-            if await is_taken(threads, batch[-1]):
+            if await is_processed(threads, batch[-1]):
                 return True
             await asyncio.sleep(LOOK_SECONDS)
-        before, count = count, sum([await is_taken(threads, thread) for thread in batch])
+        before, count = count, sum([await is_processed(threads, thread) for thread in batch])
         if count <= before:
             return False
     return False
 
 
-async def is_taken(threads: Threads, thread: str) -> bool:
-    """Whether a worker has processed what was sent to a run; not where Temporal does not say."""
+async def is_processed(threads: Threads, thread: str) -> bool:
+    """Whether a worker has processed the signal to a run; False if Temporal does not report it."""
     with contextlib.suppress(HoldfastError):
         return not (await threads.runs.describe(thread)).raw_description.pending_workflow_task.state
     return False

@@ -1,4 +1,4 @@
-"""The calls that remembered rules allow: a rule has the digest of its call, and the log has the call."""
+"""The calls that remembered rules allow: a rule has only the digest of its call; the log has the call itself."""
 
 from collections.abc import AsyncIterator, Sequence
 
@@ -9,10 +9,10 @@ from holdfast.core.llm.blocks import ToolCall
 
 
 async def rules_with_arguments(rules: Sequence[JSON], events: AsyncIterator[JSON]) -> list[JSON]:
-    """Return the rules, each with the `arguments` of the call that it allows, where the log has them.
+    """Return the rules, each with the `arguments` of the call that it allows, if the log has them.
 
     Args:
-        rules: As a state's view has them.
+        rules: The rules, in the format of a state's view.
         events: The thread's events from the first one on.
     """
     wanted = {(rule["tool"], rule["call_digest"]) for rule in rules}

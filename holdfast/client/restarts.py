@@ -19,13 +19,13 @@ async def restart(
     id: str | None = None,
     task: Content | None = None,
 ) -> Started:
-    """Start the task of a thread again, in a new thread with nothing of the old one's log. The old one stays.
+    """Start the task of a thread again, in a new thread without the old one's log. The old thread is kept.
 
     Args:
         threads: The namespace's threads.
         thread: The thread.
-        options: The options of the new run. An agent or a person that they leave out is the old run's, and that person
-            is then only a claim; the idle limit is always the old run's.
+        options: The options of the new run. An omitted agent or person is taken from the old run, and that person is
+            then unauthenticated; the idle limit is always the old run's.
         id: The new thread's id; None for a new one that begins with the old one's.
         task: Another task; None for the same.
 
@@ -58,9 +58,9 @@ async def restart(
 
 
 async def _has_persons_task(threads: Threads, thread: str) -> bool:
-    """Whether a person gave the task of the thread, or of the one that it was forked from."""
+    """Whether a person gave the task of the thread, or of its source thread if it is a fork."""
     async for line in threads.reader.lines(thread, 0, found=None, note=None, use_worker=False):
         return begins_for_person(line)
     found = await threads.reader.find(thread) or await threads.runs.describe(thread)
-    given = (await threads.reader.history(found)).given  # no worker has picked it up yet
-    return given.lineage is None and given.trust == "person"
+    run_input = (await threads.reader.history(found)).run_input  # no worker has picked up the start yet
+    return run_input.lineage is None and run_input.trust == "person"

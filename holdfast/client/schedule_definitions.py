@@ -1,4 +1,4 @@
-"""What a schedule runs and when: checked, written as a Temporal schedule, and read back from one."""
+"""Definitions of schedules: validate them, write them as Temporal schedules, and read them back."""
 
 import re
 from dataclasses import dataclass, replace
@@ -33,8 +33,8 @@ from holdfast.core.schedule.launching import ScheduledInput
 from holdfast.errors import HoldfastError, ScheduleInvalid
 
 Overlap = Literal["skip", "queue", "cancel", "allow"]
-"""When a run is due and the last one is open: leave it out · start it afterwards, at most one · cancel the open one ·
-start it beside."""
+"""When a run is due while the last one is open: skip it · start it afterwards, at most one · cancel the open one ·
+start it concurrently."""
 
 OVERLAPS: dict[Overlap, ScheduleOverlapPolicy] = {
     "skip": ScheduleOverlapPolicy.SKIP,
@@ -57,7 +57,7 @@ _TIMED = re.compile(rf".*{TIME}")
 
 @dataclass(frozen=True, kw_only=True)
 class Definition:
-    """What a schedule runs, for whom, and when."""
+    """The task, the user and the times of a schedule."""
 
     task: Content
     cron: str | None = None
@@ -69,8 +69,8 @@ class Definition:
     until: datetime | None = None
     overlap: Overlap = "skip"
     catchup: float | None = None
-    """Seconds: how late a run may start that was due while Temporal was down. None for the time from one run to the
-    next, the shortest one: only the last missed run."""
+    """Seconds by which a run that was due while Temporal was down may start late. None for the shortest time from one
+    run to the next, so that only the last missed run starts."""
     agent: str | None = None
     workspace: str | None = None
     by: str = ""
@@ -80,10 +80,10 @@ class Definition:
 
 
 def check_schedule_name(name: str) -> str:
-    """Return the given name if it can be that of a schedule.
+    """Return the name if a schedule can have it.
 
     Raises:
-        ScheduleInvalid: It cannot.
+        ScheduleInvalid: A schedule cannot have this name.
     """
     if not _NAME.fullmatch(name) or _TIMED.fullmatch(name):
         raise ScheduleInvalid(
@@ -94,7 +94,7 @@ def check_schedule_name(name: str) -> str:
 
 
 def checked(given: Definition) -> Definition:
-    """Return a definition with all that it leaves open.
+    """Validate a definition, and fill in its defaults.
 
     Raises:
         ScheduleInvalid: Its times or options cannot be used; the message names the option.
@@ -124,7 +124,7 @@ def checked(given: Definition) -> Definition:
 
 
 def _gap(given: Definition) -> float:
-    """The shortest time from one run to the next, in seconds."""
+    """Return the shortest time from one run to the next, in seconds."""
     if given.cron is not None:
         try:
             return read_cron(given.cron).shortest_gap
@@ -184,7 +184,9 @@ def schedule_of(name: str, given: Definition, *, task_queue: str) -> Schedule:
 
 
 async def begin_of(client: Client, found: ScheduleDescription) -> ScheduledInput:
-    """Return the launcher's input of a schedule, as it is sealed; one that says why it cannot be read."""
+    """Return the sealed launcher's input of a schedule; if it cannot be read, an input whose `malformed` gives the
+    reason.
+    """
     action = found.schedule.action
     assert isinstance(action, ScheduleActionStartWorkflow)
     place = WorkflowSerializationContext(namespace=client.namespace, workflow_id=action.id)
@@ -200,7 +202,7 @@ async def begin_of(client: Client, found: ScheduleDescription) -> ScheduledInput
 
 
 def definition_of(begin: ScheduledInput, found: ScheduleDescription) -> Definition:
-    """Return what a schedule runs, from its sealed input, and when, from its times in Temporal."""
+    """Return a schedule's definition: its task from the sealed input, its times from Temporal."""
     spec, policy = found.schedule.spec, found.schedule.policy
     only = [*spec.calendars, *spec.intervals][0] if len(spec.calendars) + len(spec.intervals) == 1 else None
     overlaps: dict[int, Overlap] = {value: name for name, value in OVERLAPS.items()}
@@ -222,7 +224,7 @@ def definition_of(begin: ScheduledInput, found: ScheduleDescription) -> Definiti
 
 
 def _details(name: str, given: Definition) -> str:
-    """Return what the Web UI shows of a launcher, in Markdown."""
+    """Return the description of a launcher for the Web UI, in Markdown."""
     why = f": {code(one_line(given.reason, 200))}" if given.reason else ""
     lines = [f"Schedule: `{code(name)}`, of `{code(given.by or 'nobody by name')}`{why}  "]
     lines += [f"Agent: {f'`{code(given.agent)}`' if given.agent else 'the first of the catalog'}  ", ""]

@@ -1,6 +1,6 @@
-"""Find schedules, and read what they run, when, for whom, and what became of their runs. Needs no worker.
+"""Find schedules, and read their definitions and the outcomes of their runs. Needs no worker.
 
-Each is a Temporal schedule of the same id. Those of other programs in the namespace are not listed, and not found.
+Each is a Temporal schedule of the same id. Schedules of other programs in the namespace are ignored.
 """
 
 import asyncio
@@ -34,18 +34,18 @@ from holdfast.core.temporal.encrypted import DecryptionFailed
 from holdfast.errors import HoldfastError, ScheduleExists, ScheduleInvalid, ScheduleNotFound, ThreadNotFound
 
 LIMIT = timedelta(seconds=10)
-"""How long the server may take to answer."""
+"""Time limit for the server's answer."""
 
 _MAX_CONCURRENT = 20
 _NEXT = 5
-"""How many of the next times are shown."""
+"""Number of next times to show."""
 
 
 async def find_schedule(threads: Threads, name: str, *, taken: bool = False) -> ScheduleDescription:
     """Return Temporal's description of a schedule.
 
     Raises:
-        ScheduleInvalid: The name cannot be that of a schedule.
+        ScheduleInvalid: A schedule cannot have this name.
         ScheduleNotFound: There is no such schedule.
         ScheduleExists: With `taken`: another program's schedule has the name.
         ServerUnreachable: The server does not answer.
@@ -54,7 +54,7 @@ async def find_schedule(threads: Threads, name: str, *, taken: bool = False) -> 
     try:
         found = await threads.runs.client.get_schedule_handle(name).describe(rpc_timeout=LIMIT)
     except RPCError as error:
-        raise translated(threads, error, name) from error
+        raise translate_schedule_error(threads, error, name) from error
     action = found.schedule.action
     if isinstance(action, ScheduleActionStartWorkflow) and action.workflow == SCHEDULED_WORKFLOW:
         return found
@@ -70,8 +70,8 @@ async def list_schedules(threads: Threads, *, prefixes: Sequence[str] = (), limi
 
     Args:
         threads: The namespace's threads.
-        prefixes: Only those whose name begins with one of these; none for all.
-        limit: The most schedules.
+        prefixes: Only schedules whose name begins with one of these; none for all.
+        limit: Maximum number of schedules.
 
     Raises:
         ServerUnreachable: The server does not answer.
@@ -86,24 +86,24 @@ async def list_schedules(threads: Threads, *, prefixes: Sequence[str] = (), limi
             if len(names) >= limit:
                 break
     except RPCError as error:
-        raise translated(threads, error) from error
+        raise translate_schedule_error(threads, error) from error
     gate = asyncio.Semaphore(_MAX_CONCURRENT)
 
     async def state(name: str) -> JSON | None:
         async with gate:
             try:
                 return await schedule_state(threads, name, runs=False)
-            except (ScheduleNotFound, ScheduleInvalid):  # deleted meanwhile, or not made by us
+            except (ScheduleNotFound, ScheduleInvalid):  # deleted meanwhile, or not created by Holdfast
                 return None
 
     return [row for row in await asyncio.gather(*map(state, sorted(names))) if row]
 
 
 async def schedule_state(threads: Threads, name: str, *, runs: bool = True) -> JSON:
-    """Return what a schedule runs, when, for whom, and with `runs` its last ten runs, the newest first.
+    """Return a schedule's definition and state, and with `runs` its last ten runs, newest first.
 
-    A run has the `status` of its thread; or `starting` before a worker has taken it up, `not_started` where `why` says
-    so, `removed` where Temporal has it no more.
+    A run has the `status` of its thread, or `starting` before a worker has picked it up, `not_started` for the reason
+    in `why`, or `removed` if Temporal no longer has it.
 
     Raises:
         ScheduleNotFound: There is no such schedule.
@@ -140,7 +140,7 @@ async def schedule_state(threads: Threads, name: str, *, runs: bool = True) -> J
 
 
 async def _run(threads: Threads, each: ScheduleActionResult) -> JSON:
-    """Return what became of a start by a schedule."""
+    """Return the outcome of a start by a schedule."""
     action = each.action
     assert isinstance(action, ScheduleActionExecutionStartWorkflow)
     found = launched(action.workflow_id)
@@ -159,14 +159,14 @@ async def _run(threads: Threads, each: ScheduleActionResult) -> JSON:
 
 
 async def _launcher_outcome(threads: Threads, action: ScheduleActionExecutionStartWorkflow) -> tuple[str, str]:
-    """Return where a launcher is, and why it or its run failed."""
+    """Return a launcher's status, and why it or its run failed."""
     client = threads.runs.client
     try:
         found = await executions.describe(client, action.workflow_id, within=LIMIT)
         if found.status not in ENDED:
             return "starting", ""
         if found.status is not WorkflowExecutionStatus.FAILED:
-            return "removed", ""  # unless its thread is there
+            return "removed", ""  # unless its thread exists
         await client.get_workflow_handle(action.workflow_id, run_id=found.run_id).result(rpc_timeout=LIMIT)
     except WorkflowFailureError as error:
         failure = error.cause
@@ -178,12 +178,12 @@ async def _launcher_outcome(threads: Threads, action: ScheduleActionExecutionSta
         return "failed", one_line(str(error), 300)
     except RPCError as error:
         if error.status is not RPCStatusCode.NOT_FOUND:
-            raise translated(threads, error) from error
+            raise translate_schedule_error(threads, error) from error
     return "removed", ""
 
 
-def translated(threads: Threads, error: RPCError, name: str = "") -> HoldfastError:
-    """Return our error for an error of the server about a schedule."""
+def translate_schedule_error(threads: Threads, error: RPCError, name: str = "") -> HoldfastError:
+    """Return the HoldfastError for a server error about a schedule."""
     if error.status is RPCStatusCode.INVALID_ARGUMENT:
         return ScheduleInvalid(f"Temporal refuses the schedule {name!r}: {one_line(error.message, 300)}")
     translation = threads.runs.translate_error(error)

@@ -29,7 +29,7 @@ from holdfast.client.schedule_definitions import (
     definition_of,
     schedule_of,
 )
-from holdfast.client.schedule_states import LIMIT, find_schedule, translated
+from holdfast.client.schedule_states import LIMIT, find_schedule, translate_schedule_error
 from holdfast.client.threads import Threads
 from holdfast.config.programs import CLI
 from holdfast.core.base.text import one_line
@@ -37,20 +37,20 @@ from holdfast.core.mac.seals import launched
 from holdfast.errors import FleetKeyMissing, ScheduleExists, ScheduleInvalid, ThreadNotFound
 
 TRIGGER_SECONDS = 5.0
-"""How long to wait until what was triggered has started."""
+"""Seconds to wait until a triggered run has started."""
 
 SAME_ID = timedelta(seconds=1)
-"""Ids have the time in whole seconds: Temporal drops a second run within one."""
+"""Ids contain the time in whole seconds, so Temporal drops a second run within the same second."""
 
 
 async def add_schedule(threads: Threads, name: str, given: Definition, *, replace: bool = False) -> bool:
-    """Add a schedule; return False if there is the same one already.
+    """Add a schedule; return False if the same one already exists.
 
     Args:
         threads: The namespace's threads.
         name: Its name, with which the ids of its threads begin.
-        given: What it runs, and when.
-        replace: Replace another schedule of that name, which stays paused if it is.
+        given: The schedule's definition.
+        replace: Whether to replace another schedule of that name; a paused one stays paused.
 
     Raises:
         ScheduleInvalid: The name, the times or the options cannot be used.
@@ -72,7 +72,7 @@ async def add_schedule(threads: Threads, name: str, given: Definition, *, replac
         await client.create_schedule(name, wanted, rpc_timeout=LIMIT)
         return True
     except RPCError as error:
-        raise translated(threads, error, name) from error
+        raise translate_schedule_error(threads, error, name) from error
     except ScheduleAlreadyRunningError:
         pass
     found = await find_schedule(threads, name, taken=True)
@@ -93,10 +93,10 @@ async def add_schedule(threads: Threads, name: str, given: Definition, *, replac
 
 
 async def pause_schedule(threads: Threads, name: str, *, by: str, reason: str = "") -> None:
-    """Pause a schedule: open runs continue, and no other starts. Again: change the reason.
+    """Pause a schedule: open runs continue, and no new ones start. Pausing again changes the reason.
 
     Raises:
-        ScheduleInvalid: The reason is too long, or the name is none of a schedule.
+        ScheduleInvalid: The reason is too long, or a schedule cannot have this name.
         ScheduleNotFound: There is no such schedule.
         ServerUnreachable: The server does not answer.
     """
@@ -105,21 +105,21 @@ async def pause_schedule(threads: Threads, name: str, *, by: str, reason: str = 
 
 
 async def resume_schedule(threads: Threads, name: str, *, by: str, reason: str = "") -> None:
-    """Resume a paused schedule. What was due meanwhile does not start. Errors are as in `pause_schedule`."""
+    """Resume a paused schedule. Runs that were due meanwhile do not start. Errors are as in `pause_schedule`."""
     note = _note("resumed", by, reason)
     await _change(threads, name, lambda handle: handle.unpause(note=note, rpc_timeout=LIMIT))
 
 
 async def delete_schedule(threads: Threads, name: str) -> None:
-    """Delete a schedule. Its threads stay, and open runs continue. Errors are as in `pause_schedule`."""
+    """Delete a schedule. Its threads are kept, and open runs continue. Errors are as in `pause_schedule`."""
     await _change(threads, name, lambda handle: handle.delete(rpc_timeout=LIMIT))
 
 
 async def trigger_schedule(threads: Threads, name: str) -> str:
-    """Start a run of a schedule now, also beside an open one, and while it is paused; return its thread id.
+    """Start a run of a schedule now, even if one is open or the schedule is paused; return its thread id.
 
-    There is such a thread as soon as a worker has taken the run up, for which this waits up to five seconds. The id is
-    empty if Temporal has not begun within that time; it will.
+    The thread exists once a worker has picked up the run, for which this waits up to five seconds. The id is empty if
+    Temporal has not started the run within that time; it will do so later.
 
     Raises:
         ScheduleNotFound: There is no such schedule.
@@ -141,7 +141,7 @@ async def trigger_schedule(threads: Threads, name: str) -> str:
 
 
 async def _started_since(threads: Threads, name: str, before: Sequence[ScheduleActionExecution]) -> str:
-    """Return the thread id of a run that is not among those before; empty if there is none."""
+    """Return the thread id of a run that is not in `before`; empty if there is none."""
     for each in (await find_schedule(threads, name)).info.recent_actions:
         if each.action not in before and isinstance(each.action, ScheduleActionExecutionStartWorkflow):
             found = launched(each.action.workflow_id)
@@ -158,11 +158,11 @@ async def _exists(threads: Threads, thread: str) -> bool:
 
 
 async def _change(threads: Threads, name: str, change: Callable[[ScheduleHandle], Awaitable[None]]) -> None:
-    await find_schedule(threads, name)  # another program's schedule is not ours to change
+    await find_schedule(threads, name)  # never change another program's schedule
     try:
         await change(threads.runs.client.get_schedule_handle(name))
     except RPCError as error:
-        raise translated(threads, error, name) from error
+        raise translate_schedule_error(threads, error, name) from error
 
 
 def _note(what: str, by: str, reason: str) -> str:

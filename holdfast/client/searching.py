@@ -29,12 +29,12 @@ async def search(threads: Threads, query: str, *, limit: int | None = None) -> l
 
 
 async def open_threads(threads: Threads) -> list[str]:
-    """Return the ids of the threads whose runs are open, as Temporal's index has them.
+    """Return the ids of the threads with open runs, according to Temporal's visibility store.
 
     Raises:
         ServerUnreachable: The server does not answer.
     """
-    # Not by ExecutionStatus: paused runs have one of their own, which older servers reject in a query.
+    # Not by ExecutionStatus: paused runs have a separate one, which older servers reject in a query.
     found = await search(threads, f"WorkflowType = '{WORKFLOW}' AND CloseTime IS NULL")
     return list(dict.fromkeys(run.id for run in found))
 
@@ -42,8 +42,8 @@ async def open_threads(threads: Threads) -> list[str]:
 async def newest(threads: Threads, query: str, *, limit: int) -> list[WorkflowExecution]:
     """Return the latest runs of the `limit` threads that were started last, newest first.
 
-    The server cannot sort by start: it lists open runs by their start, then closed runs by their end. A run
-    that ended before the oldest of those found had started is older than all of them, and so is each run after it.
+    The server cannot sort by start: it lists open runs by their start, then closed runs by their end. A run that ended
+    before the oldest found run started is older than all of them, and so is each later run in the list.
 
     Raises:
         HoldfastError: The namespace lacks Holdfast's search attributes.
@@ -71,11 +71,11 @@ async def search_page(threads: Threads, query: str, *, size: int, cursor: str) -
     Args:
         threads: The namespace's threads.
         query: The visibility query.
-        size: The most runs.
-        cursor: Where the page begins; empty for the first, and after the last one.
+        size: Maximum number of runs.
+        cursor: The cursor of the page; empty for the first, and after the last one.
 
     Raises:
-        CursorInvalid: No page has given this cursor.
+        CursorInvalid: The cursor does not come from an earlier page.
         HoldfastError: The namespace lacks Holdfast's search attributes.
         ServerUnreachable: The server does not answer.
     """
@@ -85,7 +85,7 @@ async def search_page(threads: Threads, query: str, *, size: int, cursor: str) -
     except RPCError as error:
         if cursor and error.status is RPCStatusCode.INVALID_ARGUMENT:
             raise cursor_invalid() from error
-        raise _translated(threads, error) from error
+        raise _translate_error(threads, error) from error
     return runs, cursor_of(following)
 
 
@@ -101,11 +101,11 @@ async def _runs(threads: Threads, query: str, limit: int | None) -> AsyncIterato
         async for run in list_runs(threads.runs.client, query, limit=limit, within=_WITHIN):
             yield run
     except RPCError as error:
-        raise _translated(threads, error) from error
+        raise _translate_error(threads, error) from error
 
 
-def _translated(threads: Threads, error: RPCError) -> HoldfastError:
-    """The HoldfastError for an error of a search."""
+def _translate_error(threads: Threads, error: RPCError) -> HoldfastError:
+    """Return the HoldfastError for an error of a search."""
     if error.status is RPCStatusCode.INVALID_ARGUMENT and "Holdfast" in error.message:
         return HoldfastError(
             f"namespace {threads.runs.client.namespace!r} lacks Holdfast's search attributes "
@@ -128,7 +128,7 @@ def token_of(cursor: str) -> bytes:
     """Return the server's token in a cursor.
 
     Raises:
-        CursorInvalid: `cursor_of` has not made it.
+        CursorInvalid: It was not created by `cursor_of`.
     """
     try:
         token = urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4))[_CHECKSUM_BYTES:]
@@ -140,5 +140,5 @@ def token_of(cursor: str) -> bytes:
 
 
 def cursor_invalid() -> CursorInvalid:
-    """The error for a cursor that no page has given."""
+    """Return the error for a cursor that does not come from an earlier page."""
     return CursorInvalid("this is no cursor of a page of threads; leave it out to begin with the first page")

@@ -1,6 +1,6 @@
 """Send an update to a run or a loop; if no worker answers, send the same payload as a signal, which Temporal keeps.
 
-Delivery twice is harmless: a request is decided once, and the run records a second decision as a duplicate.
+Duplicate delivery is harmless: a request is decided once, and the run records a second decision as a duplicate.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ from temporalio.client import RPCTimeoutOrCancelledError, WorkflowExecutionDescr
 from temporalio.service import RPCError, RPCStatusCode
 
 from holdfast.client.connect import seals_of
-from holdfast.client.reading.runs import ENDED, Runs, refused_answer, sealed_answer
+from holdfast.client.reading.runs import ENDED, Runs, check_sealed, rejection_answer
 from holdfast.client.threads import Threads
 from holdfast.core.authority.statements import CLAIM_BYTES, STATEMENT_BYTES, too_large
 from holdfast.core.mac.seals import SealKeyUnknown
@@ -20,7 +20,7 @@ from holdfast.core.run.contracts.runs import View
 from holdfast.errors import AnswerForged, HoldfastError, Refused
 
 FLEET_SECONDS = 2.0
-"""How long the worker of a run may take to show that it has a fleet key of ours, before it gets a decision."""
+"""Seconds that a run's worker may take to prove that it has the fleet key, before it is sent a decision."""
 
 SENT = "sent"
 """Temporal has the message as a signal; no worker has answered yet."""
@@ -31,7 +31,7 @@ REOPENED = "reopened"
 COUNTING = frozenset(
     {"accepted", "waiting_for_quorum", "judged_anew", "delivered", "buffered", "queued", "interrupting", SENT, REOPENED}
 )
-"""Outcomes after which nothing is left for the sender to do."""
+"""Outcomes after which the sender has nothing left to do."""
 
 UPDATE_UNAVAILABLE = frozenset(
     {
@@ -73,7 +73,7 @@ async def send_update(
         signal: The signal's name.
 
     Raises:
-        AnswerForged, SealKeyUnknown: The run's worker has no fleet key of ours; nothing was sent.
+        AnswerForged, SealKeyUnknown: The run's worker does not have the fleet key; nothing was sent.
         Refused: The payload is too large.
         ThreadNotFound: There is no such thread.
         ServerUnreachable: The server does not answer.
@@ -84,17 +84,18 @@ async def send_update(
     limit = timedelta(seconds=runs.answer_within)
     run = runs.client.get_workflow_handle(thread)
     try:
-        # The client polls again whenever the server says "admitted": only a limit around the whole call holds.
+        # The client polls again whenever the server says "admitted", so only a limit around the whole call is
+        # effective.
         async with asyncio.timeout(runs.answer_within):
             answer = await run.execute_update(update, payload, result_type=View, rpc_timeout=limit)
-        sealed_answer(answer, thread, update)
+        check_sealed(answer, thread, update)
         return UpdateResult(outcome=answer["outcome"], explanation=answer["explanation"])
     except (TimeoutError, RPCTimeoutOrCancelledError):
         # The client's error hides a cancellation of this task: after Ctrl-C, send no signal.
         if (task := asyncio.current_task()) and task.cancelling():
             raise asyncio.CancelledError from None
     except (RPCError, WorkflowUpdateFailedError) as error:
-        refused = isinstance(error, WorkflowUpdateFailedError) and refused_answer(error, runs.client, thread, update)
+        refused = isinstance(error, WorkflowUpdateFailedError) and rejection_answer(error, runs.client, thread, update)
         if refused:
             return UpdateResult(outcome=refused["outcome"], explanation=refused["explanation"])
         if ended := await _fetch_ended_status(runs, thread):
@@ -108,13 +109,13 @@ async def send_update(
 
 
 async def _check_fleet(runs: Runs, thread: str) -> None:
-    """Ask the run's worker something first, where there is a fleet key to recognise it by.
+    """Query the run's worker first, if this client has a fleet key to authenticate it.
 
-    Only a worker that answers is judged: what else is wrong shows when the message is sent, and Temporal keeps a signal
-    for a worker of ours.
+    Only a worker that answers is checked: other errors appear when the message is sent, and Temporal keeps a signal for
+    a worker of this fleet.
 
     Raises:
-        AnswerForged, SealKeyUnknown: It does not have our key.
+        AnswerForged, SealKeyUnknown: The worker does not have the fleet key.
     """
     if not seals_of(runs.client):
         return
@@ -155,14 +156,14 @@ async def send_signal(
 
 
 def check_size(name: str, payload: dict[str, Any]) -> None:
-    """Check that a message is not too large, before anything is sent: Temporal's own errors do not say what is.
+    """Check that a message is not too large before anything is sent: Temporal's own errors do not name the field.
 
     Args:
         name: The name of the update or signal.
         payload: Its argument.
 
     Raises:
-        Refused: It is.
+        Refused: It is too large.
     """
     if why := too_large(payload, limit=CLAIM_BYTES if name == "say" else STATEMENT_BYTES):
         raise Refused(f"{name}: {why}.")
@@ -173,5 +174,5 @@ async def _fetch_ended_status(runs: Runs, thread: str) -> str | None:
 
 
 def ended_status(found: WorkflowExecutionDescription) -> str | None:
-    """Return the status with which a run has ended; None for an open run."""
+    """Return the final status of a run; None for an open run."""
     return ENDED.get(found.status) if found.status else None

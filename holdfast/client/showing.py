@@ -1,7 +1,7 @@
 """Present a thread as `show` and the gateway do, and compare two threads.
 
-A presented thread has its state, what its last events say, and how it continues; however long it is, only its last
-events are read for that.
+A presented thread has its state, a summary of its last events, and how it continues. Only its last events are read for
+that, however long it is.
 """
 
 import json
@@ -23,7 +23,7 @@ from holdfast.core.stores import origin_of
 from holdfast.errors import EventsMissing, HoldfastError, PositionInvalid
 
 RECENT_EVENTS = 200
-"""How many events are read back."""
+"""Number of last events to read."""
 
 
 @dataclass(frozen=True)
@@ -33,19 +33,19 @@ class Shown:
     view: JSON
     """Its state, with `running`, `last_event`, `errors` and `continue`."""
     last: JSON | None
-    """Its last event; None where it has none, or none that can be read."""
+    """Its last event; None if it has none or it cannot be read."""
 
 
 async def show_thread(
     threads: Threads, thread: str, *, found: WorkflowExecutionDescription | None = None, note: Note
 ) -> Shown:
-    """Return what `show` presents of a thread now, with or without a worker.
+    """Return a thread as `show` presents it now, with or without a worker.
 
     Args:
         threads: Reads the thread.
         thread: The thread id.
         found: The latest run's description, if the caller already has it.
-        note: Called with a message when no worker answers, or when some of the log cannot be read.
+        note: Called with a message when no worker answers, or when part of the log cannot be read.
     """
     silence: list[str] = []
     view = await threads.state(thread, found=found, note=silence.append)
@@ -72,12 +72,12 @@ async def show_thread(
 
 
 def continuation(view: JSON, *, silent: bool, sealed: bool) -> JSON:
-    """Return how a thread continues: `command`, which is None where there is none to give, and `why`.
+    """Return how a thread continues: `command`, or None if there is none, and `why`.
 
     Args:
         view: The thread's state.
-        silent: Its run is open, and no worker answers.
-        sealed: This process has the fleet key.
+        silent: Whether its run is open and no worker answers.
+        sealed: Whether this process has the fleet key.
     """
     thread, status = view["thread"], view["status"]
     if origin := archive_origin(view):
@@ -112,8 +112,8 @@ def continuation(view: JSON, *, silent: bool, sealed: bool) -> JSON:
 
 
 def archive_origin(view: JSON) -> str | None:
-    """Return the thread of whose log a reset has set this one aside; None for any other, and for a start under such an
-    id, which failed before an agent was loaded.
+    """Return the thread whose reset archived this log; None for any other log, and for a start under such an id that
+    failed before an agent was loaded.
     """
     origin = origin_of(view["thread"])
     return None if origin and view["status"] == "failed" and not view["agent"] else origin
@@ -126,7 +126,7 @@ def _continue(command: str | None, why: str) -> JSON:
 async def _last_events(
     threads: Threads, view: JSON, found: WorkflowExecutionDescription | None, *, use_worker: bool
 ) -> Sequence[JSON]:
-    """The last events of a thread, as far as they can be read."""
+    """Return the last events of a thread that can be read."""
 
     async def read(start: int) -> list[JSON]:
         lines = threads.reader.lines(view["thread"], start, found=found, note=lambda _: None, use_worker=use_worker)
@@ -134,7 +134,7 @@ async def _last_events(
 
     try:
         return await read(max(0, view["events"] - RECENT_EVENTS))
-    except EventsMissing as error:  # of earlier Temporal runs; a call under way was started by this one
+    except EventsMissing as error:  # they belong to earlier Temporal runs; running calls were started by this one
         return await read(error.stop or view["events"])
 
 
@@ -142,13 +142,13 @@ _AT = re.compile(r"(.+)@(\d{1,9})", re.ASCII | re.DOTALL)
 
 
 def parse_place(text: str) -> tuple[str, int | None]:
-    """Return the thread and the position that `THREAD@N` names; None where it names no position."""
+    """Return the thread and the position that `THREAD@N` names; the position is None if there is no `@N`."""
     match = _AT.fullmatch(text)
     return (match[1], int(match[2])) if match else (text, None)
 
 
 async def events_up_to(threads: Threads, thread: str, at: int | None, *, note: Note | None = None) -> list[AgentEvent]:
-    """Return a thread's events up to a position, with that one; all of them for None.
+    """Return a thread's events up to and including a position; all of them for None.
 
     Raises:
         PositionInvalid: There is no such event.

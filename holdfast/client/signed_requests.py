@@ -1,7 +1,7 @@
-"""Signs a request to the gateway with an Ed25519 key, in place of a token: the key never leaves its owner.
+"""Sign a request to the gateway with an Ed25519 key instead of a token: the key never leaves its owner.
 
 The signature covers the text `holdfast-request-2`, the audience, method, path with query as sent, timestamp, nonce,
-and SHA-256 of the body in hex, each on a line of its own. So it holds for one request, once, at one gateway: the
+and SHA-256 of the body in hex, each on its own line. It is therefore valid for one request, once, at one gateway: the
 audience is that gateway's URL. The body's digest is also a header, so that the signature is checked before the body is
 read.
 """
@@ -20,41 +20,41 @@ DIGEST = "Holdfast-Digest"
 
 @dataclass(frozen=True)
 class SignedParts:
-    """What a signature covers of a request, besides timestamp and nonce."""
+    """The parts of a request that a signature covers, besides timestamp and nonce."""
 
     audience: str
     """The URL of the gateway that the request is for."""
     method: str
     path: str
-    """With the query, percent-encoded as it was sent."""
+    """The path with the query, percent-encoded as it was sent."""
     digest: str
     """SHA-256 of the body, in hex."""
 
     def signed_bytes(self, timestamp: str, nonce: str) -> bytes:
-        """The bytes that are signed."""
+        """Return the bytes to sign."""
         parts = [audience_of(self.audience), self.method.upper(), self.path, timestamp, nonce, self.digest]
         return "\n".join(["holdfast-request-2", *parts]).encode()
 
 
 def audience_of(url: str) -> str:
-    """A gateway's URL as it is signed: scheme and host in lower case, without a slash at the end."""
+    """Return a gateway's URL in its signed form: scheme and host in lower case, without a trailing slash."""
     parts = urlsplit(url)
     return f"{parts.scheme.lower()}://{parts.netloc.lower()}{parts.path.rstrip('/')}"
 
 
 def digest_of(body: bytes) -> str:
-    """A body's digest, as in a signed request."""
+    """Return a body's digest, as in a signed request."""
     return hashlib.sha256(body).hexdigest()
 
 
 def sign_request(private: str, method: str, path: str, body: bytes = b"", *, audience: str) -> dict[str, str]:
-    """The headers that sign a request.
+    """Return the headers that sign a request.
 
     Args:
         private: The private key, `ed25519:…`.
         method: `GET`, `POST`.
-        path: As it is sent: percent-encoded, with the query.
-        body: As it is sent.
+        path: The path as it is sent: percent-encoded, with the query.
+        body: The body as it is sent.
         audience: The gateway's URL, as in its `HOLDFAST_GATEWAY_URL`; every other gateway rejects the signature.
     """
     timestamp, nonce = str(int(time.time())), secrets.token_urlsafe(18)

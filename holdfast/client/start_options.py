@@ -17,20 +17,20 @@ from holdfast.core.stores import origin_of
 from holdfast.errors import TaskInvalid, ThreadIdInvalid
 
 DETAILS_CHARS = 4_000
-"""Characters of a task in the Web UI's details."""
+"""Maximum length of a task in the Web UI's details, in characters."""
 
 StartT = TypeVar("StartT", bound=Start)
 
 
 class StartOptions(BaseModel):
-    """How to start a run, besides its task and its thread. Every surface makes one, and `Threads.start` reads it."""
+    """Options of a start, besides its task and its thread. Every surface creates one, and `Threads.start` reads it."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     agent: str | None = None
     """The agent; None for that of the re-opened thread, or the catalog's first."""
     workspace: str | None = None
-    """A folder on the worker; None for that of the re-opened thread, or for a folder of the run's own."""
+    """A folder on the worker; None for that of the re-opened thread, or for a new folder for the run."""
     idle_limit: float | None = None
     """Seconds that the run stays open for messages after the LLM has answered; None for the agent's own limit."""
     by: str = ""
@@ -42,7 +42,7 @@ class StartOptions(BaseModel):
 
 
 def check_task(given: Any) -> Content:
-    """Return a task, given as text, blocks or their JSON; reject one that no run could start with.
+    """Parse a task from text, content blocks or their JSON, and reject one that no run could start with.
 
     Raises:
         TaskInvalid: The task is empty, too long, or neither text nor content blocks.
@@ -64,7 +64,7 @@ def check_task(given: Any) -> Content:
 
 
 def check_thread_id(thread: str) -> str:
-    """Return the given id if it can name a thread, or a log that a reset has set aside.
+    """Return the id if it can name a thread, or a log that a reset has archived.
 
     Raises:
         ThreadIdInvalid: The id is empty, over 200 characters, or has invisible characters.
@@ -78,10 +78,10 @@ def check_thread_id(thread: str) -> str:
 
 
 def check_own_id(thread: str) -> str:
-    """Return the given id if a run can have it.
+    """Return the id if a run can have it.
 
     Raises:
-        ThreadIdInvalid: The id cannot name a thread, names a log that a reset has set aside, or is a launcher's.
+        ThreadIdInvalid: The id cannot name a thread, names a log that a reset has archived, or is a launcher's.
     """
     check_thread_id(thread)
     if origin := origin_of(thread):
@@ -101,7 +101,7 @@ def new_thread_id(agent: str | None) -> str:
 
 
 def details(task: Content, *, agent: str | None, thread: str, workspace: str | None, continued: bool) -> str:
-    """Return what the Web UI shows of a run, in Markdown."""
+    """Return the description of a run for the Web UI, in Markdown."""
     unchanged = "as before" if continued else None
     return "\n".join(
         [

@@ -1,6 +1,6 @@
 """Start a thread, re-open a closed thread, and read its state, events and messages.
 
-`holdfast.client.listing` lists threads; `decisions` and `messages` beside it change a run.
+`holdfast.client.listing` lists threads; `interventions` and `messages` beside it change a run.
 
     client = await connect(connect_config(os.environ, home=settings.home))
     threads = Threads(client)
@@ -97,7 +97,7 @@ class Threads:
 
     @property
     def sealed(self) -> bool:
-        """Whether this process has the fleet key, which it takes to continue a closed thread."""
+        """Whether this process has the fleet key, which is required to continue a closed thread."""
         return bool(seals_of(self._client))
 
     async def start(
@@ -117,13 +117,13 @@ class Threads:
             thread: The id of a new thread, or of a closed thread to re-open. None for a new id, without a lookup of
                 earlier runs.
             options: The other options; None for none.
-            once: The thread must be new: a closed one is not re-opened.
+            once: Whether the thread must be new: a closed one is then not re-opened.
 
         Raises:
             TaskInvalid: The task is empty, too long or not text.
             ThreadIdInvalid: The thread id cannot be used.
             ThreadExists: A run of that thread is open; with `once`, there is such a thread.
-            FleetKeyMissing: Without a fleet key, a run must have a new thread and a folder of its own.
+            FleetKeyMissing: Without a fleet key, a run must have a new thread and its own folder.
             ServerUnreachable: The server does not answer.
         """
         task, options = check_task(task), options or StartOptions()
@@ -134,14 +134,14 @@ class Threads:
             await self._check_new(check_own_id(thread))
         else:
             previous = await self._latest_closed_run(check_own_id(thread))
-        given = RunInput(
+        run_input = RunInput(
             task=task, by=options.by, agent=options.agent, idle_limit=options.idle_limit, budget=options.budget
         )
         if self.sealed:
             claims: dict[str, Any] = {"workspace": options.workspace, "resume": resume, "previous_run": previous}
             claims["by_proven"] = options.by_proven
-            claims |= {"features": BUDGETS} if options.budget else {}  # a worker without budgets must not begin it
-            given = issued(given.model_copy(update=claims))
+            claims |= {"features": BUDGETS} if options.budget else {}  # a worker without budgets must not run it
+            run_input = issued(run_input.model_copy(update=claims))
         elif options.workspace is not None or previous is not None:
             what = "in a folder" if options.workspace is not None else f"of the closed thread {thread!r}"
             raise FleetKeyMissing(
@@ -151,7 +151,7 @@ class Threads:
         continued = previous is not None
         shown = details(task, agent=options.agent, thread=thread, workspace=options.workspace, continued=continued)
         try:
-            run_id = await self.begin(thread, given, title=task, details=shown, once=once)
+            run_id = await self.begin(thread, run_input, title=task, details=shown, once=once)
         except WorkflowAlreadyStartedError:
             if foreign := self.reader.ownership.foreign(thread):
                 raise ThreadExists(
@@ -164,7 +164,7 @@ class Threads:
     async def begin(
         self,
         thread: str,
-        given: RunInput,
+        run_input: RunInput,
         *,
         title: Content,
         details: str,
@@ -174,10 +174,10 @@ class Threads:
 
         Args:
             thread: The thread id.
-            given: The run's input.
-            title: The text whose first line stands in lists of runs.
+            run_input: The run's input.
+            title: The text whose first line is shown in lists of runs.
             details: The description in the Web UI, in Markdown.
-            once: Temporal must never have had a run of this id.
+            once: Whether to require that Temporal never had a run of this id.
 
         Raises:
             WorkflowAlreadyStartedError: A run of this id is open; with `once`, there was one.
@@ -186,7 +186,7 @@ class Threads:
         try:
             run = await self._client.start_workflow(
                 WORKFLOW,
-                given,
+                run_input,
                 id=thread,
                 task_queue=self.task_queue,
                 id_conflict_policy=WorkflowIDConflictPolicy.FAIL,
@@ -215,9 +215,9 @@ class Threads:
 
         Raises:
             ThreadExists: A run of the thread is open.
-            Refused: It was moved to another place; or it is a sub-agent's, and a file may have brought its log here.
+            Refused: It was moved to another cluster; or it is a sub-agent's whose log may have been imported.
             ThreadForgotten: Its content was removed.
-            RecordUnavailable: By its id it may be a sub-agent's, and the record does not answer.
+            RecordUnavailable: Its id may be a sub-agent's, and the record does not answer.
         """
         found = None
         with contextlib.suppress(ThreadNotFound):
@@ -237,7 +237,7 @@ class Threads:
         return found.run_id
 
     async def _refuse_forgotten(self, thread: str) -> None:
-        """Raise `ThreadForgotten` if the record says so. If it does not answer, the worker finds out."""
+        """Raise `ThreadForgotten` if the record has a tombstone. If it does not answer, the worker checks."""
         try:
             if self.reader.record:
                 await self.reader.record.length(thread)
@@ -249,7 +249,7 @@ class Threads:
     async def wait_until_loaded(self, thread: str, *, within: float = 5.0) -> JSON | None:
         """Wait until a worker has loaded the agent or the run has ended, and return the state.
 
-        After `within` seconds, return the last state that a worker has reported; None if none answered.
+        After `within` seconds, return the last state that a worker reported; None if none answered.
 
         Raises:
             AgentNotFound: The worker's catalog has no such agent.
@@ -262,7 +262,7 @@ class Threads:
             try:
                 state = await self.runs.query(thread, "state", within=left)
                 if not state["events"] and (found := await self.runs.describe(thread)).status in ENDED:
-                    return await self.state(thread, found=found)  # it closed before it could read the thread's past
+                    return await self.state(thread, found=found)  # it closed before it read the thread's past
             except (ServerUnreachable, NeverRan):
                 return state
             if state["status"] == "failed":
@@ -280,7 +280,7 @@ class Threads:
         note: Note | None = None,
         use_worker: bool = True,
     ) -> JSON:
-        """Return the thread's state. If Temporal closed the run from outside, its status and result say so.
+        """Return the thread's state. If the run was closed in Temporal from outside, its status and result say so.
 
         Args:
             thread: The thread id.
@@ -326,7 +326,8 @@ class Threads:
     async def messages(
         self, thread: str, *, active: bool = False, at: int | None = None, note: Note | None = None
     ) -> AsyncIterator[JSON]:
-        """The messages of a thread, without the system message: all of them, or what the LLM sees now (`active`).
+        """Yield the messages of a thread, without the system message: all of them, or those that the LLM sees now
+        (`active`).
 
         With `at`, as they were right after the event at that position.
 
@@ -358,7 +359,7 @@ class Threads:
 
         Args:
             thread: The thread id.
-            note: Called with a message when no worker answers, and the requests are those in Temporal's history; None
+            note: Called with a message when no worker answers and the requests are read from Temporal's history; None
                 to raise instead.
             use_worker: Query the worker; otherwise read only the recorded history.
         """

@@ -1,7 +1,7 @@
-"""Skip time for one run, on a server that allows it: that of `worker.py --dev --skip-time` or of `holdfast.testing`.
+"""Skip time for one run, on a server that allows it: `worker.py --dev --skip-time` or `holdfast.testing`.
 
-While nothing of the run is under way, the server sets the run's clock to its next timer. Nothing else moves: from then
-on, the clocks of other runs, the database and people are behind the run's.
+While the run is idle, the server sets the run's clock to its next timer. No other clock changes: from then on, those of
+other runs, the database and people are behind the run's.
 """
 
 import asyncio
@@ -22,24 +22,25 @@ from holdfast.config.stack_file import Stack
 from holdfast.errors import HoldfastError, Refused
 
 LONGEST = timedelta(days=3_660)
-"""The most time that one call skips."""
+"""The maximum time that one call skips."""
 MAX_TIMERS = 1_000
-"""Timers and retries that one call skips to: an endpoint that is down does not get an endless stream of requests."""
+"""Maximum number of timers and retries that one call skips to, so that an endpoint that is down does not get an endless
+stream of requests."""
 POLL_SECONDS = 0.02
 RPC_LIMIT = timedelta(seconds=10)
 
 
 async def skip_time(runs: Runs, thread: str, duration: timedelta, *, within: float) -> datetime | None:
-    """Let time pass for a run alone, and return the time that it is for the run then; None if the run has ended.
+    """Let time pass for one run, and return the run's new time; None if the run has ended.
 
     Args:
         runs: The namespace's runs.
         thread: The id of a thread or a loop.
-        duration: How much; at most `LONGEST`.
-        within: Seconds that this may take. After them, no more is skipped.
+        duration: The time to skip; at most `LONGEST`.
+        within: Seconds that this may take; then skipping stops.
 
     Raises:
-        Refused: The run has ended, the server does not allow this, or what is under way does not end in time.
+        Refused: The run has ended, the server does not allow this, or work in progress does not end in time.
         ThreadNotFound: There is no such thread.
         ServerUnreachable: The server does not answer.
     """
@@ -65,25 +66,25 @@ async def skip_time(runs: Runs, thread: str, duration: timedelta, *, within: flo
                 await asyncio.sleep(POLL_SECONDS)
             return None
     except BaseException as error:
-        # What is under way may end an hour later, when a skip would be a surprise.
+        # Work in progress may end an hour later, when a skip would be a surprise.
         with suppress(HoldfastError):
             await _configure(runs, thread, TimeSkippingConfig(enabled=False))
         if isinstance(error, TimeoutError):
-            raise Refused(f"{_so_far(found)}: {_under_way(found)}") from None
+            raise Refused(f"{_skipped_until(found)}: {_blocking_work(found)}") from None
         raise
 
 
 def check_stack(runs: Runs, stack: Stack | None) -> None:
-    """Check that a client is connected to an embedded stack that was started to let time be skipped.
+    """Check that a client is connected to an embedded stack that was started for skipping time.
 
-    A server for real work may allow it by mistake, and requests would expire there.
+    A production server may allow it by mistake, and requests would expire there.
 
     Args:
         runs: The runs of the connected namespace.
         stack: The recorded stack, if there is one.
 
     Raises:
-        Refused: It is not.
+        Refused: It is not connected to one.
     """
     if not (stack and stack.skip_time and stack.temporal_pid and stack.temporal_address == runs.address):
         raise Refused(f"Temporal at {runs.address} is not a server for skipping time. {_advice()}")
@@ -93,32 +94,32 @@ def _is_over(found: WorkflowExecutionDescription, end: datetime) -> bool:
     """Whether a run has skipped all time until `end`.
 
     Raises:
-        Refused: It skips no more, and has not.
+        Refused: It skips no more, and has not skipped all of it.
     """
     skipping = found.raw_description.workflow_extended_info.time_skipping_info
     if skipping.fast_forward_info.has_completed:
         return True
     if skipping.effective_config.enabled:
         return False
-    if _time_of(found) >= end:  # it has continued as new since then
+    if _time_of(found) >= end:  # the run has continued as new since then
         return True
-    raise Refused(f"{_so_far(found)}: {MAX_TIMERS:,} timers and retries were due. Skip again for more.")
+    raise Refused(f"{_skipped_until(found)}: {MAX_TIMERS:,} timers and retries were due. Skip again for more.")
 
 
 def _time_of(found: WorkflowExecutionDescription) -> datetime:
-    """Return the time that it is for a run."""
+    """Return a run's current time."""
     extended = found.raw_description.workflow_extended_info
     if extended.HasField("time_skipping_info"):
         return extended.time_skipping_info.current_time.ToDatetime(UTC)
     return datetime.now(UTC)
 
 
-def _so_far(found: WorkflowExecutionDescription) -> str:
+def _skipped_until(found: WorkflowExecutionDescription) -> str:
     return f"{found.id!r}: time was skipped only until {_time_of(found):%Y-%m-%d %H:%M:%S} UTC"
 
 
-def _under_way(found: WorkflowExecutionDescription) -> str:
-    """Say what keeps time from being skipped, and what to do."""
+def _blocking_work(found: WorkflowExecutionDescription) -> str:
+    """Describe the work that prevents skipping time, with advice."""
     raw = found.raw_description
     if children := [child.workflow_id for child in raw.pending_children]:
         return f"{', '.join(children)} is under way. Skip time for that one."
@@ -132,12 +133,12 @@ def _advice() -> str:
 
 
 async def _configure(runs: Runs, thread: str, config: TimeSkippingConfig) -> None:
-    """Say how the server is to skip time for a run.
+    """Configure how the server skips time for a run.
 
     Raises:
-        Refused: It does not allow that.
+        Refused: The server does not allow that.
         ThreadNotFound: There is no such open thread.
-        ServerUnreachable: It does not answer.
+        ServerUnreachable: The server does not answer.
     """
     request = UpdateWorkflowExecutionOptionsRequest(
         namespace=runs.client.namespace,

@@ -1,10 +1,9 @@
-"""Trees of runs: a thread, the sub-agents that it has started, and theirs.
+"""Trees of runs: a thread, its sub-agents, and their sub-agents.
 
-1. Each run's own state names its children, so a tree is read from the top down, without the visibility store.
-2. All of it is read within one time limit, some runs at the same time. A run that was not read by then has an error in
-   the tree, and what is below it is unknown.
-3. Each silence of a worker costs seconds: where the caller takes histories instead, they are read at once after the
-   first one.
+1. Each run's own state names its sub-agents, so a tree is read from the top down, without the visibility store.
+2. The whole tree is read within one time limit, several runs at a time. A run that was not read in time has an error in
+   the tree, and the runs below it are unknown.
+3. Each unanswered query costs seconds: if the caller accepts histories, they are read immediately after the first one.
 """
 
 import asyncio
@@ -18,13 +17,13 @@ from holdfast.core.tools.subagents import child_thread
 from holdfast.errors import HoldfastError, TreeNotRead
 
 LARGEST = 1_000
-"""Runs of a tree that are read."""
+"""Maximum number of runs of a tree that are read."""
 
 AT_ONCE = 10
-"""Runs that are read at the same time."""
+"""Maximum number of runs that are read at the same time."""
 
 SECONDS = 20.0
-"""How long a whole tree may take: two silent workers, one after the other, and some room."""
+"""Time limit for a whole tree, in seconds: enough for two unanswered queries, one after the other."""
 
 
 @dataclass
@@ -34,12 +33,12 @@ class Node:
     thread: str
     agent: str | None
     status: str
-    """Its own; where it cannot be read, what its parent has of it."""
+    """The run's own status; if it cannot be read, the status that its parent has recorded."""
     step: int = 0
     usage: JSON | None = None
-    """The tokens that it has used itself, without those of the runs below it; None where they are unknown."""
+    """The tokens that it has used, without those of the runs below it; None if unknown."""
     llm: str | None = None
-    """The LLM that they were for."""
+    """The LLM that used them."""
     pending: Sequence[JSON] = ()
     """Its open requests."""
     error: HoldfastError | None = None
@@ -69,15 +68,15 @@ async def read_tree(
     only: Callable[[JSON], bool] = lambda child: True,
     within: float = SECONDS,
 ) -> Node:
-    """Read a tree from this thread down. A run below it that cannot be read, or not in time, says so in its node.
+    """Read a tree from this thread down. The node of a run below it that cannot be read, or not in time, has an error.
 
     Args:
         threads: Reads the runs.
         thread: The thread at the top.
         note: Called with a message when no worker answers; None to raise instead.
         state: The state of that thread, if the caller already has it.
-        only: Selects the sub-agents to read, by what their parents have of them.
-        within: Seconds for all of it.
+        only: Selects the sub-agents to read, by their entries in their parents' states.
+        within: Time limit for the whole tree, in seconds.
 
     Raises:
         HoldfastError: The thread at the top cannot be read.
@@ -102,7 +101,7 @@ async def read_tree(
 
     async def below(top: Node, state: JSON) -> None:
         nonlocal left
-        # A caller who may read the top may read all below it, so no state can name a thread from elsewhere.
+        # A caller who may read the top may read all runs below it, so a state must not name a thread of another tree.
         own = [each for each in state.get("subagents", ()) if each["thread"] == child_thread(top.thread, each["call"])]
         found = [child for child in own if only(child)][: max(0, left)]
         left -= len(found)
@@ -131,14 +130,14 @@ async def pending_of_tree(
 ) -> tuple[list[JSON], dict[str, HoldfastError]]:
     """Return the open requests of a thread and of all runs below it, and why some of these could not be read.
 
-    A run below that has ended may have left open ones below itself, so it is read, too.
+    A sub-agent that has ended may have left open runs below it, so it is read, too.
     """
     tree = [node for _, node in (await read_tree(threads, thread, note=note)).walk()]
     return [request for node in tree for request in node.pending], {n.thread: n.error for n in tree if n.error}
 
 
 def _take(node: Node, state: JSON) -> None:
-    """Take what a run's own state has."""
+    """Copy values from a run's own state."""
     node.status, node.step, node.pending = state["status"], state["step"], _pending(node.thread, state)
     node.usage, node.llm = state.get("usage"), state.get("llm")
 

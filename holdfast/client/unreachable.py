@@ -10,17 +10,17 @@ _SECONDS = 0.5
 
 
 def unreachable(address: str, reason: str) -> ServerUnreachable:
-    """The error for a server that does not answer at `address`."""
+    """Return the error for a server that does not answer at `address`."""
     return ServerUnreachable(
         f"no Temporal server answers at {address} ({reason}). "
         f"Start one with `{WORKER.command('--dev')}`, or set TEMPORAL_ADDRESS."
-        # After an installation, the embedded server is known in one folder only.
+        # Outside a checkout, only one folder records the embedded server.
         + ("" if in_checkout() else " If one was started in another folder, set HOLDFAST_HOME to the .holdfast there.")
     )
 
 
 def check_port(address: str) -> None:
-    """Refuse a port of this machine that nothing listens on. Importing Temporal's client takes ten times as long.
+    """Reject a port of this machine that nothing listens on. Importing Temporal's client takes ten times as long.
 
     Args:
         address: `host:port`; only loopback hosts are checked.

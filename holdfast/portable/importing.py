@@ -236,7 +236,7 @@ async def _imported_before(threads: Threads, content: Content) -> Imported | Non
 
 async def _import_point(threads: Threads, execution: WorkflowExecutionDescription) -> ImportPoint | None:
     try:
-        return (await threads.reader.history(execution)).given.imported
+        return (await threads.reader.history(execution)).run_input.imported
     except HistoryUnreadable:
         return None
 

@@ -13,7 +13,7 @@ from temporalio.client import WorkflowHandle
 
 from holdfast import Agent, Catalog, Policy, allow
 from holdfast.client import publishing
-from holdfast.client.publishing import Publication, are_taken, publish
+from holdfast.client.publishing import Publication, are_processed, publish
 from holdfast.client.searching import search
 from holdfast.client.sending import send_signal
 from holdfast.client.threads import Threads
@@ -221,9 +221,9 @@ async def test_slow_workers_are_awaited_as_long_as_they_make_progress(monkeypatc
         return int(thread) < min(-(-len(looks) // 4), 3)  # one more each time that all are polled, but not the last
 
     monkeypatch.setattr(publishing, "TAKEN_WITHIN", 0.0)
-    monkeypatch.setattr(publishing, "is_taken", taken)
+    monkeypatch.setattr(publishing, "is_processed", taken)
     threads: Any = None
-    assert not await are_taken(threads, ["0", "1", "2", "3"], until=float("inf"))
+    assert not await are_processed(threads, ["0", "1", "2", "3"], until=float("inf"))
     assert looks == [0, 1, 2, 3] * 4
 
 
@@ -240,7 +240,7 @@ async def test_a_long_publication_does_not_wait_for_workers_until_its_end(
     monkeypatch.setattr(publishing, "FIRST", 1)
     monkeypatch.setattr(publishing, "NEXT", 1)
     monkeypatch.setattr(of_gateway, "PACED_SECONDS", 0.0)
-    monkeypatch.setattr(publishing, "is_taken", never)
+    monkeypatch.setattr(publishing, "is_processed", never)
     async with rig(SLEEPER, waits) as r, gateway(r) as http:
         waiting = await asleep(r, event, 3)
         published = await publish(Threads(r.client, task_queue=r.task_queue), event, by="ci", paced_seconds=0.0)
@@ -254,7 +254,7 @@ async def test_a_long_publication_does_not_wait_for_workers_until_its_end(
 async def test_without_a_worker_the_signals_are_sent_anyway(rig: StartRig, monkeypatch: pytest.MonkeyPatch) -> None:
     """Temporal keeps the signals for the next worker: publishing waits for one once, and no longer."""
     event, waited = a_name(), list[str]()
-    wait = publishing.are_taken
+    wait = publishing.are_processed
 
     async def counted(threads: Threads, batch: Sequence[str], *, until: float) -> bool:
         waited.extend(batch)
@@ -263,7 +263,7 @@ async def test_without_a_worker_the_signals_are_sent_anyway(rig: StartRig, monke
     monkeypatch.setattr(publishing, "FIRST", 1)
     monkeypatch.setattr(publishing, "NEXT", 1)
     monkeypatch.setattr(publishing, "TAKEN_WITHIN", 0.2)
-    monkeypatch.setattr(publishing, "are_taken", counted)
+    monkeypatch.setattr(publishing, "are_processed", counted)
     async with rig(SLEEPER, waits) as r:
         waiting = await asleep(r, event, 4)
     published = await publish(Threads(r.client, task_queue=r.task_queue), event, by="ci")

@@ -14,7 +14,7 @@ from temporalio.converter import PayloadConverter
 from temporalio.service import RPCError
 
 from holdfast import Approver, Policy, ask
-from holdfast.client.reading.runs import refused_answer
+from holdfast.client.reading.runs import rejection_answer
 from holdfast.core.authority.follow_ups import INBOX
 from holdfast.core.authority.policy import Terms
 from holdfast.core.log.event_log import event_line
@@ -255,4 +255,4 @@ async def test_an_unsealed_rejection_is_ignored(client: Client) -> None:
     converter = client.data_converter
     cause = converter.failure_converter.from_failure(failure, converter.payload_converter)
     with pytest.raises(AnswerForged):
-        refused_answer(WorkflowUpdateFailedError(cause), client, "thread", "decide")
+        rejection_answer(WorkflowUpdateFailedError(cause), client, "thread", "decide")

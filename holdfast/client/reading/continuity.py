@@ -52,13 +52,15 @@ def follows(head: str, line: bytes) -> bool:
 
 
 def fork_of(line: bytes) -> ForkPoint | None:
-    """Return where a thread leaves another one, if this line begins a fork; else None."""
+    """Return the fork point of a thread, if this line begins a fork; otherwise None."""
     event = json.loads(line) if line else {}
     return ForkPoint.model_validate(event["point"]) if event.get("type") == "run_forked" else None
 
 
 def begins_for_person(line: bytes) -> bool:
-    """Return whether a person gave the task of a thread that begins with this line: no agent, and no file."""
+    """Return whether the task of a thread that begins with this line came from a person, not from an agent or a
+    file.
+    """
     event = json.loads(line)
     return not event.get("lineage") and event.get("trust", "person") == "person"
 

@@ -1,4 +1,4 @@
-"""What a run and all runs below it have spent, by the run's log."""
+"""The total spent by a run and all runs below it, according to the run's log."""
 
 from holdfast.client.reading.reader import Reader
 from holdfast.client.reading.states import decode_lines
@@ -17,15 +17,15 @@ from holdfast.errors import (
 
 
 async def spent_by(reader: Reader, thread: str, *, first_run_id: str) -> TreeCost | None:
-    """Return what a closed run has spent with all runs below it; None where its log does not say.
+    """Return the total spent by a closed run and all runs below it; None if its log is unreadable or lacks the run.
 
-    What was under way when it was closed from outside counts as it was reserved. A run whose log ends before its
-    agent was loaded has no account, and has spent nothing.
+    Calls in progress when the run was closed from outside count with their reservations. A run whose log ends before
+    its agent was loaded has no account and has spent nothing.
 
     Args:
         reader: Reads the thread.
         thread: The thread id.
-        first_run_id: The first run id of the chain of Temporal runs. Another run of the thread is another account.
+        first_run_id: The first run id of the chain of Temporal runs. Another run of the thread has another account.
     """
     state, own, cost = RunState(thread=thread), False, None
     try:

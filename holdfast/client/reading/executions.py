@@ -1,7 +1,7 @@
 """Describe and list workflows, including those paused in Temporal (`temporal workflow pause`).
 
 SDK 1.35 lacks that status: its own `describe` and `list_workflows` raise ValueError for a paused run. A paused run is
-open, so it is read as running; `is_paused` tells the two apart.
+open, so it is read as running; `is_paused` distinguishes the two.
 """
 
 from collections.abc import AsyncIterator

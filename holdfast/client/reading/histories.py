@@ -52,14 +52,16 @@ class RecordedRun:
 
         Raises:
             HistoryUnreadable: This release cannot read them.
-            HistoryForged: Our own processes did not make them.
+            HistoryForged: They were not made by Holdfast's own processes.
         """
-        from holdfast.core.temporal.history_reader import read_events  # slow: it has the run's machine
+        from holdfast.core.temporal.history_reader import (
+            read_events,  # slow to import: it loads the run's state machine
+        )
 
         return read_events(self.events, by=self.by)
 
     @property
-    def given(self) -> RunInput:
+    def run_input(self) -> RunInput:
         """The input of the run.
 
         Raises:
@@ -75,9 +77,9 @@ class RecordedRun:
         Raises:
             HistoryUnreadable: This release cannot read it.
         """
-        given = self.given
-        if given.snapshot or not (given.resume or given.fork):
-            return given.snapshot or RunSnapshot()
+        run_input = self.run_input
+        if run_input.snapshot or not (run_input.resume or run_input.fork):
+            return run_input.snapshot or RunSnapshot()
         loaded = self._answers("load_thread", LoadedThread)
         return next((answer.snapshot for answer in loaded), RunSnapshot())
 
@@ -88,7 +90,7 @@ class RecordedRun:
 
     @property
     def archived(self) -> int:
-        """How many events the permanent record had after this run last wrote to it.
+        """Number of events in the permanent record after this run last wrote to it.
 
         Raises:
             HistoryUnreadable: This release cannot read it.

@@ -1,8 +1,8 @@
-"""Whether a sub-agent's log may have come in a file: then no run continues it here.
+"""Detect whether a sub-agent's log may have been imported from a file: then no run continues it here.
 
-Decisions that people made elsewhere do not count here, and nothing in a sub-agent's log says that it was imported: the
-log of the thread at the top of its tree does. Clients ask before they start a run. The run asks again: an import may
-have come in between, and a client of an older release does not ask.
+Decisions made on another cluster do not count here, and only the log of the thread at the top of a sub-agent's tree
+records the import. Clients check before they start a run. The run checks again, because an import may have happened in
+between, and clients of older releases do not check.
 """
 
 import contextlib
@@ -14,7 +14,7 @@ from holdfast.errors import ThreadForgotten, ThreadNotFound
 
 
 async def may_be_imported(reader: Reader, thread: str, first: bytes) -> bool:
-    """Return whether a log is a sub-agent's whose tree did not begin here, or has come with a file.
+    """Return whether a log is a sub-agent's whose tree did not begin here or was imported from a file.
 
     Args:
         reader: Reads the thread at the top.
@@ -29,17 +29,17 @@ async def may_be_imported(reader: Reader, thread: str, first: bytes) -> bool:
 
 
 async def _began_here(reader: Reader, thread: str) -> bool:
-    """Whether a thread is here, and no file has brought any of its log."""
+    """Whether a thread exists here and no part of its log was imported from a file."""
     ended = ""
     with contextlib.suppress(ThreadNotFound, ThreadForgotten):
         found = await reader.find(thread)
-        if found and (await reader.history(found)).given.imported:
-            return False  # no worker has picked it up yet
+        if found and (await reader.history(found)).run_input.imported:
+            return False  # an import that no worker has picked up yet
         async for line in reader.lines(thread, 0, found=found, note=None, use_worker=False):
             event = json.loads(line)
             if event["type"] == "run_imported":
                 return False
             ended = event.get("outcome") or event["type"]
-        # An import that was interrupted leaves a log that ends as moved, and no run.
+        # An interrupted import leaves a log that ends as moved, and no run.
         return bool(found) or ended != "moved"
     return False

@@ -1,7 +1,7 @@
 """Read a loop's log: from the permanent record, the loop's worker and Temporal's histories.
 
-1. What the record lacks comes from a query to the worker of the loop; if none answers, from Temporal's histories, which
-   have every event that was sent to the record, and not the last ones.
+1. Events that the record lacks come from a query to the loop's worker; if none answers, from Temporal's histories,
+   which have every event that was sent to the record, but not the last ones.
 2. A closed loop has written all its events, so its record needs no worker.
 """
 
@@ -28,12 +28,12 @@ async def loop_lines(
         reader: Reads the namespace's threads.
         loop: The loop's id.
         start: The first position.
-        found: The latest run's description; None where only the permanent record has the loop.
+        found: The latest run's description; None if only the permanent record has the loop.
         note: Called with a message when no worker answers; None to raise instead.
 
     Raises:
-        EventsMissing: Some events before those that can be read are gone.
-        LogBroken: The events that can be read do not follow one another.
+        EventsMissing: Some earlier events are lost.
+        LogBroken: The readable events do not follow one another.
         NoWorker: No worker answers, and `note` is None.
     """
     continuity = Continuity(loop, start)
@@ -61,7 +61,7 @@ async def loop_lines(
 
 
 async def _is_complete(reader: Reader, found: WorkflowExecutionDescription) -> bool:
-    """Whether the loop is closed, and the record has its end."""
+    """Whether the loop is closed and the record contains its end."""
     if found.status not in ENDED or reader.record is None:
         return False
     try:
@@ -94,7 +94,7 @@ async def _later(reader: Reader, found: WorkflowExecutionDescription, start: int
 
 
 async def history_lines(reader: Reader, found: WorkflowExecutionDescription) -> dict[int, bytes]:
-    """Return the events that Temporal's histories of a loop have, by position, the first one first."""
+    """Return the events in Temporal's histories of a loop, by position, in order."""
     lines: dict[int, bytes] = {}
     async for run in runs_back(reader.runs, found.id, found.run_id, by=converter_for(reader.runs.client, found.id)):
         lines = lines_in(run.events, by=run.by) | lines

@@ -1,13 +1,14 @@
 """Choose which of the Temporal runs under a thread's id is the thread's own.
 
-Anybody who reaches Temporal can start a workflow under any id that has no open run, on a worker of their own. So the
-newest run of an id is a claim:
+Anybody with access to Temporal can start a workflow under any id that has no open run, on their own worker. The newest
+run of an id is therefore unauthenticated:
 
-1. A start that our own processes sealed counts once, while it is valid. What a run of ours continues as counts, too.
-2. A plain start, or one of a new thread, counts only where it begins the thread: neither the permanent record nor an
-   earlier run has events from before it.
-3. Without a fleet key, a value with any seal counts as sealed. Whether the run's content is ours is for those to check
-   who read it (`holdfast.core.temporal.history_reader`).
+1. A start sealed by Holdfast's own processes counts once, while it is valid. Runs that such a run continues as count,
+   too.
+2. An unsealed start, or the start of a new thread, counts only if it begins the thread: neither the permanent record
+   nor an earlier run has earlier events.
+3. Without a fleet key, a value with any seal counts as sealed. Readers of the run's content check whether it is
+   authentic (`holdfast.core.temporal.history_reader`).
 """
 
 import json
@@ -36,18 +37,18 @@ INPUTS: dict[str, type[Start]] = {WORKFLOW: RunInput, LOOP_WORKFLOW: LoopInput}
 """Workflow type → its input."""
 
 MOST = 200
-"""How many earlier runs of an id are looked at."""
+"""Maximum number of earlier runs of an id to examine."""
 _REMEMBERED = 10_000
 _LIMIT = timedelta(seconds=30)
 
 
 @dataclass(frozen=True)
 class Foreign:
-    """The newest Temporal run under a thread's id, where it is not the thread's own."""
+    """The newest Temporal run under a thread's id, if it is not the thread's own."""
 
     run_id: str
     status: str
-    """Temporal's word, such as `completed`."""
+    """Temporal's status, such as `completed`."""
     why: str
 
     def __str__(self) -> str:
@@ -62,8 +63,8 @@ class _Begin:
     """How a Temporal run began."""
 
     kind: Literal["continues", "sealed", "opens", "foreign"]
-    """It continues a run of ours · our own processes started it for a thread that may have a past · it begins a thread
-    · none of ours can have begun like this."""
+    """Continues one of the thread's own runs · started by Holdfast's own processes for a thread that may have a past ·
+    begins a thread · cannot be one of the thread's own runs."""
     chain: str = ""
     """The first run id of its chain of runs."""
     start: str = ""
@@ -73,7 +74,7 @@ class _Begin:
 
 
 class Ownership:
-    """Chooses threads' own runs, and remembers what it chose.
+    """Chooses threads' own runs, and caches the choices.
 
     Args:
         runs: The namespace's runs.
@@ -84,7 +85,7 @@ class Ownership:
         self._runs = runs
         self._record = record
         self._chosen: dict[str, tuple[str, str, Foreign | None]] = {}
-        """Thread → its newest run, its own run (empty for none), and what the newest one is."""
+        """Thread → its newest run, its own run (empty for none), and the newest one if it is foreign."""
 
     def foreign(self, thread: str) -> Foreign | None:
         """Return the newest run of a thread's id if it was not chosen as the thread's own."""
@@ -93,7 +94,7 @@ class Ownership:
     async def own(self, latest: WorkflowExecutionDescription) -> WorkflowExecutionDescription | None:
         """Return the description of the thread's own latest run; None if only the permanent record has the thread.
 
-        If nothing else has the thread, that is `latest`, whoever has started it.
+        If there is no other trace of the thread, that is `latest`, even if somebody else started it.
 
         Args:
             latest: The newest run of the id, of any workflow type.
@@ -114,7 +115,7 @@ class Ownership:
             raise self._runs.translate_error(error, latest.id) from error
 
     async def _choose(self, latest: WorkflowExecutionDescription) -> str:
-        """Choose the thread's own run, and remember it; empty if only the record has the thread."""
+        """Choose the thread's own run, and cache it; empty if only the record has the thread."""
         thread, first = latest.id, await self._recorded_chain(latest.id)
         begin = await self._begin(thread, latest.run_id)
         own, foreign = latest.run_id, None
@@ -131,7 +132,9 @@ class Ownership:
         return own
 
     async def _among(self, latest: WorkflowExecutionDescription, begin: _Begin, first: str) -> str | None:
-        """Return the newest run that is the thread's own; empty if only the record has it, None if nothing has."""
+        """Return the newest run that is the thread's own; empty if only the record has the thread, None if there is
+        none.
+        """
         runs: list[WorkflowExecution] = [latest, *await self._older(latest)]
         for place, run in enumerate(runs):
             each = begin if run is latest else await self._begin(run.id, run.run_id)
@@ -148,7 +151,7 @@ class Ownership:
                 return True
             case "foreign":
                 return False
-            case "sealed":  # later than this, a copy of the start would have been refused
+            case "sealed":  # later than this, a copy of the start would have been rejected
                 recent = [
                     each for each in earlier if begin.start and run.start_time - each.start_time <= 2 * START_WITHIN
                 ]
@@ -177,7 +180,7 @@ class Ownership:
             await decrypt_events([event], codec)
             given = decode(1, begun.input.payloads, kind, by)
         except DecryptionFailed as error:
-            # A process without any fleet key, or encryption key, may lack that of the run as well.
+            # A process without a fleet key or encryption key may also lack the run's key.
             blind = by is READING or not getattr(codec, "encrypts", False)
             return _Begin("sealed" if blind else "foreign", chain, why=str(error))
         except HistoryUnreadable as error:
@@ -204,7 +207,7 @@ class Ownership:
 
     async def _older(self, latest: WorkflowExecutionDescription) -> Sequence[WorkflowExecution]:
         """Return earlier runs of the id that nothing continued as new, newest first."""
-        if {'"', "\\"} & set(latest.id):  # such an id finds nothing, however it is quoted
+        if {'"', "\\"} & set(latest.id):  # a query for such an id finds nothing, however it is quoted
             return []
         quoted = latest.id.replace("'", "''")
         query = f"WorkflowId = '{quoted}' AND ExecutionStatus != 'ContinuedAsNew'"
@@ -218,7 +221,7 @@ class Ownership:
         return sorted(found, key=lambda run: run.start_time, reverse=True)
 
     async def _recorded_chain(self, thread: str) -> str:
-        """Return the first run id of the run that began the recorded thread; empty if the record does not say."""
+        """Return the first run id of the run that began the recorded thread; empty if the record lacks it."""
         if self._record is None:
             return ""
         with suppress(HoldfastError, ValueError, LookupError, TypeError, AttributeError):
@@ -227,7 +230,9 @@ class Ownership:
         return ""
 
     async def _was_accepted(self, thread: str, run_id: str) -> bool:
-        """Whether one of our workers has loaded the agent of a run: it does so for a thread without a past only."""
+        """Whether one of Holdfast's workers has loaded the run's agent, which it does only for a thread without a
+        past.
+        """
         by = converter_for(self._runs.client, thread)
         with suppress(HistoryUnreadable, DecryptionFailed):
             run = await fetch(self._runs, thread, run_id, by=by)

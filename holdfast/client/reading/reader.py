@@ -3,8 +3,8 @@
 1. Events of the current Temporal run come from a query to its worker; if the run is closed, or if no worker answers,
    from its history.
 2. Earlier events come from the permanent record; without one, from the histories of the earlier Temporal runs.
-3. The parts must follow one another without a gap, and their digests must chain. Otherwise an error says what is
-   missing.
+3. The parts must follow one another without a gap, and their digests must chain. Otherwise an error names the missing
+   part.
 """
 
 import contextlib
@@ -54,7 +54,7 @@ class Reader:
     async def find(self, thread: str, *, loops: bool = False) -> WorkflowExecutionDescription | None:
         """Return Temporal's description of a thread's latest run; None if only the permanent record has the thread.
 
-        A run that others have started under the id of a closed thread is not the thread's (`ownership.foreign`).
+        A run that somebody else started under the id of a closed thread is ignored (`ownership.foreign`).
 
         Args:
             thread: The thread id.
@@ -96,8 +96,8 @@ class Reader:
 
         Raises:
             ThreadNotFound: There is no such thread.
-            EventsMissing: Some events before those that can be read are gone.
-            LogBroken: The events that can be read do not follow one another.
+            EventsMissing: Some earlier events are lost.
+            LogBroken: The readable events do not follow one another.
         """
         continuity = Continuity(thread, start)
         found = found or await self.find(thread)
@@ -107,7 +107,7 @@ class Reader:
                 for line in continuity.join(page):
                     yield line
             return
-        has_current, known = False, found.run_id in self._begun  # before it is read: others read it at the same time
+        has_current, known = False, found.run_id in self._begun  # read first, because concurrent calls change it
         async for current in self._current_run(found, start, note, use_worker=use_worker):
             has_current = True
             first = position_of(current[0])
@@ -123,17 +123,17 @@ class Reader:
             async for part in self._earlier_runs(thread, start, None):
                 for line in continuity.join(part):
                     yield line
-        elif not known:  # it may have begun only now, after it was read: then its events are there by now
+        elif not known:  # it may have begun only after it was read: its events then exist now
             self._begun.add(found.run_id)
             async for line in self.lines(thread, start, found=found, note=note, use_worker=use_worker):
                 yield line
         elif not start and (latest := await self.find(thread)) and latest.run_id != found.run_id:
-            # It had events, so the empty run that has answered is the next one.
+            # This run had events, so an empty answer came from the next run.
             async for line in self.lines(thread, start, found=latest, note=note, use_worker=use_worker):
                 yield line
 
     async def history_instead(self, thread: str, silence: NoWorker, note: Note | None) -> RecordedRun:
-        """Return the history of the latest run after no worker answered; of an open run only if `note` is given.
+        """Return the history of the latest run after no worker answered; for an open run, only if `note` is given.
 
         A run that is paused in Temporal never answers, so its history is returned without `note`, too.
 
@@ -159,7 +159,7 @@ class Reader:
         Raises:
             ThreadNotFound: Temporal has removed the run.
             HistoryUnreadable: This release cannot read the history.
-            HistoryForged: Our own processes did not make it.
+            HistoryForged: It was not made by Holdfast's own processes.
         """
         by = converter_for(self.runs.client, found.id)
         if run := await fetch(self.runs, found.id, found.run_id, by=by):
@@ -173,7 +173,7 @@ class Reader:
 
         Raises:
             ThreadNotFound: Temporal has removed the run.
-            HistoryForged: Our own processes did not make it.
+            HistoryForged: It was not made by Holdfast's own processes.
         """
         try:
             return await self.history(found)
@@ -210,7 +210,7 @@ class Reader:
             yield lines
 
     async def _has_begun(self, found: WorkflowExecutionDescription, *, use_worker: bool) -> bool:
-        """Return whether a run that has no events from some position on has loaded the events before it.
+        """Return whether a run without events from some position on has loaded the events before it.
 
         A run that re-opens a closed thread is empty until it has loaded the thread's past; without a worker, one that
         has just continued as new looks the same.
@@ -228,16 +228,17 @@ class Reader:
     ) -> AsyncIterator[Lines]:
         """Yield the events before the current Temporal run, from `start` up to `stop`; None for all of them.
 
-        What a fork has of another thread is read there, as long as the record does not have it under the fork's id.
+        The events that a fork shares with its source thread are read there, unless the record has them under the fork's
+        id.
 
         Args:
             thread: The thread id.
             start: The first position.
             stop: One more than the last position; None for all.
-            following: The line at `stop`, where there is one.
+            following: The line at `stop`, if there is one.
 
         Raises:
-            EventsMissing: Some of them are gone.
+            EventsMissing: Some of them are lost.
         """
         kept, unavailable = 0, ""
         try:
@@ -261,7 +262,7 @@ class Reader:
             yield later
 
     async def _forked(self, point: ForkPoint, start: int) -> Lines:
-        """The lines that a fork has of its original, from a position on."""
+        """Return the lines that a fork shares with its source thread, from position `start` on."""
         lines: Lines = []
         async for line in self.lines(point.thread, start, found=None, note=None, use_worker=False):
             lines.append(line)
@@ -270,9 +271,9 @@ class Reader:
         return lines
 
     async def _from_histories(self, thread: str, start: int, stop: int | None) -> tuple[Lines, int | None]:
-        """Return those events from the histories of earlier runs, and the first position that these have.
+        """Return those events from the histories of earlier runs, and their first position.
 
-        The position is None if all of these histories are gone and no `stop` says how much they held.
+        The position is None if all of these histories are gone and `stop` is None, so that their length is unknown.
         """
         latest = await self.find(thread)
         previous = await previous_of(self.runs, thread, latest.run_id) if latest else None

@@ -1,4 +1,4 @@
-"""What the last events of a thread say: calls under way, what went wrong, why a reply could not be used.
+"""Summaries of a thread's last events: running calls, errors, and why a reply could not be used.
 
 Pure functions of events as JSON, so they also read those of a newer release.
 """
@@ -17,7 +17,7 @@ from holdfast.core.llm.outages import Outage
 JSON = Mapping[str, Any]
 
 ERRORS = 5
-"""How many errors `show` names, the last ones."""
+"""Number of most recent errors that `show` lists."""
 
 ERROR_CHARS = 300
 
@@ -26,14 +26,14 @@ _FAILED = ("failed", "invalid", "unknown")
 
 
 def last_event(events: Sequence[JSON]) -> dict[str, Any] | None:
-    """Return the position, type and time of the last event; None where there is none."""
+    """Return the position, type and time of the last event; None if there are no events."""
     return {name: events[-1][name] for name in ("position", "type", "at")} if events else None
 
 
 def errors_in(events: Sequence[JSON]) -> list[dict[str, Any]]:
-    """Return what went wrong last, oldest first: failed calls, outages, refused replies, refused signals.
+    """Return the most recent errors, oldest first: failed calls, outages, rejected replies, rejected signals.
 
-    Each error has the `position`, `type` and `at` of its event, and says in a line `what` went wrong.
+    Each error has the `position`, `type` and `at` of its event, and a one-line description, `what`.
     """
     tools = {event["number"]: str(event["call"]["name"]) for event in events if event["type"] == "tool_call_requested"}
     found: list[dict[str, Any]] = []
@@ -41,7 +41,7 @@ def errors_in(events: Sequence[JSON]) -> list[dict[str, Any]]:
         try:
             words = _error(event, tools)
         except (KeyError, TypeError, ValueError, AttributeError):
-            continue  # of a newer release, with another meaning
+            continue  # an event of a newer release, with another meaning
         if words:
             place = {name: event[name] for name in ("position", "type", "at")}
             found.append({**place, "what": one_line(words, ERROR_CHARS)})
@@ -51,7 +51,7 @@ def errors_in(events: Sequence[JSON]) -> list[dict[str, Any]]:
 
 
 def _error(event: JSON, tools: Mapping[int, str]) -> str:
-    """What went wrong by this event; empty where nothing did."""
+    """Describe the error that this event records; empty if it records none."""
     match event["type"]:
         case "tool_call_finished" if event["status"] in _FAILED:
             number = event["number"]
@@ -89,7 +89,7 @@ def _sender(event: JSON) -> str:
 
 
 def running_calls(events: Iterable[JSON]) -> list[str]:
-    """Return the tool calls under way after these events, each in one line, oldest first."""
+    """Return the tool calls that are running after these events, each in one line, oldest first."""
     asked: dict[int, str] = {}
     running: dict[int, str] = {}
     for event in events:

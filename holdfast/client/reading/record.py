@@ -26,7 +26,7 @@ class Record:
         self.store = store
 
     async def length(self, thread: str) -> int:
-        """Return how many events of a thread the record has; 0 for an unknown thread.
+        """Return the number of a thread's events in the record; 0 for an unknown thread.
 
         Raises:
             RecordUnavailable: The store does not answer.
@@ -79,13 +79,13 @@ class Evidence:
     """The stores beside the log, whose content must agree with it."""
 
     effects: Callable[[str], Awaitable[Sequence[EffectRow]]] | None
-    """The ledger's rows of a thread; None where no ledger is known here."""
+    """Returns the ledger's rows of a thread; None if this client has no ledger."""
     asides: Callable[[str], Awaitable[Sequence[str]]]
-    """Lists the ids of the logs that resets of a thread have set aside."""
+    """Lists the ids of the logs that resets of a thread have archived."""
     artifacts: ArtifactStore | None
     """None if this client does not have the artifact store."""
     tombstone: Callable[[str], Awaitable[Tombstone | None]] | None = None
-    """Returns what remains of a forgotten thread; None where no database is known here."""
+    """Returns the tombstone of a forgotten thread; None if this client has no database."""
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Describe and query Temporal runs, with time limits, and translate the server's errors.
 
-A query needs a worker. If none answers, this module finds out why: no worker is running, or the run is stuck.
+A query needs a worker. If none answers, this module determines the cause: no worker is running, or the run is stuck.
 """
 
 import asyncio
@@ -46,7 +46,8 @@ from holdfast.errors import (
 )
 
 TIMED_OUT = frozenset({RPCStatusCode.CANCELLED, RPCStatusCode.DEADLINE_EXCEEDED})
-"""How a call that exceeds its time limit fails: the first status comes from the client, the second from the server."""
+"""The statuses of a call that exceeds its time limit: the first status comes from the client, the second from the
+server."""
 
 ENDED = {
     WorkflowExecutionStatus.COMPLETED: "completed",
@@ -58,20 +59,20 @@ ENDED = {
 """Holdfast's status for each way in which Temporal closes a run."""
 
 MOVED = "moved"
-"""Holdfast's status for a run that was moved to another place: Temporal has completed it."""
+"""Holdfast's status for a run that was moved to another cluster: Temporal has completed it."""
 
 PAUSED = "paused_in_temporal"
 """Holdfast's status for a run that is paused in Temporal (`temporal workflow pause`), at any step. A run that a person
-has paused is `paused`, and takes part in everything."""
+has paused is `paused`, and still handles signals and queries."""
 
 UNAUTHENTICATED = "unauthenticated"
-"""Holdfast's status for a run that our own processes have not made, whatever Temporal says about it: a seal is missing,
-wrong or of an unknown key, or the run has ended without having recorded that."""
+"""Holdfast's status for a run that Holdfast's own processes did not make, regardless of Temporal's status: a seal is
+missing, wrong or of an unknown key, or the run ended without recording that."""
 
 QUERY_RETRIES = 4
-"""How often to retry a query that a worker refuses: for about a second."""
+"""Number of retries of a query that a worker rejects: for about a second."""
 RETRY_SECONDS = 0.25
-"""Between two tries."""
+"""Seconds between two attempts."""
 
 _STATUS = SearchAttributeKey.for_keyword("HoldfastStatus")
 
@@ -92,7 +93,7 @@ class Retrying:
     """None while an attempt is running."""
     activity_id: str = ""
     paused: bool = False
-    """The activity is paused in Temporal: no further attempt starts until somebody unpauses it."""
+    """Whether the activity is paused in Temporal: no further attempt starts until somebody unpauses it."""
 
     def view(self) -> dict[str, Any]:
         """Return the activity as `show --json` presents it."""
@@ -130,10 +131,10 @@ class Runs:
         return await self.readable(await self.newest(thread), loops=loops)
 
     async def newest(self, thread: str) -> WorkflowExecutionDescription:
-        """Return Temporal's description of the newest run of an id, whatever workflow it is.
+        """Return Temporal's description of the newest run of an id, of any workflow type.
 
         Raises:
-            ThreadNotFound: Temporal has none.
+            ThreadNotFound: Temporal has no run of that id.
             ServerUnreachable: The server does not answer.
         """
         try:
@@ -162,14 +163,14 @@ class Runs:
         return found
 
     async def _decrypt(self, message: Message) -> None:
-        """Decrypt a failure's reason; without the key it stays encrypted, and the rest can still be read."""
+        """Decrypt a failure's reason; without the key it stays encrypted, and the rest remains readable."""
         with contextlib.suppress(DecryptionFailed):
             await decrypt_in_place(message, self.client.data_converter.payload_codec)
 
     async def until_closed(self, found: WorkflowExecutionDescription) -> WorkflowExecutionDescription:
         """Wait until Temporal has closed a run that has ended, and return its description.
 
-        Until then, the run writes its last events. The wait is at most `answer_within`.
+        Until then, the run writes its last events. Waits at most `answer_within` seconds.
         """
         clock = asyncio.get_running_loop()
         deadline = clock.time() + self.answer_within
@@ -182,7 +183,7 @@ class Runs:
     async def query(
         self, thread: str, name: str, *args: Any, within: float | None = None, run_id: str | None = None
     ) -> Any:
-        """Query a run; retry for about a second if its worker refuses.
+        """Query a run; retry for about a second if its worker rejects the query.
 
         Args:
             thread: The thread id.
@@ -196,9 +197,10 @@ class Runs:
             NoWorker: No worker answered in time.
             RunPaused: The run is paused in Temporal.
             RunStuck: A worker has the run, but its code does not replay.
-            QueryRefused: The worker kept refusing.
+            QueryRefused: The worker kept rejecting the query.
             NeverRan: The run was closed before any worker processed it.
-            AnswerForged: No fleet key known here has sealed the answer, so it comes from no worker of this fleet.
+            AnswerForged: The answer is not sealed with a fleet key known here, so it does not come from a worker of
+            this fleet.
         """
         limit = timedelta(seconds=within or self.answer_within)
         for _ in range(QUERY_RETRIES):
@@ -213,7 +215,7 @@ class Runs:
             # `rpc_timeout` bounds one attempt, and the client retries if the server times out just before it.
             async with asyncio.timeout(limit.total_seconds()):
                 answer = await run.query(name, args=args, result_type=QUERIES[name], rpc_timeout=limit)
-                return sealed_answer(answer, thread, name)
+                return check_sealed(answer, thread, name)
         except TimeoutError as error:
             raise await self._explain_silence(thread, limit) from error
         except SealKeyUnknown as error:
@@ -254,7 +256,7 @@ class Runs:
         )
 
     def translate_error(self, error: RPCError, thread: str = "") -> HoldfastError:
-        """Return the HoldfastError for an error of the server."""
+        """Return the HoldfastError for a server error."""
         words = one_line(error.message, 300)
         if error.status is RPCStatusCode.NOT_FOUND:
             details = error.grpc_status.details
@@ -305,7 +307,7 @@ class Runs:
         return ""
 
 
-def sealed_answer(answer: Any, thread: str, asked: str) -> Any:
+def check_sealed(answer: Any, thread: str, asked: str) -> Any:
     """Return a run's answer if a worker with the fleet key has sealed it; without fleet keys, any answer.
 
     Raises:
@@ -317,15 +319,15 @@ def sealed_answer(answer: Any, thread: str, asked: str) -> Any:
 
 
 def answer_forged(thread: str, asked: str, why: str) -> AnswerForged:
-    """Return the error for an answer that comes from no worker of this fleet."""
+    """Return the error for an answer that does not come from a worker of this fleet."""
     return AnswerForged(
         f"thread {thread!r}: {why}. The answer to {asked!r} does not come from a worker of this fleet: "
         "find out what polls the task queue, and trust none of its answers"
     )
 
 
-def refused_answer(error: WorkflowUpdateFailedError, client: Client, thread: str, asked: str) -> Any:
-    """Return the answer of a run that refused an update before recording it; None if the update failed otherwise.
+def rejection_answer(error: WorkflowUpdateFailedError, client: Client, thread: str, asked: str) -> Any:
+    """Return the answer of a run that rejected an update before recording it; None if the update failed otherwise.
 
     Raises:
         AnswerForged: The answer is not sealed.
@@ -337,7 +339,7 @@ def refused_answer(error: WorkflowUpdateFailedError, client: Client, thread: str
     place = WorkflowSerializationContext(namespace=client.namespace, workflow_id=thread)
     converter = client.data_converter.with_context(place).payload_converter
     (answer,) = converter.from_payloads(details, [View])
-    return sealed_answer(answer, thread, asked)
+    return check_sealed(answer, thread, asked)
 
 
 def status_of(run: WorkflowExecution) -> str:

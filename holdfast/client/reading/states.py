@@ -44,8 +44,8 @@ async def state_of(
 ) -> dict[str, Any]:
     """Return the state of a thread now, as `show` presents it.
 
-    If the run is paused in Temporal, or Temporal closed it from outside, its status says so; and if our own processes
-    have not made it.
+    The status shows if the run is paused in Temporal, was closed in Temporal from outside, or was not made by
+    Holdfast's own processes.
 
     Args:
         reader: Reads the thread.
@@ -64,7 +64,7 @@ async def state_of(
 
 
 def _unauthenticated(thread: str, found: WorkflowExecutionDescription, why: str) -> dict[str, Any]:
-    """The state of a run that our own processes have not made: nothing that it says about itself is shown."""
+    """Return the state of a run that Holdfast's own processes did not make, without any of its own claims."""
     view = run_view(RunState(thread=thread)) | {"status": UNAUTHENTICATED, "now": "is not a run of this fleet"}
     if found.status in ENDED:
         view["lifecycle"] = "terminated"
@@ -75,10 +75,10 @@ def _unauthenticated(thread: str, found: WorkflowExecutionDescription, why: str)
 async def _state_of_run(
     reader: Reader, thread: str, found: WorkflowExecutionDescription, note: Note | None, *, use_worker: bool
 ) -> dict[str, Any]:
-    """Return the state of a thread by its latest run.
+    """Return the state of a thread according to its latest run.
 
     Raises:
-        HistoryForged: Our own processes did not make the run.
+        HistoryForged: The run was not made by Holdfast's own processes.
     """
     run, view, closed = None, None, found.run_id if found.status in ENDED else None
     if closed:
@@ -94,7 +94,7 @@ async def _state_of_run(
             run = await reader.history_instead(thread, silence, note)
     if run is not None and (run.log or found.status not in ENDED):
         view = run_view(_state_from_run(thread, run))
-    elif run is not None:  # closed before it had loaded the thread's past, perhaps because that cannot be read
+    elif run is not None:  # closed before it loaded the thread's past, perhaps because that is unreadable
         view = run_view(RunState(thread=thread))
         with contextlib.suppress(EventsMissing, LogBroken, RecordUnavailable, RecordUnreadable):
             view = run_view(await _state_from_log(reader, thread, found, note))
@@ -106,7 +106,7 @@ async def _state_of_run(
     ended = ENDED.get(found.status) if found.status else None
     kinds = (event.type for event in reversed(run.log)) if run else ()
     recorded = has_ended(kinds) if run and run.log else run is None and view["status"] in CLOSED
-    # A run that was moved, and then reset, ends as moved again and records nothing.
+    # A run that was moved and then reset ends as moved again and records nothing.
     recorded |= ended == "completed" and view["status"] == MOVED
     if ended == "completed" and not recorded:
         words = "Temporal has it as completed, and nothing that is recorded leads to that"
@@ -114,7 +114,7 @@ async def _state_of_run(
     if ended and not recorded:
         view |= {"status": ended, "pending": [], "blocked": None, "result": await why_closed(reader, found)}
         view |= {"lifecycle": "terminated", "now": "was closed in Temporal", "next": []}
-    # A run that was refused before it began has no thread in its own state.
+    # A run that was rejected before it began has no thread in its own state.
     return {**view, "thread": thread, "retrying": [each.view() for each in retrying(found)]}
 
 
@@ -178,11 +178,11 @@ async def _state_from_log(
 
 
 def _state_from_run(thread: str, run: RecordedRun) -> RunState:
-    """The state that a run's history leads to, from where the run began."""
+    """Return the state that a run's history leads to, starting from the run's first snapshot."""
     begun = run.begin.state
-    if not run.log and begun.outcome:  # it is about to begin where the thread ended
+    if not run.log and begun.outcome:  # it is about to continue an ended thread
         begun = RunState()
-    return _fold(begun if begun.thread else replace(begun, thread=thread), run.log)  # a fork begins as its original
+    return _fold(begun if begun.thread else replace(begun, thread=thread), run.log)  # a fork begins as its source
 
 
 def _fold(state: RunState, events: Iterable[AgentEvent]) -> RunState:
@@ -192,7 +192,7 @@ def _fold(state: RunState, events: Iterable[AgentEvent]) -> RunState:
 
 
 async def why_closed(reader: Reader, found: WorkflowExecutionDescription) -> str:
-    """Return why a run is closed that has not recorded its own end."""
+    """Return why a run is closed that did not record its own end."""
     run = reader.runs.client.get_workflow_handle(found.id, run_id=found.run_id)
     async for event in run.fetch_history_events(event_filter_type=WorkflowHistoryEventFilterType.CLOSE_EVENT):
         if event.event_type == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_FAILED:

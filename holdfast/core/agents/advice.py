@@ -1,7 +1,7 @@
-"""Advice on a catalog: definitions that are allowed, and probably mistakes.
+"""Advice on a catalog: definitions that are allowed but probably mistakes.
 
-A rule that matches no tool of the catalog is no error: the same policy may govern several catalogs. But nobody notices
-a misspelt one, so workers, `doctor` and `policy check` name it.
+A rule that matches no tool of the catalog is not an error, because the same policy may govern several catalogs. But a
+misspelt rule is easily overlooked, so workers, `doctor` and `policy check` report it.
 """
 
 from collections.abc import Iterator, Mapping
@@ -78,7 +78,7 @@ def _nearest(pattern: str, names: list[str]) -> str:
 
 def _undescribed(tool: Tool) -> str:
     schema = tool.spec.parameters
-    bare = [name for name, given in schema.get("properties", {}).items() if not _described(given, schema)]
+    bare = [name for name, parameter in schema.get("properties", {}).items() if not _described(parameter, schema)]
     parameters = f"{'parameter' if len(bare) == 1 else 'parameters'} {', '.join(bare)}"
     advice = "the LLM decides by it when and how to call the tool: write a docstring"
     if not tool.spec.description:
@@ -87,9 +87,9 @@ def _undescribed(tool: Tool) -> str:
     return f"has no description of its {parameters}; {advice}" if bare else ""
 
 
-def _described(given: Any, schema: Mapping[str, Any]) -> bool:
+def _described(parameter: Any, schema: Mapping[str, Any]) -> bool:
     """Whether a parameter's schema, or the type that it refers to, has a description."""
-    if not isinstance(given, dict):
+    if not isinstance(parameter, dict):
         return False
-    name = str(given.get("$ref", "")).rpartition("/")[2]
-    return bool(given.get("description") or schema.get("$defs", {}).get(name, {}).get("description"))
+    name = str(parameter.get("$ref", "")).rpartition("/")[2]
+    return bool(parameter.get("description") or schema.get("$defs", {}).get(name, {}).get("description"))

@@ -26,21 +26,21 @@ class Limits(Definition):
     max_rejected_replies: int = Field(default=3, ge=1)
     """Maximum number of consecutive unusable replies (empty, truncated, or without a valid tool call)."""
     repeats_slowed: int = Field(default=3, ge=0)
-    """Number of times that a call has the same result, with nothing new in between, before it starts later each time:
-    by 2, 4, … 300 seconds; 0 for never."""
+    """Number of times that a call may have the same result, with nothing new in between, before each repetition is
+    delayed, by 2, 4, … 300 seconds; 0 for never."""
     repeats_told: int = Field(default=5, ge=0)
-    """Number of times after which the LLM reads with each such result how often it came; 0 for never."""
+    """Number of times after which each such result tells the LLM how often it has occurred; 0 for never."""
     repeats_asked: int = Field(default=10, ge=0)
-    """Number of times after which people are asked before the call runs again. A call that is refused as often, in the
+    """Number of times after which people are asked before the call runs again. A call that is rejected as often, in the
     same way, blocks the run. 0 for neither."""
     max_calls: int = Field(default=100, ge=1, le=500)
-    """Maximum number of tool calls that one reply may make. Further ones do not run: the LLM reads that it has to make
+    """Maximum number of tool calls that one reply may make. Further calls do not run; the LLM reads that it must make
     them in its next reply."""
     tool_result_chars: int = Field(default=8_000, ge=200, le=400_000)
     """Maximum length of a tool result in the transcript, in characters (8,000 are about 2,000 tokens)."""
     max_worker_deaths: int = Field(default=3, ge=1)
-    """Number of workers that may die during one tool call (out of memory, a crash) before it is not attempted again: a
-    read has failed then, and a person is asked what became of an effect."""
+    """Number of worker crashes (for example out of memory) during one tool call after which it is not attempted again:
+    a read then fails, and a person is asked about the outcome of an effect."""
     llm_timeout: float = Field(default=600, gt=0)
     """Seconds that one attempt at an LLM call may take."""
     compaction_tokens: int = Field(default=100_000, ge=1)
@@ -53,7 +53,7 @@ class Limits(Definition):
     but delays signals. A call that takes longer is repeated as a regular activity, and so are all later calls of that
     tool; 0 to use no local activities."""
     poll_seconds: float = Field(default=2, ge=0.1, le=86_400)
-    """Seconds between two polls of `check_back` at first, and after news; then the delays grow."""
+    """Seconds between two polls of `check_back` at first and after a new result; then the delays grow."""
     poll_ceiling: float = Field(default=300, ge=0.1, le=604_800)
     """Maximum number of seconds between two polls of `check_back`."""
     stale_after: float = Field(default=86_400, gt=0)
@@ -61,16 +61,16 @@ class Limits(Definition):
     max_subagents: int = Field(default=100, ge=0, le=1_000)
     """Number of sub-agents that one run may start."""
     subagents_at_once: int = Field(default=10, ge=1, le=1_000)
-    """Number of sub-agents that one run has at the same time; further ones start when one has ended."""
+    """Number of sub-agents that one run may have at the same time; further ones start when one has ended."""
     max_depth: int = Field(default=3, ge=0, le=20)
-    """How many agents may stand between a run and a person; the least limit of the runs above counts, too."""
+    """Maximum number of agents between a run and a person; the lowest limit among the runs above applies, too."""
     history_events: int = Field(default=4_000, ge=20)
     """Number of events in Temporal's history at which the run continues as new; it does so earlier if Temporal
     suggests it. Bounds what a worker must replay after a crash."""
 
 
 PROGRESS_TOKENS = 2_000
-"""The budget for the workspace's files where `Memory(progress=True)` sets none."""
+"""The budget for the workspace's files with `Memory(progress=True)` if `files` is 0."""
 
 
 class Memory(Definition):
@@ -85,19 +85,19 @@ class Memory(Definition):
     files: int = Field(default=0, ge=0)
     """The workspace's TASKS.md, progress.txt, ERRORS.md, LEARNINGS.md and features.json."""
     workspace_skills: bool = False
-    """Whether to add the skills in the workspace's `.agents/skills`; whatever is written there instructs the agent."""
+    """Whether to add the skills in the workspace's `.agents/skills`; their text instructs the agent."""
     semantic: bool = False
     """Whether the agent has the tools `remember`, `remember_always`, `recall` and `forget`."""
     progress: bool = False
-    """Whether each run keeps the workspace's progress.txt: the agent has the tool `update_progress`, and the run itself
-    notes its task when it begins and where it stopped when it ends or is blocked."""
+    """Whether each run maintains the workspace's progress.txt: the agent has the tool `update_progress`, and the run
+    itself records its task when it begins and its progress when it ends or is blocked."""
     learn: bool = False
-    """Whether each run, before it ends, asks the LLM what is worth remembering. The agent has the tool `note_learning`,
-    and with `semantic` also `remember`."""
+    """Whether each run asks the LLM what to remember before it ends. The agent has the tool `note_learning`, and with
+    `semantic` also `remember`."""
 
     @property
     def file_tokens(self) -> int:
-        """The budget for the workspace's files: a run that keeps its progress is shown it in any case."""
+        """The budget for the workspace's files; never 0 with `progress`, so that the LLM always sees progress.txt."""
         return self.files or (PROGRESS_TOKENS if self.progress else 0)
 
 
@@ -123,7 +123,7 @@ class Agent(Definition):
     memory: Memory = Memory()
     verify: tuple[str, ...] = ()
     """Read-only tools without arguments that run when the agent resumes after any long pause (`Limits.stale_after`),
-    so that the LLM sees what has changed."""
+    so that the LLM sees any changes."""
     policy: Policy = Policy()
     llm: str | None = None
     """The provider's name of the LLM; None for the worker's default (`HOLDFAST_LLM`)."""
@@ -138,9 +138,9 @@ class Agent(Definition):
     subagents: tuple[str, ...] = ()
     """Names of agents in the same catalog that it may run, with the tools `run_agent` and `agent_result`."""
     description: str = ""
-    """What it is good for, in a line: agents that may run it read this."""
+    """Its purpose in one line, for the agents that may run it."""
     budget: Budget | None = None
-    """What each run may use of steps, tokens, money and time; None for no limit. A start may only narrow it."""
+    """Limits of each run's steps, tokens, money and time; None for no limit. A start may only lower them."""
     result: Any = Field(default=None, exclude=True)
     """The type of each run's result: a pydantic model, or another type that has a JSON schema; None for text."""
 
@@ -173,19 +173,19 @@ class AgentSpec(Frozen):
 
     @cached_property
     def recorded(self) -> dict[str, Any]:
-        """The JSON of all fields but defaults, as a reader of the log has it: canonical JSON writes 5.0 as 5."""
+        """The JSON of all fields except defaults, as it is read from the log: canonical JSON writes 5.0 as 5."""
         fields: dict[str, Any] = json.loads(canonical(self.model_dump(mode="json", exclude_defaults=True)))
         return fields
 
     @cached_property
     def depends_on_trust(self) -> bool:
-        """Whether any of its tools or rules depends on the trust level of what the LLM has read."""
+        """Whether any of its tools or rules depends on the trust level of the content that the LLM has read."""
         tools = any(tool.trusted_only or tool.wants_origin for tool in self.tools)
         return tools or bool(self.subagents) or any("trust" in rule.when for rule in self.policy.rules)
 
     @cached_property
     def can_sleep(self) -> bool:
-        """Whether it has a tool with which it puts itself to sleep."""
+        """Whether it has a tool that makes it dormant."""
         return any(
             tool.kind == "runtime" and tool.name not in (REFINE_TOOL, FINAL_RESULT, *SUBAGENT_TOOLS)
             for tool in self.tools
@@ -193,7 +193,7 @@ class AgentSpec(Frozen):
 
     @cached_property
     def gives_result(self) -> bool:
-        """Whether its result has a type, so that a call of `final_result` gives it."""
+        """Whether it has a result type, so that a call of `final_result` returns its result."""
         tool = self.tool(FINAL_RESULT)
         return tool is not None and tool.kind == "runtime"
 
@@ -205,12 +205,12 @@ class AgentSpec(Frozen):
         return None
 
     def polled_call(self, call: ToolCall) -> ToolCall | None:
-        """Return the call that this call makes again and again; None if it makes none, or cannot be read."""
+        """Return the call that this call polls; None if it polls none or cannot be read."""
         tool = self.tool(call.name)
         return polled_call(call) if tool and tool.kind == "runtime" else None
 
     def calls_of(self, call: ToolCall) -> tuple[ToolCall, ...]:
-        """Return all that a call lets run: itself, and the call that it makes again and again, if any."""
+        """Return all calls that a call may run: itself, and the call that it polls, if any."""
         polled = self.polled_call(call)
         return (call, polled) if polled else (call,)
 
@@ -219,11 +219,11 @@ _SHARED: WeakValueDictionary[str, AgentSpec] = WeakValueDictionary()
 
 
 def shared(spec: AgentSpec) -> AgentSpec:
-    """Return one object for all specs that equal `spec`, as the log has it (`recorded`).
+    """Return one shared object for all specs equal to `spec`, as read from the log (`recorded`).
 
-    So a thousand runs hold its tools' schemas, its hash and its JSON once. Equal specs are interchangeable, so sharing
+    A thousand runs then share its tools' schemas, its hash and its JSON. Equal specs are interchangeable, so sharing
     them does not affect replay.
     """
-    fields = spec.model_dump_json(exclude_defaults=True)  # a tenth of the time of its hash
+    fields = spec.model_dump_json(exclude_defaults=True)  # takes a tenth of the time of its hash
     known = _SHARED.get(fields)
     return _SHARED.setdefault(fields, AgentSpec.model_validate(spec.recorded)) if known is None else known

@@ -32,18 +32,17 @@ class Catalog:
         agents: The agents; the first is the default of `holdfast start`.
         tools: The tools, made by `@tool`.
         skills: The skills, read by `holdfast.load_skills`.
-        resources: Providers of what tools ask for with `Resource[…]`: functions under `@asynccontextmanager`, or that
-            return the resource.
-        middleware: Surrounds every LLM call and tool call, the first outermost. A class stands for the resource of that
-            type.
+        resources: Providers of the resources that tools request with `Resource[…]`: functions decorated with
+            `@asynccontextmanager`, or that return the resource.
+        middleware: Wraps every LLM call and tool call, the first outermost. A class denotes the resource of that type.
         threads: Permanent store of threads; None for PostgreSQL.
         artifacts: Store of long results; None for PostgreSQL.
         memories: Store of semantic memory; None for PostgreSQL.
 
     Raises:
         CatalogError: There is no agent, a name occurs twice, an agent names a tool or a skill that is missing, a
-            resource is missing, a definition has no canonical JSON, the type of a result has no JSON schema, or an
-            agent with dormancy meets another tool of that name.
+            resource is missing, a definition has no canonical JSON, the type of a result has no JSON schema, or a tool
+            has the name of one that an agent's options add.
     """
 
     def __init__(
@@ -95,7 +94,7 @@ class Catalog:
         self._check_portable()
 
     def _check_portable(self) -> None:
-        """Reject what no run could record: every run records its agent, and the digest of it."""
+        """Reject definitions that no run could record: every run records its agent and the agent's digest."""
         specs: dict[str, Frozen] = {
             with_location(each.function, f"tool {name!r}"): each.spec for name, each in self.tools.items()
         }
@@ -113,7 +112,7 @@ class Catalog:
         if tool.spec.effect is not Effect.READ or properties.keys() != tool.spec.defaults.keys():
             raise CatalogError(
                 f"agent {agent.name!r} verifies with {name!r}: it must be a read-only tool without arguments"
-                f"{_places(tool)}"
+                f"{_source_locations(tool)}"
             )
 
     def _check_runtime_names(self, agent: Agent) -> None:
@@ -126,7 +125,7 @@ class Catalog:
             if tool and tool.spec.kind != "runtime":
                 raise CatalogError(
                     f"agent {agent.name!r} has {option}, whose tool {name!r} has the name of another one: rename that, "
-                    f"or leave out {option}{_places(tool)}"
+                    f"or leave out {option}{_source_locations(tool)}"
                 )
 
     def offering(self, tool: Tool, *, to: Callable[[Agent], bool] | None = None) -> "Catalog":
@@ -140,11 +139,11 @@ class Catalog:
         if name in self.tools:
             return self
         has = {agent.name: self._tool_names(agent) for agent in self.agents.values()}
-        given = {agent.name for agent in self.agents.values() if (to(agent) if to else has[agent.name])}
-        if not given:
+        recipients = {agent.name for agent in self.agents.values() if (to(agent) if to else has[agent.name])}
+        if not recipients:
             return self
         agents = [
-            agent.model_copy(update={"tools": (*has[agent.name], *([name] if agent.name in given else ()))})
+            agent.model_copy(update={"tools": (*has[agent.name], *([name] if agent.name in recipients else ()))})
             for agent in self.agents.values()
         ]
         return self._with(agents=agents, tools=[*self.tools.values(), tool])
@@ -156,7 +155,7 @@ class Catalog:
 
     @property
     def secret_users(self) -> list[Tool | Provider]:
-        """What may declare secrets: the tools, and the providers of resources."""
+        """The tools and providers of resources, which may declare secrets."""
         return [*self.tools.values(), *self.resources.values()]
 
     def skills_of(self, name: str | None) -> list[Skill]:
@@ -173,7 +172,7 @@ class Catalog:
 
         Args:
             name: The agent's name.
-            default_llm: The LLM of an agent that names none.
+            default_llm: The LLM for an agent that does not set one.
 
         Raises:
             CatalogError: There is no such agent; the message lists the existing ones.
@@ -197,7 +196,7 @@ class Catalog:
         )
 
     def readers(self, agent: str) -> Mapping[str, Tool]:
-        """Return the tools that read the arguments of an agent's calls, by name."""
+        """Return the tools that parse the arguments of an agent's calls, by name."""
         own = self._results.get(agent)
         return {**self.tools, FINAL_RESULT: own} if own else self.tools
 
@@ -212,10 +211,10 @@ class Catalog:
         return tuple(self.tools) if agent.tools is None else agent.tools
 
     def with_resources(self, *providers: Callable[..., Any] | Provider) -> "Catalog":
-        """Return the catalog with these providers in place of its own that provide the same types, as for a test.
+        """Return the catalog with these providers in place of its own for the same types, for example in a test.
 
         Raises:
-            CatalogError: One cannot be a provider, or the catalog has none of that type.
+            CatalogError: One is not a valid provider, or the catalog has none for its type.
         """
         own = dict(self.resources)
         for each in map(read_provider, providers):
@@ -229,7 +228,7 @@ class Catalog:
         return self._with(threads=threads, artifacts=artifacts, memories=memories)
 
     def _with(self, **changes: Any) -> "Catalog":
-        """Return the catalog with other arguments of `Catalog`; the rest stay as they are."""
+        """Return the catalog with some arguments of `Catalog` replaced."""
         given = {
             "agents": self.agents.values(),
             "tools": self.tools.values(),
@@ -243,9 +242,9 @@ class Catalog:
         return Catalog(**{**given, **changes})
 
 
-def _check_named(agent: Agent, kind: str, named: Iterable[str] | None, there: Iterable[str]) -> None:
+def _check_named(agent: Agent, kind: str, named: Iterable[str] | None, available: Iterable[str]) -> None:
     """Reject an agent that names tools or skills that are not in the catalog."""
-    known = list(there)
+    known = list(available)
     if missing := [name for name in named or () if name not in known]:
         listed = ", ".join(known) or "none"
         raise CatalogError(
@@ -254,10 +253,10 @@ def _check_named(agent: Agent, kind: str, named: Iterable[str] | None, there: It
 
 
 def _checked_middleware(
-    given: Iterable[Middleware | type[Middleware]], resources: Mapping[Any, Provider]
+    middleware: Iterable[Middleware | type[Middleware]], resources: Mapping[Any, Provider]
 ) -> tuple[Middleware | type[Middleware], ...]:
-    """Reject what is no middleware, and a class of which there is no resource."""
-    layers = tuple(given)
+    """Reject an object that is not middleware, and a class without a resource of that type."""
+    layers = tuple(middleware)
     for each in layers:
         if isinstance(each, type) and issubclass(each, Middleware):
             if each not in resources:
@@ -274,12 +273,12 @@ def _by_name(kind: str, named: list[tuple[str, _T]]) -> dict[str, _T]:
     found: dict[str, _T] = {}
     for name, thing in named:
         if name in found:
-            raise CatalogError(f"two {kind}s are named {name!r}{_places(found[name], thing)}")
+            raise CatalogError(f"two {kind}s are named {name!r}{_source_locations(found[name], thing)}")
         found[name] = thing
     return found
 
 
-def _places(*things: object) -> str:
-    """Where these are defined, as far as they are tools, to be appended to a message."""
+def _source_locations(*things: object) -> str:
+    """Return the source locations of the tools among these, to append to a message; empty if there are none."""
     found = [source_location(thing.function) for thing in things if isinstance(thing, Tool)]
     return f" ({', '.join(found)})" if any(found) else ""

@@ -1,4 +1,4 @@
-"""Middleware: code of yours around every LLM call and every tool call of a worker.
+"""Middleware: your own code around every LLM call and every tool call of a worker.
 
     class Timing(Middleware):
         async def around_tool(self, call: ToolCall, proceed: ProceedTool) -> ToolResult:
@@ -7,9 +7,9 @@
             metrics.record(call.tool, time.monotonic() - started)
             return result
 
-1. It runs in the activity, around the call: it may do I/O, and runs again with each attempt.
-2. It sees what runs and cannot change it: prompt and arguments are copies. What it returns is what is recorded.
-3. `proceed` makes the call, through the middleware further inside, and can be called once.
+1. It runs in the activity, around the call: it may do I/O, and runs again on each attempt.
+2. It sees the call but cannot change it: prompt and arguments are copies. Its return value is recorded.
+3. `proceed` makes the call, through the inner middleware, and can be called once.
 """
 
 import json
@@ -25,7 +25,9 @@ from holdfast.errors import HoldfastError
 
 
 class CallRefused(HoldfastError):
-    """Raised by middleware that refuses a call: the LLM reads why; where it is the LLM's own, the run is blocked."""
+    """Raised by middleware to reject a call. For a tool call, the LLM reads the message; for an LLM call, the run is
+    blocked.
+    """
 
 
 class ProceedLLM(Protocol):
@@ -35,7 +37,7 @@ class ProceedLLM(Protocol):
         """Make the call, and return its result.
 
         Args:
-            headers: HTTP headers to send besides; those of middleware further inside take precedence.
+            headers: Additional HTTP headers; those of inner middleware take precedence.
         """
         ...
 
@@ -49,7 +51,7 @@ class Reader(ABC):
 
     @abstractmethod
     async def step(self) -> int:
-        """Return the number of the step that is under way."""
+        """Return the number of the current step."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,7 @@ class _Call:
     agent: str
     """The agent's name."""
     attempt: int
-    """The attempt of the activity: 1 at first."""
+    """The number of the activity's attempt, from 1."""
     _reader: Reader = field(repr=False)
 
     async def messages(self) -> list[AnyMessage]:
@@ -67,7 +69,7 @@ class _Call:
         return await self._reader.messages()
 
     async def step(self) -> int:
-        """Read the number of the step that is under way, from 1."""
+        """Read the number of the current step, from 1."""
         return await self._reader.step()
 
 
@@ -76,31 +78,31 @@ class LLMCall(_Call):
     """An LLM call that is about to be made."""
 
     compacting: bool
-    """It asks for the summary that replaces the transcript (context compaction)."""
+    """Whether it requests the summary that replaces the transcript (context compaction)."""
     body: bytes = field(repr=False)
-    """What is sent, byte for byte."""
+    """The request body, byte for byte."""
 
     @property
     def request(self) -> dict[str, Any]:
-        """A copy of what is sent, decoded."""
+        """A copy of the request body, decoded."""
         decoded: dict[str, Any] = json.loads(self.body)
         return decoded
 
 
 @dataclass(frozen=True)
 class LLMResult:
-    """What an LLM call returns."""
+    """The result of an LLM call."""
 
     message: AssistantMessage | None
-    """The reply; None where the provider's holds none."""
+    """The reply; None if the provider's response contains none."""
     usage: Usage = field(default_factory=Usage)
-    """Tokens; counted by an estimate where the prompt's are 0."""
+    """Tokens; estimated if the prompt's are 0."""
     llm: str = ""
     """The LLM that replied, as the provider names it."""
 
 
 ToolWork = Literal["run", "undo", "settle"]
-"""Run the tool · undo its effect · find out what became of the effect of a run that was closed."""
+"""Run the tool · undo its effect · determine the outcome of an effect of a closed run."""
 
 
 @dataclass(frozen=True)
@@ -113,25 +115,25 @@ class ToolCall(_Call):
     key: str
     """The effect key, the same on every attempt."""
     number: int
-    """The call's number in the thread; 0 for a call that no LLM asked for."""
+    """The call's number in the thread; 0 for a call that no LLM requested."""
     work: ToolWork
     _arguments: str = field(repr=False)
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """A copy of the arguments that were judged and that the tool gets, as JSON."""
+        """A copy of the arguments that were judged and that the tool receives, as JSON."""
         decoded: dict[str, Any] = json.loads(self._arguments)
         return decoded
 
 
 @dataclass(frozen=True)
 class ToolResult:
-    """What a tool call returns: all of it, before it is clipped for the log."""
+    """The complete result of a tool call, before it is clipped for the log."""
 
     content: Content
     """Text, or content blocks."""
     status: str = "ok"
-    """How the call ended: `ok`, `failed`, `unknown`, …. Middleware sets it for a read that it does not make, only."""
+    """How the call ended: `ok`, `failed`, `unknown`, …. Middleware may set it only for a read that it does not make."""
 
 
 ProceedTool = Callable[[], Awaitable[ToolResult]]
@@ -139,30 +141,30 @@ ProceedTool = Callable[[], Awaitable[ToolResult]]
 
 
 class Middleware:
-    """Base of your own middleware: override one of the methods, or both."""
+    """Base class of middleware: override one of the methods, or both."""
 
     async def around_llm(self, call: LLMCall, proceed: ProceedLLM) -> LLMResult:
-        """Surround an LLM call.
+        """Wrap an LLM call.
 
-        Return the result of `proceed()`, or one of your own: it is recorded, and its tool calls are judged as any.
+        Return the result of `proceed()`, or your own: it is recorded, and its tool calls are judged like any others.
 
         Raises:
-            CallRefused: The run is blocked, with the message, until a person retries it.
+            CallRefused: The run is blocked with the message until a person retries it.
             Exception: Any other is retried with a growing delay, like an outage of the provider.
         """
         return await proceed()
 
     async def around_tool(self, call: ToolCall, proceed: ProceedTool) -> ToolResult:
-        """Surround a tool call.
+        """Wrap a tool call.
 
-        Return the result of `proceed()`, or one with another content. Without `proceed()`, the tool does not run: a
-        read has the result that is returned, for a call with an effect it is the reason of its failure.
+        Return the result of `proceed()`, or one with different content. Without `proceed()`, the tool does not run: the
+        returned result becomes a read's result, or the reason why a call with an effect failed.
 
         Raises:
-            CallRefused: The call has failed, with the message.
-            Exception: Any other does the same, with the error.
+            CallRefused: The call fails with the message.
+            Exception: The call fails with the error.
 
-        Once the call was made, either withholds its result: the LLM and the log have how the call ended, and why its
-        content is missing.
+        Once the call was made, either exception withholds its result: the LLM and the log get how the call ended, and
+        why its content is missing.
         """
         return await proceed()

@@ -1,12 +1,12 @@
-"""Providers of resources: functions that open what tools need, and the order in which they are opened.
+"""Providers of resources: functions that open the resources of tools, and the order in which they are opened.
 
     @asynccontextmanager
     async def pool(settings: Settings) -> AsyncIterator[Pool]:
         async with open_pool(settings.url) as pool:
             yield pool
 
-A provider is a function under `@asynccontextmanager` or `@contextmanager`, or a plain one, sync or async, that returns
-the resource. What it provides is its return type. Its parameters are other resources, by type.
+A provider is a function decorated with `@asynccontextmanager` or `@contextmanager`, or a plain one, sync or async, that
+returns the resource. Its return type is the type of the resource. Its parameters are other resources, by type.
 """
 
 import inspect
@@ -26,16 +26,17 @@ Lifetime = Literal["async", "sync", "value"]
 
 
 _NO_RESOURCES = ("builtins", "types", "typing")
-"""Modules of types that arguments have, and of those that are no class, such as a union."""
+"""Modules of types that cannot be resources: those of ordinary arguments, and those that are not classes, such as
+unions."""
 
 
 @dataclass(frozen=True)
 class Provider:
-    """A function that provides a resource; `resource` and the catalog make it."""
+    """A function that provides a resource, as created by `resource` and the catalog."""
 
     function: Callable[..., Any]
     provides: Any
-    """The type that parameters ask for."""
+    """The type by which parameters request it."""
     needs: Mapping[str, Any]
     """The type of the resource that each parameter gets; `Secrets` for the provider's own secrets."""
     lifetime: Lifetime
@@ -54,7 +55,7 @@ class Provider:
 
 
 def resource(*, secrets: Sequence[str]) -> Callable[[Callable[..., Any]], Provider]:
-    """Make a provider that may read secrets; one without can go into the catalog as it is.
+    """Make a provider that may read secrets; a function without secrets can be passed to the catalog directly.
 
         @resource(secrets=("BANK_KEY",))
         @asynccontextmanager
@@ -76,10 +77,10 @@ def resource(*, secrets: Sequence[str]) -> Callable[[Callable[..., Any]], Provid
 
 
 def read_provider(function: Callable[..., Any] | Provider, *, secrets: Sequence[str] = ()) -> Provider:
-    """Return the provider that a function is.
+    """Return the provider for a function.
 
     Raises:
-        CatalogError: It cannot be one; the message has its file and line.
+        CatalogError: It is not a valid provider; the message has its file and line.
     """
     if isinstance(function, Provider):
         return function
@@ -117,7 +118,7 @@ def _read(function: Callable[..., Any], secrets: tuple[str, ...]) -> Provider:
 
 
 def _provided(returned: Any, lifetime: Lifetime) -> Any:
-    """Return the type of the resource: what is returned, or yielded."""
+    """Return the type of the resource: the returned or yielded type."""
     if lifetime != "value" and returned is not None:
         returned = next(iter(get_args(returned)), None)
     kind = get_origin(returned) or returned
@@ -129,10 +130,10 @@ def _provided(returned: Any, lifetime: Lifetime) -> Any:
 
 
 def by_type(providers: Iterable[Callable[..., Any] | Provider]) -> dict[Any, Provider]:
-    """Return the providers by the type that they provide, in the order in which they are to be opened.
+    """Return the providers by the type that they provide, in the order in which to open them.
 
     Raises:
-        CatalogError: Two provide the same type, one needs what none provides, or they need each other.
+        CatalogError: Two provide the same type, a required resource has no provider, or they depend on each other.
     """
     found: dict[Any, Provider] = {}
     for each in map(read_provider, providers):
@@ -152,7 +153,7 @@ def by_type(providers: Iterable[Callable[..., Any] | Provider]) -> dict[Any, Pro
 
 
 def check_provided(tool: Tool, providers: Mapping[Any, Provider]) -> None:
-    """Check that there is a provider of each resource that a tool, its check or its undo asks for.
+    """Check that there is a provider of each resource that a tool, its check or its undo function requests.
 
     Raises:
         CatalogError: One is missing; the message has the function's file and line, and the parameter.
@@ -165,10 +166,10 @@ def check_provided(tool: Tool, providers: Mapping[Any, Provider]) -> None:
 
 
 def name_of(kind: Any) -> str:
-    """Return a type's name, for a message."""
+    """Return a type's name for a message."""
     return kind.__qualname__ if isinstance(kind, type) and not get_args(kind) else str(kind)
 
 
-def _missing(kind: Any, there: Iterable[Any]) -> str:
-    listed = ", ".join(map(name_of, there)) or "none"
+def _missing(kind: Any, available: Iterable[Any]) -> str:
+    listed = ", ".join(map(name_of, available)) or "none"
     return f"no resource of type {name_of(kind)}; add a provider to Catalog(resources=[…]), which has: {listed}"

@@ -16,7 +16,7 @@ def read_secrets(users: Iterable[Tool | Provider], environ: Mapping[str, str]) -
         environ: Usually `os.environ`; a blank variable counts as missing.
 
     Raises:
-        SettingsError: Some are not set; the message names each one and what needs it.
+        SettingsError: Some are not set; the message names each one and its users.
     """
     needed: dict[str, list[str]] = {}
     for user in users:

@@ -1,8 +1,7 @@
-"""Structured results: the tool with which an agent whose result has a type gives it.
+"""Structured results: the tool with which an agent returns a result of its result type.
 
-It is a tool like others, so it works with every endpoint that supports calls: its arguments are checked and made
-canonical by the worker before they are recorded. The run itself carries its calls out
-(`holdfast.core.run.decide.results`).
+It is an ordinary tool, so it works with every endpoint that supports tool calls: the worker validates its arguments and
+makes them canonical before they are recorded. The run itself executes its calls (`holdfast.core.run.decide.results`).
 """
 
 import inspect
@@ -15,11 +14,11 @@ from holdfast.core.tools.spec import FINAL_RESULT
 from holdfast.errors import CatalogError, ToolSignatureError
 
 MAX_SCHEMA_BYTES = 32_000
-"""The longest JSON schema of a result: each request of the agent has it."""
+"""Maximum size of a result's JSON schema, which is part of each of the agent's requests."""
 
 
 def result_tool(agent: str, kind: Any) -> Tool:
-    """Return the tool with which this agent gives its result.
+    """Return the tool with which this agent returns its result.
 
     Args:
         agent: The agent's name, for errors.
@@ -28,7 +27,7 @@ def result_tool(agent: str, kind: Any) -> Tool:
     Raises:
         CatalogError: The type cannot be read from JSON, has no JSON schema, or one that is too long.
     """
-    if inspect.isroutine(kind):  # pydantic would take it for the type of a call's arguments
+    if inspect.isroutine(kind):  # pydantic would treat it as the type of a call's arguments
         raise CatalogError(f"agent {agent!r}: result={kind!r} is not usable: it is a function, and not a type")
 
     def final_result(result: Any) -> None:

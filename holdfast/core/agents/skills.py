@@ -1,10 +1,10 @@
 """Skills: instructions for certain tasks, which an agent loads when it needs them. Parses and checks their files.
 
-1. A skill is a folder with a `SKILL.md`, whose YAML front matter gives `name` and `description`, and other files.
+1. A skill is a folder with a `SKILL.md`, whose YAML front matter has `name` and `description`, and other files.
 2. The prompt always has names and descriptions (`holdfast.core.transcript.prompt`); the agent reads the files on demand
    (`read_skill`).
 3. A run records its files by the digests of their content, and reads those even if the files on disk change.
-4. A skill without files is unusable; its description says why.
+4. A skill without files is unusable; its description gives the reason.
 """
 
 import re
@@ -47,7 +47,7 @@ _FENCE = re.compile(r"^---[ \t]*$", re.MULTILINE)
 
 
 class SkillInvalid(HoldfastError):
-    """A skill is invalid; the message names the file and says what to change."""
+    """A skill is invalid; the message names the file and the required change."""
 
 
 @dataclass(frozen=True)
@@ -142,7 +142,7 @@ def read_front_matter(text: str, *, file: str) -> tuple[str, str]:
 
 
 def unusable(name: str, why: str) -> SkillSpec:
-    """Make the record of a skill that a run leaves out.
+    """Make the record of a skill that a run omits.
 
     Args:
         name: Its folder.
@@ -187,7 +187,7 @@ def limit_excess(skills: Collection[Skill]) -> str:
 
 
 def are_catalog_files(addresses: Iterable[str], skills: Iterable[Skill]) -> bool:
-    """Whether all of these files are identical to files of skills in the catalog, which a person vouches for."""
+    """Whether all of these files are identical to files of skills in the catalog, which a person has reviewed."""
     known: Collection[str] = {address for skill in skills for address in skill.spec.files.values()}
     return all(address in known for address in addresses)
 
@@ -208,7 +208,7 @@ def _fields(front_matter: str, file: str) -> dict[Any, Any]:
 
 
 def _loaded(front_matter: str, file: str) -> Any:
-    """Read YAML; text that only looks like YAML, such as `"One" or two`, is read as text where nothing else is left."""
+    """Read YAML; if it is invalid, read text that only looks like YAML, such as `"One" or two`, as plain text."""
     try:
         _check_harmless(front_matter, file)
         return yaml.safe_load(front_matter)

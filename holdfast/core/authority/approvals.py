@@ -50,7 +50,8 @@ COUNTING: tuple[DecisionOutcome, ...] = ("accepted", "waiting_for_quorum")
 """The outcomes of decisions that count as votes."""
 
 SHORT_DIGEST = 16
-"""Characters of a digest in a printed command, which looks the request up and sends all of it: 64 bits."""
+"""Characters (64 bits) of a digest in a printed command; the command looks up the request and sends the whole
+digest."""
 
 ANSWERS: dict[RequestKind, tuple[DecisionKind, ...]] = {
     "approval": ("approve", "deny", "respond"),
@@ -69,9 +70,9 @@ class ApprovalRequest(Frozen):
     """The call's number in the thread."""
     tool: str
     arguments: str
-    """The arguments to run with: what the tool parsed from the LLM's text, or what a person replaced it with."""
+    """The arguments to run with: parsed from the LLM's text, or edited by a person."""
     digest: str
-    """Digest of what is decided on (`seen`)."""
+    """Digest of the facts that a decision is bound to (`seen`)."""
     spec_hash: str = ""
     """Digest of the agent, its policy included."""
     effect_key: str = ""
@@ -84,9 +85,9 @@ class ApprovalRequest(Frozen):
     """Label of the rule that requires approval."""
     asked_at: datetime
     terms: Terms = Terms()
-    """Who may decide, how many must agree, and by when; of several policies that ask, the first one's."""
+    """The people who may decide, how many must agree, and by when. If several policies ask, the first one's."""
     requirements: tuple[Requirement, ...] = ()
-    """What each policy requires where another one than the agent's own asks, too; empty where `terms` say all."""
+    """The requirements of each policy, if others than the agent's own ask; empty if `terms` are the only ones."""
     undoable: bool = False
     """Whether the tool can undo its effect, so that `undo` is an answer to a `reconcile` request."""
     votes: tuple[Vote, ...] = ()
@@ -98,12 +99,12 @@ class ApprovalRequest(Frozen):
     level: int = 0
     """How often the request was escalated."""
     settles_at: datetime | None = None
-    """Until when a request of a call whose outcome is unknown may still arrive; None for no longer. What people answer
-    before that, `absent` or `undo`, is done after it."""
+    """Until when a delayed request of a call with an unknown outcome may still arrive; None if it cannot any more. An
+    earlier answer `absent` or `undo` takes effect only then."""
 
     @property
     def seen(self) -> Seen:
-        """What a decision on this request is bound to."""
+        """The facts that a decision on this request is bound to."""
         return Seen(
             tool=self.tool,
             call_digest=self.call().digest,
@@ -114,7 +115,7 @@ class ApprovalRequest(Frozen):
 
     @property
     def required(self) -> tuple[Requirement, ...]:
-        """What each policy that asks requires: at least one requirement."""
+        """The requirements of all policies that ask: at least one."""
         return self.requirements or (Requirement(rule=self.rule, terms=self.terms),)
 
     @property
@@ -125,12 +126,12 @@ class ApprovalRequest(Frozen):
 
     @property
     def quorum(self) -> int:
-        """How many must give the same answer, for the requirement that asks most."""
+        """The highest quorum of all requirements."""
         return max(each.terms.quorum for each in self.required)
 
     @property
     def on_expiry(self) -> Literal["deny", "approve"]:
-        """What the expiry of the request decides."""
+        """The decision when the request expires."""
         return on_expiry(self.required)
 
     @property
@@ -171,7 +172,7 @@ class ApprovalRequest(Frozen):
 
     @property
     def next_escalation(self) -> Escalation | None:
-        """Whom to ask next; None for nobody."""
+        """The next escalation; None if there are no more."""
         steps = escalations(self.required)[self.level :]
         return steps[0].escalation if steps else None
 
@@ -230,7 +231,7 @@ class ApprovalRequest(Frozen):
         }
 
     def _requirement_view(self, number: int) -> dict[str, Any]:
-        """Return what one policy requires, and whose votes count for it."""
+        """Return the requirement of one policy, and the people whose votes count for it."""
         required = self.requirements[number]
         return {
             "policy": required.policy,
@@ -242,17 +243,17 @@ class ApprovalRequest(Frozen):
 
 
 def shown_arguments(arguments: str) -> Any:
-    """Return a call's arguments as a view shows them: an object, or the text itself where it is none."""
+    """Return a call's arguments for display: as an object, or as text if they are not an object."""
     given = parsed(arguments)
     return given if isinstance(given, dict) else arguments
 
 
 def shown_digest(view: dict[str, Any]) -> str:
-    """Compute the digest of what a request's view shows, so that a signer signs exactly what they see.
+    """Compute the digest of a request from its view, so that signers sign exactly the content that they see.
 
     Raises:
         KeyError: The view lacks a field.
-        ValueError: The view holds what is no JSON.
+        ValueError: The view has a value that is not JSON.
     """
     shown = view["arguments"]
     call = ToolCall(id="", name=view["tool"], arguments=shown if isinstance(shown, str) else exact_json(shown))

@@ -1,8 +1,8 @@
-"""What a condition of a policy may cost: an estimate before it is evaluated, and an account of its regular expressions.
+"""Limits the cost of a policy's conditions: an estimate before evaluation, and an account of regular expressions.
 
-A policy may come from a stranger, with a fork, and the LLM selects the arguments. A workflow task has two seconds, for
-all that arrives in it. All rules that are tried on one call share one budget; a condition beyond it cannot be
-evaluated. One unit is about a quarter of a nanosecond.
+A policy may come from a stranger, with a fork, and the LLM selects the arguments. A workflow task has two seconds for
+everything that arrives in it. All rules that are tried on one call share one budget; a condition that exceeds it cannot
+be evaluated. One unit is about a quarter of a nanosecond.
 """
 
 import re
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from holdfast.core.base.patterns import PatternInvalid, check_pattern, matches, states
 
 BUDGET = 4_000_000_000
-"""Units of all conditions on one call: about a second."""
+"""Units for all conditions on one call: about a second."""
 
 _VALUE, _OPERATION, _STATE = 400, 100, 80_000
 """Units to pass a value to the language, to evaluate one part of an expression, and to compile a state of a regular
@@ -25,31 +25,31 @@ _PART = re.compile(r"\w+|[^\w\s]")
 
 
 class Shape(NamedTuple):
-    """What an expression is made of, for the estimate."""
+    """The features of an expression that the estimate depends on."""
 
     parts: int
     mentions: int
     """How often it names the arguments."""
     additions: int
     items: int
-    """How many items its own lists have."""
+    """Number of items in its list literals."""
     builds: bool
-    """It builds lists."""
+    """Whether it builds lists."""
 
 
 @lru_cache(maxsize=1_024)
 def shape_of(bare: str) -> Shape:
-    """Return what an expression is made of, given without its texts and comments."""
+    """Return the shape of an expression."""
     builds = _BUILDS.search(bare) is not None
     return Shape(len(_PART.findall(bare)), len(_NAME.findall(bare)), bare.count("+"), bare.count(",") + 1, builds)
 
 
 def cost(bare: str, loops: int, variables: Mapping[str, Any]) -> int:
-    """Estimate what it costs to evaluate an expression, at the most.
+    """Estimate the maximum cost of evaluating an expression, in units.
 
     Args:
-        bare: The expression, without its texts and comments.
-        loops: How many loops over lists it has: they may be nested.
+        bare: The expression, without its string literals and comments.
+        loops: Number of its loops over lists, which may be nested.
         variables: The values of its variables.
     """
     shape, (values, chars) = shape_of(bare), _size([variables.get("args"), variables.get("paths")])
@@ -66,15 +66,15 @@ def cost(bare: str, loops: int, variables: Mapping[str, Any]) -> int:
 
 
 class Budget:
-    """What the conditions on one call may still cost."""
+    """The remaining budget of the conditions on one call."""
 
     def __init__(self, units: int = BUDGET) -> None:
         self._left = units
         self.why = ""
-        """Why a regular expression was not evaluated; empty where all were."""
+        """Why a regular expression was not evaluated; empty if all were."""
 
     def spend(self, units: int) -> bool:
-        """Spend some of it; return whether there was so much. What is refused is not spent."""
+        """Spend units if enough are left; return whether they were spent."""
         if units > self._left:
             return False
         self._left -= units
@@ -87,9 +87,9 @@ class Budget:
 
 
 class Matcher:
-    """CEL's `matches`, which would compile a regular expression each time that a loop comes to it.
+    """A replacement of CEL's `matches`, which would compile a regular expression again in each round of a loop.
 
-    It raises nothing, because the language would log that: it notes in the budget why it gave no answer.
+    It raises nothing, because the library would log that; the budget records why there was no answer.
     """
 
     def __init__(self, budget: Budget) -> None:
@@ -119,7 +119,7 @@ class Matcher:
 
 
 def _size(value: Any) -> tuple[int, int]:
-    """Count the values in JSON, and its characters."""
+    """Count the values and the characters in JSON."""
     values, chars, rest = 0, 0, [value]
     while rest:
         each = rest.pop()

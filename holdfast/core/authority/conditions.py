@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 VARIABLES = ("args", "paths", "tool", "effect", "agent", "depth", "workspace", "trust")
 """The variables of an expression: the call's arguments as JSON; its text arguments as normalised paths relative to the
-workspace (`holdfast.core.base.paths`); the tool's name and effect class; the agent's name; how many agents stand
-between the run and a person; the workspace; and the trust level of what the LLM writes, given everything it has read
-(`agent`, `tool` or `web`).
+workspace (`holdfast.core.base.paths`); the tool's name and effect class; the agent's name; the number of agents between
+the run and a person; the workspace; and the trust level of what the LLM writes, given everything it has read (`agent`,
+`tool` or `web`).
 """
 
 CHARS = 2_000
@@ -89,7 +89,7 @@ def check_condition(expression: str) -> None:
 
 @lru_cache(maxsize=1_024)
 def loops(expression: str) -> int:
-    """Return how many loops over lists an expression has."""
+    """Return the number of loops over lists in an expression."""
     return len(_MACRO.findall(_without_text(expression)))
 
 
@@ -99,7 +99,7 @@ def holds(expression: str, variables: Mapping[str, Any], budget: Budget | None =
     Args:
         expression: The condition.
         variables: The values of `VARIABLES`.
-        budget: What it may cost; None for no limit, as in 0.1.0.
+        budget: Limits its cost; None for no limit, as in 0.1.0.
 
     Raises:
         ConditionFailed: It cannot be evaluated: an argument is missing or has an unexpected type, or it costs too much.
@@ -130,7 +130,7 @@ def _evaluated(expression: str, variables: Mapping[str, Any], budget: Budget | N
 
 @lru_cache(maxsize=1_024)
 def _with_matcher(expression: str) -> str:
-    """Return an expression that calls our function in place of `matches`, outside its texts and comments."""
+    """Return an expression that calls our `Matcher` in place of `matches`, outside string literals and comments."""
     kept, end = "", 0
     for text in (*_TEXT.finditer(expression), None):
         begin = text.start() if text else len(expression)
@@ -141,7 +141,7 @@ def _with_matcher(expression: str) -> str:
 
 @lru_cache(maxsize=1_024)
 def _compiled(expression: str) -> "cel.Program":
-    # Imported here because it brings a command line of its own, and most processes evaluate no condition.
+    # Imported here because it also loads a command line, and most processes evaluate no condition.
     with workflow.unsafe.imports_passed_through():
         import cel
 
@@ -150,7 +150,7 @@ def _compiled(expression: str) -> "cel.Program":
 
 @lru_cache(maxsize=1_024)
 def _without_text(expression: str) -> str:
-    """Return an expression without its comments, and with empty texts: neither may hide a loop from being counted."""
+    """Return an expression without comments and with empty string literals, so that neither can hide a loop."""
     return _TEXT.sub(lambda found: " " if found[0].startswith("//") else '""', expression)
 
 

@@ -1,4 +1,4 @@
-"""Explanations of verdicts: each rule up to the one that decides, and who may decide on a request."""
+"""Explanations of verdicts: each rule up to the one that decides, and the people who may decide on a request."""
 
 from fnmatch import fnmatchcase
 from typing import Any
@@ -72,7 +72,7 @@ def _judge(rule: Rule, use: ToolUse) -> tuple[bool, str]:
 
 
 def _people(policy: Policy, terms: Terms) -> dict[str, Any]:
-    """Return who may decide; if the policy lists no approvers, the names in its terms."""
+    """Return the people who may decide; if the policy lists no approvers, the names in its terms."""
 
     def people(names: tuple[str, ...]) -> tuple[str, ...]:
         return policy.entitled(names) if policy.approvers else names

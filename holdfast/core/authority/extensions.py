@@ -35,7 +35,7 @@ class Extension(Reasoned, Amounts):
 
     by: Annotated[PersonName, Field(min_length=1)]
     id: str = Field(default="", max_length=100)
-    """Each id counts once in a run, so that an extension can be sent again; required for a signed one."""
+    """Each id is accepted once in a run, so that an extension can be sent again safely; required for a signed one."""
     until: AwareDatetime | None = None
     """When a signed extension expires; required for one."""
 

@@ -19,7 +19,7 @@ INBOX_BYTES = 250_000
 """Maximum total size of these messages as JSON. A single longer message is accepted if no other waits."""
 
 WhenBusy = Literal["queue", "interrupt", "reject"]
-"""What happens to a message if the run is busy: it waits for the end of the step · it cancels the current LLM call ·
+"""The handling of a message while the run is busy: it waits for the end of the step · it cancels the current LLM call ·
 it is rejected."""
 
 LONGEST_MESSAGE = 7 * 86_400

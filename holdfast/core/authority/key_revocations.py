@@ -1,4 +1,4 @@
-"""Signed statements that a key no longer counts in a run."""
+"""Signed statements that revoke a key in a run."""
 
 from typing import ClassVar
 
@@ -7,8 +7,8 @@ from holdfast.core.authority.statements import Reasoned
 
 
 class KeyRevocation(Reasoned):
-    """An approver's revocation of a key; the JSON of the signal and update `revoke_key`. It counts once: a key that was
-    revoked stays revoked.
+    """An approver's revocation of a key; the JSON of the signal and update `revoke_key`. It is final: a revoked key
+    stays revoked.
     """
 
     FORMAT: ClassVar[str] = "key-revocation/1"

@@ -1,6 +1,6 @@
 """Patterns of tools' and agents' names in rules: whether any name can match one, and how a useless one is corrected.
 
-A rule that can match nothing protects nothing, and nobody notices: it is refused where a person writes it. Recorded
+A rule that can match nothing protects nothing, and is easily overlooked, so policies with one are rejected. Recorded
 policies are decoded without this check (`holdfast.core.base.models.DEFINING`).
 """
 
@@ -26,14 +26,14 @@ _GRAMMAR: dict[Named, str] = {
 }
 
 _TOKEN = re.compile(r"\[!?\]?[^\]]*\]|.", re.DOTALL)
-"""What `fnmatch` reads at once: a set in brackets, or a character."""
+"""One element of an `fnmatch` pattern: a set in brackets, or a character."""
 
 _QUOTES = "\"'`\u00b4\u2018\u2019\u201a\u201b\u201c\u201d\u201e\u201f\u00ab\u00bb\u2039\u203a"
 _AROUND = _QUOTES + " \t\r\n^$(){}<>/\\.,;:"
-"""What people write around names, as in other pattern languages or in text."""
+"""Characters that people write around names, as in other pattern languages or in text."""
 
 _BETWEEN = re.compile(r"\s*[|,;&/]+\s*|\s+(?:or|and)\s+|\s+", re.IGNORECASE)
-"""What people write between names that they list in one pattern."""
+"""Separators that people write between names in one pattern."""
 
 SHOWN = 60
 """Characters of a pattern that a message shows."""
@@ -44,7 +44,7 @@ def check_pattern(pattern: str, kind: Named) -> str:
     """Return a pattern unchanged if some name can match it.
 
     Raises:
-        ValueError: None can; the message shows the pattern, and what to write instead.
+        ValueError: No name can; the message shows the pattern and suggests a replacement.
     """
     if can_match(pattern, kind):
         return pattern
@@ -61,7 +61,7 @@ def can_match(pattern: str, kind: Named) -> bool:
 
 
 def _instead(pattern: str, kind: Named) -> str:
-    """What its author most probably meant, as far as that can be told."""
+    """Return a suggestion of the author's most probable intention."""
     if not pattern.strip(_AROUND):
         return f"write '*' for every {kind}, or leave it out"
     names = list(_meant(pattern, kind))

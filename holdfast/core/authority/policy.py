@@ -1,4 +1,4 @@
-"""Policies: which tool calls run at once, which require approval, which never run, and who the approvers are.
+"""Policies: which tool calls run at once, which require approval, which never run, and the approvers.
 
 1. Rules are tried in order; the first that matches gives the verdict.
 2. If none matches, reads are allowed and calls with an effect require approval.
@@ -49,16 +49,16 @@ class Approver(Definition):
 
 
 class Gateway(Definition):
-    """A service that authenticates people by other means and vouches for their decisions (`gateway.py`)."""
+    """A service that authenticates people by other means and signs for their decisions (`gateway.py`)."""
 
     name: Name
     keys: tuple[Key, ...] = Field(min_length=1)
 
 
 class Signer(Definition):
-    """Somebody who vouches for portable files as a whole, with all that nobody has signed in them.
+    """Somebody who signs portable files as a whole, including content that nobody else has signed.
 
-    Not an approver's key: that one signs what its owner has been shown.
+    Its keys differ from approvers' keys, which sign only content that their owners have seen.
     """
 
     name: Name
@@ -79,8 +79,8 @@ class Terms(Definition):
     by: tuple[Name, ...] = ()
     """People and roles who may decide; empty for all approvers of the policy, or for anybody if it has none."""
     quorum: int = Field(default=1, ge=1, le=20)
-    """How many people must give the same answer: approve, respond in the tool's place, or state the outcome. A single
-    denial is enough to deny."""
+    """Number of people who must give the same answer: approve, respond in the tool's place, or state the outcome. A
+    single denial is enough to deny."""
     veto: tuple[Name, ...] = ()
     """Additional people and roles who may only deny."""
     requester_may_decide: bool = True
@@ -92,7 +92,7 @@ class Terms(Definition):
     remind_every: Seconds | None = None
     """Interval of reminders to the approvers; None for no reminders."""
     escalate: tuple[Escalation, ...] = ()
-    """Whom to ask additionally and when, in chronological order."""
+    """Additional people to ask over time, in chronological order."""
 
     @model_validator(mode="after")
     def _in_order(self) -> Self:
@@ -109,7 +109,7 @@ class Terms(Definition):
 
 
 class Requirement(Frozen):
-    """What one of the policies that judge a call requires of its approval (`holdfast.core.authority.votes`)."""
+    """One policy's requirement for the approval of a call that it judges (`holdfast.core.authority.votes`)."""
 
     policy: str = ""
     """Digest of the policy whose approvers, keys and signatures count; empty for that of the run's agent."""
@@ -166,13 +166,13 @@ class Rule(Definition):
 
 
 class Extensions(Definition):
-    """Who may extend the budgets of runs, and by how much."""
+    """The people who may extend the budgets of runs, and the maximum amounts."""
 
     by: tuple[Name, ...] = ()
     """People and roles; empty for the approvers of the policy and the person who gave the task, or for anybody if it
-    has no approvers. An agent never may."""
+    has no approvers. Agents never may."""
     most: Amounts | None = None
-    """The most that one extension may give; what it does not name may not be given. None for no such limit."""
+    """The maximum of one extension; amounts that it does not name may not be extended. None for no such limit."""
 
 
 class Policy(Definition):
@@ -180,16 +180,16 @@ class Policy(Definition):
 
     rules: tuple[Rule, ...] = ()
     approvers: tuple[Approver, ...] = ()
-    """Who may decide; empty for anybody."""
+    """The people who may decide; empty for anybody."""
     gateways: tuple[Gateway, ...] = ()
     signers: tuple[Signer, ...] = ()
-    """Who may sign portable files that are imported or verified (`--keys`). They judge no call."""
+    """The signers of portable files that are imported or verified (`--keys`). They have no say in approvals."""
     signatures: Literal["optional", "required"] = "optional"
     """`required`: a decision counts only if the approver or a gateway has signed it."""
     terms: Terms = Terms()
     """How requests are decided if their rule has no terms."""
     extensions: Extensions = Extensions()
-    """Who may extend budgets."""
+    """The people who may extend budgets."""
 
     @model_validator(mode="after")
     def _of_people_who_exist(self) -> Self:
@@ -219,12 +219,12 @@ class Policy(Definition):
 
     @cached_property
     def hash(self) -> str:
-        """Digest of the policy: policies with the same hash judge alike, and trust the same people."""
+        """Digest of the policy: policies with the same hash give the same verdicts and trust the same people."""
         return digest(["policy/1", self.model_dump(mode="json", exclude_defaults=True, exclude={"signers"})])
 
     @property
     def file_keys(self) -> frozenset[str]:
-        """The keys of those who vouch for portable files."""
+        """The keys that may sign portable files."""
         return frozenset(key for signer in self.signers for key in signer.keys)
 
     @property
@@ -262,7 +262,7 @@ class ToolUse:
     trust: Trust = "agent"
     """Trust level of what the LLM writes, given everything it has read."""
     budget: Budget | None = field(default_factory=Budget, compare=False)
-    """What all conditions on the call may cost; None for no limit, as in 0.1.0."""
+    """Limits the total cost of all conditions on the call; None for no limit, as in 0.1.0."""
 
     @cached_property
     def variables(self) -> dict[str, Any]:
@@ -280,15 +280,15 @@ class Verdict(Frozen):
     rule: str
     reason: str = ""
     terms: Terms = Terms()
-    """For `ask`: how the request is decided; of several policies that ask, the first one's."""
+    """For `ask`: how the request is decided. If several policies ask, the first one's."""
     requirements: tuple[Requirement, ...] = ()
-    """For `ask`: what each policy requires where another one than the agent's own asks, too; else empty."""
+    """For `ask`: the requirements of each policy, if others than the agent's own ask; otherwise empty."""
     remembered: str = ""
     """The remembered rule that turns `ask` into `allow`."""
 
     @property
     def required(self) -> tuple[Requirement, ...]:
-        """What each policy that asks requires: at least one requirement."""
+        """The requirements of all policies that ask: at least one."""
         return self.requirements or (Requirement(rule=self.rule, terms=self.terms),)
 
     def with_terms(self, change: Callable[[Terms], Terms]) -> "Verdict":

@@ -10,8 +10,7 @@ from holdfast.core.base.names import PersonName
 from holdfast.core.llm.messages import size_of, unfit
 
 RefinementKind = Literal["narrow", "rescope", "correct"]
-"""What a refinement does to the task: asks for less than before · asks for something else instead · puts right what the
-task says wrongly."""
+"""How a refinement changes the task: reduces it · replaces it · corrects mistakes in it."""
 
 LONGEST_REFINEMENT = 8_000
 """Maximum size of the text of a refinement, in bytes of JSON; longer text belongs in a file in the workspace."""
@@ -44,12 +43,13 @@ class Refinement(Signed):
 
     kind: RefinementKind
     text: str
-    """What the person says, which the LLM reads word for word."""
+    """The person's text, which the LLM reads verbatim."""
     by: Annotated[PersonName, Field(min_length=1)]
     when_busy: Literal["queue", "interrupt"] = "queue"
     """During a step: wait for its end, or interrupt the LLM call. It interrupts no tool."""
     id: str = Field(default="", max_length=100)
-    """Each id counts once in a thread, so that a refinement can be sent again; required for a signed one."""
+    """Each id is accepted once in a thread, so that a refinement can be sent again safely; required for a signed
+    one."""
     until: AwareDatetime | None = None
     """When a signed refinement expires; required for one."""
 

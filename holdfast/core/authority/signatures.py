@@ -1,4 +1,4 @@
-"""Ed25519 signatures, which prove to a run who decided (RFC 8032). Pure: they depend only on key and message.
+"""Ed25519 signatures (RFC 8032), which prove to a run who decided. Pure: they depend only on key and message.
 
 Keys are written as `ed25519:` and 43 characters of URL-safe base64, to fit on a line of YAML. Keys and signatures have
 exactly one valid encoding: without padding, in one alphabet, and with no unused bits set.

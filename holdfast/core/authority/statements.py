@@ -1,4 +1,5 @@
-"""Signed statements of people: decisions, delegations, revocations, lifts; messages are in `follow_ups`.
+"""Signed statements of people: decisions, delegations, revocations, removals of constraints; messages are in
+`follow_ups`.
 
 1. A signature covers the canonical JSON of the whole statement, and the thread.
 2. A signed statement that would take effect again if replayed has an expiry time; until then the run keeps its digest
@@ -22,7 +23,7 @@ from holdfast.errors import NotPortable
 DecisionKind = Literal["approve", "deny", "respond", "happened", "absent", "undo", "abandon"]
 
 Proof = Literal["", "signed", "vouched"]
-"""Proof of who made a statement: none · the approver's own signature · a gateway's signature."""
+"""The proof of a statement's author: none · the approver's own signature · a gateway's signature."""
 
 LONGEST_DELEGATION = 365 * 86_400
 """Maximum number of seconds for which approval authority can be delegated."""
@@ -44,7 +45,7 @@ class Signed(Frozen):
     """A statement by a named person, optionally signed. Each kind names its format, which the signature covers."""
 
     FORMAT: ClassVar[str]
-    """The name and version of what is signed, such as `decision/1`: another version, should the meaning change."""
+    """The name and version of the signed format, such as `decision/1`; a change of meaning requires a new version."""
 
     by: PersonName = "unknown"
     """The person who makes the statement. The policy decides whether the bare name suffices."""
@@ -54,7 +55,7 @@ class Signed(Frozen):
     def signed_bytes(self, thread: str) -> bytes:
         """Return the bytes to sign: canonical JSON of the format, the thread and the fields.
 
-        Without the signature and the login, and without fields that have their default.
+        The signature, the login, and fields that have their default are omitted.
 
         Raises:
             NotPortable: The statement has no canonical JSON.
@@ -89,8 +90,8 @@ class Decision(Reasoned):
     remember: bool = False
     """For `approve`: allow the same call from now on in this thread, if all who approve it set this."""
     via: _Short = ""
-    """The login from which it is sent, as the sender's program says: `ann@host`, or `gateway ann`. No signature covers
-    it, for it authorises nothing: the log says where one login has cast the votes of several people."""
+    """The login that sends it, as claimed by the sender's program: `ann@host`, or `gateway ann`. No signature covers
+    it, because it authorizes nothing: the log uses it to show when one login has cast the votes of several people."""
 
 
 class AuthorityDelegation(Reasoned):
@@ -129,24 +130,24 @@ class Revocation(Reasoned):
 
 
 class Lift(Reasoned):
-    """An approver's removal of a constraint; the JSON of the signal `lift`. A constraint's number never comes again."""
+    """An approver's removal of a constraint; the JSON of the signal `lift`. A constraint's number is never reused."""
 
     FORMAT: ClassVar[str] = "lift/1"
 
     constraint: Annotated[int, BeforeValidator(constraint_number)] = Field(ge=0, le=1_000_000_000)
-    """The constraint's number, which is that of the call whose tool said that it cannot; 0 for what makes the effects
-    of a fork ask first. A text is read as a name (`holdfast.core.base.constraint_names`)."""
+    """The constraint's number, which is that of the call that created it; 0 for the constraint that makes a fork's
+    effects require approval. A text is read as a name (`holdfast.core.base.constraint_names`)."""
 
 
 SignedT = TypeVar("SignedT", bound=Signed)
 
 
 def speaker_words(by: str, proof: str) -> str:
-    """Return a person's name as screens show it: with its proof, or marked as what somebody claims to be.
+    """Return a person's name for display: with its proof, or marked as claimed.
 
     Args:
         by: The name.
-        proof: How it is known that it is theirs (`Proof`).
+        proof: The proof that the name is theirs (`Proof`).
     """
     return f"{by} ({proof or 'claimed'})"
 
@@ -178,13 +179,13 @@ def read_signed(payload: Any, kind: type[SignedT], **given: Any) -> SignedT | st
 
 
 def read_given(payload: Any, kind: type[SignedT], *, name: str, example: str) -> SignedT | str:
-    """Parse what somebody sent as a statement; if it is invalid, return a sentence that explains why.
+    """Parse a decoded payload as a statement; if it is invalid, return a sentence that explains why.
 
     Args:
-        payload: What was sent, decoded.
+        payload: The payload, decoded.
         kind: The type of the statement.
-        name: What the sentence calls it.
-        example: The JSON of one, for the sentence.
+        name: The statement's name, for the sentence.
+        example: An example as JSON, for the sentence.
     """
     if not isinstance(payload, dict):
         return f"expected an object such as {example}, got {type(payload).__name__}"
@@ -202,7 +203,7 @@ def read_decision(payload: Any, *, decision: DecisionKind | None = None) -> Deci
 
 
 def validation_message(error: ValidationError) -> str:
-    """Describe what is wrong with a payload, field by field."""
+    """Describe the errors in a payload, field by field."""
     return "; ".join(f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors())
 
 
@@ -228,11 +229,11 @@ REASON_CHARS = 2_000
 
 
 def too_large(payload: Mapping[str, Any], *, limit: int = STATEMENT_BYTES) -> str:
-    """Return why a message is too large to be sent, in words; empty if it is not.
+    """Return a sentence that explains why a message is too large to send; empty if it is not.
 
     Args:
         payload: The message.
-        limit: The most bytes of JSON.
+        limit: Maximum size as JSON, in bytes.
     """
     sizes = {name: len(to_json(value, fallback=str)) for name, value in payload.items()}
     if sum(sizes.values()) <= limit:

@@ -1,8 +1,8 @@
 """Signed statements that steer a run: pause, resume, retry, move.
 
-A statement is bound to the run and to what its sender saw of it: the number of times that the run was paused, resumed,
-blocked, unblocked or moved so far. So each counts at most once, and one that was sent for an earlier pause, or was
-refused then, ends no later one.
+A statement is bound to the run and to the state that its sender saw: the number of times that the run was paused,
+resumed, blocked, unblocked or moved so far. Each statement therefore counts at most once, and one sent for an earlier
+pause, even if it was rejected then, cannot end a later one.
 """
 
 from typing import ClassVar
@@ -13,12 +13,12 @@ from holdfast.core.authority.statements import Reasoned
 
 
 class Steering(Reasoned):
-    """What the four statements have in common."""
+    """The common fields of the four statements."""
 
     run: str = Field(default="", max_length=200)
-    """The id of the thread's current chain of Temporal runs, as `show` has it; required for a signed statement."""
+    """The id of the thread's current chain of Temporal runs, as shown by `show`; required for a signed statement."""
     seen: int = Field(default=0, ge=0)
-    """How often the run had been paused, resumed, blocked, unblocked or moved when its sender looked."""
+    """How often the run had been paused, resumed, blocked, unblocked or moved when its sender last read it."""
 
 
 class Pause(Steering):
@@ -27,7 +27,7 @@ class Pause(Steering):
     FORMAT: ClassVar[str] = "pause/1"
 
     until: AwareDatetime | None = None
-    """When it ends by itself; None for never."""
+    """When it ends automatically; None for never."""
 
 
 class Resume(Steering):
@@ -37,15 +37,19 @@ class Resume(Steering):
 
 
 class Retry(Steering):
-    """A person's word that a blocked run may continue; the JSON of the signal and update `retry`, if it is signed."""
+    """A person's permission for a blocked run to continue; the JSON of the signal and update `retry`, if it is
+    signed.
+    """
 
     FORMAT: ClassVar[str] = "retry/1"
 
 
 class Move(Steering):
-    """A person's move of a run to another place; the JSON of the signal and update `move`, if it is signed."""
+    """A person's request to move a run to another cluster; the JSON of the signal and update `move`, if it is
+    signed.
+    """
 
     FORMAT: ClassVar[str] = "move/1"
 
     to: str = Field(default="", max_length=36)
-    """The id of the only place that may import the run; empty for any."""
+    """The id of the only cluster that may import the run; empty for any."""

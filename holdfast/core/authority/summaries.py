@@ -40,7 +40,9 @@ def describe_call(call: ToolCall) -> str:
 
 
 def describe_terms(request: ApprovalRequest) -> str:
-    """Return who may decide, how many have decided, and until when, in a line; empty if anybody may, at any time."""
+    """Return a line with the people who may decide, the votes so far and the deadline; empty if anybody may, at any
+    time.
+    """
     parts: list[str] = []
     for number, each in enumerate(request.requirements):
         who, given = ", ".join(request.who_for(number)) or "its approvers", len(votes_for(request.votes, number))
@@ -58,11 +60,11 @@ def describe_terms(request: ApprovalRequest) -> str:
 
 
 def votes_words(votes: Sequence[Mapping[str, Any]], quorum: int) -> str:
-    """Return how many gave which answer, and who: `1 of 2 have approved: alice (signed)`.
+    """Return the number of votes for each answer, with names: `1 of 2 have approved: alice (signed)`.
 
     Args:
-        votes: As `ApprovalRequest.view` has them.
-        quorum: How many have to give the same answer.
+        votes: The votes, in the format of `ApprovalRequest.view`.
+        quorum: Number of people who must give the same answer.
     """
     answers: dict[tuple[str, str], list[str]] = {}
     for vote in votes:

@@ -1,10 +1,10 @@
-"""Votes: people's answers to a request, each bound to what the person saw.
+"""Votes: people's answers to a request, each bound to the request that the person saw.
 
 1. A person has one vote on a request, by their own or by delegated authority, and each authority is used once.
-2. A request is decided once its quorum of people has given the same answer; where several policies ask, once that of
-   each has. Each policy that judges a call (of its agent, of the agents above, of a fork or an import) and that asks
-   brings its terms, its people and its signatures as a requirement, and all requirements must be satisfied. One that
-   lets a person deny is enough to deny.
+2. A request is decided once its quorum of people has given the same answer; if several policies ask, once each policy's
+   quorum has. Each policy that judges a call (of its agent, of the agents above, of a fork or an import) and that asks
+   contributes its terms, its people and its signatures as a requirement, and all requirements must be satisfied. A
+   denial that counts for any one of them suffices to deny.
 3. Until then a person may change their mind: a new vote replaces the older one.
 """
 
@@ -19,7 +19,7 @@ from holdfast.core.llm.blocks import ToolCall
 
 
 class Seen(Frozen):
-    """What a decision is bound to: one call of one agent, with one effect."""
+    """The facts that a decision is bound to: one call of one agent, with one effect."""
 
     tool: str
     call_digest: str
@@ -29,23 +29,23 @@ class Seen(Frozen):
     effect_key: str
     """Key of the effect (`holdfast.core.tools.effects.effect_key`): thread, first run, number and call."""
     epoch: int = 0
-    """Row of the effect ledger: a call that did not happen runs again in the next epoch."""
+    """Row of the effect ledger: a call whose effect did not happen is repeated in the next epoch."""
 
     @property
     def digest(self) -> str:
-        """The value that a decision, and so its signature, gives as `digest`."""
+        """The value of a decision's `digest`, which its signature covers."""
         return digest(["approval/1", self.tool, self.call_digest, self.spec_hash, self.effect_key, self.epoch])
 
 
 class Standing(Frozen):
-    """One of the requirements of a request for which a vote counts, and by which authority."""
+    """A requirement of a request that a vote counts for, and the authority that it uses."""
 
     requirement: int = 0
     """Its index."""
     right: str = ""
     """The person who delegated the authority that the vote uses; empty for the voter's own authority."""
     proof: Proof = ""
-    """How that policy knows who votes."""
+    """How that policy authenticated the voter."""
 
 
 class Vote(Frozen):
@@ -54,14 +54,14 @@ class Vote(Frozen):
     said: Decision
     """The decision as it was sent, signature included."""
     seen: Seen
-    """What the person decided on."""
+    """The facts that the person decided on."""
     right: str = ""
     """The person who delegated the authority that the vote uses; empty for the voter's own authority."""
     proof: Proof = ""
     key: str = ""
     """The public key that verified the signature."""
     standings: tuple[Standing, ...] = ()
-    """The requirements for which it counts, where several policies ask; empty for the only one."""
+    """The requirements for which it counts, if several policies ask; empty for the only one."""
 
     @property
     def by(self) -> str:
@@ -110,7 +110,7 @@ def votes_for(votes: Iterable[Vote], requirement: int) -> tuple[Vote, ...]:
 
 
 def without(votes: Iterable[Vote], drops: Callable[[Vote, Standing], bool]) -> tuple[Vote, ...]:
-    """Return the votes without the standings that no longer count; a vote without any standing is gone."""
+    """Return the votes without the standings that no longer count; a vote without any standing is dropped."""
     kept: list[Vote] = []
     for vote in votes:
         standings = tuple(each for each in vote.counts if not drops(vote, each))
@@ -122,7 +122,7 @@ def without(votes: Iterable[Vote], drops: Callable[[Vote, Standing], bool]) -> t
 
 
 def one_login(votes: Iterable[Vote]) -> tuple[str, ...]:
-    """Return the people whose votes came from one login, or were signed by one key; empty if each had their own."""
+    """Return the people whose votes share a login or a signing key; empty if each used their own."""
     people: dict[tuple[str, str], list[str]] = {}
     for vote in votes:
         if vote.said.via:
@@ -146,7 +146,7 @@ class Step(NamedTuple):
 
 
 def joined(one: Sequence[Requirement], other: Sequence[Requirement]) -> tuple[Requirement, ...]:
-    """Return the requirements of both, each once: the same people by the same terms are asked once."""
+    """Return the requirements of both, without duplicates of the same policy and terms."""
     kept = list(one)
     asked = [(each.policy, each.terms) for each in one]
     kept += [each for each in other if (each.policy, each.terms) not in asked]
@@ -163,12 +163,12 @@ def expires_after(requirements: Sequence[Requirement]) -> float | None:
 
 
 def on_expiry(requirements: Sequence[Requirement]) -> Literal["deny", "approve"]:
-    """Return what the expiry decides: `approve` only where every policy would."""
+    """Return the decision on expiry: `approve` only if every policy says so."""
     return "approve" if all(each.terms.on_expiry == "approve" for each in requirements) else "deny"
 
 
 def remind_every(requirements: Sequence[Requirement]) -> float | None:
-    """Return the interval of reminders: the shortest; None for no reminders."""
+    """Return the shortest interval of reminders; None for no reminders."""
     return min((each.terms.remind_every for each in requirements if each.terms.remind_every), default=None)
 
 
@@ -184,7 +184,7 @@ def who_decides(requirements: Sequence[Requirement], number: int, level: int) ->
     Args:
         requirements: All requirements of the request.
         number: The index of that one.
-        level: How often the request was escalated.
+        level: Number of escalations of the request so far.
     """
     own = sum(step.requirement == number for step in escalations(requirements)[:level])
     return requirements[number].terms.who(own)

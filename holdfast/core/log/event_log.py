@@ -24,7 +24,7 @@ class EventLog:
     """An append-only list of the events of one thread, with the digest of their chain.
 
     Args:
-        position: Number of events before the ones kept here.
+        position: Number of events before those kept here.
         head: Digest of the last of those.
     """
 
@@ -47,8 +47,8 @@ class EventLog:
     def append(self, event: EventT, *, at: datetime) -> EventT:
         """Stamp `event` with position, time and digest, append it, and return the stamped event.
 
-        The run continues with what a reader of the log has: canonical JSON writes 5.0 as 5, and what has no canonical
-        JSON, such as a number that a provider sent, is recorded as the nearest that has (`portable`).
+        The run continues with the event as readers of the log see it: canonical JSON writes 5.0 as 5, and a value
+        without canonical JSON, such as a number that a provider sent, becomes the nearest one that has it (`portable`).
         """
         stamped = event.model_copy(update={"position": self.length, "at": at})
         stamped, fields, encoded = _as_read(stamped)
@@ -99,7 +99,7 @@ LATE = frozenset(
         "run_imported",  # of a thread that was closed elsewhere; else `agent_loaded` comes with it
     )
 )
-"""Types of events that a run may still record after it has finished, while it writes to the permanent record."""
+"""Types of events that a finished run may still record while it writes to the permanent record."""
 
 
 def has_ended(newest_first: Iterable[str]) -> bool:
@@ -135,7 +135,7 @@ def first_altered(events: Sequence[StoredEvent], *, start: int = 0, head: str = 
 
 
 def _as_read(event: EventT) -> tuple[EventT, dict[str, Any], bytes]:
-    """Return an event as readers of the log have it, its JSON, and its canonical JSON, which is never an error.
+    """Return an event as readers of the log see it, its JSON, and its canonical JSON. Never raises.
 
     An exception in workflow code would fail the workflow task for ever.
     """
@@ -149,7 +149,7 @@ def _as_read(event: EventT) -> tuple[EventT, dict[str, Any], bytes]:
 
 
 def event_json(event: StoredEvent | Event) -> dict[str, Any]:
-    """Return the event as the JSON that is shown, exported and digested."""
+    """Return the event as the JSON that is displayed, exported and digested."""
     header = {"schema_version": event.schema_version, "type": getattr(event, "type", "event")}
     return header | event.model_dump(mode="json", exclude_defaults=True)
 
@@ -165,7 +165,7 @@ def digest_after(previous: str, stored: Mapping[str, Any]) -> str:
 
 
 def digest_of_line(previous: str, stored: Mapping[str, Any], line: bytes) -> str:
-    """Compute the digest of an event whose line is there: as `digest_after`, without encoding the event again.
+    """Compute the digest of an event from its line: like `digest_after`, without encoding the event again.
 
     Args:
         previous: Digest of the event before it.
@@ -176,7 +176,7 @@ def digest_of_line(previous: str, stored: Mapping[str, Any], line: bytes) -> str
 
 
 def digest_of_bytes(previous: str, stored: Mapping[str, Any], line: bytes) -> str | None:
-    """Compute the digest of the very bytes of a line; None where they do not show which digest is the event's own.
+    """Compute the digest from the exact bytes of a line; None if they do not show which digest is the event's own.
 
     Args:
         previous: Digest of the event before it.
@@ -207,4 +207,4 @@ def stamped_line(previous: str, stored: Mapping[str, Any]) -> tuple[str, bytes]:
 
 
 _UNSTAMPED = b'"digest":"%b"' % GENESIS.encode()
-"""How a line has the digest that is yet to be computed."""
+"""How a line represents the digest that is still to be computed."""

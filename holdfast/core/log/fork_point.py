@@ -6,11 +6,11 @@ from holdfast.core.base.models import Frozen
 
 
 class ForkPoint(Frozen):
-    """Where a fork leaves the thread that it was forked from: the fork's log begins with the lines up to there."""
+    """The last event that a fork shares with its source thread: the fork's log begins with the lines up to it."""
 
     thread: str = Field(min_length=1)
-    """The id of that thread."""
+    """The id of the source thread."""
     position: int = Field(ge=1)
-    """The position of its last event that the fork has, too."""
+    """The position of the last shared event."""
     head: str = Field(min_length=64, max_length=64)
-    """The digest of that event, which vouches for all events before it."""
+    """The digest of that event, which covers all events before it."""

@@ -1,8 +1,8 @@
 """The events of a loop that agent runs do not have, and the union of all events in a loop's log.
 
-A loop's log is a thread's log of its own: the same lines, chain and store as a run's. It begins with `loop_started`,
-and each of its iterations is another thread. Where a loop does what a run does (it is paused, blocked, refuses a
-signal, ends), it records the same event (`holdfast.core.log.events`), which is then about the loop.
+A loop has its own log, with the same lines, chain and store as a run's. It begins with `loop_started`, and each of its
+iterations is another thread. When a loop does the same as a run (it is paused or blocked, rejects a signal, ends), it
+records the same event (`holdfast.core.log.events`), which then describes the loop.
 """
 
 from typing import Annotated, Any, Literal
@@ -35,9 +35,9 @@ class LoopLimits(Frozen):
 
     iterations: int = Field(default=100, ge=1)
     cost: float | None = Field(default=None, gt=0)
-    """US dollars, by the list prices of the LLM. What is left is the budget of the next iteration."""
+    """US dollars, by the list prices of the LLM. The remainder is the budget of the next iteration."""
     tokens: int | None = Field(default=None, ge=1)
-    """Tokens of requests and replies; likewise."""
+    """Tokens of requests and replies; the remainder is likewise the next iteration's budget."""
     seconds: float | None = Field(default=None, gt=0)
     """Seconds since its start, pauses included; the current iteration is stopped."""
     attempts: int = Field(default=3, ge=1)
@@ -55,25 +55,25 @@ class LoopStarted(Event):
     thread: str
     """The loop's id."""
     run_id: str
-    """Temporal's run id; a loop that is reset keeps the id that it began with."""
+    """Temporal's run id; a reset loop keeps the id that it began with."""
     first_run_id: str
     """The first run id of the chain of Temporal runs."""
     workspace: str
     task: str = ""
-    """The goal; empty where the workspace has the tasks."""
+    """The goal; empty if the workspace already has the tasks."""
     agent: str | None = None
     """The requested agent for the tasks; None for the catalog's first."""
     initializer: str | None = None
     """The requested agent for the plan; None for the same one."""
     by: str = ""
-    """Who started it."""
+    """The person who started it."""
     user_proven: bool = True
     """Whether it is proven that this person started the loop."""
     start: str = ""
     """The id of the sealed start."""
     limits: LoopLimits = LoopLimits()
     before: dict[str, Any] | None = None
-    """The loop's state as JSON, where the log begins later than the loop, because workers of 0.1.0 ran it before."""
+    """The loop's state as JSON, if workers of 0.1.0 ran the loop before its log began."""
 
 
 class WorkspaceSurveyed(Event):
@@ -90,16 +90,16 @@ class WorkspaceSurveyed(Event):
     done: int = 0
     """Number of completed tasks."""
     notify: bool = False
-    """The worker sends notices of blocks and of the end."""
+    """Whether the worker sends notifications of blocks and of the end."""
     features: int = 0
     """The feature level (`holdfast.core.run.state.features`) from here on, if the loop has no higher one."""
 
 
 class IterationStarted(Event):
-    """An iteration began: an agent run in a thread of its own.
+    """An iteration began: an agent run in its own thread.
 
     Followed by: `iteration_ended`.
-    Correlate: `number` is that of the `iteration_ended`; `thread` has the log of the agent run.
+    Correlate: `number` is that of the `iteration_ended`; `thread` is the thread of the agent run.
     """
 
     type: Literal["iteration_started"] = "iteration_started"
@@ -128,10 +128,10 @@ class IterationEnded(Event):
     cost: float | None = None
     """US dollars; None if the price of the LLM is unknown."""
     spent: TreeCost | None = None
-    """What it and all runs below it have spent of the loop's account; None where that is unknown, and all that the
-    iteration was given counts, or where the loop limits neither tokens nor money."""
+    """The amount that it and all runs below it have spent of the loop's account; None if the loop limits neither tokens
+    nor cost, or if the amount is unknown, in which case the iteration's whole budget counts."""
     log_events: int = 0
-    """How many events the log of its thread had; 0 where that could not be read."""
+    """Number of events in its thread's log; 0 if the log could not be read."""
     log_head: str = ""
     """The digest of the last of them."""
 
@@ -166,7 +166,7 @@ STORED_EVENTS: TypeAdapter[list[StoredEvent]] = TypeAdapter(list[StoredEvent])
 
 
 class LogPart(Frozen):
-    """Consecutive events of a loop, on their way into the permanent record."""
+    """Consecutive events of a loop, to be written to the permanent record."""
 
     start: int = 0
     """The position of the first."""
@@ -177,11 +177,11 @@ class LogPart(Frozen):
 
 
 class Logged(Frozen):
-    """What became of a `LogPart`."""
+    """The result of writing a `LogPart`."""
 
     length: int = 0
-    """How many events the record has."""
+    """Number of events in the record."""
     head: str = GENESIS
     """The digest of the last of them."""
     refused: str = ""
-    """Why the record refuses these events for good; empty if it has them."""
+    """Why the record permanently rejects these events; empty if it has them."""

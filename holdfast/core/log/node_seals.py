@@ -1,14 +1,15 @@
-"""Node seals: a machine's signed statement of where a thread's permanent record stood.
+"""Node seals (signed checkpoints): a machine's signed statement of the length and digest of a thread's permanent
+record.
 
-1. A seal says how many events the record had, and the digest of the last. As digests form a chain, it covers every
-   event before it, so the latest seal of a thread is enough to find that its log was rewritten or truncated.
-2. Seals are kept outside the database (anchors), so that whoever owns the database cannot change them.
+1. A seal contains the number of events in the record and the digest of the last. Because digests form a chain, it
+   covers all earlier events, so the latest seal of a thread suffices to detect that its log was rewritten or truncated.
+2. Seals are kept outside the database (in anchors, the external witnesses), so that the database's owner cannot change
+   them.
 3. A seal is evidence only if its signature verifies with the key of a node that the verifier trusts.
-4. Who owns the database can make a log look as if a reset had set it aside, or as if it had been pruned. So a node also
-   seals that it takes a log out of the record (`gone`): only such a seal accounts for one that the record no longer
-   bears out.
+4. The database's owner can make a log look archived by a reset, or pruned. A node therefore also seals that it removes
+   a log from the record (`gone`): only such a seal explains an earlier seal that the record no longer matches.
 
-They are not `holdfast.core.mac.seals`, the MACs by which our own processes recognise each other.
+They are unrelated to `holdfast.core.mac.seals`, the MACs by which Holdfast's processes authenticate each other.
 """
 
 from datetime import datetime
@@ -23,20 +24,20 @@ from holdfast.core.base.models import Frozen
 from holdfast.errors import NotPortable
 
 Gone = Literal["", "reset", "pruned"]
-"""Why a node takes a log out of the record: a reset has abandoned it, or its time is over; empty if it does not."""
+"""Why a node removes a log from the record: a reset abandoned it, or its retention ended; empty if it does not."""
 
 
 class SealRecord(Protocol):
-    """Seals where a thread's record stands. Raises nothing, and returns within seconds."""
+    """Seals the current state of a thread's record. Raises nothing, and returns within seconds."""
 
     async def __call__(self, thread: str, events: int, head: str, *, gone: Gone = "") -> None:
-        """Seal.
+        """Make and anchor a seal.
 
         Args:
             thread: The thread's id.
-            events: The number of its events.
+            events: The number of events in its record.
             head: The digest of the last.
-            gone: Why this log is taken out of the record.
+            gone: Why this log is removed from the record.
         """
         ...
 
@@ -53,11 +54,11 @@ class NodeSeal(Frozen):
     """Temporal's namespace of the thread."""
     thread: str
     events: int = Field(ge=1, strict=True)
-    """How many events the permanent record had."""
+    """Number of events in the permanent record."""
     head: _Digest
     """The digest of the last of them."""
     gone: Gone = ""
-    """Why the node was about to take this log out of the record; empty, and left out of the JSON, if it was not."""
+    """Why the node was about to remove this log from the record; empty, and omitted from the JSON, if it was not."""
     at: AwareDatetime
     """When the node made the seal, by its own clock."""
     node: Annotated[str, AfterValidator(check_key)]
@@ -74,7 +75,7 @@ class NodeSeal(Frozen):
         return canonical(self._fields())
 
     def line(self) -> bytes:
-        """Return the seal as it is anchored: canonical JSON, without a line break.
+        """Return the seal in its anchored form: canonical JSON, without a line break.
 
         Raises:
             NotPortable: As `signed_bytes`.
@@ -82,7 +83,7 @@ class NodeSeal(Frozen):
         return canonical({**self._fields(), "signature": self.signature})
 
     def is_signed(self) -> bool:
-        """Whether the seal's own node signed exactly this."""
+        """Whether the seal's node signed exactly these fields."""
         try:
             return is_signed(self.node, self.signature, self.signed_bytes())
         except NotPortable:
@@ -102,13 +103,13 @@ def make_seal(
         private: The node's private key.
         namespace: Temporal's namespace.
         thread: The thread.
-        events: How many events its permanent record has.
+        events: Number of events in its permanent record.
         head: The digest of the last.
         at: Now.
-        gone: Why this log is taken out of the record.
+        gone: Why this log is removed from the record.
 
     Raises:
-        ValueError: `private` is no key, or a field is not what it must be.
+        ValueError: `private` is not a key, or a field is invalid.
         NotPortable: The thread's id or the namespace has no canonical JSON.
     """
     node = public_key(private)
@@ -117,7 +118,7 @@ def make_seal(
 
 
 def read_seal(line: bytes) -> NodeSeal | None:
-    """Parse a line; None if it is no seal. The signature is not checked."""
+    """Parse a line; None if it is not a seal. Does not verify the signature."""
     try:
         given = from_json(line)
         if not isinstance(given, dict) or given.get("holdfast") != NodeSeal.FORMAT:
@@ -128,4 +129,4 @@ def read_seal(line: bytes) -> NodeSeal | None:
 
 
 async def unsealed(thread: str, events: int, head: str, *, gone: Gone = "") -> None:
-    """Do nothing: without anchors nothing is sealed."""
+    """Do nothing: the `SealRecord` of a process without anchors."""

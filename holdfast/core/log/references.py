@@ -1,4 +1,4 @@
-"""Which artifacts an event refers to."""
+"""The artifacts that an event refers to."""
 
 import re
 from collections.abc import Iterator
@@ -10,19 +10,19 @@ _LEFT_OUT = re.compile(r"\[\w+ of [\d,]+ bytes left out: it is the artifact (sha
 
 
 def left_out(kind: str, size: int, address: str) -> str:
-    """Return the text that stands in a tool's result for an image or a file that is too large for the log."""
+    """Return the text that replaces an image or a file too large for the log in a tool's result."""
     return f"[{kind} of {size:,} bytes left out: it is the artifact {address}]"
 
 
 def artifacts_of(event: AgentEvent, *, named: bool) -> Iterator[str]:
     """Yield the addresses of the artifacts that the worker stored with an event.
 
-    An address that a text merely mentions is none. Where `named` is false, a tool can write the whole text of
-    `left_out` in a block of its own, and it counts: such an event has no other sign of what was left out of it.
+    An address that a text merely mentions does not count. If `named` is false, a block that consists of the text of
+    `left_out` counts even if the tool wrote it, because such an event has no other trace of its omitted blocks.
 
     Args:
         event: The event.
-        named: The event was recorded at a feature level at which results name the artifacts of what was left out
+        named: Whether the event was recorded at a feature level at which results name the artifacts of omitted blocks
             (`holdfast.core.run.state.features.RESULT_NAMES_ARTIFACTS`).
     """
     if isinstance(event, AgentLoaded):

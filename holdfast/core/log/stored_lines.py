@@ -14,14 +14,13 @@ def read_lines(thread: str, start: int, lines: Sequence[bytes], *, head: str | N
     """Decode lines of the record, and verify that none is missing, out of place or altered.
 
     Digests cover the stored JSON, not the decoded events, so that fields of newer releases and upcast events verify
-    too. A line is canonical JSON: of two spellings of an event with one digest, one is in the log.
+    too. A line must be canonical JSON, so that an event has only one valid spelling.
 
     Args:
         thread: Thread id, for errors.
         start: Position of the first line.
         lines: The lines, from `ThreadStore.read`.
-        head: Digest of the event before `start`. Without it the first line is trusted, unless `start` is 0, where the
-            chain begins.
+        head: Digest of the event before `start`. Without it the first line is trusted, unless `start` is 0.
 
     Raises:
         RecordUnreadable: A line does not decode, is not the event of its position, or was altered.
@@ -52,16 +51,16 @@ def read_lines(thread: str, start: int, lines: Sequence[bytes], *, head: str | N
 
 
 def end_of_chain(thread: str, start: int, lines: Sequence[bytes], *, head: str) -> str:
-    """Return the digest that lines lead to, and check that each follows from the one before.
+    """Return the digest at the end of the lines, and check that each line follows from the one before.
 
-    For who has the digest of the last line from the run itself: where that is the one returned, the lines are the
-    run's, byte for byte, so that none is decoded to an event or encoded again, which would take three times as long.
+    For callers that have the digest of the last line from the run itself: if it equals the returned one, the lines are
+    the run's, byte for byte. No line is decoded to an event or encoded again, which would take three times as long.
 
     Args:
         thread: Thread id, for errors.
         start: Position of the first line.
         lines: The lines.
-        head: Digest of the event before `start`; of no meaning where `start` is 0.
+        head: Digest of the event before `start`; ignored if `start` is 0.
 
     Raises:
         RecordUnreadable: A line is not the event of its position, or does not follow.
@@ -70,7 +69,7 @@ def end_of_chain(thread: str, start: int, lines: Sequence[bytes], *, head: str) 
     for position, line in enumerate(lines, start):
         try:
             stored = parse_event(line)
-            # Where the digest itself stands is not in what it covers: canonical JSON has it in its alphabetical place.
+            # The digest does not cover its own place in the line: canonical JSON has it in alphabetical order.
             digest = digest_of_bytes(head, stored, line) if list(stored) == sorted(stored) else None
             if digest is None and canonical(stored) == line:
                 digest = digest_after(head, stored)
@@ -83,7 +82,7 @@ def end_of_chain(thread: str, start: int, lines: Sequence[bytes], *, head: str) 
 
 
 def run_events(thread: str, events: Sequence[StoredEvent]) -> list[AgentEvent]:
-    """Return the events, which must be those of an agent run.
+    """Return the events if they are those of an agent run.
 
     Raises:
         RecordUnreadable: They are those of a loop.

@@ -1,8 +1,8 @@
-"""Tombstones: what remains of a thread whose content was removed on request.
+"""Tombstones: the remains of a thread whose content was removed on request.
 
-1. Of each event, its position, type, time and digest remain. A digest covers the event and the digest before it, so
-   whoever has a copy of an event can still prove that it stood at its position.
-2. The tombstone's own digest covers those lines, and who removed the content, when and why.
+1. The position, type, time and digest of each event remain. A digest covers the event and the digest before it, so a
+   copy of an event can still be proven to be the original at its position.
+2. The tombstone's own digest covers those lines, and the person, time and reason of the removal.
 """
 
 import hashlib
@@ -17,29 +17,29 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Tombstone(Frozen):
-    """What remains of a forgotten thread."""
+    """The remains of a forgotten thread."""
 
     thread: str
     forgotten_at: datetime
     forgotten_by: str
-    """Who removed the content, by their own claim."""
+    """The person who removed the content, unauthenticated."""
     reason: str
     events: int
-    """How many events the thread had."""
+    """Number of events in the thread."""
     head: str
     """Digest of the last event that could be read."""
     remains: bytes
     """A line of canonical JSON for each event: `at`, `digest`, `position`, `type`."""
     digest: str
-    """Of the fields above."""
+    """Digest of the fields above."""
 
 
 def remains_of(position: int, line: bytes) -> bytes:
-    """Return what remains of an event.
+    """Return the line of `Tombstone.remains` for an event.
 
     Args:
         position: Its position.
-        line: Its line in the log. Of a line that does not decode, the position alone remains.
+        line: Its line in the log. If it does not decode, only the position remains.
     """
     kept = {"position": position, "type": "unreadable", "at": "", "digest": ""}
     try:
@@ -51,7 +51,7 @@ def remains_of(position: int, line: bytes) -> bytes:
 
 
 def tombstone(thread: str, remains: Iterable[bytes], *, at: datetime, by: str, reason: str) -> Tombstone:
-    """Make a thread's tombstone of what remains of its events, in order."""
+    """Make a thread's tombstone from the remains of its events, in order."""
     lines = list(remains)
     head = next((known for line in reversed(lines) if (known := str(json.loads(line)["digest"]))), GENESIS)
     made = Tombstone(
@@ -68,7 +68,7 @@ def tombstone(thread: str, remains: Iterable[bytes], *, at: datetime, by: str, r
 
 
 def fault_in(found: Tombstone) -> tuple[int | None, str]:
-    """Return the position of the first event at fault, if one is, and what is wrong; an empty text if nothing is."""
+    """Return the position of the first faulty event, if any, and a description of the fault, empty if there is none."""
     lines = found.remains.split(b"\n") if found.remains else []
     head = GENESIS
     for position, line in enumerate(lines):

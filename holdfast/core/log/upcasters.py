@@ -26,7 +26,7 @@ class Upcaster(NamedTuple):
     type: str
     version: int
     summary: str
-    """What changed, in one line."""
+    """The change, in one line."""
     change: Callable[[JSON], JSON]
     """Converts the event's JSON to the next version; `schema_version` is set automatically."""
 
@@ -38,7 +38,7 @@ _OF_RUNS: tuple[type[Event], ...] = get_args(get_args(AgentEvent)[0])
 _OF_LOOPS: tuple[type[Event], ...] = get_args(get_args(LoopEvent)[0])
 
 EVENT_CLASSES: tuple[type[Event], ...] = tuple(dict.fromkeys((*_OF_RUNS, *_OF_LOOPS)))
-"""The class of each type of event: those of runs, then those that only loops have."""
+"""The class of each event type: those of runs, then those that only loops have."""
 
 CURRENT: Mapping[str, int] = {
     kind.model_fields["type"].default: kind.model_fields["schema_version"].default for kind in EVENT_CLASSES
@@ -122,7 +122,7 @@ def decode_parsed(
             "It was written by a newer release; update Holdfast."
         )
     for step in range(version, current[kind]):
-        event = _upcast(event, which, _the_one(upcasters, kind, step, which))
+        event = _upcast(event, which, _only_upcaster(upcasters, kind, step, which))
     try:
         return _EVENT.validate_python(event)
     except ValidationError as error:
@@ -136,7 +136,7 @@ def parse_event(line: bytes | str) -> JSON:
     """Parse an event's JSON text.
 
     Raises:
-        EventUnreadable: It is no JSON object.
+        EventUnreadable: It is not a JSON object.
     """
     try:
         event = parse_json(line)
@@ -147,7 +147,7 @@ def parse_event(line: bytes | str) -> JSON:
     return event
 
 
-def _the_one(upcasters: Sequence[Upcaster], kind: str, version: int, which: str) -> Upcaster:
+def _only_upcaster(upcasters: Sequence[Upcaster], kind: str, version: int, which: str) -> Upcaster:
     found = [each for each in upcasters if (each.type, each.version) == (kind, version)]
     if len(found) != 1:
         raise EventUnreadable(
@@ -160,7 +160,7 @@ def _the_one(upcasters: Sequence[Upcaster], kind: str, version: int, which: str)
 def _upcast(event: JSON, which: str, upcaster: Upcaster) -> JSON:
     try:
         return {**upcaster.change(dict(event)), "schema_version": upcaster.version + 1}
-    # An upcaster may get any stored JSON, and each defect raises a different exception.
+    # An upcaster can receive any stored JSON, and each defect raises a different exception.
     except Exception as error:
         step = f"from version {upcaster.version} to {upcaster.version + 1}"
         raise EventUnreadable(

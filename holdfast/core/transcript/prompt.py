@@ -1,9 +1,9 @@
 """The prompt: the bytes of a request to the LLM, assembled deterministically from the tiers of an agent's memory.
 
-1. What changes goes last. The agent (its LLM, options and tools, then the system message: instructions, skills,
-   strategies) stays the same for the whole run. The transcript follows; its messages are frozen on entry, including
-   the standing memory and files recalled when the run began. Each request therefore begins with the bytes of the
-   previous one.
+1. Changing parts come last. The agent (its LLM, options and tools, then the system message: instructions, skills,
+   strategies) stays the same for the whole run. The transcript follows; its messages are frozen on entry, including the
+   standing memory and files recalled when the run began. Each request therefore begins with the bytes of the previous
+   one.
 2. Each tier of memory has a token budget (`holdfast.core.agents.agent.Memory`), and the prompt notes what it omits. The
    transcript has the rest of a request's tokens, up to the trigger of context compaction
    (`Limits.compaction_tokens`).

@@ -1,7 +1,7 @@
 """The transcript: the messages to the LLM, as a fold over events, kept as the bytes that every request carries.
 
 1. A message is encoded once, when it enters, and frozen: request n+1 begins with the bytes of request n, unless
-   context compaction took place between them.
+   context was compacted between them.
 2. Tool results enter in call order, regardless of the order of their arrival. A person's message enters when the run
    takes it from the inbox.
 3. Context compaction replaces the messages with one summary message and the last few; the events stay in the log.
@@ -37,7 +37,7 @@ class TranscriptRef(Frozen):
 
     length: int
     digest: str
-    """Digest of those messages' lines and the agent's hash (`ref_digest`)."""
+    """Digest of those messages' lines and of the agent's hash (`ref_digest`)."""
     compactions: int = 0
     """Number of context compactions so far; messages are counted from the last summary on."""
 
@@ -80,11 +80,11 @@ class TranscriptBase(Frozen):
     pinned: tuple[int, ...] = ()
     """The originals that the last compaction kept; rebuilding the messages since then needs them too."""
     open: dict[int, OpenCall] = {}
-    """The calls whose results have not entered, by number, in call order."""
+    """The calls whose results are not in the transcript yet, by number, in call order."""
     early: dict[int, ToolMessage] = {}
     """Results that arrived before those of earlier calls, by number."""
     waiting: dict[int, Content] = {}
-    """Messages that the run has not taken yet, by position."""
+    """Messages that the run has not taken from the inbox yet, by position."""
     notes: dict[int, str] = {}
     """Texts that become messages once all calls of the step have results, by position."""
 
@@ -158,7 +158,7 @@ class Transcript:
             add(self, event)
 
     def keep_original(self, position: int, content: Content) -> UserMessage:
-        """Make a message of what a person sent; if it holds more than text, keep it for the next compaction."""
+        """Make a message from a person's content; if it contains more than text, keep it for the next compaction."""
         message = UserMessage(content=content)
         if more_than_text(content):
             self._originals[position] = encode(message)
@@ -187,7 +187,7 @@ class Transcript:
             self._waiting[event.position] = text
 
     def _take(self, event: events.MessageTaken) -> None:
-        # One that came before the events from which this is rebuilt: the compaction that follows dropped it.
+        # It is missing if it came before the events that this is rebuilt from; the next compaction dropped it anyway.
         if event.message in self._waiting:
             self._append(self.keep_original(event.message, self._waiting.pop(event.message)))
 
@@ -201,7 +201,7 @@ class Transcript:
         self._flush()
 
     def _request_call(self, event: events.ToolCallRequested) -> None:
-        if not event.own:  # the LLM reads nothing of the run's own calls
+        if not event.own:  # the run's own calls are hidden from the LLM
             self._open[event.number] = OpenCall(id=event.call.id, tool=event.call.name)
             self._unrequested -= 1
 
@@ -236,7 +236,7 @@ class Transcript:
         )
         self._kept, self.first, self.head = Lines(), 0, GENESIS
         self._append(UserMessage(content=event.summary_message))
-        # Where this is rebuilt, an earlier compaction may have kept one that a later one did not.
+        # During a rebuild, an earlier compaction may have kept originals that a later one dropped.
         for message in (self._originals[position] for position in pinned if position in self._originals):
             if message not in kept:  # an unanswered one comes later, in its place
                 self._keep(message)
@@ -244,7 +244,7 @@ class Transcript:
             self._keep(message)
 
     def _oldest(self, position: int) -> int:
-        """Return the earliest position needed to rebuild from `position` on, including what waits to be shown."""
+        """Return the earliest position needed to rebuild from `position` on, including waiting messages and notes."""
         return min([position, *self._waiting, *self._notes])
 
     def _note(self, event: AgentEvent, text: str, *, at_once: bool = True) -> None:
@@ -287,7 +287,7 @@ READ: Mapping[type[events.Event], Callable[[Transcript, Any], None]] = {
     events.BudgetSpent: Transcript._notify,
     events.BudgetExtended: Transcript._notify,
 }
-"""The type of an event that the LLM reads → what it adds."""
+"""Event type → the method that adds its messages, for the events that the LLM reads."""
 
 
 def tool_message(call_id: str, tool: str, status: ToolStatus, content: Content) -> ToolMessage:
@@ -323,7 +323,7 @@ _REFINED = {
 def refinement_text(*, number: int, kind: str, by: str, text: str) -> str:
     """Format a refinement of the task for the LLM.
 
-    Nothing that a person wrote can be taken for Holdfast's words: the name is quoted, and each line begins with `>`.
+    A person's text cannot be mistaken for Holdfast's: the name is quoted, and each line begins with `>`.
     """
     words = "\n".join(f"> {line}" for line in text.splitlines())
     return f"[Refinement {number} of the task, by {json.dumps(by)}] {_REFINED[kind]}\n\n{words}"
@@ -333,7 +333,7 @@ IMPORTED = (
     "[This run was moved to another place, and continues there. Its workspace is another folder: files that you have "
     "written before may be missing. Tools and what they may do can differ. Look before you rely on anything.]"
 )
-"""What the LLM reads after an import."""
+"""The LLM reads this after an import."""
 
 
 def reset_notice(event: events.RunReset) -> str:
@@ -347,7 +347,7 @@ def reset_notice(event: events.RunReset) -> str:
 
 
 def repeats_note(event: events.ToolCallFinished) -> str:
-    """Tell the LLM that a call repeats itself; it stands before the result."""
+    """Return the note, placed before the result, that tells the LLM that a call repeats itself."""
     return (
         f"[Note: this call has now had the same result {event.repeats} times, and nothing new came in between. "
         "Repeating it will not help: do something else, or answer with what you have.]\n"

@@ -1,14 +1,15 @@
-"""The events of an agent run: a closed union, in the past tense. What each means is written here and only here.
+"""The events of an agent run: a closed union, named in the past tense. Their meanings are documented here and only
+here.
 
 1. An event is recorded once and never changes; state (`holdfast.core.run.state.state`) and transcript
-   (`holdfast.core.transcript.transcript`) are folds over events.
+   (`holdfast.core.transcript.transcript`) are folds over the events.
 2. Every event carries its position, its time and the digest of the chain up to and including itself.
 3. Fields are only added, with a default that never changes; anything else needs a new schema version and an
-   upcaster. An event's JSON leaves defaults out, so a field added later alters no digest of an older event.
-4. Events that belong together share a field. `number` links the events of one tool call, `request` (or `request.id`)
-   those of one approval request, `rule` those of one remembered rule, `by` and `to` those of one delegation, and
-   `message` a message with the position of its `user_message_received` or `task_refined`.
-5. "Followed by" names the events that come next where nothing else arrives. What people send can come at any time.
+   upcaster. An event's JSON omits defaults, so adding a field changes no digest of an older event.
+4. Related events share a field. `number` links the events of one tool call, `request` (or `request.id`) those of one
+   approval request, `rule` those of one remembered rule, `by` and `to` those of one delegation, and `message` a message
+   with the position of its `user_message_received` or `task_refined`.
+5. "Followed by" names the events that come next if no input arrives. Inputs from people can arrive at any time.
 """
 
 from typing import Annotated

@@ -1,4 +1,4 @@
-"""The events of requests to people, and of the state of the world that people are asked about."""
+"""Events of requests to people, and of the external state that those requests depend on."""
 
 from typing import Any, Literal
 
@@ -13,10 +13,10 @@ from holdfast.core.trust import Trust
 
 
 class ApprovalRequested(Event):
-    """Approval required: people are asked whether a call may run. An older open request about the same call is closed.
+    """A call requires approval, so people are asked to decide. An older open request about the same call is closed.
 
-    Followed by: `decision_received`, or `approval_expired`; before that, perhaps `baseline_recorded`,
-    `approval_reminded` and `approval_escalated`.
+    Followed by: `decision_received` or `approval_expired`, possibly after `baseline_recorded`, `approval_reminded` and
+    `approval_escalated`.
     Correlate: `request.id` is the `request` of all events about this request; `request.number` is the call's.
     """
 
@@ -27,7 +27,7 @@ class ApprovalRequested(Event):
 class ReconcileRequested(Event):
     """The outcome of a call is unknown: people are asked whether its effect happened.
 
-    Followed by: `decision_received`, then `tool_call_finished`, or `tool_call_started` where the call runs again or is
+    Followed by: `decision_received`, then `tool_call_finished`, or `tool_call_started` if the call is repeated or
     undone. It never expires.
     Correlate: `request.id` is the `request` of all events about this request; `request.number` is the call's.
     """
@@ -35,15 +35,15 @@ class ReconcileRequested(Event):
     type: Literal["reconcile_requested"] = "reconcile_requested"
     request: ApprovalRequest
     cause: FailureKind | None = None
-    """Why the outcome is unknown, in a word; None where that is not known."""
+    """Why the outcome is unknown; None if the reason is unknown, too."""
     failures: FailedAttempts | None = None
-    """The attempts at the call that failed before."""
+    """The call's earlier failed attempts."""
 
 
 class ApprovalReminded(Event):
-    """An open request is not decided yet; those who may decide it are reminded.
+    """A request is still open, so the people who may decide it are reminded.
 
-    Followed by: as after the request. Correlate: `request` is the id of the open request.
+    Followed by: the same events as the request. Correlate: `request` is the id of the open request.
     """
 
     type: Literal["approval_reminded"] = "approval_reminded"
@@ -51,15 +51,15 @@ class ApprovalReminded(Event):
 
 
 class ApprovalEscalated(Event):
-    """An open request is not decided yet; from here on, more people may decide it.
+    """A request is still open, so from now on more people may decide it.
 
-    Followed by: as after the request. Correlate: `request` is the id of the open request.
+    Followed by: the same events as the request. Correlate: `request` is the id of the open request.
     """
 
     type: Literal["approval_escalated"] = "approval_escalated"
     request: str
     by: tuple[str, ...]
-    """The people and roles who are asked in addition."""
+    """The people and roles added to those who may decide."""
 
 
 class ApprovalExpired(Event):
@@ -75,12 +75,12 @@ class ApprovalExpired(Event):
 
 
 class DecisionReceived(Event, Proven):
-    """A person's decision arrived. Only `accepted` and `waiting_for_quorum` change anything by themselves; after
-    `judged_anew` another request takes the place of this one. With any other outcome, the body is kept as digest and
-    size only.
+    """A person's decision arrived. Only the outcomes `accepted` and `waiting_for_quorum` change anything by themselves;
+    `judged_anew` replaces this request with a new one. With any other outcome, only the body's digest and size are
+    kept.
 
-    Followed by: if `accepted`, `rule_remembered` if it makes a rule, and `tool_call_started` or `tool_call_finished`;
-    if `judged_anew`, `approval_requested`; else nothing.
+    Followed by: if `accepted`, `rule_remembered` if it creates a rule, then `tool_call_started` or
+    `tool_call_finished`; if `judged_anew`, `approval_requested`; otherwise no particular event.
     Correlate: `request` is the id of the request, as the person gave it.
     """
 
@@ -92,29 +92,29 @@ class DecisionReceived(Event, Proven):
     outcome: DecisionOutcome
     explanation: str = ""
     digest_given: str = ""
-    """The digest of what the person saw, as they sent it."""
+    """The digest of the request that the person saw, as sent by their client."""
     arguments: dict[str, Any] | None = None
-    """The arguments to run with, where the person changed them; the LLM's own are in `tool_call_requested`."""
+    """The arguments to run with, if the person changed them; the LLM's own are in `tool_call_requested`."""
     result: str | None = None
     remember: bool = False
     right: str = ""
-    """Who delegated the approval authority that was used; empty for the person's own."""
+    """The person who delegated the approval authority that was used; empty if the approver used their own."""
     standings: tuple[Standing, ...] = ()
-    """The requirements of the request for which it counts, where several policies ask. Recorded from feature level 1
+    """If several policies ask: the requirements of the request that it counts towards. Recorded from feature level 1
     on."""
     rule: str = ""
-    """The rule that judged changed arguments."""
+    """The rule that judged the changed arguments."""
     via: str = ""
-    """The login from which it was sent, as the sender's program says. Recorded from feature level 1 on."""
+    """The login that sent it, as claimed by the sender's program. Recorded from feature level 1 on."""
     one_login: tuple[str, ...] = ()
-    """The people of the quorum whose votes came from one login, or with one key; empty if each had their own."""
+    """The quorum's voters who shared one login or key; empty if each used their own."""
     sent_digest: str = ""
-    """Of a refused decision: SHA-256 of what was sent, in place of its body (`holdfast.core.run.rules.refusals`)."""
+    """For a rejected decision: SHA-256 of its body, which is not kept (`holdfast.core.run.rules.refusals`)."""
     sent_bytes: int = 0
 
     @property
     def said(self) -> Decision:
-        """The decision as it was sent, which the signature covers; of a refused one, what is kept of it."""
+        """The decision as it was sent, which the signature covers; for a rejected one, the fields that are kept."""
         return Decision(
             decision=self.decision,
             request=self.request,
@@ -130,21 +130,22 @@ class DecisionReceived(Event, Proven):
 
 
 class Finding(Frozen):
-    """What one `verify` tool found."""
+    """The result of one `verify` tool."""
 
     tool: str
     status: ToolStatus
     content: str
     trust: Trust | None = None
-    """How far it can be trusted, where that differs from the tool's other results."""
+    """How far it can be trusted, if that differs from the tool's other results."""
 
 
 class BaselineRecorded(Event):
-    """Approval requests opened, and the agent's `verify` tools recorded the world that people are asked about. The LLM
-    does not read it; after a long pause, later findings are compared with it (`holdfast.core.run.rules.baselines`).
+    """Approval requests opened, and the agent's `verify` tools recorded the external state that those requests depend
+    on. It is hidden from the LLM; after a long pause, new findings are compared with it
+    (`holdfast.core.run.rules.baselines`).
 
     Followed by: `decision_received` or `approval_expired`.
-    Correlate: it is about all requests that are open in the step.
+    Correlate: it covers all requests that are open in the step.
     """
 
     type: Literal["baseline_recorded"] = "baseline_recorded"
@@ -152,10 +153,10 @@ class BaselineRecorded(Event):
 
 
 class StateVerified(Event):
-    """After a long pause, the agent's `verify` tools have run. The LLM reads their findings before its next step.
+    """The agent's `verify` tools ran after a long pause. The LLM reads their findings before its next step.
 
-    Followed by: `approval_requested` for every call whose approval was given for another state of the world; else what
-    was due before the pause.
+    Followed by: `approval_requested` for every call that was approved in a different external state; otherwise the
+    event that the pause delayed.
     Correlate: `findings` are compared with those of the last `baseline_recorded` or `state_verified` of the step.
     """
 

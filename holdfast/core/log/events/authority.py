@@ -1,4 +1,4 @@
-"""The events of authority that outlasts one decision: remembered rules, and delegations of approval authority."""
+"""Events of authority that outlasts one decision: remembered rules, and delegations of approval authority."""
 
 from datetime import datetime
 from typing import Literal
@@ -9,10 +9,10 @@ from holdfast.core.log.events.base import Event, Proven
 
 
 class RuleRemembered(Event):
-    """A remembered rule: the same call is allowed from here on, in this thread, because all who approved it asked for
-    that. It counts only right after the decision that makes it.
+    """The same call is allowed from now on in this thread, because everyone who approved it asked for that. A rule is
+    valid only directly after the decision that creates it.
 
-    Followed by: `tool_call_started`, of the call that was approved.
+    Followed by: `tool_call_started` of the approved call.
     Correlate: `rule` is the id in a later `rule_revoked`, and in the `rule` of `verdict_given`.
     """
 
@@ -23,13 +23,13 @@ class RuleRemembered(Event):
     call_digest: str
     """Digest of tool and arguments."""
     by: tuple[str, ...]
-    """The people whose approvals made the rule."""
+    """The people whose approvals created the rule."""
 
 
 class RuleRevoked(Event, Proven):
     """A remembered rule was revoked: the policy alone judges such calls again.
 
-    Followed by: nothing of its own. Correlate: `rule` is that of the `rule_remembered`.
+    Followed by: no particular event. Correlate: `rule` is that of the `rule_remembered`.
     """
 
     type: Literal["rule_revoked"] = "rule_revoked"
@@ -46,7 +46,7 @@ class RuleRevoked(Event, Proven):
 class AuthorityDelegated(Event, Proven):
     """An approver delegated their approval authority to another, within this thread.
 
-    Followed by: nothing of its own. Correlate: `by` and `to` are those of a later `delegation_revoked`; a
+    Followed by: no particular event. Correlate: `by` and `to` are those of a later `delegation_revoked`; a
     `decision_received` that uses the delegation has its `by` in `right`.
     """
 
@@ -65,16 +65,16 @@ class AuthorityDelegated(Event, Proven):
 
 
 class KeyRevoked(Event, Proven):
-    """A key counts no longer: the votes, remembered rules and delegations that it signed are gone. Recorded from
-    feature level 1 on.
+    """A key was revoked: the votes, remembered rules and delegations that it signed are void. Recorded from feature
+    level 1 on.
 
-    Followed by: `approval_requested` for each call that was approved with it and has not started.
+    Followed by: `approval_requested` for each call that it approved and that has not started.
     Correlate: `revoked` is the `key` of the events that it had signed.
     """
 
     type: Literal["key_revoked"] = "key_revoked"
     revoked: str
-    """The public key that was revoked; `key` is the one that signed this."""
+    """The revoked public key; `key` is the one that signed this."""
     by: str
     reason: str = ""
 
@@ -85,9 +85,9 @@ class KeyRevoked(Event, Proven):
 
 
 class DelegationRevoked(Event, Proven):
-    """A delegation of approval authority was revoked, and so were the votes on open requests that used it.
+    """A delegation of approval authority was revoked, together with the votes on open requests that used it.
 
-    Followed by: nothing of its own. Correlate: `by` and `to` are those of the `authority_delegated`.
+    Followed by: no particular event. Correlate: `by` and `to` are those of the `authority_delegated`.
     """
 
     type: Literal["delegation_revoked"] = "delegation_revoked"

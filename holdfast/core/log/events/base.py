@@ -1,4 +1,4 @@
-"""What every event has, and how it is known who sent what an event records."""
+"""The fields of every event, and the proof of the sender of an event's input."""
 
 from datetime import UTC, datetime
 
@@ -19,7 +19,7 @@ class Event(Frozen):
 
 
 class Proven(Frozen):
-    """How it is known who sent what an event records."""
+    """The proof of the sender of the input that an event records."""
 
     proof: Proof = ""
     key: str = ""

@@ -1,4 +1,4 @@
-"""The events of a run's budget: reserved, low, spent, extended."""
+"""Events of a run's budget: reserved, low, spent, extended."""
 
 from datetime import datetime
 from typing import Literal
@@ -9,30 +9,31 @@ from holdfast.core.log.events.base import Event, Proven
 
 
 class BudgetReserved(Event):
-    """An LLM call begins, and the account of the run has reserved what it is expected to cost; or a sub-agent is about
-    to start, and the account has reserved its allowance. Recorded from feature level 1 on, for runs with a budget.
+    """The run's account reserved the expected cost of an LLM call that begins, or the allowance of a sub-agent that is
+    about to start. Recorded from feature level 1 on, for runs with a budget.
 
-    Followed by: `llm_replied`, `context_compacted` or `reply_rejected`, which settles it with what it has cost; or
-    `llm_call_lost`, `context_exceeded`, `learning_skipped` or `run_blocked`. A call that the provider refuses costs
-    nothing; one that was given up is settled with all that was reserved. An allowance: `subagent_started`;
-    `subagent_ended` settles it.
-    Correlate: it belongs to the next of these; an allowance to the `run_agent` call of the number `call`. A second one
-    for the same call raises the first: the sub-agent was started before the run was reset, with a larger one.
+    Followed by: for an LLM call, `llm_replied`, `context_compacted` or `reply_rejected`, which settles the actual cost;
+    or `llm_call_lost`, `context_exceeded`, `learning_skipped` or `run_blocked`. A call that the provider rejects costs
+    nothing; an abandoned one is charged the whole reservation. For an allowance, `subagent_started`; `subagent_ended`
+    settles it.
+    Correlate: a reservation belongs to the next of these events, an allowance to the `run_agent` call with the number
+    `call`. A second allowance for the same call raises the first, because the sub-agent was started with a larger one
+    before the run was reset.
     """
 
     type: Literal["budget_reserved"] = "budget_reserved"
     steps: int
     tokens: int
     nano_usd: int = 0
-    """Nano-dollars; 0 without a budget of money."""
+    """Nano-dollars; 0 without a cost budget."""
     call: int | None = None
     """The number of the call whose sub-agent gets the allowance; None for an LLM call."""
 
 
 class BudgetLow(Event):
-    """At least 80 % of a limit of the budget is spent. Recorded once for each limit; after an extension, perhaps again.
+    """At least 80 % of a budget limit is spent. Recorded once for each limit; an extension allows it again.
 
-    Followed by: the call that was due. Correlate: nothing.
+    Followed by: the next call. Correlate: nothing.
     """
 
     type: Literal["budget_low"] = "budget_low"
@@ -45,11 +46,11 @@ class BudgetLow(Event):
 
 
 class BudgetSpent(Event):
-    """The budget has no room for another call, except for the part that was kept back: the LLM makes one last call, of
-    which no tool runs, to hand in what it has.
+    """The budget has no room for another call, except for its reserve: the LLM makes one last call, without tools, to
+    return a partial result.
 
-    Followed by: `budget_reserved` and `llm_replied`, then `run_blocked` with the cause `BudgetSpent`; at once where not
-    even the last call fits.
+    Followed by: `budget_reserved` and `llm_replied`, then `run_blocked` with the cause `BudgetSpent`; only the latter
+    if not even the last call fits.
     Correlate: the next `budget_extended` with a notice ends it.
     """
 
@@ -57,29 +58,30 @@ class BudgetSpent(Event):
     limit: LimitName
     """The limit that has no room."""
     last_call: bool = False
-    """The LLM makes a last call."""
+    """Whether the LLM makes a last call."""
     notice: str = ""
-    """The message that it reads then."""
+    """The message that the LLM reads in that case."""
 
 
 class BudgetExtended(Event, Proven):
-    """A person extended the budget. A run that its end has blocked is unblocked, where every limit has room again.
+    """A person extended the budget. If every limit has room again, a run that was blocked because its budget was spent
+    is unblocked.
 
-    Followed by: what was due before the end of the budget.
-    Correlate: `id` tells repetitions apart.
+    Followed by: the event that the spent budget delayed.
+    Correlate: `id` distinguishes repeated extensions.
     """
 
     type: Literal["budget_extended"] = "budget_extended"
     by: str
     reason: str = ""
     more: Amounts
-    """What is added to the limits."""
+    """The amounts added to the limits."""
     id: str = ""
     until: datetime | None = None
     resumes: bool = False
-    """The budget had ended, and has room for further calls again."""
+    """Whether the budget had been spent and now has room for further calls."""
     notice: str = ""
-    """The message that the LLM reads then."""
+    """The message that the LLM reads in that case."""
 
     @property
     def said(self) -> Extension:

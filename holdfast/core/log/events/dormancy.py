@@ -1,4 +1,4 @@
-"""The events of waits: a call puts the agent to sleep, polls, and is woken."""
+"""Events of a dormant agent: a call puts it to sleep, polls, and is woken."""
 
 from datetime import datetime
 from typing import Literal
@@ -9,65 +9,65 @@ from holdfast.core.tools.triggers import WakeTrigger
 
 
 class DormancyBegan(Event):
-    """The agent has put itself to sleep: this call waits for its wake trigger. Recorded from feature level 1 on.
+    """The agent went to sleep: this call waits for its wake trigger. Recorded from feature level 1 on.
 
-    Followed by: `tool_call_finished` when the wait ends; at once where a buffered event ends it.
-    Correlate: `number` is the call's; `wake` is the position of the `wake_received` whose event had been buffered.
+    Followed by: `tool_call_finished` when the wait ends; immediately if a buffered event ends it.
+    Correlate: `number` is the call's; `wake` is the position of the `wake_received` with the buffered event.
     """
 
     type: Literal["dormancy_began"] = "dormancy_began"
     number: int
     trigger: WakeTrigger
     wake: int = 0
-    """The `wake_received` that ends the wait at once; 0 where none does."""
+    """The `wake_received` that ends the wait immediately; 0 if none does."""
 
 
 PollKind = Literal["news", "same", "partial", "timeout", "no_response"]
-"""What a poll brought: another result than the one before · the same one, or one that changes too often to count as
-news · a part · nothing in time · no result."""
+"""How a poll ended: a new result · the same result, or one that changes too often to count as new · a partial result ·
+a timeout · no result."""
 
 
 class WaitPolled(Event):
-    """The run has called the tool that a sleeping call polls, and has its result. The LLM reads the last one only, with
+    """The run called the tool that a dormant call polls. The LLM reads only the last poll's result, with
     `tool_call_finished`. Recorded from feature level 1 on.
 
-    Followed by: `tool_call_finished` where the poll ends the wait, else another poll.
-    Correlate: `number` is the call's that sleeps; `poll` counts its polls from 1.
+    Followed by: `tool_call_finished` if the poll ends the wait, otherwise another poll.
+    Correlate: `number` is that of the dormant call; `poll` counts its polls from 1.
     """
 
     type: Literal["wait_polled"] = "wait_polled"
     number: int
     poll: int
     status: ToolStatus
-    """How the tool's call ended."""
+    """How the polling tool call ended."""
     result: PollKind
-    """What sets the time of the next poll."""
+    """How the poll ended, which determines the time of the next one."""
     seen: str
     """Digest of the result."""
     duration_ms: int = 0
     again: datetime | None = None
-    """When the next poll is due; None where this one ends the wait."""
+    """When the next poll is due; None if this one ends the wait."""
 
 
 class WakeReceived(Event):
-    """An event arrived from outside, or somebody woke the run. What was sent is a claim. Recorded from feature level 1
-    on.
+    """An external event arrived, or somebody woke the run. Its content is unauthenticated. Recorded from feature level
+    1 on.
 
-    Followed by: where it was `delivered`, `tool_call_finished` for each wait that it ends; where it was `buffered`,
-    nothing until a call waits for such an event.
+    Followed by: if `delivered`, `tool_call_finished` for each wait that it ends; if `buffered`, no particular event
+    until a call waits for such an event.
     Correlate: its `position` is the `wake` of the `dormancy_began` that a buffered event ends.
     """
 
     type: Literal["wake_received"] = "wake_received"
     outcome: Literal["delivered", "buffered"]
     event: str = ""
-    """The event's name; empty where somebody woke the run without one."""
+    """The event's name; empty if somebody woke the run without one."""
     id: str = ""
-    """The sender's id of the event, which counts once."""
+    """The sender's id of the event, for deduplication."""
     data: str = ""
-    """The event's data: an object, as canonical JSON."""
+    """The event's data: a JSON object, as canonical JSON."""
     by: str = ""
-    """Who sent it, by their own claim."""
+    """The sender's name, unauthenticated."""
     reason: str = ""
     call: int | None = None
-    """The number of the one call that it was sent to; None for all that wait."""
+    """The number of the call that it was sent to; None for all waiting calls."""

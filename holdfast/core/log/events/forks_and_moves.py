@@ -1,4 +1,4 @@
-"""The events by which a thread continues in another one, or in another place: it is forked, moved or imported."""
+"""Events by which a thread continues as another thread or on another cluster: it is forked, moved or imported."""
 
 from typing import Literal
 
@@ -9,8 +9,8 @@ from holdfast.core.log.import_point import ImportPoint
 
 
 class RunForked(Event):
-    """The thread was forked from another one: the events before this one are the other thread's, byte for byte, under
-    its id. What people decided there lets nothing run here; its effects ask first (`holdfast.core.run.rules.forks`).
+    """The thread was forked from another one: the earlier events are the other thread's, byte for byte, under its id.
+    Decisions made there authorize nothing here, and its effects require approval (`holdfast.core.run.rules.forks`).
 
     Followed by: `tool_call_finished` for each call that was open there, then `run_started`.
     Correlate: `point.head` is the digest of the event before; `first_run_id` is that of the `run_started`.
@@ -18,47 +18,47 @@ class RunForked(Event):
 
     type: Literal["run_forked"] = "run_forked"
     thread: str
-    """The id of this thread, to which all that follows belongs."""
+    """The id of this thread, to which all later events belong."""
     first_run_id: str
     """The first run id of the chain of Temporal runs that begins with the fork."""
     point: ForkPoint
-    """The thread that it was forked from, and its last event here."""
+    """The thread that it was forked from, and the last event taken from it."""
     origin: str
     """The id of the thread to which that event belongs: that thread, or one that it was itself forked from."""
     by: str = ""
-    """Who forked it."""
+    """The person who forked it."""
     imported: ImportPoint | None = None
-    """The file from which the other thread's events come; None where it is a thread of this place."""
+    """The file that the other thread's events come from; None if that thread belongs to this cluster."""
     features: int = 0
     """The feature level (`holdfast.core.run.state.features`) from here on."""
     llm: str = ""
     """The LLM of its agents; empty for their own."""
     policies: tuple[Policy, ...] = ()
-    """Policies that judge its calls beside its agent's: the strictest verdict counts, so none of them allows more."""
+    """Policies that judge its calls in addition to its agent's. The strictest verdict counts, so they can only
+    restrict."""
 
 
 class MoveRequested(Event, Proven):
-    """A person asked for the run to be moved to another place. Nothing starts any more, and tools under way end first.
-    Recorded from feature level 1 on.
+    """A person asked to move the run to another cluster. Nothing new starts, and running tools end first. Recorded from
+    feature level 1 on.
 
-    Followed by: `tool_call_finished` for each tool under way, then `run_finished` with the outcome `moved`.
+    Followed by: `tool_call_finished` for each running tool, then `run_finished` with the outcome `moved`.
     """
 
     type: Literal["move_requested"] = "move_requested"
     by: str
     reason: str = ""
     to: str = ""
-    """The id of the only place that may import it (`holdfast import --place`); empty for any."""
+    """The id of the only cluster that may import it (`holdfast import --place`); empty for any."""
 
 
 class RunImported(Event):
-    """The thread continues here, from a portable file: the events before this one are the file's, byte for byte. A run
-    that is closed stays closed. What was open where it was moved away is open here; what people decided there counts
-    where the policy of this place vouches for it (`holdfast.core.run.inputs.import_run`). Recorded from feature level 1
-    on.
+    """The thread continues here from a portable file: the earlier events are the file's, byte for byte. A closed run
+    stays closed. Calls and requests that were open on the other cluster are open here; decisions made there count only
+    if this cluster's policy accepts them (`holdfast.core.run.inputs.import_run`). Recorded from feature level 1 on.
 
-    Followed by: for a run that was moved, `agent_loaded`, then the ends of calls that cannot stay open, and
-    `approval_requested` for each call that is to be judged anew.
+    Followed by: for a moved run, `agent_loaded`, then `tool_call_finished` for calls that cannot stay open, and
+    `approval_requested` for each call that must be judged again.
     Correlate: `point.head` is the digest of the event before.
     """
 
@@ -66,10 +66,11 @@ class RunImported(Event):
     run_id: str
     """Temporal's id of the run that continues the thread here."""
     first_run_id: str
-    """The first run id of the chain of Temporal runs that begins here. Effects keep the one that names them."""
+    """The first run id of the chain of Temporal runs that begins here. Existing effects keep the run id in their
+    keys."""
     point: ImportPoint
-    """What was imported."""
+    """The imported file."""
     by: str = ""
-    """Who imported it."""
+    """The person who imported it."""
     features: int = 0
     """The feature level (`holdfast.core.run.state.features`) from here on."""

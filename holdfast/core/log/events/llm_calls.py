@@ -1,4 +1,4 @@
-"""The events of LLM calls, and of the context that they are shown."""
+"""Events of LLM calls and of their context."""
 
 from typing import Literal
 
@@ -13,15 +13,15 @@ class LLMReplied(Event):
     """The LLM replied. A step begins here.
 
     Followed by: `tool_call_requested` for each call of `message`; without calls, `message_awaited` or `run_finished`;
-    `reply_rejected` where nothing of the reply can be used.
+    `reply_rejected` if no part of the reply can be used.
     Correlate: the ids in `message.tool_calls` are those of the `call` of each `tool_call_requested`.
     """
 
     type: Literal["llm_replied"] = "llm_replied"
     message: AssistantMessage | None
-    """None where the reply has nothing to keep."""
+    """None if no part of the reply is kept."""
     transcript_length: int
-    """How many messages the request had."""
+    """Number of messages in the request."""
     usage: Usage
     finish_reason: str
     llm: str
@@ -30,23 +30,23 @@ class LLMReplied(Event):
     """The provider's id of the request."""
     duration_ms: int = 0
     attempt: int = 1
-    """Temporal's attempt that succeeded; those before it failed."""
+    """The number of the Temporal attempt that succeeded; earlier ones failed."""
     outage: Outage | None = None
-    """The attempts that failed before; an attempt whose worker was killed left nothing."""
+    """The earlier failed attempts, without those whose worker was killed."""
     artifact: str = ""
-    """Address of the reply's full text, where the message has only its head and tail."""
+    """Address of the reply's full text, if the message has only its head and tail."""
     request_tokens: int = Field(default=0, ge=0)
     """The tokens of the request, estimated from its bytes, if the provider counts far fewer, for example without those
     in its cache: they trigger context compaction in place of its count. Recorded from feature level 1 on."""
     cost: int | None = Field(default=None, ge=0)
-    """With a budget of money: nano-dollars by list prices; None where the price of the LLM that replied is unknown."""
+    """With a cost budget: nano-dollars by list prices; None if the price of the LLM that replied is unknown."""
 
 
 class LearningRequested(Event):
-    """The LLM has answered, and is asked what is worth remembering before the run ends. From feature level 1 on.
+    """The LLM answered, and is asked what to remember before the run ends. Recorded from feature level 1 on.
 
-    The answer is that of the last `message_awaited`, and stays the result of the run.
-    Followed by: `llm_replied`, whose text counts for nothing; or `learning_skipped`. Then the calls of that reply, and
+    The answer is in the last `message_awaited`, and remains the result of the run.
+    Followed by: `llm_replied`, whose text is ignored; or `learning_skipped`. Then the calls of that reply, and
     `run_finished`.
     Correlate: `message_awaited` has the answer.
     """
@@ -57,7 +57,7 @@ class LearningRequested(Event):
 
 
 class LearningSkipped(Event):
-    """The LLM could not be asked what is worth remembering; the run ends all the same. From feature level 1 on.
+    """The LLM could not be asked what to remember; the run ends nevertheless. Recorded from feature level 1 on.
 
     Followed by: `run_finished`.
     Correlate: it belongs to the last `learning_requested`.
@@ -65,52 +65,53 @@ class LearningSkipped(Event):
 
     type: Literal["learning_skipped"] = "learning_skipped"
     cause: str
-    """A short name of why: `LLMRejected`, …"""
+    """A short name of the reason: `LLMRejected`, …"""
     message: str = ""
 
 
 class LLMCallLost(Event):
-    """An attempt at an LLM call may have cost something, and gave no reply: its worker died, or its request was sent
-    and not refused. The run charges it, and makes the call again. Recorded from feature level 1 on, for runs with a
+    """An attempt at an LLM call produced no reply but may have incurred a cost: its worker died, or the provider did
+    not reject its request. The run charges it and repeats the call. Recorded from feature level 1 on, for runs with a
     budget.
 
-    Followed by: `budget_reserved` for the same request; `budget_spent` or `learning_skipped` where the budget has no
-    room for that, and `run_blocked` where the last call was lost too often, or middleware refused a reply.
+    Followed by: `budget_reserved` for the same request; `budget_spent` or `learning_skipped` if the budget has no room
+    for that; `run_blocked` if the last call was lost too often or middleware rejected a reply.
     Correlate: it settles the last `budget_reserved` for an LLM call.
     """
 
     type: Literal["llm_call_lost"] = "llm_call_lost"
     attempts: int = Field(ge=1)
-    """How many may have cost something; each is charged with the request, without a `usage`."""
+    """Number of attempts that may have incurred a cost. Each is charged the request's tokens, except for the one with
+    `usage`."""
     request_tokens: int = Field(ge=0)
     """The tokens of the request, estimated from its bytes."""
     usage: Usage | None = None
-    """Of the reply to one of them, which middleware refused, or which could not be stored: that attempt is charged with
-    it instead."""
+    """The usage of a reply that middleware rejected or that could not be stored: that attempt is charged this
+    instead."""
     cost: int | None = Field(default=None, ge=0)
-    """Nano-dollars of that reply; None where money is not limited, or the price is unknown."""
+    """Nano-dollars of that reply; None without a cost budget, or if the price is unknown."""
     outage: Outage | None = None
-    """The failed attempts, as far as they left a trace."""
+    """The failed attempts that left a trace."""
 
 
 class ContextExceeded(Event):
-    """The provider rejected a request because it does not fit the LLM's context window.
+    """The provider rejected a request that exceeds the LLM's context window.
 
-    Followed by: `context_compacted`, or `run_blocked` where no compaction is left.
-    Correlate: it stands in the place of the `llm_replied`, or of the `context_compacted`, that the request was for.
+    Followed by: `context_compacted`, or `run_blocked` if no further compaction is possible.
+    Correlate: it replaces the `llm_replied` or `context_compacted` that the request would have led to.
     """
 
     type: Literal["context_exceeded"] = "context_exceeded"
     message: str
     outage: Outage | None = None
-    """With a budget: the attempts that failed before; as the process that failed the call claims."""
+    """With a budget: the earlier failed attempts, as reported by the process that failed the call."""
 
 
 class CompactionRequested(Event):
-    """A person asked for a compaction of the context. Recorded from feature level 1 on.
+    """A person requested context compaction. Recorded from feature level 1 on.
 
-    Followed by: `context_compacted`, at once while the run waits for a message, else at the end of the step. Where the
-    run is blocked or the LLM refuses the request as too long, the request has lapsed.
+    Followed by: `context_compacted`, immediately while the run waits for a message, otherwise at the end of the step.
+    The request lapses if the run is blocked or the provider rejects the LLM request as too long.
     """
 
     type: Literal["compaction_requested"] = "compaction_requested"
@@ -119,8 +120,8 @@ class CompactionRequested(Event):
 
 
 class ContextCompacted(Event):
-    """The context was compacted: a summary message stands in for the first `messages` messages of the transcript,
-    except for `originals`. Nothing is deleted from the log.
+    """The context was compacted: a summary message replaces the first `messages` messages of the transcript, except for
+    `originals`. Nothing is deleted from the log.
 
     Followed by: `message_taken` or `llm_replied`.
     Correlate: `originals` are positions of `user_message_received`.
@@ -128,15 +129,15 @@ class ContextCompacted(Event):
 
     type: Literal["context_compacted"] = "context_compacted"
     summary_message: str
-    """The message: what survives word for word, and the summary."""
+    """The message: the parts that are kept verbatim, and the summary."""
     summary: str
     """The LLM's own words."""
     messages: int
-    """How many messages it stands in for."""
+    """Number of messages that it replaces."""
     originals: tuple[int, ...] = ()
-    """People's messages that hold more than text, by position: they follow the summary message as they were sent."""
+    """Positions of people's messages that contain more than text: they follow the summary message unchanged."""
     kept: int = 0
-    """How many messages came after those that the summary stands in for, and stay."""
+    """Number of later messages, which are kept."""
     usage: Usage = Usage()
     outage: Outage | None = None
     """The failed attempts at the request for the summary."""
@@ -145,19 +146,19 @@ class ContextCompacted(Event):
 
 
 class ReplyRejected(Event):
-    """A reply could not be used; the LLM reads why, and is called again.
+    """A reply could not be used; the LLM reads the reason and is called again.
 
     Followed by: `llm_replied`; `context_compacted` if a summary was asked for; `run_blocked` after too many in a row.
-    Correlate: it comes right after the `llm_replied` and the calls that it is about.
+    Correlate: it comes directly after the `llm_replied`, and its calls, that it rejects.
     """
 
     type: Literal["reply_rejected"] = "reply_rejected"
     reason: str
     notice: str = ""
-    """The message that the LLM reads; empty where the results of its calls say it."""
+    """The message that the LLM reads; empty if the results of its calls give the reason."""
     usage: Usage = Usage()
     """With a budget: the tokens of a rejected summary, which has no `llm_replied`."""
     outage: Outage | None = None
     """With a budget: the failed attempts at the request for a rejected summary."""
     cost: int | None = Field(default=None, ge=0)
-    """As for `llm_replied`, of a rejected summary."""
+    """As for `llm_replied`, for a rejected summary."""

@@ -1,4 +1,4 @@
-"""The events of what people say to the agent, and of when the LLM is shown it."""
+"""Events of people's messages to the agent, and of when the LLM is shown them."""
 
 from datetime import datetime
 from typing import Literal
@@ -13,7 +13,7 @@ class UserMessageReceived(Event, Proven):
     """A person sent a message. The first one is the task; a later one waits until the LLM is shown it.
 
     Followed by: `message_taken`, at the end of the step; after the task, `agent_loaded`.
-    Correlate: its `position` is the `message` of the `message_taken`; `id` tells signed messages apart.
+    Correlate: its `position` is the `message` of the `message_taken`; `id` distinguishes signed messages.
     """
 
     type: Literal["user_message_received"] = "user_message_received"
@@ -42,10 +42,10 @@ class TaskRefined(Event, Proven):
     """The task was narrowed, replaced or corrected: by a person, or by a call of the agent that people approved.
     Recorded from feature level 1 on.
 
-    Followed by: `message_taken`, at the end of the step: the LLM is shown it as it is shown a message; or, where a call
-    made it, the `tool_call_finished` of that call.
-    Correlate: its `position` is the `message` of the `message_taken`; `id` tells repetitions apart; `call` is the
-    number of the agent's call.
+    Followed by: `message_taken`, at the end of the step: the LLM is shown it like a message. If a call of the agent
+    made it: the `tool_call_finished` of that call.
+    Correlate: its `position` is the `message` of the `message_taken`; `id` distinguishes repeated refinements; `call`
+    is the number of the agent's call.
     """
 
     type: Literal["task_refined"] = "task_refined"
@@ -54,12 +54,12 @@ class TaskRefined(Event, Proven):
     kind: RefinementKind
     text: str
     by: str
-    """Who made it; the agent's name where a call of it did."""
+    """The person who made it, or the name of the agent whose call made it."""
     when_busy: Literal["queue", "interrupt"] = "queue"
     id: str = ""
     until: datetime | None = None
     call: int | None = None
-    """The number of the agent's call that made it, which people approved; None where a person made it."""
+    """The number of the approved call that made it; None if a person made it."""
 
     @property
     def said(self) -> Refinement:
@@ -76,7 +76,7 @@ class TaskRefined(Event, Proven):
 
 
 class MessageTaken(Event):
-    """A waiting message, or a refinement of the task, is shown to the LLM, from the next request on.
+    """A waiting message or refinement of the task is shown to the LLM from the next request on.
 
     Followed by: further `message_taken`, then `llm_replied`.
     Correlate: `message` is the position of the `user_message_received` or `task_refined`.
@@ -88,12 +88,12 @@ class MessageTaken(Event):
 
 
 class MessageAwaited(Event):
-    """The LLM has answered without calls; the run stays open for a follow-up message.
+    """The LLM answered without calls; the run stays open for a follow-up message.
 
-    Followed by: `user_message_received` and `message_taken`; or, when the idle limit is over, `learning_requested` or
-    `run_finished`.
-    Correlate: it comes right after the `llm_replied` whose text is `result`; a structured one right after the
-    `tool_call_finished` of the call that gives it.
+    Followed by: `user_message_received` and `message_taken`; or, when the idle limit has passed, `learning_requested`
+    or `run_finished`.
+    Correlate: it comes directly after the `llm_replied` whose text is `result`; a structured result directly after the
+    `tool_call_finished` of the call that returned it.
     """
 
     type: Literal["message_awaited"] = "message_awaited"

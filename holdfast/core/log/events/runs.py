@@ -1,4 +1,4 @@
-"""The events of a run as a whole: it began, was continued, reset, blocked or paused, and ended."""
+"""Events of a run as a whole: it began, was continued, reset, blocked or paused, and ended."""
 
 from datetime import datetime
 from typing import Any, Literal
@@ -18,7 +18,7 @@ from holdfast.core.tools.effects import PastEffect
 from holdfast.core.trust import Trust
 
 RunOutcome = Literal["completed", "failed", "cancelled", "moved"]
-"""`moved`, from feature level 1 on: the run continues in another place, where its file is imported."""
+"""`moved`, from feature level 1 on: the run continues on the cluster that imports its file."""
 
 
 class RunStarted(Event):
@@ -31,41 +31,42 @@ class RunStarted(Event):
     type: Literal["run_started"] = "run_started"
     thread: str
     run_id: str
-    """Temporal's run id; a run that is reset keeps the id that it began with."""
+    """Temporal's run id; a reset run keeps the id that it began with."""
     first_run_id: str
-    """The first run id of the chain of Temporal runs: it names the effects of all runs of that chain."""
+    """The first run id of the chain of Temporal runs: it is part of the effect keys of all runs of that chain."""
     sealed: bool = True
-    """One of our own processes started the run, and vouches for who gave the task; else all of this is a claim."""
+    """Whether one of Holdfast's own processes started the run and attests who gave the task; if not, all fields are
+    unauthenticated."""
     start: str = ""
-    """The id of the sealed start, which counts once."""
+    """The id of the sealed start, for deduplication."""
     user_proven: bool = True
-    """Whether it is proven that the person whose task it is started the run; only then is their memory in reach."""
+    """Whether it is proven that the task's user started the run; only then is their memory accessible."""
     agent: str | None
     """The requested agent; None for the catalog's first."""
     idle_limit: float | None = None
     """Seconds that the run stays open for follow-up messages; None for the agent's own limit."""
     depth: int = 0
-    """How many agents stand between the run and a person."""
+    """Number of agents between the run and a person."""
     trust: Trust = "person"
     """How far the task can be trusted."""
     schedule: str = ""
     """The name of the schedule that started the run; empty for none."""
     lineage: Lineage | None = None
-    """Which run started it as a sub-agent; None for none. Recorded from feature level 1 on."""
+    """The run that started it as a sub-agent; None if it is not one. Recorded from feature level 1 on."""
     policies: tuple[Policy, ...] = ()
-    """With a lineage: the policies of the runs above, which judge its calls beside its own."""
+    """With a lineage: the policies of the runs above it, which judge its calls in addition to its own."""
     constraints: tuple[HandedConstraint, ...] = ()
-    """With a lineage: what the parent's tools said cannot be done."""
+    """With a lineage: the constraints that the parent's tools reported."""
     allowance: Budget | None = None
-    """The budget that a loop gives to this iteration: where it ends, the run hands in what it has, and ends. None for
-    none. Recorded from feature level 1 on."""
+    """The budget that a loop gives to this iteration. When it is spent, the run returns a partial result and ends. None
+    for no budget. Recorded from feature level 1 on."""
 
 
 class RunContinued(Event):
-    """The run continues in a new Temporal run, from a snapshot, because the history of the one before was long enough.
+    """The run continues in a new Temporal run, from a snapshot, because the previous one's history was long enough.
 
-    Followed by: `run_reset` if the ledger has effects that the log lacks; else the event that would have followed
-    without the move.
+    Followed by: `run_reset` if the ledger has effects that the log lacks; otherwise the event that would have followed
+    without continue-as-new.
     Correlate: `run_id` is that of the new Temporal run.
     """
 
@@ -77,25 +78,25 @@ class RunContinued(Event):
 
 
 class RunReset(Event):
-    """Temporal reset the run to an earlier event (`temporal workflow reset`). What happened after that event is in the
-    ledger, but not in this branch of the log; it was not undone.
+    """Temporal reset the run to an earlier event (`temporal workflow reset`). Effects after that event are in the
+    ledger but not in this branch of the log; they were not undone.
 
-    Followed by: `approval_requested` for each call that has to be asked about again.
+    Followed by: `approval_requested` for each call that requires approval again.
     Correlate: the `key` of each of `effects` is that of the `tool_call_started` in the abandoned branch; a later
     `tool_call_requested` that adopts the effect has it in `past`.
     """
 
     type: Literal["run_reset"] = "run_reset"
     effects: tuple[PastEffect, ...] = ()
-    """What happened, or may have happened, in the abandoned branch; the oldest first."""
+    """Effects that happened, or may have happened, in the abandoned branch; oldest first."""
     left_out: int = 0
-    """How many older effects there are besides."""
+    """Number of older effects that are not listed."""
     asking: bool = False
-    """An LLM call was under way: the LLM reads about the reset after its answer."""
+    """Whether an LLM call was in progress; if so, the LLM reads about the reset after its reply."""
 
 
 class AgentLoaded(Event):
-    """A worker loaded the agent: from here on, this is what the LLM is shown and what the policy is.
+    """A worker loaded the agent: its specification and policy apply from here on.
 
     Followed by: `memory_recalled` if the agent has memory, then `llm_replied`.
     Correlate: `spec_hash` is part of the digest of every later `approval_requested`.
@@ -108,26 +109,26 @@ class AgentLoaded(Event):
     """The run's folder on the worker."""
     policy_hash: str = ""
     notify: bool = False
-    """The worker sends notices of requests and endings (`notify`)."""
+    """Whether the worker sends notifications of requests and endings (`notify`)."""
     features: int = 0
     """The feature level (`holdfast.core.run.state.features`) from here on, if the thread has no higher one."""
     budget: Budget | None = None
-    """What the run may use: no more than its start and its agent allow; None for no limit. Recorded from feature level
-    1 on."""
+    """The run's limits: at most those of its start and of its agent; None for no limit. Recorded from feature level 1
+    on."""
     price: TokenPrice | None = None
-    """With a budget of money: the list price of the agent's LLM; None where it is unknown."""
+    """With a cost budget: the list price of the agent's LLM; None if it is unknown."""
 
     @field_serializer("spec", mode="wrap", when_used="json")
     def _recorded(self, spec: AgentSpec, encode: SerializerFunctionWrapHandler, info: SerializationInfo) -> Any:
-        """Encode what a thousand runs share once."""
+        """Encode the spec once for all runs that share it."""
         return spec.recorded if info.exclude_defaults else encode(spec)
 
 
 class MemoryRecalled(Event):
-    """The agent's memory, as it was when the run began: the LLM is shown it.
+    """The agent's memory as of the beginning of the run was recalled, for the LLM to read.
 
     Followed by: `llm_replied`.
-    Correlate: it comes after the `agent_loaded` whose memory it is, or after the `run_reset` in between.
+    Correlate: it comes after the `agent_loaded` of the same agent, or after a `run_reset` in between.
     """
 
     type: Literal["memory_recalled"] = "memory_recalled"
@@ -146,13 +147,13 @@ class RunBlocked(Event):
     """A short name of the cause: `LLMRejected`, `StepLimit`, …"""
     message: str
     outage: Outage | None = None
-    """The attempts that failed before the run gave up; as the process that failed the call claims."""
+    """The failed attempts before the run was blocked, as reported by the process that failed the call."""
 
 
 class RunUnblocked(Event, Proven):
     """A person sent `retry`, and the run resumes.
 
-    Followed by: what was due before the block. Correlate: it belongs to the last `run_blocked`.
+    Followed by: the event that the block delayed. Correlate: it belongs to the last `run_blocked`.
     """
 
     type: Literal["run_unblocked"] = "run_unblocked"
@@ -163,8 +164,8 @@ class RunUnblocked(Event, Proven):
 class RunPaused(Event, Proven):
     """A person paused the run, or changed the reason or the end of its pause. Recorded from feature level 1 on.
 
-    What is under way ends, and is recorded; nothing else starts before the run resumes.
-    Followed by: the ends of what is under way; then `run_resumed`, or `run_finished` if the run is cancelled.
+    Work in progress ends and is recorded; nothing new starts before the run resumes.
+    Followed by: the events that end work in progress; then `run_resumed`, or `run_finished` if the run is cancelled.
     Correlate: the next `run_resumed` ends the pause.
     """
 
@@ -172,27 +173,27 @@ class RunPaused(Event, Proven):
     by: str
     reason: str = ""
     until: datetime | None = None
-    """When the pause ends by itself; None for never."""
+    """When the pause ends automatically; None for never."""
 
 
 class RunResumed(Event, Proven):
-    """The pause is over: a person resumed the run, or the `until` of the pause has come. Recorded from feature level 1
-    on.
+    """The pause is over: a person resumed the run, or the `until` of the pause has passed. Recorded from feature level
+    1 on.
 
-    Followed by: what was due before the pause; a wait for a message begins anew. Correlate: it belongs to the last
+    Followed by: the event that the pause delayed; a wait for a message starts over. Correlate: it belongs to the last
     `run_paused`.
     """
 
     type: Literal["run_resumed"] = "run_resumed"
     by: str = ""
-    """Who resumed it; empty where its `until` has come."""
+    """The person who resumed it; empty if its `until` has passed."""
     reason: str = ""
 
 
 class RunFinished(Event):
     """The run ended.
 
-    Followed by: refusals of late signals only; or `run_started`, when another run continues the thread.
+    Followed by: only rejections of late signals; or `run_started`, when another run continues the thread.
     Correlate: it ends the run of the last `run_started`.
     """
 
@@ -203,4 +204,4 @@ class RunFinished(Event):
     structured: bool = False
     """The result is a value of the agent's result type, as canonical JSON. Recorded from feature level 1 on."""
     cause: str = ""
-    """A short name of why it failed: `AgentNotFound`, …"""
+    """A short name of the cause of failure: `AgentNotFound`, …"""

@@ -1,4 +1,4 @@
-"""The events of child runs, in the log of their parent."""
+"""Events of sub-agents, in the log of their parent."""
 
 from typing import Literal
 
@@ -10,29 +10,29 @@ from holdfast.core.trust import Trust
 
 
 class SubagentStarted(Event):
-    """A child run has started, in a thread of its own. Recorded from feature level 1 on.
+    """A sub-agent started, in its own thread. Recorded from feature level 1 on.
 
-    Followed by: `subagent_ended` when it has ended; `tool_call_finished` at once where it runs in the background.
-    Correlate: `number` is that of the `run_agent` call; the child's `run_started` has that call in its `lineage`.
+    Followed by: `subagent_ended` when it has ended; `tool_call_finished` immediately if it runs in the background.
+    Correlate: `number` is that of the `run_agent` call; the sub-agent's `run_started` has that call in its `lineage`.
     """
 
     type: Literal["subagent_started"] = "subagent_started"
     number: int
     thread: str
-    """The child's thread."""
+    """The sub-agent's thread."""
     agent: str
     run_id: str
-    """Temporal's first run id of the child."""
+    """Temporal's first run id of the sub-agent."""
     background: bool = False
 
 
 SubagentStatus = Literal["completed", "failed", "cancelled", "terminated", "lost", "unfinished"]
-"""How a child run ended: with an answer · as it reported itself · it was cancelled · closed from outside · nothing is
-left of it, or its result is not its own · it was asked to end, and had not in time."""
+"""How a sub-agent ended: with an answer · it reported a failure · it was cancelled · closed from outside · no trace of
+it is left, or its result is not authentic · it was asked to end but did not in time."""
 
 
 class SubagentEnded(Event):
-    """A child run has ended. Recorded from feature level 1 on.
+    """A sub-agent ended. Recorded from feature level 1 on.
 
     Followed by: `tool_call_finished` of each call that waits for it.
     Correlate: `number` and `thread` are those of its `subagent_started`.
@@ -43,14 +43,14 @@ class SubagentEnded(Event):
     thread: str
     status: SubagentStatus
     trust: Trust = "web"
-    """How far its words can be trusted."""
+    """How far its result can be trusted."""
     said: str = ""
-    """Digest of its words, as the parent reads them."""
+    """Digest of its result, as the parent reads it."""
     steps: int = 0
     usage: Usage = Usage()
-    """What the LLM calls of the child cost, without those of its own sub-agents."""
+    """Tokens of the sub-agent's LLM calls, without those of its own sub-agents."""
     constraints: tuple[HandedConstraint, ...] = ()
-    """What its tools said cannot be done: the parent refuses such calls, too."""
+    """The constraints that its tools reported: the parent rejects such calls, too."""
     cost: TreeCost | None = None
-    """With an allowance: what it and all runs below it have spent. None: that is unknown, and the whole allowance
+    """With an allowance: the total spent by it and all runs below it. If None, that is unknown, and the whole allowance
     counts."""

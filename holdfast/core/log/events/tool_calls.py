@@ -1,4 +1,4 @@
-"""The events of a tool call: requested, judged, started, finished; and of the constraints that calls make."""
+"""Events of a tool call: requested, judged, started, finished; and of the constraints that calls create."""
 
 from datetime import datetime
 from typing import Literal
@@ -13,9 +13,8 @@ from holdfast.core.tools.failures import FailedAttempts, FailureKind
 from holdfast.core.trust import Trust
 
 ToolStatus = Literal["ok", "failed", "invalid", "denied", "answered", "unknown", "undone", "cancelled", "cannot"]
-"""How a call ended: returned · raised or timed out · could not be called so · was denied · a person answered in its
-place · its outcome is unknown · happened and was undone · was stopped · cannot be made: its tool, or a constraint, said
-so."""
+"""How a call ended: returned · raised or timed out · had invalid arguments · was denied · a person answered in its
+place · its outcome is unknown · happened and was undone · was stopped · was ruled out by its tool or a constraint."""
 
 
 class CallResult(Frozen):
@@ -26,29 +25,28 @@ class CallResult(Frozen):
     status: ToolStatus
     content: Content
     adopted: bool = False
-    """An earlier attempt had the effect; this one found it done and did not repeat it."""
+    """Whether an earlier attempt had the effect, so that this one did not repeat it."""
     duration_ms: int = 0
     artifact: str = ""
-    """Address of the full result, where `content` has only its head and tail."""
+    """Address of the full result, if `content` has only its head and tail."""
     size: int = 0
-    """Bytes of the full result; 0 where `content` is complete."""
+    """Size of the full result in bytes; 0 if `content` is complete."""
     artifacts: tuple[str, ...] = ()
-    """Addresses of the images and files that were left out of `content`, in its order. Recorded from feature level 1
-    on."""
+    """Addresses of the images and files that were left out of `content`, in order. Recorded from feature level 1 on."""
     trust: Trust | None = None
-    """How far the result can be trusted, where that differs from the tool's other results."""
+    """How far the result can be trusted, if that differs from the tool's other results."""
     scope: Scope | None = None
-    """With the status `cannot`: which calls are refused from here on. None where a constraint refused this call."""
+    """With the status `cannot`: the calls that are rejected from here on. None if a constraint rejected this call."""
     until: datetime | None = None
-    """When they are no longer refused; None for when a person lifts the constraint."""
+    """When the constraint ends; None if it stands until a person removes it."""
     cause: FailureKind | None = None
-    """Why the call failed, in a word; None where it did not fail, or where that is not known."""
+    """Why the call failed; None if it did not fail or the reason is unknown."""
     failures: FailedAttempts | None = None
-    """The attempts at the call that failed before; each left no event of its own."""
+    """The call's earlier failed attempts, which have no events of their own."""
 
 
 class ToolCallRequested(Event):
-    """The LLM requested a tool call; or the run makes one of its own (`own`).
+    """The LLM requested a tool call, or the run itself makes one (`own`).
 
     Followed by: `verdict_given`; or `tool_call_finished` with the status `invalid`.
     Correlate: `number` is that of all events of this call; `call.id` is the id in the `llm_replied`; `past` is the key
@@ -60,18 +58,20 @@ class ToolCallRequested(Event):
     """Counted from 1 throughout the thread."""
     call: ToolCall
     past: str = ""
-    """The key of the effect that this very call had before the run was reset: the call adopts it, and has no other."""
+    """The key of the effect that this same call had before the run was reset: the call adopts it instead of repeating
+    it."""
     own: bool = False
-    """The run itself makes it, to keep progress.txt: the LLM reads nothing of it. Recorded from feature level 1 on."""
+    """Whether the run itself makes the call, to update progress.txt, hidden from the LLM. Recorded from feature level 1
+    on."""
 
 
 class VerdictGiven(Event):
     """A call was judged: it is allowed, approval is required (`ask`), or it is denied.
 
     Followed by: `tool_call_started` if allowed; `approval_requested` if approval is required; `tool_call_finished` with
-    the status `denied`, or `cannot` where a constraint refuses the call.
+    the status `denied`, or `cannot` if a constraint rejects the call.
     Correlate: `number` is the call's; `rule` is a policy rule, `remembered …` with the id of a `rule_remembered`,
-    `constraint …` with the number of the call whose tool said that it cannot, or `repeated call` (the loop guard's).
+    `constraint …` with the number of the call that created it, or `repeated call` (from the loop guard).
     """
 
     type: Literal["verdict_given"] = "verdict_given"
@@ -79,46 +79,47 @@ class VerdictGiven(Event):
     verdict: VerdictKind
     rule: str
     terms: Terms | None = None
-    """Where a remembered rule allows the call: the terms under which approval would be required."""
+    """If a remembered rule allows the call: the approval requirements that would apply without it."""
     requirements: tuple[Requirement, ...] = ()
-    """The same, where several policies would ask. Recorded from feature level 1 on."""
+    """The same, if several policies would ask. Recorded from feature level 1 on."""
     repeats: int = 0
-    """How often the call has had the same result, where it is allowed and starts later for that."""
+    """How often the call has returned the same result, if its start is delayed for that reason."""
     delay: float = 0
-    """Seconds by which it starts later; a person's message ends the wait."""
+    """Delay of its start in seconds; a person's message ends the delay."""
 
 
 class ToolCallStarted(Event):
-    """The intent: from here on the call's effect may happen.
+    """The call is about to run (its intent is recorded): from here on its effect may happen.
 
     Followed by: `tool_call_finished`, or `reconcile_requested` if the outcome is unknown.
-    Correlate: `number` is the call's; `request` is the id of the `approval_requested`, or `reconcile_requested`, whose
-    decision lets it run; `key` is its row in the ledger.
+    Correlate: `number` is the call's; `request` is the id of the `approval_requested` or `reconcile_requested` whose
+    decision allowed it; `key` is its row in the ledger.
     """
 
     type: Literal["tool_call_started"] = "tool_call_started"
     number: int
     key: str
-    """Names the effect (`holdfast.core.tools.effects.effect_key`)."""
+    """The effect key (`holdfast.core.tools.effects.effect_key`)."""
     request: str = ""
-    """The request whose decision this start uses up; empty where the policy allows the call."""
+    """The request whose decision this start consumes; empty if the policy allows the call."""
     undo: bool = False
-    """The call undoes the effect instead of having it."""
+    """Whether the call undoes the effect instead of causing it."""
 
 
 class ToolCallFinished(CallResult, Event):
-    """A call has its result, which the LLM reads. With the status `cannot` and a `scope`, a constraint stands from here
-    on: such calls are refused without being made.
+    """A call has its result, which the LLM reads. With the status `cannot` and a `scope`, it creates a constraint: from
+    here on, such calls are rejected without being made.
 
     Followed by: `llm_replied`, when every call of the step has a result.
     Correlate: `number` is the call's; an open request about the call is closed with it. A constraint has the number of
-    the call: in the `rule` of later `verdict_given`, and in `constraint_lifted`.
+    the call that created it: in the `rule` of later `verdict_given`, and in `constraint_lifted`.
     """
 
     type: Literal["tool_call_finished"] = "tool_call_finished"
     number: int
     repeats: int = 0
-    """How often the call has ended like this with nothing new in between, where the LLM reads that with the result."""
+    """How often the call has ended like this with nothing new in between, if the LLM is shown that count with the
+    result."""
 
     @property
     def text(self) -> str:
@@ -127,15 +128,15 @@ class ToolCallFinished(CallResult, Event):
 
 
 class ConstraintLifted(Event, Proven):
-    """A person lifted a constraint: the calls that it refused are judged again like any others. Recorded from feature
+    """A person removed a constraint: the calls that it rejected are judged like any others again. Recorded from feature
     level 1 on.
 
-    Followed by: nothing of its own. Correlate: `constraint` is the `number` of the `tool_call_finished` that made it.
+    Followed by: no particular event. Correlate: `constraint` is the `number` of the `tool_call_finished` that made it.
     """
 
     type: Literal["constraint_lifted"] = "constraint_lifted"
     constraint: int
-    """The constraint's number, which is that of the call whose tool said that it cannot."""
+    """The constraint's number, which is that of the call that created it."""
     by: str
     reason: str = ""
 

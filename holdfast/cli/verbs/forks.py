@@ -80,8 +80,8 @@ async def fork(
     from holdfast.client import forks
     from holdfast.client.reading.states import CLOSED
 
-    message = None if say is None else read_content(say, None, what="--say")
-    edited = None if edit is None else read_content(edit, None, what="--edit-message")
+    message = None if say is None else read_content(say, None, name="--say")
+    edited = None if edit is None else read_content(edit, None, name="--edit-message")
     if say is not None and edit is not None:
         raise typer.BadParameter("give --say or --edit-message, not both")
     given: tuple[Policy, ...] = ()
@@ -140,7 +140,7 @@ async def restart(
     from holdfast.client.restarts import restart as begin_again
     from holdfast.client.start_options import StartOptions
 
-    content = None if task is None else read_content(task, None, what="--task")
+    content = None if task is None else read_content(task, None, name="--task")
     threads = await session.connect(thread)
     name = by or session.settings.by
     giver = normalized_name(name) if name else ""

@@ -55,9 +55,9 @@ async def export(
     if output is None:
         raise typer.BadParameter(f"name the file: -o FILE{SUFFIX}")
     private = session.private_key(key)
-    from holdfast.cli.screens.anchors import given_anchors
+    from holdfast.cli.screens.anchors import anchors_from_options
 
-    places = given_anchors(session.settings, anchors or (), ())
+    places = anchors_from_options(session.settings, anchors or (), ())
     threads = await session.connect(thread)
     from dataclasses import asdict
 

@@ -40,7 +40,7 @@ async def say(
     key: Key = None,
 ) -> int:
     """Send a message to a run, or continue a closed thread."""
-    content = read_content(message, blocks, what="MESSAGE")
+    content = read_content(message, blocks, name="MESSAGE")
     private, name = session.private_key(key), session.person(by)
     threads = await session.connect(thread)
     from holdfast.client.messages import say as send
@@ -95,7 +95,7 @@ async def refine(
     if len(given) != 1:
         raise typer.BadParameter("say one of --narrow, --rescope and --correct")
     (kind, typed), private, name = given[0], session.private_key(key), session.person(by)
-    payload = {"kind": kind, "text": read_content(typed, None, what=f"--{kind}"), "by": name, "when_busy": when_busy}
+    payload = {"kind": kind, "text": read_content(typed, None, name=f"--{kind}"), "by": name, "when_busy": when_busy}
     threads = await session.connect(thread)
     from holdfast.client import interventions, loops
 
@@ -171,7 +171,7 @@ async def resume(
 ) -> int:
     """Resume a paused run or loop. A loop reads its files again."""
     name, private = session.person(by), session.private_key(key)
-    content = read_content(message, None, what="--say") if message is not None else None
+    content = read_content(message, None, name="--say") if message is not None else None
     threads = await session.connect(thread)
     from holdfast.client import loops, messages
 

@@ -69,7 +69,7 @@ async def add(
 
     Each run is a thread NAME-TIME of its own. The same schedule again changes nothing.
     """
-    content = read_content(task, blocks, what="TASK")
+    content = read_content(task, blocks, name="TASK")
     from holdfast.config.durations import read_time
 
     try:

@@ -78,7 +78,7 @@ async def start(
     ] = "attention",
 ) -> int:
     """Start a run, or continue a closed thread with another task. The same start of a thread happens once."""
-    content = read_content(task, blocks, what="TASK")
+    content = read_content(task, blocks, name="TASK")
     from holdfast.client.start_options import StartOptions, check_own_id, check_task
     from holdfast.core.budget.budget import Budget
 
@@ -191,7 +191,7 @@ async def _show_outages(session: Session, threads: "Threads", thread: str) -> No
     """Say which calls fail and are retried, each reason once: the log has them only when a call has ended."""
     import asyncio
 
-    from holdfast.cli.screens.thread_words import retry_words
+    from holdfast.cli.screens.thread_words import retry_text
     from holdfast.client.reading.runs import retrying
 
     said: set[tuple[str, str]] = set()
@@ -202,7 +202,7 @@ async def _show_outages(session: Session, threads: "Threads", thread: str) -> No
                 if (each.activity_id, each.reason) not in said:
                     said.add((each.activity_id, each.reason))
                     session.output.note(
-                        f"{retry_words(each, now=datetime.now(UTC), thread=thread)} (retried until it answers)"
+                        f"{retry_text(each, now=datetime.now(UTC), thread=thread)} (retried until it answers)"
                     )
 
 
@@ -234,7 +234,7 @@ async def _is_over(threads: "Threads", thread: str, until: Until) -> bool:
 
 async def _show_progress(session: Session, threads: "Threads", thread: str, event: "JSON", shown: set[str]) -> None:
     """Show an event, and what it asks of people."""
-    from holdfast.cli.screens.costs import more_words
+    from holdfast.cli.screens.costs import more_text
     from holdfast.cli.screens.event_lines import PROGRESS, event_line
 
     if event["type"] in PROGRESS:
@@ -244,7 +244,7 @@ async def _show_progress(session: Session, threads: "Threads", thread: str, even
     if event["type"] == "run_blocked":
         then, spent = CLI.command("retry", thread), event["cause"] == "BudgetSpent"
         if spent:
-            more = more_words((await threads.state(thread)).get("budget"))
+            more = more_text((await threads.state(thread)).get("budget"))
             then = CLI.command("extend", thread, "--budget", more)
         session.output.note(f"Its budget has ended: {then}" if spent else f"It is blocked. Fix the cause, then: {then}")
     if event["type"] == "run_paused":

@@ -78,9 +78,9 @@ async def verify(
     from holdfast.config.policy_file import load_policy
 
     trusted = load_policy(keys) if keys else None
-    from holdfast.cli.screens.anchors import given_anchors
+    from holdfast.cli.screens.anchors import anchors_from_options
 
-    sealed = given_anchors(session.settings, anchors or (), nodes or (), in_file=in_file)
+    sealed = anchors_from_options(session.settings, anchors or (), nodes or (), in_file=in_file)
     if in_file:
         artifacts = not no_artifacts
         return await _verify_file(

@@ -99,7 +99,7 @@ def terms_text(request: JSON) -> str:
 
 
 def deciding_screen(request: JSON, payload: JSON, public: str = "") -> Text:
-    """Return the screen of a decision that a person sends, and signs with the key `public`: it is bound to this text."""
+    """Return a decision as a person sends it, and signs it with the key `public`: it is bound to this text."""
     screen = request_head(request)
     screen.append(indented(readable_json(request["arguments"]), "    ") + "\n")
     if "arguments" in payload:

@@ -103,10 +103,10 @@ def test_requests_of_sub_agents_are_decided_in_the_same_list_each_in_its_thread(
     ours, theirs = view(), view() | {"thread": "t.3"}
     keys = Keys([ours, theirs])
     keys.key("\t")
-    assert (keys.request, keys.place) == (theirs, "2 of 2")
+    assert (keys.request, keys.position) == (theirs, "2 of 2")
     assert [keys.key(character) for character in "ano\r"][-1] == Answer(theirs, "approve", "no")
     keys.key("l")
-    assert (keys.request, keys.place) == (ours, "")
+    assert (keys.request, keys.position) == (ours, "")
     keys = Keys([theirs])
     keys.key("d")
     keys.update([ours, theirs], blocked=False)
@@ -123,7 +123,7 @@ def test_the_live_view_offers_the_requests_of_sub_agents_until_they_are_decided(
     console = Console(width=120, height=30, file=io.StringIO(), color_system=None)
     console.print(shown)
     assert "of t.3: may this run?" in console.file.getvalue()  # type: ignore[attr-defined]
-    shown.decided(theirs)
+    shown.remove_request(theirs)
     assert shown.keys.request is None
 
 

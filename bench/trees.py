@@ -221,7 +221,7 @@ class Forest:
         dropped: bool,
     ) -> None:
         await log.refresh()
-        chains = executions[log.thread] - log.moves
+        chains = executions[log.thread] - log.continuations
         tree.runs[log.thread] = Run(log.thread, log.events, chains, dropped, asked[member.name])
         calls = {e.number: e.call for e in log.events if e.type == "tool_call_requested"}
         given_up = {each.name for each in member.dropped}

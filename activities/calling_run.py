@@ -16,8 +16,7 @@ from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, 
 
 from holdfast.activities.safe_logs import SafeLogger
 from holdfast.client.reading.executions import describe
-from holdfast.core.mac.orders import Answer, Order, belongs
-from holdfast.core.mac.seals import is_unsealed
+from holdfast.core.mac.seals import Answer, Order, belongs, is_unsealed
 from holdfast.core.run.contracts.commands import Request
 from holdfast.core.run.contracts.error_types import NOT_SEALED
 from holdfast.core.run.contracts.runs import LOOP_WORKFLOW, QUERIES, WORKFLOW

@@ -18,8 +18,7 @@ from temporalio.worker import ActivityInboundInterceptor, ActivityOutboundInterc
 from holdfast.activities.blocked_loop import Beating, loop_watch
 from holdfast.activities.safe_logs import SafeLogger
 from holdfast.activities.tool_calls.tool_functions import attempt_of
-from holdfast.core.mac.orders import Answer, Order, answers
-from holdfast.core.mac.seals import SealKeyUnknown
+from holdfast.core.mac.seals import Answer, Order, SealKeyUnknown, answers
 from holdfast.core.temporal.sealed_details import AnswerT, from_details, to_details
 
 INTERVAL = 1.0

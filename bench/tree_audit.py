@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from holdfast.core.base.digests import digest
+from holdfast.core.base.canonical import digest
 from holdfast.core.budget.account import Account, Cost
 from holdfast.core.budget.tree import SHARED, tree_cost
 from holdfast.core.log.events import (

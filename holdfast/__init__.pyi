@@ -41,7 +41,7 @@ from holdfast.core.authority.policy import Terms as Terms
 from holdfast.core.authority.policy import allow as allow
 from holdfast.core.authority.policy import ask as ask
 from holdfast.core.authority.policy import deny as deny
-from holdfast.core.base.digests import address_of as address_of
+from holdfast.core.base.canonical import address_of as address_of
 from holdfast.core.base.paths import WorkspacePath as WorkspacePath
 from holdfast.core.budget.budget import Amounts as Amounts
 from holdfast.core.budget.budget import Budget as Budget

@@ -17,7 +17,7 @@ from temporalio.exceptions import (
     is_cancelled_exception,
 )
 
-from holdfast.core.base.replacing import replace
+from holdfast.core.base.models import replace
 from holdfast.core.budget.tree import allowance_of
 from holdfast.core.log.events import RunBlocked, RunFinished, RunOutcome
 from holdfast.core.log.loop_events import IterationStarted
@@ -35,7 +35,7 @@ from holdfast.core.loop.state import (
     SurveyRequest,
 )
 from holdfast.core.loop.steering import on_pause_due
-from holdfast.core.mac.orders import answers, order_name
+from holdfast.core.mac.seals import answers, order_name
 from holdfast.core.mac.starts import NO_INPUT, only, refusal
 from holdfast.core.run.contracts.error_types import NOT_SEALED, START_REFUSED, cause_of
 from holdfast.core.run.contracts.record import Notice, Notified, Occasion

@@ -9,7 +9,7 @@ from holdfast.core.log.loop_events import LogPart
 from holdfast.core.loop.activities import ARCHIVE_LOOP
 from holdfast.core.loop.recorder import LoopRecorder
 from holdfast.core.loop.state import LoopArchiveRequest
-from holdfast.core.mac.orders import answers
+from holdfast.core.mac.seals import answers
 from holdfast.workflows.driver import start_activity
 
 

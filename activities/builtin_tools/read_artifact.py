@@ -19,7 +19,7 @@ from temporalio import activity
 
 from holdfast.activities.calling_run import CallingRun
 from holdfast.activities.record.thread_past import events_since, forked_lines
-from holdfast.core.base.digests import digest_of
+from holdfast.core.base.canonical import digest_of
 from holdfast.core.llm.blocks import text_of
 from holdfast.core.log.events import (
     AgentEvent,

@@ -36,7 +36,7 @@ from holdfast.core.agents.middleware import LLMCall, LLMResult
 from holdfast.core.base.text import one_line, visible
 from holdfast.core.llm.adapters import Adapter
 from holdfast.core.llm.blocks import TextBlock, blocks_of
-from holdfast.core.llm.ends import WRITTEN_CALL
+from holdfast.core.llm.finish_reasons import WRITTEN_CALL
 from holdfast.core.llm.messages import AssistantMessage, Usage, encode
 from holdfast.core.llm.outages import MESSAGE_CHARS
 from holdfast.core.llm.tokens import tokens_of, tokens_of_request

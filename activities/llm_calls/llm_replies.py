@@ -15,8 +15,7 @@ from holdfast.core.agents.middleware import LLMResult
 from holdfast.core.base.canonical import exact_json
 from holdfast.core.llm.adapters import Adapter, Decoded, as_dict, message_of, recordable
 from holdfast.core.llm.blocks import ToolCall, blocks_of
-from holdfast.core.llm.ends import CUT_OFF, EMPTY, why_no_end
-from holdfast.core.llm.finish_reasons import BROKEN, is_context_full, may_be_cut_off
+from holdfast.core.llm.finish_reasons import BROKEN, CUT_OFF, EMPTY, is_context_full, may_be_cut_off, why_no_end
 from holdfast.core.llm.messages import AssistantMessage
 from holdfast.core.llm.refusals import is_too_long
 from holdfast.core.llm.written_calls import meant_tool

@@ -17,7 +17,7 @@ from typing import Any
 from holdfast.activities.calling_run import CallingRun, calling_thread
 from holdfast.activities.record.thread_past import read_thread
 from holdfast.core.agents.agent import AgentSpec, shared
-from holdfast.core.base.digests import GENESIS, chain
+from holdfast.core.base.canonical import GENESIS, chain
 from holdfast.core.llm.adapters import Adapter
 from holdfast.core.llm.messages import AnyMessage, AssistantMessage, ToolMessage, decode, encode
 from holdfast.core.log.events import UserMessageReceived

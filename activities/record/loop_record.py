@@ -13,8 +13,7 @@ from holdfast.activities.safe_logs import SafeLogger
 from holdfast.client.reading.costs import spent_by
 from holdfast.client.reading.reader import Reader
 from holdfast.client.reading.runs import Runs
-from holdfast.core.base.canonical import canonical
-from holdfast.core.base.digests import GENESIS
+from holdfast.core.base.canonical import GENESIS, canonical
 from holdfast.core.budget.tree import TreeCost
 from holdfast.core.log.loop_events import Logged, LogPart
 from holdfast.core.log.stored_lines import read_lines

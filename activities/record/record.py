@@ -12,7 +12,7 @@ from holdfast.activities.calling_run import Chains
 from holdfast.activities.record.moved_threads import MovedThreads
 from holdfast.activities.record.thread_past import chains, events_of_run, events_since, forked_lines, share_artifacts
 from holdfast.activities.safe_logs import SafeLogger
-from holdfast.core.base.digests import GENESIS
+from holdfast.core.base.canonical import GENESIS
 from holdfast.core.log.event_log import digest_after, event_json, event_line
 from holdfast.core.log.events import AgentEvent, RunForked, RunImported, RunStarted
 from holdfast.core.log.fork_point import ForkPoint

@@ -13,8 +13,7 @@ from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
 from holdfast.activities.calling_run import converter_of
-from holdfast.core.base.digests import GENESIS
-from holdfast.core.base.parsing import parse_json
+from holdfast.core.base.canonical import GENESIS, parse_json
 from holdfast.core.log.event_log import digest_of_line, event_line
 from holdfast.core.log.events import AgentEvent
 from holdfast.core.log.fork_point import ForkPoint

@@ -154,7 +154,7 @@ def read_content(text: str | None, blocks: Path | None, *, name: str) -> Any:
         raise typer.BadParameter(f"{name} is missing: say it as text, or name a file with --content")
     if text is not None and blocks is not None:
         raise typer.BadParameter(f"{name} was given twice: say it as text, or name a file with --content, not both")
-    from holdfast.core.llm.content import MAX_BLOCKS_BYTES, MAX_TEXT_BYTES
+    from holdfast.core.llm.messages import MAX_BLOCKS_BYTES, MAX_TEXT_BYTES
 
     if blocks is None:
         return read_stdin(MAX_TEXT_BYTES) if text == "-" else text

@@ -7,7 +7,7 @@ from holdfast.client.reading.reader import Note
 from holdfast.client.reading.record import call_store
 from holdfast.client.reading.states import decode_lines
 from holdfast.client.threads import Threads
-from holdfast.core.base.digests import digest_of
+from holdfast.core.base.canonical import digest_of
 from holdfast.core.log.events import AgentLoaded, RunContinued
 from holdfast.core.log.references import artifacts_of
 from holdfast.core.run.state.features import RESULT_NAMES_ARTIFACTS

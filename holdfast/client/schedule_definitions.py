@@ -26,7 +26,7 @@ from holdfast.core.base.durations import span_text
 from holdfast.core.base.text import code, one_line, quoted
 from holdfast.core.budget.budget import Budget
 from holdfast.core.llm.blocks import Content, text_of
-from holdfast.core.mac.scheduled import TIME, launcher_prefix
+from holdfast.core.mac.seals import TIME, launcher_prefix
 from holdfast.core.run.contracts.runs import SCHEDULED_WORKFLOW
 from holdfast.core.schedule.cron import read_cron
 from holdfast.core.schedule.launching import ScheduledInput

@@ -27,7 +27,7 @@ from holdfast.client.threads import JSON, Threads
 from holdfast.config.programs import CLI
 from holdfast.core.base.text import one_line
 from holdfast.core.llm.blocks import text_of
-from holdfast.core.mac.scheduled import launched
+from holdfast.core.mac.seals import launched
 from holdfast.core.run.contracts.error_types import cause_of
 from holdfast.core.run.contracts.runs import SCHEDULED_WORKFLOW
 from holdfast.core.temporal.encrypted import DecryptionFailed

@@ -33,7 +33,7 @@ from holdfast.client.schedule_states import LIMIT, find_schedule, translated
 from holdfast.client.threads import Threads
 from holdfast.config.programs import CLI
 from holdfast.core.base.text import one_line
-from holdfast.core.mac.scheduled import launched
+from holdfast.core.mac.seals import launched
 from holdfast.errors import FleetKeyMissing, ScheduleExists, ScheduleInvalid, ThreadNotFound
 
 TRIGGER_SECONDS = 5.0

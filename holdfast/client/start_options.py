@@ -10,8 +10,8 @@ from holdfast.config.programs import CLI
 from holdfast.core.base.text import code, quoted
 from holdfast.core.budget.budget import Budget
 from holdfast.core.llm.blocks import Content, text_of
-from holdfast.core.llm.content import read_content, too_long, unfit
-from holdfast.core.mac.scheduled import LAUNCHER
+from holdfast.core.llm.messages import read_content, too_long, unfit
+from holdfast.core.mac.seals import LAUNCHER
 from holdfast.core.mac.starts import Start
 from holdfast.core.stores import origin_of
 from holdfast.errors import TaskInvalid, ThreadIdInvalid

@@ -14,7 +14,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from holdfast.core.base.digests import GENESIS
+from holdfast.core.base.canonical import GENESIS
 from holdfast.core.log.event_log import digest_of_line
 from holdfast.core.log.events import AgentEvent
 from holdfast.core.log.upcasters import decode_event

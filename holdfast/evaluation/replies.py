@@ -5,7 +5,7 @@ import threading
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast.core.base.digests import digest
+from holdfast.core.base.canonical import digest
 from holdfast.core.llm.blocks import text_of
 from holdfast.core.llm.chat_completions import ChatCompletions
 from holdfast.core.llm.messages import AssistantMessage

@@ -20,8 +20,7 @@ from holdfast.core.authority.refinements import LONGEST_REFINEMENT, RefinementKi
 from holdfast.core.authority.statements import LONGEST_DELEGATION, DecisionKind
 from holdfast.core.base.models import DEFINING
 from holdfast.core.budget.budget import Amounts
-from holdfast.core.llm.content import MAX_TEXT_BYTES
-from holdfast.core.llm.messages import MAX_DEPTH, too_deep
+from holdfast.core.llm.messages import MAX_DEPTH, MAX_TEXT_BYTES, too_deep
 from holdfast.core.run.inputs.pause import LONGEST_PAUSE
 from holdfast.core.tools.triggers import EVENT_NAME
 from holdfast.gateway.http.problems import HTTPProblem, validation_text

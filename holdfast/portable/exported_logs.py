@@ -9,8 +9,7 @@ from holdfast.client.imported_subagents import may_be_imported
 from holdfast.client.reading.reader import Note
 from holdfast.client.reading.record import Evidence, call_store
 from holdfast.client.threads import Threads
-from holdfast.core.base.canonical import canonical
-from holdfast.core.base.digests import GENESIS
+from holdfast.core.base.canonical import GENESIS, canonical
 from holdfast.core.log.events import (
     AgentLoaded,
     RunContinued,

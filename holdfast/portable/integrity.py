@@ -4,9 +4,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from holdfast.core.authority.policy import Policy
-from holdfast.core.base.canonical import canonical
-from holdfast.core.base.digests import GENESIS
-from holdfast.core.base.parsing import parse_json
+from holdfast.core.base.canonical import GENESIS, canonical, parse_json
 from holdfast.core.log.event_log import digest_of_line
 from holdfast.core.log.node_seals import NodeSeal
 from holdfast.errors import NotPortable

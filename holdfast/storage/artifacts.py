@@ -16,7 +16,7 @@ from uuid import uuid4
 import psycopg
 from psycopg_pool import AsyncConnectionPool
 
-from holdfast.core.base.digests import address_of, digest_of
+from holdfast.core.base.canonical import address_of, digest_of
 from holdfast.errors import ArtifactAltered, ArtifactNotFound
 from holdfast.storage.pool import retried_by_temporal
 from holdfast.storage.thread_rows import lock_thread

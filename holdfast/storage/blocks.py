@@ -18,9 +18,8 @@ from datetime import UTC, datetime, timedelta
 from itertools import accumulate, groupby, pairwise
 from typing import Any, NamedTuple
 
-from holdfast.core.base.canonical import canonical
+from holdfast.core.base.canonical import canonical, parse_json
 from holdfast.core.base.lines import PAGE_BYTES
-from holdfast.core.base.parsing import parse_json
 from holdfast.core.log.event_log import stamped_line
 
 BLOCK_BYTES = PAGE_BYTES // 3

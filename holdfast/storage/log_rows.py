@@ -1,4 +1,4 @@
-"""The record for SQL: what the view `holdfast.core.log` shows of each event.
+"""The record for SQL: what the view `holdfast.log` shows of each event.
 
 Blocks (`holdfast.storage.blocks`) are compressed with LZMA, which SQL cannot read. So the row of a block also
 has what the view shows of its events, as one JSON value, which PostgreSQL compresses.

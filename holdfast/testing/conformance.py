@@ -21,8 +21,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from uuid import uuid4
 
-from holdfast.core.base.canonical import canonical
-from holdfast.core.base.digests import address_of
+from holdfast.core.base.canonical import address_of, canonical
 from holdfast.core.base.lines import PAGE_BYTES
 from holdfast.core.log.event_log import EventLog, event_line
 from holdfast.core.log.events import UserMessageReceived

@@ -29,7 +29,7 @@ from holdfast.core.agents.advice import advice_on
 from holdfast.core.agents.agent import shared
 from holdfast.core.agents.catalog import Catalog
 from holdfast.core.agents.required_secrets import read_secrets
-from holdfast.core.base.digests import digest
+from holdfast.core.base.canonical import digest
 from holdfast.core.tools.secrets import Secrets
 from holdfast.devstack.devstack import DevStack
 from holdfast.devstack.supervisor import restart_dead_servers

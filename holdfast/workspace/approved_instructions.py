@@ -15,7 +15,7 @@ from pathlib import Path
 
 from holdfast.config.state_folder import state_folder
 from holdfast.core.agents.agent import SkillSpec
-from holdfast.core.base.digests import digest
+from holdfast.core.base.canonical import digest
 
 FILE = "approved-instructions.jsonl"
 

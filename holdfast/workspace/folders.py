@@ -8,7 +8,7 @@
 import re
 from pathlib import Path
 
-from holdfast.core.base.digests import digest
+from holdfast.core.base.canonical import digest
 
 _SIMPLE = re.compile(r"[a-z0-9][a-z0-9.-]{0,79}")
 _READABLE_CHARS = 60

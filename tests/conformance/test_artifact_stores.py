@@ -7,7 +7,7 @@ import pytest
 from psycopg_pool import AsyncConnectionPool
 from temporalio.exceptions import ApplicationError
 
-from holdfast.core.base.digests import digest_of
+from holdfast.core.base.canonical import digest_of
 from holdfast.core.stores import ArtifactStore
 from holdfast.errors import ArtifactAltered, ArtifactNotFound
 from holdfast.storage.artifacts import PART_BYTES, FolderArtifacts, PostgresArtifacts

@@ -18,8 +18,7 @@ from hypothesis import strategies as st
 from psycopg_pool import AsyncConnectionPool
 from temporalio.exceptions import ApplicationError
 
-from holdfast.core.base.canonical import canonical, portable
-from holdfast.core.base.digests import GENESIS
+from holdfast.core.base.canonical import GENESIS, canonical, portable
 from holdfast.core.base.lines import PAGE_BYTES
 from holdfast.core.log.event_log import EventLog, event_line
 from holdfast.core.log.events import ToolCallFinished, UserMessageReceived

@@ -1,1 +1,1 @@
-"""Processes, servers, a browser."""
+"""Tests with separate processes, real servers and a browser."""

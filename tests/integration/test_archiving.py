@@ -1,4 +1,4 @@
-"""The permanent record and artifacts, with stores that are unavailable, that refuse, and that get large content."""
+"""The permanent record and artifacts, with stores that are unavailable, reject a write or receive large content."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -14,7 +14,7 @@ from holdfast import Agent, Catalog, Limits, Policy, ToolContext, allow, tool
 from holdfast.audit.evidence.verify import verify
 from holdfast.client.reading.record import Evidence
 from holdfast.client.threads import Threads as Reading
-from holdfast.core.base.digests import address_of
+from holdfast.core.base.canonical import address_of
 from holdfast.core.log.event_log import event_line
 from holdfast.core.log.stored_lines import read_lines
 from holdfast.errors import ArtifactNotFound, RecordConflict, RecordGap
@@ -26,7 +26,7 @@ from tests.support.rig import StartRig, check_thread, eventually, runs_of, statu
 
 
 class Threads:
-    """A `ThreadStore` in memory that can be unavailable, and can refuse a position."""
+    """A `ThreadStore` in memory that can be unavailable and can reject a position."""
 
     def __init__(self) -> None:
         self.unavailable = False
@@ -48,7 +48,7 @@ class Threads:
             assert kept[position] == line
 
     async def read(self, thread: str, start: int = 0) -> list[bytes]:
-        """Return all lines from there on; reading works even while writing is unavailable."""
+        """Return all lines from a position on; reads work even while writes are unavailable."""
         if lines := self._lines.get(thread, [])[start:]:
             self._reach()
         return lines
@@ -80,12 +80,12 @@ class Artifacts:
         return address_of(content)
 
     async def get(self, address: str, offset: int = 0, limit: int | None = None) -> bytes:
-        """Return a part of it."""
+        """Return a part of the content."""
         await self.size(address)
         return self.contents[address][offset:][:limit]
 
     async def size(self, address: str) -> int:
-        """Return its size in bytes."""
+        """Return the size in bytes."""
         if address not in self.contents:
             raise ArtifactNotFound(address)
         return len(self.contents[address])
@@ -99,7 +99,7 @@ def look(at: str) -> str:
 
 @tool(effect="unsafe")
 def pay(amount: int, context: ToolContext) -> str:
-    """Pay, by a line in a file; the receipt is long."""
+    """Pay by appending a line to a file; return a long receipt."""
     with (context.workspace / "paid").open("a") as paid:
         paid.write(f"{context.key} {amount}\n")
     return f"paid {amount}" + "." * 20_000
@@ -112,7 +112,7 @@ def dump() -> str:
 
 
 def catalog(threads: Threads | None = None, artifacts: Artifacts | None = None, **limits: Any) -> Catalog:
-    """Return an agent that must ask to pay."""
+    """Return a catalog whose agent must ask before it pays."""
     policy = Policy(rules=(allow("look"), allow("dump"), allow("read_artifact")))
     agent = Agent(name="clerk", instructions="Work.", policy=policy, limits=Limits(**limits))
     return Catalog(agents=[agent], tools=[look, pay, dump], threads=threads, artifacts=artifacts)
@@ -120,7 +120,7 @@ def catalog(threads: Threads | None = None, artifacts: Artifacts | None = None, 
 
 @asynccontextmanager
 async def unavailable(store: Threads | Artifacts) -> AsyncIterator[None]:
-    """Make the store unavailable for the block, and until a caller has failed."""
+    """Make the store unavailable during the block, which ends once a caller has failed."""
     store.unavailable = True
     yield
     await eventually(lambda: asyncio.sleep(0, store.refusals), bool)
@@ -135,7 +135,7 @@ async def check_complete(run: WorkflowHandle[Any, Any], threads: Threads, client
 
 
 async def test_an_unavailable_database_does_not_block_a_waiting_run(rig: StartRig) -> None:
-    """A decision counts while the record cannot be written; the run waits for the record only before it ends."""
+    """A decision counts while the record is unavailable; the run waits for the record only before it ends."""
     threads = Threads()
     async with rig(catalog(threads), steps([call("pay", amount=1), say("done")])) as r:
         async with unavailable(threads):
@@ -149,7 +149,7 @@ async def test_an_unavailable_database_does_not_block_a_waiting_run(rig: StartRi
 
 
 async def test_an_unavailable_database_delays_the_end_of_a_run(rig: StartRig) -> None:
-    """The result is available at once, and the run ends as soon as the record has it."""
+    """The result is available at once, and the run ends as soon as the record has stored it."""
     threads = Threads()
     async with rig(catalog(threads), steps([say("done")])) as r:
         async with unavailable(threads):
@@ -160,7 +160,7 @@ async def test_an_unavailable_database_delays_the_end_of_a_run(rig: StartRig) ->
 
 
 async def test_an_unavailable_database_delays_continue_as_new(rig: StartRig) -> None:
-    """A run that is due to continue as new waits first; nothing is lost, and nothing is done twice."""
+    """A run that is due to continue as new waits for the record; nothing is lost or done twice."""
     threads = Threads()
     script = steps([call("look", at=str(n)) for n in range(8)] + [say("done")])
     async with rig(catalog(threads, history_events=60), script) as r:
@@ -173,7 +173,7 @@ async def test_an_unavailable_database_delays_continue_as_new(rig: StartRig) -> 
 
 
 async def test_a_record_conflict_blocks_the_run_visibly(rig: StartRig) -> None:
-    """Another run wrote under the same thread id: the run is blocked with the store's error, and `retry` resumes it."""
+    """A run is blocked with the store's error if another run wrote under its thread id; `retry` resumes it."""
     threads = Threads()
     threads.conflict_from = 3
     async with rig(catalog(threads), steps([call("pay", amount=1), say("done")])) as r:
@@ -188,8 +188,8 @@ async def test_a_record_conflict_blocks_the_run_visibly(rig: StartRig) -> None:
         await check_thread(r.client, run)
 
 
-async def test_a_log_set_aside_by_a_reset_is_kept(rig: StartRig) -> None:
-    """After `temporal workflow reset`, the run continues differently; both logs are kept, and both verify."""
+async def test_a_branch_archived_by_a_reset_is_kept(rig: StartRig) -> None:
+    """After `temporal workflow reset` the run continues differently; both logs are kept, and both verify."""
     amounts = [1]
 
     def script(conversation: Conversation) -> Reply:
@@ -221,18 +221,18 @@ async def test_a_log_set_aside_by_a_reset_is_kept(rig: StartRig) -> None:
         assert isinstance(r.threads, PostgresThreads)
         (aside,) = await r.threads.asides(run.id)
         assert await r.threads.read(aside) == before
-        # The ledger has both payments: the log that was set aside started one of them.
+        # The ledger has both payments: the archived branch started one of them.
         pool = r.threads._pool
         assert len(await effects_of(pool, run.id)) == 2
         evidence = Evidence(partial(effects_of, pool), r.threads.asides, PostgresArtifacts(pool))
         for thread, sources in ((run.id, ("history", "record")), (aside, ("record",))):
-            found = await verify(Reading(r.client, record=r.threads), thread, evidence=evidence)
-            assert (found.ok, found.sources, found.reason) == (True, sources, "")
+            report = await verify(Reading(r.client, record=r.threads), thread, evidence=evidence)
+            assert (report.ok, report.sources, report.reason) == (True, sources, "")
             assert (await Reading(r.client, record=r.threads).state(thread))["status"] == "completed"
 
 
 async def test_fifty_megabytes_of_output_are_read_in_parts(rig: StartRig) -> None:
-    """The log gets head, tail and address; the history stays small; the agent reads the part that it needs."""
+    """The log stores head, tail and address; the history stays small; the agent reads the part that it needs."""
 
     def script(conversation: Conversation) -> Reply:
         if not conversation.replies:
@@ -251,7 +251,7 @@ async def test_fifty_megabytes_of_output_are_read_in_parts(rig: StartRig) -> Non
 
 
 async def test_a_reply_of_three_hundred_kilobytes_is_clipped_into_an_artifact(rig: StartRig) -> None:
-    """The complete text is kept as an artifact; the log and the result have its head and tail."""
+    """The complete text is stored as an artifact; the log and the result contain its head and tail."""
     artifacts, text = Artifacts(), "0123456789" * 30_000
     async with rig(catalog(artifacts=artifacts), steps([say(text)])) as r:
         run = await r.start()
@@ -263,8 +263,8 @@ async def test_a_reply_of_three_hundred_kilobytes_is_clipped_into_an_artifact(ri
         assert replied.artifact in result
 
 
-async def test_an_artifact_store_unavailable_after_an_effect_repeats_no_effect(rig: StartRig) -> None:
-    """The effect has happened, but its receipt cannot be stored yet: the call waits for the store."""
+async def test_an_artifact_store_that_fails_after_an_effect_repeats_no_effect(rig: StartRig) -> None:
+    """A call whose effect has happened waits for the artifact store if its receipt cannot be stored yet."""
     artifacts = Artifacts()
     async with rig(catalog(artifacts=artifacts), steps([call("pay", amount=7), say("done")])) as r:
         run = await r.start()

@@ -1,4 +1,4 @@
-"""Backups: consistent, repeatable, and restored as they were; restoring adds, repairs, and can be repeated."""
+"""Backups are consistent and repeatable; a restore only adds and repairs, and can be repeated."""
 
 import asyncio
 import json
@@ -12,7 +12,7 @@ import pytest
 from psycopg_pool import AsyncConnectionPool
 
 from holdfast.config.stack_file import Stack
-from holdfast.core.base.digests import address_of
+from holdfast.core.base.canonical import address_of
 from holdfast.errors import BackupInvalid, RecordConflict, ThreadForgotten
 from holdfast.retention.backup import Made, back_up
 from holdfast.retention.restore import restore
@@ -35,11 +35,11 @@ DERIVED = {
 
 
 async def content_of(pool: AsyncConnectionPool) -> dict[str, Any]:
-    """Return all that a database keeps of threads, apart from numbers that it gave to rows itself."""
+    """Return everything that a database stores about threads, except its generated row ids."""
     queries = {
         "events": "SELECT t.thread, position, stop, size, at, body FROM holdfast.events e JOIN holdfast.threads t "
         "ON t.id = e.thread ORDER BY 1, 2",
-        "rows": "SELECT thread, position, type, body::text FROM holdfast.core.log ORDER BY 1, 2",
+        "rows": "SELECT thread, position, type, body::text FROM holdfast.log ORDER BY 1, 2",
         "effects": "SELECT * FROM holdfast.effects ORDER BY key",
         "memories": "SELECT id, scope, text, created_at, lexemes IS NULL FROM holdfast.memories ORDER BY number",
         "artifacts": "SELECT digest, size FROM holdfast.artifacts ORDER BY 1",
@@ -54,7 +54,7 @@ async def content_of(pool: AsyncConnectionPool) -> dict[str, Any]:
 
 
 async def test_a_restored_database_has_all_that_the_first_one_had(stack: Stack, tmp_path: Path) -> None:
-    """Also forgotten threads; a restore that was killed half way is repeated; and the restored items are found."""
+    """A restored database has everything, including forgotten threads, even if an earlier restore was killed."""
     async with new_pool(stack.database_url) as (url, pool), new_pool(stack.database_url) as (_, other):
         for name in ("a", "b", "gone"):
             await add_thread(pool, name)
@@ -72,7 +72,7 @@ async def test_a_restored_database_has_all_that_the_first_one_had(stack: Stack, 
             done = await restore(source, other, PostgresArtifacts(other))
             assert (done.threads, done.artifacts) == ({"a", "b", "fork"}, 2)
             assert await content_of(other) == await content_of(pool)
-            async with other.connection() as connection:  # as one that was killed after the tombstones leaves it
+            async with other.connection() as connection:  # as a restore leaves it if it is killed after the tombstones
                 await connection.execute("DELETE FROM holdfast.effects")
         await restore(source, other, PostgresArtifacts(other))
         assert await content_of(other) == await content_of(pool)
@@ -82,8 +82,8 @@ async def test_a_restored_database_has_all_that_the_first_one_had(stack: Stack, 
             await PostgresThreads(other).append("gone", 0, lines_of("gone"))
 
 
-async def test_a_backup_is_of_one_moment_and_the_next_one_adds_what_is_new(stack: Stack, tmp_path: Path) -> None:
-    """What is written during a backup is in the next one, wholly; an interrupted one leaves the one before."""
+async def test_a_backup_is_one_snapshot_and_the_next_one_adds_what_is_new(stack: Stack, tmp_path: Path) -> None:
+    """A write during a backup appears whole in the next one; an interrupted backup leaves the previous one intact."""
     async with new_pool(stack.database_url) as (url, pool), new_pool(stack.database_url) as (_, other):
         await add_thread(pool, "a")
         added: list[asyncio.Task[list[bytes]]] = []
@@ -95,7 +95,7 @@ async def test_a_backup_is_of_one_moment_and_the_next_one_adds_what_is_new(stack
                     connection.execute("DELETE FROM holdfast.effects")
 
         await back_up(url, tmp_path / "b", artifacts=None, report=write)
-        await asyncio.gather(*added)  # all of it: its events come before its artifact, effect and memories
+        await asyncio.gather(*added)  # its events come before its artifact, effect and memories
         content = Source(tmp_path / "b").check()
         assert content.threads == {"a"}
         assert Source(tmp_path / "b").manifest.counts["effects"] == 1
@@ -126,7 +126,7 @@ async def test_a_backup_is_of_one_moment_and_the_next_one_adds_what_is_new(stack
 
 
 async def test_artifacts_in_a_folder_are_copied_and_altered_ones_are_repaired(stack: Stack, tmp_path: Path) -> None:
-    """In the backup, in a folder and in a database; what is altered at its source is named as missing."""
+    """Artifacts are copied to a folder and to a database; one altered at its source is reported as missing."""
     async with new_pool(stack.database_url) as (url, pool):
         await add_thread(pool, "a")
         content = b"content of a"
@@ -155,7 +155,7 @@ async def test_artifacts_in_a_folder_are_copied_and_altered_ones_are_repaired(st
 
 
 async def test_a_restore_only_adds(stack: Stack, tmp_path: Path) -> None:
-    """Other threads are refused unless they may stay; another course is a conflict; a forgotten thread stays so."""
+    """A restore rejects other threads unless told to keep them, reports diverging logs, and keeps threads forgotten."""
     async with new_pool(stack.database_url) as (url, pool), new_pool(stack.database_url) as (_, other):
         await add_thread(pool, "a")
         await add_thread(pool, "b")
@@ -179,7 +179,7 @@ async def test_a_restore_only_adds(stack: Stack, tmp_path: Path) -> None:
 
 
 async def test_every_table_is_in_a_backup_or_left_out_for_a_reason(stack: Stack) -> None:
-    """A migration that adds a table says here what becomes of it."""
+    """A migration that adds a table must declare here whether backups include it."""
     async with new_pool(stack.database_url) as (url, pool):
         assert await migrate(url) == []
         async with pool.connection() as connection:

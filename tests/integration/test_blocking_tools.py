@@ -1,4 +1,4 @@
-"""Async tools that block the worker's event loop, on a real server: found, named, and harmless to other calls."""
+"""Async tools that block the worker's event loop on a real server are detected, named and isolated."""
 
 import asyncio
 import time
@@ -21,25 +21,25 @@ from tests.support.rig import PATIENCE, StartRig, check_thread
 
 
 def block_until_found(context: ToolContext) -> None:
-    """Block the event loop until its watch has found that."""
+    """Block the event loop until the watchdog has detected it."""
     began, watch = time.monotonic(), loop_watch()
     while context.key not in watch.blocked and time.monotonic() < began + PATIENCE:
         time.sleep(0.05)  # here
 
 
 def catalog(*tools: Tool, local_seconds: float = 0) -> Catalog:
-    """Return one agent that may do anything."""
+    """Return a catalog with one agent whose policy allows everything."""
     limits = Limits(local_seconds=local_seconds)
     clerk = Agent(name="clerk", instructions="Work.", policy=Policy(rules=(allow(),)), limits=limits)
     return Catalog(agents=[clerk], tools=tools)
 
 
 async def ends_of(
-    rig: StartRig, given: Catalog, reply: Reply, **options: Any
+    rig: StartRig, agents: Catalog, reply: Reply, **options: Any
 ) -> tuple[list[ToolCallFinished], list[Any]]:
-    """Return how each call of a reply ended, in their order, and what the watch logged."""
+    """Return how each call of a reply ended, in order, and what the watchdog logged."""
     with capture_logs() as logged:
-        async with rig(given, steps([reply, say("done")])) as r:
+        async with rig(agents, steps([reply, say("done")])) as r:
             order = issued(RunInput(task="do it", workspace=str(r.workspace)))
             run = await r.client.start_workflow(WORKFLOW, order, id=r.task_queue, task_queue=r.task_queue, **options)
             async with asyncio.timeout(2 * PATIENCE):
@@ -50,17 +50,17 @@ async def ends_of(
 
 
 def line_of(words: str) -> int:
-    """Return the number of the first line of this file that contains these words."""
+    """Return the number of the first line of this file that contains this text."""
     lines = Path(__file__).read_text().splitlines()
     return next(number for number, line in enumerate(lines, 1) if words in line)
 
 
 async def test_a_read_that_blocks_the_loop_fails_with_advice(rig: StartRig) -> None:
-    """The LLM and the log name the tool and the line, and say what to do."""
+    """The result and the log name the tool and the line, and advise what to do."""
 
     @tool(effect="read")
     async def look(context: ToolContext) -> str:
-        """Look, as if there were nobody else."""
+        """Block the event loop like a careless tool."""
         block_until_found(context)
         return "seen"
 
@@ -75,19 +75,19 @@ async def test_a_read_that_blocks_the_loop_fails_with_advice(rig: StartRig) -> N
 
 @pytest.mark.slow
 async def test_other_calls_outlive_a_blocked_loop(rig: StartRig) -> None:
-    """For longer than server and SDK wait for heartbeats: no attempt is given up, so each effect has its own result."""
+    """A loop blocked beyond the heartbeat timeouts loses no attempt; each effect has its own result."""
     calls: list[str] = []
 
     @tool(effect="unsafe")
     async def pay() -> str:
-        """Pay, as if there were nobody else."""
+        """Block the event loop like a careless tool."""
         calls.append("pay")
         time.sleep(HEARTBEAT_TIMEOUT.total_seconds() * 2 + 1)  # noqa: ASYNC251  # the point of the test
         return "paid"
 
     @tool(effect="unsafe")
     async def wait() -> str:
-        """Wait as one should."""
+        """Wait without blocking the loop."""
         calls.append("wait")
         await asyncio.sleep(HEARTBEAT_TIMEOUT.total_seconds())
         return "waited"
@@ -98,13 +98,13 @@ async def test_other_calls_outlive_a_blocked_loop(rig: StartRig) -> None:
     assert [each["tool"] for each in logged] == ["pay"]
 
 
-async def test_a_read_that_outlasts_its_workflow_task_is_not_repeated_for_ever(rig: StartRig) -> None:
-    """A local activity that blocks the loop fails its workflow task, which runs it again: the second time it fails."""
+async def test_a_read_that_outlasts_its_workflow_task_is_not_repeated_forever(rig: StartRig) -> None:
+    """A local activity that blocks the loop fails its workflow task; the rerun of that task fails the read."""
     calls: list[int] = []
 
     @tool(effect="read")
     async def look(context: ToolContext) -> str:
-        """Look, as if there were nobody else."""
+        """Block the event loop like a careless tool."""
         calls.append(1)
         block_until_found(context)
         return "seen"
@@ -117,11 +117,11 @@ async def test_a_read_that_outlasts_its_workflow_task_is_not_repeated_for_ever(r
 
 @pytest.mark.slow
 async def test_a_task_of_a_tool_that_blocks_the_loop_is_named_by_its_line(rig: StartRig) -> None:
-    """Which tool started the task is not known, so no call fails; the log has the line, and the tools that run."""
+    """A blocking task's tool is unknown, so no call fails; the log names the line and the running tools."""
 
     @tool(effect="read")
     async def look(context: ToolContext) -> str:
-        """Look, in a task of its own."""
+        """Look in a separate task."""
 
         async def block() -> None:
             time.sleep(5)  # noqa: ASYNC251  # there

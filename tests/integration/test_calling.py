@@ -1,4 +1,4 @@
-"""An activity that needs what the run that called it has: handed over, or by query."""
+"""Activities get what they need of their run passed in process, or query the run."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -20,7 +20,7 @@ from tests.support.rig import StartRig, check_thread, status_of
 async def test_an_activity_does_not_wait_for_a_query_that_no_worker_answers(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """If the only worker that could answer its activity's query is shutting down, the activity still ends."""
+    """An activity ends even if the only worker that could answer its query is shutting down."""
     monkeypatch.setattr(calling_run, "QUERY_TIMEOUT", timedelta(seconds=0.2))
     thread = f"test-{uuid4().hex[:8]}"
     run = await client.start_workflow(WORKFLOW, RunInput(task="wait"), id=thread, task_queue=thread)
@@ -45,7 +45,7 @@ CATALOG = Catalog(agents=[Agent(name="clerk", instructions="Work.", policy=Polic
 
 
 async def queried(rig: StartRig, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Let a run wait for a decision, go on and end; return the queries that its activities made."""
+    """Let a run wait for a decision, continue and end; return the queries that its activities made."""
     made: list[str] = []
     query = WorkflowHandle.query
 
@@ -67,13 +67,11 @@ async def queried(rig: StartRig, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 async def test_an_activity_in_the_process_of_its_run_queries_nothing(
     rig: StartRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The run hands over its transcript and the lines for the record, also where it has waited for a person."""
+    """The run passes its transcript and new log lines in process, even after it has waited for a person."""
     assert await queried(rig, monkeypatch) == []
 
 
-async def test_an_activity_that_was_handed_nothing_queries_the_run(
-    rig: StartRig, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """So does every activity in another process than its run."""
+async def test_an_activity_in_another_process_queries_the_run(rig: StartRig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An activity that was passed nothing, as in any other process, queries its run."""
     monkeypatch.setattr(HandOver, "take", lambda given, request, caller: {})
     assert {"transcript", "log"} <= set(await queried(rig, monkeypatch))

@@ -41,7 +41,7 @@ from holdfast.client.start_options import check_task, check_thread_id, new_threa
 from holdfast.client.time_skipping import skip_time
 from holdfast.config.stack_file import Stack
 from holdfast.core.authority.signatures import encode_key, public_key
-from holdfast.core.llm.content import MAX_TEXT_BYTES
+from holdfast.core.llm.messages import MAX_TEXT_BYTES
 from holdfast.core.log.node_seals import make_seal
 from holdfast.core.memory.semantic import ItemNotFound, ItemRefused
 from holdfast.core.run.contracts.runs import WORKFLOW, RunInput
@@ -88,13 +88,13 @@ PICTURE = b"\x89PNG\r\n\x1a\n" + bytes(600_000)
 
 @tool(effect="read")
 def dump() -> str:
-    """Return more than the log keeps."""
+    """Return more output than the log stores."""
     return DUMP
 
 
 @tool(effect="read")
 def paint() -> Any:
-    """Return an image that is too large for the log."""
+    """Return an image that exceeds the log's limit."""
     return [TextBlock(text="here"), ImageBlock(data=b64encode(PICTURE).decode(), media_type="image/png")]
 
 
@@ -109,7 +109,7 @@ CATALOG = Catalog(
 
 
 def script(conversation: Conversation) -> Reply:
-    """Reply according to the task."""
+    """Reply as the task says."""
     publishes = call("publish", version="1.2")
     replies = {
         "two": [together(publishes, call("publish", version="1.3")), say("Both dealt with.")],
@@ -123,8 +123,8 @@ def script(conversation: Conversation) -> Reply:
         "outage": [fail(503, "overloaded")],
         "walk": [*[call("look", what=str(n)) for n in range(4)], publishes, say("Walked.")],
     }
-    if (said := conversation.last_user_message).startswith("tell"):
-        return hang() if "for ever" in said else say(f"Told {said}.")
+    if (message := conversation.last_user_message).startswith("tell"):
+        return hang() if "for ever" in message else say(f"Told {message}.")
     return steps(replies.get(conversation.last_user_message, [call("look", what="it"), publishes, say("Published.")]))(
         conversation
     )
@@ -132,11 +132,11 @@ def script(conversation: Conversation) -> Reply:
 
 @workflow.defn(name=WORKFLOW, sandboxed=False)
 class Broken:
-    """A later release whose code cannot continue runs of an earlier one."""
+    """A later release whose code cannot replay runs of an earlier one."""
 
     @workflow.run
     async def run(self, run: RunInput) -> None:
-        """Fail the workflow task, as code that does not replay does."""
+        """Fail the workflow task, as non-replaying code does."""
         raise RuntimeError("code has changed")
 
 
@@ -150,13 +150,13 @@ class Ran:
 
     @property
     def json(self) -> Any:
-        """The single JSON object that it printed."""
+        """Return the single JSON object that it printed."""
         (line,) = self.out.splitlines()
         return json.loads(line)
 
     @property
     def lines(self) -> list[Any]:
-        """The JSON objects that it printed, one per line."""
+        """Return the JSON objects that it printed, one per line."""
         return [json.loads(line) for line in self.out.splitlines()]
 
 
@@ -169,11 +169,11 @@ class Shell:
     started: list["subprocess.Popen[str]"] = field(default_factory=list)
 
     def __call__(self, *words: str, **variables: str) -> Ran:
-        """Run it to its end."""
+        """Run a command until it ends."""
         return self.read(None, *words, **variables)
 
     def read(self, stdin: int | None, /, *words: str, **variables: str) -> Ran:
-        """Run it to its end, with an open file as its standard input."""
+        """Run a command until it ends, with an open file as its standard input."""
         ended = run("starter", words, environ=self.environment | variables, folder=self.folder, stdin=stdin)
         out, err = ended.out.decode(), ended.err.decode()
         assert "Traceback" not in err
@@ -181,7 +181,7 @@ class Shell:
         return Ran(ended.code, out, err)
 
     def start(self, *words: str, **variables: str) -> "subprocess.Popen[str]":
-        """Start it in a new process."""
+        """Start a command in a new process."""
         process = subprocess.Popen(
             [sys.executable, str(STARTER), *words],
             env=self.environment | variables,
@@ -295,7 +295,7 @@ def shell(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sh
 
 
 def rest(process: "subprocess.Popen[str]") -> tuple[str, str]:
-    """Read what a process still prints after a part was read: `communicate` would lose buffered text."""
+    """Read the remaining output of a process: `communicate` would lose buffered text."""
     assert process.stdout is not None
     assert process.stderr is not None
     with process:
@@ -309,8 +309,8 @@ def nowhere(tmp_path_factory: pytest.TempPathFactory) -> Shell:
     return Shell({"HOLDFAST_HOME": home, "TEMPORAL_ADDRESS": f"127.0.0.1:{any_free()}"})
 
 
-def test_who_gives_the_task_is_recorded(shell: Shell) -> None:
-    """`start --by`, or else HOLDFAST_BY, records who gave the task; without either, nobody is recorded."""
+def test_the_requester_is_recorded(shell: Shell) -> None:
+    """`start --by`, or else HOLDFAST_BY, records who gave the task; without either, the requester stays empty."""
     for thread, words, environ, who in (
         ("by-1", ("--by", "ann"), {"HOLDFAST_BY": "bob"}, "ann"),
         ("by-2", (), {"HOLDFAST_BY": "bob"}, "bob"),
@@ -322,7 +322,7 @@ def test_who_gives_the_task_is_recorded(shell: Shell) -> None:
 
 
 def test_a_run_from_start_to_result(shell: Shell, stack: Stack) -> None:
-    """Start, show, pending, approve, log, transcript and list agree, in the JSON of the contract."""
+    """Start, show, pending, approve, log, transcript and list agree, and print the documented JSON."""
     started = shell("start", "Publish 1.2\nplease", "--agent", "releaser", "--thread", "story 1", "--json")
     assert started.code == 0, started.err
     assert set(started.json) == {"thread", "run_id", "status", "ui"}
@@ -374,7 +374,7 @@ def test_a_run_from_start_to_result(shell: Shell, stack: Stack) -> None:
 
 
 def test_a_run_is_paused_shown_and_resumed(shell: Shell) -> None:
-    """`show` and `log` say who paused it, why and until when; `resume --say` says something first."""
+    """`show` and `log` report who paused a run, why and until when; `resume --say` sends a message first."""
     assert shell("start", "release", "--thread", "halted", "--wait").code == 6
     assert shell("resume", "halted").code == 5
     paused = shell("pause", "halted", "--reason", "let me look", "--until", "4h", "--by", "dana", "--json")
@@ -401,8 +401,8 @@ def test_a_run_is_paused_shown_and_resumed(shell: Shell) -> None:
     assert shell("cancel", "halted").code in (0, 5)
 
 
-def test_a_budget_is_given_shown_and_extended(shell: Shell) -> None:
-    """`show`, `list` and `log` have it; amounts that nobody can mean are refused before anything is sent."""
+def test_a_budget_is_set_shown_and_extended(shell: Shell) -> None:
+    """`show`, `list` and `log` report the budget; absurd amounts are rejected before anything is sent."""
     started = shell(
         "start", "release", "--thread", "thrifty", "--wait", "--by", "dana", "--budget", "steps=5,tokens=1m"
     )
@@ -428,7 +428,7 @@ def test_a_budget_is_given_shown_and_extended(shell: Shell) -> None:
 
 
 def test_a_task_is_refined_and_shown(shell: Shell) -> None:
-    """`show` has the task and what has changed of it; `list` and `log` say that it was refined."""
+    """`show` reports the task and its refinements; `list` and `log` report that it was refined."""
     assert shell("start", "release", "--thread", "narrowed", "--wait", "--by", "dana").code == 6
     refined = shell("refine", "narrowed", "--narrow", "Only the notes", "--by", "alice", "--json")
     assert (refined.code, refined.json["outcome"]) == (0, "queued")
@@ -453,7 +453,7 @@ def test_a_task_is_refined_and_shown(shell: Shell) -> None:
 
 
 def test_a_dormant_run_is_shown_listed_and_woken_by_an_event(shell: Shell) -> None:
-    """`start --wait` returns, `show` and `list` say what it waits for and until when, `wake` says what became of it."""
+    """`start --wait` returns, `show` and `list` report the awaited event and its deadline, `wake` its outcome."""
     assert shell("start", "nap", "--agent", "sleeper", "--thread", "asleep", "--wait").code == 6
     wrong, alone, other, state, shown = shell.all(
         ("wake", "asleep", "--event", "built", "--data", "[1]"),
@@ -483,7 +483,7 @@ def test_a_dormant_run_is_shown_listed_and_woken_by_an_event(shell: Shell) -> No
 
 
 async def test_time_is_not_skipped_on_other_stacks(shell: Shell, stack: Stack) -> None:
-    """The command refuses, and so does the server, for an open run and for a start."""
+    """The command and the server both reject time skipping for an open run and for a start."""
     started = shell("start", "stay", "--thread", "skip-1", "--idle-limit", "600", "--json")
     assert started.code == 0
     refused = shell("skip", "skip-1", "3w")
@@ -500,7 +500,7 @@ async def test_time_is_not_skipped_on_other_stacks(shell: Shell, stack: Stack) -
 
 
 def test_list_and_pending_cover_all_threads(shell: Shell) -> None:
-    """`list` filters by status; `pending` shows the requests of all threads, each with its thread."""
+    """`list` filters by status; `pending` shows the requests of all threads, each with its thread id."""
     shell.all(("start", "two", "--thread", "across-1"), ("start", "two", "--thread", "across-2"))
     shell.until("waiting_approval", "across-2")
     shell.all(("start", "quick", "--thread", "across-3", "--wait"), ("approve", "across-2", "2"))
@@ -510,12 +510,12 @@ def test_list_and_pending_cover_all_threads(shell: Shell) -> None:
         pending, waiting, everything = shell.all(
             ("pending", "--json"), ("list", "--status", "waiting_approval", "--json"), ("list", "--json")
         )
-        found = {(each["thread"], each["request"]) for each in pending.lines}
+        requests = {(each["thread"], each["request"]) for each in pending.lines}
         rows = {row["thread"]: row for row in everything.lines}
-        settled = wanted <= found and rows["across-2"]["step"] == 1 and rows["across-3"]["status"] == "completed"
+        settled = wanted <= requests and rows["across-2"]["step"] == 1 and rows["across-3"]["status"] == "completed"
         if settled or time.monotonic() > deadline:
             break
-    assert wanted <= found
+    assert wanted <= requests
     assert {"across-1", "across-2"} <= {row["thread"] for row in waiting.lines}
     assert {"waiting_approval"} == {row["status"] for row in waiting.lines}
     waits = {"thread": "across-1", "agent": "releaser", "status": "waiting_approval", "step": 1, "task": "two"}
@@ -530,12 +530,12 @@ def test_start_wait_shows_how_to_approve_and_ends_with_the_run(shell: Shell) -> 
     """`start --wait` reports progress and commands on stderr and prints what `show` prints; a failure exits with 1."""
     waiting = shell.start("start", "Publish", "--thread", "wait-1", "--wait", "--until", "end", "--json")
     assert waiting.stderr is not None
-    told = []
+    progress = []
     for line in waiting.stderr:
-        told.append(line)
+        progress.append(line)
         if "starter.py approve wait-1 1" in line:
             break
-    assert any("call 1: ok" in line for line in told), told
+    assert any("call 1: ok" in line for line in progress), progress
     assert shell("deny", "wait-1", "1", "--reason", "not on a Friday", "--by", "ann").code == 0
     out, err = rest(waiting)
     assert waiting.returncode == 0, (out, err)
@@ -555,8 +555,8 @@ def test_start_wait_shows_how_to_approve_and_ends_with_the_run(shell: Shell) -> 
     assert "not blocked" in retried.err
 
 
-def test_start_wait_returns_where_a_person_is_needed(shell: Shell) -> None:
-    """Exit code 6, the state on stdout, and on stderr what to type: for a request and for a block."""
+def test_start_wait_returns_if_a_person_is_needed(shell: Shell) -> None:
+    """`start --wait` exits with 6, the state on stdout and the next command on stderr, for a request or a block."""
     asks, blocked = shell.all(
         ("start", "two", "--thread", "need-1", "--wait", "--json"),
         ("start", "bad key", "--thread", "need-2", "--wait", "--json"),
@@ -575,11 +575,15 @@ def test_start_wait_returns_where_a_person_is_needed(shell: Shell) -> None:
 
 
 def test_a_task_and_a_message_come_from_a_pipe(shell: Shell) -> None:
-    """`-` reads stdin: bounded, UTF-8, not empty; a terminal without a pipe is an error, not a silent wait."""
+    """`-` reads stdin as bounded, non-empty UTF-8; on a terminal without a pipe it is an error, not a silent wait."""
 
-    def piped(given: bytes, *words: str) -> Ran:
+    def piped(content: bytes, *words: str) -> Ran:
         ran = subprocess.run(
-            [sys.executable, str(STARTER), *words], env=shell.environment, input=given, capture_output=True, check=False
+            [sys.executable, str(STARTER), *words],
+            env=shell.environment,
+            input=content,
+            capture_output=True,
+            check=False,
         )
         return Ran(ran.returncode, ran.stdout.decode(), ran.stderr.decode())
 
@@ -601,7 +605,7 @@ def test_a_task_and_a_message_come_from_a_pipe(shell: Shell) -> None:
 
 
 def test_migrating_is_a_step_of_its_own(shell: Shell, stack: Stack) -> None:
-    """`--check` changes nothing and exits with 1; `migrate` says from and to what, and may be repeated."""
+    """`--check` exits with 1 and changes nothing; `migrate` reports both versions and may be repeated."""
     name = f"migrating_{time.monotonic_ns()}"
     with psycopg.connect(stack.database_url, autocommit=True) as admin:
         admin.execute(f"CREATE DATABASE {name}".encode())
@@ -617,8 +621,8 @@ def test_migrating_is_a_step_of_its_own(shell: Shell, stack: Stack) -> None:
     assert shell("migrate", DATABASE_URL="postgresql://nobody@127.0.0.1:1/x").code == 4
 
 
-def test_an_artifact_is_read_by_those_who_read_its_thread(shell: Shell, stack: Stack, tmp_path: Path) -> None:
-    """Whole and raw in a pipe or file, written out on a terminal; only what the thread's log refers to."""
+def test_an_artifact_is_read_by_readers_of_its_thread(shell: Shell, stack: Stack, tmp_path: Path) -> None:
+    """`artifact` is raw in pipes and files, escaped on terminals, and limited to what the thread's log refers to."""
     shell.variables["DATABASE_URL"] = stack.database_url
     assert shell("start", "dump", "--thread", "dump", "--wait").code == 0
     assert shell("start", "quick", "--thread", "no-dump", "--wait").code == 0
@@ -646,21 +650,21 @@ def test_an_artifact_is_read_by_those_who_read_its_thread(shell: Shell, stack: S
 
 
 def test_an_image_is_never_written_to_a_terminal(shell: Shell, stack: Stack, tmp_path: Path) -> None:
-    """What was left out of a result, because it is too large, is an artifact of the thread, too."""
+    """An image that was too large for a result is an artifact of the thread, and is never written to a terminal."""
     shell.variables["DATABASE_URL"] = stack.database_url
     assert shell("start", "paint", "--thread", "paint", "--wait").code == 0
-    (found,) = re.findall(r"it is the artifact (sha256:[0-9a-f]{64})", shell("log", "paint", "--json").out)
-    assert shell("artifact", "paint", found, "--json").json["media_type"] == "image/png"
+    (address,) = re.findall(r"it is the artifact (sha256:[0-9a-f]{64})", shell("log", "paint", "--json").out)
+    assert shell("artifact", "paint", address, "--json").json["media_type"] == "image/png"
     assert b"image/png of 600,008 bytes, and stdout is a terminal" in shown_on_terminal(
-        shell, "artifact", "paint", found
+        shell, "artifact", "paint", address
     )
     file = tmp_path / "it.png"
-    assert shell("artifact", "paint", found, "--output", str(file)).code == 0
+    assert shell("artifact", "paint", address, "--output", str(file)).code == 0
     assert file.read_bytes() == PICTURE
 
 
 def shown_on_terminal(shell: Shell, *words: str) -> bytes:
-    """Return what a command writes to a terminal."""
+    """Return the output of a command on a terminal."""
     terminal, other = pty.openpty()
     process = subprocess.Popen(
         [sys.executable, str(STARTER), *words],
@@ -671,7 +675,7 @@ def shown_on_terminal(shell: Shell, *words: str) -> bytes:
     )
     os.close(other)
     shown = b""
-    with suppress(OSError):  # the end of a terminal
+    with suppress(OSError):  # the terminal was closed
         while part := os.read(terminal, 65_536):
             shown += part
     os.close(terminal)
@@ -680,7 +684,7 @@ def shown_on_terminal(shell: Shell, *words: str) -> bytes:
 
 
 def test_a_thread_takes_messages(shell: Shell) -> None:
-    """A run stays open for messages, the next message re-opens a closed thread, and the LLM sees all of them."""
+    """A run stays open for messages, the next message re-opens a closed thread, and the LLM gets all of them."""
     begun = shell("start", "tell 1", "--thread", "talk", "--idle-limit", "30", "--wait", "--json")
     assert (begun.code, begun.json["status"], begun.json["result"]) == (0, "waiting_message", "Told tell 1.")
     shown = shell("show", "talk")
@@ -736,7 +740,7 @@ def test_a_run_is_followed_across_continue_as_new(shell: Shell) -> None:
 
 @pytest.mark.slow
 def test_the_record_is_verified_and_pruned(shell: Shell, stack: Stack) -> None:
-    """`verify` names an altered event; `prune` lists, asks only on a terminal, and removes closed threads."""
+    """`verify` names an altered event; `prune` lists, prompts only on a terminal, and removes closed threads."""
     database = {"DATABASE_URL": stack.database_url}
     assert shell("start", "quick", "--thread", "kept", "--wait").code == 0
     good = shell("verify", "kept", "--json", **database)
@@ -775,15 +779,15 @@ def test_the_record_is_verified_and_pruned(shell: Shell, stack: Stack) -> None:
 
 
 def test_a_thread_is_backed_up_and_forgotten(shell: Shell, stack: Stack, tmp_path: Path) -> None:
-    """Every verb answers clearly for a forgotten thread; what a damaged backup says is safe to show."""
+    """Every verb answers clearly for a forgotten thread; text from a damaged backup is escaped."""
     database = {"DATABASE_URL": stack.database_url}
     assert shell("start", "quick", "--thread", "private", "--wait").code == 0
     made = shell("backup", "-o", str(tmp_path / "b"), "--json", **database)
-    # Other tests damage artifacts of this database: those, and no others, may be missing.
+    # Other tests damage artifacts of this database: only those may be missing.
     assert (made.code, made.json["events"] > 0) == (1 if made.json["missing"] else 0, True)
     asked = ("forget-thread", "private", "--reason", "asked to", "--yes", "--by", "ann", "--json")
     done = shell(*asked, **database)
-    for _ in range(60):  # until Temporal has removed the run, the command says so, and is repeated
+    for _ in range(60):  # until Temporal has removed the run, the command says so and must be repeated
         if done.code == 0:
             break
         assert done.json["remaining_runs"]
@@ -812,8 +816,8 @@ def test_a_thread_is_backed_up_and_forgotten(shell: Shell, stack: Stack, tmp_pat
     assert (damaged.code, "is not that of a backup" in damaged.err, "\x1b" in damaged.err) == (1, True, False)
 
 
-def test_a_fork_is_given_an_llm_and_a_policy(shell: Shell, tmp_path: Path) -> None:
-    """`fork --llm --policy` starts it with both, `show` names them, `diff` compares it; a bad file starts nothing."""
+def test_a_fork_gets_an_llm_and_a_policy(shell: Shell, tmp_path: Path) -> None:
+    """`fork --llm --policy` applies both, `show` names them, `diff` compares the fork; a bad file starts nothing."""
     strict, bad = tmp_path / "strict.yaml", tmp_path / "bad.yaml"
     strict.write_text("rules:\n  - deny: publish\n    reason: not in a fork\n  - allow: '*'\n")
     bad.write_text("rules: &rules\n  - deny: publish\nterms: *rules\n")
@@ -824,12 +828,12 @@ def test_a_fork_is_given_an_llm_and_a_policy(shell: Shell, tmp_path: Path) -> No
     assert (made.code, made.json["thread"]) == (0, "plain-b")
     state = shell.until("completed", "plain-b")
     assert (state["fork"]["llm"], len(state["fork"]["policies"])) == ("other", 1)
-    told = shell("diff", "plain", "plain-b")
-    assert (told.code, "The same up to event" in told.out) == (0, True)
+    diff = shell("diff", "plain", "plain-b")
+    assert (diff.code, "The same up to event" in diff.out) == (0, True)
 
 
 def test_a_run_is_exported_and_its_file_verified(shell: Shell, nowhere: Shell, stack: Stack, tmp_path: Path) -> None:
-    """`export` writes a file once; `verify` checks it without a server, and tells files, faults and bad usage apart."""
+    """`export` writes a file once; `verify` checks it offline and distinguishes valid files, faults and bad usage."""
     database = {"DATABASE_URL": stack.database_url}
     made, altered, key = tmp_path / "quick.holdfast", tmp_path / "altered.holdfast", tmp_path / "a.key"
     public = nowhere("keygen", "--out", str(key), "--json").json["public"]
@@ -876,10 +880,10 @@ def test_a_run_is_exported_and_its_file_verified(shell: Shell, nowhere: Shell, s
     assert {"signature", "bodies", "artifacts", "ledger"} <= {each["what"] for each in redacted.json["not_checked"]}
 
 
-def test_seals_travel_in_a_file_and_outlive_their_thread(
+def test_seals_are_exported_and_outlive_their_thread(
     shell: Shell, nowhere: Shell, stack: Stack, tmp_path: Path
 ) -> None:
-    """`export` takes seals that fit, `verify FILE --nodes` counts them; an altered thread is pruned without one."""
+    """`export` includes matching seals, `verify FILE --nodes` counts them, and an altered thread is pruned without."""
     folder, key = tmp_path / "anchors", encode_key(bytes(32))
     folder.mkdir()
     sealing = {"HOLDFAST_ANCHORS": str(folder), "HOLDFAST_NODE_KEY": str(tmp_path / "node.key")}
@@ -904,7 +908,7 @@ def test_seals_travel_in_a_file_and_outlive_their_thread(
         ("verify", str(tmp_path / "s.holdfast"), "--nodes", public_key(key), "--json"),
         ("verify", str(tmp_path / "s.holdfast"), "--nodes", public_key(encode_key(b"x" * 32)), "--json"),
     )
-    # Its exporter chose those seals, so they alone prove nothing.
+    # The exporter chose those seals, so they prove nothing by themselves.
     assert (good.code, good.json["seals"], other.json["seals"]) == (7, 1, 0)
 
     with psycopg.connect(stack.database_url, autocommit=True) as connection:
@@ -917,7 +921,7 @@ def test_seals_travel_in_a_file_and_outlive_their_thread(
 
 
 def test_a_call_with_unknown_outcome_is_reconciled(shell: Shell) -> None:
-    """A person decides on a call whose outcome is unknown, and sees the commands for it; approving it is refused."""
+    """A person resolves a call whose outcome is unknown with the commands shown; approving it is rejected."""
     assert shell("start", "stall", "--thread", "unclear").code == 0
     shell.until("waiting_approval", "unclear")
     assert shell("approve", "unclear", "1").code == 0
@@ -944,7 +948,7 @@ def test_a_blocked_run_shows_why_and_is_retried(shell: Shell) -> None:
 
 
 def test_show_reports_an_outage(shell: Shell) -> None:
-    """The screen shows what Temporal is retrying: which call, which attempt, why."""
+    """The screen shows which call Temporal is retrying, which attempt it is, and why."""
     assert shell("start", "outage", "--thread", "outage").code == 0
     deadline = time.monotonic() + PATIENCE
     while "call_llm: attempt" not in (shown := shell("show", "outage")).out:
@@ -965,8 +969,8 @@ def test_the_same_start_happens_once(shell: Shell) -> None:
     again = shell(*words, "--json")
     assert (first.code, again.code, again.json["run_id"]) == (0, 0, first.json["run_id"])
     assert "nothing was started again" in again.err
-    assert shell(*words, "--wait").code == 6  # it waits for the approvals of the run that there is
-    assert shell("start", "tell 9", "--thread", "nightly").code == 2  # another task, and a run is open
+    assert shell(*words, "--wait").code == 6  # it waits for the approvals of the existing run
+    assert shell("start", "tell 9", "--thread", "nightly").code == 2  # another task while a run is open
     shell.all(("deny", "nightly", "1"), ("deny", "nightly", "2"))
     ended = shell.until("completed", "nightly")
     for _ in range(2):
@@ -980,8 +984,8 @@ def test_the_same_start_happens_once(shell: Shell) -> None:
     assert shell.until("completed", "nightly")["events"] == more["events"]
 
 
-def test_cancel_says_why(shell: Shell) -> None:
-    """The reason is in the run's result."""
+def test_cancel_records_the_reason(shell: Shell) -> None:
+    """The result of a cancelled run contains the reason."""
     assert shell("start", "two", "--thread", "withdrawn").code == 0
     shell.until("waiting_approval", "withdrawn")
     assert shell("cancel", "withdrawn", "--reason", "the order was withdrawn").code == 0
@@ -989,7 +993,7 @@ def test_cancel_says_why(shell: Shell) -> None:
 
 
 def test_errors_for_programs_are_json(nowhere: Shell) -> None:
-    """With `--json`, an error of any kind is one JSON object on stderr, and stdout is empty."""
+    """With `--json`, every error is one JSON object on stderr, and stdout is empty."""
     for words, kind, code in (
         (("show", "x", "--json"), "ServerUnreachable", 4),
         (("show", "--json"), "UsageError", 2),
@@ -1003,8 +1007,8 @@ def test_errors_for_programs_are_json(nowhere: Shell) -> None:
         assert error["message"]
 
 
-def test_what_a_terminal_cannot_show_is_written_out(nowhere: Shell, tmp_path: Path) -> None:
-    """Where the output is not UTF-8, what it cannot encode is escaped, and the rest of the answer is there."""
+def test_characters_that_a_terminal_cannot_show_are_escaped(nowhere: Shell, tmp_path: Path) -> None:
+    """If the output is not UTF-8, unencodable characters are escaped, and the rest of the answer is printed."""
     file = tmp_path / "p.yaml"
     file.write_text("rules:\n  - deny: pay\n    reason: R\u00fcckfrage \u2013 nie \U0001f648\n", encoding="utf-8")
     process = nowhere.start("policy", "explain", str(file), "--tool", "pay", PYTHONIOENCODING="ascii")
@@ -1013,8 +1017,8 @@ def test_what_a_terminal_cannot_show_is_written_out(nowhere: Shell, tmp_path: Pa
     assert "R\\xfcckfrage \\u2013 nie \\U0001f648" in out
 
 
-def test_start_refuses_an_invalid_start(shell: Shell) -> None:
-    """A taken id is a usage error that says what to do; an unknown agent or folder shows the worker's error."""
+def test_start_rejects_invalid_input(shell: Shell) -> None:
+    """A taken id is a usage error with advice; an unknown agent or folder shows the worker's error."""
     assert shell("start", "two", "--thread", "taken").code == 0
     taken, agent, folder = shell.all(
         ("start", "again", "--thread", "taken"),
@@ -1029,7 +1033,7 @@ def test_start_refuses_an_invalid_start(shell: Shell) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (("start", ""), "the task is empty"),
         (("start", " \n "), "the task is empty"),
@@ -1058,11 +1062,11 @@ def test_start_refuses_an_invalid_start(shell: Shell) -> None:
         (("restore", "x"), "set DATABASE_URL"),
     ],
 )
-def test_bad_usage_is_2_without_a_server(nowhere: Shell, words: tuple[str, ...], said: str) -> None:
+def test_bad_usage_is_2_without_a_server(nowhere: Shell, words: tuple[str, ...], message: str) -> None:
     """Bad usage is reported before any server is contacted."""
     ran = nowhere(*words)
     assert (ran.code, ran.out) == (2, "")
-    assert said in ran.err
+    assert message in ran.err
 
 
 def test_bad_settings_are_2_and_name_the_variable(nowhere: Shell) -> None:
@@ -1102,7 +1106,7 @@ HEAVY = (
     "holdfast.activities",
     "holdfast.workflows",
 )
-"""Modules that take longer to import than help or a refusal may take."""
+"""Modules that take longer to import than help or a usage error may take."""
 AT_EXIT = """
 import os, sys
 from holdfast import starter
@@ -1127,8 +1131,8 @@ starter.main()
         (("show", "x"), {*HEAVY}),  # nothing listens there
     ],
 )
-def test_help_and_refusals_load_nothing_heavy(nowhere: Shell, words: tuple[str, ...], modules: set[str]) -> None:
-    """Help, bad usage and a closed port need neither Temporal's client nor rich, nor the models of events."""
+def test_help_and_usage_errors_load_nothing_heavy(nowhere: Shell, words: tuple[str, ...], modules: set[str]) -> None:
+    """Help, bad usage and a closed port load neither Temporal's client, nor rich, nor the event models."""
     ran = subprocess.run(
         [sys.executable, "-c", AT_EXIT.format(modules=modules), *words],
         cwd=REPOSITORY,
@@ -1151,7 +1155,7 @@ def test_no_verb_loads_the_llm_client() -> None:
 
 
 def test_every_error_with_an_exit_code_is_ours() -> None:
-    """The table of exit codes names errors by the names of their classes, and no other names."""
+    """The table of exit codes contains only class names of our own errors."""
     named = {name: getattr(errors, name, None) for name in exits._CODES}
     named |= {kind.__name__: kind for kind in (ItemNotFound, ItemRefused)}
     assert all(isinstance(kind, type) and issubclass(kind, HoldfastError) for kind in named.values()), named
@@ -1162,7 +1166,7 @@ def test_every_error_with_an_exit_code_is_ours() -> None:
 
 
 def test_an_unknown_thread_is_3(shell: Shell) -> None:
-    """Every verb that takes a thread reports that there is none of that name."""
+    """Every verb that takes a thread reports an unknown one."""
     verbs = [("show",), ("log", "--follow"), ("transcript",), ("pending",), ("retry",), ("cancel",), ("watch",)]
     runs = [(verb[0], "nobody-knows", *verb[1:]) for verb in verbs]
     runs += [("approve", "nobody-knows", "1"), ("reconcile", "nobody-knows", "1", "--abandon")]
@@ -1173,7 +1177,7 @@ def test_an_unknown_thread_is_3(shell: Shell) -> None:
 
 
 def test_without_a_server_it_is_4(nowhere: Shell) -> None:
-    """If no server listens, every verb reports it at once, with a traceback only for --debug."""
+    """If no server listens, every verb says so at once, with a traceback only for --debug."""
     shown, listed, started, doctor = nowhere.all(("show", "x"), ("list",), ("start", "go"), ("doctor", "--json"))
     assert [each.code for each in (shown, listed, started, doctor)] == [4, 4, 4, 4]
     assert "no Temporal server answers at 127.0.0.1:" in shown.err
@@ -1193,7 +1197,7 @@ def test_an_unknown_namespace_is_4(shell: Shell) -> None:
 
 @pytest.fixture(scope="module")
 def unanswered(shell: Shell, stack: Stack) -> dict[str, Ran]:
-    """The output of each verb that no worker answers; they run in parallel, as each waits for its limit."""
+    """Return the output of each verb that no worker answers; they run in parallel, as each waits for its timeout."""
     nobody = {"HOLDFAST_TASK_QUEUE": "nobody", **HASTY}
     runs = {
         "start": ("start", "go", "--thread", "unclaimed", "--json"),
@@ -1221,13 +1225,13 @@ def unanswered(shell: Shell, stack: Stack) -> dict[str, Ran]:
 
 
 def test_a_run_starts_without_a_worker(unanswered: dict[str, Ran]) -> None:
-    """Temporal keeps the run, so it has started; a note says that no worker has picked it up."""
+    """A start without a worker succeeds, because Temporal keeps the run; a note says that no worker picked it up."""
     started = unanswered["start"]
     assert (started.code, started.json["status"]) == (0, "running")
     assert "No worker has picked it up yet" in started.err
 
 
-def test_without_a_worker_the_history_is_read_and_a_decision_is_sent(unanswered: dict[str, Ran]) -> None:
+def test_without_a_worker_the_history_is_read_and_decisions_are_sent(unanswered: dict[str, Ran]) -> None:
     """A run without a worker is read from its history, with a note; a decision is sent as a signal."""
     shown, log, approved, doctor = (unanswered[verb] for verb in ("show", "log", "approve", "doctor"))
     assert [each.code for each in (shown, log, approved, doctor)] == [0, 0, 0, 1]
@@ -1242,7 +1246,7 @@ def test_without_a_worker_the_history_is_read_and_a_decision_is_sent(unanswered:
 
 
 def test_a_stuck_run_is_reported(unanswered: dict[str, Ran]) -> None:
-    """If the worker's code fails the run's task, the error says so instead of 'no worker'."""
+    """If the worker's code fails the run's workflow task, the error says so instead of 'no worker'."""
     stuck = unanswered["stuck"]
     assert stuck.code == 4
     assert "is stuck" in stuck.err
@@ -1297,7 +1301,7 @@ def test_a_log_is_read_without_a_worker(shell: Shell, stack: Stack, tmp_path: Pa
 
 
 async def test_a_run_closed_from_outside_is_failed(shell: Shell, stack: Stack) -> None:
-    """A terminated run records no last event: `show` and `list` report it as failed, and following it ends."""
+    """A terminated run has no final event: `show` and `list` report it as failed, and following it ends."""
     assert (await asyncio.to_thread(shell, "start", "two", "--thread", "ended")).code == 0
     await asyncio.to_thread(shell.until, "waiting_approval", "ended")
     client = await Client.connect(stack.temporal_address, namespace=stack.namespace)
@@ -1315,7 +1319,7 @@ async def test_a_run_closed_from_outside_is_failed(shell: Shell, stack: Stack) -
     assert (late.code, late.json["outcome"]) == (5, "too_late")
 
 
-def test_a_closed_pipe_is_quiet(shell: Shell) -> None:
+def test_a_closed_pipe_prints_no_error(shell: Shell) -> None:
     """`starter.py log … | head -1` ends without an error message."""
     assert shell("start", "quick", "--thread", "piped", "--wait").code == 0
     process = shell.start("log", "piped")
@@ -1327,8 +1331,8 @@ def test_a_closed_pipe_is_quiet(shell: Shell) -> None:
 
 
 @pytest.mark.slow
-def test_no_control_characters_of_the_llm_reach_the_terminal(shell: Shell) -> None:
-    """Escape sequences and bidirectional controls are escaped wherever people read or approve."""
+def test_control_characters_from_the_llm_never_reach_the_terminal(shell: Shell) -> None:
+    """Escape sequences and bidirectional controls are escaped on every screen on which people read or approve."""
     assert shell("start", "escapes", "--thread", "escapes").code == 0
     shell.until("waiting_approval", "escapes")
     assert shell("approve", "escapes", "1").code == 0
@@ -1388,7 +1392,7 @@ def on_terminal(shell: Shell, words: list[str], talk: Talk, *, columns: int = 10
 
 
 def test_watch_answers_requests_in_place(shell: Shell) -> None:
-    """On a terminal, a key and a reason decide; then the next request appears, and at the end the result."""
+    """On a terminal, a key and a reason decide a request; then the next one appears, and finally the result."""
     assert shell("start", "two", "--thread", "watched").code == 0
 
     def talk(terminal: int, read: Read) -> None:
@@ -1410,13 +1414,13 @@ def test_watch_answers_requests_in_place(shell: Shell) -> None:
     ]
 
 
-def test_what_is_typed_after_a_refused_key_decides_nothing(shell: Shell) -> None:
-    """A request that was not read to its end is not approved, and the reason typed at once is no command either."""
+def test_text_typed_after_a_rejected_key_decides_nothing(shell: Shell) -> None:
+    """A request that was not scrolled to its end is not approved, and the reason typed next is no command either."""
     assert shell("start", "two", "--thread", "burst").code == 0
 
     def talk(terminal: int, read: Read) -> None:
         read("rows below")
-        os.write(terminal, b"ad\r")  # approve; and a reason that begins with the key for deny
+        os.write(terminal, b"ad\r")  # approve; the reason begins with the key for deny
         read("screen yet")
         os.write(terminal, b"q")
 
@@ -1425,7 +1429,7 @@ def test_what_is_typed_after_a_refused_key_decides_nothing(shell: Shell) -> None
     assert not [each for each in shell("log", "burst", "--json").lines if each["type"] == "decision_received"]
 
 
-def test_leaving_watch_leaves_the_run_alone(shell: Shell) -> None:
+def test_leaving_watch_does_not_affect_the_run(shell: Shell) -> None:
     """Ctrl-C ends the live view with 0, and the run continues."""
     assert shell("start", "two", "--thread", "left").code == 0
 
@@ -1454,7 +1458,7 @@ def test_colours_are_for_terminals(shell: Shell) -> None:
 
 
 def test_doctor_finds_everything_and_shows_no_secret(shell: Shell, stack: Stack, tmp_path: Path) -> None:
-    """With everything in place it reports ok; a database that refuses exits with 1; no password or key is shown."""
+    """`doctor` reports ok if everything works and exits with 1 if the database rejects us; it prints no secret."""
     (tmp_path / "mine.py").write_text(
         "from holdfast import Agent, Catalog\ncatalog = Catalog(agents=[Agent(name='me', instructions='')])\n"
     )
@@ -1472,8 +1476,8 @@ def test_doctor_finds_everything_and_shows_no_secret(shell: Shell, stack: Stack,
     assert "hidden" not in healthy.out + healthy.err + refused.out + refused.err
 
 
-def test_a_move_names_the_one_place_that_imports_it(shell: Shell, stack: Stack, tmp_path: Path) -> None:
-    """`import --place` and `doctor` show the id that `move --to` takes; in another place, the file is refused."""
+def test_a_move_names_the_only_cluster_that_imports_it(shell: Shell, stack: Stack, tmp_path: Path) -> None:
+    """`import --place` and `doctor` show the id that `move --to` takes; any other cluster rejects the file."""
     database, file = {"DATABASE_URL": stack.database_url}, str(tmp_path / "away.holdfast")
     key = str(tmp_path / "a.key")
     public = shell("keygen", "--out", key, "--json").json["public"]
@@ -1495,34 +1499,34 @@ def test_a_move_names_the_one_place_that_imports_it(shell: Shell, stack: Stack, 
 
 
 def codes(shell: Shell, thread: str, times: int) -> set[int]:
-    """Return the exit codes of that many runs that end in each way."""
+    """Return the exit codes of that many runs for each way in which a run can end."""
     runs: list[tuple[str, ...]] = [("show", thread), ("show", "no-such-thread"), ("cancel", thread)]
-    found = [ran.code for ran in shell.all(*(runs[number % 3] for number in range(times)))]
-    return {code for number, code in enumerate(found) if code != (0, 3, 5)[number % 3]}
+    exit_codes = [ran.code for ran in shell.all(*(runs[number % 3] for number in range(times)))]
+    return {code for number, code in enumerate(exit_codes) if code != (0, 3, 5)[number % 3]}
 
 
 def test_exit_codes_are_correct(shell: Shell) -> None:
-    """The process always exits with the code of what happened."""
+    """The process always exits with the documented code for the outcome."""
     assert shell("start", "quick", "--thread", "codes", "--wait").code == 0
     assert codes(shell, "codes", 8) == set()
 
 
 @pytest.mark.slow
 def test_exit_codes_are_correct_in_many_runs(shell: Shell) -> None:
-    """The same, often enough to catch a failure that occurs in one of fifty runs."""
+    """Exit codes stay correct in enough runs to catch a failure that occurs in one of fifty."""
     assert shell("start", "quick", "--thread", "many-codes", "--wait").code == 0
     assert codes(shell, "many-codes", 51) == set()
 
 
 def test_a_task_has_a_limit() -> None:
-    """A task over the size limit is refused, exact to the byte."""
+    """A task that exceeds the size limit is rejected, exact to the byte."""
     check_task("x" * MAX_TEXT_BYTES)
     for task in ("x" * (MAX_TEXT_BYTES + 1), "", " \n", "\udcff"):
         with pytest.raises(TaskInvalid):
             check_task(task)
 
 
-def test_thread_ids_can_be_seen_and_typed() -> None:
+def test_thread_ids_are_printable_and_bounded() -> None:
     """A thread id is 1 to 200 printable characters; a new one begins with the agent's name."""
     for good in ("a", "x" * 200, "mein Fädchen/1"):
         assert good == check_thread_id(good)
@@ -1534,20 +1538,20 @@ def test_thread_ids_can_be_seen_and_typed() -> None:
     check_thread_id(new_thread_id("\n \x00"))
 
 
-def test_text_is_made_visible() -> None:
+def test_control_characters_are_made_visible() -> None:
     """Characters that act on a terminal are escaped; line breaks and ordinary text of any script stay."""
     assert visible("a\x1b[31m\x9bb\u202ec\rd\u200be") == "a\\x1b[31m\\x9bb\\u202ec\\rd\\u200be"
     assert visible("grüße\n\t日本 🎉\r\n") == "grüße\n\t日本 🎉\n"
 
 
 def test_an_event_of_a_later_release_still_shows() -> None:
-    """An event that this release cannot decode is shown as JSON."""
+    """An event that this release cannot decode is printed as JSON."""
     assert event_summary({"type": "teleported", "position": 3, "to": "mars"}) == '{"to": "mars"}'
     assert "mars" in event_summary({"type": "llm_replied", "moved": "mars"})
 
 
 def test_running_calls_have_started_and_not_ended() -> None:
-    """A call runs from its start until it is finished or its outcome is unknown."""
+    """A call is running from its start until it is finished or its outcome is unknown."""
     asked = [
         {
             "type": "tool_call_requested",
@@ -1566,7 +1570,7 @@ def test_running_calls_have_started_and_not_ended() -> None:
 
 
 def test_events_about_messages_and_compactions_have_lines() -> None:
-    """Each kind of event has a line, and a clipped result says where the whole is."""
+    """Each kind of event has a line, and a clipped result says how to read the rest."""
     blocks = [{"type": "text", "text": "Look"}, {"type": "image", "url": "https://example.com/a.png"}]
     told: dict[str, dict[str, Any]] = {
         "in Temporal run r2": {"type": "run_continued", "run_id": "r2"},
@@ -1593,32 +1597,32 @@ def test_events_about_messages_and_compactions_have_lines() -> None:
     assert list(told) == [event_summary(event) for event in told.values()]
 
 
-def test_keys_decide_only_what_is_on_the_screen() -> None:
-    """A key starts a decision, Enter sends it, Escape cancels it; it is cancelled when its request disappears."""
+def test_keys_decide_only_the_request_on_the_screen() -> None:
+    """A key starts a decision, Enter sends it, Escape cancels it; it is also cancelled if its request disappears."""
     first: dict[str, Any] = {"request": "1", "kind": "approval", "digest": "d"}
     second: dict[str, Any] = {"request": "2", "kind": "reconcile", "digest": "d"}
     keys = Keys([first, second])
 
-    def told(characters: str) -> Any:
+    def type_keys(characters: str) -> Any:
         return [keys.key(character) for character in characters][-1]
 
-    assert told("aok\x7fn\r") == Answer(first, "approve", "on")
-    assert told("dno\x1b") is None
+    assert type_keys("aok\x7fn\r") == Answer(first, "approve", "on")
+    assert type_keys("dno\x1b") is None
     assert keys.decision is None
-    assert told("x\r") is None
-    told("aq")  # a letter of the reason, not a command key
+    assert type_keys("x\r") is None
+    type_keys("aq")  # a letter of the reason, not a command key
     keys.update([second], blocked=False)
     assert (keys.decision, keys.typed) == (None, "")
-    assert told("a") is None
-    assert told("n\r") == Answer(second, "absent", "")
-    told("l")
+    assert type_keys("a") is None
+    assert type_keys("n\r") == Answer(second, "absent", "")
+    type_keys("l")
     assert keys.request not in (first, second)
-    assert told("r") is None
-    told("p")
+    assert type_keys("r") is None
+    type_keys("p")
     assert keys.request is second
-    assert told("m?\x7fhello\r") == Message("hello")
-    assert told("mnever\x1b") is None
-    assert told("m \r") is None
+    assert type_keys("m?\x7fhello\r") == Message("hello")
+    assert type_keys("mnever\x1b") is None
+    assert type_keys("m \r") is None
     keys.update([], blocked=True)
-    assert told("r") == "retry"
-    assert told("q") == "leave"
+    assert type_keys("r") == "retry"
+    assert type_keys("q") == "leave"

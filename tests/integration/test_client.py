@@ -1,4 +1,4 @@
-"""The client for programs, on the real server: starts, results, decisions, conversations, and its sync face."""
+"""The Python client on the real server: starts, results, decisions, conversations, and its sync interface."""
 
 import asyncio
 from collections.abc import Callable
@@ -57,7 +57,7 @@ def pay(amount: int) -> str:
 
 
 def catalog(*approvers: Approver) -> Catalog:
-    """Two agents that ask before they pay; approvers have to sign."""
+    """Return two agents that ask before they pay; approvers have to sign."""
     signatures: Literal["required", "optional"] = "required" if approvers else "optional"
     policy = Policy(rules=(ask("pay"), allow()), approvers=approvers, signatures=signatures)
     clerk = Agent(name="clerk", instructions="Work.", policy=policy)
@@ -65,16 +65,16 @@ def catalog(*approvers: Approver) -> Catalog:
 
 
 def script(conversation: Conversation) -> Reply:
-    """Pay if asked to; else repeat what was said."""
+    """Pay if asked to; otherwise echo the message."""
     if conversation.messages[-1]["role"] == "tool":
         return say(str(conversation.messages[-1]["content"]))
-    said = conversation.last_user_message
-    return call("pay", amount=5) if "pay" in said else say(f"You said: {said}")
+    message = conversation.last_user_message
+    return call("pay", amount=5) if "pay" in message else say(f"You said: {message}")
 
 
 @pytest.fixture
 def connect(stack: Stack, monkeypatch: pytest.MonkeyPatch) -> Connect:
-    """Connect a client from the environment, as a program does."""
+    """Connect a client with the settings of the environment, as a program does."""
     for name, value in {**environ_of(stack), "DATABASE_URL": stack.database_url}.items():
         monkeypatch.setenv(name, value)
     return Client.connect
@@ -85,8 +85,8 @@ def fresh() -> str:
     return f"client-{uuid4().hex[:8]}"
 
 
-async def test_a_start_is_a_result(rig: StartRig, connect: Connect) -> None:
-    """A task is started, and its result has the text, the steps and the tokens."""
+async def test_a_start_returns_a_result(rig: StartRig, connect: Connect) -> None:
+    """The result of a started task contains the text, the steps and the tokens."""
     async with rig(catalog(), script) as worker, connect(task_queue=worker.task_queue) as client:
         thread = await client.start("hello", by="alice")
         result = await thread.result(timeout=PATIENCE)
@@ -96,8 +96,8 @@ async def test_a_start_is_a_result(rig: StartRig, connect: Connect) -> None:
         assert (state.agent, state.task, state.result) == ("clerk", "hello", "You said: hello")
 
 
-async def test_the_same_start_twice_is_one(rig: StartRig, connect: Connect) -> None:
-    """Concurrent callers with one id and one task get one run, also after it has ended; another task is an error."""
+async def test_repeating_a_start_returns_the_same_run(rig: StartRig, connect: Connect) -> None:
+    """Concurrent callers with one id and task get one run, even after it has ended; another task is an error."""
     name = fresh()
     async with rig(catalog(), script) as worker, connect(task_queue=worker.task_queue) as client:
         async with connect(task_queue=worker.task_queue) as other:
@@ -113,8 +113,8 @@ async def test_the_same_start_twice_is_one(rig: StartRig, connect: Connect) -> N
         assert sum([event.type == "run_started" async for event in again.events()]) == 1
 
 
-async def test_a_thread_that_was_continued_is_still_the_one_that_was_started(rig: StartRig, connect: Connect) -> None:
-    """A closed thread continues with a message; its first start, repeated, does not start it anew."""
+async def test_repeating_the_first_start_of_a_continued_thread_starts_nothing(rig: StartRig, connect: Connect) -> None:
+    """A closed thread continues with a message; repeating its first start does not start it again."""
     async with rig(catalog(), script) as worker, connect(task_queue=worker.task_queue) as client:
         thread = await client.start("hello", thread=fresh())
         await thread.result(timeout=PATIENCE)
@@ -126,7 +126,7 @@ async def test_a_thread_that_was_continued_is_still_the_one_that_was_started(rig
 
 
 async def test_a_batch_of_threads_runs_at_once(rig: StartRig, connect: Connect) -> None:
-    """Twenty threads are started and awaited together, and the list has them."""
+    """Twenty threads are started and awaited concurrently, and the list contains them."""
     batch = fresh()
     async with rig(catalog(), script) as worker, connect(task_queue=worker.task_queue) as client:
         threads = await asyncio.gather(*(client.start(f"{n}", thread=f"{batch}-{n}") for n in range(20)))
@@ -134,21 +134,21 @@ async def test_a_batch_of_threads_runs_at_once(rig: StartRig, connect: Connect) 
         assert [f"You said: {n}" for n in range(20)] == [each.text for each in results]
 
         async def listed() -> set[str]:
-            found = await client.threads(status="completed", limit=500)
-            return {each.thread for each in found if each.thread.startswith(batch)}
+            threads = await client.threads(status="completed", limit=500)
+            return {each.thread for each in threads if each.thread.startswith(batch)}
 
         assert await eventually(listed, lambda names: len(names) == 20) == {each.id for each in threads}
 
 
 async def test_a_conversation(rig: StartRig, connect: Connect) -> None:
-    """Until attention, a result is the reply to the message before it; messages are typed."""
+    """A result until attention is the reply to the latest message; messages are typed."""
     async with rig(catalog(), script) as worker, connect(task_queue=worker.task_queue) as client:
         thread = await client.start("one", idle_limit=300)
-        for said in ("one", "two", "three"):
-            if said != "one":
-                await thread.say(said, by="alice")
+        for text in ("one", "two", "three"):
+            if text != "one":
+                await thread.say(text, by="alice")
             result = await thread.result(until="attention", timeout=PATIENCE)
-            assert ("waiting_message", f"You said: {said}") == (result.status, result.text)
+            assert ("waiting_message", f"You said: {text}") == (result.status, result.text)
         messages = await thread.messages()
         assert [UserMessage, AssistantMessage] * 3 == [type(each) for each in messages]
         await thread.cancel("the customer has left")
@@ -159,7 +159,7 @@ async def test_a_conversation(rig: StartRig, connect: Connect) -> None:
 
 
 async def test_an_approval(rig: StartRig, connect: Connect) -> None:
-    """A result until attention has the request; a decision on it runs the call with the person's arguments."""
+    """A result until attention contains the request; approving it runs the call with the person's arguments."""
     async with rig(catalog(), script) as worker, connect(task_queue=worker.task_queue) as client:
         thread = await client.start("pay")
         with pytest.raises(TimeoutError, match="its run continues"):
@@ -182,7 +182,7 @@ async def test_an_approval(rig: StartRig, connect: Connect) -> None:
 
 
 async def test_a_blocked_run(rig: StartRig, connect: Connect) -> None:
-    """A result until attention says why a run is blocked; a retry resumes it."""
+    """A result until attention reports why a run is blocked; a retry resumes it."""
     limits = Limits(max_steps=1)
     agent = Agent(name="clerk", instructions="Work.", policy=Policy(rules=(allow(),)), limits=limits)
     one = Catalog(agents=[agent], tools=[pay])
@@ -196,7 +196,7 @@ async def test_a_blocked_run(rig: StartRig, connect: Connect) -> None:
 
 
 async def test_a_signed_approval(rig: StartRig, connect: Connect, tmp_path: Path) -> None:
-    """A key signs what `pending` has shown; without anything shown, nothing is signed."""
+    """A key signs a request only as `pending` returned it; a bare id or an altered request is not signed."""
     key = tmp_path / "alice.key"
     alice = Approver(name="alice", keys=(make_key(key),))
     async with rig(catalog(alice), script) as worker, connect(task_queue=worker.task_queue, by="alice") as client:
@@ -214,7 +214,7 @@ async def test_a_signed_approval(rig: StartRig, connect: Connect, tmp_path: Path
 
 
 async def test_events_are_typed_and_followed(rig: StartRig, connect: Connect) -> None:
-    """Events come as their classes; following ends when the run does, and positions resume it."""
+    """Events are instances of their classes; following ends with the run and resumes from a position."""
     async with rig(catalog(), script) as worker, connect(task_queue=worker.task_queue) as client:
         thread = await client.start("hello")
         followed = [event async for event in thread.events(follow=True)]
@@ -227,7 +227,7 @@ async def test_events_are_typed_and_followed(rig: StartRig, connect: Connect) ->
 
 @pytest.mark.slow
 async def test_without_a_worker(client: TemporalClient, rig: StartRig, connect: Connect) -> None:
-    """A start needs no worker, nor do its repetition and its reading; a worker that comes later runs it."""
+    """Starting, repeating and reading a run need no worker; a worker that comes later executes it."""
     queue = fresh()
     async with connect(task_queue=queue, answer_seconds=0.5) as program:
         thread = await program.start("pay", thread=fresh())
@@ -249,7 +249,7 @@ async def test_without_a_worker(client: TemporalClient, rig: StartRig, connect: 
 
 
 async def test_after_temporal_has_removed_a_thread(rig: StartRig, connect: Connect) -> None:
-    """The permanent record has its result, its messages and the start, which is not repeated."""
+    """The permanent record has the result and the messages, and a repeated start of the thread starts nothing."""
     async with rig(catalog(), script) as worker, connect(task_queue=worker.task_queue) as client:
         thread = await client.start("hello", thread=fresh())
         result = await thread.result(timeout=PATIENCE)
@@ -263,7 +263,7 @@ async def test_after_temporal_has_removed_a_thread(rig: StartRig, connect: Conne
 
 
 async def remove(temporal: TemporalClient, thread: str) -> None:
-    """Have Temporal remove a closed thread, as it does when its retention is over."""
+    """Make Temporal remove a closed thread, as when its retention ends."""
     execution = WorkflowExecution(workflow_id=thread)
     request = DeleteWorkflowExecutionRequest(namespace=temporal.namespace, workflow_execution=execution)
     await temporal.workflow_service.delete_workflow_execution(request)
@@ -278,8 +278,8 @@ async def remove(temporal: TemporalClient, thread: str) -> None:
     await eventually(is_there, lambda there: not there)
 
 
-async def test_blocks_are_a_task(rig: StartRig, connect: Connect) -> None:
-    """Content blocks are started once like text."""
+async def test_content_blocks_are_a_task(rig: StartRig, connect: Connect) -> None:
+    """A task of content blocks is started once, like text."""
     blocks = (TextBlock(text="hello"), TextBlock(text="you"))
     async with rig(catalog(), script) as worker, connect(task_queue=worker.task_queue) as client:
         thread = await client.start(blocks, thread=fresh())
@@ -290,7 +290,7 @@ async def test_blocks_are_a_task(rig: StartRig, connect: Connect) -> None:
 
 
 async def test_a_result_outlasts_a_restart(rig: StartRig, connect: Connect) -> None:
-    """A result is awaited through the end of one worker and the start of the next, until attention as until the end."""
+    """A result is awaited across the end of one worker and the start of the next, for both kinds of wait."""
     queue = fresh()
     async with connect(task_queue=queue, by="alice", answer_seconds=0.5) as client:
         thread = await client.start("pay")
@@ -305,7 +305,7 @@ async def test_a_result_outlasts_a_restart(rig: StartRig, connect: Connect) -> N
 
 
 async def test_errors(rig: StartRig, connect: Connect) -> None:
-    """What fails, is absent or cannot be reached is an error of its own type, with the cause's name."""
+    """A failed run, an absent thread and an unreachable server are distinct typed errors that name the cause."""
     async with rig(catalog(), script) as worker, connect(task_queue=worker.task_queue) as client:
         thread = await client.start("hello", agent="nobody")
         with pytest.raises(RunFailed) as failed:
@@ -328,8 +328,8 @@ async def test_errors(rig: StartRig, connect: Connect) -> None:
             pass
 
 
-async def test_a_given_temporal_client(stack: Stack, rig: StartRig, connect: Connect) -> None:
-    """The program's own client is used with Holdfast's encoding, and with the fleet key of the environment."""
+async def test_a_program_brings_its_own_temporal_client(stack: Stack, rig: StartRig, connect: Connect) -> None:
+    """The program's own client is used with Holdfast's encoding and the fleet key of the environment."""
     plain = await TemporalClient.connect(stack.temporal_address, namespace=stack.namespace)
     async with rig(catalog(), script) as worker, connect(plain, task_queue=worker.task_queue) as client:
         thread = await client.start("hello", workspace=worker.workspace)
@@ -340,7 +340,7 @@ async def test_a_given_temporal_client(stack: Stack, rig: StartRig, connect: Con
 async def test_without_a_fleet_key(
     rig: StartRig, connect: Connect, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """A program without the key starts new threads; a folder needs the key."""
+    """A program without the fleet key starts new threads, but cannot select a folder."""
     monkeypatch.delenv("HOLDFAST_FLEET_KEYS")
     async with rig(catalog(), script) as worker, connect(task_queue=worker.task_queue) as client:
         thread = await client.start("hello", thread=fresh())
@@ -350,7 +350,7 @@ async def test_without_a_fleet_key(
             await client.start("hello", workspace=tmp_path)
 
 
-async def test_the_sync_face(rig: StartRig, connect: Connect) -> None:
+async def test_the_sync_client(rig: StartRig, connect: Connect) -> None:
     """A script without an event loop starts, follows, decides and reads, and gets the same errors."""
 
     def program(worker: Rig) -> list[Any]:
@@ -373,7 +373,7 @@ async def test_the_sync_face(rig: StartRig, connect: Connect) -> None:
 async def test_an_export_has_the_seals_that_the_client_can_read(
     rig: StartRig, connect: Connect, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Those of `HOLDFAST_ANCHORS`, or of the places that are named; an anchor that cannot be read is an error."""
+    """An export reads the anchors of `HOLDFAST_ANCHORS` or those named; an unreadable anchor is an error."""
     anchor = tmp_path / "anchor"
     anchor.mkdir()
     monkeypatch.setenv("HOLDFAST_ANCHORS", f"{anchor},https://seals.example")
@@ -403,7 +403,7 @@ async def test_an_export_has_the_seals_that_the_client_can_read(
 
 
 async def test_a_thread_is_exported_with_its_ledger(rig: StartRig, connect: Connect, tmp_path: Path) -> None:
-    """The file verifies with the key that signed it, has the ledger's rows, and never replaces another file."""
+    """The file verifies with its signer's key, contains the ledger's rows, and never replaces another file."""
     key, path = tmp_path / "alice.key", tmp_path / "thread.holdfast"
     public = make_key(key)
     async with rig(catalog(), script) as worker, connect(task_queue=worker.task_queue, by="alice") as client:
@@ -415,8 +415,8 @@ async def test_a_thread_is_exported_with_its_ledger(rig: StartRig, connect: Conn
             client.thread(thread.id).export(path, key=key),
             thread.export(tmp_path / "shared.holdfast", redact=True, key=str(key)),
         )
-        found = await verify_file(path, signer=public)
-        assert (found.ok, found.head, found.thread) == (True, exported.head, thread.id), found.reason
+        report = await verify_file(path, signer=public)
+        assert (report.ok, report.head, report.thread) == (True, exported.head, thread.id), report.reason
         assert (exported.signed, exported.left_out, exported.bytes) == (True, (), path.stat().st_size)
         assert (await verify_file(tmp_path / "shared.holdfast", signer=public)).redacted
         assert (shared.redacted, shared.head, shared.left_out) == (True, exported.head, ("artifacts",))
@@ -431,8 +431,8 @@ async def test_a_thread_is_exported_with_its_ledger(rig: StartRig, connect: Conn
     }
 
 
-def test_the_sync_face_is_the_async_one() -> None:
-    """Every public method of the async classes is one of the sync ones, with its docstring."""
+def test_the_sync_client_matches_the_async_one() -> None:
+    """Every public method of the async classes exists in the sync ones, with the same docstring."""
     from holdfast import SyncThread, Thread
 
     for asynchronous, synchronous in ((Client, SyncClient), (Thread, SyncThread)):

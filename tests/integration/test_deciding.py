@@ -1,4 +1,4 @@
-"""Deciding on the command line: signatures, quorums, edits, delegation, revocation; real servers and a real worker."""
+"""Decisions on the command line with real servers and a worker: signatures, quorums, edits, delegation, revocation."""
 
 import asyncio
 import json
@@ -57,7 +57,7 @@ class Desk:
 
 @pytest.fixture
 def desk(tmp_path: Path, stack: Stack) -> Desk:
-    """A desk without people."""
+    """Return a desk without people."""
     return Desk(tmp_path, stack)
 
 
@@ -67,14 +67,14 @@ def paying(policy: Policy) -> Catalog:
 
 
 async def begin(rig: Rig, *, requests: int = 1) -> Any:
-    """Start a run that asks."""
+    """Start a run that asks for approval."""
     run = await rig.start("pay")
     await eventually(lambda: run.query("state"), lambda state: len(state["pending"]) == requests)
     return run
 
 
 async def test_two_approvers_sign(desk: Desk, rig: StartRig) -> None:
-    """Unsigned and forged decisions are refused; two signed ones let the call run; `verify` checks the signatures."""
+    """Unsigned and forged decisions are rejected; two signed ones let the call run; `verify` checks the signatures."""
     policy = await desk.policy("{by: [finance], quorum: 2}")
     async with rig(paying(policy), steps([call("pay", cents=5), say("done")])) as r:
         run = await begin(r)
@@ -113,14 +113,14 @@ async def test_two_approvers_sign(desk: Desk, rig: StartRig) -> None:
         signed = next(event.position for event in events if event.type == "decision_received" and event.proof)
         assert (unknown.code, unknown.json["position"], unknown.json["where"]) == (1, signed, "record")
         assert "no key of alice among the given keys" in unknown.json["reason"]
-        told = await desk("verify", run.id, "--keys", "others.yaml")
-        assert (told.code, f"event {signed}, in the record: decision_received" in told.out) == (1, True)
+        report = await desk("verify", run.id, "--keys", "others.yaml")
+        assert (report.code, f"event {signed}, in the record: decision_received" in report.out) == (1, True)
         assert (await desk("verify", run.id, "--keys", "nowhere.yaml")).code == 2
 
 
 @pytest.mark.slow
 async def test_an_edit_an_answer_and_a_remembered_rule(desk: Desk, rig: StartRig) -> None:
-    """Edited arguments run; an answer replaces a call; remembered rules are listed and can be revoked."""
+    """Edited arguments run; a response replaces a call; remembered rules are listed and can be revoked."""
     policy = await desk.policy("{by: [finance]}", signatures="optional")
     asked = together(*(call("pay", cents=cents) for cents in (1, 2, 3)))
     script = steps([asked, call("pay", cents=3), call("pay", cents=3), say("done")])
@@ -147,7 +147,7 @@ async def test_an_edit_an_answer_and_a_remembered_rule(desk: Desk, rig: StartRig
 
 @pytest.mark.slow
 async def test_authority_is_delegated_and_revoked(desk: Desk, rig: StartRig) -> None:
-    """An approver delegates their authority for a time, signed; the delegate decides in their place."""
+    """An approver signs a temporary delegation of authority; the delegate decides in their name."""
     policy = await desk.policy("{by: [alice]}")
     script = steps([together(call("pay", cents=1), call("pay", cents=2)), say("done")])
     async with rig(paying(policy), script) as r:
@@ -171,15 +171,15 @@ async def test_authority_is_delegated_and_revoked(desk: Desk, rig: StartRig) -> 
 
 
 async def test_a_signed_decision_needs_no_worker(desk: Desk, rig: StartRig) -> None:
-    """A decision signed for a digest that was shown earlier is sent without a worker, and the next one counts it."""
+    """A decision signed for a digest shown earlier is sent without a worker; the next worker counts it."""
     policy = await desk.policy("{by: [finance]}")
     catalog, script = paying(policy), steps([call("pay", cents=1), say("done")])
     async with rig(catalog, script) as r:
         run = await begin(r)
         (request,) = (await run.query("state"))["pending"]
         queue = r.task_queue
-    given = ("--by", "alice", "--key", "alice.key", "--digest", request["digest"], "--json")
-    sent = await desk("respond", run.id, "1", "no need", *given, HOLDFAST_ANSWER_SECONDS="1")
+    options = ("--by", "alice", "--key", "alice.key", "--digest", request["digest"], "--json")
+    sent = await desk("respond", run.id, "1", "no need", *options, HOLDFAST_ANSWER_SECONDS="1")
     assert (sent.code, sent.json["outcome"]) == (0, "sent")
     async with rig(catalog, script, task_queue=queue):
         await status_of(run, "completed")
@@ -201,14 +201,14 @@ async def test_a_signed_decision_needs_no_worker(desk: Desk, rig: StartRig) -> N
     ],
 )
 async def test_invalid_decisions_are_usage_errors(desk: Desk, words: tuple[str, ...]) -> None:
-    """They exit with 2 and a message, before any server is contacted."""
+    """Invalid decisions exit with 2 and a message, before any server is contacted."""
     ran = await desk(*words)
     assert ran.code == 2
     assert ran.err
 
 
 async def test_a_worker_does_not_start_with_an_invalid_policy(desk: Desk) -> None:
-    """One message lists every problem, with exit code 2, before anything else is started."""
+    """One message lists every problem of the policy, with exit code 2, before anything else is started."""
     (desk.folder / "policy.yaml").write_text("rules: [{ask: x, when: nope}, {allow: y, effect: z}]")
     worker = [sys.executable, str(REPOSITORY / "worker.py"), "--dev", "--policy", "policy.yaml"]
     ran = await asyncio.to_thread(subprocess.run, worker, cwd=desk.folder, capture_output=True, text=True, timeout=120)
@@ -219,7 +219,7 @@ async def test_a_worker_does_not_start_with_an_invalid_policy(desk: Desk) -> Non
 
 
 async def test_a_policy_is_checked_and_explained_without_a_server(desk: Desk) -> None:
-    """It shows every problem with its place, or the rule that decides and who may approve."""
+    """`policy` shows every problem with its source location, or the rule that decides and who may approve."""
     (desk.folder / "bad.yaml").write_text("rules:\n  - ask: pay\n    wen: true\n  - {alow: x}\n")
     bad = await desk("policy", "check", "bad.yaml", "--json")
     assert bad.code == 2
@@ -227,8 +227,12 @@ async def test_a_policy_is_checked_and_explained_without_a_server(desk: Desk) ->
     assert "bad.yaml:3:5: rules[0].wen: there is no such field; did you mean when?" in bad.err
     await desk.policy("{by: [finance], quorum: 2, expires_after: 7d}", signatures="optional")
     words = ("policy", "explain", "policy.yaml", "--tool", "pay", "--arguments", json.dumps({"cents": 1}))
-    told = await desk(*words, "--json")
-    assert (told.json["verdict"], told.json["rule"], told.json["who"]) == ("ask", "ask pay", ["alice", "bob"])
+    explained = await desk(*words, "--json")
+    assert (explained.json["verdict"], explained.json["rule"], explained.json["who"]) == (
+        "ask",
+        "ask pay",
+        ["alice", "bob"],
+    )
     shown = await desk(*words)
     assert "Decided by 2 of alice, bob" in shown.out
     assert "denied after 7d" in shown.out

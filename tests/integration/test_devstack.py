@@ -1,4 +1,4 @@
-"""The embedded stack: real servers, started once, owned by one process, and resilient to any kill."""
+"""The embedded stack runs real servers, started once, owned by one process, and recovers from any kill."""
 
 import json
 import os
@@ -43,12 +43,12 @@ stack.stop()
 
 
 def ignore(line: str) -> None:
-    """Ignore a line of progress."""
+    """Discard a line of progress."""
 
 
 @pytest.fixture
 def home(tmp_path: Path) -> Iterator[Path]:
-    """A state folder; servers that a failed test left running there are stopped."""
+    """Yield a state folder; stop the servers that a failed test left running there."""
     folder = tmp_path / "state"
     yield folder
     for process in servers(folder):
@@ -58,12 +58,12 @@ def home(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.fixture
 def usual() -> Ports:
-    """Ports that no other process uses, in place of the usual ones."""
+    """Replace the default ports by free ones."""
     return Ports(grpc=any_free(), ui=any_free(), http=any_free())
 
 
 def test_no_outgoing_connection_takes_a_free_port() -> None:
-    """They are given other ports, so a server can still listen on it later; two servers are given different ones."""
+    """Free ports lie outside the ephemeral range, so no connection takes them; two servers get different ones."""
     free = [any_free() for _ in range(200)]
     assert len(set(free)) == len(free)
     if sys.platform == "linux":
@@ -72,10 +72,10 @@ def test_no_outgoing_connection_takes_a_free_port() -> None:
 
 
 def servers(home: Path) -> list[psutil.Process]:
-    """Return the servers that run on a state folder."""
+    """Return the running servers of a state folder."""
     kinds = (TemporalServer, Postgres, WebUI)
-    found = [kind(home, report=ignore).find() for kind in kinds]
-    return [process for process in found if process is not None]
+    processes = [kind(home, report=ignore).find() for kind in kinds]
+    return [process for process in processes if process is not None]
 
 
 def kill(*pids: int | None) -> None:
@@ -99,13 +99,13 @@ def owner(home: Path, usual: Ports) -> "subprocess.Popen[str]":
 
 
 def stack_of(process: "subprocess.Popen[str]") -> tuple[Stack, bool]:
-    """Return the stack that another process has started, and whether it owns it."""
+    """Return the stack that another process started, and whether that process owns it."""
     assert process.stdout is not None
     return Stack.model_validate_json(process.stdout.readline()), json.loads(process.stdout.readline())
 
 
 def release(process: "subprocess.Popen[str]") -> None:
-    """Let another process stop its stack and end."""
+    """Make another process stop its stack and end."""
     with process:
         assert process.stdin is not None
         process.stdin.close()
@@ -126,7 +126,7 @@ async def start_workflow(stack: Stack, name: str) -> None:
 
 
 async def workflow_runs(stack: Stack, name: str) -> bool:
-    """Return whether a workflow of that name runs."""
+    """Return whether a workflow with that name runs."""
     client = await Client.connect(stack.temporal_address, namespace=stack.namespace)
     description = await client.get_workflow_handle(name).describe()
     return description.status is not None and description.status.name == "RUNNING"
@@ -154,7 +154,7 @@ async def test_a_first_start_brings_both_servers_up(home: Path, usual: Ports) ->
 
 
 def test_taken_ports_are_replaced_reported_and_recorded(home: Path, usual: Ports) -> None:
-    """If another process has a port, the stack takes another one, reports it, and records it."""
+    """If another process occupies a port, the stack uses another one, reports it, and records it."""
     lines: list[str] = []
     devstack = DevStack(home, usual=usual, report=lines.append)
     with ExitStack() as taken:
@@ -170,8 +170,8 @@ def test_taken_ports_are_replaced_reported_and_recorded(home: Path, usual: Ports
         devstack.stop()
 
 
-async def test_everything_may_be_killed(home: Path, usual: Ports) -> None:
-    """Servers that a dead owner left running are adopted; killed ones are started again, on the same data and ports."""
+async def test_any_process_of_the_stack_may_be_killed(home: Path, usual: Ports) -> None:
+    """Servers that a dead owner left running are adopted; killed ones restart on the same data and ports."""
     process = owner(home, usual)
     before, _ = stack_of(process)
     await start_workflow(before, "survivor")
@@ -202,7 +202,7 @@ async def test_everything_may_be_killed(home: Path, usual: Ports) -> None:
 
 
 def test_only_the_owner_stops_the_stack(home: Path, usual: Ports) -> None:
-    """Of two processes that start at once, one owns the stack; the other attaches, and neither stops nor changes it."""
+    """If two processes start at once, one owns the stack; the other attaches and neither stops nor changes it."""
     processes = [owner(home, usual), owner(home, usual)]
     (first, first_owns), (second, second_owns) = map(stack_of, processes)
 
@@ -218,7 +218,7 @@ def test_only_the_owner_stops_the_stack(home: Path, usual: Ports) -> None:
 
 
 def test_a_reused_process_id_is_detected(home: Path, usual: Ports) -> None:
-    """A process id in an old file may belong to another process by now, which is neither adopted nor stopped."""
+    """A process id in an old file may now belong to another process, which is neither adopted nor stopped."""
     devstack = DevStack(home, usual=usual)
     before = devstack.start()
     lock = (home / "postgres" / "postmaster.pid").read_text()
@@ -243,7 +243,7 @@ def test_a_reused_process_id_is_detected(home: Path, usual: Ports) -> None:
 
 
 def test_a_server_that_does_not_start_shows_its_log(home: Path, usual: Ports) -> None:
-    """The error has the last lines of the server's log and its ports, and nothing is left running."""
+    """The error contains the last lines of the server's log and its ports, and nothing is left running."""
     home.mkdir()
     (home / "temporal.db").write_bytes(b"not a database" * 1000)
     devstack = DevStack(home, usual=usual)
@@ -257,8 +257,8 @@ def test_a_server_that_does_not_start_shows_its_log(home: Path, usual: Ports) ->
     assert not servers(home)
 
 
-def test_a_deep_folder_gets_its_socket_elsewhere(tmp_path: Path, usual: Ports) -> None:
-    """A Unix socket's path is limited to about 100 bytes; the state folder's is not."""
+def test_a_deep_state_folder_puts_its_socket_elsewhere(tmp_path: Path, usual: Ports) -> None:
+    """The limit of about 100 bytes on a Unix socket's path does not limit the state folder's path."""
     home = tmp_path / ("deep" * 20) / ("down" * 20)
     devstack = DevStack(home, usual=usual)
     stack = devstack.start()
@@ -273,7 +273,7 @@ def test_a_deep_folder_gets_its_socket_elsewhere(tmp_path: Path, usual: Ports) -
 
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
-    """The error names the folder, and the variable that sets another."""
+    """The error names the folder, and the variable that selects another one."""
     (tmp_path / "file").touch()
 
     with pytest.raises(StackError, match=rf"{tmp_path}/file/state.*HOLDFAST_HOME"):
@@ -294,15 +294,15 @@ def test_a_missing_binary_error_names_its_installer(
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"namespace": 1}'])
-def test_an_invalid_stack_file_counts_as_none(tmp_path: Path, content: str) -> None:
-    """Invalid content of `stack.json` is treated as a missing file."""
+def test_an_invalid_stack_file_counts_as_missing(tmp_path: Path, content: str) -> None:
+    """Invalid content of `stack.json` is treated like a missing file."""
     (tmp_path / "stack.json").write_text(content)
 
     assert read_stack(tmp_path) is None
 
 
 def test_reading_the_stack_file_is_cheap() -> None:
-    """The CLI reads the file before anything else, without importing a client library."""
+    """Reading the stack file imports no client library, because every command reads it first."""
     code = "import sys, holdfast.config.stack_file; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True, check=True)
 

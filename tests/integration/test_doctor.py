@@ -1,4 +1,4 @@
-"""`doctor` beside a real worker: the faults that a newcomer meets, each with what to do next."""
+"""`doctor` beside a real worker reports the faults that a newcomer meets, each with the next step."""
 
 import json
 import os
@@ -17,7 +17,7 @@ FOREIGN = ("HOLDFAST_", "TEMPORAL_", "OPENAI_", "DATABASE_URL")
 
 
 def doctor(folder: Path, **given: str) -> tuple[int, dict[str, Any]]:
-    """Run `doctor` in a folder; return the exit code, and the checks by name."""
+    """Run `doctor` in a folder; return the exit code and the checks by name."""
     environ = {name: text for name, text in os.environ.items() if not name.startswith(FOREIGN)} | given
     command = [sys.executable, str(ROOT / "starter.py"), "doctor", "--json"]
     ran = subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, check=False, timeout=120)
@@ -26,8 +26,8 @@ def doctor(folder: Path, **given: str) -> tuple[int, dict[str, Any]]:
 
 
 @pytest.mark.slow
-def test_doctor_finds_what_is_wrong_with_a_worker(tmp_path: Path) -> None:
-    """Another catalog than the folder's, no worker, another folder's stack, a dead server, and a faulty file."""
+def test_doctor_reports_what_is_wrong_with_a_worker(tmp_path: Path) -> None:
+    """`doctor` detects a mismatched catalog, a missing worker, a foreign stack, a dead server and a faulty file."""
     project = tmp_path / "project"
     project.mkdir()
     (project / TOML).write_text('catalog = "agents:catalog"\n')

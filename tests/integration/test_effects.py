@@ -1,4 +1,4 @@
-"""`call_tool` against a real ledger: what a second attempt does, for each effect class. No effect happens twice."""
+"""A second `call_tool` attempt against a real ledger repeats no effect, for each effect class."""
 
 import asyncio
 from collections.abc import Callable
@@ -29,7 +29,7 @@ from tests.support.rig import die
 
 @pytest.fixture
 def attempt(pool: AsyncConnectionPool, database_url: str, tmp_path: Path) -> Callable[..., Any]:
-    """Run one attempt of a call; the key is the same within a test."""
+    """Return a function that runs one attempt of a call; the key is the same within a test."""
     key = uuid4().hex
 
     async def run(tool: Tool, epoch: int = 0) -> ToolOutcome:
@@ -49,7 +49,7 @@ def attempt(pool: AsyncConnectionPool, database_url: str, tmp_path: Path) -> Cal
 
 
 def environment() -> ActivityEnvironment:
-    """Return an environment that encodes heartbeats as a worker does."""
+    """Return an activity environment that encodes heartbeats as a worker does."""
     made = ActivityEnvironment()
     made.payload_converter = data_converter.payload_converter
     return made
@@ -62,7 +62,7 @@ def leave_line(context: ToolContext) -> None:
 
 
 def effect(kind: str, *, dies: bool = False, check: Callable[..., Any] | None = None, settles: float = 0) -> Tool:
-    """Return a tool that appends a line to a file, and may die before it returns."""
+    """Return a tool that appends a line to a file and may die before it returns."""
 
     @tool(effect=Effect(kind), check=check, settles_within=settles, name="act")
     async def act(context: ToolContext) -> str:
@@ -76,13 +76,13 @@ def effect(kind: str, *, dies: bool = False, check: Callable[..., Any] | None = 
 
 
 def effects(folder: Path) -> int:
-    """Return how often the effect happened."""
+    """Return how many times the effect happened."""
     file = folder / "effects"
     return len(file.read_text().splitlines()) if file.exists() else 0
 
 
-def found(context: ToolContext) -> Found | Absent:
-    """Look for the line."""
+def find_line(context: ToolContext) -> Found | Absent:
+    """Check for the line."""
     happened = (context.workspace / "effects").exists()
     return Found(f"found {context.key[:4]}") if happened else Absent()
 
@@ -95,7 +95,7 @@ async def dies(attempt: Callable[..., Any], tool: Tool) -> None:
 
 @pytest.mark.parametrize("kind", ["idempotent", "unsafe"])
 async def test_a_finished_effect_returns_its_recorded_result(attempt: Any, tmp_path: Path, kind: str) -> None:
-    """If the effect has finished, an attempt returns the recorded result and runs nothing."""
+    """If the effect has finished, a later attempt returns the recorded result and runs nothing."""
     first = await attempt(effect(kind))
     again = await attempt(effect(kind, dies=True))
     assert (first.content, first.adopted) == ("acted", False)
@@ -104,16 +104,16 @@ async def test_a_finished_effect_returns_its_recorded_result(attempt: Any, tmp_p
 
 
 async def test_an_interrupted_idempotent_effect_runs_again(attempt: Any, tmp_path: Path) -> None:
-    """Its author has declared that running it again is harmless."""
+    """An interrupted idempotent effect runs again, because its author declared that harmless."""
     await dies(attempt, effect("idempotent", dies=True))
     assert (await attempt(effect("idempotent"))).status == "ok"
     assert effects(tmp_path) == 2
 
 
 async def test_a_verifiable_effect_that_happened_is_adopted(attempt: Any, tmp_path: Path) -> None:
-    """If `check` finds the effect, its result is recorded, and neither this nor a later attempt repeats it."""
-    await dies(attempt, effect("verifiable", dies=True, check=found))
-    second = await attempt(effect("verifiable", dies=True, check=found))
+    """If `check` finds the effect, its result is recorded, and no later attempt repeats it."""
+    await dies(attempt, effect("verifiable", dies=True, check=find_line))
+    second = await attempt(effect("verifiable", dies=True, check=find_line))
     third = await attempt(effect("verifiable", dies=True, check=lambda: Unknown()))
     assert second.status == third.status == "ok"
     assert second.content.startswith("found")
@@ -122,24 +122,24 @@ async def test_a_verifiable_effect_that_happened_is_adopted(attempt: Any, tmp_pa
 
 
 async def test_a_verifiable_effect_that_is_absent_runs(attempt: Any, tmp_path: Path) -> None:
-    """If `check` reports that it did not happen, it runs."""
-    await dies(attempt, effect("verifiable", dies=True, check=found))
+    """A verifiable effect runs if its `check` reports that it has not happened."""
+    await dies(attempt, effect("verifiable", dies=True, check=find_line))
     (tmp_path / "effects").unlink()
-    assert (await attempt(effect("verifiable", check=found))).content == "acted"
+    assert (await attempt(effect("verifiable", check=find_line))).content == "acted"
     assert effects(tmp_path) == 1
 
 
-async def test_a_check_without_an_answer_leaves_the_outcome_unknown(attempt: Any, tmp_path: Path) -> None:
-    """If `check` answers unknown, the outcome is unknown, with its reason, and nothing runs."""
+async def test_an_inconclusive_check_leaves_the_outcome_unknown(attempt: Any, tmp_path: Path) -> None:
+    """If `check` returns unknown, the outcome is unknown, with the check's reason, and nothing runs."""
     unsure = effect("verifiable", check=lambda: Unknown("the bank is closed"))
-    await dies(attempt, effect("verifiable", dies=True, check=found))
+    await dies(attempt, effect("verifiable", dies=True, check=find_line))
     outcome = await attempt(unsure)
     assert (outcome.status, outcome.content) == ("unknown", "the bank is closed")
     assert effects(tmp_path) == 1
 
 
 async def test_an_interrupted_unsafe_effect_is_left_to_a_person(attempt: Any, tmp_path: Path) -> None:
-    """Its outcome is unknown, on every later attempt; a person's `absent` (the next epoch) runs it."""
+    """The outcome stays unknown on every later attempt until a person's `absent` (the next epoch) runs it."""
     await dies(attempt, effect("unsafe", dies=True))
     assert (await attempt(effect("unsafe"))).status == "unknown"
     assert (await attempt(effect("unsafe"))).status == "unknown"
@@ -149,7 +149,7 @@ async def test_an_interrupted_unsafe_effect_is_left_to_a_person(attempt: Any, tm
 
 
 async def test_a_recorded_failure_is_final(attempt: Any) -> None:
-    """A tool that says that it did not happen has a result, which later attempts return."""
+    """A tool that reports that it did not happen has a result, which later attempts return."""
 
     @tool(effect="unsafe", name="act")
     def act() -> str:
@@ -161,7 +161,7 @@ async def test_a_recorded_failure_is_final(attempt: Any) -> None:
 
 
 async def test_two_attempts_never_run_an_effect_at_the_same_time(attempt: Any, tmp_path: Path) -> None:
-    """While one attempt holds the claim, another is rejected to be retried, and then gets its result."""
+    """While one attempt holds the claim, another is rejected, retried, and then returns the first one's result."""
     inside, go = asyncio.Event(), asyncio.Event()
 
     @tool(effect="idempotent", name="act")
@@ -182,11 +182,11 @@ async def test_two_attempts_never_run_an_effect_at_the_same_time(attempt: Any, t
 
 
 async def test_a_result_survives_the_loss_of_the_connection(attempt: Any, database_url: str, tmp_path: Path) -> None:
-    """The database drops the connection between effect and record: the result is recorded over a new one."""
+    """If the database drops the connection between effect and record, the result is recorded over a new one."""
 
     @tool(effect="unsafe", name="act")
     async def act(context: ToolContext) -> str:
-        """Act, and drop the worker's connections."""
+        """Act, then drop the worker's connections."""
         leave_line(context)
         async with await psycopg.AsyncConnection.connect(database_url, autocommit=True) as other:
             await other.execute(
@@ -201,7 +201,7 @@ async def test_a_result_survives_the_loss_of_the_connection(attempt: Any, databa
 
 
 async def test_without_a_database_no_effect_runs(tmp_path: Path) -> None:
-    """If the ledger cannot be written, the attempt fails before the effect, to be retried."""
+    """If the ledger is unavailable, the attempt fails before the effect, and Temporal retries it."""
     nowhere = "postgresql://postgres@127.0.0.1:1/postgres"
     pool = open_pool(nowhere, size=1)
     pool.timeout = 0.2
@@ -229,7 +229,7 @@ async def test_without_a_database_no_effect_runs(tmp_path: Path) -> None:
     [("read", None, "failed"), ("unsafe", None, "unknown"), ("verifiable", lambda: Absent(), "failed")],
 )
 async def test_a_tool_that_exceeds_its_time_limit(attempt: Any, kind: str, check: Any, status: str) -> None:
-    """A read has failed; for an effect, its check decides, and without one the outcome is unknown."""
+    """A read that times out has failed; an effect is checked, and without a check its outcome is unknown."""
     settles = None if kind == "read" else 0
 
     @tool(effect=Effect(kind), check=check, settles_within=settles, name="act", timeout=0.5)
@@ -241,8 +241,8 @@ async def test_a_tool_that_exceeds_its_time_limit(attempt: Any, kind: str, check
     assert (await attempt(act)).status == status
 
 
-async def test_a_reads_own_timeout_error_is_just_a_failure(attempt: Any) -> None:
-    """A TimeoutError that a read raises is its result for the LLM, not a sign that it exceeded its limit."""
+async def test_a_timeout_error_raised_by_a_read_is_an_ordinary_failure(attempt: Any) -> None:
+    """A TimeoutError that a read raises itself is its result for the LLM, not a sign that it exceeded its limit."""
 
     @tool(effect="read", name="act")
     def act() -> str:
@@ -252,7 +252,7 @@ async def test_a_reads_own_timeout_error_is_just_a_failure(attempt: Any) -> None
     assert (await attempt(act)).content == "TimeoutError: the printer is asleep"
 
 
-async def test_migrations_run_once_however_many_workers_start(database_url: str) -> None:
+async def test_migrations_run_once_for_any_number_of_workers(database_url: str) -> None:
     """Workers that start together apply each migration once."""
     await asyncio.gather(*(migrate(database_url) for _ in range(4)))
     assert await migrate(database_url) == []
@@ -278,12 +278,12 @@ async def test_a_cancelled_attempt_leaves_no_lock_behind(attempt: Any, tmp_path:
     assert (await attempt(act)).content == "acted"
 
 
-async def test_a_release_that_is_cancelled_releases(pool: AsyncConnectionPool) -> None:
-    """Where the release of a claim is cancelled, the claim ends with its connection, which no call gets again."""
+async def test_a_cancelled_release_still_releases_the_claim(pool: AsyncConnectionPool) -> None:
+    """If the release of a claim is cancelled, its connection is closed and never reused, which ends the claim."""
     async with pool.connection() as connection:
         await connection.execute("SELECT pg_advisory_lock(20261123)")
         releasing = asyncio.create_task(unlock_all(connection))
-        await asyncio.sleep(0)  # it waits for the answer
+        await asyncio.sleep(0)  # it waits for the server's answer
         releasing.cancel()
         with pytest.raises(asyncio.CancelledError):
             await releasing

@@ -1,4 +1,4 @@
-"""With encryption on, Temporal holds nothing readable, and every reader of a thread still works."""
+"""With encryption on, Temporal stores nothing readable, and every reader of a thread still works."""
 
 import asyncio
 import base64
@@ -24,7 +24,7 @@ from tests.support.rig import Rig, environ_of, eventually, start_rig, status_of
 
 
 def new_key(name: str) -> str:
-    """Return a key in the setting's format."""
+    """Return a key in the format of the setting."""
     return f"{name}:{base64.b64encode(os.urandom(32)).decode()}"
 
 
@@ -43,7 +43,7 @@ CATALOG = Catalog(agents=[Agent(name="releaser", instructions="AGENT-MARK")], to
 
 
 class Provider:
-    """Answers after one outage."""
+    """An LLM provider that replies after one outage."""
 
     def __init__(self) -> None:
         self.asked = 0
@@ -57,7 +57,7 @@ class Provider:
 
 @pytest.fixture
 async def worker(client: Client, stack: Stack, tmp_path: Path) -> Any:
-    """Run a worker, and return a client, with these keys."""
+    """Run a worker with these keys, and yield a client."""
 
     @asynccontextmanager
     async def start(keys: str, *, task_queue: str = "") -> AsyncIterator[Rig]:
@@ -79,7 +79,7 @@ async def worker(client: Client, stack: Stack, tmp_path: Path) -> Any:
 
 @pytest.fixture
 def starter(stack: Stack, tmp_path: Path) -> Any:
-    """Run `starter.py` with these keys."""
+    """Return a function that runs `starter.py` with these keys."""
     shell = Shell(
         {
             "HOLDFAST_HOME": str(tmp_path),
@@ -96,7 +96,7 @@ def starter(stack: Stack, tmp_path: Path) -> Any:
 
 
 async def stored(client: Client, thread: str) -> bytes:
-    """Return all that Temporal has stored of a thread."""
+    """Return everything that Temporal has stored of a thread."""
     run = client.get_workflow_handle(thread)
     events = (await run.fetch_history()).events
     described = (await run.describe()).raw_description
@@ -106,8 +106,9 @@ async def stored(client: Client, thread: str) -> bytes:
 async def test_everything_but_temporal_reads_an_encrypted_run(
     worker: Any, starter: Any, client: Client, tmp_path: Path
 ) -> None:
-    """A run with an outage, an approval and an end: nothing of it is readable in Temporal; `starter.py` reads it
-    with the key, also behind a newer one, and names the missing key otherwise.
+    """Nothing of a run with an outage and an approval is readable in Temporal.
+
+    `starter.py` reads it with the key, even behind a newer one, and otherwise names the missing key.
     """
     async with worker(OLD) as r:
         run = await r.start("TASK-MARK")
@@ -124,7 +125,7 @@ async def test_everything_but_temporal_reads_an_encrypted_run(
 
     file = tmp_path / "history.json"
     file.write_text((await client.get_workflow_handle(thread).fetch_history()).to_json())
-    log, shown, said, checked, *replayed = await asyncio.gather(
+    log, shown, transcript, checked, *replayed = await asyncio.gather(
         starter(OLD, "log", thread, "--json"),
         starter(OLD, "show", thread, "--json"),
         starter(OLD, "transcript", thread),
@@ -132,11 +133,11 @@ async def test_everything_but_temporal_reads_an_encrypted_run(
         starter(ROTATED, "replay", thread),
         starter(OLD, "replay", "--file", str(file)),
     )
-    assert {each.code for each in (log, shown, said, checked, *replayed)} == {0}
+    assert {each.code for each in (log, shown, transcript, checked, *replayed)} == {0}
     assert [event["position"] for event in log.lines] == list(range(shown.json["events"]))
     assert shown.json["status"] == "completed"
     for mark in (b"TASK-MARK", b"CALL-MARK", b"RESULT-MARK", b"ANSWER-MARK"):
-        assert mark.decode() in said.out
+        assert mark.decode() in transcript.out
     assert (checked.json["verdict"], checked.json["from"]) == ("proven", ["history", "record"])
 
     keyless = [("show", thread), ("log", thread), ("verify", thread), ("replay", "--file", str(file))]
@@ -150,11 +151,12 @@ async def test_everything_but_temporal_reads_an_encrypted_run(
 
 
 @pytest.mark.slow
-async def test_a_worker_without_the_key_names_it_and_one_with_it_continues(
+async def test_a_worker_without_the_key_names_it_and_a_worker_with_it_continues(
     worker: Any, starter: Any, client: Client
 ) -> None:
-    """A run waits under the old key: a worker without keys gets stuck and names it; one with a rotated key
-    continues with the new key, in one log.
+    """A worker without the key gets stuck on a run and names the key.
+
+    A worker with a rotated key continues the run with the new key, in one log.
     """
     async with worker(OLD) as r:
         run = await r.start("TASK-MARK")
@@ -163,11 +165,11 @@ async def test_a_worker_without_the_key_names_it_and_one_with_it_continues(
     async with worker("", task_queue=queue):
         assert "no worker answered" in (await starter(OLD, "approve", thread, "1")).out
 
-        async def told() -> str:
+        async def stuck_message() -> str:
             ran: Ran = await starter(OLD, "pending", thread)
             return ran.err
 
-        await eventually(told, lambda words: "encrypted with the key '2026-01'" in words)
+        await eventually(stuck_message, lambda words: "encrypted with the key '2026-01'" in words)
     async with worker(ROTATED, task_queue=queue) as r:
         run = r.client.get_workflow_handle(thread)
         assert "ANSWER-MARK" in str(await run.result())
@@ -184,7 +186,7 @@ async def test_a_worker_without_the_key_names_it_and_one_with_it_continues(
 async def test_a_run_that_started_before_encryption_continues_encrypted(
     worker: Any, starter: Any, client: Client
 ) -> None:
-    """Encryption is switched on while it waits: earlier events stay readable, later ones are encrypted."""
+    """If encryption is switched on while a run waits, earlier events stay readable, and later ones are encrypted."""
     async with worker("") as r:
         run = await r.start("TASK-MARK")
         await status_of(run, "waiting_approval")
@@ -198,14 +200,12 @@ async def test_a_run_that_started_before_encryption_continues_encrypted(
     raw = await stored(client, thread)
     assert b"TASK-MARK" in raw
     assert b"ANSWER-MARK" not in raw
-    told = (starter(switched_on, verb, thread) for verb in ("show", "log", "verify", "replay"))
-    assert [ran.code for ran in await asyncio.gather(*told)] == [0] * 4
+    runs = (starter(switched_on, verb, thread) for verb in ("show", "log", "verify", "replay"))
+    assert [ran.code for ran in await asyncio.gather(*runs)] == [0] * 4
 
 
 async def test_events_of_a_terminated_run_are_recovered(worker: Any) -> None:
-    """A thread that was closed from outside before its events were recorded is re-opened: the worker reads them
-    from the encrypted history.
-    """
+    """A terminated thread is re-opened: the worker reads its unrecorded events from the encrypted history."""
     async with worker(OLD) as r:
         r.llm.script = steps([slow(say("never heard"), 20)])
         run = await r.start("TASK-MARK")

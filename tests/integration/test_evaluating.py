@@ -1,4 +1,4 @@
-"""Recorded runs are played again: with their recorded results, under another LLM, prompt or policy. Nothing runs."""
+"""Recorded runs are rerun with their recorded results under another LLM, prompt or policy; nothing is executed."""
 
 import json
 import os
@@ -27,10 +27,10 @@ from holdfast.testing import Conversation, Reply, ScriptedRun, agent, call, cut_
 pytestmark = pytest.mark.usefixtures("session_server")
 
 PATIENCE = 300
-"""Seconds that a run or a play may take on a busy machine."""
+"""Seconds that a run or a rerun may take on a busy machine."""
 played = partial(replay, patience=PATIENCE)
 RAN: list[str] = []
-"""The tools that have run in this process."""
+"""The tools that were executed in this process."""
 
 
 @tool(effect="read")
@@ -61,7 +61,7 @@ LEAD = Agent(name="lead", instructions="You have others work.", subagents=("supp
 
 
 def catalog(policy: Policy = POLICY, **changes: Any) -> Catalog:
-    """The catalog, with another policy or instructions."""
+    """Return the catalog, with another policy or instructions."""
     support = SUPPORT.model_copy(update={"policy": policy, **changes})
     return Catalog(agents=[support, LEAD, COUNTER], tools=[invoice, refund, ship])
 
@@ -72,7 +72,7 @@ Runs = Callable[[ScriptedRun], Coroutine[Any, Any, Any]]
 
 
 async def recorded(run: ScriptedRun, path: Path, script: Any, drive: Runs) -> Path:
-    """Run something, and export its thread."""
+    """Run an agent, and export its thread."""
     run.llm.script = script if callable(script) else steps(script)
     await drive(run)
     await export_thread(run._threads, run.thread.id, path)
@@ -88,14 +88,14 @@ REFUND: list[Reply] = [
 
 
 async def approved(run: ScriptedRun) -> None:
-    """A refund that a person approves."""
+    """Refund with a person's approval."""
     await run.task("Refund invoice 7.", by="bob")
     await run.approve(by="alice")
 
 
 @pytest.fixture
 async def refunded(tmp_path: Path) -> Path:
-    """The recorded refund."""
+    """Return the path of the recorded refund."""
     async with agent(CATALOG, [], secrets=SECRETS, patience=PATIENCE) as run:
         return await recorded(run, tmp_path / "refund.holdfast", REFUND, approved)
 
@@ -107,7 +107,7 @@ THREE: list[Reply] = [
 
 
 async def _decided(run: ScriptedRun) -> None:
-    """A message arrives while people decide in three ways."""
+    """Send a message while people decide in three ways."""
     await run.task("Refund 1, 2 and 3.")
     await run.say("Be quick.", by="bob")
     first, second, third = await run.pending()
@@ -142,7 +142,7 @@ async def _counted(run: ScriptedRun) -> None:
 
 
 async def _lead(run: ScriptedRun) -> None:
-    await run.task("Have it looked up.", agent="lead", until="end")  # not while it sleeps
+    await run.task("Have it looked up.", agent="lead", until="end")  # the message arrives while it is awake
 
 
 def _leads(conversation: Conversation) -> Reply:
@@ -165,7 +165,7 @@ CASES: dict[str, tuple[Any, Runs]] = {
 }
 
 
-async def test_recorded_replies_lead_to_what_was_recorded(tmp_path: Path) -> None:
+async def test_recorded_replies_reproduce_the_recorded_run(tmp_path: Path) -> None:
     """With its recorded replies, a recorded run makes the same calls and has the same result, and no tool runs."""
     async with agent(CATALOG, [], secrets=SECRETS, patience=PATIENCE) as run:
         for name, case in CASES.items():
@@ -173,41 +173,47 @@ async def test_recorded_replies_lead_to_what_was_recorded(tmp_path: Path) -> Non
     async with scripted(RecordedReplies()) as llm, open_player(CATALOG, llm) as player:
         evaluations = await evaluate_set(player, *read_set(tmp_path))
     assert {f"{name}.holdfast" for name in CASES} == {each.run for each in evaluations}
-    for found in evaluations:
-        assert (found.unplayable, found.divergence, found.missing) == ("", "", ()), found.run
-        assert found.same_calls
-        assert found.same_effects
-        assert found.same_result, (found.run, found.ended, found.result, found.recorded_ended, found.recorded_result)
-        assert found.played.tokens == found.recorded.tokens
+    for evaluation in evaluations:
+        assert (evaluation.unplayable, evaluation.divergence, evaluation.missing) == ("", "", ()), evaluation.run
+        assert evaluation.same_calls
+        assert evaluation.same_effects
+        assert evaluation.same_result, (
+            evaluation.run,
+            evaluation.ended,
+            evaluation.result,
+            evaluation.recorded_ended,
+            evaluation.recorded_result,
+        )
+        assert evaluation.played.tokens == evaluation.recorded.tokens
     assert RAN == []
 
 
-async def test_another_policy_shows_what_it_refuses(refunded: Path) -> None:
-    """A stricter policy refuses calls, or asks where nobody had decided, and the play says where and by which rule."""
-    found = await played(refunded, catalog(Policy(rules=(deny("refund"), allow()))))
-    assert (found.same_calls, found.diverges_at, found.nothing_refused) == (False, 2, False)
-    assert [(each.step, each.tool, each.verdict, each.answered) for each in found.refusals] == [
+async def test_another_policy_reports_what_it_would_deny(refunded: Path) -> None:
+    """A stricter policy denies calls or asks where none was asked; the rerun names the call and the rule."""
+    evaluation = await played(refunded, catalog(Policy(rules=(deny("refund"), allow()))))
+    assert (evaluation.same_calls, evaluation.diverges_at, evaluation.nothing_refused) == (False, 2, False)
+    assert [(each.step, each.tool, each.verdict, each.answered) for each in evaluation.refusals] == [
         (2, "refund", "deny", False)
     ]
-    assert found.refusals[0].rule == "deny refund"
-    assert "[denied]" in found.divergence
-    found = await played(refunded, catalog(Policy(rules=(ask("invoice"), allow()))))
-    assert (found.ended, found.diverges_at) == ("asked", 1)
-    assert [each.answered for each in found.refusals] == [False, False]
+    assert evaluation.refusals[0].rule == "deny refund"
+    assert "[denied]" in evaluation.divergence
+    evaluation = await played(refunded, catalog(Policy(rules=(ask("invoice"), allow()))))
+    assert (evaluation.ended, evaluation.diverges_at) == ("asked", 1)
+    assert [each.answered for each in evaluation.refusals] == [False, False]
     assert RAN == []
 
 
 async def test_people_who_sign_need_not_sign_again(refunded: Path) -> None:
-    """The policy's verdicts count; who may decide, how many and with which signature is not asked of a recording."""
+    """Only the policy's verdicts are evaluated; who may decide, quorums and signatures are not asked of a recording."""
     people = tuple(Approver(name=name) for name in ("carol", "dave"))
     terms = Terms(quorum=2, requester_may_decide=False)
     strict = Policy(rules=(ask("refund", terms=terms), allow()), approvers=people)
-    found = await played(refunded, catalog(strict))
-    assert (found.same_calls, found.same_result, found.nothing_refused) == (True, True, True)
+    evaluation = await played(refunded, catalog(strict))
+    assert (evaluation.same_calls, evaluation.same_result, evaluation.nothing_refused) == (True, True, True)
 
 
 async def test_another_llm_gets_recorded_results_stubs_and_misses(refunded: Path) -> None:
-    """A call that was recorded gets its result, each once; another one a stub, or reads that it was not made."""
+    """A recorded call gets its result once; any other call gets a stub, or a result that says it was not made."""
 
     def other(conversation: Conversation) -> Reply:
         replies = [
@@ -217,18 +223,18 @@ async def test_another_llm_gets_recorded_results_stubs_and_misses(refunded: Path
         ]
         return replies[conversation.replies]
 
-    found = await played(refunded, CATALOG, other)
-    assert not found.same_calls
-    assert (found.same_effects, found.diverges_at, found.ended) == (False, 1, "completed")
-    assert found.missing == ('invoice({"number":8})', 'invoice({"number":9})')
-    assert found.result.count("no result of this call") == 2
-    found = await played(refunded, CATALOG, other, stubs={"invoice": {"cents": 1}})
-    assert (found.missing, found.result) == ((), '{"cents":1} | {"cents":1}')
+    evaluation = await played(refunded, CATALOG, other)
+    assert not evaluation.same_calls
+    assert (evaluation.same_effects, evaluation.diverges_at, evaluation.ended) == (False, 1, "completed")
+    assert evaluation.missing == ('invoice({"number":8})', 'invoice({"number":9})')
+    assert evaluation.result.count("no result of this call") == 2
+    evaluation = await played(refunded, CATALOG, other, stubs={"invoice": {"cents": 1}})
+    assert (evaluation.missing, evaluation.result) == ((), '{"cents":1} | {"cents":1}')
     assert RAN == []
 
 
-async def test_messages_are_sent_in_the_step_in_which_they_came(tmp_path: Path) -> None:
-    """A message that came while the agent was at work is shown to the LLM after the same step."""
+async def test_messages_are_sent_in_the_step_in_which_they_arrived(tmp_path: Path) -> None:
+    """A message that arrived while the agent was working is shown to the LLM after the same step."""
     async with agent(CATALOG, [], secrets=SECRETS, patience=PATIENCE) as run:
         await recorded(run, tmp_path / "decided.holdfast", *CASES["decided"])
     sent: list[list[str]] = []
@@ -237,15 +243,15 @@ async def test_messages_are_sent_in_the_step_in_which_they_came(tmp_path: Path) 
         sent.append([str(message["content"]) for message in conversation.messages if message["role"] == "user"])
         return [*THREE[:1], call("invoice", number=1), say("Tried.")][conversation.replies]
 
-    found = await played(tmp_path / "decided.holdfast", CATALOG, other)
+    evaluation = await played(tmp_path / "decided.holdfast", CATALOG, other)
     assert [[text.count("Be quick.") for text in texts] for texts in sent] == [[0], [0, 1], [0, 1]]
-    assert (found.ended, found.diverges_at, found.same_effects) == ("completed", 2, True)
+    assert (evaluation.ended, evaluation.diverges_at, evaluation.same_effects) == ("completed", 2, True)
 
 
-async def test_a_play_reads_no_secrets_and_opens_nothing(refunded: Path, tmp_path: Path) -> None:
-    """Neither secrets nor resources nor middleware nor the catalog's own stores are needed, or used."""
-    found = await played(refunded, CATALOG)  # BANK_KEY is not set
-    assert found.same_calls
+async def test_a_rerun_reads_no_secrets_and_opens_nothing(refunded: Path, tmp_path: Path) -> None:
+    """A rerun neither needs nor uses secrets, resources, middleware or the catalog's own stores."""
+    evaluation = await played(refunded, CATALOG)  # BANK_KEY is not set
+    assert evaluation.same_calls
     with pytest.raises(NotPlayable, match="no agent 'support'"):
         await played(refunded, Catalog(agents=[LEAD.model_copy(update={"subagents": ()})], tools=[invoice, refund]))
     with pytest.raises(FileUnreadable):
@@ -253,7 +259,7 @@ async def test_a_play_reads_no_secrets_and_opens_nothing(refunded: Path, tmp_pat
 
 
 async def test_forks_and_sub_agents_are_refused(tmp_path: Path) -> None:
-    """A sub-agent's file is refused, with the thread to play in its place."""
+    """A sub-agent's file is rejected with the name of the thread to rerun instead."""
     async with agent(CATALOG, _leads, secrets=SECRETS, patience=PATIENCE) as run:
         await _lead(run)
         child = next(iter((await run.tree()).children))
@@ -280,8 +286,8 @@ catalog = Catalog(agents=[Agent(name="support", instructions="", policy=policy)]
 """
 
 
-def test_the_command_line_evaluates_a_set(refunded: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`eval` takes the catalog that an option names, prints what holds, and ends with 1 where something does not."""
+def test_the_command_line_evaluates_a_dataset(refunded: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`eval` takes a catalog by option, prints which expectations hold, and exits with 1 if one does not."""
     folder = refunded.parent
     (folder / "agents_of_a_set.py").write_text(AGENTS)
     (folder / "holdfast.toml").write_text('catalog = "agents_of_a_set:catalog"\n')
@@ -293,22 +299,22 @@ def test_the_command_line_evaluates_a_set(refunded: Path, monkeypatch: pytest.Mo
             monkeypatch.delenv(name)
     monkeypatch.chdir(folder)
     monkeypatch.syspath_prepend(folder)
-    monkeypatch.setattr(logs, "configure_logging", lambda *given: None)  # it is this process's
+    monkeypatch.setattr(logs, "configure_logging", lambda *given: None)  # it belongs to this process
     monkeypatch.delitem(sys.modules, "agents_of_a_set", raising=False)
 
     def ran(*words: str) -> tuple[int, str, str]:
-        found = CliRunner().invoke(starter.app, ["eval", ".", "--catalog", "agents_of_a_set:catalog", *words])
-        return found.exit_code, found.stdout, found.stderr
+        result = CliRunner().invoke(starter.app, ["eval", ".", "--catalog", "agents_of_a_set:catalog", *words])
+        return result.exit_code, result.stdout, result.stderr
 
-    code, shown, noted = ran("--llm", "recorded")
-    assert code == 0, noted
+    code, shown, notes = ran("--llm", "recorded")
+    assert code == 0, notes
     assert shown.splitlines()[1].split()[:3] == ["refund.holdfast", "same", "same"], shown
     assert shown.splitlines()[-1].startswith("1 run: 1 as expected, 0 not; ")
-    code, shown, noted = ran("--llm", "recorded", "--policy", "strict.yaml", "--json")
-    assert code == 1, noted
+    code, shown, notes = ran("--llm", "recorded", "--policy", "strict.yaml", "--json")
+    assert code == 1, notes
     view = json.loads(shown)
     assert (view["ok"], view["failed"], view["runs"][0]["diverges_at"]) == (False, 1, 2)
     assert view["runs"][0]["refusals"][0]["rule"] == "deny refund"
-    code, shown, noted = ran()
-    assert (code, shown) == (2, ""), noted
-    assert "--llm recorded" in noted
+    code, shown, notes = ran()
+    assert (code, shown) == (2, ""), notes
+    assert "--llm recorded" in notes

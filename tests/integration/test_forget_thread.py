@@ -1,4 +1,4 @@
-"""Forgetting a thread: its content is gone everywhere, its digests remain, and its id cannot be used again."""
+"""Forgetting a thread removes its content everywhere, keeps its digests, and retires its id."""
 
 import asyncio
 import json
@@ -16,7 +16,7 @@ from holdfast.client.start_options import StartOptions
 from holdfast.client.threads import Threads
 from holdfast.composition.stores import Stores, collect_evidence
 from holdfast.config.stack_file import Stack
-from holdfast.core.base.digests import address_of
+from holdfast.core.base.canonical import address_of
 from holdfast.core.log.event_log import digest_after
 from holdfast.core.run.contracts.runs import RunInput
 from holdfast.errors import Refused, ThreadForgotten, ThreadNotFound
@@ -34,7 +34,7 @@ SECRET = b"the combination is 7391"
 
 @tool(effect="idempotent")
 def look(at: str) -> str:
-    """Look at something, at length."""
+    """Look at something, and return long text."""
     return f"{SECRET.decode()} of {at}\n" * 2_000
 
 
@@ -51,8 +51,8 @@ CATALOG = Catalog(
 )
 
 
-async def test_a_forgotten_thread_has_digests_and_nothing_else(rig: StartRig, stack: Stack) -> None:
-    """No table and no history has its content; every verb says so; a copy of an event is proved by the digests."""
+async def test_a_forgotten_thread_keeps_its_digests_and_nothing_else(rig: StartRig, stack: Stack) -> None:
+    """No table or history has its content; every verb says so; the digests prove a copy of an event."""
     thread = f"for'get-{uuid4().hex[:8]}"
     looks = [call("look", at=str(n)) for n in range(3)]
     async with rig(CATALOG, steps([*looks, say("Done.")])) as r, open_pool(stack.database_url, size=3) as pool:
@@ -79,7 +79,7 @@ async def test_a_forgotten_thread_has_digests_and_nothing_else(rig: StartRig, st
         remains = [json.loads(line) for line in done.content.tombstone.remains.split(b"\n")]
         assert [{name: event[name] for name in ("position", "type", "at", "digest")} for event in copy] == remains
         assert digest_after(remains[4]["digest"], copy[5]) == remains[5]["digest"], "a copy of an event is proved"
-        await eventually(partial(runs_of, threads.runs, thread), lambda found: not found)
+        await eventually(partial(runs_of, threads.runs, thread), lambda report: not report)
         async with pool.connection() as connection:
             for table in ("events", "artifact_threads"):
                 left = await connection.execute(
@@ -91,9 +91,9 @@ async def test_a_forgotten_thread_has_digests_and_nothing_else(rig: StartRig, st
                 "SELECT outcome, call, call_digest, mac FROM holdfast.effects WHERE thread = %s", [thread]
             )
             assert {*await effects.fetchall()} == {("{}", None, None, None)}
-        found = await verify(threads, thread, evidence=evidence)
-        assert (found.ok, found.events, found.unchecked[0].what) == (True, len(copy), "content")
-        assert "ann removed it" in found.unchecked[0].why
+        report = await verify(threads, thread, evidence=evidence)
+        assert (report.ok, report.events, report.unchecked[0].what) == (True, len(copy), "content")
+        assert "ann removed it" in report.unchecked[0].why
         for verb in (
             threads.state(thread),
             send(threads, thread, "again"),
@@ -119,11 +119,11 @@ async def test_a_forgotten_thread_has_digests_and_nothing_else(rig: StartRig, st
         again = await forget()
         assert again.content.tombstone == done.content.tombstone, "the first one stays"
         assert late.run_id in again.histories.runs
-        await eventually(partial(verify, threads, thread, evidence=evidence), lambda found: found.ok)
+        await eventually(partial(verify, threads, thread, evidence=evidence), lambda report: report.ok)
 
 
-async def test_what_other_threads_need_stays(stack: Stack, client: Client) -> None:
-    """A shared artifact and a memory in a wider scope stay, and are named; an altered tombstone is found."""
+async def test_content_that_other_threads_need_stays(stack: Stack, client: Client) -> None:
+    """A shared artifact and a memory in a wider scope stay and are named; an altered tombstone is detected."""
     async with new_pool(stack.database_url) as (_, pool):
         store, artifacts = PostgresThreads(pool), PostgresArtifacts(pool)
         for thread in ("gone", "other"):
@@ -142,12 +142,12 @@ async def test_what_other_threads_need_stays(stack: Stack, client: Client) -> No
             evidence = collect_evidence(store, pool, artifacts)
             assert (await verify(threads, "gone", evidence=evidence)).ok
             await connection.execute("UPDATE holdfast.tombstones SET forgotten_by = 'bob'")
-        found = await verify(threads, "gone", evidence=evidence)
-        assert (found.ok, found.reason) == (False, "the tombstone was altered: its digest does not match")
+        report = await verify(threads, "gone", evidence=evidence)
+        assert (report.ok, report.reason) == (False, "the tombstone was altered: its digest does not match")
 
 
-async def test_a_tombstone_does_not_stand_for_content_that_is_there(stack: Stack, client: Client) -> None:
-    """What a late call recorded is found, and removed by repeating; a tombstone on an altered thread is found."""
+async def test_a_tombstone_does_not_hide_remaining_content(stack: Stack, client: Client) -> None:
+    """Repeating removes content recorded by a late call; a tombstone on an altered thread is detected."""
     async with new_pool(stack.database_url) as (_, pool):
         store, artifacts = PostgresThreads(pool), PostgresArtifacts(pool)
         evidence, threads = collect_evidence(store, pool, artifacts), Threads(client, record=store)
@@ -156,22 +156,22 @@ async def test_a_tombstone_does_not_stand_for_content_that_is_there(stack: Stack
         await forget()
         async with pool.connection() as connection:
             await connection.execute("UPDATE holdfast.effects SET outcome = 'the secret', finished_at = now()")
-            found = await verify(threads, "gone", evidence=evidence)
-            assert (found.ok, found.where) == (False, "ledger")
+            report = await verify(threads, "gone", evidence=evidence)
+            assert (report.ok, report.where) == (False, "ledger")
             await forget()
             assert (await verify(threads, "gone", evidence=evidence)).ok
             effects = await connection.execute("SELECT outcome FROM holdfast.effects")
             assert await effects.fetchall() == [("{}",)]
             await store.append("other", 0, lines_of("other"))
             await connection.execute("UPDATE holdfast.events SET thread = (SELECT thread FROM holdfast.tombstones)")
-            found = await verify(threads, "gone", evidence=evidence)
-            assert (found.ok, found.reason) == (False, "it still has 3 events of this thread, which was forgotten")
+            report = await verify(threads, "gone", evidence=evidence)
+            assert (report.ok, report.reason) == (False, "it still has 3 events of this thread, which was forgotten")
             await connection.execute("UPDATE holdfast.threads SET forgotten_at = NULL")
             assert not (await verify(threads, "gone", evidence=evidence)).ok
 
 
-async def test_all_runs_are_removed_whatever_the_id(client: Client) -> None:
-    """Also those of ids that no visibility query can name, and runs that no later run names; those of others stay."""
+async def test_all_runs_are_removed_for_any_thread_id(client: Client) -> None:
+    """Runs that visibility queries cannot name, and runs that no later run names, are removed; those of others stay."""
     await asyncio.gather(
         *(all_are_removed(client, name) for name in ("it's", 'say "x"', "both ' and \"", "back\\slash"))
     )

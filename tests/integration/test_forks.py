@@ -1,4 +1,4 @@
-"""Forks of threads: what they have of the original, what they may do, and what a killed start leaves."""
+"""Forks of threads: what they inherit, what they may do, and what a killed start leaves behind."""
 
 import json
 import os
@@ -41,7 +41,7 @@ def look(at: str) -> str:
 
 
 def catalog(**limits: Any) -> Catalog:
-    """Return agents of which one may do anything, and the other asks before it sends a mail."""
+    """Return one agent that may do anything, and one that asks before it sends a mail."""
     rules = {"clerk": (allow(),), "careful": (ask("mail"), allow())}
     agents = [
         Agent(name=name, instructions="Work.", policy=Policy(rules=rules[name]), limits=Limits(**limits))
@@ -51,12 +51,12 @@ def catalog(**limits: Any) -> Catalog:
 
 
 def threads_of(rig: Rig, *, record: bool = True) -> Threads:
-    """Return the threads that the rig's worker runs."""
+    """Return the threads of the rig's worker."""
     return Threads(rig.client, task_queue=rig.task_queue, record=rig.threads if record else None)
 
 
 async def lines_of(rig: Rig, thread: str) -> list[bytes]:
-    """Return the lines of a thread in the permanent record."""
+    """Return a thread's lines in the permanent record."""
     lines: list[bytes] = []
     while page := await rig.threads.read(thread, len(lines)):
         lines += page
@@ -64,7 +64,7 @@ async def lines_of(rig: Rig, thread: str) -> list[bytes]:
 
 
 async def original(rig: Rig, *until: str, agent: str = "clerk", **more: Any) -> str:
-    """Start a thread, wait until it has one of these statuses or is completed, and return its id."""
+    """Start a thread, wait until it is completed or has one of these statuses, and return its id."""
     run = await rig.start(f"work {uuid4().hex[:4]}", agent=agent, by="dana", **more)
     await status_of(run, *(until or ("completed",)))
     if not until:
@@ -85,18 +85,18 @@ async def forked(rig: Rig, thread: str, **how: Any) -> tuple[Forked, Any]:
 
 
 def work(conversation: Conversation) -> Reply:
-    """Look, send a mail, and say so to every further message."""
+    """Look, send a mail, and reply that it is done to every further message."""
     made = [call("look", at="a"), call("mail", to="bob")]
     return made[conversation.replies] if conversation.replies < len(made) else say("done")
 
 
 def both(conversation: Conversation) -> Reply:
-    """Send a mail and look in one reply, and say so to every further message."""
+    """Send a mail and look in one reply, and reply that it is done to every further message."""
     return say("done") if conversation.replies else together(call("mail", to="a"), call("look", at="b"))
 
 
 async def test_a_fork_begins_with_the_same_bytes_and_has_no_effect(rig: StartRig) -> None:
-    """Record and prompt begin with the original's bytes; effects wait for a person until an approver lifts that."""
+    """Record and prompt begin with the original's bytes; effects ask until an approver removes that constraint."""
     async with rig(catalog(), work) as started:
         thread, threads = await original(started), threads_of(started)
         at = await position_of(started, thread, "tool_call_finished")
@@ -125,15 +125,15 @@ async def test_a_fork_begins_with_the_same_bytes_and_has_no_effect(rig: StartRig
         assert (compared.common, [each.verdict for each in compared.second.calls][:1]) == (at + 1, ["ask"])
 
 
-async def test_a_fork_of_an_open_thread_leaves_what_is_open_behind(rig: StartRig) -> None:
-    """Requests and open calls of the original end in the fork, and stay as they are in the original."""
+async def test_a_fork_of_an_open_thread_drops_its_open_requests_and_calls(rig: StartRig) -> None:
+    """Open requests and calls of the original end in the fork, and stay open in the original."""
     async with rig(catalog(), both) as started:
         thread = await original(started, "waiting_approval", agent="careful")
         done, run = await forked(started, thread, say="do not mail")
         await run.result()
-        found = [each async for each in threads_of(started, record=False).messages(done.thread)]
-        assert [each["role"] for each in found] == ["user", "assistant", "tool", "tool", "user", "assistant"]
-        assert "forked from another" in found[2]["content"]
+        messages = [each async for each in threads_of(started, record=False).messages(done.thread)]
+        assert [each["role"] for each in messages] == ["user", "assistant", "tool", "tool", "user", "assistant"]
+        assert "forked from another" in messages[2]["content"]
         assert (await verify(threads_of(started), done.thread)).reason == ""
         assert len(await threads_of(started).pending(thread)) == 1
         again, _ = await forked(started, done.thread, say="and again")  # of a fork
@@ -141,8 +141,8 @@ async def test_a_fork_of_an_open_thread_leaves_what_is_open_behind(rig: StartRig
         assert (await verify(threads_of(started), again.thread)).reason == ""
 
 
-async def test_a_fork_inside_a_reply_has_all_of_its_calls(rig: StartRig) -> None:
-    """Whatever event is named, each call in the transcript has its result: providers refuse anything else."""
+async def test_a_fork_inside_a_reply_contains_all_of_its_calls(rig: StartRig) -> None:
+    """Whichever event is chosen, each call in the transcript has its result: providers reject anything else."""
     async with rig(catalog(), both) as started:
         thread = await original(started)
         replied = await position_of(started, thread, "llm_replied")
@@ -153,8 +153,8 @@ async def test_a_fork_inside_a_reply_has_all_of_its_calls(rig: StartRig) -> None
             assert roles == ["user", "assistant", "tool", "tool", "user", "assistant"]
 
 
-async def test_a_fork_of_a_time_without_a_folder_has_an_empty_one(rig: StartRig) -> None:
-    """Before the original had loaded its agent it had no folder: the fork does not take the worker's for it."""
+async def test_a_fork_from_before_the_folder_was_known_gets_an_empty_one(rig: StartRig) -> None:
+    """A fork from before the original loaded its agent starts with an empty folder, not with the worker's."""
     async with rig(catalog(), work) as started:
         thread = await original(started)
         loaded = await position_of(started, thread, "agent_loaded")
@@ -164,9 +164,9 @@ async def test_a_fork_of_a_time_without_a_folder_has_an_empty_one(rig: StartRig)
 
 
 async def test_a_fork_has_another_llm_and_a_stricter_policy(rig: StartRig) -> None:
-    """Its LLM is sent the same messages under the other name; the policy judges beside the agent's; both are shown.
+    """The fork's LLM gets the same messages; its policy judges beside the agent's; `show` names both.
 
-    The same start finds the same fork; with another LLM or policy, it is another fork.
+    Repeating the start finds the same fork; another LLM or policy makes another fork.
     """
     strict = Policy(rules=(deny("mail", reason="not in a fork"), allow()))
     async with rig(catalog(), work) as started:
@@ -195,8 +195,8 @@ async def test_a_fork_has_another_llm_and_a_stricter_policy(rig: StartRig) -> No
                 await forked(started, thread, at=at, llm=wrong)
 
 
-async def test_the_same_fork_happens_once(rig: StartRig) -> None:
-    """A repeated start returns the fork that there is; another thread of that id is not touched."""
+async def test_repeating_a_fork_returns_the_same_fork(rig: StartRig) -> None:
+    """A repeated start returns the existing fork; another thread with that id is not touched."""
     async with rig(catalog(), work) as started:
         thread, name = await original(started), f"fork-{uuid4().hex[:8]}"
         first, run = await forked(started, thread, at=4, id=name)
@@ -218,7 +218,7 @@ async def test_the_same_fork_happens_once(rig: StartRig) -> None:
 
 
 async def test_a_message_can_be_edited_and_a_task_restarted(rig: StartRig) -> None:
-    """An edited message takes the place of the last one; a restart has the same task and nothing else."""
+    """An edited message replaces the last one; a restart has the same task and nothing else."""
 
     def script(conversation: Conversation) -> Reply:
         return say(f"you said {conversation.last_user_message}")
@@ -229,12 +229,12 @@ async def test_a_message_can_be_edited_and_a_task_restarted(rig: StartRig) -> No
         await eventually(lambda: threads.state(thread), lambda state: state["result"] == "you said red")
         done, run = await forked(started, thread, edit="blue")
         assert (await run.result())["result"] == "you said blue"
-        said = [each["content"] async for each in threads.messages(done.thread) if each["role"] == "user"]
-        assert said[1:] == ["blue"]
+        texts = [each["content"] async for each in threads.messages(done.thread) if each["role"] == "user"]
+        assert texts[1:] == ["blue"]
         with pytest.raises(PositionInvalid, match="restart"):
             await forked(started, thread, at=3, edit="green")
 
-        done, run = await forked(started, thread)  # the agent has answered, and there is nothing to say
+        done, run = await forked(started, thread)  # the agent has answered, and no message is pending
         assert (
             "fork"
             in (await eventually(lambda: threads.state(done.thread), lambda s: s["status"] == "failed"))["result"]
@@ -246,8 +246,8 @@ async def test_a_message_can_be_edited_and_a_task_restarted(rig: StartRig) -> No
         assert (state["task"], state["agent"], state["step"]) == (before["task"], before["agent"], 1)
 
 
-async def test_a_sub_agents_thread_is_forked_and_not_restarted(rig: StartRig) -> None:
-    """A fork at its task begins it again, and is no child: its parent and their tree hear nothing of it."""
+async def test_a_sub_agents_thread_can_be_forked_but_not_restarted(rig: StartRig) -> None:
+    """A fork at the sub-agent's task starts over, outside the tree: the parent and the tree see nothing of it."""
     boss = Agent(name="boss", instructions="Delegate.", tools=(), subagents=("hand",), policy=Policy(rules=(allow(),)))
     hand = Agent(name="hand", instructions="Look.", tools=("look",))
 
@@ -273,7 +273,7 @@ async def test_a_sub_agents_thread_is_forked_and_not_restarted(rig: StartRig) ->
 
 
 def git(folder: Path, *arguments: str, at: str = "2020-01-01T00:00:00Z") -> str:
-    """Run git in a folder, and return what it printed."""
+    """Run git in a folder, and return its output."""
     who = {"GIT_AUTHOR_NAME": "d", "GIT_AUTHOR_EMAIL": "d@d", "GIT_COMMITTER_NAME": "d", "GIT_COMMITTER_EMAIL": "d@d"}
     environ = {"PATH": os.environ["PATH"], **who, "GIT_COMMITTER_DATE": at}
     return subprocess.run(
@@ -282,7 +282,7 @@ def git(folder: Path, *arguments: str, at: str = "2020-01-01T00:00:00Z") -> str:
 
 
 async def test_a_fork_works_on_the_files_of_that_time(rig: StartRig, tmp_path: Path) -> None:
-    """Its folder is a work tree at the commit of that time; the original's files and branch stay."""
+    """The fork's folder is a work tree at the commit of that event; the original's files and branch stay."""
     folder = tmp_path / "repository"
     folder.mkdir()
     git(folder, "init", "--quiet", "--initial-branch=main")
@@ -300,6 +300,6 @@ async def test_a_fork_works_on_the_files_of_that_time(rig: StartRig, tmp_path: P
         assert git(workspace, "status", "--porcelain") == ""
         assert (folder / "a.txt").read_text() == "new"
         assert git(folder, "status", "--porcelain", "--untracked-files=no") == ""
-        _, run = await forked(started, run.id, at=4)  # an event that the fork has of its original
+        _, run = await forked(started, run.id, at=4)  # an event that the fork inherited from its original
         assert (await status_of(run, "waiting_approval"))["workspace"] != str(workspace)
         assert (await verify(threads_of(started), run.id)).reason == ""

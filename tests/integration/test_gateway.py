@@ -1,4 +1,4 @@
-"""Threads over HTTP: a real gateway on loopback, a real worker behind it."""
+"""Threads over HTTP, with a real gateway on loopback and a real worker behind it."""
 
 import asyncio
 import base64
@@ -68,13 +68,13 @@ CALLERS = CallersFile(
 
 
 def catalog(policy: Policy) -> Catalog:
-    """Return an agent that pays with approval."""
+    """Return an agent that pays after approval."""
     return Catalog(agents=[Agent(name="clerk", instructions="Work.", policy=policy)], tools=[pay, look])
 
 
 @dataclass
 class Site:
-    """A gateway, the worker behind it, and a client of it."""
+    """A gateway, the worker behind it, and a client."""
 
     rig: Rig
     http: httpx2.AsyncClient
@@ -95,7 +95,7 @@ class Site:
 
 
 def bearer(token: str = "of-alice") -> dict[str, str]:
-    """Return the header for a token."""
+    """Return the authorization header for a token."""
     return {"Authorization": f"Bearer {token}"}
 
 
@@ -125,8 +125,8 @@ async def site(
             yield Site(worker, http)
 
 
-async def test_a_token_decides_under_its_name_with_the_gateways_signature(rig: StartRig) -> None:
-    """With `signatures: required`, the run accepts a decision that the gateway signed, and records who it is from."""
+async def test_a_token_decides_in_its_owners_name_with_the_gateways_signature(rig: StartRig) -> None:
+    """With `signatures: required`, the run accepts a decision signed by the gateway, and records the principal."""
     async with site(rig) as gateway:
         run, request = await gateway.waiting()
         answer = await gateway.decide(run.id, approval(request, reason="in the budget"))
@@ -143,7 +143,7 @@ async def test_a_token_decides_under_its_name_with_the_gateways_signature(rig: S
 
 
 async def test_the_signature_covers_the_whole_decision(rig: StartRig) -> None:
-    """The gateway's signature covers every field of a decision, with any numbers and characters."""
+    """The gateway's signature covers every field of a decision, for any numbers and characters."""
     async with site(rig, script=steps([call("pay", amount=7), call("pay", amount=10**15), say("Paid.")])) as gateway:
         run, request = await gateway.waiting()
         edited = approval(request, arguments={"amount": 10**15}, remember=True, reason="  größer ✓ ")
@@ -154,7 +154,7 @@ async def test_the_signature_covers_the_whole_decision(rig: StartRig) -> None:
 
 
 async def test_an_approver_signs_a_request_with_a_key(rig: StartRig) -> None:
-    """A request signed by a key of the policy decides under its owner's name, without a token."""
+    """A request signed by a key of the policy decides in its owner's name, without a token."""
     async with site(rig) as gateway:
         run, request = await gateway.waiting("with a / slash")
         path, body = gateway.path(run.id, "/decisions"), json.dumps(approval(request)).encode()
@@ -166,7 +166,7 @@ async def test_an_approver_signs_a_request_with_a_key(rig: StartRig) -> None:
 
 
 async def test_a_signed_request_counts_once(rig: StartRig) -> None:
-    """A recorded request cannot be replayed."""
+    """A captured request cannot be replayed."""
     async with site(rig) as gateway:
         headers = sign_request(ALICE_KEY, "GET", "/pending", audience=AUDIENCE)
         first = await gateway.http.get("/pending", headers=headers)
@@ -185,7 +185,7 @@ def _stale(headers: dict[str, str], seconds: int) -> dict[str, str]:
 
 @pytest.mark.parametrize("seconds", [-301, 302])
 async def test_a_signature_is_valid_for_five_minutes(rig: StartRig, seconds: int) -> None:
-    """A timestamp too far from the gateway's clock is refused, in the past and in the future."""
+    """A timestamp too far from the gateway's clock is rejected, in the past and in the future."""
     async with site(rig) as gateway:
         headers = _stale(sign_request(ALICE_KEY, "GET", "/pending", audience=AUDIENCE), seconds)
         answer = await gateway.http.get("/pending", headers=headers)
@@ -196,7 +196,7 @@ async def test_a_signature_is_valid_for_five_minutes(rig: StartRig, seconds: int
 
 @pytest.mark.slow
 async def test_a_signature_covers_method_path_query_and_body(rig: StartRig) -> None:
-    """A signature of one request is invalid for another; so is one of an unknown key."""
+    """A signature of one request is invalid for any other request, and so is one of an unknown key."""
     async with site(rig) as gateway:
         body = b'{"message": "hello"}'
 
@@ -220,8 +220,8 @@ async def test_a_signature_covers_method_path_query_and_body(rig: StartRig) -> N
         assert taken.status_code == 200
 
 
-async def test_a_body_cannot_name_who_decides(rig: StartRig) -> None:
-    """A field that claims an identity is refused, and nothing is decided."""
+async def test_a_body_cannot_claim_an_identity(rig: StartRig) -> None:
+    """A field that claims an identity is rejected, and nothing is decided."""
     async with site(rig, TRUSTING) as gateway:
         run, request = await gateway.waiting()
         for claim in ("by", "signature", "right", "proof"):
@@ -232,8 +232,8 @@ async def test_a_body_cannot_name_who_decides(rig: StartRig) -> None:
             assert (await run.query("state"))["status"] == "waiting_approval"
 
 
-async def test_a_decision_names_what_it_is_about(rig: StartRig) -> None:
-    """Without the digest a decision is malformed; with another digest it is a conflict; nothing is decided."""
+async def test_a_decision_names_the_digest_of_its_request(rig: StartRig) -> None:
+    """A decision without the digest is malformed, and one with another digest a conflict; neither decides anything."""
     async with site(rig) as gateway:
         run, request = await gateway.waiting()
         without = {name: value for name, value in approval(request).items() if name != "digest"}
@@ -247,7 +247,7 @@ async def test_a_decision_names_what_it_is_about(rig: StartRig) -> None:
         assert (await run.query("state"))["status"] == "waiting_approval"
 
 
-async def test_each_outcome_has_a_status(rig: StartRig) -> None:
+async def test_each_outcome_has_its_own_status(rig: StartRig) -> None:
     """The status alone tells the caller the outcome of a decision."""
     policy = VOUCHED.model_copy(update={"terms": Terms(quorum=2, by=("alice", "bob"))})
     async with site(rig, policy) as gateway:
@@ -278,8 +278,8 @@ async def test_each_outcome_has_a_status(rig: StartRig) -> None:
 
 
 @pytest.mark.slow
-async def test_a_policy_may_refuse_a_gateway_that_cannot_sign(rig: StartRig) -> None:
-    """Without a key, or with one that is not in the policy, the gateway vouches for nobody."""
+async def test_a_policy_may_reject_a_gateway_that_cannot_sign(rig: StartRig) -> None:
+    """Without a key that the policy lists, the gateway vouches for nobody."""
     for key, outcome in ((None, "unsigned"), (STRANGERS_KEY, "bad_signature")):
         async with site(rig, key=key) as gateway:
             run, request = await gateway.waiting()
@@ -289,8 +289,8 @@ async def test_a_policy_may_refuse_a_gateway_that_cannot_sign(rig: StartRig) -> 
             assert "gateway" in answer.json()["detail"]
 
 
-async def test_a_gateway_whose_key_nobody_lists_decides_where_no_signature_is_asked_for(rig: StartRig) -> None:
-    """The decision counts as an unsigned one in the caller's name: the key takes nothing from the gateway."""
+async def test_an_unlisted_gateway_key_decides_if_no_signature_is_required(rig: StartRig) -> None:
+    """An unlisted key does no harm: the decision counts as an unsigned one in the caller's name."""
     taking = VOUCHED.model_copy(update={"signatures": "optional", "gateways": ()})
     async with site(rig, policy=taking, key=STRANGERS_KEY) as gateway:
         run, request = await gateway.waiting()
@@ -299,7 +299,7 @@ async def test_a_gateway_whose_key_nobody_lists_decides_where_no_signature_is_as
 
 
 async def test_tokens_are_needed_and_have_scopes(rig: StartRig) -> None:
-    """A missing or wrong token is 401; one without the scope is 403."""
+    """A missing or wrong token gets 401; one without the scope gets 403."""
     async with site(rig) as gateway:
         paths = ["/pending", "/threads/x", "/threads/x/pending", "/threads/x/events"]
         strangers = [await gateway.http.get(path, headers=headers) for path in paths for headers in ({}, bearer("x"))]
@@ -313,7 +313,7 @@ async def test_tokens_are_needed_and_have_scopes(rig: StartRig) -> None:
 
 
 async def test_any_thread_id_can_be_in_a_path(rig: StartRig) -> None:
-    """A percent-encoded segment is one thread id, with any characters."""
+    """A percent-encoded path segment is one thread id, with any characters."""
     async with site(rig) as gateway:
         for thread in ("a/b", "a%2Fb", "x/decisions", "ä ö?#&", "."):
             name = f"{thread}{uuid4().hex[:6]}"
@@ -328,7 +328,7 @@ async def test_any_thread_id_can_be_in_a_path(rig: StartRig) -> None:
 
 
 async def test_an_unknown_thread_is_not_found(rig: StartRig) -> None:
-    """A missing thread is a 404 for every caller and every route."""
+    """A missing thread is a 404 for every caller on every route."""
     async with site(rig, answer_within=5.0) as gateway:
         for thread in ("nobody-knows-this", "a/b", "%FF", "%00", " ", "x" * 300, "\u202e", "..%2F.."):
             path = f"/threads/{quote(thread, safe='%')}"
@@ -344,7 +344,7 @@ async def test_an_unknown_thread_is_not_found(rig: StartRig) -> None:
 
 
 async def test_pending_lists_the_requests_of_all_threads(rig: StartRig) -> None:
-    """Every open request is listed, with the digest to decide it by."""
+    """Every open request is listed with the digest that a decision must name."""
     async with site(rig) as gateway:
         run, request = await gateway.waiting()
 
@@ -355,7 +355,7 @@ async def test_pending_lists_the_requests_of_all_threads(rig: StartRig) -> None:
         await eventually(digests, lambda found: found == [request["digest"]])
 
 
-async def test_a_message_reaches_the_agent_under_the_tokens_name(rig: StartRig) -> None:
+async def test_a_message_reaches_the_agent_in_the_token_owners_name(rig: StartRig) -> None:
     """A message goes to the open run, and re-opens a closed thread."""
     async with site(rig, TRUSTING, steps([say("Hello."), say("Goodbye.")])) as gateway:
         run = await gateway.rig.start()
@@ -366,8 +366,8 @@ async def test_a_message_reaches_the_agent_under_the_tokens_name(rig: StartRig) 
         latest = gateway.rig.client.get_workflow_handle(run.id)
         await latest.result()
 
-        said = [event for event in await events_of(latest) if event.type == "user_message_received"]
-        assert [(event.content, event.by) for event in said[-1:]] == [("And now?", "alice")]
+        messages = [event for event in await events_of(latest) if event.type == "user_message_received"]
+        assert [(event.content, event.by) for event in messages[-1:]] == [("And now?", "alice")]
         wrong: list[Any] = [{"message": " "}, {"message": "x", "by": "bob"}, {"message": ["x"]}, {}, [], "x"]
         for body in wrong:
             refused = await gateway.http.post(path, json=body, headers=bearer())
@@ -376,7 +376,7 @@ async def test_a_message_reaches_the_agent_under_the_tokens_name(rig: StartRig) 
 
 
 async def test_an_invalid_body_is_malformed(rig: StartRig) -> None:
-    """An invalid body gets an error that says why, and does no harm."""
+    """An invalid body gets an error with the reason, and does no harm."""
     bodies = (
         b"",
         b"{",
@@ -397,7 +397,7 @@ async def test_an_invalid_body_is_malformed(rig: StartRig) -> None:
 
 
 async def test_a_body_has_a_limit(rig: StartRig) -> None:
-    """A body over the limit is refused, whether it declares its length or comes in endless chunks."""
+    """A body over the limit is rejected, whether its length is declared or it arrives in endless chunks."""
     async with site(rig, body_bytes=10_000, body_seconds=5) as gateway:
 
         async def chunks() -> AsyncIterator[bytes]:
@@ -469,7 +469,7 @@ async def test_a_follower_gets_every_event_once_and_can_resume(rig: StartRig) ->
 
 
 async def test_followers_are_bounded_and_leave_no_trace(rig: StartRig) -> None:
-    """One too many is told to retry later; one that leaves makes room; the history records nothing of them."""
+    """A follower over the limit must retry later; one that leaves frees its slot; history records neither."""
     async with site(rig, followers=2) as gateway:
         run, request = await gateway.waiting()
         path = gateway.path(run.id, "/events")
@@ -492,7 +492,7 @@ async def test_followers_are_bounded_and_leave_no_trace(rig: StartRig) -> None:
 
 
 async def test_without_a_worker_nothing_is_decided_and_the_caller_may_retry(rig: StartRig) -> None:
-    """No worker is a 503 with `Retry-After`, and no signal is sent; the state is read from history."""
+    """Without a worker, a decision gets 503 with `Retry-After`, and no signal is sent; history serves the state."""
     async with site(rig, answer_within=0.5) as gateway:
         thread = f"idle-{uuid4().hex[:8]}"
         threads = Threads(gateway.rig.client, task_queue="nobody-listens-here")
@@ -511,7 +511,7 @@ async def test_without_a_worker_nothing_is_decided_and_the_caller_may_retry(rig:
 
 
 async def test_health_and_openapi_need_no_token(rig: StartRig) -> None:
-    """Load balancers and tools can read them without a token."""
+    """Load balancers and tools can read both without a token."""
     async with site(rig) as gateway:
         health = await gateway.http.get("/health")
         described = (await gateway.http.get("/openapi.json")).json()
@@ -527,8 +527,8 @@ async def test_health_and_openapi_need_no_token(rig: StartRig) -> None:
         assert (await gateway.http.delete("/pending", headers=bearer())).status_code == 405
 
 
-async def test_a_button_in_slack_decides_under_its_users_name(rig: StartRig) -> None:
-    """Slack's signature proves who pressed it; a wrong or old one, or an unknown user, decides nothing."""
+async def test_a_button_in_slack_decides_in_its_users_name(rig: StartRig) -> None:
+    """Slack's signature proves who pressed the button; a wrong or stale one, or an unknown user, decides nothing."""
     secret = "of the Slack app"
     async with site(rig, slack_secret=secret) as gateway:
         run, request = await gateway.waiting()
@@ -549,8 +549,8 @@ async def test_a_button_in_slack_decides_under_its_users_name(rig: StartRig) -> 
         assert (received.by, received.proof) == ("alice", "vouched")
 
 
-async def test_the_web_ui_may_decrypt_with_a_token_for_that(rig: StartRig) -> None:
-    """`/codec` has its own scope, accepts only the Web UI's page, and longer bodies than the other routes."""
+async def test_the_web_ui_may_decrypt_with_its_own_token(rig: StartRig) -> None:
+    """`/codec` has its own scope, accepts only the Web UI's origin, and longer bodies than the other routes."""
     codec = EncryptionCodec(parse_keys(f"one:{base64.b64encode(bytes(32)).decode()}"))
     (sealed,) = await codec.encode([Payload(metadata={"encoding": b"json/plain"}, data=b'"hello"' + b" " * 300_000)])
     body = MessageToJson(Payloads(payloads=[sealed]))

@@ -1,4 +1,4 @@
-"""Fuzz the gateway with schemathesis and a fixed seed: requests that its OpenAPI description allows, and others."""
+"""Fuzz the gateway with schemathesis and a fixed seed, within its OpenAPI description and outside it."""
 
 import asyncio
 from collections.abc import Iterator
@@ -30,13 +30,13 @@ from tests.support.serving import served
 
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    """Servers for this module alone: `/pending` queries every run, and other tests leave runs without workers."""
+    """Return separate servers: `/pending` queries every run, and other tests leave runs without workers."""
     with open_stack(tmp_path_factory.mktemp("stack")) as stack:
         yield stack
 
 
 class Names(NamedTuple):
-    """The threads that requests go to."""
+    """The threads that requests are sent to."""
 
     waits: str
     closed: str
@@ -46,11 +46,11 @@ class Names(NamedTuple):
 SCRIPT = steps([call("pay", amount=7), say("Paid.")])
 
 
-# The gateway's threads use `random` meanwhile (a pool's jitter), which Hypothesis takes for a strategy.
+# The gateway's threads use `random` (for the jitter of a pool), which Hypothesis mistakes for a strategy.
 @pytest.mark.filterwarnings("ignore:Do not use the `random` module inside strategies")
 @pytest.mark.parametrize("examples", [1, pytest.param(1_000, marks=[pytest.mark.slow, pytest.mark.timeout(3_600)])])
 async def test_every_request_is_answered_as_described(rig: StartRig, examples: int) -> None:
-    """No request causes an internal error or an undescribed answer, or bypasses authentication."""
+    """No request causes an internal error or an undocumented response, or bypasses authentication."""
     async with rig(catalog(TRUSTING), SCRIPT) as worker:
         names = Names(waits=f"waits/{examples}", closed=f"is closed {examples}", over=f"is over {examples}")
         for name in names:
@@ -78,7 +78,7 @@ async def test_every_request_is_answered_as_described(rig: StartRig, examples: i
 
 
 def _fuzz(described: dict[str, Any], url: str, names: Names, examples: int) -> int:
-    """Send requests of every kind to every path, and return their number."""
+    """Send requests of every kind to every path, and return how many."""
     schema = schemathesis.openapi.from_dict(described)
     schema.config.update(base_url=url)
     refusing = schema.config.checks.negative_data_rejection
@@ -106,19 +106,19 @@ def _fuzz(described: dict[str, Any], url: str, names: Names, examples: int) -> i
             @given(case=strategy)
             def send(case: Any) -> None:
                 nonlocal count
-                # JSON Schema cannot bound the integers anywhere inside a value; the description says it in words.
+                # JSON Schema cannot bound the integers inside an arbitrary value; the description states it in prose.
                 assume(not (isinstance(case.body, dict) and unportable(case.body)))
                 count += 1
                 if case.meta.generation.mode is GenerationMode.POSITIVE:
-                    (case.query or {}).pop("cursor", None)  # only the gateway makes them
+                    (case.query or {}).pop("cursor", None)  # only the gateway creates them
                     if "Idempotency-Key" in (case.headers or {}):
-                        case.headers["Idempotency-Key"] = f'"{case.path}-{count}"'  # a key has one body
-                # Every other request goes to an existing thread. A stream of an open one would not end.
+                        case.headers["Idempotency-Key"] = f'"{case.path}-{count}"'  # a key is bound to one body
+                # Every other request uses an existing thread. A stream of an open one would not end.
                 streams = case.path.endswith("/events")
                 if "thread" in (case.path_parameters or {}) and (count % 2 or streams):
                     there = names.over if streams else (names.closed, names.waits)[count // 2 % 2]
                     case.path_parameters["thread"] = quote(there, safe="")
-                # JSON Schema cannot say what a cron expression, a time zone or an id of printable characters is.
+                # JSON Schema cannot define cron expressions, time zones or ids of printable characters.
                 semantic = [positive_data_acceptance] if case.method == "PUT" else []
                 case.call_and_validate(headers=bearer("of-ops"), timeout=120, excluded_checks=semantic)
 

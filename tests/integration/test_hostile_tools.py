@@ -1,4 +1,4 @@
-"""Tools that are hostile by accident, on a real server: each call has a result, once, and the worker lives on."""
+"""Tools that misbehave on a real server: each call has one result, and the worker survives."""
 
 import asyncio
 import sys
@@ -16,63 +16,63 @@ from tests.support.rig import StartRig, check_thread, die, status_of
 
 
 class Spiteful(Exception):
-    """An error that cannot be shown."""
+    """An exception whose `str` raises."""
 
     def __str__(self) -> str:
         raise KeyboardInterrupt
 
 
 class Secretive:
-    """A value that cannot be shown."""
+    """A value whose `str` raises."""
 
     def __str__(self) -> str:
         sys.exit("no")
 
 
 def exits() -> None:
-    """Use the function of scripts."""
+    """Raise SystemExit, as scripts do."""
     sys.exit(3)
 
 
 def interrupts() -> None:
-    """Do as Ctrl-C does."""
+    """Raise KeyboardInterrupt, as Ctrl-C does."""
     raise KeyboardInterrupt
 
 
 def is_spiteful() -> None:
-    """Raise what cannot be shown."""
+    """Raise an exception that cannot be shown."""
     raise Spiteful
 
 
 def runs_dry() -> None:
-    """Ask an iterator for more than it has."""
+    """Exhaust an iterator."""
     next(iter(()))
 
 
 def cancels() -> None:
-    """Raise what asyncio raises in a task that was cancelled."""
+    """Raise the exception that asyncio raises in a cancelled task."""
     raise asyncio.CancelledError
 
 
 def group() -> None:
-    """Raise what a task group raises."""
+    """Raise an exception group, as a task group does."""
     raise BaseExceptionGroup("all", [SystemExit(1)])
 
 
 def catalog(*tools: Tool) -> Catalog:
-    """Return one agent that may do anything."""
+    """Return a catalog with one agent whose policy allows everything."""
     return Catalog(agents=[Agent(name="clerk", instructions="Work.", policy=Policy(rules=(allow(),)))], tools=tools)
 
 
 async def outcomes(rig: StartRig, *tools: Tool) -> list[tuple[str, str]]:
-    """Return status and content of each call in a run that calls the tools once, and then another.
+    """Return status and content of each call in a run that calls the tools once, and then another tool.
 
-    Of a call that a person is asked about, the content is what they read; they give up.
+    If a person is asked about a call, the content is the question's text; they abandon the call.
     """
 
     @tool(effect="read")
     def ping() -> str:
-        """Show that the worker lives."""
+        """Show that the worker survived."""
         return "pong"
 
     script = steps([*(call(each.spec.name) for each in tools), call("ping"), say("done")])
@@ -100,8 +100,10 @@ async def outcomes(rig: StartRig, *tools: Tool) -> list[tuple[str, str]]:
         (group, "BaseExceptionGroup: all (1 sub-exception)"),
     ],
 )
-async def test_whatever_a_tool_raises_is_its_result(rig: StartRig, misbehave: Callable[[], None], words: str) -> None:
-    """A read has failed, a person is asked about an effect, nothing is tried again, and the worker lives on."""
+async def test_any_exception_of_a_tool_becomes_its_result(
+    rig: StartRig, misbehave: Callable[[], None], words: str
+) -> None:
+    """A read has failed, an effect asks a person, nothing is retried, and the worker survives."""
     calls: list[int] = []
 
     def act() -> None:
@@ -116,16 +118,16 @@ async def test_whatever_a_tool_raises_is_its_result(rig: StartRig, misbehave: Ca
         for effect in (Effect.READ, Effect.UNSAFE)
         for function in (act, act_async)
     ]
-    found = await outcomes(rig, *tools)
-    assert [status for status, _ in found] == ["failed", "failed", "unknown", "unknown"]
-    assert all(content.startswith(words) for _, content in found[:2])
-    assert all(f"does not say whether it took effect: {words}" in content for _, content in found[2:])
+    results = await outcomes(rig, *tools)
+    assert [status for status, _ in results] == ["failed", "failed", "unknown", "unknown"]
+    assert all(content.startswith(words) for _, content in results[:2])
+    assert all(f"does not say whether it took effect: {words}" in content for _, content in results[2:])
     assert len(calls) == len(tools)
 
 
 @pytest.mark.parametrize("value", [{"a": Secretive()}, Labelled("fine", "nobody")], ids=["value", "trust"])  # type: ignore[arg-type]
 async def test_a_result_that_cannot_be_shown(rig: StartRig, value: Any) -> None:
-    """A read has failed. An effect has happened, and is `ok`: as failed, the LLM would repeat it."""
+    """A read with an unprintable result has failed; an effect is `ok`, or else the LLM would repeat it."""
     calls: list[int] = []
 
     async def act() -> Any:
@@ -153,12 +155,12 @@ async def test_a_result_that_cannot_be_shown(rig: StartRig, value: Any) -> None:
     ],
     ids=["not shown", "shown"],
 )
-async def test_what_a_check_found_that_cannot_be_shown(rig: StartRig, check: Any, status: str, words: str) -> None:
-    """An effect that its check has found is `ok`, whatever it found."""
+async def test_an_unprintable_result_of_a_check(rig: StartRig, check: Any, status: str, words: str) -> None:
+    """An effect that its check has found is `ok`, for any result of the check."""
 
     @tool(effect="verifiable", check=check, name="act", timeout=5)
     async def act() -> None:
-        """Die in the middle."""
+        """Die during the effect."""
         await die()
 
     ((found, content),) = await outcomes(rig, act)
@@ -167,7 +169,7 @@ async def test_what_a_check_found_that_cannot_be_shown(rig: StartRig, check: Any
 
 
 async def test_a_function_behind_a_plain_decorator_is_awaited(rig: StartRig) -> None:
-    """A wrapper that is not async itself returns a coroutine, which is what the tool does."""
+    """A wrapper that is not async itself returns a coroutine, which is awaited as the tool's result."""
 
     async def look() -> str:
         await asyncio.sleep(0)
@@ -177,7 +179,7 @@ async def test_a_function_behind_a_plain_decorator_is_awaited(rig: StartRig) -> 
 
 
 async def test_a_tool_may_send_heartbeats(rig: StartRig) -> None:
-    """An activity of another program that became a tool has its result, in a thread and on the loop."""
+    """An activity of another program used as a tool has its result, in a thread and on the loop."""
 
     def act() -> str:
         activity.heartbeat("half of it")
@@ -190,8 +192,8 @@ async def test_a_tool_may_send_heartbeats(rig: StartRig) -> None:
     assert await outcomes(rig, *tools) == [("ok", "done")] * 2
 
 
-async def test_half_a_character_is_replaced(rig: StartRig) -> None:
-    """Text that has no UTF-8 stops no call, wherever a tool gives it."""
+async def test_a_lone_surrogate_is_replaced(rig: StartRig) -> None:
+    """Text that cannot be encoded as UTF-8 stops no call, in a result, an error or a list."""
 
     def cannot() -> Cannot:
         return Cannot("no file \udce9")
@@ -211,7 +213,7 @@ async def test_half_a_character_is_replaced(rig: StartRig) -> None:
 
 
 async def test_a_read_that_cancels_its_own_task_has_failed(rig: StartRig) -> None:
-    """It is not retried: the cancellation does not come from the worker."""
+    """A read that cancels itself is not retried: the cancellation does not come from the worker."""
     calls: list[int] = []
 
     async def act() -> None:

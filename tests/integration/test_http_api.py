@@ -1,4 +1,4 @@
-"""Threads over HTTP, for programs in any language: start, wait, read, change; a real gateway and a real worker."""
+"""Threads over HTTP for programs in any language: start, wait, read, change; a real gateway and worker."""
 
 import asyncio
 import threading
@@ -53,7 +53,7 @@ def page() -> str:
 
 @tool(effect="read")
 def fetch() -> Cannot:
-    """Fetch what is locked."""
+    """Fail to fetch a locked page."""
     return Cannot("it is locked", scope="everywhere")
 
 
@@ -91,17 +91,17 @@ FILE = CallersFile(
 
 
 def script(conversation: Conversation) -> Reply:
-    """Pay or read if asked to; else repeat what was said."""
+    """Pay or read if asked to; otherwise echo the message."""
     if conversation.messages[-1]["role"] == "tool":
         return say("Done.")
-    said = conversation.last_user_message.strip()
+    message = conversation.last_user_message.strip()
     calls = {"pay": call("pay", amount=7), "read": call("page"), "fetch": call("fetch")}
-    return (calls | {"wait": call("wait_for_event", name="built")}).get(said) or say(f"You said: {said}")
+    return (calls | {"wait": call("wait_for_event", name="built")}).get(message) or say(f"You said: {message}")
 
 
 @asynccontextmanager
 async def http_site(rig: StartRig, folder: Any, **options: Any) -> AsyncIterator[tuple[httpx2.AsyncClient, Rig]]:
-    """Run a worker and a gateway, and yield a client of Alice's and the worker."""
+    """Run a worker and a gateway, and yield a client with Alice's token and the worker."""
     catalog = Catalog(
         agents=[
             Agent(name="clerk", instructions="Work.", policy=POLICY),
@@ -121,7 +121,7 @@ async def http_site(rig: StartRig, folder: Any, **options: Any) -> AsyncIterator
 
 @asynccontextmanager
 async def gateway_of(worker: Rig, *, queue: str = "", **options: Any) -> AsyncIterator[httpx2.AsyncClient]:
-    """Run a gateway for a worker's task queue, or another, and yield a client of Alice's."""
+    """Run a gateway for a task queue, by default the worker's, and yield a client with Alice's token."""
     within = options.pop("answer_within", 60.0)
     record = worker.threads if options.pop("recorded", False) else None
     threads = Threads(worker.client, task_queue=queue or worker.task_queue, answer_within=within, record=record)
@@ -138,7 +138,7 @@ def named(prefix: str = "order") -> str:
 
 
 async def settled(http: httpx2.AsyncClient, thread: str, until: str = "attention") -> JSON:
-    """Wait until a run has come to something, and return it."""
+    """Wait until a run ends or needs attention, and return it."""
 
     async def ask() -> httpx2.Response:
         return await http.get(f"/threads/{thread}/result", params={"wait": 10, "until": until})
@@ -148,7 +148,7 @@ async def settled(http: httpx2.AsyncClient, thread: str, until: str = "attention
 
 
 async def test_a_run_from_start_to_result(rig: StartRig, tmp_path: Any) -> None:
-    """A program starts a run, waits until it asks, approves, waits for the result, and reads what was said."""
+    """A program starts a run, waits for its request, approves, waits for the result, and reads the messages."""
     async with http_site(rig, tmp_path) as (http, _):
         thread = named()
         started = await http.put(f"/threads/{thread}", json={"task": "pay", "agent": "clerk"})
@@ -176,7 +176,7 @@ async def test_a_run_from_start_to_result(rig: StartRig, tmp_path: Any) -> None:
 
 
 async def test_a_start_happens_once_through_any_gateway(rig: StartRig, tmp_path: Any) -> None:
-    """The same key and body is the same thread and answer, at once and by another gateway; another body is refused."""
+    """The same key and body get the same thread and answer from any gateway; another body is rejected."""
     async with http_site(rig, tmp_path) as (http, worker), gateway_of(worker) as other:
         key = {"Idempotency-Key": f'"{uuid4()}"'}
         bare = {"Idempotency-Key": key["Idempotency-Key"].strip('"')}
@@ -224,7 +224,7 @@ async def test_a_start_needs_no_worker(rig: StartRig, tmp_path: Any) -> None:
 
 @pytest.mark.slow
 async def test_the_list_has_pages(rig: StartRig, tmp_path: Any) -> None:
-    """Every thread comes once, a continued one too, over pages of any size; filters and tokens restrict the list."""
+    """Every thread is listed once on pages of any size, also if it continued; filters and tokens restrict the list."""
     async with http_site(rig, tmp_path) as (http, _):
         names = [f"billing-{uuid4().hex[:8]}" for _ in range(5)]
         for name in names:
@@ -237,15 +237,15 @@ async def test_the_list_has_pages(rig: StartRig, tmp_path: Any) -> None:
         assert (await http.put(f"/threads/{other}", json={"task": "pay"})).status_code == 201
 
         async def pages(**query: Any) -> list[str]:
-            found: list[str] = []
+            threads: list[str] = []
             cursor: str | None = ""
             while cursor is not None:
                 answer = await http.get("/threads", params={"limit": 2, **query, "cursor": cursor}, headers=headers)
                 assert answer.status_code == 200, answer.text
                 assert len(answer.json()["threads"]) <= 2
-                found += [row["thread"] for row in answer.json()["threads"]]
+                threads += [row["thread"] for row in answer.json()["threads"]]
                 cursor = answer.json()["next"]
-            return [name for name in found if name in (*names, other)]
+            return [name for name in threads if name in (*names, other)]
 
         headers = bearer()
         latest_first = [names[0], *reversed(names[1:])]
@@ -258,8 +258,8 @@ async def test_the_list_has_pages(rig: StartRig, tmp_path: Any) -> None:
             assert (await http.get("/threads", params={"cursor": cursor})).status_code == 422
 
 
-async def test_a_wait_is_bounded_and_as_preferred(rig: StartRig, tmp_path: Any) -> None:
-    """`Prefer: wait` is applied up to the limit, a longer `wait` is malformed, and the waits are limited."""
+async def test_a_wait_is_bounded_and_follows_prefer(rig: StartRig, tmp_path: Any) -> None:
+    """`Prefer: wait` is applied up to the limit, a longer `wait` is malformed, and concurrent waits are limited."""
     async with http_site(rig, tmp_path, wait_seconds=1, followers_each=2) as (http, _):
         path = f"/threads/{named()}"
         await http.put(path, json={"task": "pay"})
@@ -278,36 +278,36 @@ async def settled_approval(http: httpx2.AsyncClient, path: str) -> JSON:
     """Wait until a run asks for approval, and return the request."""
 
     async def pending() -> list[JSON]:
-        found: list[JSON] = (await http.get(f"{path}/pending")).json()["pending"]
-        return found
+        requests: list[JSON] = (await http.get(f"{path}/pending")).json()["pending"]
+        return requests
 
     (request,) = await eventually(pending, bool)
     return dict(request)
 
 
 async def test_events_come_as_pages_or_as_a_stream(rig: StartRig, tmp_path: Any) -> None:
-    """`Accept: application/json` gets pages with every event once; anything else follows the run."""
+    """`Accept: application/json` gets pages with every event once; any other type follows the run."""
     async with http_site(rig, tmp_path) as (http, _):
         path = f"/threads/{named()}"
         await http.put(path, json={"task": "Hello"})
         await settled(http, path.rpartition("/")[2], "end")
-        found: list[int] = []
+        positions: list[int] = []
         after: int | None = -1
         while after is not None:
             params = {"after": after, "limit": 2}
             page = await http.get(f"{path}/events", params=params, headers={"Accept": "application/json"})
-            found += [each["position"] for each in page.json()["events"]]
+            positions += [each["position"] for each in page.json()["events"]]
             after = page.json()["next"]
         stream = await http.get(f"{path}/events", params={"after": 1})
 
-        assert found == list(range(len(found)))
-        assert found
+        assert positions == list(range(len(positions)))
+        assert positions
         ids = [int(line[4:]) for line in stream.text.splitlines() if line.startswith("id: ")]
-        assert ids == found[2:]
+        assert ids == positions[2:]
 
 
 async def test_a_run_is_paused_and_resumed_in_the_callers_name(rig: StartRig, tmp_path: Any) -> None:
-    """The state says who paused it, why and until when; what changes nothing is a conflict."""
+    """The state reports who paused a run, why and until when; a call that changes nothing is a conflict."""
     async with http_site(rig, tmp_path) as (http, _):
         thread = named()
         path = f"/threads/{thread}"
@@ -332,8 +332,8 @@ async def test_a_run_is_paused_and_resumed_in_the_callers_name(rig: StartRig, tm
         assert (resumed.status_code, (await http.get(path)).json()["paused"]) == (200, None)
 
 
-async def test_a_budget_is_given_and_extended_in_the_callers_name(rig: StartRig, tmp_path: Any) -> None:
-    """A start's budget counts; an id counts once; a token of before has no right to it."""
+async def test_a_budget_is_set_and_extended_in_the_callers_name(rig: StartRig, tmp_path: Any) -> None:
+    """A start's budget applies; an extension's id counts once; a token without the new scope may not extend."""
     async with http_site(rig, tmp_path) as (http, _):
         thread = named()
         path = f"/threads/{thread}"
@@ -368,7 +368,7 @@ async def test_a_budget_is_given_and_extended_in_the_callers_name(rig: StartRig,
 
 
 async def test_a_task_is_refined_in_the_callers_name(rig: StartRig, tmp_path: Any) -> None:
-    """An id counts once; a token of before has no right to it; a closed thread says how to continue it."""
+    """A refinement's id counts once; older tokens lack its scope; a closed thread explains how to continue it."""
     async with http_site(rig, tmp_path) as (http, _):
         thread = named()
         path = f"/threads/{thread}"
@@ -412,7 +412,7 @@ async def test_a_task_is_refined_in_the_callers_name(rig: StartRig, tmp_path: An
 
 
 async def test_a_dormant_run_gets_events_in_the_callers_name(rig: StartRig, tmp_path: Any) -> None:
-    """An early event is kept, one that fits wakes the run, and what changes nothing is a conflict."""
+    """An early event is kept, a matching one wakes the run, and a call that changes nothing is a conflict."""
     async with http_site(rig, tmp_path) as (http, _):
         thread, awake = named(), named()
         path = f"/threads/{thread}"
@@ -442,8 +442,8 @@ async def test_a_dormant_run_gets_events_in_the_callers_name(rig: StartRig, tmp_
         assert str(2**60) in events.text
 
 
-async def test_a_run_is_cancelled_and_a_retry_needs_a_blocked_one(rig: StartRig, tmp_path: Any) -> None:
-    """A cancellation ends the run, and Temporal's history has who asked; what no longer fits is a conflict."""
+async def test_cancel_ends_a_run_and_retry_needs_a_blocked_one(rig: StartRig, tmp_path: Any) -> None:
+    """A cancellation ends the run, and Temporal's history names the caller; a late request is a conflict."""
     async with http_site(rig, tmp_path) as (http, worker):
         thread = named()
         await http.put(f"/threads/{thread}", json={"task": "pay"})
@@ -485,8 +485,8 @@ async def test_authority_is_delegated_and_revoked(rig: StartRig, tmp_path: Any) 
         assert (await http.get(path)).json().get("delegated", []) == []
 
 
-async def test_a_thread_says_what_it_waits_for_and_what_follows(rig: StartRig, tmp_path: Any) -> None:
-    """`GET` of a thread has what `show --json` has: now, next, the last event, errors, and how it continues."""
+async def test_a_thread_reports_what_it_waits_for_and_what_follows(rig: StartRig, tmp_path: Any) -> None:
+    """`GET` of a thread returns what `show --json` prints: now, next, last event, errors, and how it continues."""
     async with http_site(rig, tmp_path) as (http, _):
         thread = named()
         await http.put(f"/threads/{thread}", json={"task": "pay"})
@@ -499,8 +499,8 @@ async def test_a_thread_says_what_it_waits_for_and_what_follows(rig: StartRig, t
         assert shown["continue"]["why"] == "a person has to decide"
 
 
-async def test_a_constraint_is_read_and_lifted(rig: StartRig, tmp_path: Any) -> None:
-    """The thread's state lists it; a lift is in the name of the token's owner, and counts once."""
+async def test_a_constraint_is_read_and_removed(rig: StartRig, tmp_path: Any) -> None:
+    """The thread's state lists its constraints; a removal is in the token owner's name, and counts once."""
     async with http_site(rig, tmp_path) as (http, _):
         path = f"/threads/{named()}"
         await http.put(path, json={"task": "fetch", "idle_limit": 60})
@@ -516,7 +516,7 @@ async def test_a_constraint_is_read_and_lifted(rig: StartRig, tmp_path: Any) -> 
 
 
 async def test_an_artifact_is_read_whole_and_in_ranges(rig: StartRig, tmp_path: Any) -> None:
-    """The full text of a long result is a download, which resumes at any byte."""
+    """The full text of a long result is a download that resumes at any byte."""
     async with http_site(rig, tmp_path) as (http, _):
         thread = named()
         await http.put(f"/threads/{thread}", json={"task": "read"})
@@ -542,7 +542,7 @@ async def test_an_artifact_is_read_whole_and_in_ranges(rig: StartRig, tmp_path: 
 
 
 async def test_a_thread_is_exported_as_a_file(rig: StartRig, tmp_path: Any) -> None:
-    """The file verifies with the gateway's key; it has the artifacts that the caller may read, and none if redacted."""
+    """The file verifies with the gateway's key; it has the artifacts that the caller may read, or none if redacted."""
 
     async def asides(thread: str) -> list[str]:
         return []
@@ -580,7 +580,7 @@ async def test_a_thread_is_exported_as_a_file(rig: StartRig, tmp_path: Any) -> N
 
 
 async def test_a_file_over_http_has_the_seals_that_the_gateway_can_read(rig: StartRig, tmp_path: Path) -> None:
-    """The header says how many; where an anchor cannot be read there are none, and the file is there all the same."""
+    """The header reports the number of seals; an unreadable anchor adds none, and the file is sent anyway."""
     anchor = tmp_path / "anchor"
     anchor.mkdir()
     async with http_site(rig, tmp_path, anchors=Anchors([anchor])) as (http, worker):
@@ -590,13 +590,13 @@ async def test_a_file_over_http_has_the_seals_that_the_gateway_can_read(rig: Sta
         path, file = f"/threads/{thread}/export", tmp_path / "thread.holdfast"
         bare = await http.get(path)
         file.write_bytes(bare.content)
-        found = await verify_file(file)
+        report = await verify_file(file)
         seal = make_seal(
             encode_key(bytes([7]) * 32),
             namespace=worker.client.namespace,
             thread=thread,
-            events=found.events,
-            head=found.head,
+            events=report.events,
+            head=report.head,
             at=datetime.now(UTC),
         )
         await FolderAnchor(anchor).put(seal)
@@ -609,10 +609,10 @@ async def test_a_file_over_http_has_the_seals_that_the_gateway_can_read(rig: Sta
     assert unread.content == bare.content
 
 
-async def test_callers_who_read_cannot_keep_the_gateway_busy_with_seals(
+async def test_readers_cannot_keep_the_gateway_busy_with_seals(
     rig: StartRig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Seals are read for one export at a time, also when an export no longer waits for them: it has none."""
+    """Seals are read for one export at a time; an export that stops waiting for them is sent without."""
     reading, most, free, guard = [0], [0], threading.Event(), threading.Lock()
 
     def slow(*_: object) -> OwnSeals:
@@ -639,7 +639,7 @@ async def test_callers_who_read_cannot_keep_the_gateway_busy_with_seals(
 
 
 async def test_a_failed_run_has_a_result_that_says_why(rig: StartRig, tmp_path: Any) -> None:
-    """An agent that no worker has is the cause of a failed run, and not an error of the request."""
+    """An unknown agent is the cause of a failed run, not an error of the request."""
     async with http_site(rig, tmp_path) as (http, _):
         thread = named()
         await http.put(f"/threads/{thread}", json={"task": "Hello", "agent": "nobody"})
@@ -649,7 +649,7 @@ async def test_a_failed_run_has_a_result_that_says_why(rig: StartRig, tmp_path: 
 
 
 async def test_code_generators_get_names_and_examples(rig: StartRig, tmp_path: Any) -> None:
-    """Each operation has an id of its own, each body an example, and each problem an example of its status."""
+    """Each operation has a unique id, each body an example, and each problem an example of its status."""
     async with http_site(rig, tmp_path, codec=EncryptionCodec(), ui="http://ui.example") as (http, _):
         described = (await http.get("/openapi.json")).json()
         operations = [each for path in described["paths"].values() for each in path.values()]

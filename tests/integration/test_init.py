@@ -1,4 +1,4 @@
-"""`init` writes projects that run."""
+"""`init` creates projects that run."""
 
 import json
 import os
@@ -18,7 +18,7 @@ TEMPLATES = ROOT / "holdfast/cli/templates"
 FULL = """import os, resource, sys
 resource.setrlimit(resource.RLIMIT_FSIZE, (600, 600))
 os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"""
-"""Runs a program that can write no file of more than 600 bytes, as on a disk that fills up."""
+"""Runs a program that cannot write files over 600 bytes, as on a disk that fills up."""
 
 
 def init(*words: str, folder: Path) -> "subprocess.CompletedProcess[str]":
@@ -29,7 +29,7 @@ def init(*words: str, folder: Path) -> "subprocess.CompletedProcess[str]":
 
 @pytest.mark.slow
 def test_the_new_projects_own_tests_pass(tmp_path: Path) -> None:
-    """What `init` writes is what the templates have, its catalog is found, and `pytest` passes there."""
+    """`init` writes the templates unchanged, its catalog is found, and `pytest` passes in the new project."""
     ran = init("hello", "--json", folder=tmp_path)
     assert (ran.returncode, ran.stderr) == (0, "")
     project = tmp_path / "hello"
@@ -44,18 +44,18 @@ def test_the_new_projects_own_tests_pass(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("example", ["release", "loop", "research"])
 def test_an_example_has_a_workspace_and_a_catalog(tmp_path: Path, example: str) -> None:
-    """The worker of the new project offers the example; its repository has commits, or its library documents."""
+    """The new project's worker offers the example; its repository has commits, or its library documents."""
     ran = init("demo", "--example", example, folder=tmp_path)
     assert ran.returncode == 0, ran.stderr
     demo = tmp_path / "demo"
-    found = read_project({}, folder=demo, default_root=ROOT, runs_code=True)
-    settings = Settings.from_env(found.environ, root=found.root)
+    project = read_project({}, folder=demo, default_root=ROOT, runs_code=True)
+    settings = Settings.from_env(project.environ, root=project.root)
     assert load(settings.catalog, Catalog).agents
     assert settings.script
     load(settings.script, object)
     if example == "research":
         assert list((demo / "library").glob("*.md"))
-        assert "--dev --skip-time" in ran.stdout  # its lead sleeps over night
+        assert "--dev --skip-time" in ran.stdout  # its lead sleeps overnight
         return
     git = ["git", "-C", str(demo / "package"), "log", "--oneline"]
     assert subprocess.run(git, capture_output=True, text=True, check=True).stdout
@@ -63,7 +63,7 @@ def test_an_example_has_a_workspace_and_a_catalog(tmp_path: Path, example: str) 
 
 @pytest.mark.parametrize("name", ["agents.py", ".gitignore", "holdfast.toml"])
 def test_init_overwrites_nothing(tmp_path: Path, name: str) -> None:
-    """A file, or a link to nowhere, that has the name of a template is named, and nothing is written."""
+    """A file, or a dangling link, with the name of a template is reported, and nothing is written."""
     (tmp_path / name).symlink_to("nowhere")
     ran = init(folder=tmp_path)
     assert (ran.returncode, ran.stdout) == (2, "")
@@ -73,15 +73,15 @@ def test_init_overwrites_nothing(tmp_path: Path, name: str) -> None:
 
 
 def test_init_names_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
-    """A file in the place of the folder is named in words, with what to do."""
+    """A file in place of the folder is a clear error with advice."""
     (tmp_path / "hello").touch()
     ran = init("hello", folder=tmp_path)
     assert ran.returncode == 2
     assert "nothing was written, because hello cannot be: File exists. Name a new folder" in ran.stderr
 
 
-def test_init_leaves_nothing_on_a_full_disk(tmp_path: Path) -> None:
-    """The next attempt does not find half a project in its way."""
+def test_init_leaves_nothing_behind_on_a_full_disk(tmp_path: Path) -> None:
+    """A retry is not hindered by half a project."""
     command = [sys.executable, "-c", FULL, str(ROOT / "starter.py"), "init", "hello"]
     ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120)
     assert (ran.returncode, ran.stdout) == (2, "")

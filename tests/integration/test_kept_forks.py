@@ -1,4 +1,4 @@
-"""Forks where threads are kept: exported, backed up, and left over when the original is forgotten."""
+"""Forks are exported, backed up, and kept when the original is forgotten."""
 
 import json
 from functools import partial
@@ -36,7 +36,7 @@ from tests.support.rig import StartRig, status_of
 async def test_a_fork_is_kept_under_its_own_id_and_outlives_its_original(
     rig: StartRig, stack: Stack, tmp_path: Path
 ) -> None:
-    """A file of it passes both verifiers, under no other id. A backup has it, and it stays when the original goes."""
+    """A fork's file verifies under its own id only. A backup has it, and it stays when its original is forgotten."""
     async with rig(catalog(), work) as started, open_pool(stack.database_url, size=3) as pool:
         store, artifacts = PostgresThreads(pool), PostgresArtifacts(pool)
         threads, evidence = threads_of(started), collect_evidence(store, pool, artifacts)
@@ -50,8 +50,8 @@ async def test_a_fork_is_kept_under_its_own_id_and_outlives_its_original(
 
         path = tmp_path / "fork.holdfast"
         await export_thread(threads, done.thread, path, evidence=evidence)
-        found = await verify_file(path)
-        assert (found.ok, found.reason, found.events) == (True, "", len(lines))
+        report = await verify_file(path)
+        assert (report.ok, report.reason, report.events) == (True, "", len(lines))
         assert independent().verify(path)[1:3] == (len(lines), json.loads(lines[-1])["digest"])
         path.write_bytes(rebuilt(parts_of(path.read_bytes()), None, thread=thread))
         assert f"belongs to thread {done.thread!r}" in (await verify_file(path)).reason
@@ -74,8 +74,8 @@ async def test_a_fork_is_kept_under_its_own_id_and_outlives_its_original(
         assert (await lines_of(started, again.thread))[:5] == lines[:5]
 
 
-async def test_a_fork_of_a_thread_that_was_forgotten_meanwhile_fails_for_good() -> None:
-    """Temporal would retry any other error without end."""
+async def test_a_fork_of_a_thread_forgotten_meanwhile_fails_permanently() -> None:
+    """The error is non-retryable: Temporal would retry any other one forever."""
 
     class Forgotten(InMemoryThreads):
         async def read(self, thread: str, start: int = 0) -> list[bytes]:

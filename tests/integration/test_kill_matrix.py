@@ -1,4 +1,4 @@
-"""SIGKILL at every boundary, against real outside systems: each effect happens once, or a person is asked.
+"""SIGKILL at every boundary, against real external systems: each effect happens once, or a person is asked.
 
 The default tests run a sample; `make kill-matrix` runs all of it, and the random kills of `bench/kills.py`.
 """
@@ -48,14 +48,14 @@ SLEEPER = steps(
 
 @pytest.fixture(scope="module")
 def outside(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Outside]:
-    """The outside systems."""
+    """Run the external systems."""
     with Api(late=LATE) as api:
         yield Outside(api, tmp_path_factory.mktemp("outside") / "outbox")
 
 
 @pytest.fixture(scope="module")
 def matrix(outside: Outside, tmp_path_factory: pytest.TempPathFactory) -> Iterator[KillMatrix]:
-    """A kill matrix with its own stack."""
+    """Return a kill matrix with its own stack."""
     with KillMatrix(
         catalog="tests.support.outside:catalog",
         script=SCRIPT,
@@ -68,7 +68,7 @@ def matrix(outside: Outside, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 
 async def test_a_sample_of_the_matrix(matrix: KillMatrix) -> None:
-    """Killed after a person was asked, and during an effect: every effect happens once, and no decision is lost."""
+    """After kills at a request and during an effect, every effect has happened once, and no decision is lost."""
     survival = await matrix.survive("after approval_requested", "after effect", most=2)
     assert [stop.boundary for stop in survival.stops] == ["after approval_requested", "after effect"]
 
@@ -77,7 +77,7 @@ async def test_a_sample_of_the_matrix(matrix: KillMatrix) -> None:
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("boundary", BOUNDARIES)
 async def test_the_matrix(matrix: KillMatrix, boundary: str) -> None:
-    """Wherever the worker is killed, every effect happens once, or a person says whether it did."""
+    """A kill at any boundary leaves every effect done once, or a person says whether it happened."""
     survival = await matrix.survive(boundary)
     assert boundary in {stop.boundary for stop in survival.stops}
     if boundary.endswith("effect"):
@@ -89,14 +89,14 @@ async def test_the_matrix(matrix: KillMatrix, boundary: str) -> None:
 @pytest.mark.parametrize("victim", ["temporal", "database", "llm"])
 @pytest.mark.parametrize("boundary", ["before call_llm", "after effect", "before tool_call_finished", "before archive"])
 async def test_a_server_is_killed(matrix: KillMatrix, victim: Victim, boundary: str) -> None:
-    """A server that is killed at the boundary and started again costs only time."""
+    """A server that is killed at the boundary and restarted costs only time."""
     survival = await matrix.survive(boundary, victim=victim, most=1)
     assert len(survival.stops) == 1
 
 
 @pytest.fixture
 def sleeper(matrix: KillMatrix) -> Iterator[KillMatrix]:
-    """The matrix, with runs that sleep."""
+    """Return the matrix with runs that sleep."""
     matrix.llm.script = SLEEPER
     yield matrix
     matrix.llm.script = SCRIPT
@@ -104,7 +104,7 @@ def sleeper(matrix: KillMatrix) -> Iterator[KillMatrix]:
 
 @pytest.mark.slow
 async def test_a_sample_of_interventions(sleeper: KillMatrix) -> None:
-    """Killed when an event was received and when the run was paused: each counts once, and the pause holds."""
+    """After kills at an event and at a pause, each counts once, and the pause still holds."""
     boundaries = ("after wake_received", "before task_refined", "after run_paused")
     survival = await sleeper.survive(*boundaries, most=3, intervene=True)
     assert len(survival.stops) == 3
@@ -115,7 +115,7 @@ async def test_a_sample_of_interventions(sleeper: KillMatrix) -> None:
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("boundary", INTERVENTION_BOUNDARIES)
 async def test_interventions(sleeper: KillMatrix, boundary: str) -> None:
-    """Wherever the worker is killed, each event, refinement and pause counts once, and each wait ends once."""
+    """A kill at any boundary leaves each event, refinement and pause counted once, and each wait ended once."""
     survival = await sleeper.survive(boundary, intervene=True)
     assert boundary in {stop.boundary for stop in survival.stops}
     kinds = Counter(event.type for event in survival.events)
@@ -125,7 +125,7 @@ async def test_interventions(sleeper: KillMatrix, boundary: str) -> None:
 
 
 def delegating(conversation: Conversation) -> Reply:
-    """As the shop, have two helpers help and charge meanwhile; as a helper, help."""
+    """As the shop, have two helpers help, and charge meanwhile; as a helper, help."""
     if "run_agent" not in conversation.tools:
         return say("helped")
     helpers = [call("run_agent", agent="helper", task=f"help {n}") for n in range(2)]
@@ -136,7 +136,7 @@ def delegating(conversation: Conversation) -> Reply:
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("moment", ["before", "after"])
 async def test_a_run_with_sub_agents(matrix: KillMatrix, moment: str) -> None:
-    """Wherever the worker is killed, each sub-agent starts once, and its answer is read once."""
+    """A kill at any boundary leaves each sub-agent started once, and its answer read once."""
     matrix.llm.script = delegating
     places = ("start_children", "subagent_started", "announce_end", "look_at_children", "subagent_ended")
     try:
@@ -151,14 +151,14 @@ async def test_a_run_with_sub_agents(matrix: KillMatrix, moment: str) -> None:
 
 
 @pytest.mark.slow
-async def test_a_boundary_that_the_run_never_reaches(matrix: KillMatrix) -> None:
+async def test_a_boundary_that_the_run_never_reaches_is_reported(matrix: KillMatrix) -> None:
     """The run is not killed, and the result says so."""
     assert (await matrix.survive("before folded")).stops == ()
 
 
 @pytest.mark.slow
 async def test_a_tool_wrongly_declared_idempotent_is_detected(matrix: KillMatrix) -> None:
-    """Its effect happens twice, and the matrix reports it."""
+    """The matrix reports an effect that happened twice."""
     matrix.llm.script = steps([call("stamp", order="7"), say("stamped")])
     try:
         with pytest.raises(AssertionError, match=r"call 1 of stamp \(\w+\) happened 2 times"):

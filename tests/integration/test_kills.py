@@ -30,14 +30,14 @@ STATUS = SearchAttributeKey.for_keyword("HoldfastStatus")
 
 @pytest.fixture(scope="module")
 def llm() -> Iterator[ScriptedLLM]:
-    """An LLM that keeps running when workers are killed."""
+    """Run an LLM that survives kills of workers."""
     with ScriptedLLM() as llm:
         yield llm
 
 
 @pytest.fixture(scope="module")
 def worker(llm: ScriptedLLM, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WorkerProcess]:
-    """A worker process with its own embedded stack."""
+    """Run a worker process with its own embedded stack."""
     worker = WorkerProcess(
         tmp_path_factory.mktemp("kills") / "home",
         HOLDFAST_CATALOG="tests.support.killable:catalog",
@@ -46,18 +46,18 @@ def worker(llm: ScriptedLLM, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     worker.start()
     yield worker
     assert worker.stop() == 0
-    # A worker that shuts down in order is not taken for dead afterwards.
+    # A worker that shuts down in order is not mistaken for a dead one afterwards.
     assert not [path for path in (worker.home / "workers").iterdir() if f":{worker.pid}:" in path.name]
 
 
 @pytest.fixture
 async def client(worker: WorkerProcess) -> Client:
-    """A client of the worker's server."""
+    """Connect a client to the worker's server."""
     return await connect_stack(worker.stack)
 
 
 class Scene:
-    """A run with its own folder, and the effects in it."""
+    """A run with its own folder and effects."""
 
     def __init__(self, client: Client, folder: Path, *, task_queue: str) -> None:
         self.client = client
@@ -70,15 +70,15 @@ class Scene:
         return await self.client.start_workflow(WORKFLOW, run, id=f"kill-{uuid4().hex[:8]}", task_queue=self.task_queue)
 
     def hold(self) -> None:
-        """Hold tools during their effects from now on."""
+        """Pause tools within their effects from now on."""
         (self.folder / "hold").touch()
 
     def release(self) -> None:
-        """Release the tools."""
+        """Let the tools finish."""
         (self.folder / "hold").unlink()
 
     async def held(self, name: str) -> None:
-        """Wait until that tool is held after its effect."""
+        """Wait until that tool is paused after its effect."""
         file = self.folder / f"held {name}"
         await eventually(lambda: asyncio.sleep(0, file.exists()), bool)
 
@@ -94,13 +94,13 @@ class Scene:
 
 @pytest.fixture
 def scene(client: Client, worker: WorkerProcess, tmp_path: Path) -> Scene:
-    """A new scene."""
+    """Return a new scene."""
     return Scene(client, tmp_path, task_queue=worker.task_queue)
 
 
 @pytest.mark.slow  # the kill matrix covers this, too
 async def test_killed_during_an_llm_call(llm: ScriptedLLM, worker: WorkerProcess, scene: Scene) -> None:
-    """The next worker repeats the call, and the run continues."""
+    """The next worker repeats the LLM call, and the run continues."""
     llm.script = lambda _: hang()
     asked = len(llm.requests)
     run = await scene.start()
@@ -129,7 +129,7 @@ async def test_killed_while_waiting_for_approval(llm: ScriptedLLM, worker: Worke
 
 @pytest.mark.slow
 async def test_killed_during_a_verifiable_effect(llm: ScriptedLLM, worker: WorkerProcess, scene: Scene) -> None:
-    """The effect has happened but was not recorded: the second attempt finds and adopts it."""
+    """An effect that happened but was not recorded is found and adopted by the second attempt."""
     llm.script = steps([call("ship"), say("done")])
     scene.hold()
     run = await scene.start()
@@ -162,10 +162,10 @@ async def test_killed_during_an_unsafe_effect(llm: ScriptedLLM, worker: WorkerPr
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("tool", "most"), [("parse", 5), ("render", 3)])
-async def test_a_call_that_kills_its_worker_is_given_up(
+async def test_a_call_that_kills_its_worker_is_abandoned(
     llm: ScriptedLLM, worker: WorkerProcess, scene: Scene, tool: str, most: int
 ) -> None:
-    """After three deaths a read has failed, and a person is asked about an effect; other runs on the worker survive."""
+    """After three worker crashes a read has failed, and an effect asks a person; other runs on the worker survive."""
     llm.script = steps([call("ship"), say("done")])
     other = await scene.start()
     await status_of(other, "waiting_approval")
@@ -199,7 +199,7 @@ async def test_a_call_that_kills_its_worker_is_given_up(
 
 @pytest.mark.slow
 async def test_everything_killed_at_once(llm: ScriptedLLM, worker: WorkerProcess, scene: Scene) -> None:
-    """Server, database and worker are killed together: all runs continue, on the same ports, with the whole log."""
+    """If server, database and worker are killed together, all runs continue on the same ports with their whole logs."""
     llm.script = steps([call("look"), call("ship"), say("done")])
     runs = [await scene.start() for _ in range(3)]
     before = [await status_of(run, "waiting_approval") for run in runs]
@@ -218,8 +218,8 @@ async def test_everything_killed_at_once(llm: ScriptedLLM, worker: WorkerProcess
 
 
 @pytest.mark.slow
-async def test_servers_killed_under_a_running_worker(llm: ScriptedLLM, worker: WorkerProcess, scene: Scene) -> None:
-    """`worker.py --dev` starts its servers again; the worker reconnects, and the run continues."""
+async def test_servers_are_killed_under_a_running_worker(llm: ScriptedLLM, worker: WorkerProcess, scene: Scene) -> None:
+    """`worker.py --dev` restarts its servers; the worker reconnects, and the run continues."""
     llm.script = steps([call("ship"), say("done")])
     run = await scene.start()
     await status_of(run, "waiting_approval")
@@ -238,12 +238,12 @@ async def test_servers_killed_under_a_running_worker(llm: ScriptedLLM, worker: W
 
 @pytest.mark.slow
 def test_a_worker_whose_port_was_taken_ends(tmp_path: Path) -> None:
-    """Temporal restarts at another port: the worker ends instead of serving another server at the old one."""
+    """If Temporal restarts on another port, the worker ends instead of serving another server on the old one."""
     worker = WorkerProcess(tmp_path / "home")
     worker.start()
     try:
         elsewhere = worker.stack.model_copy(update={"temporal_port": any_free()})
-        write_stack(worker.home, elsewhere)  # the port that it will restart at
+        write_stack(worker.home, elsewhere)  # the port on which the server will try to restart
         worker.kill_servers()
         assert worker.wait() == 2
     finally:
@@ -263,7 +263,7 @@ async def test_a_follower_never_reads_unrecorded_events(
     scene.hold()
     run = await scene.start()
     running = await eventually(run.describe, lambda run: "call_tool" in str(run.raw_description.pending_activities))
-    (activity,) = running.raw_description.pending_activities  # it was a local activity at first
+    (activity,) = running.raw_description.pending_activities  # its first attempt was a local activity
     worker.kill()
     worker.start(HOLDFAST_TAKEOVER="false")
     patience = timedelta(seconds=PATIENCE)
@@ -286,9 +286,9 @@ async def test_a_follower_never_reads_unrecorded_events(
 async def test_killed_between_a_memory_file_and_the_ledger(
     llm: ScriptedLLM, worker: WorkerProcess, scene: Scene
 ) -> None:
-    """A note of the run, a completed task and a learning are written once, though each is attempted twice.
+    """A note, a completed task and a learning are written once, though each is attempted twice.
 
-    The worker is killed when the file is written and the ledger does not have the result yet.
+    The worker is killed after it wrote the file and before the ledger has the result.
     """
     workspace, hold = scene.folder / "workspace", scene.folder / "hold"
     workspace.mkdir()

@@ -1,4 +1,4 @@
-"""A worker is killed when its request is sent and has not arrived: another one takes over, and it arrives once."""
+"""A worker is killed while its request is in flight: another one takes over, and the request arrives once."""
 
 import asyncio
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ from tests.support.rig import events_of, eventually, status_of
 
 @pytest.fixture
 def api() -> Iterator[Api]:
-    """A server where every request is late."""
+    """Run a server that delays every request."""
     with Api(late=1.0) as api:
         yield api
 
@@ -27,7 +27,7 @@ def api() -> Iterator[Api]:
 @pytest.mark.slow
 @pytest.mark.parametrize("tool", ["transfer", "mail"])
 async def test_a_request_that_outlives_its_worker_arrives_once(api: Api, tool: str, tmp_path: Path) -> None:
-    """The check finds it although it did not at first; a person finds it when nothing can arrive any more."""
+    """A check finds the late request on a retry; without a check, a person decides once nothing can arrive."""
     outside = Outside(api, tmp_path / "outbox")
     with ScriptedLLM(steps([call(tool, order="7"), say("done")])) as llm:
         worker = WorkerProcess(

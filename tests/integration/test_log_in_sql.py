@@ -1,4 +1,4 @@
-"""The record in SQL, and migrations: the queries and grants of the documentation, on a database with real runs."""
+"""The record in SQL, and migrations: the documented queries and grants, on a database with real runs."""
 
 import asyncio
 import json
@@ -23,17 +23,17 @@ from holdfast.storage.threads import PostgresThreads
 from tests.support.runs import calls, loaded_thread, says
 
 FORGET_ROWS = "UPDATE holdfast.events SET log_rows = NULL, carried = NULL, origins = NULL"
-"""As a release without rows for SQL leaves blocks."""
+"""The state in which a release without rows for SQL leaves blocks."""
 DOCS = Path(__file__).parents[2] / "docs/how-to"
 
 
 def sql_of(page: str) -> list[str]:
-    """Return the SQL of a page, a block each."""
+    """Return the SQL blocks of a page."""
     return re.findall(r"```sql\n(.*?)```", (DOCS / page).read_text(), re.DOTALL)
 
 
 def at(url: str, name: str, *, user: str | None = None) -> str:
-    """Return the URL of another database of the same server, for another user."""
+    """Return the URL of another database, or user, on the same server."""
     parts = urlsplit(url)
     host = parts.netloc.rpartition("@")[2]
     return parts._replace(path=f"/{name}", netloc=f"{user}@{host}" if user else parts.netloc).geturl()
@@ -41,7 +41,7 @@ def at(url: str, name: str, *, user: str | None = None) -> str:
 
 @pytest.fixture
 async def url(database_url: str) -> AsyncIterator[str]:
-    """A database of its own, without tables, and without roles of the documentation afterwards."""
+    """Return a new database without tables; remove the documented roles afterwards."""
     async with await psycopg.AsyncConnection.connect(database_url, autocommit=True) as admin:
         await admin.execute("CREATE DATABASE sql_log")
         try:
@@ -53,7 +53,7 @@ async def url(database_url: str) -> AsyncIterator[str]:
 
 
 def a_run() -> list[bytes]:
-    """Return the lines of a run: a call that failed, one that alice approved and one that she denied."""
+    """Return the lines of a run with a failed call, one that alice approved and one that she denied."""
     thread = loaded_thread()
     thread.reply(calls("look", "pay", "pay", "wipe"))
     thread.finish(1, "no such file", status="failed")
@@ -65,8 +65,8 @@ def a_run() -> list[bytes]:
     return [event_line(event) for event in thread.log]
 
 
-async def test_the_documented_queries_answer_a_role_that_may_read_the_view_alone(url: str) -> None:
-    """Who approved, what failed, what it cost, what was slow, what was denied; and no table can be read."""
+async def test_the_documented_queries_work_for_a_role_that_may_read_only_the_view(url: str) -> None:
+    """The view shows approvals, failures, cost, latency and denials, and the role can read no table."""
     await migrate(url)
     lines = a_run()
     async with open_pool(url, size=2) as pool:
@@ -86,7 +86,7 @@ async def test_the_documented_queries_answer_a_role_that_may_read_the_view_alone
             with pytest.raises(psycopg.errors.InsufficientPrivilege):
                 await owner.execute(f"SELECT * FROM holdfast.{forbidden}")
         with pytest.raises(psycopg.Error):
-            await owner.execute("DELETE FROM holdfast.core.log")
+            await owner.execute("DELETE FROM holdfast.log")
     assert [(row[1], row[2], row[3], row[4]) for row in approved] == [("t", "pay", 2, "fine")]
     assert failed == [("look", 1, 1)]
     assert [(agent, prompt, completion) for agent, prompt, completion, _ in cost] == [("agent", 20, 2)]
@@ -95,13 +95,13 @@ async def test_the_documented_queries_answer_a_role_that_may_read_the_view_alone
 
 
 async def test_rows_follow_the_record_through_retries_resets_and_older_releases(url: str) -> None:
-    """The view has each stored event once; what a reset sets aside is a thread of its own; gaps are filled."""
+    """The view has each stored event once; an archived branch is a separate thread; gaps are filled."""
     await migrate(url)
     lines = a_run()
 
     async def positions() -> dict[str, list[int]]:
         async with await psycopg.AsyncConnection.connect(url) as connection:
-            rows = await connection.execute("SELECT thread, position FROM holdfast.core.log ORDER BY thread, position")
+            rows = await connection.execute("SELECT thread, position FROM holdfast.log ORDER BY thread, position")
             found: dict[str, list[int]] = {}
             for thread, position in await rows.fetchall():
                 found.setdefault(thread, []).append(position)
@@ -123,7 +123,7 @@ async def test_rows_follow_the_record_through_retries_resets_and_older_releases(
         assert await fill_rows(url) == 0
         async with pool.connection() as connection:
             rows = await connection.execute(
-                "SELECT tool, call, status FROM holdfast.core.log WHERE type = 'decision_received'"
+                "SELECT tool, call, status FROM holdfast.log WHERE type = 'decision_received'"
             )
             assert await rows.fetchall() == [("pay", 2, "accepted"), ("pay", 3, "accepted")]
         aside = await threads.set_aside("t", 5, [canonical({"type": "other"})])
@@ -131,8 +131,8 @@ async def test_rows_follow_the_record_through_retries_resets_and_older_releases(
 
 
 @pytest.mark.parametrize("recorded", ["the same", "other", "none"])
-async def test_a_fork_has_the_rows_that_its_lines_give(url: str, recorded: str) -> None:
-    """Also where its original has taken another course or is not there."""
+async def test_a_fork_has_the_rows_that_its_lines_imply(url: str, recorded: str) -> None:
+    """A fork has its rows even if its original has diverged or is missing."""
     original = loaded_thread()
     original.reply(calls("look", "pay"))
     original.finish(1, "seen")
@@ -149,7 +149,7 @@ async def test_a_fork_has_the_rows_that_its_lines_give(url: str, recorded: str) 
         await store.append("u", 0, lines)
         async with pool.connection() as connection:
             found = await connection.cursor(row_factory=dict_row).execute(
-                "SELECT * FROM holdfast.core.log WHERE thread = 'u' ORDER BY position"
+                "SELECT * FROM holdfast.log WHERE thread = 'u' ORDER BY position"
             )
             rows = await found.fetchall()
     expected = rows_of(0, [json.loads(line) for line in lines], Carried())
@@ -167,23 +167,23 @@ async def test_a_fork_has_the_rows_that_its_lines_give(url: str, recorded: str) 
         b'{"type":"x\\ud800","n":1' + b"0" * 4_000 + b',"number":-1,"call":7,"request":[1]}',
         canonical({"type": ["x"], "request": {"id": 5, "number": True}, "spec": "x", "status": {}}),
         b'{"type":"deep","x":' + b"[" * 900 + b"]" * 900 + b"}",
-        b'{"type":"x","n":1e400}',  # its body is left out
+        b'{"type":"x","n":1e400}',  # its body is omitted
     ],
 )
-async def test_nothing_in_an_event_keeps_it_out_of_the_record(url: str, line: bytes) -> None:
-    """An event that jsonb refuses stops no run."""
+async def test_any_event_can_be_recorded(url: str, line: bytes) -> None:
+    """An event that jsonb rejects stops no run."""
     await migrate(url)
     async with open_pool(url, size=2) as pool:
         threads = PostgresThreads(pool)
         await threads.append("t", 0, [line])
         assert await threads.read("t") == [line]
         async with pool.connection() as connection:
-            assert len(await (await connection.execute("SELECT * FROM holdfast.core.log")).fetchall()) == 1
+            assert len(await (await connection.execute("SELECT * FROM holdfast.log")).fetchall()) == 1
 
 
 @pytest.mark.parametrize("altered", ["[]", '"x"', '{"step": "many"}', '{"tools": [1]}', '{"requests": {"1": []}}'])
-async def test_what_somebody_altered_beside_a_block_keeps_no_event_out_of_the_record(url: str, altered: str) -> None:
-    """Rows for SQL are a copy: they may become wrong, but stop no append."""
+async def test_altered_rows_keep_no_event_out_of_the_record(url: str, altered: str) -> None:
+    """Rows for SQL are a copy: altered ones may be wrong, but stop no append."""
     await migrate(url)
     lines = a_run()
     async with open_pool(url, size=2) as pool:
@@ -194,14 +194,14 @@ async def test_what_somebody_altered_beside_a_block_keeps_no_event_out_of_the_re
         await threads.append("t", 9, lines[9:])
         assert await threads.read("t") == lines
         async with pool.connection() as connection:
-            found = await connection.execute("SELECT position FROM holdfast.core.log ORDER BY position")
+            found = await connection.execute("SELECT position FROM holdfast.log ORDER BY position")
             assert [position for (position,) in await found.fetchall()] == list(range(len(lines)))
 
 
-async def test_a_thread_that_lacks_many_rows_is_filled_by_migrate_alone(
+async def test_a_thread_that_lacks_many_rows_is_filled_only_by_migrate(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An append does not take long because of an older release; the rows stay without a gap."""
+    """An append stays fast although an older release left many rows missing, and adds no row beyond the gap."""
     await migrate(url)
     lines = a_run()
     monkeypatch.setattr("holdfast.storage.threads.CATCH_UP", 5)
@@ -212,17 +212,17 @@ async def test_a_thread_that_lacks_many_rows_is_filled_by_migrate_alone(
             await connection.execute(FORGET_ROWS)
         await threads.append("t", 6, lines[6:])
         async with pool.connection() as connection:
-            assert not await (await connection.execute("SELECT * FROM holdfast.core.log")).fetchall()
+            assert not await (await connection.execute("SELECT * FROM holdfast.log")).fetchall()
     assert await fill_rows(url) == len(lines)
 
 
-def test_long_texts_are_cut() -> None:
-    """A row is for reading; the record has the whole text."""
+def test_long_texts_are_clipped() -> None:
+    """A row is for reading; the record keeps the whole text."""
     assert fit({"a": ["x" * (TEXT_CHARS + 5)]}) == {"a": ["x" * TEXT_CHARS + "… (5 more characters)"]}
 
 
-async def test_workers_wait_for_the_migration_and_need_no_right_to_change_tables(url: str) -> None:
-    """A worker of a new release starts when somebody has migrated; its role owns nothing."""
+async def test_workers_wait_for_the_migration_and_need_no_ddl_rights(url: str) -> None:
+    """A worker of a new release starts once somebody has migrated; its role owns no table."""
 
     async def started() -> None:
         async with open_database(url, size=1, migrating=False):
@@ -250,8 +250,8 @@ async def test_workers_wait_for_the_migration_and_need_no_right_to_change_tables
                     await connection.execute(forbidden)
 
 
-async def test_a_database_of_a_later_release_is_used_and_said(url: str) -> None:
-    """A rolling start migrates first: workers of the release before may restart meanwhile."""
+async def test_a_database_of_a_later_release_is_used_and_reported(url: str) -> None:
+    """A rolling upgrade migrates first: workers of the previous release may restart meanwhile."""
     await migrate(url)
     async with await psycopg.AsyncConnection.connect(url, autocommit=True) as owner:
         await owner.execute("INSERT INTO holdfast.migrations (name) VALUES ('9999_later')")

@@ -1,4 +1,4 @@
-"""The loop example: its script with the real tools on a real repository, and the demo from end to end."""
+"""The loop example: its script with the real tools on a real repository, and the demo end to end."""
 
 import dataclasses
 import inspect
@@ -39,7 +39,7 @@ AT = datetime(2026, 2, 3, 9, 30, tzinfo=UTC)
 
 @pytest.fixture
 def tally(tmp_path: Path) -> Path:
-    """The example repository."""
+    """Return the example repository."""
     return repository.create(tmp_path / "tally")
 
 
@@ -49,7 +49,7 @@ def context_of(workspace: Path, *, key: str = "key-1") -> ToolContext:
 
 
 def git(folder: Path, *arguments: str) -> str:
-    """Return what git prints."""
+    """Run git, and return its output."""
     return run_git(folder, *arguments, author="Maris Brook")
 
 
@@ -60,7 +60,7 @@ def conversation(messages: list[JSON]) -> Conversation:
 
 
 async def play(folder: Path, brief: str, *, run: str) -> tuple[str, list[tuple[str, str]]]:
-    """Run the script on a brief with the real tools; return its final reply, and calls with results."""
+    """Run the script on a brief with the real tools; return its final reply, and the calls with their results."""
     messages: list[JSON] = [{"role": "system", "content": "…"}, {"role": "user", "content": brief}]
     told: list[tuple[str, str]] = []
     while (reply := script(conversation(messages))).calls:
@@ -82,13 +82,13 @@ async def _called(name: str, arguments: str, context: ToolContext) -> str:
 
 
 def iteration(task: str, *, failed: bool = False) -> str:
-    """Return the brief of an iteration: the first or the second one at its task."""
+    """Return the brief of an iteration: the first or the second one on its task."""
     before = Iteration(number=1, thread="loop-1-1", task=task, started_at=AT, outcome="failed", explanation=GIVEN_UP)
     return iteration_brief(LoopState(thread="loop-1", recent=(before,) if failed else ()), task, number=2)
 
 
-def test_the_repository_is_the_same_everywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither the user's configuration nor the clock changes its commit."""
+def test_the_repository_is_reproducible(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither the user's configuration nor the clock changes the commit."""
     (tmp_path / ".gitconfig").write_text("[user]\nname = Somebody\n[commit]\ngpgSign = true\n")
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("GIT_AUTHOR_DATE", "2001-01-01T00:00:00Z")
@@ -100,7 +100,7 @@ def test_the_repository_is_the_same_everywhere(tmp_path: Path, monkeypatch: pyte
     assert not (folder / "TASKS.md").exists()
 
 
-def test_a_folder_with_files_is_left_alone(tmp_path: Path) -> None:
+def test_a_non_empty_folder_is_left_alone(tmp_path: Path) -> None:
     """The repository is created only in an empty folder."""
     (tmp_path / "mine.txt").touch()
 
@@ -111,7 +111,7 @@ def test_a_folder_with_files_is_left_alone(tmp_path: Path) -> None:
 
 
 async def test_the_tests_run_and_leave_nothing_behind(tally: Path) -> None:
-    """They pass, or the first line says that they fail."""
+    """The tests pass, or the first line of the output says that they fail."""
     test = tally / "tests" / "test_one.py"
     test.write_text(
         "import unittest\n\nclass One(unittest.TestCase):\n    def test(self):\n        self.assertTrue(1)\n"
@@ -124,8 +124,8 @@ async def test_the_tests_run_and_leave_nothing_behind(tally: Path) -> None:
 
 
 @pytest.mark.skipif(unavailable_reason(DEFAULT) is not None, reason="commands cannot be confined on this machine")
-async def test_what_the_llm_wrote_runs_confined(tally: Path, tmp_path: Path) -> None:
-    """A test reaches nothing outside its repository, where the machine can see to that."""
+async def test_code_from_the_llm_runs_confined(tally: Path, tmp_path: Path) -> None:
+    """A test reaches nothing outside its repository, if the machine supports confinement."""
     (tmp_path / "secret.txt").write_text("mine")
     (tally / "tests" / "test_one.py").write_text(f"print(open({str(tmp_path / 'secret.txt')!r}).read())\n")
 
@@ -135,7 +135,7 @@ async def test_what_the_llm_wrote_runs_confined(tally: Path, tmp_path: Path) -> 
 
 
 def test_all_its_tools_run_without_asking_and_it_has_no_shell() -> None:
-    """Tool by tool: the policy needs no person, and no tool reaches outside the workspace."""
+    """The policy asks about no tool, and no tool reaches outside the workspace."""
     spec = catalog.spec("builder", default_llm="any")
     verdicts = {tool.name: evaluate(spec.policy, ToolUse(tool.name, tool.effect)).verdict for tool in spec.tools}
 
@@ -146,7 +146,7 @@ def test_all_its_tools_run_without_asking_and_it_has_no_shell() -> None:
 
 
 def test_its_files_and_its_skill_are_in_its_prompt() -> None:
-    """The prompt has room for the files and lists the skill."""
+    """The prompt has room for the memory files and lists the skill."""
     spec = catalog.spec("builder", default_llm="any")
 
     assert spec.memory.files > 0
@@ -154,7 +154,7 @@ def test_its_files_and_its_skill_are_in_its_prompt() -> None:
 
 
 async def test_the_script_does_everything_with_the_real_tools(tally: Path) -> None:
-    """Plan, a failing test, code, a passing test, a commit: task by task, including a person's changes."""
+    """Task by task, the script plans, writes a failing test, code and a passing test, and commits, also after edits."""
     await play(tally, initializer_brief(LoopState(thread="loop-1")), run="plan")
     file = tally / "TASKS.md"
     assert [task.title for task in parse_tasks(file.read_text())] == list(PLAN)
@@ -163,14 +163,14 @@ async def test_the_script_does_everything_with_the_real_tools(tally: Path) -> No
     Repository(tally).commit_manual_changes("taken-in")
 
     for number, task in enumerate((WORDS, LINES, TOP_MENTIONED, COMMAND, HELP)):
-        words, told = await play(tally, iteration(task, failed=task == LINES), run=f"run-{number}")
-        tests = [result.partition(".")[0].partition(" (")[0] for name, result in told if name == "run_tests"]
+        words, calls = await play(tally, iteration(task, failed=task == LINES), run=f"run-{number}")
+        tests = [result.partition(".")[0].partition(" (")[0] for name, result in calls if name == "run_tests"]
         assert (tests, words) == (["Tests FAILED", "Tests passed"], f"Done. {JOBS[task].what}")
         if task == WORDS:  # left by a first attempt
-            words, told = await play(tally, iteration(LINES), run="first")
+            words, calls = await play(tally, iteration(LINES), run="first")
             assert GIVEN_UP in words
-            assert [result.startswith("Tests FAILED") for name, result in told if name == "run_tests"] == [True] * 2
-            assert "complete_task" not in [name for name, _ in told]
+            assert [result.startswith("Tests FAILED") for name, result in calls if name == "run_tests"] == [True] * 2
+            assert "complete_task" not in [name for name, _ in calls]
             (tally / "ERRORS.md").write_text(f"# Errors\n\n{words}\n")  # as the loop does
 
     assert {task.status for task in parse_tasks(file.read_text())} == {"done"}
@@ -186,7 +186,7 @@ async def test_the_script_does_everything_with_the_real_tools(tally: Path) -> No
 
 
 def test_the_script_ends_at_an_unknown_task() -> None:
-    """It calls nothing, so its task stays open."""
+    """The script calls nothing, so its task stays open."""
     reply = script(conversation([{"role": "user", "content": iteration("paint the fence")}]))
 
     assert not reply.calls
@@ -194,7 +194,7 @@ def test_the_script_ends_at_an_unknown_task() -> None:
 
 
 async def test_the_script_ends_if_a_person_has_changed_its_task(tally: Path) -> None:
-    """The refusal of complete_task is its final reply, and it calls nothing more."""
+    """The rejection by complete_task is its final reply, and it calls nothing more."""
     (tally / "TASKS.md").write_text("- [ ] something else\n")
     messages: list[JSON] = [{"role": "user", "content": iteration(WORDS)}]
     while (reply := script(conversation(messages))).calls:
@@ -225,7 +225,7 @@ def test_a_person_rewords_the_first_open_task_and_adds_one(tmp_path: Path) -> No
 
 
 def test_git_shows_who_did_what(tally: Path) -> None:
-    """A commit has its key, its thread and the task that it completes; a person's change is a separate commit."""
+    """A commit names its key, its thread and the task that it completes; a person's change is a separate commit."""
     (tally / "TASKS.md").write_text("- [ ] one\n")
     made = Repository(tally, author="builder")
     made.commit_manual_changes("key-0")
@@ -243,7 +243,7 @@ def test_git_shows_who_did_what(tally: Path) -> None:
 
 
 def test_a_log_shows_which_calls_committed() -> None:
-    """Calls that failed or had nothing to commit are left out."""
+    """Calls that failed or had nothing to commit are omitted."""
     results = [
         ("ok", "Completed 'one' in commit abc1234 (2 files)."),
         ("failed", "no commit: try in commit abc1234 again"),
@@ -263,7 +263,7 @@ def test_a_log_shows_which_calls_committed() -> None:
 
 
 def test_the_table_reports_faults(tally: Path) -> None:
-    """It reports a commit without a log entry, a task done twice, a failing feature and a dirty tree."""
+    """The table reports an unlogged commit, a task done twice, a failing feature and a dirty tree."""
     (tally / "TASKS.md").write_text("- [x] one\n")
     made = Repository(tally, author="builder")
     for number in range(2):
@@ -298,7 +298,7 @@ def test_the_table_reports_faults(tally: Path) -> None:
 
 @pytest.mark.slow
 def test_the_demo_is_killed_edited_and_finished(tmp_path: Path) -> None:
-    """From end to end, as `make demo-loop` runs it: every fact is right, and nothing is left running."""
+    """`make demo-loop` ends with every fact right, and leaves nothing running."""
     facts = play_demo("holdfast.examples.loop.demo", tmp_path)
 
     assert facts["killed after a commit, before its record"] == "yes"

@@ -1,4 +1,4 @@
-"""Loops on the command line, loops whose worker is killed, and the check of their results."""
+"""Loops on the command line, loops whose worker is killed, and the audit of their results."""
 
 import asyncio
 import json
@@ -29,8 +29,8 @@ async def test_loops_survive_kills_of_their_worker() -> None:
 
 
 @pytest.mark.slow
-async def test_the_check_of_loops_finds_faults(rig: StartRig, client: Client) -> None:
-    """It reports a commit without a log entry, a task not done and a file left over."""
+async def test_the_audit_of_loops_detects_faults(rig: StartRig, client: Client) -> None:
+    """The audit reports an unlogged commit, an undone task and a leftover file."""
     async with rig(catalog, script) as at_work:
         workspace = at_work.workspace / "loop"
         prepare(workspace, 2)
@@ -44,9 +44,9 @@ async def test_the_check_of_loops_finds_faults(rig: StartRig, client: Client) ->
         await asyncio.to_thread(
             subprocess.check_call, ["git", *who, "commit", "-q", "--allow-empty", "-m", message], cwd=workspace
         )
-        told = "\n".join(await judge(client, at_work.threads, handle.id, workspace, 2))
+        report = "\n".join(await judge(client, at_work.threads, handle.id, workspace, 2))
         for what in ("TASKS.md says", "git says", "not committed", "commit with key forged"):
-            assert what in told
+            assert what in report
 
 
 class Shell:
@@ -58,24 +58,24 @@ class Shell:
         self._environ = kept | own | {"HOLDFAST_TASK_QUEUE": rig.task_queue, "DATABASE_URL": stack.database_url}
 
     def run(self, *arguments: str, code: int = 0) -> str:
-        """Run a verb, and return what it printed on stdout."""
+        """Run a verb, and return its stdout."""
         done = run("starter", arguments, environ=self._environ)
         assert done.code == code, done.out + done.err
         return done.out.decode()
 
     def json(self, *arguments: str, code: int = 0) -> Any:
-        """Do the same with `--json`, and decode the result."""
+        """Run a verb with `--json`, and decode the result."""
         return json.loads(self.run(*arguments, "--json", code=code))
 
 
 async def test_a_loop_from_the_command_line(rig: StartRig, stack: Stack, tmp_path: Path) -> None:
-    """`loop` starts one, `show` and `list` show it, `pause`, `resume` and `retry` steer it."""
+    """`loop` starts one, `show` and `list` show it, `pause`, `resume` and `retry` control it."""
     async with rig(catalog, script) as at_work:
         prepare(workspace := at_work.workspace / "mine", 2)
         shell = Shell(at_work, stack, tmp_path / "home")
         name = f"cli-{at_work.task_queue}"
-        given = ("loop", str(workspace), "--id", name, "--iterations", "1")
-        started = await asyncio.to_thread(shell.json, *given)
+        command = ("loop", str(workspace), "--id", name, "--iterations", "1")
+        started = await asyncio.to_thread(shell.json, *command)
         assert (started["thread"], started["status"]) == (name, "running")
         await status_of(at_work.client.get_workflow_handle(name), "blocked")
         shown = await asyncio.to_thread(shell.json, "show", name)
@@ -98,7 +98,7 @@ async def test_a_loop_from_the_command_line(rig: StartRig, stack: Stack, tmp_pat
         verified = await asyncio.to_thread(shell.json, "verify", name)
         assert (verified["verdict"], verified["from"]) == ("proven", ["history", "record"])
         assert verified["events"] == len(log)
-        assert await asyncio.to_thread(shell.run, *given, code=2) == ""
+        assert await asyncio.to_thread(shell.run, *command, code=2) == ""
         assert await asyncio.to_thread(shell.run, "loop", str(workspace / "nowhere"), code=3) == ""
         listed = (await asyncio.to_thread(shell.run, "list", "--json", "--limit", "1000")).splitlines()
         assert {name, f"{name}-0", f"{name}-1"} <= {json.loads(line)["thread"] for line in listed}
@@ -106,7 +106,7 @@ async def test_a_loop_from_the_command_line(rig: StartRig, stack: Stack, tmp_pat
 
 @pytest.mark.slow
 async def test_waiting_for_a_loop(rig: StartRig, stack: Stack, tmp_path: Path) -> None:
-    """`loop --wait` waits until it is done, and its exit code says whether it is."""
+    """`loop --wait` returns when the loop is done, and its exit code says whether it succeeded."""
     async with rig(catalog, script) as at_work:
         shell = Shell(at_work, stack, tmp_path / "home")
         prepare(workspace := at_work.workspace / "mine", 1)

@@ -1,6 +1,6 @@
 """An effect of a lost attempt can arrive late: `call_tool` against a real ledger, attempt by attempt.
 
-The ledger's clock is moved instead of waiting: the tests say since when a row has been settling.
+The tests do not wait: they backdate when a row started settling.
 """
 
 import asyncio
@@ -41,13 +41,13 @@ SETTLES = 3_600.0
 
 
 class World:
-    """Another system: what arrived there, and what a check finds."""
+    """An external system that records arrivals, and answers checks."""
 
     def __init__(self) -> None:
         self.arrived: list[str] = []
         self.checks = 0
         self.answers: list[Any] = []
-        """What the next checks answer; then they look."""
+        """The answers of the next checks; after those, a check looks for the effect."""
 
     def find(self, context: ToolContext) -> Any:
         """Look for the effect."""
@@ -61,7 +61,7 @@ class World:
 
 
 class Call:
-    """A call whose attempts are made one by one, as by workers that follow each other.
+    """A call whose attempts are made one by one, as if by successive workers.
 
     Args:
         pool: Connections to the ledger.
@@ -76,11 +76,11 @@ class Call:
         self._notes: Any = None
 
     def effect(self, epoch: int = 0) -> PastEffect:
-        """The effect, as the ledger identifies it."""
+        """Return the effect as the ledger identifies it."""
         return PastEffect(number=1, first_run_id="run", tool="act", call_digest="d", key=self.key, epoch=epoch)
 
     async def attempt(self, used: Tool, *, epoch: int = 0, more: Sequence[str] = ()) -> ToolOutcome:
-        """Make the next attempt; what it leaves for the one after it is handed on.
+        """Make the next attempt, which gets the notes of the previous one.
 
         Args:
             used: The tool.
@@ -117,7 +117,7 @@ class Call:
             self._notes = notes.left
 
     async def waits(self, used: Tool, **more: Any) -> float:
-        """Make an attempt, which has to wait; return for how many seconds until the next one."""
+        """Make an attempt that has to wait; return the seconds until the next one."""
         with pytest.raises(ApplicationError, match="may still arrive") as error:
             await self.attempt(used, **more)
         assert error.value.type == EFFECT_SETTLING
@@ -125,7 +125,7 @@ class Call:
         return error.value.next_retry_delay.total_seconds()
 
     async def settle(self, seconds: float = 2 * SETTLES) -> None:
-        """Let that much time pass for the ledger."""
+        """Let that much settling time pass in the ledger."""
         async with self._pool.connection() as connection:
             await connection.execute(
                 "UPDATE holdfast.effects SET settling_since = settling_since - %s * interval '1 s' WHERE key = %s",
@@ -135,18 +135,18 @@ class Call:
 
 @pytest.fixture
 def made(pool: AsyncConnectionPool, database_url: str, tmp_path: Path) -> Call:
-    """A call of the tool `act`."""
+    """Return a call of the tool `act`."""
     return Call(pool, database_url, tmp_path)
 
 
 @pytest.fixture
 def world() -> World:
-    """An empty world."""
+    """Return a world without arrivals."""
     return World()
 
 
 def acting(world: World, then: Callable[[], Any], kind: str = "verifiable", **more: Any) -> Tool:
-    """Return a tool whose request arrives, unless `then` raises first; `then` says how the function ends."""
+    """Return a tool whose request arrives unless `then` raises first; `then` also decides how the function ends."""
     options: dict[str, Any] = {"effect": kind, "name": "act", "settles_within": SETTLES, **more}
     if kind == "verifiable":
         options["check"] = world.find
@@ -162,7 +162,7 @@ def acting(world: World, then: Callable[[], Any], kind: str = "verifiable", **mo
 
 
 def sending(world: World) -> Tool:
-    """Return a tool that dies when its request is sent, and that has not arrived."""
+    """Return a tool that dies once its request is sent; the request has not arrived yet."""
 
     @tool(effect="verifiable", check=world.find, settles_within=SETTLES, name="act")
     async def act(context: ToolContext) -> None:
@@ -184,7 +184,7 @@ async def lost(made: Call, used: Tool) -> None:
 
 
 async def test_a_request_that_arrives_late_is_found(made: Call, world: World) -> None:
-    """`Absent` does not count before the settling time is over, and `Found` does at once."""
+    """`Absent` does not count before the settling time is over; `Found` counts at once."""
     await lost(made, sending(world))
     assert await made.waits(sending(world)) == 0.5
     world.arrived.append(made.key)
@@ -192,8 +192,8 @@ async def test_a_request_that_arrives_late_is_found(made: Call, world: World) ->
     assert (outcome.status, outcome.content, outcome.adopted) == ("ok", "found it", True)
 
 
-async def test_what_never_arrived_runs_when_nothing_can_arrive_any_more(made: Call, world: World) -> None:
-    """The last check begins after the settling time; then the call runs, once."""
+async def test_a_request_that_never_arrived_runs_after_the_settling_time(made: Call, world: World) -> None:
+    """The last check starts after the settling time; then the call runs, once."""
     await lost(made, sending(world))
     await made.waits(sending(world))
     await made.settle()
@@ -203,7 +203,7 @@ async def test_what_never_arrived_runs_when_nothing_can_arrive_any_more(made: Ca
 
 
 async def test_pauses_grow_between_checks(made: Call, world: World) -> None:
-    """The next check comes after as much time as has passed, after 30 s at most, and at the very end."""
+    """The next check follows after as long as has already passed, at most 30 s, and one comes at the very end."""
     await lost(made, sending(world))
     await made.waits(sending(world))
     await made.settle(10)
@@ -214,8 +214,8 @@ async def test_pauses_grow_between_checks(made: Call, world: World) -> None:
     assert await made.waits(sending(world)) < 5
 
 
-async def test_a_second_lost_attempt_settles_anew(made: Call, world: World) -> None:
-    """An attempt that ran again can be lost, too: the time begins again."""
+async def test_a_second_lost_attempt_restarts_the_settling_time(made: Call, world: World) -> None:
+    """An attempt that ran again can be lost, too, so its settling time starts anew."""
     await lost(made, sending(world))
     await made.waits(sending(world))
     await made.settle()
@@ -223,8 +223,8 @@ async def test_a_second_lost_attempt_settles_anew(made: Call, world: World) -> N
     await made.waits(sending(world))
 
 
-async def test_a_death_during_the_wait_costs_nothing(made: Call, world: World) -> None:
-    """The ledger keeps since when it settles, and the next attempt counts on."""
+async def test_a_crash_during_the_wait_loses_no_time(made: Call, world: World) -> None:
+    """The ledger stores when settling began, so the next attempt continues the countdown."""
     await lost(made, sending(world))
 
     async def find() -> None:
@@ -235,18 +235,18 @@ async def test_a_death_during_the_wait_costs_nothing(made: Call, world: World) -
     assert (await made.attempt(acting(world, lambda: "acted"))).content == "acted"
 
 
-async def test_an_attempt_of_an_older_release_in_between_begins_the_time_again(made: Call, world: World) -> None:
-    """Such an attempt believes `Absent` at once and may have sent a request; it does not look as ours do."""
+async def test_an_attempt_of_an_older_release_restarts_the_settling_time(made: Call, world: World) -> None:
+    """An older release's attempt accepts `Absent` at once and may have sent a request without polling."""
     await lost(made, sending(world))
     await made.waits(sending(world))
     await made.settle()
-    made._number += 1  # the other release's attempt
+    made._number += 1  # the older release's attempt
     await made.waits(sending(world))
 
 
 @pytest.mark.parametrize("answer", [ValueError("the bank is down"), Unknown("the bank is closed")])
-async def test_a_check_without_an_answer_runs_nothing(made: Call, world: World, answer: Any) -> None:
-    """While it settles and after: a check that raises is made again, and `Unknown` asks a person."""
+async def test_an_inconclusive_check_runs_nothing(made: Call, world: World, answer: Any) -> None:
+    """During and after settling, a check that raises is repeated, and `Unknown` asks a person."""
     await lost(made, sending(world))
     await made.waits(sending(world))
     await made.settle()
@@ -260,13 +260,13 @@ async def test_a_check_without_an_answer_runs_nothing(made: Call, world: World, 
 
 
 async def test_idempotent_tools_do_not_wait(made: Call, world: World) -> None:
-    """The other system knows the key."""
+    """An idempotent call is retried at once, because the external system knows its key."""
     await lost(made, acting(world, die, "idempotent"))
     assert (await made.attempt(acting(world, lambda: "acted", "idempotent"))).content == "acted"
 
 
-async def test_people_are_asked_at_once_and_told_until_when(made: Call, world: World) -> None:
-    """The question about an unsafe effect says when the last moment is."""
+async def test_people_are_asked_at_once_with_the_deadline(made: Call, world: World) -> None:
+    """The question about an unsafe effect names the moment after which nothing can arrive."""
     await lost(made, acting(world, die, "unsafe"))
     outcome = await made.attempt(acting(world, die, "unsafe"))
     assert outcome.status == "unknown"
@@ -277,8 +277,8 @@ async def test_people_are_asked_at_once_and_told_until_when(made: Call, world: W
     assert (await made.attempt(acting(world, die, "unsafe"))).settles_in is None
 
 
-async def test_a_persons_absent_counts_when_nothing_can_arrive_any_more(made: Call, world: World) -> None:
-    """Until then the call does not run again."""
+async def test_a_persons_absent_counts_after_the_settling_time(made: Call, world: World) -> None:
+    """A person's `absent` reruns the call only once nothing of the lost attempt can arrive."""
     await lost(made, acting(world, die, "unsafe"))
     await made.attempt(acting(world, die, "unsafe"))
     await made.waits(acting(world, die, "unsafe"), epoch=1)
@@ -287,19 +287,19 @@ async def test_a_persons_absent_counts_when_nothing_can_arrive_any_more(made: Ca
     assert len(world.arrived) == 2
 
 
-async def test_a_persons_absent_does_not_outweigh_the_check(made: Call, world: World) -> None:
-    """What arrives after their answer is found before the tool runs."""
+async def test_a_check_outweighs_a_persons_absent(made: Call, world: World) -> None:
+    """An effect that arrives after the person's answer is found before the tool runs."""
     await lost(made, sending(world))
     world.answers = [Unknown("the bank is closed")]
     assert (await made.attempt(sending(world))).status == "unknown"
     await made.waits(sending(world), epoch=1)
     world.arrived.append(made.key)
     assert (await made.attempt(sending(world), epoch=1)).content == "found it"
-    assert (await made.attempt(sending(world), epoch=1)).content == "found it"  # recorded
+    assert (await made.attempt(sending(world), epoch=1)).content == "found it"
 
 
-async def test_a_persons_absent_stands_where_the_check_does_not_know(made: Call, world: World) -> None:
-    """They were asked for that very reason: when nothing can arrive any more, the call runs."""
+async def test_a_persons_absent_decides_if_the_check_does_not_know(made: Call, world: World) -> None:
+    """An inconclusive check is why the person was asked: after the settling time, the call runs."""
     await lost(made, sending(world))
     world.answers = [Unknown(), Unknown(), Unknown()]
     assert (await made.attempt(sending(world))).status == "unknown"
@@ -309,7 +309,7 @@ async def test_a_persons_absent_stands_where_the_check_does_not_know(made: Call,
 
 
 async def test_an_attempt_lost_after_a_persons_absent_asks_again(made: Call, world: World) -> None:
-    """Their answer was about the attempts before it."""
+    """A person's answer covers only the attempts before it."""
     await lost(made, acting(world, die, "unsafe", settles_within=0))
     with pytest.raises(asyncio.CancelledError):
         await made.attempt(acting(world, die, "unsafe", settles_within=0), epoch=1)
@@ -317,8 +317,8 @@ async def test_an_attempt_lost_after_a_persons_absent_asks_again(made: Call, wor
     assert len(world.arrived) == 2
 
 
-async def test_undo_comes_after_the_last_moment(made: Call, world: World) -> None:
-    """A compensation before the effect would not undo it."""
+async def test_undo_waits_for_the_settling_time(made: Call, world: World) -> None:
+    """A compensation that ran before the late effect would not undo it."""
     undone: list[str] = []
 
     def take_back(context: ToolContext) -> str:
@@ -334,8 +334,8 @@ async def test_undo_comes_after_the_last_moment(made: Call, world: World) -> Non
     assert (await made.attempt(used, epoch=1, more=["undo"])).content == "taken back"
 
 
-async def test_undo_need_not_wait_for_what_has_arrived(made: Call, world: World) -> None:
-    """The check finds it."""
+async def test_undo_need_not_wait_for_an_effect_that_arrived(made: Call, world: World) -> None:
+    """Undo runs at once if the check finds the effect."""
     used = acting(world, die, undo=lambda: "taken back")
     await lost(made, sending(world))
     await made.waits(used, epoch=1, more=["undo"])
@@ -343,18 +343,18 @@ async def test_undo_need_not_wait_for_what_has_arrived(made: Call, world: World)
     assert (await made.attempt(used, epoch=1, more=["undo"])).content == "taken back"
 
 
-async def test_a_closed_or_moved_run_settles_too(made: Call, world: World) -> None:
-    """An LLM that read "it did not happen" would call again."""
+async def test_a_closed_or_migrated_run_waits_for_the_settling_time(made: Call, world: World) -> None:
+    """An early report that the call did not happen would make the LLM call again."""
     await lost(made, sending(world))
     await made.waits(sending(world), more=["settle"])
     world.arrived.append(made.key)
     assert (await made.attempt(sending(world), more=["settle"])).content == "found it"
 
 
-async def test_an_effect_that_comes_from_another_place_settles_anew(
+async def test_an_effect_from_another_cluster_restarts_the_settling_time(
     made: Call, world: World, pool: AsyncConnectionPool
 ) -> None:
-    """The thread was here before, and its last attempt may have been made there, since this server last looked."""
+    """The thread was here before; its last attempt may have run on the other cluster since this one's last check."""
     await lost(made, sending(world))
     await made.waits(sending(world))
     await made.settle()
@@ -365,7 +365,7 @@ async def test_an_effect_that_comes_from_another_place_settles_anew(
 
 
 async def test_a_claim_covers_the_epochs_before_it(made: Call, pool: AsyncConnectionPool, database_url: str) -> None:
-    """A frozen attempt keeps its claim, so that nobody acts whatever people have said about it."""
+    """A frozen attempt keeps its claim, so no other attempt runs the effect, even after a person's answer."""
     ledger = Ledger(pool, database_url)
     async with ledger.claim(made.effect(), thread="t", start=True):
         with pytest.raises(ApplicationError, match="another attempt of act is still running"):
@@ -374,7 +374,7 @@ async def test_a_claim_covers_the_epochs_before_it(made: Call, pool: AsyncConnec
 
 
 async def drop_connections(database_url: str) -> None:
-    """End every other connection to the database."""
+    """Close every other connection to the database."""
     async with await psycopg.AsyncConnection.connect(database_url, autocommit=True) as other:
         await other.execute(
             "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE pid <> pg_backend_pid() "
@@ -383,10 +383,10 @@ async def drop_connections(database_url: str) -> None:
 
 
 @pytest.mark.parametrize("sync", [False, True], ids=["async", "sync"])
-async def test_an_attempt_that_has_lost_its_claim_does_not_act(
+async def test_an_attempt_that_has_lost_its_claim_does_not_run(
     made: Call, pool: AsyncConnectionPool, database_url: str, sync: bool, tmp_path: Path
 ) -> None:
-    """A worker that was frozen between its claim and its function finds that out before it sends anything."""
+    """A worker that was frozen between its claim and its function detects the lost claim before it sends anything."""
     acted: list[str] = []
 
     def act(context: ToolContext) -> None:
@@ -403,7 +403,7 @@ async def test_an_attempt_that_has_lost_its_claim_does_not_act(
     async def make() -> None:
         async with Ledger(pool, database_url).claim(made.effect(), thread="t", start=True) as entry:
             await drop_connections(database_url)
-            entry._confirmed -= 2 * CONFIRMED_SECONDS  # as a frozen worker finds its clock
+            entry._confirmed -= 2 * CONFIRMED_SECONDS  # the clock that a frozen worker sees when it wakes
             await ActivityEnvironment().run(Attempt(used, {}, context, {}).run, entry)
 
     with pytest.raises(ApplicationError, match="no connection to the database"):
@@ -412,7 +412,7 @@ async def test_an_attempt_that_has_lost_its_claim_does_not_act(
 
 
 async def test_a_late_outcome_overwrites_nothing(made: Call, pool: AsyncConnectionPool, database_url: str) -> None:
-    """An attempt that lost its claim ends after another one has: what is recorded stands, and it returns that."""
+    """An attempt that lost its claim and ends after another one returns the recorded outcome."""
     ledger = Ledger(pool, database_url)
     async with ledger.claim(made.effect(), thread="t", start=True) as frozen:
         await drop_connections(database_url)
@@ -428,7 +428,7 @@ async def test_a_late_outcome_overwrites_nothing(made: Call, pool: AsyncConnecti
 async def test_an_attempt_that_returns_after_a_persons_absent_counts(
     made: Call, world: World, pool: AsyncConnectionPool, database_url: str
 ) -> None:
-    """It was frozen, and has lost its claim, while they were asked: what it records in the end is adopted."""
+    """A frozen attempt that lost its claim while people were asked records its outcome, which is adopted."""
     async with Ledger(pool, database_url).claim(made.effect(), thread="t", start=True) as frozen:
         await drop_connections(database_url)
         assert (await made.attempt(acting(world, die, "unsafe"))).status == "unknown"
@@ -451,7 +451,7 @@ def caused() -> None:
 
 
 def raising(error: BaseException) -> Callable[[], None]:
-    """Return a function that raises this."""
+    """Return a function that raises this error."""
 
     def end() -> None:
         raise error
@@ -469,24 +469,24 @@ ERRORS = [
     pytest.param(raising(SystemExit(1)), id="exit"),
     pytest.param(lambda: Unknown("no receipt"), id="returned"),
 ]
-"""Ends of a function that say nothing about its effect."""
+"""Ways in which a function can end without showing whether its effect happened."""
 
 
 @pytest.mark.parametrize("end", ERRORS)
 async def test_an_unsafe_effect_that_raises_asks_a_person(made: Call, world: World, end: Callable[[], Any]) -> None:
-    """Whatever it raises: the effect may have happened."""
+    """After any exception, the effect may have happened."""
     assert (await made.attempt(acting(world, end, "unsafe"))).status == "unknown"
 
 
 @pytest.mark.parametrize("end", ERRORS)
 async def test_a_verifiable_effect_that_raises_is_checked(made: Call, world: World, end: Callable[[], Any]) -> None:
-    """What arrived is adopted at once."""
+    """An effect that arrived is adopted at once."""
     outcome = await made.attempt(acting(world, end))
     assert (outcome.status, outcome.content, outcome.adopted) == ("ok", "found it", True)
 
 
 async def test_a_verifiable_effect_that_raised_and_never_arrived_has_failed(made: Call, world: World) -> None:
-    """When nothing can arrive any more, the LLM reads the exception, and nothing runs again by itself."""
+    """After the settling time the LLM gets the exception, and nothing runs again by itself."""
 
     @tool(effect="verifiable", check=world.find, settles_within=SETTLES, name="act")
     def act(context: ToolContext) -> str:
@@ -500,8 +500,8 @@ async def test_a_verifiable_effect_that_raised_and_never_arrived_has_failed(made
     assert (outcome.status, outcome.content, world.arrived) == ("failed", "ConnectionError: refused", [])
 
 
-async def test_a_check_that_raises_after_the_tool_has_is_made_again(made: Call, world: World) -> None:
-    """How the call ended is handed on to the next attempt."""
+async def test_a_check_that_raises_after_the_tool_is_repeated(made: Call, world: World) -> None:
+    """The next attempt receives how the call ended in its heartbeat details."""
     world.answers = [ValueError("the bank is down")]
     used = acting(world, raising(TimeoutError("no answer")), settles_within=0)
     with pytest.raises(ValueError, match="the bank is down"):
@@ -511,8 +511,8 @@ async def test_a_check_that_raises_after_the_tool_has_is_made_again(made: Call, 
     assert (outcome.status, outcome.content, world.arrived) == ("failed", "TimeoutError: no answer", [])
 
 
-async def test_a_check_that_does_not_know_either_leaves_both_reasons(made: Call, world: World) -> None:
-    """The person reads what was raised, and why the check does not know."""
+async def test_a_check_that_does_not_know_leaves_both_reasons(made: Call, world: World) -> None:
+    """The person reads the exception, and why the check is inconclusive."""
     world.answers = [Unknown("the bank is closed")]
     outcome = await made.attempt(acting(world, raising(TimeoutError("no answer"))))
     assert outcome.status == "unknown"
@@ -521,7 +521,7 @@ async def test_a_check_that_does_not_know_either_leaves_both_reasons(made: Call,
 
 
 class Declined(Exception):
-    """The other system refused."""
+    """The external system declined the request."""
 
 
 @pytest.mark.parametrize("kind", ["unsafe", "verifiable", "idempotent"])
@@ -531,12 +531,12 @@ class Declined(Exception):
     ids=["NotDone", "declared", "group"],
 )
 async def test_a_tool_can_say_that_it_did_not_happen(made: Call, world: World, kind: str, error: Exception) -> None:
-    """With `NotDone`, or an exception that it declares: the call has failed, and nobody looks or is asked."""
+    """After `NotDone`, or a declared exception, the call has failed, and neither a check nor a person is asked."""
     outcome = await made.attempt(acting(world, raising(error), kind, not_done_on=(Declined,)))
     assert (outcome.status, world.checks) == ("failed", 0)
 
 
-async def test_an_idempotent_call_that_raises_is_made_again_with_its_key(made: Call, world: World) -> None:
+async def test_an_idempotent_call_that_raises_is_retried_with_its_key(made: Call, world: World) -> None:
     """Another call by the LLM would have another key; after three attempts, a person is asked."""
     used = acting(world, raising(TimeoutError("no answer")), "idempotent")
     for _ in range(2):
@@ -547,7 +547,7 @@ async def test_an_idempotent_call_that_raises_is_made_again_with_its_key(made: C
 
 
 async def test_an_idempotent_call_without_a_key_fails(made: Call) -> None:
-    """It is idempotent by its arguments, so another call changes nothing more."""
+    """Without a key, idempotency rests on the arguments, so another call of the LLM is harmless."""
 
     @tool(effect="idempotent", name="act")
     def act() -> str:
@@ -558,25 +558,25 @@ async def test_an_idempotent_call_without_a_key_fails(made: Call) -> None:
 
 
 @pytest.mark.parametrize("kind", ["unsafe", "verifiable", "idempotent"])
-async def test_checks_results_that_a_tool_returns(made: Call, world: World, kind: str) -> None:
-    """`Found` is its result, as of an effect that happened before; `Absent` means that it failed."""
+async def test_check_results_that_a_tool_returns(made: Call, world: World, kind: str) -> None:
+    """A returned `Found` counts as an effect that happened before; a returned `Absent` means that the call failed."""
     found = await made.attempt(acting(world, lambda: Found("receipt 7"), kind))
     assert (found.status, found.content, found.adopted) == ("ok", "receipt 7", True)
 
 
 @pytest.mark.parametrize("kind", ["unsafe", "verifiable", "idempotent"])
 async def test_absent_as_a_result_means_that_it_failed(made: Call, world: World, kind: str) -> None:
-    """The tool has looked itself."""
+    """The tool has checked this itself."""
     assert (await made.attempt(acting(world, Absent, kind))).status == "failed"
 
 
-async def test_a_sync_verifiable_function_that_takes_too_long_is_checked(made: Call, world: World) -> None:
-    """`Found` counts although its thread may still be at work; `Absent` does not, so a person is asked."""
+async def test_a_sync_verifiable_function_that_times_out_is_checked(made: Call, world: World) -> None:
+    """`Found` counts although the thread may still run; `Absent` does not, so a person is asked."""
     released = threading.Event()
 
     @tool(effect="verifiable", check=world.find, settles_within=0, timeout=0.1, name="act")
     def act(context: ToolContext) -> None:
-        """Take too long."""
+        """Exceed the time limit."""
         released.wait(60)
 
     try:

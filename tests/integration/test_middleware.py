@@ -1,4 +1,4 @@
-"""Middleware: what it sees, what it may change, and what happens when it refuses, fails, hangs or cheats."""
+"""Middleware: what it sees, what it may change, and what happens when it rejects, fails, hangs or cheats."""
 
 import asyncio
 from collections import Counter
@@ -55,7 +55,7 @@ pytestmark = pytest.mark.usefixtures("session_server")
 
 
 class Wrap(Middleware):
-    """Does what a test says."""
+    """Middleware for tool calls with the behaviour that a test supplies."""
 
     def __init__(self, around: Callable[[ToolCall, ProceedTool], Awaitable[ToolResult]]) -> None:
         self._around = around
@@ -65,7 +65,7 @@ class Wrap(Middleware):
 
 
 class WrapLLM(Middleware):
-    """Does what a test says."""
+    """Middleware for LLM calls with the behaviour that a test supplies."""
 
     def __init__(self, around: Callable[[LLMCall, ProceedLLM], Awaitable[LLMResult]]) -> None:
         self._around = around
@@ -87,19 +87,19 @@ def act(name: str) -> str:
 
 
 def catalog(*layers: Middleware, **limits: Any) -> Catalog:
-    """A catalog with this middleware."""
+    """Return a catalog with this middleware."""
     clerk = Agent(name="clerk", instructions="", policy=Policy(rules=(allow(),)), limits=Limits(**limits))
     return Catalog(agents=[clerk], tools=[look, act], middleware=layers)
 
 
 class Observer(Middleware):
-    """Notes all that it sees, and changes every copy that it gets."""
+    """Record everything that it sees, and change every copy that it gets."""
 
     def __init__(self, name: str, log: list[Any]) -> None:
         self.name, self.log = name, log
 
     async def around_llm(self, call: LLMCall, proceed: ProceedLLM) -> LLMResult:
-        """Note an LLM call."""
+        """Record an LLM call."""
         roles = [message.role for message in await call.messages()]
         self.log.append((self.name, "llm", call.agent, await call.step(), roles))
         call.request["messages"].clear()
@@ -108,7 +108,7 @@ class Observer(Middleware):
         return result
 
     async def around_tool(self, call: ToolCall, proceed: ProceedTool) -> ToolResult:
-        """Note a tool call."""
+        """Record a tool call."""
         roles = [message.role for message in await call.messages()]
         self.log.append((self.name, call.tool, call.agent, call.number, await call.step(), call.arguments, roles))
         call.arguments["names"].append("mine")
@@ -117,10 +117,10 @@ class Observer(Middleware):
         return result
 
 
-async def test_what_it_sees() -> None:
-    """Each layer sees call, agent, step and messages, the first outermost; what it does to its copies has no effect.
+async def test_middleware_sees_each_call() -> None:
+    """Each layer, outermost first, sees call, agent, step and messages; changing its copies has no effect.
 
-    A read, which would be a local activity, becomes an ordinary one when its middleware reads the run.
+    A read, which would be a local activity, becomes an ordinary activity if its middleware reads the run.
     """
     log: list[Any] = []
     layers = (Observer("a", log), Observer("b", log))
@@ -145,8 +145,8 @@ async def test_what_it_sees() -> None:
     assert looked.text.endswith("x")
 
 
-async def test_what_it_returns_is_recorded() -> None:
-    """The replaced result is what the log, the LLM and the artifact have; the status stays the tool's."""
+async def test_a_replaced_result_is_recorded() -> None:
+    """The log, the LLM and the artifact get the replaced result; the status stays the tool's."""
 
     async def redact(call: ToolCall, proceed: ProceedTool) -> ToolResult:
         text = str((await proceed()).content)
@@ -167,8 +167,8 @@ async def test_what_it_returns_is_recorded() -> None:
         assert ("[gone]" in read.text, "secret" in read.text) == (True, False)
 
 
-async def test_an_llm_call() -> None:
-    """Its reply can be replaced, and new calls are checked; refused, the run is blocked; failed, it is retried."""
+async def test_middleware_around_an_llm_call() -> None:
+    """A reply can be replaced, and its new calls are checked; a rejection blocks the run; a failure is retried."""
     raised: list[int] = []
 
     async def around(call: LLMCall, proceed: ProceedLLM) -> LLMResult:
@@ -196,7 +196,7 @@ async def test_an_llm_call() -> None:
 
 
 async def test_an_outage_cannot_be_hidden() -> None:
-    """An error of the call itself counts, whatever middleware makes of it."""
+    """An error of the call itself counts, whatever the middleware returns."""
 
     async def hide(call: LLMCall, proceed: ProceedLLM) -> LLMResult:
         try:
@@ -211,7 +211,7 @@ async def test_an_outage_cannot_be_hidden() -> None:
 
 
 async def test_a_cached_reply() -> None:
-    """Without a call to the LLM, the returned reply is recorded, with an estimate of its tokens."""
+    """A reply returned without calling the LLM is recorded, with an estimate of its tokens."""
 
     async def cached(call: LLMCall, proceed: ProceedLLM) -> LLMResult:
         return LLMResult(AssistantMessage(content="From the cache."), llm="cache")
@@ -222,7 +222,7 @@ async def test_a_cached_reply() -> None:
         assert result.usage.prompt_tokens > 0
 
 
-def test_what_is_no_middleware() -> None:
+def test_invalid_middleware_is_rejected() -> None:
     """An object of another class, and a class without a resource, are errors of the catalog."""
     with pytest.raises(CatalogError, match=r"is not middleware; derive its class from holdfast\.Middleware"):
         catalog("x")  # type: ignore[arg-type]
@@ -232,8 +232,8 @@ def test_what_is_no_middleware() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("boundary", ["after effect", "after call_tool"])
-async def test_a_worker_that_is_killed(tmp_path: Path, boundary: str) -> None:
-    """Killed before or after the ledger has the result, it has one effect, and the log has what middleware returned."""
+async def test_a_worker_killed_around_the_ledger(tmp_path: Path, boundary: str) -> None:
+    """A worker killed before or after the ledger has the result has one effect, and logs what middleware returned."""
     payments = tmp_path / "payments"
     payments.touch()
     with KillMatrix(
@@ -249,11 +249,11 @@ async def test_a_worker_that_is_killed(tmp_path: Path, boundary: str) -> None:
     assert finished.content == {"after effect": "PAID BEFORE", "after call_tool": "PAID 5"}[boundary]
 
 
-# One call after the other, on one ledger.
+# Attempts of one call, one after the other, on one ledger.
 
 
 class Known(TranscriptCache):
-    """Knows the agent without a run."""
+    """A transcript cache that knows the agent without a run."""
 
     def known_agent(self) -> str | None:
         return "a"
@@ -264,7 +264,7 @@ Attempts = Callable[..., Awaitable[ToolOutcome]]
 
 @pytest.fixture
 def attempt(tmp_path: Path) -> Attempts:
-    """Run one attempt of a call; the key and the ledger are the same within a test."""
+    """Return a function that runs one attempt of a call; key and ledger are the same within a test."""
     key, ledger = uuid4().hex, InMemoryLedger()
 
     async def run(tool: Tool, layer: Middleware | None = None, **more: Any) -> ToolOutcome:
@@ -279,15 +279,15 @@ def attempt(tmp_path: Path) -> Attempts:
             Around([layer]) if layer else None,
         )
         made = blocks.ToolCall(id="c", name=tool.spec.name, arguments="{}")
-        given = {"key": key, "first_run_id": "run", "workspace": str(tmp_path), "clip": 1000, **more}
-        outcome: ToolOutcome = await ActivityEnvironment().run(tools.call_tool, ToolRequest(call=made, **given))
+        options = {"key": key, "first_run_id": "run", "workspace": str(tmp_path), "clip": 1000, **more}
+        outcome: ToolOutcome = await ActivityEnvironment().run(tools.call_tool, ToolRequest(call=made, **options))
         return outcome
 
     return run
 
 
 def effect(kind: str, *, dies: bool = False, answer: Any = None) -> Tool:
-    """Return a tool that appends a line to a file, and may die before it returns; its check gives the answer."""
+    """Return a tool that appends a line to a file, and may die before it returns; its check returns the answer."""
     check, settles_within = (lambda: answer) if kind == "verifiable" else None, None if kind == "read" else 0
 
     @tool(effect=kind, check=check, settles_within=settles_within, name="act")  # type: ignore[call-overload, untyped-decorator]
@@ -304,24 +304,24 @@ def effect(kind: str, *, dies: bool = False, answer: Any = None) -> Tool:
 
 
 def effects(folder: Path) -> int:
-    """Return how often the effect happened."""
+    """Return how many times the effect happened."""
     file = folder / "effects"
     return len(file.read_text().splitlines()) if file.exists() else 0
 
 
 async def replaced(call: ToolCall, proceed: ProceedTool) -> ToolResult:
-    """Shout."""
+    """Return the result in upper case."""
     return ToolResult(str((await proceed()).content).upper())
 
 
 async def refused(call: ToolCall, proceed: ProceedTool) -> ToolResult:
-    """Refuse."""
+    """Reject the call."""
     raise CallRefused("not now")
 
 
 @pytest.mark.parametrize("kind", ["idempotent", "unsafe"])
-async def test_a_later_attempt_returns_what_was_replaced(attempt: Attempts, tmp_path: Path, kind: str) -> None:
-    """The ledger has the replaced result; a later attempt returns it, runs no middleware and has no effect."""
+async def test_a_later_attempt_returns_the_replaced_result(attempt: Attempts, tmp_path: Path, kind: str) -> None:
+    """The ledger stores the replaced result; a later attempt returns it without middleware or effect."""
     first = await attempt(effect(kind), Wrap(replaced))
     again = await attempt(effect(kind), Wrap(refused))
     assert (first.content, again.content, again.adopted) == ("ACTED WITH [SECRET KEY]", first.content, True)
@@ -329,7 +329,7 @@ async def test_a_later_attempt_returns_what_was_replaced(attempt: Attempts, tmp_
 
 
 async def test_an_attempt_that_dies_within_middleware(attempt: Attempts, tmp_path: Path) -> None:
-    """Killed after the effect, before its result is recorded: the check finds it, and its result passes through."""
+    """If the worker dies between effect and record, the check finds the effect; its result passes the middleware."""
 
     async def dying(call: ToolCall, proceed: ProceedTool) -> ToolResult:
         await proceed()
@@ -353,10 +353,10 @@ async def test_an_attempt_that_dies_within_middleware(attempt: Attempts, tmp_pat
         ("unsafe", None, "unknown", "was interrupted, and this one was refused: not now"),
     ],
 )
-async def test_a_refusal_after_an_interrupted_attempt(
+async def test_a_rejection_after_an_interrupted_attempt(
     attempt: Attempts, tmp_path: Path, kind: str, answer: Any, status: str, content: str
 ) -> None:
-    """It does not say that nothing happened: the check decides, or a person."""
+    """A rejection does not imply that nothing happened: the check decides, or a person."""
     with pytest.raises(asyncio.CancelledError):
         await attempt(effect(kind, dies=True))
     outcome = await attempt(effect(kind, answer=answer), Wrap(refused))
@@ -365,8 +365,8 @@ async def test_a_refusal_after_an_interrupted_attempt(
     assert effects(tmp_path) == 1
 
 
-async def test_a_refusal_is_recorded(attempt: Attempts, tmp_path: Path) -> None:
-    """Before the first attempt had an effect, the call has failed; a later attempt says the same."""
+async def test_a_rejection_is_recorded(attempt: Attempts, tmp_path: Path) -> None:
+    """A rejection before any effect fails the call; a later attempt returns the same result."""
     for layer in (Wrap(refused), None):
         outcome = await attempt(effect("unsafe"), layer)
         assert (outcome.status, outcome.content) == ("failed", "not now")
@@ -374,12 +374,12 @@ async def test_a_refusal_is_recorded(attempt: Attempts, tmp_path: Path) -> None:
 
 
 async def claims_success(call: ToolCall, proceed: ProceedTool) -> ToolResult:
-    """Say that it happened, without calling."""
+    """Claim success without calling."""
     return ToolResult("done")
 
 
 async def calls_twice(call: ToolCall, proceed: ProceedTool) -> ToolResult:
-    """Call again."""
+    """Call twice."""
     await proceed()
     return await proceed()
 
@@ -393,7 +393,7 @@ WITHHELD = "the call was made and ended as ok; its result is withheld: "
 
 
 async def refuses_after(call: ToolCall, proceed: ProceedTool) -> ToolResult:
-    """Look at the result, and refuse it."""
+    """Look at the result, and reject it."""
     await proceed()
     raise CallRefused("a card number")
 
@@ -404,7 +404,7 @@ async def quotes_after(call: ToolCall, proceed: ProceedTool) -> ToolResult:
 
 
 async def cancels_itself_after(call: ToolCall, proceed: ProceedTool) -> ToolResult:
-    """Cancel the own task, as a leaked cancel scope does."""
+    """Cancel the current task, as a leaked cancel scope does."""
     result = await proceed()
     task = asyncio.current_task()
     assert task is not None
@@ -426,7 +426,7 @@ async def hangs_after(call: ToolCall, proceed: ProceedTool) -> ToolResult:
 
 
 async def leaves_it_to_a_task(call: ToolCall, proceed: ProceedTool) -> ToolResult:
-    """Do not wait for the call."""
+    """Start the call in a task, and do not wait for it."""
     calling = asyncio.ensure_future(proceed())
     await asyncio.sleep(0)
     return ToolResult(f"later: {calling.done()}")
@@ -436,7 +436,7 @@ LATE: list["asyncio.Future[ToolResult]"] = []
 
 
 async def calls_late(call: ToolCall, proceed: ProceedTool) -> ToolResult:
-    """Leave the call to a task that starts when this has returned."""
+    """Leave the call to a task that starts after this function has returned."""
     LATE[:] = [asyncio.ensure_future(proceed())]
     return ToolResult("soon")
 
@@ -450,26 +450,26 @@ async def cancels(call: ToolCall, proceed: ProceedTool) -> ToolResult:
 
 
 class Unwritable:
-    """Cannot be shown."""
+    """A value whose `str` raises."""
 
     def __str__(self) -> str:
         raise ValueError("no")
 
 
 async def returns_rubbish(call: ToolCall, proceed: ProceedTool) -> ToolResult:
-    """Return what cannot be recorded."""
+    """Return a value that cannot be recorded."""
     await proceed()
     return ToolResult(Unwritable())  # type: ignore[arg-type]
 
 
 async def returns_surrogates(call: ToolCall, proceed: ProceedTool) -> ToolResult:
-    """Return what has no UTF-8."""
+    """Return text that cannot be encoded as UTF-8."""
     await proceed()
     return ToolResult("half \ud800")
 
 
 async def returns_nothing(call: ToolCall, proceed: ProceedTool) -> ToolResult:
-    """Forget the result."""
+    """Drop the result."""
     await proceed()
     return None  # type: ignore[return-value]
 
@@ -502,12 +502,12 @@ async def test_middleware_that_cheats(
     content: str,
     happened: int,
 ) -> None:
-    """An effect is recorded as what happened to it, and happens once at the most."""
+    """An effect is recorded as it happened, and happens at most once."""
     monkeypatch.setattr(running, "OWN_SECONDS", 0.05 if layer is hangs_after else 60.0)
 
     @tool(effect="unsafe", name="act")
     async def act(context: ToolContext) -> str:
-        """Act, slowly."""
+        """Act slowly."""
         with (context.workspace / "effects").open("a") as effects:
             effects.write(f"{context.key}\n")
         await asyncio.sleep(0.1)
@@ -524,8 +524,8 @@ async def test_middleware_that_cheats(
     assert effects(tmp_path) == happened
 
 
-async def test_a_tool_that_cannot(attempt: Attempts) -> None:
-    """Middleware sees that and may change the reason; the ledger has it; for a run of an older level, it has failed."""
+async def test_middleware_around_an_undecodable_call(attempt: Attempts) -> None:
+    """Middleware may change the reason, and the ledger stores it; a run of an older level gets a failure."""
     seen: list[str] = []
 
     async def note(call: ToolCall, proceed: ProceedTool) -> ToolResult:
@@ -549,8 +549,8 @@ async def test_a_tool_that_cannot(attempt: Attempts) -> None:
     assert (older.status, older.scope, older.until, older.content) == ("failed", None, None, "[secret KEY] is locked")
 
 
-async def test_undo_and_settle(attempt: Attempts) -> None:
-    """Both pass through it, and it can tell them apart; refused, an undo has failed and an outcome is unknown."""
+async def test_undo_and_settle_pass_through_middleware(attempt: Attempts) -> None:
+    """Middleware can tell undo and settle apart; rejected, an undo has failed and a settled outcome is unknown."""
     work: list[str] = []
 
     async def note(call: ToolCall, proceed: ProceedTool) -> ToolResult:
@@ -559,7 +559,7 @@ async def test_undo_and_settle(attempt: Attempts) -> None:
 
     @tool(effect="verifiable", name="act", check=lambda: Found("found it"), undo=lambda: "undone")
     async def act() -> str:
-        """Act, and die."""
+        """Act, then die."""
         await die()
         return ""
 

@@ -1,4 +1,4 @@
-"""A thread is moved from one place to another, and back: what was open stays open, and nothing happens twice."""
+"""A thread moves between clusters and back: open requests stay open, and nothing happens twice."""
 
 import asyncio
 import json
@@ -33,17 +33,17 @@ from tests.support.places import CAROL, Site, site
 from tests.support.rig import eventually
 
 PAID: Counter[str] = Counter()
-"""What was really paid, by the key of the effect."""
+"""The payments that were made, by effect key."""
 
 LOST: set[str] = set()
-"""Threads that do not hear what became of their payments."""
+"""Threads that get no response to their payments."""
 
 POLICY = Policy(rules=(ask("pay"), allow()), approvers=(Approver(name="dana"),))
 
 
 @tool(effect="unsafe", timeout=2)
 async def pay(order: int, context: ToolContext) -> str:
-    """Pay for an order; the answer may never come."""
+    """Pay for an order; the response may never come."""
     PAID[str(order)] += 1
     if context.thread in LOST:
         await asyncio.Event().wait()
@@ -57,7 +57,7 @@ def look() -> str:
 
 
 def catalog(policy: Policy = POLICY, **agent: Any) -> Catalog:
-    """Return the clerk of a place."""
+    """Return the clerk of a cluster."""
     clerk = Agent(name="clerk", instructions="Pay.", tools=("pay", "look"), policy=policy, **agent)
     return Catalog(agents=[clerk], tools=[pay, look])
 
@@ -68,8 +68,8 @@ def script(conversation: Conversation) -> Reply:
     return replies[conversation.replies] if conversation.replies < len(replies) else say("done")
 
 
-async def test_an_open_request_is_decided_where_the_thread_was_moved_to(stack: Stack, tmp_path: Path) -> None:
-    """The request keeps its id; the payment is made once, there; the log there begins with the log here."""
+async def test_an_open_request_is_decided_on_the_destination_cluster(stack: Stack, tmp_path: Path) -> None:
+    """The request keeps its id; the payment is made once, at the destination, whose log begins with the source's."""
     PAID.clear()
     async with site(stack, catalog(), script, tmp_path / "a") as a, site(stack, catalog(), script, tmp_path / "b") as b:
         run = await a.rig.start(thread="rel-1", workspace=None)
@@ -94,8 +94,8 @@ async def test_an_open_request_is_decided_where_the_thread_was_moved_to(stack: S
         assert (await a.verified("rel-1")).ok
 
 
-async def test_a_file_that_names_its_destination_is_imported_there_alone(stack: Stack, tmp_path: Path) -> None:
-    """Not where it came from, nor from an export that was made later; another destination does not take its place."""
+async def test_a_file_that_names_its_destination_is_imported_only_there(stack: Stack, tmp_path: Path) -> None:
+    """Neither the file nor a later export is imported elsewhere, and the destination cannot be changed."""
     PAID.clear()
     async with site(stack, catalog(), script, tmp_path / "a") as a, site(stack, catalog(), script, tmp_path / "b") as b:
         run = await a.rig.start(thread="rel-to", workspace=None)
@@ -119,8 +119,8 @@ async def test_a_file_that_names_its_destination_is_imported_there_alone(stack: 
         assert PAID == {"7": 1}
 
 
-async def test_a_planted_outcome_does_not_move_along(stack: Stack, tmp_path: Path) -> None:
-    """A thread for which the database's owner has written an outcome is in no signed file: the move names the row."""
+async def test_a_planted_outcome_is_not_exported(stack: Stack, tmp_path: Path) -> None:
+    """A move fails and names the row if the database's owner has planted an outcome in the ledger."""
     PAID.clear()
     LOST.add("rel-plant")
     async with site(stack, catalog(), script, tmp_path / "a") as a, site(stack, catalog(), script, tmp_path / "b") as b:
@@ -140,8 +140,8 @@ async def test_a_planted_outcome_does_not_move_along(stack: Stack, tmp_path: Pat
         assert await b.rows("rel-plant") == []
 
 
-async def test_a_thread_is_moved_back_to_where_it_came_from(stack: Stack, tmp_path: Path) -> None:
-    """The record there has a prefix of the file, and gets the rest; the same import again changes nothing."""
+async def test_a_thread_is_moved_back_to_its_source(stack: Stack, tmp_path: Path) -> None:
+    """The source's record is a prefix of the file, and gets the rest; importing again changes nothing."""
     PAID.clear()
     async with site(stack, catalog(), script, tmp_path / "a") as a, site(stack, catalog(), script, tmp_path / "b") as b:
         run = await a.rig.start(thread="rel-2", workspace=None)
@@ -159,12 +159,12 @@ async def test_a_thread_is_moved_back_to_where_it_came_from(stack: Stack, tmp_pa
         assert PAID == {"7": 1}
         moved, here = await b.lines("rel-2"), await a.lines("rel-2")
         assert here[: len(moved)] == moved
-        found = await a.verified("rel-2")
-        assert found.ok, found
+        report = await a.verified("rel-2")
+        assert report.ok, report
 
 
-async def test_a_run_whose_budget_was_extended_finishes_where_it_was_moved_to(stack: Stack, tmp_path: Path) -> None:
-    """The agent there has the budget that was too small here, and nobody has to extend it again."""
+async def test_a_run_whose_budget_was_extended_finishes_at_its_destination(stack: Stack, tmp_path: Path) -> None:
+    """The agent at the destination has its original budget, yet nobody has to extend it again."""
     PAID.clear()
     clerk = catalog(budget=Budget(steps=2))
 
@@ -186,8 +186,8 @@ async def test_a_run_whose_budget_was_extended_finishes_where_it_was_moved_to(st
         assert (await b.verified("rel-10")).ok
 
 
-async def test_a_fork_gets_no_folder_that_only_the_events_of_a_file_name(stack: Stack, tmp_path: Path) -> None:
-    """What they name is on another machine: a repository of that name here is none of the fork's business."""
+async def test_a_fork_gets_no_folder_named_only_in_a_files_events(stack: Stack, tmp_path: Path) -> None:
+    """A repository named by the events is on another machine; a local one of that name is not used."""
     source = tmp_path / "source"
     source.mkdir()
     (source / "private.txt").write_text("not for this agent")
@@ -205,7 +205,7 @@ async def test_a_fork_gets_no_folder_that_only_the_events_of_a_file_name(stack: 
 
 
 async def test_a_live_copy_continues_as_a_fork(stack: Stack, tmp_path: Path) -> None:
-    """It has its own id and folder, what was open ends there, and the original goes on where it is."""
+    """The copy has its own id and folder, its open requests and calls end, and the original continues at its source."""
     PAID.clear()
     async with site(stack, catalog(), script, tmp_path / "a") as a, site(stack, catalog(), script, tmp_path / "b") as b:
         await a.rig.start(thread="rel-3", workspace=None)
@@ -222,8 +222,8 @@ async def test_a_live_copy_continues_as_a_fork(stack: Stack, tmp_path: Path) -> 
         assert PAID == {}
 
 
-async def test_an_effect_whose_outcome_is_unknown_is_asked_about_there(stack: Stack, tmp_path: Path) -> None:
-    """A payment that nobody knows the end of is not made again; people in the other place say what became of it."""
+async def test_an_effect_with_unknown_outcome_is_asked_about_at_the_destination(stack: Stack, tmp_path: Path) -> None:
+    """A payment whose outcome is unknown is not repeated; people at the destination resolve it."""
     PAID.clear()
     policy = Policy(rules=(allow(),), approvers=(Approver(name="dana"),))
     desk = catalog(policy)
@@ -241,8 +241,8 @@ async def test_an_effect_whose_outcome_is_unknown_is_asked_about_there(stack: St
         assert (await b.verified("rel-4")).ok
 
 
-async def test_a_moved_thread_gets_no_task_and_no_message(stack: Stack, tmp_path: Path) -> None:
-    """It is listed as moved; only its file continues it, also where it was."""
+async def test_a_moved_thread_accepts_no_task_or_message(stack: Stack, tmp_path: Path) -> None:
+    """The source lists the thread as moved; only its file continues it, also at the source."""
     async with site(stack, catalog(), script, tmp_path / "a") as a:
         await a.rig.start(thread="rel-5", workspace=None)
         await a.status("rel-5", "waiting_approval")
@@ -277,7 +277,7 @@ async def test_a_moved_thread_gets_no_task_and_no_message(stack: Stack, tmp_path
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 async def test_moves_survive_kills_of_their_commands_and_workers() -> None:
-    """After SIGKILL of either at random moments, every log, decision and effect is there once, in one place."""
+    """After SIGKILL of either at random moments, every log, decision and effect exists once, on one cluster."""
     with open_stack() as one, open_stack() as two, Api(0.1, late=LATE) as api:
         outside = Outside(api, one[1] / "outbox")
         result = await measure((one, two), outside, moves=6, kills=8, runs=2, seed=3)
@@ -285,7 +285,7 @@ async def test_moves_survive_kills_of_their_commands_and_workers() -> None:
 
 
 def house(conversation: Conversation) -> Reply:
-    """Run one sub-agent and wait for it, and another behind; pay, which is asked; read the other's answer."""
+    """Await one sub-agent, run another in the background, pay with approval, and read the other's answer."""
     if "help" in str(conversation.messages[1]["content"]):
         return say("helped")
     below = {"agent": "helper", "task": "help"}
@@ -299,8 +299,8 @@ async def logs(site: Site) -> list[list[bytes]]:
     return [await site.log(name) for name in ("rel-6", "rel-6.1", "rel-6.2")]
 
 
-async def test_the_logs_of_sub_agents_come_along_and_back(stack: Stack, tmp_path: Path) -> None:
-    """There and back again, the tree is read, verified and exported whole, and a call reads an answer from it."""
+async def test_the_logs_of_sub_agents_move_along_and_back(stack: Stack, tmp_path: Path) -> None:
+    """After moving there and back, the tree is read, verified and exported whole; a call reads an answer from it."""
     PAID.clear()
     helper = Agent(name="helper", instructions="Help.", description="helps", tools=(), policy=POLICY)
     clerk = Agent(name="clerk", instructions="Pay.", tools=("pay",), policy=POLICY, subagents=("helper",))

@@ -1,4 +1,4 @@
-"""Notifications: a real worker sends them to real HTTP receivers."""
+"""Notifications: a real worker delivers them to real HTTP receivers."""
 
 import asyncio
 import hashlib
@@ -33,7 +33,7 @@ CATALOG = Catalog(agents=[Agent(name="clerk", instructions="Work.")], tools=[pay
 
 
 async def test_a_receiver_that_fails_at_first_gets_each_notice_once(rig: StartRig) -> None:
-    """Delivery is retried until it succeeds; every try has the same key and a valid signature."""
+    """Delivery is retried until it succeeds; every attempt has the same key and a valid signature."""
     receiver = Receiver(answers=[503, 500])
     async with served(receiver) as url:
         notifier = Notifier([To(url=f"{url}/hook")], secret=SECRET, links=LINKS)
@@ -49,12 +49,12 @@ async def test_a_receiver_that_fails_at_first_gets_each_notice_once(rig: StartRi
                 time, _, signed = headers["holdfast-signature"].partition(",")
                 message = time.removeprefix("t=").encode() + b"." + body
                 assert f"v1={hmac.new(SECRET.encode(), message, hashlib.sha256).hexdigest()}" == signed
-            (told,) = receiver.taken
-            assert (told["occasion"], told["thread"], told["agent"]) == ("request_opened", "ä/1", "clerk")
-            assert request["digest"] == told["request"]["digest"] == told["answer"]["http"]["body"]["digest"]
-            assert told["answer"]["http"]["url"] == "https://gateway.example/threads/%C3%A4%2F1/decisions"
-            assert "python starter.py approve ä/1 1" not in told["answer"]["cli"]  # it needs quotes in a shell
-            assert told["ui"] == "http://ui.example/namespaces/default/workflows/%C3%A4%2F1"
+            (notice,) = receiver.taken
+            assert (notice["occasion"], notice["thread"], notice["agent"]) == ("request_opened", "ä/1", "clerk")
+            assert request["digest"] == notice["request"]["digest"] == notice["answer"]["http"]["body"]["digest"]
+            assert notice["answer"]["http"]["url"] == "https://gateway.example/threads/%C3%A4%2F1/decisions"
+            assert "python starter.py approve ä/1 1" not in notice["answer"]["cli"]  # it needs quotes in a shell
+            assert notice["ui"] == "http://ui.example/namespaces/default/workflows/%C3%A4%2F1"
             await run.terminate()
 
 
@@ -63,7 +63,7 @@ async def _asked(receiver: Receiver) -> list[Any]:
 
 
 async def test_the_end_is_notified_before_the_run_closes(rig: StartRig) -> None:
-    """The run waits until the notification of its end is delivered, and only then closes in Temporal."""
+    """The run closes in Temporal only once the notification of its end is delivered."""
     receiver = Receiver()
     async with served(receiver) as url:
         notifier = Notifier([To(url=url)])
@@ -77,8 +77,12 @@ async def test_the_end_is_notified_before_the_run_closes(rig: StartRig) -> None:
             receiver.open.set()
             await ended
 
-            (told,) = receiver.taken
-            assert (told["occasion"], told["status"], told["text"]) == ("run_finished", "completed", "Nothing to do.")
+            (notice,) = receiver.taken
+            assert (notice["occasion"], notice["status"], notice["text"]) == (
+                "run_finished",
+                "completed",
+                "Nothing to do.",
+            )
             await check_thread(worker.client, run)
 
 
@@ -96,7 +100,7 @@ async def test_one_failing_receiver_causes_no_duplicates_for_others(rig: StartRi
 
 
 @pytest.mark.parametrize("status", [400, 404, 410])
-async def test_a_permanent_refusal_is_not_retried(rig: StartRig, status: int) -> None:
+async def test_a_permanent_rejection_is_not_retried(rig: StartRig, status: int) -> None:
     """A 4xx is final: the run continues at once, and the receiver does not get that notification again."""
     receiver = Receiver(answers=[status])
     async with served(receiver) as url:
@@ -108,7 +112,7 @@ async def test_a_permanent_refusal_is_not_retried(rig: StartRig, status: int) ->
 
 
 async def test_no_redirect_is_followed(rig: StartRig) -> None:
-    """A notification goes only to the address in the setting."""
+    """A notification is sent only to the configured address."""
     elsewhere = Receiver()
     async with served(elsewhere) as there:
         receiver = Receiver(answers=[307, 302], headers={"Location": there})
@@ -132,21 +136,21 @@ async def test_slack_gets_its_own_format(rig: StartRig) -> None:
             await eventually(lambda: _asked(receiver), bool)
             await run.terminate()
 
-    (told,) = receiver.taken
-    text = json.dumps(told)
-    assert run.id in told["text"]
+    (notice,) = receiver.taken
+    text = json.dumps(notice)
+    assert run.id in notice["text"]
     assert all(words in text for words in ("pay", request["digest"], "any approver", "never", "starter.py approve"))
     assert "<!channel>" not in text
     assert "&lt;!channel&gt;" in text
-    sections = [block["text"]["text"] for block in told["blocks"] if block["type"] == "section"]
+    sections = [block["text"]["text"] for block in notice["blocks"] if block["type"] == "section"]
     assert all(len(section) <= 3_000 and section.count("```") in (0, 2) for section in sections)
-    (actions,) = [block for block in told["blocks"] if block["type"] == "actions"]
-    said = json.loads(actions["elements"][0]["value"])
-    assert {"thread": run.id, "request": "1", "digest": request["digest"], "decision": "approve"} == said
+    (actions,) = [block for block in notice["blocks"] if block["type"] == "actions"]
+    value = json.loads(actions["elements"][0]["value"])
+    assert {"thread": run.id, "request": "1", "digest": request["digest"], "decision": "approve"} == value
 
 
 async def test_a_worker_without_webhooks_sends_nothing(rig: StartRig) -> None:
-    """No activity is scheduled for notifications without receivers."""
+    """Without receivers, no notification activity is scheduled."""
     async with rig(CATALOG, steps([say("Done.")])) as worker:
         run = await worker.start()
         await run.result()
@@ -173,6 +177,6 @@ async def test_a_loop_sends_notices_when_it_blocks_and_ends(rig: StartRig) -> No
             await status_of(loop, "blocked")
             await loop.signal("retry", {"by": "alice"})
             await loop.result()
-    told = [notice for notice in receiver.taken if notice["thread"] == loop.id]
-    assert [notice["occasion"] for notice in told] == ["run_blocked", "run_finished"]
-    assert "IterationLimit" in told[0]["text"]
+    notices = [notice for notice in receiver.taken if notice["thread"] == loop.id]
+    assert [notice["occasion"] for notice in notices] == ["run_blocked", "run_finished"]
+    assert "IterationLimit" in notices[0]["text"]

@@ -1,4 +1,4 @@
-"""What a schedule or a loop needs of the workers on its queue is checked before it is recorded."""
+"""A schedule or loop is checked against the workers on its queue before it is recorded."""
 
 import os
 import subprocess
@@ -14,16 +14,16 @@ FOREIGN = ("HOLDFAST_", "TEMPORAL_", "OPENAI_", "DATABASE_URL")
 
 
 @pytest.mark.slow
-def test_an_agent_that_no_worker_has_is_refused_before_anything_is_recorded(tmp_path: Path) -> None:
-    """With the agents that there are; where no worker on the queue says what it offers, the command notes that."""
+def test_an_agent_that_no_worker_has_is_rejected_before_anything_is_recorded(tmp_path: Path) -> None:
+    """The error lists the available agents; if no worker on the queue reports any, the command only prints a note."""
     worker = WorkerProcess(tmp_path / "home", HOLDFAST_CATALOG="holdfast.examples.loop.catalog:catalog")
     environ = {name: text for name, text in os.environ.items() if not name.startswith(FOREIGN)}
     environ |= {"HOLDFAST_HOME": str(worker.home)}
 
     def run(*words: str, queue: str = worker.task_queue) -> tuple[int, str]:
         command = [sys.executable, str(ROOT / "starter.py"), *words]
-        given = environ | {"HOLDFAST_TASK_QUEUE": queue}
-        ran = subprocess.run(command, cwd=tmp_path, env=given, capture_output=True, text=True, check=False, timeout=120)
+        env = environ | {"HOLDFAST_TASK_QUEUE": queue}
+        ran = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False, timeout=120)
         return ran.returncode, ran.stderr
 
     def add(name: str, agent: str, **more: str) -> tuple[int, str]:

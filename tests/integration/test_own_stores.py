@@ -1,4 +1,4 @@
-"""A catalog's own stores, seen through the command line and the gateway: without a database where none is needed."""
+"""A catalog's own stores through the command line and the gateway, without a database unless one is needed."""
 
 import asyncio
 import json
@@ -21,12 +21,12 @@ from tests.support.rig import StartRig, environ_of, eventually
 from tests.support.serving import sha256
 
 FORGOTTEN = {"TEMPORAL_NAMESPACE": "temporal-system"}
-"""A namespace that every server has, and in which no thread of ours is: Temporal has forgotten it."""
+"""A namespace that every server has, without our threads, as if Temporal had removed them."""
 
 
 @dataclass
 class Thread:
-    """A thread in stores of the user's own, and a terminal of the user."""
+    """A thread in the user's own stores, and the user's terminal."""
 
     id: str
     events: int
@@ -35,13 +35,13 @@ class Thread:
 
     async def __call__(self, *words: str, catalog: bool = True, **variables: str) -> Ended:
         """Run `starter.py`."""
-        given = ["--catalog", "tests.support.own_stores:catalog"] if catalog else []
-        return await asyncio.to_thread(run, "starter", [*words, *given], environ=self.environ | variables)
+        options = ["--catalog", "tests.support.own_stores:catalog"] if catalog else []
+        return await asyncio.to_thread(run, "starter", [*words, *options], environ=self.environ | variables)
 
 
 @pytest.fixture
 async def thread(rig: StartRig, stack: Stack, tmp_path: Path) -> AsyncIterator[Thread]:
-    """A thread that has ended, with an effect and an artifact."""
+    """Return a finished thread with an effect and an artifact."""
     folder = tmp_path / "stores"
     folder.mkdir()
     outside = {name: value for name, value in os.environ.items() if not name.startswith(("TEMPORAL_", "HOLDFAST_"))}
@@ -60,7 +60,7 @@ async def thread(rig: StartRig, stack: Stack, tmp_path: Path) -> AsyncIterator[T
 
 
 async def test_the_command_line_reads_a_catalogs_own_thread_store(thread: Thread) -> None:
-    """Once Temporal has forgotten a thread, log, show and transcript come from the user's store."""
+    """Once Temporal has removed a thread, log, show and transcript read the user's store."""
     log, show, transcript, without = [
         await thread(*words, **FORGOTTEN, catalog=catalog)
         for words, catalog in (
@@ -77,7 +77,7 @@ async def test_the_command_line_reads_a_catalogs_own_thread_store(thread: Thread
     assert len(transcript.out.splitlines()) == 4
 
 
-async def test_verify_compares_the_catalogs_own_stores(thread: Thread, stack: Stack) -> None:
+async def test_verify_checks_the_catalogs_own_stores(thread: Thread, stack: Stack) -> None:
     """Events and artifacts of the user's stores are checked; the ledger is reported as unchecked without a database."""
     alone, with_ledger = (
         await thread("verify", thread.id, "--json"),
@@ -93,7 +93,7 @@ async def test_verify_compares_the_catalogs_own_stores(thread: Thread, stack: St
     assert (altered["verdict"], altered["where"]) == ("altered", "artifacts")
 
 
-async def test_a_store_that_cannot_be_pruned_says_so(thread: Thread, stack: Stack) -> None:
+async def test_a_store_that_cannot_be_pruned_is_reported(thread: Thread, stack: Stack) -> None:
     """Holdfast removes nothing from a user's store: a usage error names the catalog."""
     ran = await thread("prune", "--older-than", "1h", "--yes", DATABASE_URL=stack.database_url)
     assert ran.code == 2
@@ -101,23 +101,25 @@ async def test_a_store_that_cannot_be_pruned_says_so(thread: Thread, stack: Stac
 
 
 async def test_memories_are_written_to_the_catalogs_own_store(thread: Thread) -> None:
-    """`remember` and `recall` need no database where the catalog has a memory store."""
+    """`remember` and `recall` need no database if the catalog has a memory store."""
     kept = await thread("remember", "Tea without milk.", "--user", "ann", "--json")
-    found = await thread("recall", "milk", "--json", HOLDFAST_CATALOG="tests.support.own_stores:catalog", catalog=False)
-    assert (kept.code, found.code) == (0, 0), kept.err
-    assert json.loads(found.out) == json.loads(kept.out)
+    recalled = await thread(
+        "recall", "milk", "--json", HOLDFAST_CATALOG="tests.support.own_stores:catalog", catalog=False
+    )
+    assert (kept.code, recalled.code) == (0, 0), kept.err
+    assert json.loads(recalled.out) == json.loads(kept.out)
     assert "Tea without milk." in (thread.folder / "memories.json").read_text()
 
 
 async def test_a_catalog_that_cannot_be_loaded_is_named(thread: Thread) -> None:
-    """Where its stores are needed, a catalog that cannot be loaded is a usage error, and no empty store."""
+    """If its stores are needed, a catalog that cannot be loaded is a usage error, not an empty store."""
     ran = await thread("show", thread.id, HOLDFAST_CATALOG="no.such:catalog", catalog=False, **FORGOTTEN)
     assert ran.code == 2
     assert b"'no.such:catalog'" in ran.err
 
 
 async def test_the_gateway_reads_a_catalogs_own_thread_store(thread: Thread, tmp_path: Path) -> None:
-    """What Temporal has forgotten, the gateway answers from the user's store."""
+    """The gateway reads a thread that Temporal has removed from the user's store."""
     tokens = tmp_path / "tokens.yaml"
     tokens.write_text(json.dumps({"tokens": [{"name": "ann", "sha256": sha256("of-ann"), "scopes": ["read"]}]}))
     words = ["--port", "0", "--catalog", "tests.support.own_stores:catalog"]
@@ -132,7 +134,7 @@ async def test_the_gateway_reads_a_catalogs_own_thread_store(thread: Thread, tmp
 
 @contextmanager
 def gateway(words: list[str], environ: dict[str, str]) -> Iterator[str]:
-    """`gateway.py` in a process of its own; yields its URL."""
+    """Run `gateway.py` in a separate process, and yield its URL."""
     process = subprocess.Popen(
         [sys.executable, str(ROOT / "gateway.py"), *words], cwd=ROOT, env=environ, stdout=subprocess.PIPE, text=True
     )

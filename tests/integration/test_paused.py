@@ -1,4 +1,4 @@
-"""Runs paused in Temporal: the SDK lacks that status, and everything that reads runs must still work."""
+"""Runs paused in Temporal: the SDK lacks that status, yet everything that reads runs must work."""
 
 import asyncio
 from datetime import timedelta
@@ -20,15 +20,18 @@ from tests.support.rig import StartRig, environ_of, eventually, status_of
 
 
 async def test_a_paused_run_is_read_as_an_open_one(rig: StartRig) -> None:
-    """It can be described and listed, with a mark; a query fails with the reason."""
+    """A paused run can be described and listed, with a mark; a query fails with the reason."""
     async with rig(clerk(Policy()), steps([call("pay", cents=5), say("done")])) as r:
         run = await r.start()
         await status_of(run, "waiting_approval")
         pausing = PauseWorkflowExecutionRequest(namespace="default", workflow_id=run.id, identity="ops")
         await r.client.workflow_service.pause_workflow_execution(pausing)
         runs = Runs(r.client, answer_within=5)
-        found = await runs.describe(run.id)
-        assert (found.status, status_of_run(found)) == (WorkflowExecutionStatus.RUNNING, "paused_in_temporal")
+        description = await runs.describe(run.id)
+        assert (description.status, status_of_run(description)) == (
+            WorkflowExecutionStatus.RUNNING,
+            "paused_in_temporal",
+        )
 
         async def listed() -> list[WorkflowExecution]:
             query = f"WorkflowId = '{run.id}' AND ExecutionStatus = 'Paused'"
@@ -43,7 +46,7 @@ async def test_a_paused_run_is_read_as_an_open_one(rig: StartRig) -> None:
 
 @pytest.mark.slow
 async def test_a_paused_run_is_shown_as_paused_and_takes_a_decision_later(rig: StartRig, stack: Stack) -> None:
-    """`list`, `show`, `pending` and `start --thread` say that it is paused; a decision is sent as a signal."""
+    """`list`, `show`, `pending` and `start --thread` report the pause; a decision is sent as a signal."""
     async with rig(clerk(Policy()), steps([call("pay", cents=5), say("done")])) as r:
         variables = {"HOLDFAST_HOME": str(r.workspace / "home"), **environ_of(stack)}
         shell = Shell({**variables, "DATABASE_URL": stack.database_url or ""}, folder=r.workspace)

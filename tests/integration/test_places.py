@@ -1,4 +1,4 @@
-"""Where a command looks for a server: this user's stacks are found among the processes, whatever folder they are of."""
+"""Commands look for this user's running stacks among the processes, even for stacks of other folders."""
 
 import os
 import subprocess
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="a process has t
 
 @contextmanager
 def server(home: Path, port: int) -> Iterator[int]:
-    """A process that looks like the Temporal server of an embedded stack, with the stack's record."""
+    """Run a process that looks like the Temporal server of an embedded stack, with the stack's record."""
     home.mkdir()
     program = home / "temporal"
     program.symlink_to(Path(sys.executable).resolve())
@@ -44,12 +44,12 @@ def server(home: Path, port: int) -> Iterator[int]:
 
 
 def found() -> set[Path]:
-    """The state folders of the stacks that run."""
+    """Return the state folders of the running stacks."""
     return {each.home for each in running_stacks()}
 
 
 def test_a_stack_of_another_folder_is_found_while_it_runs(tmp_path: Path) -> None:
-    """Only with its own record: a record that names another process, or that others can read, is not followed."""
+    """A stack counts only with its own record: one that names another process, or that others can read, is ignored."""
     home = tmp_path / "home"
     with server(home, 29_999):
         assert home in found()
@@ -62,8 +62,8 @@ def test_a_stack_of_another_folder_is_found_while_it_runs(tmp_path: Path) -> Non
     assert home not in found()
 
 
-def test_an_error_lists_each_place_and_each_running_stack(tmp_path: Path) -> None:
-    """The address's source, the files, the state folder, and `HOLDFAST_HOME` for each stack of another folder."""
+def test_an_error_lists_each_searched_location_and_each_running_stack(tmp_path: Path) -> None:
+    """The error names the address's source, the files, the state folder, and `HOLDFAST_HOME` for each other stack."""
     home, here = tmp_path / "home", tmp_path / "here"
     here.mkdir()
     (here / TOML).touch(0o644)
@@ -76,8 +76,8 @@ def test_an_error_lists_each_place_and_each_running_stack(tmp_path: Path) -> Non
         assert f"running    127.0.0.1:29998: HOLDFAST_HOME={home}" in lines
 
 
-def test_only_the_stack_at_the_default_address_is_taken(tmp_path: Path) -> None:
-    """A client that reaches it anyway gets its key and record; what names a server, or a state folder, is obeyed."""
+def test_only_the_stack_at_the_default_address_is_adopted(tmp_path: Path) -> None:
+    """A client that reaches it anyway gets its key and record; an explicit server or state folder takes precedence."""
     home, here = tmp_path / "home", tmp_path / "here"
     project = read_project({}, folder=here, default_root=here, runs_code=False)
     with server(home, 29_997):

@@ -1,4 +1,4 @@
-"""Files of forks and of sub-agents: what judged them is in the file, and what the file leaves open is said."""
+"""Files of forks and sub-agents contain the policies that judged them, and report what they leave unproven."""
 
 import json
 from collections.abc import Sequence
@@ -49,7 +49,7 @@ def ship(order: int) -> Cannot:
 
 
 def catalog() -> Catalog:
-    """Return a desk that asks before refunds, and hands that down to a clerk who would not."""
+    """Return a desk that asks before refunds, and passes that rule down to a clerk who would not ask."""
     return Catalog(
         agents=[
             Agent(name="desk", instructions="Delegate.", tools=("ship",), subagents=("clerk",), policy=ABOVE),
@@ -79,7 +79,7 @@ async def exported(rig: Rig, stack: Stack, thread: str, path: Path, **options: A
 
 
 async def export(rig: Rig, stack: Stack, thread: str, path: Path, **options: Any) -> Exported:
-    """Export a thread to a new file; return what was exported."""
+    """Export a thread to a new file; return the export."""
     async with open_pool(stack.database_url, size=2) as pool:
         record = PostgresThreads(pool)
         evidence = Evidence(partial(effects_of, pool), record.asides, PostgresArtifacts(pool))
@@ -88,7 +88,7 @@ async def export(rig: Rig, stack: Stack, thread: str, path: Path, **options: Any
 
 
 async def forged(parts: Parts, events: Sequence[AgentEvent], path: Path) -> FileVerification:
-    """Verify the file with another log, in a correct chain."""
+    """Verify the file with another log in a correct chain."""
     log = EventLog()
     for event in events:
         log.append(event.model_copy(update={"digest": ""}), at=event.at)
@@ -97,14 +97,14 @@ async def forged(parts: Parts, events: Sequence[AgentEvent], path: Path) -> File
     return await verify_file(path, signer=SIGNER)
 
 
-def open_questions(found: FileVerification) -> set[str]:
-    """Return what a file that passes does not prove."""
-    assert found.ok, (found.where, found.position, found.reason)
-    return {each.what for each in found.unchecked} - {"anchors"}  # none are given
+def open_questions(report: FileVerification) -> set[str]:
+    """Return what a file that passes leaves unproven."""
+    assert report.ok, (report.where, report.position, report.reason)
+    return {each.what for each in report.unchecked} - {"anchors"}  # none are given
 
 
 async def test_a_sub_agents_file_has_the_policies_that_judged_it(rig: StartRig, stack: Stack, tmp_path: Path) -> None:
-    """Those above it are in the file, with their people; without them, the verdict is named that they led to."""
+    """The file contains the policies above, with their approvers; without them, it names the verdict they led to."""
     async with rig(catalog(), script) as r:
         run = await r.start()
         state = await eventually(lambda: run.query("state"), lambda state: state["subagents"])
@@ -134,14 +134,14 @@ async def test_a_sub_agents_file_has_the_policies_that_judged_it(rig: StartRig, 
     events = run_events(child.id, read_lines(child.id, 0, members[LOG].splitlines()))
     verdict = next(event.position for event in events if isinstance(event, VerdictGiven))
     bare = [event.model_copy(update={"policies": ()}) if isinstance(event, RunStarted) else event for event in events]
-    found = await forged(parts, bare, tmp_path / "forged.holdfast")
-    assert (found.ok, found.where, found.position) == (False, LOG, verdict)
+    report = await forged(parts, bare, tmp_path / "forged.holdfast")
+    assert (report.ok, report.where, report.position) == (False, LOG, verdict)
 
 
 async def test_a_tree_is_exported_whole(rig: StartRig, stack: Stack, tmp_path: Path) -> None:
-    """With sub-agents of sub-agents, while it is open, and after its end; their long answers are clipped.
+    """A tree is exported with all levels of sub-agents, open or ended; their long answers are clipped.
 
-    Artifacts are shared, each log has its ledger. A sub-agent that was forgotten is named, and the rest is there.
+    Artifacts are shared; each log has its ledger. A forgotten sub-agent is named, and the rest is exported.
     """
     async with rig(tree_catalog(), tree_script) as r:
         run = await r.start("3")
@@ -162,8 +162,8 @@ async def test_a_tree_is_exported_whole(rig: StartRig, stack: Stack, tmp_path: P
     assert open_questions(await verify_file(began, signer=SIGNER)) >= {"history", "keys", "end"}
     assert early.subagents <= made.subagents
     assert (made.subagents, made.left_out, made.unread) == (14, (), {})
-    found = await verify_file(path, signer=SIGNER)
-    assert (open_questions(found), found.subagents) == ({"history", "keys"}, 14)
+    report = await verify_file(path, signer=SIGNER)
+    assert (open_questions(report), report.subagents) == ({"history", "keys"}, 14)
     assert sum(name.startswith("memory/artifacts/") for name, _ in parts_of(path.read_bytes())) == 1
     assert (alone.subagents, alone.left_out) == (0, ("subagents",))
     assert "subagents" in open_questions(await verify_file(bare, signer=SIGNER))
@@ -180,12 +180,12 @@ def names_of(path: Path) -> list[str]:
 
 @tool(effect="read")
 def dump() -> str:
-    """Return more than fits the log."""
+    """Return more output than the log stores."""
     return "0123456789" * 5_000
 
 
 def tree_catalog() -> Catalog:
-    """Return an agent that runs others of its kind."""
+    """Return an agent that runs others like it."""
     limits = Limits(max_depth=3, tool_result_chars=300)
     agent = Agent(
         name="helper",
@@ -200,7 +200,7 @@ def tree_catalog() -> Catalog:
 
 
 def tree_script(conversation: Conversation) -> Reply:
-    """Run two helpers, until the levels of the task are used up; answer at length."""
+    """Run two helpers until the task's levels are used up; answer at length."""
     levels = int(conversation.messages[1]["content"])
     if conversation.replies:
         return say("an answer that is longer than what its reader reads " * 20)
@@ -210,13 +210,13 @@ def tree_script(conversation: Conversation) -> Reply:
     return together(call("run_agent", **below), call("run_agent", **below), call("refund", order=2))
 
 
-def test_constraints_that_were_handed_over_have_their_numbers_of_the_log() -> None:
+def test_inherited_constraints_keep_their_numbers_in_the_log() -> None:
     """The format counts as runs do, so that `constraint_lifted` finds them."""
     assert (derived.FIRST_HANDED, derived.HANDED) == (constraint_names.FIRST_HANDED, constraint_names.HANDED)
 
 
-async def test_a_fork_is_exported_with_what_it_began_with(rig: StartRig, stack: Stack, tmp_path: Path) -> None:
-    """The events of its original are judged as that thread's; so it is for a fork of a fork."""
+async def test_a_fork_is_exported_with_its_inherited_events(rig: StartRig, stack: Stack, tmp_path: Path) -> None:
+    """The original's events are judged as the original thread's, also in a fork of a fork."""
     own = Catalog(agents=[Agent(name="clerk", instructions="Refund.", policy=OWN)], tools=[refund])
     async with rig(own, refunding) as r:
         first = await r.start()
@@ -229,8 +229,8 @@ async def test_a_fork_is_exported_with_what_it_began_with(rig: StartRig, stack: 
         files = [await exported(r, stack, name, tmp_path / f"{index}.holdfast") for index, name in enumerate(names)]
     questions: list[set[str]] = []
     for index, parts in enumerate(files):
-        found = await verify_file(tmp_path / f"{index}.holdfast", signer=SIGNER)
-        questions.append(open_questions(found))
+        report = await verify_file(tmp_path / f"{index}.holdfast", signer=SIGNER)
+        questions.append(open_questions(report))
         context: dict[str, Any] = json.loads(dict(parts)[CONTEXT])
         assert (context["thread"], [each["thread"] for each in context.get("forks", [])]) == (
             names[index],
@@ -241,7 +241,7 @@ async def test_a_fork_is_exported_with_what_it_began_with(rig: StartRig, stack: 
     events = run_events(names[1], read_lines(names[1], 0, dict(files[1])[LOG].splitlines()))
     at = next(event.position for event in events if event.type == "run_forked")
     for change in (
-        [event for event in events if event.type != "run_forked"],  # the original's events as the fork's own
+        [event for event in events if event.type != "run_forked"],  # the original's events presented as the fork's own
         [event for event in events if event.type != "verdict_given"],
         [event for event in events if event.position != at - 1],
     ):

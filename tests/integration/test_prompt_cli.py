@@ -34,11 +34,11 @@ def publish(version: str) -> str:
 
 
 def catalog(**agent: Any) -> Catalog:
-    """Return one agent with a memory of every kind."""
+    """Return one agent with memory of every kind."""
     memory = Memory(strategies=200, standing=200, files=400)
     notes = Skill("notes", "For notes.", {"SKILL.md": b"---\nname: notes\ndescription: For notes.\n---\nBriefly."})
-    given = {"name": "clerk", "instructions": "Work.", "memory": memory, **agent}
-    return Catalog(agents=[Agent(**given)], tools=[look, publish], skills=[notes])
+    options = {"name": "clerk", "instructions": "Work.", "memory": memory, **agent}
+    return Catalog(agents=[Agent(**options)], tools=[look, publish], skills=[notes])
 
 
 class Starter:
@@ -55,7 +55,7 @@ class Starter:
         return done.code, done.out, done.err.decode()
 
     async def raw(self, thread: str) -> bytes:
-        """Return the request's body."""
+        """Return the body of the request."""
         code, out, err = await self(thread, "--raw")
         assert code == 0, err
         assert out.endswith(b"\n")
@@ -71,7 +71,7 @@ class Starter:
 
 @pytest.fixture
 def prompt(stack: Stack, tmp_path: Path) -> Starter:
-    """The command."""
+    """Return the command."""
     return Starter(stack, tmp_path / "home")
 
 
@@ -87,7 +87,7 @@ async def furnish(r: Rig, database_url: str) -> None:
 
 
 async def test_the_raw_prompt_is_what_the_llm_then_receives(rig: StartRig, prompt: Starter, database_url: str) -> None:
-    """While a run waits, `--raw` prints the body of the next request, and `--json` the parts that it is made of."""
+    """While a run waits, `--raw` prints the body of the next request, and `--json` its parts."""
     begun = [call("look", at="a\n😀"), call("look", at="b")]
     async with rig(catalog(), steps([*begun, fail(401, "wrong key")])) as r:
         await furnish(r, database_url)
@@ -114,7 +114,7 @@ async def test_the_raw_prompt_is_what_the_llm_then_receives(rig: StartRig, promp
         assert [each["kind"] for each in view["waits"]] == ["retry"]
 
 
-async def test_what_waits_is_shown_before_it_is_sent(rig: StartRig, prompt: Starter) -> None:
+async def test_queued_content_is_shown_before_it_is_sent(rig: StartRig, prompt: Starter) -> None:
     """A call that waits for approval and a queued message are listed; neither is in the request yet."""
     async with rig(catalog(), steps([call("publish", version="1.2"), say("done")])) as r:
         run = await r.start("publish")
@@ -136,7 +136,7 @@ async def test_what_waits_is_shown_before_it_is_sent(rig: StartRig, prompt: Star
 
 
 async def test_a_closed_thread_shows_its_next_prompt(rig: StartRig, prompt: Starter, database_url: str) -> None:
-    """After a compaction, the prompt of a closed run is its last request and the answer, for the recorded agent."""
+    """After a compaction, a closed run's prompt is its last request and the answer, for the recorded agent."""
 
     def script(conversation: Conversation) -> Reply:
         if conversation.last_user_message == INSTRUCTION:
@@ -185,8 +185,8 @@ async def test_a_compaction_that_is_due_is_the_next_request(rig: StartRig, promp
         await run.terminate()
 
 
-async def test_a_thread_without_prompt_says_so(prompt: Starter, rig: StartRig) -> None:
-    """An unknown thread, or one that no worker has loaded, gives a message and the right exit code."""
+async def test_a_thread_without_a_prompt_is_an_error(prompt: Starter, rig: StartRig) -> None:
+    """An unknown thread, or one that no worker has loaded, is a clear error with the right exit code."""
     async with rig(catalog(), steps([])) as r:
         code, out, err = await prompt("nowhere")
         assert (code, out) == (3, b"")

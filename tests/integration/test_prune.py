@@ -25,7 +25,7 @@ def thread() -> str:
 
 
 async def record(pool: AsyncConnectionPool, thread: str, *, age: timedelta, finished: bool = True) -> None:
-    """Put a thread of two events into the record, the last of that age."""
+    """Record a thread of two events, the last of which is that old."""
     log = EventLog()
     log.append(UserMessageReceived(content="task"), at=NOW - 2 * age)
     last = RunFinished(outcome="completed") if finished else UserMessageReceived(content="more")
@@ -34,12 +34,12 @@ async def record(pool: AsyncConnectionPool, thread: str, *, age: timedelta, fini
 
 
 async def listed(pool: AsyncConnectionPool, thread: str, older_than: timedelta) -> list[Prunable]:
-    """Return what is listed of one thread; other tests have their own."""
+    """Return the listed entries of one thread; other tests have their own."""
     return [one for one in await prunable(pool, older_than) if one.thread == thread]
 
 
 async def test_a_thread_that_ended_long_ago_is_listed(pool: AsyncConnectionPool, thread: str) -> None:
-    """It is listed with its size, that of its rows for SQL included, and its last time."""
+    """The thread is listed with its size, including its rows for SQL, and the time of its last event."""
     await record(pool, thread, age=30 * DAY)
     (one,) = await listed(pool, thread, 29 * DAY)
     assert (one.events, one.last_position, one.last_at) == (2, 1, NOW - 30 * DAY)
@@ -47,13 +47,13 @@ async def test_a_thread_that_ended_long_ago_is_listed(pool: AsyncConnectionPool,
 
 
 async def test_a_thread_that_ended_recently_is_not_listed(pool: AsyncConnectionPool, thread: str) -> None:
-    """The age is that of the last event, not the first."""
+    """The age of a thread is that of its last event, not of its first."""
     await record(pool, thread, age=30 * DAY)
     assert await listed(pool, thread, 31 * DAY) == []
 
 
 async def test_a_thread_that_has_not_ended_is_not_listed(pool: AsyncConnectionPool, thread: str) -> None:
-    """A run that has not finished stays, however old its last event is."""
+    """An unfinished run stays, however old its last event is."""
     await record(pool, thread, age=300 * DAY, finished=False)
     assert await listed(pool, thread, DAY) == []
 
@@ -63,7 +63,7 @@ async def test_a_thread_that_has_not_ended_is_not_listed(pool: AsyncConnectionPo
 async def test_late_signals_do_not_keep_a_thread_forever(
     pool: AsyncConnectionPool, thread: str, late: int, finished: bool
 ) -> None:
-    """A thread has ended with its last run, even if later events were recorded; a re-opened one has not."""
+    """A thread has ended with its last run, even if later events were recorded; a re-opened one has not ended."""
     log = EventLog()
     log.append(UserMessageReceived(content="task"), at=NOW - 40 * DAY)
     log.append(RunFinished(outcome="completed"), at=NOW - 40 * DAY)
@@ -77,7 +77,7 @@ async def test_late_signals_do_not_keep_a_thread_forever(
 
 
 async def test_a_thread_whose_end_cannot_be_read_is_not_listed(pool: AsyncConnectionPool, thread: str) -> None:
-    """It is unknown whether it has ended."""
+    """If the last event cannot be read, it is unknown whether the thread has ended."""
     for number, line in enumerate([b"\xff", b"[]", b'{"type":"run_finished"}', b'{"type":"run_finished","at":"1999"}']):
         await PostgresThreads(pool).append(f"{thread}-{number}", 0, [line])
     assert [one for one in await prunable(pool, DAY) if one.thread.startswith(thread)] == []
@@ -87,12 +87,12 @@ async def test_the_oldest_comes_first(pool: AsyncConnectionPool, thread: str) ->
     """Threads are listed in the order of their last events."""
     for days in (20, 40, 30):
         await record(pool, f"{thread}-{days}", age=days * DAY)
-    found = [one.thread for one in await prunable(pool, DAY) if one.thread.startswith(thread)]
-    assert found == [f"{thread}-40", f"{thread}-30", f"{thread}-20"]
+    threads = [one.thread for one in await prunable(pool, DAY) if one.thread.startswith(thread)]
+    assert threads == [f"{thread}-40", f"{thread}-30", f"{thread}-20"]
 
 
-async def test_pruning_removes_the_thread_and_nothing_else(pool: AsyncConnectionPool, thread: str) -> None:
-    """Events, effects and artifacts of the thread are deleted; those of others stay."""
+async def test_pruning_removes_only_the_thread(pool: AsyncConnectionPool, thread: str) -> None:
+    """Events, effects and artifacts of the thread are deleted; those of other threads stay."""
     threads, artifacts, other = PostgresThreads(pool), PostgresArtifacts(pool), f"{thread}-other"
     for name in (thread, other):
         await record(pool, name, age=30 * DAY)
@@ -119,8 +119,8 @@ async def test_pruning_removes_the_thread_and_nothing_else(pool: AsyncConnection
         await artifacts.get(shared)
 
 
-async def test_a_log_set_aside_is_pruned_with_its_thread(pool: AsyncConnectionPool, thread: str) -> None:
-    """It is not listed by itself, keeps its artifacts while it exists, and is deleted with its thread."""
+async def test_an_archived_branch_is_pruned_with_its_thread(pool: AsyncConnectionPool, thread: str) -> None:
+    """A branch is not listed by itself, keeps its artifacts while it exists, and is deleted with its thread."""
     threads, artifacts = PostgresThreads(pool), PostgresArtifacts(pool)
     await record(pool, thread, age=30 * DAY)
     lines = await threads.read(thread)
@@ -136,7 +136,7 @@ async def test_a_log_set_aside_is_pruned_with_its_thread(pool: AsyncConnectionPo
 
 
 async def test_a_thread_that_has_grown_is_not_pruned(pool: AsyncConnectionPool, thread: str) -> None:
-    """If a message arrives after it was listed, nothing of it is deleted."""
+    """If a message arrives after the thread was listed, nothing of it is deleted."""
     await record(pool, thread, age=30 * DAY)
     (one,) = await listed(pool, thread, DAY)
     await PostgresThreads(pool).append(thread, one.events, [b"{}"])
@@ -145,7 +145,7 @@ async def test_a_thread_that_has_grown_is_not_pruned(pool: AsyncConnectionPool, 
 
 
 async def test_a_thread_is_pruned_once(pool: AsyncConnectionPool, thread: str) -> None:
-    """Of two concurrent prunes, one deletes the thread; an unknown thread is not an error."""
+    """Two concurrent prunes delete a thread once; an unknown thread is not an error."""
     await record(pool, thread, age=30 * DAY)
     ends = await asyncio.gather(*(prune(pool, thread, last_position=1) for _ in range(3)))
     assert sorted(ends) == [False, False, True]
@@ -153,7 +153,7 @@ async def test_a_thread_is_pruned_once(pool: AsyncConnectionPool, thread: str) -
 
 
 async def test_an_artifact_stored_during_a_prune_is_kept(pool: AsyncConnectionPool, thread: str) -> None:
-    """A thread that stores an artifact while the last other thread with it is pruned keeps it."""
+    """An artifact that a thread stores is kept, even while the last other thread that refers to it is pruned."""
     artifacts, content = PostgresArtifacts(pool), f"shared {thread}".encode()
     for number in range(10):
         name = f"{thread}-{number}"

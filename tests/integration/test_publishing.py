@@ -1,4 +1,4 @@
-"""An event for every run that waits for it: by the client, the command line and HTTP."""
+"""The client, the command line and HTTP deliver an event to every run that waits for it."""
 
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
@@ -41,7 +41,7 @@ TOKENS = CallersFile(
 
 
 def waits(conversation: Conversation) -> Reply:
-    """Wait for the event that the task names, and for the service that it names."""
+    """Wait for the event and the service that the task names."""
     if conversation.replies:
         return say(conversation.results[0])
     event, _, service = conversation.last_user_message.partition(" ")
@@ -49,9 +49,9 @@ def waits(conversation: Conversation) -> Reply:
 
 
 async def asleep(rig: Rig, event: str, count: int, *, prefix: str = "") -> list[Run]:
-    """Start runs that wait for an event, and wait until all of them sleep, visibility lists them, and nothing is due.
+    """Start runs that wait for an event; return once all sleep, visibility lists them, and nothing is due.
 
-    A run that archives its events after it has begun to sleep binds itself to its worker again when that ends.
+    A run that archives its events while asleep binds itself to its worker again when that ends.
     """
     runs = [await rig.start(event, thread=f"{prefix}{uuid4().hex[:8]}") for _ in range(count)]
     for run in runs:
@@ -59,8 +59,8 @@ async def asleep(rig: Rig, event: str, count: int, *, prefix: str = "") -> list[
     name = event.partition(" ")[0]
 
     async def listed() -> set[str]:
-        found = rig.client.list_workflows(f"HoldfastWaitsFor = '{name}' AND ExecutionStatus = 'Running'")
-        return {each.id async for each in found}
+        executions = rig.client.list_workflows(f"HoldfastWaitsFor = '{name}' AND ExecutionStatus = 'Running'")
+        return {each.id async for each in executions}
 
     async def is_quiet(run: Run) -> bool:
         described = (await run.describe()).raw_description
@@ -73,12 +73,12 @@ async def asleep(rig: Rig, event: str, count: int, *, prefix: str = "") -> list[
 
 
 def ids(runs: Iterable[Run]) -> tuple[str, ...]:
-    """Return their ids, as a publication lists them."""
+    """Return their ids as a publication lists them."""
     return tuple(sorted(run.id for run in runs))
 
 
 def a_name() -> str:
-    """Return a new name for an event: the tests share a server."""
+    """Return a new event name: the tests share a server."""
     return f"built.{uuid4().hex[:8]}"
 
 
@@ -91,12 +91,12 @@ async def gateway(rig: Rig) -> AsyncIterator[httpx2.AsyncClient]:
 
 
 def bearer(name: str) -> dict[str, str]:
-    """Return the header of a caller."""
+    """Return a caller's authorization header."""
     return {"Authorization": f"Bearer of-{name}"}
 
 
-async def test_an_event_wakes_all_who_wait_for_it_once(rig: StartRig) -> None:
-    """Those who wait for it wake once, also where it is published twice under one id; those who do not sleep on."""
+async def test_an_event_wakes_every_waiting_run_once(rig: StartRig) -> None:
+    """Each waiting run wakes once, even if the event is published twice under one id; other runs sleep on."""
     event, other = a_name(), a_name()
     async with rig(SLEEPER, waits) as r:
         waiting, others = await asleep(r, event, 3), await asleep(r, other, 1)
@@ -113,7 +113,7 @@ async def test_an_event_wakes_all_who_wait_for_it_once(rig: StartRig) -> None:
 
 
 async def test_a_run_that_waits_for_other_data_sleeps_on_and_keeps_nothing(rig: StartRig) -> None:
-    """What is published is for those who wait for it: no other run is woken, or keeps it for its next wait."""
+    """A run that waits for other data is not woken, and does not keep the event for its next wait."""
     event = a_name()
     async with rig(SLEEPER, waits) as r:
         (run,) = await asleep(r, f"{event} web", 1)
@@ -131,8 +131,10 @@ async def test_a_run_that_waits_for_other_data_sleeps_on_and_keeps_nothing(rig: 
         await status_of(run, "completed")
 
 
-async def test_a_run_that_falls_asleep_just_before_is_woken(rig: StartRig, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Visibility lags: what the first search misses, the second one finds."""
+async def test_a_run_that_falls_asleep_just_before_the_event_is_woken(
+    rig: StartRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second search finds runs that the first one missed because visibility lags."""
     event = a_name()
     searches: list[str] = []
 
@@ -147,8 +149,8 @@ async def test_a_run_that_falls_asleep_just_before_is_woken(rig: StartRig, monke
         assert published.sent == (run.id,)
 
 
-async def test_who_could_not_be_reached_is_named(rig: StartRig, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A failure costs only its own run, is tried again with the second search, and then reported."""
+async def test_runs_that_could_not_be_reached_are_named(rig: StartRig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A failure affects only its own run, is retried with the second search, and then reported."""
     event, tries = a_name(), list[str]()
 
     async def failing(runs: Any, thread: str, *rest: Any) -> Any:
@@ -168,10 +170,8 @@ async def test_who_could_not_be_reached_is_named(rig: StartRig, monkeypatch: pyt
         assert tries.count(lost.id) == 2
 
 
-async def test_signals_follow_each_other_as_fast_as_workers_take_them(
-    rig: StartRig, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Before more signals are sent, a worker has completed the workflow tasks of all but the last ones."""
+async def test_signals_are_sent_as_fast_as_workers_process_them(rig: StartRig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """More signals are sent only once a worker has completed the workflow tasks of all but the last ones."""
     event, before = a_name(), list[str]()
     monkeypatch.setattr(publishing, "FIRST", 1)
     monkeypatch.setattr(publishing, "NEXT", 1)
@@ -193,8 +193,8 @@ async def test_signals_follow_each_other_as_fast_as_workers_take_them(
         assert tuple(before) == published.sent == ids(waiting)
 
 
-async def test_where_many_wait_their_tasks_wait_for_any_worker(rig: StartRig, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run beyond the first few is unbound from its worker's own queue, in which its task would time out."""
+async def test_tasks_of_many_waiting_runs_go_to_any_worker(rig: StartRig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run beyond the first few is unbound from its worker's sticky queue, in which its task would time out."""
     event = a_name()
     monkeypatch.setattr(publishing, "FIRST", 1)
     async with rig(SLEEPER, waits) as r:
@@ -212,13 +212,13 @@ async def test_where_many_wait_their_tasks_wait_for_any_worker(rig: StartRig, mo
         assert queues == [False, True, True]
 
 
-async def test_slow_workers_are_waited_for_as_long_as_they_take_any(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the last of a group waits for too long, others are looked at; it is waited for until no more are taken."""
+async def test_slow_workers_are_awaited_as_long_as_they_make_progress(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If the last run of a batch lags, others are polled; waiting ends once no more tasks are completed."""
     looks: list[int] = []
 
     async def taken(threads: Any, thread: str) -> bool:
         looks.append(int(thread))
-        return int(thread) < min(-(-len(looks) // 4), 3)  # one more each time that all are looked at, but not the last
+        return int(thread) < min(-(-len(looks) // 4), 3)  # one more each time that all are polled, but not the last
 
     monkeypatch.setattr(publishing, "TAKEN_WITHIN", 0.0)
     monkeypatch.setattr(publishing, "is_taken", taken)
@@ -227,10 +227,10 @@ async def test_slow_workers_are_waited_for_as_long_as_they_take_any(monkeypatch:
     assert looks == [0, 1, 2, 3] * 4
 
 
-async def test_a_long_publication_does_not_wait_for_workers_to_its_end(
+async def test_a_long_publication_does_not_wait_for_workers_until_its_end(
     rig: StartRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After its time, the rest is sent as it would be without a worker; over HTTP, that time is shorter."""
+    """After its time limit, the rest is sent as without a worker; over HTTP, that limit is shorter."""
     event, looks = a_name(), list[str]()
 
     async def never(threads: Threads, thread: str) -> bool:
@@ -251,10 +251,8 @@ async def test_a_long_publication_does_not_wait_for_workers_to_its_end(
         assert looks == []
 
 
-async def test_where_no_worker_runs_the_signals_are_sent_all_the_same(
-    rig: StartRig, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Temporal keeps them for the next worker: publishing waits once for one, and no longer."""
+async def test_without_a_worker_the_signals_are_sent_anyway(rig: StartRig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Temporal keeps the signals for the next worker: publishing waits for one once, and no longer."""
     event, waited = a_name(), list[str]()
     wait = publishing.are_taken
 
@@ -276,8 +274,8 @@ async def test_where_no_worker_runs_the_signals_are_sent_all_the_same(
             await status_of(run, "completed")
 
 
-def test_a_publication_over_http_is_answered_in_time() -> None:
-    """The rest that is sent at once has as long as what was sent as fast as workers took it."""
+def test_a_publication_over_http_responds_in_time() -> None:
+    """The remaining signals, sent at once, get as much time as those that were paced by workers."""
     assert of_gateway.PACED_SECONDS <= ANSWER_SECONDS / 2
 
 
@@ -293,16 +291,16 @@ def test_a_publication_over_http_is_answered_in_time() -> None:
         ("built", {"data": {"number": float("nan")}}),
     ],
 )
-async def test_what_no_run_could_take_is_refused_before_it_is_sent(
+async def test_an_event_that_no_run_could_accept_is_rejected_before_it_is_sent(
     client: Any, event: str, more: dict[str, Any]
 ) -> None:
-    """A name that would change the search, an id or data that a run refuses: nothing is sent."""
+    """A name that would alter the search, and an id or data that runs reject, send nothing."""
     with pytest.raises(Refused, match="was not published"):
         await publish(Threads(client, task_queue="none"), event, by="ci", **more)
 
 
-async def test_an_event_over_http_wakes_the_callers_threads_only(rig: StartRig) -> None:
-    """A caller whose threads have a prefix wakes no others; a repetition with the same key wakes nobody again."""
+async def test_an_event_over_http_wakes_only_the_callers_threads(rig: StartRig) -> None:
+    """A caller restricted to a thread prefix wakes no others; repeating with the same key wakes nobody again."""
     event = a_name()
     async with rig(SLEEPER, waits) as r, gateway(r) as http:
         own, others = await asleep(r, event, 1, prefix="acme-"), await asleep(r, event, 1, prefix="other-")
@@ -322,13 +320,13 @@ async def test_an_event_over_http_wakes_the_callers_threads_only(rig: StartRig) 
 
         again = await http.post(f"/events/{event}", headers=bearer("ci") | key)
         assert again.json()["sent"] == [others[0].id]
-        assert again.json()["id"] != answer.json()["id"]  # keys of two callers are two events
+        assert again.json()["id"] != answer.json()["id"]  # the same key of two callers is two events
         await status_of(others[0], "completed")
         assert (await http.post(f"/events/{event}", headers=bearer("ci") | key)).json()["sent"] == []
 
 
-async def test_publishing_over_http_takes_its_own_scope(rig: StartRig) -> None:
-    """No other scope suffices; a name that cannot be one and a body that is none are refused."""
+async def test_publishing_over_http_needs_its_own_scope(rig: StartRig) -> None:
+    """No other scope suffices, and an invalid name or body is rejected."""
     async with rig(SLEEPER, waits) as r, gateway(r) as http:
         assert (await http.post("/events/built", headers=bearer("reader"))).status_code == 403
         assert (await http.post("/events/built")).status_code == 401

@@ -1,4 +1,4 @@
-"""The release example: its tools on a real repository, its script, and the demo from end to end."""
+"""The release example: its tools on a real repository, its script, and the demo end to end."""
 
 import json
 from pathlib import Path
@@ -34,7 +34,7 @@ HEAD = "33b11b1cc6b6db489a4ed9e902cb75073acb2355"
 
 @pytest.fixture
 def trickle(tmp_path: Path) -> Path:
-    """The example repository, ready to be released as 0.2.0."""
+    """Return the example repository, ready to be released as 0.2.0."""
     folder = repository.create(tmp_path / "trickle")
     changelog = folder / "CHANGELOG.md"
     changelog.write_text(changelog.read_text().replace("## 0.1.0", "## 0.2.0 (2026-01-14)\n\n## 0.1.0"))
@@ -43,13 +43,13 @@ def trickle(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def context(trickle: Path) -> ToolContext:
-    """A call in that repository."""
+    """Return a tool context in that repository."""
     return context_of(trickle, key="key-1")
 
 
 @pytest.fixture
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A registry that confirms at once."""
+    """Make the registry confirm at once."""
     monkeypatch.setenv("HOLDFAST_EXAMPLE_CONFIRM_SECONDS", "0")
 
 
@@ -58,8 +58,8 @@ def context_of(workspace: Path, *, key: str) -> ToolContext:
     return ToolContext(thread="release-1", workspace=workspace, key=key, attempt=1)
 
 
-def test_the_repository_is_the_same_everywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither the user's configuration nor the clock changes its commits, and no HOME is needed."""
+def test_the_repository_is_reproducible(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither the user's configuration nor the clock changes the commits, and no HOME is needed."""
     (tmp_path / ".gitconfig").write_text("[user]\nname = Somebody\n[commit]\ngpgSign = true\n[core]\nabbrev = 20\n")
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("GIT_DIR", "/nowhere")
@@ -71,7 +71,7 @@ def test_the_repository_is_the_same_everywhere(tmp_path: Path, monkeypatch: pyte
     assert git(repository.create(tmp_path / "two"), "rev-parse", "HEAD") == HEAD
 
 
-def test_a_folder_with_files_is_left_alone(tmp_path: Path) -> None:
+def test_a_non_empty_folder_is_left_alone(tmp_path: Path) -> None:
     """The repository is created only in an empty folder."""
     (tmp_path / "mine.txt").touch()
 
@@ -81,16 +81,16 @@ def test_a_folder_with_files_is_left_alone(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
 
 
-def test_commits_since_the_last_tag(context: ToolContext) -> None:
-    """Newest first, without those of the last release."""
-    found: Commits = commits_since_tag(context)
+def test_commits_since_the_last_tag_are_listed(context: ToolContext) -> None:
+    """Commits are listed newest first, without those of the last release."""
+    commits: Commits = commits_since_tag(context)
 
-    assert found.last_tag == "v0.1.0"
-    assert [commit.subject.partition(":")[0] for commit in found.commits] == ["chore", "feat", "docs", "feat", "fix"]
+    assert commits.last_tag == "v0.1.0"
+    assert [commit.subject.partition(":")[0] for commit in commits.commits] == ["chore", "feat", "docs", "feat", "fix"]
 
 
 def test_an_enclosing_repository_is_not_used(trickle: Path) -> None:
-    """A workspace inside another repository is not a repository itself, so nothing there is tagged by mistake."""
+    """A workspace inside another repository is not itself a repository, so nothing is tagged there by mistake."""
     inner = trickle / "inner"
     inner.mkdir()
 
@@ -101,7 +101,7 @@ def test_an_enclosing_repository_is_not_used(trickle: Path) -> None:
 
 
 async def test_the_tests_run_and_leave_nothing_behind(trickle: Path, context: ToolContext) -> None:
-    """They pass, or the first line says that they fail."""
+    """The tests pass, or the first line of the output says that they fail."""
     assert (await run_tests(context)).startswith("Tests passed.\n")
     assert not git(trickle, "clean", "--dry-run", "-dx")
 
@@ -122,13 +122,13 @@ async def test_code_that_the_llm_wrote_does_not_run(trickle: Path, context: Tool
     assert not (trickle / "proof").exists()
 
 
-def test_a_tag_is_found_by_the_call_that_made_it(trickle: Path, context: ToolContext) -> None:
-    """Before the call: absent. After: found, with the call's own result. For another call: absent, and refused."""
+def test_a_tag_is_found_by_its_own_call(trickle: Path, context: ToolContext) -> None:
+    """The check is absent before the call and found after it; another call gets absent, and is rejected."""
     assert find_tag("0.2.0", context) == Absent()
 
-    said = tag_release("0.2.0", context)
+    result = tag_release("0.2.0", context)
 
-    assert find_tag("0.2.0", context) == Found(said)
+    assert find_tag("0.2.0", context) == Found(result)
     assert git(trickle, "rev-parse", "v0.2.0^{commit}") == git(trickle, "rev-parse", "HEAD")
     assert git(trickle, "log", "-1", "--format=%s") == "chore: release v0.2.0"
     assert not git(trickle, "status", "--porcelain")
@@ -147,24 +147,24 @@ def test_a_tag_interrupted_after_its_commit_is_made_on_that_commit(trickle: Path
     assert git(trickle, "rev-parse", "v0.2.0^{commit}^") == HEAD
 
 
-def test_a_version_that_the_changelog_does_not_mention_is_not_tagged(context: ToolContext) -> None:
-    """The changelog must have the version first."""
+def test_a_version_missing_from_the_changelog_is_not_tagged(context: ToolContext) -> None:
+    """The changelog's first entry must be the version."""
     with pytest.raises(ReleaseRefused, match="does not mention"):
         tag_release("0.3.0", context)
 
 
 @pytest.mark.usefixtures("at_once")
-async def test_a_publication_is_found_by_the_call_that_made_it(trickle: Path, context: ToolContext) -> None:
-    """One line beside the repository has version, commit and key; another call is refused."""
+async def test_a_publication_is_found_by_its_own_call(trickle: Path, context: ToolContext) -> None:
+    """One line beside the repository has version, commit and key; another call is rejected."""
     tag_release("0.2.0", context)
     assert find_publication(context) == Absent()
 
-    said = await publish("0.2.0", context)
+    result = await publish("0.2.0", context)
 
     commit = git(trickle, "rev-parse", "HEAD")
     assert publications(trickle) == [{"version": "0.2.0", "commit": commit, "key": "key-1"}]
     assert registry_of(trickle) == trickle.parent / "trickle-registry.jsonl"
-    assert find_publication(context) == Found(said)
+    assert find_publication(context) == Found(result)
     other = context_of(trickle, key="key-2")
     assert find_publication(other) == Absent()
     with pytest.raises(ReleaseRefused, match="published already"):
@@ -174,7 +174,7 @@ async def test_a_publication_is_found_by_the_call_that_made_it(trickle: Path, co
 
 @pytest.mark.usefixtures("at_once")
 async def test_nothing_is_published_without_a_tag(trickle: Path, context: ToolContext) -> None:
-    """The refusal says which tool comes first, and the registry stays as it is."""
+    """The rejection names the tool to call first, and the registry stays unchanged."""
     with pytest.raises(ReleaseRefused, match="call tag_release first"):
         await publish("0.2.0", context)
 
@@ -182,7 +182,7 @@ async def test_nothing_is_published_without_a_tag(trickle: Path, context: ToolCo
 
 
 def test_an_unreadable_registry_leaves_the_outcome_unknown(trickle: Path, context: ToolContext) -> None:
-    """Half a line does not say whether the publication happened."""
+    """A truncated line does not show whether the publication happened."""
     registry_of(trickle).write_text('{"version": "0.2')
 
     assert isinstance(find_publication(context), Unknown)
@@ -190,14 +190,14 @@ def test_an_unreadable_registry_leaves_the_outcome_unknown(trickle: Path, contex
 
 @pytest.mark.parametrize("version", ["", "v1.0.0", "1.0", "../1.0.0", "1.0.0 --force", "--help", "1.0.0\n", "01.0.0"])
 def test_only_a_version_reaches_git_and_the_registry(version: str) -> None:
-    """An invalid version never reaches the tool."""
+    """Arguments that are no version never reach the tool."""
     for name in ("tag_release", "publish"):
         with pytest.raises(ArgumentsInvalid):
             catalog.tools[name].parse(json.dumps({"version": version}))
 
 
 def test_only_effects_outside_the_repository_ask() -> None:
-    """Tool by tool; there is no shell."""
+    """The policy asks only about those tools, and there is no shell."""
     spec = catalog.spec("release", default_llm="any")
     verdicts = {tool.name: evaluate(spec.policy, ToolUse(tool.name, tool.effect)).verdict for tool in spec.tools}
 
@@ -237,15 +237,15 @@ GONE_WELL = {
     ("subject", "version"),
     [("fix: a leak", "1.2.4"), ("feat(api): more", "1.3.0"), ("feat!: other", "2.0.0"), ("whatever", "1.2.4")],
 )
-def test_the_script_chooses_the_version_from_the_commits(subject: str, version: str) -> None:
-    """It follows semantic versioning."""
+def test_the_script_derives_the_version_from_the_commits(subject: str, version: str) -> None:
+    """The version follows semantic versioning."""
     reply = script(conversation({"commits_since_tag": COMMITS % subject, "read_file": GONE_WELL["read_file"]}))
 
     assert f"## {version} (2026-01-14)" in json.loads(reply.calls[0][1])["new"]
 
 
 def test_the_script_continues_from_any_point() -> None:
-    """Its reply depends only on the results so far."""
+    """The script's reply depends only on the results so far."""
     called = [
         [name for name, _ in script(conversation(dict(list(GONE_WELL.items())[:count]))).calls]
         for count in (0, 2, 3, 4, 5, 6)
@@ -263,7 +263,7 @@ def test_the_script_continues_from_any_point() -> None:
 
 @pytest.mark.parametrize("tool", ["commits_since_tag", "edit_file", "run_tests", "tag_release", "publish"])
 def test_the_script_ends_if_a_call_fails_or_is_denied(tool: str) -> None:
-    """It replies with the result, and calls nothing more."""
+    """The script replies with the result, and calls nothing more."""
     results = {}
     for name, result in GONE_WELL.items():
         results[name] = "Denied by alice: not on a Friday" if name == tool else result
@@ -277,7 +277,7 @@ def test_the_script_ends_if_a_call_fails_or_is_denied(tool: str) -> None:
 
 
 def test_a_demo_removes_unused_folders_of_earlier_ones(tmp_path: Path) -> None:
-    """A running demo keeps its folder; other folders stay."""
+    """A running demo keeps its folder, and unrelated folders stay."""
     (tmp_path / "demo" / "notes").mkdir(parents=True)
     running = new_folder(tmp_path)
     (tmp_path / "demo" / "old").mkdir()
@@ -294,7 +294,7 @@ def test_a_demo_removes_unused_folders_of_earlier_ones(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_demo_survives_two_kills(tmp_path: Path) -> None:
-    """From end to end, as `make demo` runs it: every fact is right, and nothing is left running."""
+    """`make demo` ends with every fact right, and leaves nothing running."""
     facts = play_demo("holdfast.examples.release.demo", tmp_path)
 
     assert facts["workers killed (SIGKILL)"] == "2"

@@ -1,4 +1,4 @@
-"""`worker --dev --reload`: the worker restarts when a file changes, and the servers do not."""
+"""`worker --dev --reload` restarts the worker, but not the servers, when a file changes."""
 
 import os
 import subprocess
@@ -27,7 +27,7 @@ script = steps([say("done by {name}")])
 
 
 def until(happened: Callable[[], bool], worker: WorkerProcess) -> None:
-    """Wait until something has happened; the worker's command must not end meanwhile."""
+    """Wait until a condition holds; the worker's command must not end meanwhile."""
     deadline = time.monotonic() + PATIENCE
     while not happened():
         assert worker.is_alive(), worker.log
@@ -37,7 +37,7 @@ def until(happened: Callable[[], bool], worker: WorkerProcess) -> None:
 
 @pytest.mark.slow
 async def test_a_worker_restarts_when_its_code_changes_and_waits_out_a_broken_file(tmp_path: Path) -> None:
-    """The servers stay; a run that was started meanwhile is done by the next worker; Ctrl-C ends everything."""
+    """The servers stay, the next worker finishes a run started meanwhile, and Ctrl-C ends everything."""
     file = tmp_path / "reloaded_desk.py"
     file.write_text(AGENTS.format(name="first"))
     worker = WorkerProcess(
@@ -70,15 +70,15 @@ async def test_a_worker_restarts_when_its_code_changes_and_waits_out_a_broken_fi
 
 
 def test_files_are_reloaded_only_on_embedded_servers(tmp_path: Path) -> None:
-    """Without --dev the option is refused: nothing keeps a production worker's tools from being stopped half-way."""
+    """Without --dev the option is rejected: it could stop a production worker's tools halfway."""
     environ = {name: text for name, text in os.environ.items() if not name.startswith(("HOLDFAST_", "TEMPORAL_"))}
     command = [sys.executable, str(ROOT / "worker.py"), "--reload"]
     ran = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True, check=False, timeout=120)
     assert (ran.returncode, "add --dev" in ran.stderr) == (2, True), ran
 
 
-def test_the_files_of_a_project_are_watched_and_what_agents_write_is_not(tmp_path: Path) -> None:
-    """Code, settings and policies below the folder; no state folder, hidden folder or installed package."""
+def test_a_projects_files_are_watched_but_not_what_agents_write(tmp_path: Path) -> None:
+    """Code, settings and policies below the folder are watched; state folders, hidden folders and packages are not."""
     watched = [TOML, ENV, "agents.py", "policies/strict.yaml", "tools/mail.py"]
     others = [".holdfast/workspaces/t/x.py", ".venv/lib/y.py", "state/z.py", "site-packages/a.py", "notes.md"]
     for name in (*watched, *others):

@@ -1,4 +1,4 @@
-"""The replay check for users: recorded runs from a server and from files pass, or their divergence is named."""
+"""The replay check for users: runs recorded on a server or in files pass, or their divergence is reported."""
 
 import asyncio
 import json
@@ -15,7 +15,7 @@ from holdfast import Agent, Catalog, tool
 from holdfast.audit.evidence.replay import RecordedRun, ReplayResult, latest_runs, recorded_in, replay, runs_of
 from holdfast.client.threads import Threads
 from holdfast.config.stack_file import Stack
-from holdfast.core.mac.scheduled import launched
+from holdfast.core.mac.seals import launched
 from holdfast.core.run.contracts.runs import WORKFLOW, RunInput
 from holdfast.errors import HistoryFileInvalid, HistoryFileNotFound, ThreadNotFound
 from holdfast.testing import call, say, steps
@@ -69,25 +69,25 @@ def first(events: Events, kind: str) -> dict[str, Any]:
 
 
 def renamed(events: Events) -> None:
-    """Change the name of the activity that called the LLM."""
+    """Rename the activity that called the LLM."""
     scheduled = first(events, "ACTIVITY_TASK_SCHEDULED")
     scheduled["activityTaskScheduledEventAttributes"]["activityType"]["name"] = "other"
 
 
 def dropped(events: Events) -> None:
-    """Remove an event, with its number."""
+    """Remove an event with its number."""
     events.remove(first(events, "UPSERT_WORKFLOW_SEARCH_ATTRIBUTES"))
 
 
 def left_out(events: Events) -> None:
-    """Remove the upsert of search attributes, as in a release without it."""
+    """Remove the upsert of search attributes, as a release without it would."""
     dropped(events)
     for number, event in enumerate(events, start=1):
         event["eventId"] = str(number)
 
 
 def ended_otherwise(events: Events) -> None:
-    """Make the run fail where the current code completes."""
+    """Make the run fail at the point where the current code completes it."""
     del events[-1]["workflowExecutionCompletedEventAttributes"]
     events[-1] |= {
         "eventType": "EVENT_TYPE_WORKFLOW_EXECUTION_FAILED",
@@ -134,7 +134,7 @@ async def test_a_recorded_history_passes(file: Path, strict: bool) -> None:
         (with_another_transcript, 16, "replays, but cannot be read without a worker: event 16 of the history"),
     ],
 )
-async def test_a_divergence_is_named(
+async def test_a_divergence_is_reported(
     change: Callable[[Events], None], event_id: int, reason: str, tmp_path: Path
 ) -> None:
     """The result names the first event that differs, and the reason."""
@@ -146,14 +146,14 @@ async def test_a_divergence_is_named(
 
 @pytest.mark.parametrize("length", [1, 2, 3, 9, 20])
 async def test_an_open_run_passes(length: int) -> None:
-    """An open run passes as far as it has come; one that no worker has processed does not block the replay."""
+    """An open run passes up to its latest event; one that no worker has processed does not block the check."""
     run = recorded_in(RELEASED / "plain.json")
     begun = RecordedRun(run.thread, run.run_id, run.events[:length])
     assert (await asyncio.wait_for(replay(begun, WORKFLOWS), 120)).ok
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("{", "does not hold the history of a run (JSONDecodeError"),
         ("[]", "does not hold the history of a run"),
@@ -162,19 +162,19 @@ async def test_an_open_run_passes(length: int) -> None:
         ('{"events": [{"eventId": "one"}]}', "does not hold the history of a run (ParseError"),
     ],
 )
-def test_a_file_without_an_agent_run_is_refused(text: str, said: str, tmp_path: Path) -> None:
-    """It is an error that names the file, not a divergence."""
+def test_a_file_without_an_agent_run_is_rejected(text: str, message: str, tmp_path: Path) -> None:
+    """The error names the file, and is not reported as a divergence."""
     file = tmp_path / "history.json"
     file.write_text(text)
     with pytest.raises(HistoryFileInvalid, match=r"history\.json") as raised:
         recorded_in(file)
-    assert said in str(raised.value)
+    assert message in str(raised.value)
     with pytest.raises(HistoryFileNotFound):
         recorded_in(tmp_path / "none.json")
 
 
-def test_a_history_of_another_workflow_is_refused(tmp_path: Path) -> None:
-    """The error names its workflow type."""
+def test_a_history_of_another_workflow_is_rejected(tmp_path: Path) -> None:
+    """The error names the workflow type."""
 
     def change(events: Events) -> None:
         events[0]["workflowExecutionStartedEventAttributes"]["workflowType"]["name"] = "Payroll"
@@ -183,29 +183,29 @@ def test_a_history_of_another_workflow_is_refused(tmp_path: Path) -> None:
         recorded_in(altered("plain", change, tmp_path))
 
 
-async def test_the_runs_of_a_thread_are_fetched_back_to_the_first(client: Client) -> None:
+async def test_all_runs_of_a_thread_are_fetched(client: Client) -> None:
     """A re-opened thread is replayed completely, latest run first; an unknown one is reported as such."""
     unsandboxed = UnsandboxedWorkflowRunner()
     worker = Worker(client, task_queue="continued", workflows=[Continued], workflow_runner=unsandboxed)
     async with running(worker, within=LEAVE):
         run = await client.start_workflow(WORKFLOW, RunInput(task="x"), id="continued", task_queue="continued")
         assert await run.result() == "xxx"
-    found = [each async for each in runs_of(Threads(client), "continued")]
-    begins = [each.events[0].workflow_execution_started_event_attributes for each in found]
-    assert [begin.continued_execution_run_id for begin in begins] == [found[1].run_id, found[2].run_id, ""]
-    assert found[2].run_id == run.first_execution_run_id
-    results = [await replay(each, [Continued]) for each in found]
-    assert [each.run_id for each in results] == [each.run_id for each in found]
+    runs = [each async for each in runs_of(Threads(client), "continued")]
+    begins = [each.events[0].workflow_execution_started_event_attributes for each in runs]
+    assert [begin.continued_execution_run_id for begin in begins] == [runs[1].run_id, runs[2].run_id, ""]
+    assert runs[2].run_id == run.first_execution_run_id
+    results = [await replay(each, [Continued]) for each in runs]
+    assert [each.run_id for each in results] == [each.run_id for each in runs]
     assert all(each.reason.startswith("replays, but cannot be read") for each in results)
     with pytest.raises(ThreadNotFound, match="no-such-thread"):
         await anext(runs_of(Threads(client), "no-such-thread"))
 
 
 @pytest.mark.slow
-async def test_the_command_line_replays_what_a_server_has(
+async def test_the_command_line_replays_histories_of_a_server(
     rig: StartRig, client: Client, stack: Stack, tmp_path: Path
 ) -> None:
-    """Open and closed runs pass by thread and by age; a history in a file passes, or its divergence is named."""
+    """Open and closed runs pass by thread and by age; a history in a file passes, or its divergence is reported."""
     shell = Shell({"HOLDFAST_HOME": str(tmp_path), **environ_of(stack)})
 
     async def starter(*words: str) -> Ran:
@@ -257,7 +257,7 @@ async def test_the_command_line_replays_what_a_server_has(
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "said"),
+    ("words", "code", "message"),
     [
         ((), 2, "say one of THREAD, --file and --last"),
         (("x", "--last", "1"), 2, "say one of THREAD, --file and --last"),
@@ -268,9 +268,9 @@ async def test_the_command_line_replays_what_a_server_has(
     ],
 )
 def test_replay_usage_errors_have_their_own_exit_codes(
-    tmp_path: Path, words: tuple[str, ...], code: int, said: str
+    tmp_path: Path, words: tuple[str, ...], code: int, message: str
 ) -> None:
-    """Bad usage is 2 and a missing file 3; neither needs a server."""
+    """Bad usage exits with 2 and a missing file with 3; neither needs a server."""
     ran = Shell({"HOLDFAST_HOME": str(tmp_path), "TEMPORAL_ADDRESS": "127.0.0.1:1"})("replay", *words)
     assert (ran.code, ran.out) == (code, "")
-    assert said in ran.err
+    assert message in ran.err

@@ -1,4 +1,4 @@
-"""The research example: its tools on a real library, its script with real runs, and the demo from end to end."""
+"""The research example: its tools on a real library, its script with real runs, and the demo end to end."""
 
 import asyncio
 import dataclasses
@@ -42,24 +42,24 @@ pytestmark = pytest.mark.usefixtures("session_server")
 
 @pytest.fixture
 def library(tmp_path: Path) -> Path:
-    """The example's library."""
+    """Return the example's library."""
     return documents.create(tmp_path / "library")
 
 
 @pytest.fixture
 def context(library: Path) -> ToolContext:
-    """A call about that library."""
+    """Return a tool context for that library."""
     return ToolContext(thread="queue-1", workspace=library, key="key-1", attempt=1)
 
 
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither the script nor the tools take time."""
+    """Remove the delays of script and tools."""
     monkeypatch.setattr(scripted, "THINKING", 0)
     monkeypatch.setenv("HOLDFAST_EXAMPLE_CONFIRM_SECONDS", "1e-9")
 
 
-def test_a_folder_with_files_is_left_alone(tmp_path: Path) -> None:
+def test_a_non_empty_folder_is_left_alone(tmp_path: Path) -> None:
     """The library is created only in an empty folder."""
     (tmp_path / "mine.txt").touch()
     with pytest.raises(FileExistsError, match="not empty"):
@@ -68,7 +68,7 @@ def test_a_folder_with_files_is_left_alone(tmp_path: Path) -> None:
 
 
 def test_a_search_finds_documents_by_all_of_its_words(library: Path, context: ToolContext) -> None:
-    """An empty query lists all; a document that arrives later is found from then on."""
+    """An empty query lists all documents; a document added later is found from then on."""
     assert len(search_documents("", context)) == len(list(library.glob("*.md"))) == 8
     assert [hit.name[:7] for hit in search_documents("Incident REPORT", context)] == ["2025-02", "2025-06", "2025-09"]
     assert search_documents("incident unicorn", context) == []
@@ -79,7 +79,7 @@ def test_a_search_finds_documents_by_all_of_its_words(library: Path, context: To
 
 
 def test_only_documents_of_the_library_are_read(library: Path, context: ToolContext) -> None:
-    """Neither a path nor a link leads out of it, and an unknown name says which tool lists names."""
+    """No path or link escapes the library, and an unknown name gets the tool that lists names."""
     (library.parent / "secret.md").write_text("mine")
     (library / "link.md").symlink_to("../secret.md")
     for name in ("../secret", "/etc/passwd", "a/b", "A", ""):
@@ -91,38 +91,38 @@ def test_only_documents_of_the_library_are_read(library: Path, context: ToolCont
         read_document("secret", context)
 
 
-def test_the_archive_cannot_be_searched_at_all() -> None:
-    """The tool says so for every call of it."""
+def test_the_archive_cannot_be_searched() -> None:
+    """The tool says so on every call."""
     refused = search_archive("vacuum")
     assert isinstance(refused, Cannot)
     assert refused.scope == "everywhere"
 
 
-async def test_a_finding_is_found_by_the_call_that_filed_it(library: Path, context: ToolContext) -> None:
+async def test_a_finding_is_found_by_its_own_call(library: Path, context: ToolContext) -> None:
     """One line beside the library has the key; another call's check finds nothing."""
     assert find_finding(context) == Absent()
-    said = await file_finding("Load", "Enough.", ["2025-12-forecast"], context)
-    assert find_finding(context) == Found(said)
+    result = await file_finding("Load", "Enough.", ["2025-12-forecast"], context)
+    assert find_finding(context) == Found(result)
     assert [line["key"] for line in read_lines(findings_of(library))] == ["key-1"]
     assert find_finding(dataclasses.replace(context, key="key-2")) == Absent()
     assert [finding.topic for finding in read_findings(context)] == ["Load"]
 
 
 async def test_a_finding_needs_sources_that_exist(library: Path, context: ToolContext) -> None:
-    """A source that the LLM made up is refused, and nothing is filed."""
+    """A source that the LLM invented is rejected, and nothing is filed."""
     with pytest.raises(NoSuchDocument):
         await file_finding("Load", "Enough.", ["2025-12-forecast", "made-up"], context)
     assert not findings_of(library).exists()
 
 
-def test_half_a_line_leaves_the_outcome_unknown(library: Path, context: ToolContext) -> None:
-    """It does not say whether the finding was filed."""
+def test_a_truncated_line_leaves_the_outcome_unknown(library: Path, context: ToolContext) -> None:
+    """A truncated line does not show whether the finding was filed."""
     findings_of(library).write_text('{"topic": "Lo')
     assert isinstance(find_finding(context), Unknown)
 
 
 def test_only_publishing_asks() -> None:
-    """Agent by agent and tool by tool; the lead's policy, which judges its sub-agents' calls, allows the same."""
+    """Only publishing asks, for every agent; the lead's policy, which also judges its sub-agents' calls, agrees."""
     for name in ("lead", "researcher", "reviewer"):
         spec = catalog.spec(name, default_llm="any")
         verdicts = {tool.name: evaluate(spec.policy, ToolUse(tool.name, tool.effect)).verdict for tool in spec.tools}
@@ -133,14 +133,14 @@ def test_only_publishing_asks() -> None:
 
 
 async def to_the_night(run: ScriptedRun) -> None:
-    """Deliver what the lead waits for, and wait until it sleeps over night."""
+    """Deliver the event that the lead waits for, and wait until it sleeps overnight."""
     documents.deliver(run.workspace)
     await run.thread.wake(documents.EVENT, data={"topic": "queue"}, id="soak-1")
     await eventually(run.events, lambda events: sum(event.type == "dormancy_began" for event in events) == 2)
 
 
 NEVER_KILLED = {"workers killed (SIGKILL)", "effects found after a kill and adopted"}
-"""The facts that are wrong of a run whose worker is never killed."""
+"""The facts that do not hold for a run whose worker is never killed."""
 
 
 async def ending_of(run: ScriptedRun) -> Ending:
@@ -165,24 +165,24 @@ async def ending_of(run: ScriptedRun) -> Ending:
 
 
 def nothing_spent(ending: Ending) -> dict[str, Any]:
-    """Return what `show` would print of an account that has spent nothing."""
+    """Return what `show` would print about an account that has spent nothing."""
     return {"budget": {"limits": [{**each, "spent": "0"} for each in ending.shown["budget"]["limits"]]}}
 
 
 def wrong(ending: Ending) -> set[str]:
-    """Return the facts that are not as expected."""
+    """Return the facts that differ from the expected ones."""
     return {row.fact for row in rows(ending) if not row.right}
 
 
 async def test_the_tree_answers_a_narrowed_question() -> None:
-    """Three sub-agents, an event, a night, an extension, a review and an approval: one report, without the brokers.
+    """Sub-agents, an event, a night, an extension, a review and an approval yield one report without the brokers.
 
     The demo's table counts all of it, and reports what is wrong.
     """
     narrowed = threading.Event()
 
     def held(conversation: Conversation) -> Reply:
-        """Let no researcher answer before the task is narrowed."""
+        """Delay every researcher's answer until the task is narrowed."""
         if "file_finding" in conversation.tools:
             narrowed.wait(PATIENCE)
         return scripted.script(conversation)
@@ -228,9 +228,9 @@ async def test_the_tree_answers_a_narrowed_question() -> None:
         }
 
 
-async def test_without_a_person_the_budget_ends_it_and_it_hands_in_what_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The brokers are compared, too, so the steps end before the report; after an extension it is published."""
-    # What the next sub-agent may use depends on whether one in the background has ended by then: none is there.
+async def test_without_a_person_the_budget_ends_it_with_a_partial_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The brokers are compared, too, so the steps run out before the report; after an extension it is published."""
+    # The next sub-agent's share depends on whether one in the background has ended: here there is none.
     monkeypatch.setattr(scripted, "_run", lambda task, **_: call("run_agent", agent="researcher", task=task))
     async with agent(catalog, scripted.script, patience=PATIENCE) as run:
         documents.create(run.workspace)
@@ -252,7 +252,7 @@ async def test_without_a_person_the_budget_ends_it_and_it_hands_in_what_it_has(m
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_the_demo_is_killed_narrowed_extended_and_finished(tmp_path: Path) -> None:
-    """From end to end, as `make demo-tree` runs it: every fact is right, and nothing is left running."""
+    """`make demo-tree` ends with every fact right, and leaves nothing running."""
     facts = play_demo("holdfast.examples.research.demo", tmp_path, seconds=540)
 
     assert facts["started, each once"] == "5, 0 twice"

@@ -1,4 +1,4 @@
-"""Resources of a catalog: opened once per worker, given to tools by type, closed after them, seen by nobody else."""
+"""A catalog's resources are opened once per worker, passed to tools by type, closed last, and otherwise invisible."""
 
 import asyncio
 import os
@@ -39,18 +39,18 @@ ROOT = Path(__file__).parents[2]
 
 
 class Settings:
-    """Not to be read from JSON."""
+    """A resource that cannot be read from JSON."""
 
 
 class Database:
-    """Keeps what happens to it."""
+    """A resource that records what happens to it."""
 
     def __init__(self, log: list[str]) -> None:
         self.log = log
 
 
 class Client:
-    """Needs the others."""
+    """A resource that needs the other two."""
 
     def __init__(self, database: Database, token: str) -> None:
         self.database, self.token = database, token
@@ -60,14 +60,14 @@ LOG: list[str] = []
 
 
 def settings() -> Settings:
-    """A value."""
+    """Provide a plain value."""
     LOG.append("settings")
     return Settings()
 
 
 @contextmanager
 def database(settings: Settings) -> Iterator[Database]:
-    """A sync context manager."""
+    """Provide a sync context manager."""
     LOG.append("open database")
     yield Database(LOG)
     LOG.append("close database")
@@ -76,14 +76,14 @@ def database(settings: Settings) -> Iterator[Database]:
 @resource(secrets=("TOKEN",))
 @asynccontextmanager
 async def client(database: Database, secrets: Secrets) -> AsyncIterator[Client]:
-    """An async context manager, with a secret."""
+    """Provide an async context manager that needs a secret."""
     LOG.append("open client")
     yield Client(database, secrets.value("TOKEN"))
     LOG.append("close client")
 
 
 def was_sent(context: ToolContext, client: Resource[Client]) -> Found | Absent:
-    """Look whether it was sent."""
+    """Check whether it was sent."""
     client.database.log.append("checked")
     return Found("sent")
 
@@ -98,7 +98,7 @@ async def send(text: str, client: Resource[Client]) -> str:
 
 @tool(effect="read")
 def look(settings: Resource[Settings], client: Resource[Client]) -> str:
-    """Look, in a thread."""
+    """Look from a thread."""
     return f"{type(settings).__name__}, {client.token}"
 
 
@@ -115,8 +115,8 @@ def _log() -> None:
     LOG.clear()
 
 
-async def test_a_run_uses_them() -> None:
-    """Tool and check get them; each is opened once, after what it needs, and closed in reverse after the last call."""
+async def test_a_run_uses_resources() -> None:
+    """Tool and check get them; each opens once, after its dependencies, and closes in reverse after the last call."""
     replies = [together(call("look"), call("send", text="hello")), say("Done.")]
     async with agent(CATALOG, replies, secrets={"TOKEN": TOKEN}) as run:
         await run.task("Go.")
@@ -128,12 +128,12 @@ async def test_a_run_uses_them() -> None:
     assert once + 2 * [f"hello with {TOKEN}", "checked"] + ["close client", "close database"] == LOG
 
 
-async def test_nobody_else_sees_them() -> None:
-    """They are in no schema, request, event or message, and the agent's hash does not depend on them."""
+async def test_resources_are_visible_to_nobody_else() -> None:
+    """Resources are in no schema, request, event or message, and the agent's hash does not depend on them."""
 
     @tool(effect="read")
     def peek() -> str:
-        """Look, in a thread."""
+        """Look from a thread."""
         return ""
 
     assert look.spec.parameters == peek.spec.parameters
@@ -148,12 +148,12 @@ async def test_nobody_else_sees_them() -> None:
 
 
 def other_database() -> Database:
-    """Another provider of the same type."""
+    """Provide another resource of the same type."""
     return Database(["another"])
 
 
-async def test_an_override() -> None:
-    """`with_resources` replaces the provider of a type, for those that need it, too; another type is refused."""
+async def test_a_provider_is_overridden() -> None:
+    """`with_resources` replaces the provider of a type, also for its dependents; another type is rejected."""
     async with AsyncExitStack() as cleanup:
         opened = await cleanup.enter_async_context(
             open_resources(CATALOG.with_resources(other_database), Secrets({"TOKEN": TOKEN}))
@@ -168,8 +168,8 @@ async def test_an_override() -> None:
         CATALOG.with_resources(path)
 
 
-async def test_one_that_fails_closes_the_rest() -> None:
-    """The error names the provider and its line, without its secrets; what was opened is closed."""
+async def test_a_failing_provider_closes_the_rest() -> None:
+    """The error names the provider and its line, without its secrets; every opened resource is closed."""
 
     @resource(secrets=("TOKEN",))
     @asynccontextmanager
@@ -185,8 +185,8 @@ async def test_one_that_fails_closes_the_rest() -> None:
     assert LOG == ["settings", "open database", "close database"]
 
 
-async def test_one_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Opening has a limit, which is an error; closing has one, too, and the others are closed all the same."""
+async def test_a_hanging_provider_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Opening has a limit, which is an error; closing has one, too, and the other resources are closed regardless."""
 
     @asynccontextmanager
     async def slow(client: Client) -> AsyncIterator[Path]:
@@ -208,8 +208,8 @@ async def test_one_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
             pass
 
 
-async def test_a_provider_that_forgets_to_return_is_named() -> None:
-    """Tools would get None, and fail one by one."""
+async def test_a_provider_without_a_return_is_named() -> None:
+    """The worker does not start, because tools would get None and fail one by one."""
 
     def shelf() -> Settings:
         return None  # type: ignore[return-value]
@@ -245,8 +245,8 @@ broken = Catalog(agents=[Agent(name="a", instructions="")], resources=[one, two]
 
 
 @pytest.mark.parametrize(("name", "code"), [("catalog", 0), ("broken", 2)])
-async def test_a_worker_process(name: str, code: int, stack: Stack, tmp_path: Path) -> None:
-    """Stopped by SIGTERM, it closes them and ends with 0; one that cannot be opened ends it with 2 and a message."""
+async def test_a_worker_process_closes_its_resources(name: str, code: int, stack: Stack, tmp_path: Path) -> None:
+    """After SIGTERM it closes them and exits with 0; a resource that cannot be opened exits with 2 and a message."""
     await migrate(stack.database_url)
     (tmp_path / "shop.py").write_text(WORKER)
     environ = {**os.environ, **environ_of(stack), "DATABASE_URL": stack.database_url, "HOLDFAST_LLM": "x"}
@@ -256,7 +256,7 @@ async def test_a_worker_process(name: str, code: int, stack: Stack, tmp_path: Pa
         "HOLDFAST_TASK_QUEUE": f"r-{name}",
     }
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "holdfast.worker.__main__", "--catalog", f"shop:{name}"),
+        *(sys.executable, "-m", "holdfast.worker", "--catalog", f"shop:{name}"),
         cwd=tmp_path,
         env=environ,
         stdout=asyncio.subprocess.PIPE,
@@ -277,7 +277,7 @@ async def test_a_worker_process(name: str, code: int, stack: Stack, tmp_path: Pa
 
 @pytest.mark.parametrize("nohup", [False, True])
 def test_a_closed_terminal_stops_the_worker(nohup: bool, stack: Stack, tmp_path: Path) -> None:
-    """It closes its resources as after Ctrl-C; under `nohup`, it keeps serving."""
+    """A worker closes its resources on SIGHUP as after Ctrl-C; under `nohup`, it keeps serving."""
     asyncio.run(migrate(stack.database_url))
     (tmp_path / "shop.py").write_text(WORKER.replace('print("close one", flush=True)', 'Path("closed").touch()'))
     environ = {**os.environ, **environ_of(stack), "DATABASE_URL": stack.database_url, "HOLDFAST_LLM": "x"}
@@ -286,16 +286,14 @@ def test_a_closed_terminal_stops_the_worker(nohup: bool, stack: Stack, tmp_path:
     if not process:
         os.chdir(tmp_path)
         signal.signal(signal.SIGHUP, signal.SIG_IGN if nohup else signal.SIG_DFL)
-        os.execve(
-            sys.executable, [sys.executable, "-m", "holdfast.worker.__main__", "--catalog", "shop:catalog"], environ
-        )
+        os.execve(sys.executable, [sys.executable, "-m", "holdfast.worker", "--catalog", "shop:catalog"], environ)
     try:
-        said = b""
-        while b"Ready." not in said:
-            said += os.read(terminal, 4096)
+        output = b""
+        while b"Ready." not in output:
+            output += os.read(terminal, 4096)
         os.close(terminal)
         if nohup:
-            os.kill(process, signal.SIGTERM)  # it is there to be stopped
+            os.kill(process, signal.SIGTERM)  # the test stops it
         assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == 0
     finally:
         with suppress(ProcessLookupError, ChildProcessError):

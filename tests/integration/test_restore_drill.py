@@ -1,4 +1,4 @@
-"""The drill: destroy the database, restore the backup, and every thread continues. On servers of its own."""
+"""The drill: destroy the database, restore the backup, and every thread continues. It uses separate servers."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -60,7 +60,7 @@ CATALOG = Catalog(
 
 
 def script(conversation: Conversation) -> Reply:
-    """Look, then pay if asked to; answer what is said later."""
+    """Look, then pay if asked to; answer later messages."""
     if "continue" in conversation.last_user_message:
         return say("Continued.")
     pays = [call("pay", amount=1)] if "pay" in conversation.last_user_message else []
@@ -91,13 +91,13 @@ async def check(threads: Threads, pool: AsyncConnectionPool) -> None:
     """Verify every thread."""
     evidence = collect_evidence(PostgresThreads(pool), pool, PostgresArtifacts(pool))
     for thread in THREADS:
-        found = await verify(threads, thread, evidence=evidence)
-        assert found.ok, f"{thread}: {found.where}: {found.reason}"
-        assert found.events
+        report = await verify(threads, thread, evidence=evidence)
+        assert report.ok, f"{thread}: {report.where}: {report.reason}"
+        assert report.events
 
 
 async def destroy_and_restore(stack: Stack, backup: Path) -> None:
-    """Lose the database, and restore it."""
+    """Drop the database, and restore it."""
     async with await psycopg.AsyncConnection.connect(stack.database_url, autocommit=True) as connection:
         await connection.execute("DROP SCHEMA holdfast CASCADE")
     await migrate(stack.database_url)
@@ -120,7 +120,7 @@ async def new_namespace(stack: Stack) -> Stack:
 
 
 async def test_every_thread_continues_after_the_database_is_destroyed_and_restored(tmp_path: Path) -> None:
-    """Closed or open, waiting for an approval or a message: with Temporal's histories, and then without any."""
+    """Closed, waiting for approval or waiting for a message: each continues, with Temporal's histories and without."""
     with open_stack(tmp_path / "stack") as stack:
         await ensure_search_attributes(await connect_stack(stack))
         async with site(stack, tmp_path) as (_, threads, pool):

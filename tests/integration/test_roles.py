@@ -1,4 +1,4 @@
-"""The table in `examples/hardened`: which role needs which call of Temporal. A real server counts the calls."""
+"""The table in `examples/hardened` lists each role's Temporal calls. A real server counts the calls."""
 
 import asyncio
 import os
@@ -29,7 +29,7 @@ COUNTED = re.compile(
     re.MULTILINE,
 )
 MARK: Final = "GetClusterInfo"
-"""A call that nothing of ours makes: once the server reports it, it has counted all that came before."""
+"""A call that our code never makes: once the server reports it, it has counted all earlier ones."""
 
 VERBS: Final = {
     "reader": (
@@ -46,7 +46,7 @@ VERBS: Final = {
 
 
 def table() -> dict[str, set[str]]:
-    """The calls of each role, as the table has them."""
+    """Return the calls of each role according to the table."""
     text = (ROOT / "examples/hardened/README.md").read_text(encoding="utf-8")
     rows = [[cell.strip() for cell in line.strip("|\n").split("|")] for line in text.splitlines() if line[:1] == "|"]
     (header,) = (row for row in rows if row[0] == "call")
@@ -55,7 +55,7 @@ def table() -> dict[str, set[str]]:
 
 
 def in_code() -> Iterator[str]:
-    """The calls that our code makes by their own names; the SDK's client makes the others."""
+    """Return the calls that our code makes by name; the SDK's client makes the others."""
     for folder in ("holdfast", "activities"):
         for file in (ROOT / folder).rglob("*.py"):
             for name in SERVICE_CALL.findall(file.read_text(encoding="utf-8")):
@@ -63,7 +63,7 @@ def in_code() -> Iterator[str]:
 
 
 def test_the_table_has_every_call_that_our_code_makes() -> None:
-    """A new call has to be given to a role; and the gateway has what its callers do, and nothing else."""
+    """Every call is assigned to a role; the gateway has its callers' calls and schedules; only workers poll."""
     roles = table()
     assert set(in_code()) <= set().union(*roles.values())
     callers = roles["reader"] | roles["starter"] | roles["approver"]
@@ -74,12 +74,12 @@ def test_the_table_has_every_call_that_our_code_makes() -> None:
 
 
 async def counts(stack: Stack, client: Client) -> Counter[str]:
-    """How often the server was asked for each call until now."""
+    """Return how often the server has received each call so far."""
     log = (Path(stack.fleet_keys).parent / "logs/temporal.log").read_text(encoding="utf-8")
     port = re.findall(r"Temporal Metrics: +http://localhost:(\d+)/metrics", log)[-1]
 
     def read() -> Counter[str]:
-        with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:  # of this machine
+        with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:  # from this machine
             found: Counter[str] = Counter()
             for name, number in COUNTED.findall(answer.read().decode()):
                 found[name] += int(number)
@@ -92,17 +92,17 @@ async def counts(stack: Stack, client: Client) -> Counter[str]:
 
 
 def carry_out(words: list[str], environ: dict[str, str]) -> None:
-    """Run a verb, which has to succeed."""
+    """Run a verb, which must succeed."""
     command = [sys.executable, str(ROOT / "starter.py"), *words]
     ran = subprocess.run(command, env=environ, capture_output=True, text=True, check=False, timeout=120)
     assert ran.returncode == 0, (words, ran.stderr)
 
 
 @pytest.mark.slow
-async def test_each_role_makes_only_the_calls_that_the_table_gives_it(
+async def test_each_role_makes_only_the_calls_that_the_table_allows(
     rig: StartRig, stack: Stack, client: Client, tmp_path: Path
 ) -> None:
-    """As a server counts them, while a worker runs: the calls of a role's verbs, and those of the worker."""
+    """The server counts only allowed calls for a role's verbs, and for the worker that runs meanwhile."""
 
     def script(conversation: Any) -> Any:
         return say("Done.") if any(each["role"] == "tool" for each in conversation.messages) else call("pay", cents=5)
@@ -120,8 +120,8 @@ async def test_each_role_makes_only_the_calls_that_the_table_gives_it(
         for role, verbs in VERBS.items():
             before = found
             for words in verbs:
-                given = [word.format(run=run.id, folder=tmp_path) for word in words]
-                await asyncio.to_thread(carry_out, given, environ)
+                arguments = [word.format(run=run.id, folder=tmp_path) for word in words]
+                await asyncio.to_thread(carry_out, arguments, environ)
             found = await counts(stack, client)
             polls = {each for each in roles["worker"] if each.startswith(("Poll", "Respond", "Record"))}
             calls = set(found - before) - {MARK} - polls

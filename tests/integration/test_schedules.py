@@ -54,12 +54,12 @@ MOMENTS = (
 """Events of a launcher after which its worker is killed."""
 CATALOG = Catalog(agents=[Agent(name="clerk", instructions="Work.")])
 MONTHLY = "0 0 1 * *"
-"""Due only when the test triggers it, but for one minute a month."""
+"""Due only when the test triggers it, except for one minute a month."""
 
 
 @pytest.fixture
 async def name(client: Client) -> AsyncIterator[str]:
-    """A name for a schedule, which is deleted after the test."""
+    """Yield a name for a schedule, which is deleted after the test."""
     name = f"inbox-{uuid4().hex[:8]}"
     yield name
     with contextlib.suppress(RPCError):
@@ -67,23 +67,23 @@ async def name(client: Client) -> AsyncIterator[str]:
 
 
 def threads_of(rig: Rig) -> Threads:
-    """Return the threads of a rig's task queue."""
+    """Return the threads of the rig's task queue."""
     return Threads(rig.client, task_queue=rig.task_queue)
 
 
 async def last_runs(threads: Threads, name: str, *statuses: str) -> list[JSON]:
-    """Wait until the runs of a schedule have these statuses, the newest first, and return them."""
+    """Wait until a schedule's runs have these statuses, newest first, and return them."""
 
     async def ask() -> list[JSON]:
         runs: list[JSON] = (await schedule_state(threads, name))["runs"]
         return runs
 
-    found: list[JSON] = await eventually(ask, lambda runs: tuple(run["status"] for run in runs) == statuses)
-    return found
+    rows: list[JSON] = await eventually(ask, lambda runs: tuple(run["status"] for run in runs) == statuses)
+    return rows
 
 
 async def test_a_schedule_from_the_command_line(rig: StartRig, stack: Stack, tmp_path: Path, name: str) -> None:
-    """Each verb does what it says; `schedule show` has the runs, and `show` the schedule of a run."""
+    """Each verb works; `schedule show` lists the runs, and `show` names the schedule of a run."""
     async with rig(CATALOG, lambda _: say("sorted")) as worker:
         shell = Shell(worker, stack, tmp_path / "home")
 
@@ -96,7 +96,7 @@ async def test_a_schedule_from_the_command_line(rig: StartRig, stack: Stack, tmp
         when = ("--cron", "0 7 * * 1-5", "--tz", "Europe/Berlin")
         added = await run("schedule", "add", name, "Sort the inbox", *when, "--reason", "people forget")
         assert (added["cron"], added["tz"], added["by"], added["reason"]) == (*when[1::2], "dana", "people forget")
-        assert datetime.fromisoformat(added["next"][0]).astimezone(UTC).hour in (5, 6)  # with summer time
+        assert datetime.fromisoformat(added["next"][0]).astimezone(UTC).hour in (5, 6)  # in daylight saving time
         assert (await run("schedule", "add", name, "Sort the inbox", *when, "--reason", "people forget")) == added
         await words("schedule", "add", name, "Sort it all", *when, code=2)
         await words("schedule", "add", name, "Sort it all", "--cron", "0 25 * * *", code=2)
@@ -132,15 +132,15 @@ async def test_a_schedule_from_the_command_line(rig: StartRig, stack: Stack, tmp
         assert (await run("show", thread))["result"] == "sorted"
 
 
-async def test_a_schedule_starts_runs_by_itself_and_leaves_out_what_overlaps(rig: StartRig, name: str) -> None:
-    """While a run is open, what is due is left out and counted; the next one after its end starts."""
+async def test_a_schedule_starts_runs_by_itself_and_skips_overlapping_ones(rig: StartRig, name: str) -> None:
+    """While a run is open, due starts are skipped and counted; the next one after its end happens."""
     release = asyncio.Event()
     async with rig(CATALOG, lambda _: say("sorted") if release.is_set() else hang()) as worker:
         threads = threads_of(worker)
         await add_schedule(threads, name, Definition(task="Sort", every=60.0, by="alice"))
 
-        def each_second(given: ScheduleUpdateInput) -> ScheduleUpdate:
-            schedule = given.description.schedule
+        def each_second(current: ScheduleUpdateInput) -> ScheduleUpdate:
+            schedule = current.description.schedule
             schedule.spec = ScheduleSpec(intervals=[ScheduleIntervalSpec(timedelta(seconds=1))])
             return ScheduleUpdate(schedule)
 
@@ -154,8 +154,8 @@ async def test_a_schedule_starts_runs_by_itself_and_leaves_out_what_overlaps(rig
         assert len({run["thread"] for run in state["runs"]}) == len(state["runs"])
 
 
-async def test_a_run_whose_agent_is_gone_says_so(rig: StartRig, name: str) -> None:
-    """Each run fails, and the schedule shows why."""
+async def test_a_scheduled_run_with_a_missing_agent_reports_it(rig: StartRig, name: str) -> None:
+    """Each run fails, and the schedule shows the reason."""
     async with rig(CATALOG, lambda _: say("sorted")) as worker:
         threads = threads_of(worker)
         await add_schedule(threads, name, Definition(task="Sort", cron=MONTHLY, agent="gone", by="alice"))
@@ -168,12 +168,12 @@ async def test_a_run_whose_agent_is_gone_says_so(rig: StartRig, name: str) -> No
         assert "no agent named 'gone'" in run["why"]
 
 
-async def test_a_program_makes_schedules(rig: StartRig, stack: Stack, name: str) -> None:
-    """The async and the sync client add, trigger and read schedules; a different one of the name is refused."""
+async def test_a_program_creates_schedules(rig: StartRig, stack: Stack, name: str) -> None:
+    """The async and sync clients add, trigger and read schedules; a different one of the same name is rejected."""
     async with rig(CATALOG, lambda _: say("sorted")) as worker:
-        given: dict[str, Any] = {"temporal": worker.client, "task_queue": worker.task_queue, "by": "alice"}
-        given |= {"fleet_keys": environ_of(stack)["HOLDFAST_FLEET_KEYS"]}
-        async with Holdfast.connect(**given) as client:
+        options: dict[str, Any] = {"temporal": worker.client, "task_queue": worker.task_queue, "by": "alice"}
+        options |= {"fleet_keys": environ_of(stack)["HOLDFAST_FLEET_KEYS"]}
+        async with Holdfast.connect(**options) as client:
             until = datetime.now(UTC) + timedelta(days=400)
             state = await client.schedules.add(name, "Sort", every=timedelta(hours=6), until=until)
             assert (state.every, state.until, state.by, state.overlap) == (21_600, until, "alice", "skip")
@@ -192,7 +192,7 @@ async def test_a_program_makes_schedules(rig: StartRig, stack: Stack, name: str)
             assert triggered.id != thread.id
 
         def in_sync() -> None:
-            with SyncClient.connect(**{**given, "temporal": None}, address=stack.temporal_address) as client:
+            with SyncClient.connect(**{**options, "temporal": None}, address=stack.temporal_address) as client:
                 client.schedules.resume(name)
                 assert not client.schedules.state(name).paused
                 started = client.schedules.trigger(name)
@@ -206,14 +206,14 @@ async def test_a_program_makes_schedules(rig: StartRig, stack: Stack, name: str)
 
 
 async def test_schedules_of_others_are_left_alone(rig: StartRig, stack: Stack, name: str) -> None:
-    """A schedule that another program has made is not listed, shown or replaced; without a fleet key none is made."""
+    """Another program's schedule is not listed, shown or replaced; without a fleet key none is created."""
     async with rig(CATALOG, lambda _: say("sorted")) as worker:
         threads = threads_of(worker)
         action = ScheduleActionStartWorkflow("Other", id="other", task_queue="other")
         await worker.client.create_schedule(name, Schedule(action, ScheduleSpec()))
-        given = Definition(task="Sort", cron=MONTHLY)
+        definition = Definition(task="Sort", cron=MONTHLY)
         with pytest.raises(ScheduleExists, match="another program"):
-            await add_schedule(threads, name, given, replace=True)
+            await add_schedule(threads, name, definition, replace=True)
         with pytest.raises(ScheduleNotFound):
             await trigger_schedule(threads, name)
         assert name not in [row["schedule"] for row in await list_schedules(threads)]
@@ -221,11 +221,11 @@ async def test_schedules_of_others_are_left_alone(rig: StartRig, stack: Stack, n
             await schedule_state(threads, "no such name")
         keyless = Threads(await connect(stack_config(stack)))
         with pytest.raises(FleetKeyMissing):
-            await add_schedule(keyless, f"{name}-2", given)
+            await add_schedule(keyless, f"{name}-2", definition)
 
 
 async def test_schedules_over_http(rig: StartRig, client: Client) -> None:
-    """A token with the scope makes schedules whose names begin as its threads do; others do not see them."""
+    """A token with the scope creates schedules within its thread prefix; other tokens do not see them."""
     name = f"billing-{uuid4().hex[:8]}"
     both: tuple[Scope, ...] = ("schedule", "schedules")
     file = CallersFile(
@@ -287,7 +287,7 @@ async def test_schedules_over_http(rig: StartRig, client: Client) -> None:
 
 @pytest.mark.slow
 async def test_a_killed_worker_leaves_one_run(tmp_path: Path) -> None:
-    """SIGKILL before a launcher begins, while it starts the run, and while it waits: each time there is one run."""
+    """After SIGKILL before, during or after a launcher's start of the run, there is exactly one run."""
     with ScriptedLLM() as llm:
         worker = WorkerProcess(
             tmp_path / "home", HOLDFAST_CATALOG="tests.support.killable:catalog", OPENAI_BASE_URL=llm.base_url
@@ -301,8 +301,8 @@ async def test_a_killed_worker_leaves_one_run(tmp_path: Path) -> None:
             schedule = client.get_schedule_handle("inbox")
 
             async def launchers() -> list[str]:
-                found = [each.action for each in (await schedule.describe()).info.recent_actions]
-                return [each.workflow_id for each in found if isinstance(each, ScheduleActionExecutionStartWorkflow)]
+                actions = [each.action for each in (await schedule.describe()).info.recent_actions]
+                return [each.workflow_id for each in actions if isinstance(each, ScheduleActionExecutionStartWorkflow)]
 
             async def seen(launcher: str) -> set[int]:
                 return {

@@ -1,4 +1,4 @@
-"""What people see and decide: on a terminal, in the `temporal` command, and without a worker; with real servers."""
+"""Screens on which people read and decide: a terminal, the `temporal` command, with and without a worker."""
 
 import asyncio
 import json
@@ -39,18 +39,18 @@ else:
 
 @pytest.fixture
 def shell(stack: Stack, tmp_path: Path) -> Shell:
-    """A terminal on the stack."""
+    """Return a terminal on the stack."""
     variables = {"HOLDFAST_HOME": str(tmp_path / "home"), **environ_of(stack)}
     return Shell({**variables, "DATABASE_URL": stack.database_url or ""}, folder=tmp_path)
 
 
 async def starter(shell: Shell, *words: str, **variables: str) -> Ran:
-    """Run `starter.py` while the worker runs."""
+    """Return a function that runs `starter.py` while the worker runs."""
     return await asyncio.to_thread(lambda: shell(*words, **variables))
 
 
 async def temporal(stack: Stack, *words: str) -> str:
-    """Run the `temporal` command and return what it prints."""
+    """Return a function that runs the `temporal` command and returns its output."""
     if TEMPORAL is None:
         pytest.skip("there is no temporal command")
     command = [TEMPORAL, *words, "--address", stack.temporal_address]
@@ -101,7 +101,7 @@ async def test_a_call_is_edited_and_always_allowed_on_a_small_terminal(
 
 @pytest.mark.slow
 async def test_pending_needs_no_worker(rig: StartRig, shell: Shell) -> None:
-    """Without a worker, the requests are those in Temporal's history, of one thread and of all; a note says so."""
+    """Without a worker, the requests of one thread or of all come from Temporal's history, with a note."""
     async with rig(clerk(Policy()), steps([call("pay", cents=5), say("done")])) as r:
         run = await r.start()
         (request,) = (await status_of(run, "waiting_approval"))["pending"]
@@ -120,8 +120,8 @@ async def test_pending_needs_no_worker(rig: StartRig, shell: Shell) -> None:
     await run.terminate()
 
 
-async def test_show_says_why_a_run_is_blocked_and_by_which_numbers(rig: StartRig, shell: Shell) -> None:
-    """Three unusable replies: the last reason, how many of how many, and the agent's own limits."""
+async def test_show_reports_why_a_run_is_blocked_and_by_which_limits(rig: StartRig, shell: Shell) -> None:
+    """After three unusable replies, `show` prints the last reason, the count, and the agent's own limits."""
     limits = Limits(max_rejected_replies=2, max_calls=3)
     catalog = Catalog(agents=[Agent(name="clerk", instructions="", limits=limits)])
     async with rig(catalog, steps([call("nothing"), call("nothing"), say("done")])) as r:
@@ -138,7 +138,7 @@ async def test_show_says_why_a_run_is_blocked_and_by_which_numbers(rig: StartRig
 
 
 async def test_the_temporal_command_shows_readable_json(rig: StartRig, stack: Stack) -> None:
-    """The queries `show`, `pending` and `events` answer with JSON that the command shows as it is."""
+    """The queries `show`, `pending` and `events` return JSON that the command prints unchanged."""
     async with rig(clerk(Policy()), steps([call("pay", cents=5), say("done")])) as r:
         run = await r.start()
         await status_of(run, "waiting_approval")
@@ -147,24 +147,24 @@ async def test_the_temporal_command_shows_readable_json(rig: StartRig, stack: St
             ("pending", {"arguments": {"cents": 5}}),
             ("events", {"type": "run_started"}),
         ):
-            told = await temporal(stack, "workflow", "query", "-w", run.id, "--type", name, "--output", "json")
-            (answer,) = json.loads(told)["queryResult"]
+            printed = await temporal(stack, "workflow", "query", "-w", run.id, "--type", name, "--output", "json")
+            (answer,) = json.loads(printed)["queryResult"]
             assert wanted.items() <= (answer if isinstance(answer, dict) else answer[0]).items()
             people = await temporal(stack, "workflow", "query", "-w", run.id, "--type", name)
             assert json.dumps(next(iter(wanted.values()))).replace(" ", "") in people
         await run.terminate()
 
 
-async def test_a_paused_activity_is_shown_with_the_command_that_unpauses_it(
+async def test_a_paused_activity_is_shown_with_the_command_to_unpause_it(
     rig: StartRig, stack: Stack, shell: Shell
 ) -> None:
-    """`temporal activity pause` stops the retries of a call; `show` says so."""
+    """`temporal activity pause` stops the retries of a call, and `show` says so."""
     async with rig(clerk(Policy()), steps([fail(503, "overloaded")] * 9)) as r:
         run = await r.start()
 
         async def activity() -> str:
-            found = (await run.describe()).raw_description.pending_activities
-            return found[0].activity_id if found and found[0].attempt > 1 else ""
+            activities = (await run.describe()).raw_description.pending_activities
+            return activities[0].activity_id if activities and activities[0].attempt > 1 else ""
 
         name = await eventually(activity, bool)
         await temporal(stack, "activity", "pause", "-w", run.id, "--activity-id", name)
@@ -174,8 +174,8 @@ async def test_a_paused_activity_is_shown_with_the_command_that_unpauses_it(
         await run.terminate()
 
 
-async def test_list_shows_task_pending_age_and_cost_of_the_newest(rig: StartRig, shell: Shell) -> None:
-    """The newest threads come first, however they ended; what is unknown is marked."""
+async def test_list_shows_task_pending_age_and_cost_of_the_newest_threads(rig: StartRig, shell: Shell) -> None:
+    """The newest threads come first, however they ended; unknown values are marked."""
 
     def script(conversation: Conversation) -> Reply:
         quick = "quick" in conversation.last_user_message
@@ -208,7 +208,7 @@ async def test_list_shows_task_pending_age_and_cost_of_the_newest(rig: StartRig,
 
 @pytest.mark.slow
 async def test_a_thousand_threads_are_listed_in_a_few_seconds(rig: StartRig) -> None:
-    """The newest hundred of a thousand, with their tasks, most of which no worker answers for."""
+    """`list` shows the newest hundred of a thousand threads with their tasks, although no worker answers for most."""
     async with rig(clerk(Policy()), steps([say("done")])) as r:
         nobody = Threads(r.client, task_queue="nobody", answer_within=1)
         started = await asyncio.gather(*(nobody.start(f"task {number}") for number in range(1_000)))
@@ -222,7 +222,7 @@ async def test_a_thousand_threads_are_listed_in_a_few_seconds(rig: StartRig) -> 
         seconds = time.monotonic() - began
         assert len(rows) == 100
         assert all(row["usage"] is None and row["task"].startswith("task ") for row in rows)
-        assert seconds < 50  # asked one after the other, a hundred that nobody answers for would take 100 s
+        assert seconds < 50  # asked one after the other, a hundred threads without a worker would take 100 s
         for each in started:
             await r.client.get_workflow_handle(each.thread).terminate()
 

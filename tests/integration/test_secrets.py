@@ -1,4 +1,4 @@
-"""A secret that a tool uses, returns and raises appears nowhere: not in history, record, prompts or logs."""
+"""A secret that a tool uses, returns and raises never appears in history, record, prompts or logs."""
 
 import asyncio
 import io
@@ -65,7 +65,7 @@ def find_payment(context: ToolContext) -> Found:
 
 @tool(effect="verifiable", check=find_payment, timeout=1, secrets=("STRIPE_KEY",))
 async def pay() -> str:
-    """Pay, without receiving a result."""
+    """Pay, without receiving a response."""
     await asyncio.Event().wait()
     return "paid"
 
@@ -81,7 +81,7 @@ SECRETS = Secrets({"STRIPE_KEY": STRIPE_KEY}, more=[("OPENAI_API_KEY", OPENAI_AP
 
 @pytest.fixture
 def log() -> Iterator[io.StringIO]:
-    """All that a worker logs at the most verbose level; the earlier logging configuration is restored afterwards."""
+    """Capture everything that a worker logs at the most verbose level; restore the logging configuration afterwards."""
     root = logging.getLogger()
     before = root.handlers[:], root.level, structlog.get_config()
     stream = io.StringIO()
@@ -94,12 +94,12 @@ def log() -> Iterator[io.StringIO]:
 
 
 async def history_of(run: WorkflowHandle[object, object]) -> bytes:
-    """Return what Temporal has of a run, with encoded payloads."""
+    """Return what Temporal stores of a run, with encoded payloads."""
     return b"\n".join(event.SerializeToString() for event in (await run.fetch_history()).events)
 
 
 def database_of(url: str, thread: str) -> bytes:
-    """Return every row of every Holdfast table, after checking that the thread's are among them."""
+    """Return every row of every Holdfast table, after checking that the thread's rows are among them."""
     with psycopg.connect(url) as connection:
         tables = connection.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'holdfast'").fetchall()
         rows = b""
@@ -111,8 +111,10 @@ def database_of(url: str, thread: str) -> bytes:
 
 
 async def test_a_secret_never_leaves_its_tool(rig: StartRig, client: Client, stack: Stack, log: io.StringIO) -> None:
-    """Returned as text or JSON, beyond the clipped part, raised, raised by a check, or sent by the provider: its name
-    replaces it in everything that is recorded, sent to the LLM or logged, and the run replays.
+    """A secret's name replaces it in everything that is recorded, sent to the LLM or logged, and the run replays.
+
+    The secret is returned as text or JSON, also beyond the clipped part, raised by a tool or a check, or sent by the
+    provider.
     """
     script = steps(
         [
@@ -150,7 +152,7 @@ async def test_a_secret_never_leaves_its_tool(rig: StartRig, client: Client, sta
 
 
 def _fail(how: str) -> str:
-    """Fail as a client library does that a validator asks."""
+    """Fail as a client library does when a validator calls it."""
     raise {
         "value": ValueError(f"wrong key {STRIPE_KEY}"),
         "connection": ConnectionError(f"401 for {STRIPE_KEY}"),
@@ -167,7 +169,7 @@ def ask(how: Annotated[str, AfterValidator(_fail)]) -> str:
 
 
 async def test_an_error_of_a_validator_is_redacted(rig: StartRig, client: Client) -> None:
-    """A secret in it, also where it is long or has several lines, neither reaches the LLM nor the log."""
+    """A secret in a validator's error, even a long or multi-line one, reaches neither the LLM nor the log."""
     agent = Agent(
         name="a", instructions="Work.", policy=Policy(rules=(allow(),)), limits=Limits(max_rejected_replies=9)
     )
@@ -196,7 +198,7 @@ async def test_a_worker_that_lacks_a_secret_is_not_built(rig: StartRig, monkeypa
 
 
 def test_a_worker_that_lacks_a_secret_does_not_start(tmp_path: Path) -> None:
-    """It reports one error before it starts anything; with the variable it would have started."""
+    """The worker reports one error before it starts anything; with the variable it would have started."""
     (tmp_path / "mine.py").write_text(
         "from holdfast import Agent, Catalog, ToolContext, tool\n\n"
         "@tool(secrets=('STRIPE_KEY', 'BANK_PIN'))\ndef pay(context: ToolContext) -> None:\n    'Pay.'\n\n"

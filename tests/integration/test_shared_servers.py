@@ -1,4 +1,4 @@
-"""What the tests rely on: the servers that they share are there for each test."""
+"""The servers that the tests share are available to each test."""
 
 import os
 import subprocess
@@ -16,15 +16,15 @@ from tests.support.servers import ended_servers, restart_ended
 
 
 def process_of(stack: Stack, server: str) -> psutil.Process:
-    """The process of a server as it is recorded now."""
+    """Return the process that the stack currently records for a server."""
     recorded = read_stack(Path(stack.fleet_keys).parent)
     assert recorded is not None
     return psutil.Process({"temporal": recorded.temporal_pid, "postgres": recorded.postgres_pid}[server])
 
 
 @pytest.mark.parametrize("server", ["temporal", "postgres"])
-async def test_a_server_that_has_ended_is_named_and_started_again(stack: Stack, client: Client, server: str) -> None:
-    """The lines of its log are part of the next failure; the same addresses answer again."""
+async def test_a_dead_server_is_named_and_restarted(stack: Stack, client: Client, server: str) -> None:
+    """The next failure quotes the server's log; the restarted server has the same addresses."""
     assert ended_servers() == []
     process = process_of(stack, server)
     process.kill()

@@ -1,4 +1,4 @@
-"""`worker.py --dev --skip-time` and `starter.py skip`: somebody tries what happens three weeks later."""
+"""With `worker.py --dev --skip-time` and `starter.py skip`, a person tries what happens three weeks later."""
 
 import json
 import os

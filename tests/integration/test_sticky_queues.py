@@ -1,7 +1,7 @@
 """A decision that arrived after its worker died waits in a sticky queue that no worker polls.
 
-Raw calls of Temporal's API play the worker that dies: it completes a workflow task, polls its sticky queue, and then
-never again. `test_takeover` kills a real one.
+Raw calls of Temporal's API simulate the worker that dies: it completes a workflow task, polls its sticky queue, and
+then never again. `test_takeover` kills a real one.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ ME = WorkerIdentity("here", "fedcba9876543210", 1, 1)
 
 
 class DyingWorker:
-    """A worker of one run, which dies without notice."""
+    """A worker of one run that dies without notice."""
 
     def __init__(self, client: Client) -> None:
         self.client = client
@@ -65,14 +65,14 @@ class DyingWorker:
         return len((await self.client.workflow_service.describe_task_queue(asked)).pollers)
 
     async def poll(self, queue: TaskQueue) -> PollWorkflowTaskQueueResponse:
-        """Poll a task."""
+        """Poll for a task."""
         poll = PollWorkflowTaskQueueRequest(namespace=self.client.namespace, task_queue=queue, identity=DEAD)
         task = await self.client.workflow_service.poll_workflow_task_queue(poll, timeout=timedelta(seconds=30))
         assert task.task_token
         return task
 
     async def complete(self, task: PollWorkflowTaskQueueResponse) -> None:
-        """Complete the task without commands, and ask for the next one in the sticky queue."""
+        """Complete the task without commands, and request the next one on the sticky queue."""
         sticky = StickyExecutionAttributes(worker_task_queue=self.sticky)
         sticky.schedule_to_start_timeout.FromTimedelta(timedelta(minutes=1))  # only a takeover ends it sooner
         await self.client.workflow_service.respond_workflow_task_completed(
@@ -84,27 +84,27 @@ class DyingWorker:
 
 @pytest.fixture
 async def dying(client: Client) -> DyingWorker:
-    """A dying worker."""
+    """Return a worker that is about to die."""
     return DyingWorker(client)
 
 
 @pytest.fixture
 async def dead(dying: DyingWorker) -> AsyncIterator[WorkflowHandle[Any, Any]]:
-    """A run whose worker is dead."""
+    """Return a run whose worker is dead."""
     run = await dying.work()
     yield run
     await run.terminate()
 
 
 async def waits_for(run: WorkflowHandle[Any, Any]) -> list[HistoryEvent]:
-    """Return the events since its last completed task."""
+    """Return the events since the run's last completed task."""
     events = list((await run.fetch_history()).events)
     last = max(n for n, event in enumerate(events) if event.HasField("workflow_task_completed_event_attributes"))
     return events[last + 1 :]
 
 
 def is_freed(events: list[HistoryEvent]) -> bool:
-    """Return whether the task was removed from the dead worker's queue, and waits in the workflow's own."""
+    """Return whether the task was removed from the dead worker's queue, and waits in the workflow's own queue."""
     failed = [each for each in events if each.HasField("workflow_task_failed_event_attributes")]
     if len(failed) != 1:
         return False
@@ -120,7 +120,7 @@ def is_freed(events: list[HistoryEvent]) -> bool:
 async def test_a_decision_in_a_dead_workers_queue_goes_to_any_worker(
     dying: DyingWorker, dead: WorkflowHandle[Any, Any]
 ) -> None:
-    """Its task is failed with the reason and then waits in the workflow's own queue; no other task is ended."""
+    """The task is failed with the reason and then waits in the workflow's own queue; no other task is ended."""
     await dead.signal("approve", {})
     (_, scheduled) = await waits_for(dead)
     assert scheduled.workflow_task_scheduled_event_attributes.task_queue == dying.sticky
@@ -130,7 +130,7 @@ async def test_a_decision_in_a_dead_workers_queue_goes_to_any_worker(
         lambda: sweep(dying.client, queue, gone=lambda who: who == DEAD, me=ME), lambda found: found == wanted
     )
     assert is_freed(await waits_for(dead))
-    # A second sweep finds nothing more: the last worker that had it is alive.
+    # A second sweep finds nothing more: the run's latest worker is alive.
     assert await sweep(dying.client, queue, gone=lambda who: who == DEAD, me=ME) == {"activities": 0, "workflows": 0}
     assert is_freed(await waits_for(dead))
     assert (await dying.poll(dying.normal)).attempt == 1
@@ -139,7 +139,7 @@ async def test_a_decision_in_a_dead_workers_queue_goes_to_any_worker(
 async def test_an_update_in_a_dead_workers_queue_goes_to_any_worker(
     dying: DyingWorker, dead: WorkflowHandle[Any, Any]
 ) -> None:
-    """Its task enters history only when it starts: the server says that it waits, and the task before it says where."""
+    """An update's task is not in history before it starts: the server reports it, the previous task its queue."""
     accepted = WorkflowUpdateStage.ACCEPTED
     update = asyncio.create_task(dead.start_update("approve", {}, wait_for_stage=accepted))
     await eventually(dead.describe, lambda found: found.raw_description.HasField("pending_workflow_task"))
@@ -153,8 +153,8 @@ async def test_an_update_in_a_dead_workers_queue_goes_to_any_worker(
     await asyncio.wait([update])
 
 
-async def test_a_decision_for_a_live_worker_is_left_to_it(dying: DyingWorker, dead: WorkflowHandle[Any, Any]) -> None:
-    """Without proof of death its queue is not polled, however long a task waits there."""
+async def test_a_live_worker_keeps_its_decision(dying: DyingWorker, dead: WorkflowHandle[Any, Any]) -> None:
+    """Without proof of death, a worker's queue is not polled, however long a task waits there."""
     await dead.signal("approve", {})
     before = await waits_for(dead)
     await eventually(
@@ -180,7 +180,7 @@ async def test_a_polled_task_is_failed_even_if_the_sweep_is_cancelled(
 
 
 class Lossy:
-    """A client that loses the first answer to a failed task, so that the SDK sends it again."""
+    """A client that loses the first response to a failed task, so that the SDK sends it again."""
 
     def __init__(self, client: Client) -> None:
         self.namespace = client.namespace
@@ -189,13 +189,13 @@ class Lossy:
         self._respond = client.workflow_service.respond_workflow_task_failed
 
     async def respond_workflow_task_failed(self, request: RespondWorkflowTaskFailedRequest, **options: Any) -> Any:
-        """Send it twice, as the server sees it."""
+        """Send the request twice, as the server sees it."""
         await self._respond(request, **options)
         return await self._respond(request, **options)
 
 
-async def test_a_task_whose_answer_is_lost_is_failed_once(dying: DyingWorker, dead: WorkflowHandle[Any, Any]) -> None:
-    """Its token is valid once: sent again, it ends no other task, and the server's refusal is not a failure."""
+async def test_a_task_whose_response_is_lost_is_failed_once(dying: DyingWorker, dead: WorkflowHandle[Any, Any]) -> None:
+    """The task's token is valid once: repeating it ends no other task, and the server's rejection is no failure."""
     await dead.signal("approve", {})
     queues = {"sticky_queue": dying.sticky.name, "task_queue": dying.normal.name}
     lossy = cast(Client, Lossy(dying.client))

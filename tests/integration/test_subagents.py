@@ -1,4 +1,4 @@
-"""Sub-agents in a user's own test, and on the command line."""
+"""Sub-agents in a user's own test and on the command line."""
 
 import pytest
 
@@ -33,7 +33,7 @@ def script(conversation: Conversation) -> Reply:
 
 
 async def test_a_test_approves_what_a_sub_agent_asks_for() -> None:
-    """The run waits for attention while its child asks; the request names the path; approving it ends both."""
+    """The run waits for attention while its sub-agent asks; the request names the path; approving it ends both."""
     async with agent(CATALOG, script) as run:
         await run.task("Please refund order 7.")
         (request,) = await run.pending()

@@ -1,4 +1,4 @@
-"""Pruning by rules and on a schedule: each end has its age, every thread is reached, and none that is needed goes."""
+"""Scheduled pruning by rules: each outcome has its own age, every thread is reached, and needed threads stay."""
 
 import asyncio
 from datetime import UTC, datetime, timedelta
@@ -26,7 +26,7 @@ RULES = read_rules(["finished=10d", "failed=30d"])
 
 
 async def record(pool: AsyncConnectionPool, thread: str, days: int, outcome: str = "completed") -> None:
-    """Record a thread that ended so many days ago."""
+    """Record a thread that ended that many days ago."""
     lines = lines_of(thread, ended=NOW - timedelta(days=days), outcome=outcome)
     await PostgresThreads(pool).append(thread, 0, lines)
 
@@ -39,12 +39,12 @@ async def left(pool: AsyncConnectionPool) -> set[str]:
         }
 
 
-async def test_each_end_has_its_own_age_and_open_threads_stay(
+async def test_each_outcome_has_its_own_age_and_open_threads_stay(
     stack: Stack, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A thread of an open run stays, and so does one that belongs to it; after the interval, the next sweep is due.
+    """A thread that an open run needs stays; after the interval, the next sweep is due.
 
-    A thread that Temporal refuses to look up keeps none after it.
+    A thread that Temporal fails to look up does not keep later threads from being pruned.
     """
 
     async def needed(runs: Runs, thread: str) -> bool:
@@ -71,10 +71,10 @@ async def test_each_end_has_its_own_age_and_open_threads_stay(
         assert await sweep(runs, pool, RULES, every=timedelta(0)) == ["sweep-open", "sweep-open.1"]
 
 
-async def test_a_sweep_that_was_interrupted_goes_on_where_it_was(
+async def test_an_interrupted_sweep_resumes_where_it_stopped(
     stack: Stack, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Threads that have to stay do not keep it from the ones after them, however often its worker is killed."""
+    """Threads that must stay do not delay the ones after them, however often the worker is killed."""
     runs, looked = Runs(client, answer_within=PATIENCE), list[str]()
     async with new_pool(stack.database_url) as (_, pool):
         for number in range(6):
@@ -100,10 +100,10 @@ async def test_a_sweep_that_was_interrupted_goes_on_where_it_was(
         assert await left(pool) == {"t0", "t1", "t2", "t3"}
 
 
-async def test_a_sweep_that_is_cancelled_while_it_locks_keeps_nobody_out(
+async def test_a_sweep_that_is_cancelled_while_it_locks_excludes_nobody(
     stack: Stack, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The database may have given the lock when the answer does not reach the worker any more."""
+    """The database may have granted the lock although its response never reaches the worker."""
     execute = AsyncConnection.execute
 
     async def cancelled(self: Any, query: Any, *args: Any, **kwargs: Any) -> Any:
@@ -127,7 +127,7 @@ async def test_a_sweep_that_is_cancelled_while_it_locks_keeps_nobody_out(
 @pytest.mark.parametrize(
     "rules", [[], ["finished"], ["open=1d"], ["finished=soon"], ["failed=1d", "failed=2d"], ["finished=-1d"]]
 )
-def test_a_rule_that_could_be_misread_is_refused(rules: list[str]) -> None:
-    """Nothing is removed by a rule that says something else than it seems to."""
+def test_an_ambiguous_rule_is_rejected(rules: list[str]) -> None:
+    """Nothing is removed by a rule whose meaning differs from its appearance."""
     with pytest.raises(ValueError, match=r"rule|age"):
         read_rules(rules)

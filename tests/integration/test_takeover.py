@@ -1,7 +1,7 @@
 """Siblings take over the work of a killed worker, but never that of a live or frozen one.
 
-A takeover shows in the call's next attempt, which starts with the failure of the one before: `WorkerDied`,
-or a heartbeat time-out if Temporal noticed first.
+A takeover shows in the call's next attempt, which starts with the failure of the previous one: `WorkerDied`, or a
+heartbeat timeout if Temporal noticed first.
 """
 
 import asyncio
@@ -52,13 +52,13 @@ CATALOG = Catalog(
 
 def me() -> WorkerIdentity:
     """Return this process."""
-    found = this_process()
-    assert found is not None
-    return found
+    process = this_process()
+    assert process is not None
+    return process
 
 
 async def attempts(run: WorkflowHandle[Any, Any]) -> list[str]:
-    """Return what ended each attempt that was followed by another: `WorkerDied`, or a time-out's message."""
+    """Return what ended each retried attempt: `WorkerDied`, or a timeout's message."""
     failures = []
     async for event in run.fetch_history_events():
         if event.HasField("activity_task_started_event_attributes"):
@@ -85,12 +85,12 @@ async def called(rig: Rig) -> None:
 
 
 async def sweep_until(rig: Rig, gone: Any, wanted: dict[str, int]) -> None:
-    """Sweep until that many are ended in one pass: a new run may not be listed yet."""
+    """Sweep until that many claims are ended in one pass: a new run may not be listed yet."""
     await eventually(lambda: sweep(rig.client, rig.task_queue, gone=gone, me=me()), lambda ended: ended == wanted)
 
 
 async def test_a_dead_workers_call_is_retried_at_once(rig: StartRig) -> None:
-    """Its activity is failed, to be retried without delay, and the run continues normally."""
+    """The call's activity is failed, retried without delay, and the run continues normally."""
     async with rig(CATALOG, lambda _: hang(), identity=DOOMED) as at_work:
         run = await at_work.start()
         await called(at_work)
@@ -100,8 +100,8 @@ async def test_a_dead_workers_call_is_retried_at_once(rig: StartRig) -> None:
         assert await attempts(run) == [WORKER_DIED]
 
 
-async def test_a_dead_workers_workflows_go_to_any_other_worker(rig: StartRig) -> None:
-    """A run that waits for a person is not kept for the worker that has it cached; it keeps waiting."""
+async def test_a_dead_workers_workflows_move_to_any_other_worker(rig: StartRig) -> None:
+    """A run that waits for a person does not stay bound to the worker that has it cached; it keeps waiting."""
     async with rig(CATALOG, steps([call("ship"), say("done")]), identity=DOOMED) as at_work:
         run = await at_work.start()
         await status_of(run, "waiting_approval")
@@ -116,8 +116,8 @@ async def test_a_dead_workers_workflows_go_to_any_other_worker(rig: StartRig) ->
         assert queue.kind == TaskQueueKind.TASK_QUEUE_KIND_NORMAL
 
 
-async def test_the_claims_of_live_workers_stay(rig: StartRig) -> None:
-    """Nothing is ended of this process, or of those whose state cannot be proved here, whatever the hints say."""
+async def test_live_workers_keep_their_claims(rig: StartRig) -> None:
+    """No claim of this process, or of one whose death cannot be proved here, is ended, whatever the hints say."""
     for identity in (str(me()), DOOMED, "4711@build-7"):
         async with rig(CATALOG, lambda _: hang(), identity=identity) as at_work:
             run = await at_work.start()
@@ -125,8 +125,8 @@ async def test_the_claims_of_live_workers_stay(rig: StartRig) -> None:
             await sweep_until(at_work, lambda identity: identity == "nobody", {"activities": 0, "workflows": 0})
 
             def gone(identity: str) -> bool:
-                found = parse_identity(identity)
-                return found is not None and is_gone(found, seen_from=me())
+                parsed = parse_identity(identity)
+                return parsed is not None and is_gone(parsed, seen_from=me())
 
             await sweep_until(at_work, gone, {"activities": 0, "workflows": 0})
             (pending,) = (await run.describe()).raw_description.pending_activities
@@ -135,7 +135,7 @@ async def test_the_claims_of_live_workers_stay(rig: StartRig) -> None:
 
 
 async def test_siblings_take_over_as_soon_as_a_process_has_ended(rig: StartRig, client: Client, tmp_path: Path) -> None:
-    """Two of them watch a third one that works; it is killed, its call is retried, and its registration removed."""
+    """Two workers watch a third one that is busy; after its kill, its call is retried and its registration removed."""
     doomed = await asyncio.create_subprocess_exec(sys.executable, "-c", "import time; time.sleep(600)")
     victim = identity_of(doomed.pid, me())
     async with rig(CATALOG, lambda _: hang(), identity=str(victim)) as at_work:
@@ -159,7 +159,7 @@ async def test_siblings_take_over_as_soon_as_a_process_has_ended(rig: StartRig, 
 
 
 async def test_takeover_can_be_switched_off(client: Client, tmp_path: Path) -> None:
-    """The worker then has Temporal's default identity, and no registry file."""
+    """With takeover off, a worker has Temporal's default identity, and no registry file."""
     async with taking_over(client, home=tmp_path, task_queue="q", wanted=False) as name:
         assert name is None
         assert list(tmp_path.iterdir()) == []
@@ -173,14 +173,14 @@ async def test_without_a_registry_a_worker_still_works(client: Client, tmp_path:
 
 
 async def test_a_worker_with_other_agents_on_the_queue_is_named(client: Client, tmp_path: Path) -> None:
-    """It may have been there, or start later: the log says what it offers, and where it was started; once for each."""
+    """The log names the other worker's agents and folder, once each, whether it starts earlier or later."""
 
     def offer(catalog: str) -> Offer:
         return Offer(catalog=catalog, agents=("clerk",), llm="scripted", folder="/srv/b", digest=catalog)
 
     queue = f"test-{uuid4().hex[:8]}"
     registry = WorkerRegistry(tmp_path, client.service_client.config.target_host, client.namespace, queue)
-    early, same, late = (replace(me(), place=digit * 16) for digit in "abc")  # of other places: not provably gone
+    early, same, late = (replace(me(), place=digit * 16) for digit in "abc")  # other machines: death not provable
     registry.add(early, offer("theirs:catalog"))
     with capture_logs() as logged:
         async with taking_over(client, home=tmp_path, task_queue=queue, offer=offer("ours:catalog")):
@@ -195,24 +195,24 @@ async def test_a_worker_with_other_agents_on_the_queue_is_named(client: Client, 
 
 
 async def test_queues_of_any_name_are_swept(client: Client) -> None:
-    """Quotes in a task queue's name are part of the name."""
+    """Quotes in the name of a task queue are part of the name."""
     for queue in ("it's", 'a "b"', "back\\slash", "\\'", "a' OR WorkflowType != 'x"):
         assert await sweep(client, queue, gone=lambda _: True, me=me()) == {"activities": 0, "workflows": 0}
 
 
-# Killed and frozen processes: a worker that owns the stack, and two beside it. The victim is the one that has the run.
+# Killed and frozen processes: a worker that owns the stack, and two siblings. The victim is the one that runs the run.
 
 
 @pytest.fixture(scope="module")
 def llm() -> Iterator[ScriptedLLM]:
-    """An LLM that keeps running when workers are killed."""
+    """Run an LLM that survives kills of workers."""
     with ScriptedLLM() as llm:
         yield llm
 
 
 @pytest.fixture(scope="module")
 def siblings(llm: ScriptedLLM, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[WorkerProcess, ...]]:
-    """Three workers of one task queue and one state folder."""
+    """Run three workers of one task queue and one state folder."""
     home = tmp_path_factory.mktemp("siblings") / "home"
     environ = {"HOLDFAST_CATALOG": "tests.support.killable:catalog", "OPENAI_BASE_URL": llm.base_url}
     first = WorkerProcess(home, beside=None, **environ)
@@ -255,14 +255,14 @@ async def _last_worker(run: WorkflowHandle[Any, Any]) -> str:
 
 @pytest.fixture
 async def scenes(siblings: tuple[WorkerProcess, ...], tmp_path: Path) -> Callable[[], Scene]:
-    """Yield as many scenes as wanted."""
+    """Yield as many scenes as requested."""
     client = await connect_stack(siblings[0].stack)
     numbers = count()
     return lambda: Scene(client, siblings, tmp_path / f"scene-{next(numbers)}")
 
 
 async def taken_over(play: Callable[[], Awaitable[list[str]]]) -> None:
-    """Repeat until a sibling noticed a death; on a machine that stalls for seconds, Temporal may notice first."""
+    """Repeat until a sibling noticed a crash; on a machine that stalls for seconds, Temporal may notice first."""
     ended = [await play()]
     while WORKER_DIED not in ended[-1]:
         assert len(ended) < 3, f"Temporal was first every time: {ended}"
@@ -271,7 +271,7 @@ async def taken_over(play: Callable[[], Awaitable[list[str]]]) -> None:
 
 @pytest.mark.slow
 async def test_killed_during_an_llm_call_beside_a_sibling(llm: ScriptedLLM, scenes: Callable[[], Scene]) -> None:
-    """The sibling fails the call, and one of the workers retries it."""
+    """The sibling fails the LLM call, and one of the workers retries it."""
 
     async def play() -> list[str]:
         scene = scenes()
@@ -293,7 +293,7 @@ async def test_killed_during_an_llm_call_beside_a_sibling(llm: ScriptedLLM, scen
 async def test_killed_during_an_effect_beside_a_sibling(
     llm: ScriptedLLM, scenes: Callable[[], Scene], tool: str
 ) -> None:
-    """The next attempt finds the ledger's lock released, and the effect started: it happens only once."""
+    """The next attempt finds the ledger's lock released and the effect started: it happens only once."""
 
     async def play() -> list[str]:
         scene = scenes()
@@ -321,7 +321,7 @@ async def test_killed_during_an_effect_beside_a_sibling(
 
 @pytest.mark.slow
 async def test_killed_while_waiting_beside_a_sibling(llm: ScriptedLLM, scenes: Callable[[], Scene]) -> None:
-    """The sibling frees a run that waits for a person, and a later decision goes to any worker."""
+    """The sibling releases a run that waits for a person, and a later decision goes to any worker."""
     scene = scenes()
     llm.script = steps([call("ship"), say("done")])
     run = await scene.start()
@@ -373,7 +373,7 @@ async def test_a_decision_before_the_next_process_starts(
 
 @pytest.mark.slow
 async def test_a_claim_is_ended_once_by_two_siblings(llm: ScriptedLLM, scenes: Callable[[], Scene]) -> None:
-    """Both notice the death; the slower one does not end the next attempt, which is already running."""
+    """Two siblings notice the crash; the slower one does not end the next attempt, which is already running."""
     llm.script, asked = (lambda _: hang()), len(llm.requests)
     runs = [(scene := scenes(), await scene.start()) for _ in range(9)]
     await eventually(lambda: asyncio.sleep(0, len(llm.requests)), lambda count: count == asked + len(runs))
@@ -382,8 +382,8 @@ async def test_a_claim_is_ended_once_by_two_siblings(llm: ScriptedLLM, scenes: C
     victim.kill()
     await eventually(lambda: asyncio.sleep(0, len(llm.requests)), lambda count: count >= asked + len(runs) + len(held))
     hint = f":{victim.pid}:"
-    victim.start()  # a third one that sweeps
-    registry = victim.home / "workers"  # dead workers are removed from it after the second sweep
+    victim.start()  # a third sibling that sweeps
+    registry = victim.home / "workers"  # dead workers are removed from the registry after the second sweep
     await eventually(
         lambda: asyncio.to_thread(lambda: any(hint in each.name for each in registry.iterdir())),
         lambda known: not known,
@@ -397,7 +397,7 @@ async def test_a_claim_is_ended_once_by_two_siblings(llm: ScriptedLLM, scenes: C
 
 @pytest.mark.slow
 async def test_a_frozen_worker_keeps_its_claims(llm: ScriptedLLM, scenes: Callable[[], Scene]) -> None:
-    """In a storm of freezes the sibling ends nothing; only Temporal's own time-outs do."""
+    """During repeated freezes the sibling ends nothing; only Temporal's own timeouts do."""
     scene = scenes()
     llm.script, asked = (lambda _: hang()), len(llm.requests)
     run = await scene.start()

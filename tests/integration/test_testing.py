@@ -1,4 +1,4 @@
-"""`holdfast.testing.agent`: a user's agent in a test, on the server that all tests of a process share."""
+"""`holdfast.testing.agent` runs a user's agent in a test, on a server shared by all tests of a process."""
 
 import asyncio
 import os
@@ -43,8 +43,8 @@ CATALOG = Catalog(
 SECRETS = {"BANK_KEY": "k-123456"}
 
 
-async def test_calls_and_effects() -> None:
-    """`calls` has every call with its end, `effects` those that ran and are no reads; a failed effect is among them."""
+async def test_calls_and_effects_are_listed() -> None:
+    """`calls` lists every call with its outcome, `effects` those that ran and are not reads, even if they failed."""
     replies = [call("nothing"), call("pay", cents="many"), call("ship"), call("pay", cents=5), say("Done.")]
     async with agent(CATALOG, replies, secrets=SECRETS) as run:
         await run.task("Go.")
@@ -67,7 +67,7 @@ async def test_calls_and_effects() -> None:
 
 
 async def test_memories_last_for_the_block() -> None:
-    """What one thread remembers, another one of the same block recalls; the next block knows nothing of it."""
+    """A later thread of the same block recalls what an earlier one remembered; the next block starts empty."""
     replies = [call("remember", text="Invoices are sent on Mondays."), say("Noted.")]
     for _ in range(2):
         async with agent(CATALOG, replies, secrets=SECRETS) as run:
@@ -79,7 +79,7 @@ async def test_memories_last_for_the_block() -> None:
 
 
 async def test_the_catalogs_own_stores_are_not_used(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """A catalog with stores of its own is run with stores in memory: a test cannot write where production reads."""
+    """A catalog with stores of its own runs with in-memory stores: a test cannot write to production stores."""
     folder = tmp_path_factory.mktemp("production")
     stores = {"threads": FileThreads(folder), "artifacts": FileArtifacts(folder), "memories": FileMemories(folder)}
     own = Catalog(agents=CATALOG.agents.values(), tools=CATALOG.tools.values(), **stores)  # type: ignore[arg-type]
@@ -90,7 +90,7 @@ async def test_the_catalogs_own_stores_are_not_used(tmp_path_factory: pytest.Tem
 
 
 async def test_what_ends_a_wait() -> None:
-    """A blocked run and one that waits end it; a run that hangs is terminated, and leaves no folder."""
+    """A blocked run or a waiting one ends the wait; a run that hangs is terminated, and leaves no folder."""
     async with agent(CATALOG, lambda _: fail(401, "wrong key"), secrets=SECRETS) as run:
         blocked = await run.task("Go.")
         assert blocked.blocked
@@ -112,8 +112,8 @@ async def test_what_ends_a_wait() -> None:
 
 
 @pytest.mark.slow
-async def test_a_wait_in_vain_says_what_happened_last() -> None:
-    """The last event, and what is tried again, and why."""
+async def test_a_wait_in_vain_reports_the_last_event() -> None:
+    """The error contains the last event, and what is being retried and why."""
     async with agent(CATALOG, lambda _: hang(), secrets=SECRETS, patience=15) as run:
         with pytest.raises(TimeoutError, match=r"last event: agent_loaded \(2\)$"):
             await run.task("Hang.")
@@ -122,8 +122,8 @@ async def test_a_wait_in_vain_says_what_happened_last() -> None:
             await run.task("Fail.")
 
 
-async def test_a_mistake_in_the_test_is_named() -> None:
-    """A script that raises blocks the run at once, with the error; without a request there is none to approve."""
+async def test_a_mistake_in_the_test_is_reported() -> None:
+    """A script that raises blocks the run at once with its error; without a request, `approve` is an error."""
 
     def script(conversation: Conversation) -> Reply:
         return call("pay", cents=conversation.results[0])
@@ -136,7 +136,7 @@ async def test_a_mistake_in_the_test_is_named() -> None:
             await run.approve()
 
 
-async def test_a_missing_secret_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_missing_secret_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without `secrets=`, they come from the environment, as for a worker."""
     monkeypatch.delenv("BANK_KEY", raising=False)
     with pytest.raises(SettingsError, match="BANK_KEY is not set"):
@@ -144,8 +144,8 @@ async def test_a_missing_secret_is_named(monkeypatch: pytest.MonkeyPatch) -> Non
             pass
 
 
-async def test_a_server_that_has_ended_is_replaced(caplog: pytest.LogCaptureFixture) -> None:
-    """The next run has another one, and the log says why the first one ended."""
+async def test_a_dead_server_is_replaced(caplog: pytest.LogCaptureFixture) -> None:
+    """The next run has another server, and the log says why the first one ended."""
     first = shared_server()
     for child in psutil.Process(first.process.pid).children():
         child.kill()
@@ -157,7 +157,7 @@ async def test_a_server_that_has_ended_is_replaced(caplog: pytest.LogCaptureFixt
 
 
 async def test_the_server_ends_with_its_process() -> None:
-    """Also when the process is killed: no server and no folder stay behind."""
+    """If the process is killed, neither server nor folder stays behind."""
     program = (
         "import time; from holdfast.devstack.shared import shared_server; "
         "shared_server(); print('up', flush=True); time.sleep(99)"

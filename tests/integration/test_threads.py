@@ -1,4 +1,4 @@
-"""Threads that span several Temporal runs: read, followed, re-opened, messaged, verified and pruned as one."""
+"""Threads that span several Temporal runs are read, followed, re-opened, messaged, verified and pruned as one."""
 
 import asyncio
 import json
@@ -35,8 +35,7 @@ from holdfast.client.threads import Threads
 from holdfast.config.stack_file import Stack
 from holdfast.core.llm.blocks import ImageBlock, TextBlock
 from holdfast.core.llm.chat_completions import ChatCompletions
-from holdfast.core.llm.content import MAX_TEXT_BYTES
-from holdfast.core.llm.messages import decode
+from holdfast.core.llm.messages import MAX_TEXT_BYTES, decode
 from holdfast.core.run.contracts.runs import WORKFLOW, RunInput
 from holdfast.errors import (
     EventsMissing,
@@ -83,7 +82,7 @@ def catalog(**limits: Any) -> Catalog:
 
 
 def script(conversation: Conversation) -> Reply:
-    """Answer the last message; at length or late if it says so."""
+    """Answer the last message, at length or late if it says so."""
     said = conversation.last_user_message
     number = sum(message["role"] == "user" for message in conversation.messages)
     if "long" in said:
@@ -93,7 +92,7 @@ def script(conversation: Conversation) -> Reply:
 
 @pytest.fixture
 async def pool(stack: Stack) -> AsyncIterator[AsyncConnectionPool]:
-    """Connections to the database of the rig's worker."""
+    """Open connections to the database of the rig's worker."""
     await migrate(stack.database_url)
     async with open_pool(stack.database_url, size=2) as pool:
         yield pool
@@ -157,7 +156,7 @@ async def run_to_end(threads: Threads, thread: str, task: str = "short") -> None
 
 @pytest.fixture
 async def elsewhere(stack: Stack) -> Stack:
-    """A namespace without that thread on the same server, as if Temporal had removed all its runs."""
+    """Yield a namespace on the same server without that thread, as if Temporal had removed all its runs."""
     client = await connect_stack(stack)
     name = f"elsewhere-{uuid4().hex[:8]}"
     kept = Duration(seconds=86_400)
@@ -201,7 +200,7 @@ async def test_a_thread_of_several_temporal_runs_reads_as_one(rig: StartRig, poo
         for threads in (recorded, alone):
             events = await all_of(threads.events(thread))
             assert [event["position"] for event in events] == list(range(len(events)))
-            assert len(events) >= waiting["events"]  # it may have continued as new since
+            assert len(events) >= waiting["events"]  # it may have continued as new meanwhile
             settled = [event.digest for event in await threads.recorded_events(thread)]
             assert settled[: len(events)] == [each["digest"] for each in events]
             assert (await all_of(threads.events(thread, after=4)))[0]["position"] == 5
@@ -233,8 +232,9 @@ async def test_a_thread_of_several_temporal_runs_reads_as_one(rig: StartRig, poo
 
 
 async def test_a_closed_thread_is_reopened(rig: StartRig, pool: AsyncConnectionPool) -> None:
-    """A second run under the same id starts with the exact bytes of the first one's prompt, in one log; an open
-    thread is refused, and without an id no earlier run is looked up.
+    """A second run under the same id starts with the exact bytes of the first one's prompt, in one log.
+
+    An open thread is rejected, and without an id no earlier run is looked up.
     """
     async with rig(catalog(), script) as r:
         recorded, alone = both(r, pool)
@@ -320,21 +320,23 @@ async def test_a_thread_that_temporal_has_removed_is_reopened(
         assert {"record", "beginning"} <= {one.what for one in partly.unchecked}
 
 
-async def test_a_message_goes_to_the_open_run_or_reopens_the_thread(rig: StartRig, pool: AsyncConnectionPool) -> None:
-    """A waiting run takes it at once, a busy one queues or rejects it, and a closed thread is re-opened with it."""
+async def test_a_message_is_sent_to_the_open_run_or_reopens_the_thread(
+    rig: StartRig, pool: AsyncConnectionPool
+) -> None:
+    """A waiting run accepts it at once, a busy one queues or rejects it, and a closed thread is re-opened with it."""
     async with rig(catalog(), script) as r:
         threads, _ = both(r, pool)
         thread = fresh()
         await threads.start("slow, first", thread, StartOptions(idle_limit=30))
         busy = await say(threads, thread, "not now", when_busy="reject")
         queued = await say(threads, thread, "queued", by="ann")
-        assert [(said.outcome, said.counts) for said in (busy, queued)] == [("busy", False), ("queued", True)]
+        assert [(answer.outcome, answer.counts) for answer in (busy, queued)] == [("busy", False), ("queued", True)]
         await until(threads, thread, "waiting_message")
         assert (await say(threads, thread, "third")).outcome == "accepted"
         await until(threads, thread, "waiting_message")
         for bad, outcome in ((" ", "malformed"), ("x" * (MAX_TEXT_BYTES + 1), "too_long")):
-            said = await say(threads, thread, bad)
-            assert (said.outcome, said.counts) == (outcome, False)
+            answer = await say(threads, thread, bad)
+            assert (answer.outcome, answer.counts) == (outcome, False)
         await r.client.get_workflow_handle(thread).cancel()
         await until(threads, thread, "cancelled")
         reopened = await say(threads, thread, "fourth")
@@ -358,14 +360,14 @@ async def test_a_message_sent_without_a_worker_arrives_once(rig: StartRig, pool:
     sent = await say(Threads(r.client, answer_within=1), thread, "second")
     assert (sent.outcome, sent.counts) == ("sent", True)
     async with rig(catalog(), script, task_queue=queue):
-        patient = Threads(r.client, answer_within=PATIENCE)  # the new worker has much work first
+        patient = Threads(r.client, answer_within=PATIENCE)  # the new worker is busy at first
         await eventually(lambda: patient.state(thread), lambda state: state["result"] == "Answer 2.")
         contents = [m["content"] for m in await all_of(patient.messages(thread))]
         assert contents == ["first", "Answer 1.", "second", "Answer 2."]
 
 
-async def test_an_altered_record_is_found(rig: StartRig, pool: AsyncConnectionPool, elsewhere: Stack) -> None:
-    """The verification names the first altered or missing row and its place; reading refuses the log."""
+async def test_an_altered_record_is_detected(rig: StartRig, pool: AsyncConnectionPool, elsewhere: Stack) -> None:
+    """The verification names the first altered or missing row and its position; reading rejects the log."""
     async with rig(catalog(), script) as r:
         threads, alone = both(r, pool)
         thread = fresh()
@@ -413,18 +415,18 @@ async def test_an_altered_record_is_found(rig: StartRig, pool: AsyncConnectionPo
 
 
 @pytest.mark.parametrize("body", [b"", b"\xde\xad\xbe\xef", None], ids=["empty", "other bytes", "cut"])
-async def test_a_thread_with_a_damaged_record_fails_instead_of_trying_forever(
+async def test_a_thread_with_a_damaged_record_fails_instead_of_retrying_forever(
     rig: StartRig, pool: AsyncConnectionPool, body: bytes | None
 ) -> None:
-    """A block that cannot be read ends the run that continues the thread, and the result says what to do."""
+    """An unreadable block ends the run that continues the thread, and the result says what to do."""
     async with rig(catalog(), script) as r:
         threads, _ = both(r, pool)
         await run_to_end(threads, thread := fresh())
         where = "thread = (SELECT id FROM holdfast.threads WHERE thread = %s)"
         async with pool.connection() as connection:
             damaged = "substring(body for 40)" if body is None else "%s"
-            given = [thread] if body is None else [body, thread]
-            await connection.execute(f"UPDATE holdfast.events SET body = {damaged} WHERE {where}", given)
+            parameters = [thread] if body is None else [body, thread]
+            await connection.execute(f"UPDATE holdfast.events SET body = {damaged} WHERE {where}", parameters)
         await threads.start("more", thread=thread)
         failed = await threads.wait_until_loaded(thread, within=PATIENCE)
         assert failed is not None
@@ -432,7 +434,7 @@ async def test_a_thread_with_a_damaged_record_fails_instead_of_trying_forever(
 
 
 async def test_parts_that_do_not_join_are_an_error(rig: StartRig, pool: AsyncConnectionPool) -> None:
-    """If the record and Temporal hold different events, reading raises an error instead of mixing them."""
+    """If the record and Temporal have different events, reading raises an error instead of mixing them."""
     async with rig(catalog(), script) as r:
         threads, _ = both(r, pool)
         thread, other = fresh(), fresh()
@@ -450,8 +452,8 @@ async def test_parts_that_do_not_join_are_an_error(rig: StartRig, pool: AsyncCon
 
         with pytest.raises(LogBroken, match="does not follow from the one before it"):
             await all_of(Threads(r.client, record=Mixed()).events(thread))
-        found = await verify(Threads(r.client, record=Mixed()), thread)
-        assert (found.ok, found.where, found.position) == (False, "record", 0)
+        report = await verify(Threads(r.client, record=Mixed()), thread)
+        assert (report.ok, report.where, report.position) == (False, "record", 0)
 
 
 async def test_only_closed_threads_are_pruned(rig: StartRig, pool: AsyncConnectionPool) -> None:
@@ -469,15 +471,15 @@ async def test_only_closed_threads_are_pruned(rig: StartRig, pool: AsyncConnecti
             )
         record = OpenRecord(PostgresThreads(pool), partial(prunable, pool), partial(prune, pool))
         held = await r.client.start_workflow("AgentRunWorkflow", {}, id=live, task_queue="nobody")
-        found = {one.thread for one in await list_prunable(threads.runs, record, older_than=timedelta(days=399))}
+        names = {one.thread for one in await list_prunable(threads.runs, record, older_than=timedelta(days=399))}
         await held.terminate()
         again = {one.thread for one in await list_prunable(threads.runs, record, older_than=timedelta(days=399))}
-        assert (old in found, live in found) == (True, False)
+        assert (old in names, live in names) == (True, False)
         assert {old, live} <= again
 
 
 async def test_a_run_whose_worker_died_in_a_workflow_task_is_not_called_stuck(client: Client) -> None:
-    """Such a death adds an attempt to the task, as a failure does, but needs no fix of the code."""
+    """A worker's crash adds an attempt to the task, like a failure, but needs no fix of the code."""
     queue = fresh()
     order, limit = issued(RunInput(task="go")), timedelta(seconds=1)
     run = await client.start_workflow(WORKFLOW, order, id=queue, task_queue=queue, task_timeout=limit)

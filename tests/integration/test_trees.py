@@ -1,4 +1,4 @@
-"""Trees of sub-agents whose worker is killed, and the check of their logs, accounts and effects."""
+"""Trees of sub-agents whose worker is killed, and the audit of their logs, accounts and effects."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -21,7 +21,7 @@ from tests.workflow.test_allowances import logs_of
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 async def test_trees_survive_kills_of_their_worker() -> None:
-    """After SIGKILL at random moments, each sub-agent, answer and effect is there once, and all accounts balance."""
+    """After SIGKILL at random moments, each sub-agent, answer and effect exists once, and all accounts balance."""
     with open_stack() as (stack, home), Api(late=LATE) as api:
         outside = Outside(api, home / "outbox")
         outside.prepare(stack.database_url)
@@ -33,7 +33,7 @@ async def test_trees_survive_kills_of_their_worker() -> None:
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("place", ["budget_reserved", "continue_as_new", "subagent_ended", "look_at_children"])
 async def test_allowances_survive_kills_where_they_are_reserved_carried_on_and_settled(place: str) -> None:
-    """Before and after: nothing is reserved or settled twice, and no tree spends more than its budget."""
+    """After kills around each of these steps, nothing is reserved or settled twice, and no tree exceeds its budget."""
     boundaries = (f"before {place}", f"after {place}")
     with open_stack() as (stack, home), Api(late=LATE) as api:
         outside = Outside(api, home / "outbox")
@@ -44,12 +44,12 @@ async def test_allowances_survive_kills_where_they_are_reserved_carried_on_and_s
 
 
 def changed(kind: type[AgentEvent], **fields: Any) -> Callable[[AgentEvent], AgentEvent]:
-    """Return a function that changes these fields of the events of a kind."""
+    """Return a function that changes these fields in the events of a kind."""
     return lambda event: event.model_copy(update=fields) if isinstance(event, kind) else event
 
 
-async def test_the_check_of_trees_finds_faults(rig: StartRig) -> None:
-    """A sub-agent that is lost or began twice, another answer, a second effect, an account that does not balance."""
+async def test_the_audit_of_trees_detects_faults(rig: StartRig) -> None:
+    """The audit reports a lost or repeated sub-agent, another answer, a second effect and an unbalanced account."""
     effects: Counter[str] = Counter()
 
     @tool(effect="idempotent")

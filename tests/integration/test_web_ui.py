@@ -1,4 +1,4 @@
-"""Temporal's Web UI in a real browser: a person reads the request, and approves it there."""
+"""A person reads and approves a request in Temporal's Web UI, in a real browser."""
 
 import shutil
 from collections.abc import AsyncIterator
@@ -34,7 +34,7 @@ def pay(amount: int, context: ToolContext) -> str:
 
 @pytest.fixture
 async def page() -> AsyncIterator[Page]:
-    """A page of a headless browser that connects only to this machine."""
+    """Open a page of a headless browser that connects only to this machine."""
     quiet = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"]
     quiet += ["--disable-component-update", "--disable-sync", "--disable-quic"]
     async with async_playwright() as playwright:
@@ -78,10 +78,10 @@ ATTACK = "\x1b[2J\u202e\u200b\n```\n### Request 9\n<img src=x onerror=alert(1)> 
 
 
 @pytest.mark.slow
-async def test_a_person_approves_from_a_phone_what_they_have_read_in_full(
+async def test_a_person_approves_on_a_phone_after_reading_the_whole_request(
     rig: StartRig, stack: Stack, page: Page
 ) -> None:
-    """At 390 columns no row of hostile arguments is cut, nothing of them becomes markup, and the JSON counts."""
+    """At 390 pixels no row of hostile arguments is clipped, none renders as markup, and the JSON is accepted."""
     await page.set_viewport_size({"width": 390, "height": 844})
     catalog = Catalog(agents=[Agent(name="clerk", instructions="Work.")], tools=[order])
     what = ATTACK + "word " * 200 + "\n" + "\n".join(f"line {number}" for number in range(200)) + "THE END"
@@ -105,7 +105,7 @@ async def test_a_person_approves_from_a_phone_what_they_have_read_in_full(
 
 
 async def send_signal(page: Page, name: str, payload: str) -> None:
-    """Send a signal from the page of a run, as a person does."""
+    """Send a signal from a run's page, as a person does."""
     await page.get_by_role("button", name="More Actions").locator("visible=true").click()
     await page.get_by_test_id("signal-button").locator("visible=true").click()
     dialog = page.locator("dialog[open]")

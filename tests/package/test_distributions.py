@@ -46,7 +46,14 @@ def test_the_wheel_has_all_of_holdfast_and_nothing_else(wheel: Path) -> None:
     """Files behind links are in the links' places; other distributions own `workflows`, `activities` and `examples`."""
     names = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
     assert names == files_below(ROOT / "holdfast")
-    parts = {"py.typed", "__main__.py", "worker.py", "gateway.py", "starter.py", "workflows/agent_run.py"}
+    parts = {
+        "py.typed",
+        "__main__.py",
+        "worker/__main__.py",
+        "gateway/__main__.py",
+        "starter.py",
+        "workflows/agent_run.py",
+    }
     parts |= {"activities/assembly.py", "examples/release/catalog.py", "examples/loop/skills/test-first/SKILL.md"}
     parts |= {"examples/research/library/later/2026-03-soak-test.md", "runtime/cli/templates/research/holdfast.toml"}
     assert {f"holdfast/{part}" for part in parts} < names

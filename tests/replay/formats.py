@@ -13,7 +13,7 @@ from holdfast.config.policy_forms import PolicyForm
 from holdfast.core.authority.follow_ups import Message
 from holdfast.core.authority.refinements import Refinement
 from holdfast.core.authority.statements import AuthorityDelegation, Decision, Lift, Revocation
-from holdfast.core.base.digests import GENESIS
+from holdfast.core.base.canonical import GENESIS
 from holdfast.core.base.models import Frozen
 from holdfast.core.log.upcasters import CURRENT, EVENT_CLASSES
 from holdfast.core.loop.activities import LOOP_ACTIVITIES

@@ -21,12 +21,10 @@ from holdfast.core.authority.follow_ups import Message
 from holdfast.core.authority.policy import Approver, Policy, allow, ask
 from holdfast.core.authority.signatures import encode_key, public_key, sign
 from holdfast.core.authority.statements import AuthorityDelegation, Decision, Revocation, Signed
-from holdfast.core.base.canonical import canonical
-from holdfast.core.base.digests import address_of
+from holdfast.core.base.canonical import address_of, canonical
 from holdfast.core.llm.blocks import ImageBlock, ProviderPart, ReasoningBlock, TextBlock, ToolCall
 from holdfast.core.llm.messages import AssistantMessage
-from holdfast.core.mac.orders import order_name
-from holdfast.core.mac.seals import Place, Seals
+from holdfast.core.mac.seals import Place, Seals, order_name
 from holdfast.core.run.contracts.commands import Call, Request, Result
 from holdfast.core.run.contracts.llm_calls import LLMReply, LLMRequest
 from holdfast.core.run.contracts.loading import AgentRequest, LoadedAgent

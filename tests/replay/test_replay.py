@@ -10,7 +10,7 @@ from temporalio.worker import Replayer, UnsandboxedWorkflowRunner
 
 from holdfast.core.log.stored_lines import read_lines
 from holdfast.core.log.upcasters import CURRENT as EVENT_TYPES
-from holdfast.core.mac.scheduled import launched
+from holdfast.core.mac.seals import launched
 from holdfast.core.run.contracts.runs import WORKFLOW
 from holdfast.core.run.inputs.interventions import SIGNALS, UPDATES
 from holdfast.core.temporal.converter import data_converter

@@ -18,8 +18,7 @@ import pytest
 import rfc8785
 from temporalio.client import WorkflowHistory
 
-from holdfast.core.base.canonical import canonical, portable
-from holdfast.core.base.digests import GENESIS
+from holdfast.core.base.canonical import GENESIS, canonical, portable
 from holdfast.core.log.event_log import digest_after, event_line, first_altered
 from holdfast.core.log.loop_events import StoredEvent
 from holdfast.core.log.upcasters import decode_stored

@@ -1,1 +1,1 @@
-"""Attacks, each made live against the real thing. A test here fails if one gets through."""
+"""Attacks, each made live against the real components. A test here fails if an attack succeeds."""

@@ -1,4 +1,4 @@
-"""An owner of the database rewrites, truncates or removes a thread: seals show it, without Temporal's history.
+"""The database's owner rewrites, truncates or removes a thread: seals reveal it without Temporal's history.
 
 Real runs on the real server. The record is verified in a namespace where Temporal has no history of them.
 """
@@ -55,7 +55,7 @@ from tests.workflow.test_agent_loop import catalog as loop_catalog
 KEY, STRANGER = (encode_key(bytes([n]) * 32) for n in (21, 22))
 NODE = public_key(KEY)
 ELSEWHERE = "temporal-system"
-"""A namespace where Temporal has no history of our runs: a verifier there has the record alone."""
+"""A namespace without a Temporal history of our runs: a verifier there has only the record."""
 SCRIPT = steps([call("look"), say("done")])
 
 
@@ -72,14 +72,14 @@ CATALOG = Catalog(
 
 @dataclass
 class Auditor:
-    """Verifies the record against an anchor; and the database's owner, who changes it."""
+    """Verifies the record against an anchor, and alters it as the database's owner."""
 
     pool: AsyncConnectionPool
     threads: Threads
     folder: Path
 
     async def verify(self, thread: str, *nodes: str) -> Verification:
-        """Return the verification, with seals of these nodes; of any, if none is named."""
+        """Return the verification with seals of these nodes, or of any node if none is named."""
         store = PostgresThreads(self.pool)
         evidence = Evidence(
             partial(effects_of, self.pool),
@@ -91,15 +91,15 @@ class Auditor:
         return await verify(self.threads, thread, evidence=evidence, anchors=anchors)
 
     async def sealed(self, thread: str, events: int = 1) -> list[NodeSeal]:
-        """Wait until so many events of a thread are sealed, and return its seals."""
+        """Wait until that many events of a thread are sealed, and return its seals."""
 
         async def seals() -> list[NodeSeal]:
             return await asyncio.to_thread(
                 lambda: [seal for line in AnchoredLines([self.folder], thread) if (seal := read_seal(line))]
             )
 
-        found: list[NodeSeal] = await eventually(seals, lambda seals: any(seal.events >= events for seal in seals))
-        return found
+        sealed: list[NodeSeal] = await eventually(seals, lambda seals: any(seal.events >= events for seal in seals))
+        return sealed
 
     async def finished(self, run: WorkflowHandle[Any, Any]) -> list[AgentEvent]:
         """Wait until the run has ended and its end is sealed, and return its events."""
@@ -118,7 +118,7 @@ class Auditor:
         return run_events(thread, read_lines(thread, 0, lines))
 
     async def write(self, thread: str, events: Sequence[AgentEvent]) -> None:
-        """Replace the thread's record by these events, in a correct chain of digests."""
+        """Replace the thread's record by these events in a correct chain of digests."""
         log = EventLog()
         for event in events:
             log.append(event.model_copy(update={"digest": ""}), at=event.at)
@@ -147,7 +147,7 @@ class Auditor:
 
 @pytest.fixture
 async def auditor(stack: Stack, tmp_path: Path) -> AsyncIterator[Auditor]:
-    """An auditor with an empty folder as anchor."""
+    """Return an auditor whose anchor is an empty folder."""
     await migrate(stack.database_url)
     folder = tmp_path / "anchors"
     folder.mkdir()
@@ -170,17 +170,17 @@ def rewritten(events: Sequence[AgentEvent]) -> Sequence[AgentEvent]:
 
 
 def truncated(events: Sequence[AgentEvent]) -> Sequence[AgentEvent]:
-    """Return a log that ends before the last reply of the LLM: what was recorded together is there or not."""
+    """Return a log without the LLM's last reply and all events that were recorded with it."""
     return events[: max(event.position for event in events if event.type == "llm_replied")]
 
 
-def unchecked(found: Verification) -> dict[str, str]:
-    """Return what was not checked, with why."""
-    return {one.what: one.why for one in found.unchecked}
+def unchecked(report: Verification) -> dict[str, str]:
+    """Return the names and reasons of the skipped checks."""
+    return {one.what: one.why for one in report.unchecked}
 
 
-async def test_a_record_that_was_rewritten_truncated_or_removed_is_found(rig: StartRig, auditor: Auditor) -> None:
-    """Each is consistent in itself, and passes without the anchor; with it, a seal that does not hold is named."""
+async def test_a_rewritten_truncated_or_removed_record_is_detected(rig: StartRig, auditor: Auditor) -> None:
+    """Each is consistent and passes without the anchor; with it, a violated seal is reported."""
     async with sealer_to(FolderAnchor(auditor.folder)) as sealer, rig(CATALOG, SCRIPT, seal=sealer.seal) as r:
         run = await r.start()
         events = await auditor.finished(run)
@@ -194,19 +194,19 @@ async def test_a_record_that_was_rewritten_truncated_or_removed_is_found(rig: St
         await auditor.write(thread, forged)
         alone = await verify(auditor.threads, thread)
         assert (alone.ok, alone.reason, "anchors" in unchecked(alone)) == (True, "", True)
-        found = await auditor.verify(thread, NODE)
-        assert (found.ok, found.where) == (False, "record")
-        assert "the log was rewritten or truncated" in found.reason
-        assert f"node {NODE} saw event" in found.reason
+        report = await auditor.verify(thread, NODE)
+        assert (report.ok, report.where) == (False, "record")
+        assert "the log was rewritten or truncated" in report.reason
+        assert f"node {NODE} saw event" in report.reason
     await auditor.remove(thread)
-    found = await auditor.verify(thread, NODE)
-    assert (found.ok, "the record has no events" in found.reason) == (False, True)
+    report = await auditor.verify(thread, NODE)
+    assert (report.ok, "the record has no events" in report.reason) == (False, True)
     with pytest.raises(ThreadNotFound):
         await verify(auditor.threads, thread)
 
 
-async def test_seals_that_were_forged_or_copied_accuse_nobody(rig: StartRig, auditor: Auditor) -> None:
-    """Who can write to the anchor, and has no node's key, can only add what is named and does not count."""
+async def test_forged_or_copied_seals_accuse_nobody(rig: StartRig, auditor: Auditor) -> None:
+    """A writer of the anchor without a node's key can only add lines that are reported and do not count."""
     folder = FolderAnchor(auditor.folder)
     async with sealer_to(folder) as sealer, rig(CATALOG, SCRIPT, seal=sealer.seal) as r:
         run, other = await r.start(), await r.start("something else")
@@ -219,9 +219,9 @@ async def test_seals_that_were_forged_or_copied_accuse_nobody(rig: StartRig, aud
     forged = [seal.model_copy(update={"events": 10_000}), seal.model_copy(update={"head": "f" * 64}), copied, stranger]
     with file.open("ab") as opened:
         opened.write(b"".join(each.line() + b"\n" for each in forged) + b"torn")
-    found = await auditor.verify(run.id, NODE)
-    assert found.ok
-    words = [one.why for one in found.unchecked if one.what == "anchors"]
+    report = await auditor.verify(run.id, NODE)
+    assert report.ok
+    words = [one.why for one in report.unchecked if one.what == "anchors"]
     assert [
         any(kind in why for why in words) for kind in ("did not sign", "another thread", "not among", "not seals")
     ] == [True] * 4
@@ -230,11 +230,11 @@ async def test_seals_that_were_forged_or_copied_accuse_nobody(rig: StartRig, aud
     assert not (await auditor.verify(run.id, NODE)).ok
 
 
-async def test_without_an_anchor_that_answers_runs_finish(rig: StartRig, auditor: Auditor) -> None:
-    """A missing folder and a dead receiver stop no run; when the folder is back, it gets the thread's last seal."""
+async def test_runs_finish_without_a_reachable_anchor(rig: StartRig, auditor: Auditor) -> None:
+    """A missing folder and a dead receiver stop no run; once the folder is back, it gets the thread's last seal."""
     auditor.folder.rmdir()
     with socket.socket() as dead:
-        dead.bind(("127.0.0.1", 0))  # and nothing listens
+        dead.bind(("127.0.0.1", 0))  # nothing listens there
         url = f"http://127.0.0.1:{dead.getsockname()[1]}/"
         await unanchored(rig, auditor, url)
 
@@ -247,12 +247,12 @@ async def unanchored(rig: StartRig, auditor: Auditor, url: str) -> None:
         assert (await run.result())["result"] == "done"
         auditor.folder.mkdir()
         events = await auditor.finished(run)
-    found = await auditor.verify(run.id, NODE)
-    assert (found.ok, found.events, found.seals > 0) == (True, len(events), True)
+    report = await auditor.verify(run.id, NODE)
+    assert (report.ok, report.events, report.seals > 0) == (True, len(events), True)
 
 
 async def test_a_webhook_gets_each_seal(rig: StartRig, auditor: Auditor, tmp_path: Path) -> None:
-    """What it receives, line by line in a file, is as good as a folder; a fault of the receiver is made good."""
+    """The lines that a receiver stores work like a folder; a seal is sent again after a fault of the receiver."""
     receiver = Receiver(answers=[503])
     async with served(receiver) as url:
         webhook = WebhookAnchor(To(url=url))
@@ -268,14 +268,14 @@ async def test_a_webhook_gets_each_seal(rig: StartRig, auditor: Auditor, tmp_pat
     file = tmp_path / "received.jsonl"
     file.write_bytes(b"\n".join(body for status, _, body in receiver.requests if status == 200))
     auditor.folder = file
-    found = await auditor.verify(run.id, NODE)
-    assert (found.ok, found.seals > 0) == (True, True)
+    report = await auditor.verify(run.id, NODE)
+    assert (report.ok, report.seals > 0) == (True, True)
     await auditor.write(run.id, truncated(events))
     assert not (await auditor.verify(run.id, NODE)).ok
 
 
-async def test_a_reset_accuses_no_honest_log(rig: StartRig, auditor: Auditor) -> None:
-    """Seals of the branch that it abandoned hold for the log set aside; without that log, this is said."""
+async def test_a_reset_does_not_accuse_an_honest_log(rig: StartRig, auditor: Auditor) -> None:
+    """Seals of an abandoned branch match the archived log; if that is missing, the verification says so."""
     async with sealer_to(FolderAnchor(auditor.folder)) as sealer, rig(CATALOG, SCRIPT, seal=sealer.seal) as r:
         run = await r.start()
         before = await auditor.finished(run)
@@ -294,8 +294,8 @@ async def test_a_reset_accuses_no_honest_log(rig: StartRig, auditor: Auditor) ->
             return [seal.head for seal in await auditor.sealed(run.id)]
 
         await eventually(heads, lambda heads: head in heads and before[-1].digest in heads)
-    found = await auditor.verify(run.id, NODE)
-    assert (found.ok, found.seals > 0, "anchors" in unchecked(found)) == (True, True, False)
+    report = await auditor.verify(run.id, NODE)
+    assert (report.ok, report.seals > 0, "anchors" in unchecked(report)) == (True, True, False)
     aside = await auditor.verify(f"{run.id}~reset-1", NODE)
     assert (aside.ok, f"verify {run.id}" in unchecked(aside)["anchors"]) == (True, True)
     await auditor.remove(f"{run.id}~reset-1")
@@ -305,8 +305,8 @@ async def test_a_reset_accuses_no_honest_log(rig: StartRig, auditor: Auditor) ->
     assert (lost.ok, before[-1].digest in lost.reason) == (False, True)
 
 
-async def test_temporals_history_accounts_for_a_reset_that_no_node_sealed(rig: StartRig, auditor: Auditor) -> None:
-    """Where Temporal has the whole log as the record has it, a seal of another branch is named, and no fault."""
+async def test_temporals_history_explains_a_reset_that_no_node_sealed(rig: StartRig, auditor: Auditor) -> None:
+    """If Temporal has the whole log as recorded, a seal of another branch is reported, but not as a fault."""
     folder = FolderAnchor(auditor.folder)
     async with sealer_to(folder, namespace="default") as sealer, rig(CATALOG, SCRIPT, seal=sealer.seal) as r:
         run = await r.start()
@@ -314,29 +314,29 @@ async def test_temporals_history_accounts_for_a_reset_that_no_node_sealed(rig: S
         (seal, *_) = await auditor.sealed(run.id, len(events))
         await folder.put(make_seal(KEY, namespace="default", thread=run.id, events=9_999, head="f" * 64, at=seal.at))
         here = Auditor(auditor.pool, Threads(r.client, record=PostgresThreads(auditor.pool)), auditor.folder)
-        found = await here.verify(run.id, NODE)
-    assert (found.ok, "no node has sealed that" in unchecked(found)["anchors"]) == (True, True)
+        report = await here.verify(run.id, NODE)
+    assert (report.ok, "no node has sealed that" in unchecked(report)["anchors"]) == (True, True)
 
 
-async def test_a_reset_that_was_made_up_accounts_for_nothing(rig: StartRig, auditor: Auditor) -> None:
-    """Who rewrites a log and sets the honest one aside is found: only a node's seal says that there was a reset."""
+async def test_a_fabricated_reset_explains_nothing(rig: StartRig, auditor: Auditor) -> None:
+    """Archiving the honest log beside a rewritten one is detected: only a node's seal proves a reset."""
     async with sealer_to(FolderAnchor(auditor.folder)) as sealer, rig(CATALOG, SCRIPT, seal=sealer.seal) as r:
         run = await r.start()
         events = await auditor.finished(run)
     await auditor.write(run.id, rewritten(events))
     await PostgresThreads(auditor.pool).append(f"{run.id}~reset-1", 0, [event_line(event) for event in events])
-    found = await auditor.verify(run.id, NODE)
-    assert (found.ok, found.where, f"{run.id}~reset-1, as if a reset" in found.reason) == (False, "record", True)
+    report = await auditor.verify(run.id, NODE)
+    assert (report.ok, report.where, f"{run.id}~reset-1, as if a reset" in report.reason) == (False, "record", True)
     gone = make_seal(
         STRANGER, namespace=ELSEWHERE, thread=run.id, events=99, head="e" * 64, at=events[-1].at, gone="reset"
     )
     await FolderAnchor(auditor.folder).put(gone)
-    for nodes in ([NODE], []):  # without a node's key, and even where all nodes are trusted
+    for nodes in ([NODE], []):  # without a node's key, even if all nodes are trusted
         assert not (await auditor.verify(run.id, *nodes)).ok
 
 
-async def test_a_rewritten_thread_is_found_after_it_was_continued(rig: StartRig, auditor: Auditor) -> None:
-    """A worker that continues a closed thread seals what the record has by then; earlier seals still accuse it."""
+async def test_a_rewritten_thread_is_detected_after_it_was_continued(rig: StartRig, auditor: Auditor) -> None:
+    """A worker that continues a closed thread seals the record as it is by then; earlier seals still contradict it."""
     script = steps([call("look"), say("done"), say("and then nothing")])
     async with sealer_to(FolderAnchor(auditor.folder)) as sealer, rig(CATALOG, script, seal=sealer.seal) as r:
         run = await r.start()
@@ -345,12 +345,12 @@ async def test_a_rewritten_thread_is_found_after_it_was_continued(rig: StartRig,
         again = await r.start("and then?", thread=run.id, resume=True)
         later = await auditor.finished(again)
         await auditor.sealed(run.id, len(later))
-    found = await auditor.verify(run.id, NODE)
-    assert (len(later) > len(events), found.ok, "rewritten or truncated" in found.reason) == (True, False, True)
+    report = await auditor.verify(run.id, NODE)
+    assert (len(later) > len(events), report.ok, "rewritten or truncated" in report.reason) == (True, False, True)
 
 
-async def test_a_pruned_thread_is_no_removed_one(rig: StartRig, auditor: Auditor) -> None:
-    """A node seals that it prunes a thread; one that is gone without such a seal, or came back and went, is a fault."""
+async def test_a_pruned_thread_is_not_reported_as_removed(rig: StartRig, auditor: Auditor) -> None:
+    """A node seals that it prunes a thread; a thread that is missing without such a seal is a fault."""
     store = PostgresThreads(auditor.pool)
     async with sealer_to(FolderAnchor(auditor.folder)) as sealer, rig(CATALOG, SCRIPT, seal=sealer.seal) as r:
         runs = [await r.start(), await r.start()]
@@ -366,7 +366,7 @@ async def test_a_pruned_thread_is_no_removed_one(rig: StartRig, auditor: Auditor
         found, gone = await auditor.verify(pruned, NODE), await auditor.verify(removed, NODE)
         assert (found.ok, "to be pruned" in unchecked(found)["record"]) == (True, True)
         assert (gone.ok, "has no events of this thread" in gone.reason) == (False, True)
-        # The id is free again: the old seals accuse nobody, and a new log that goes without a seal is missed.
+        # The id is free again: the old seals do not accuse a new log, and removing that log without a seal is a fault.
         await store.append(pruned, 0, [event_line(event) for event in logs[1]])
         await sealer.seal(pruned, len(logs[1]), logs[1][-1].digest)
     used_again = await auditor.verify(pruned, NODE)
@@ -376,7 +376,7 @@ async def test_a_pruned_thread_is_no_removed_one(rig: StartRig, auditor: Auditor
 
 
 async def test_a_loops_own_log_is_sealed(rig: StartRig, auditor: Auditor) -> None:
-    """A loop is found rewritten or cut off like a thread."""
+    """A rewritten or truncated loop is detected like a thread."""
     folder = FolderAnchor(auditor.folder)
     async with sealer_to(folder) as sealer, rig(loop_catalog(), diligent, seal=sealer.seal) as r:
         (r.workspace / "TASKS.md").write_text(TASKS)
@@ -399,7 +399,7 @@ async def test_a_loops_own_log_is_sealed(rig: StartRig, auditor: Auditor) -> Non
 
 
 async def test_two_workers_seal_the_same_threads(rig: StartRig, auditor: Auditor) -> None:
-    """Workers of two nodes share a folder and the runs; all seals hold, of one node or of both."""
+    """Workers of two nodes share a folder and the runs; all seals hold, of either node or of both."""
     other = public_key(STRANGER)
     async with (
         sealer_to(FolderAnchor(auditor.folder)) as one,
@@ -411,13 +411,13 @@ async def test_two_workers_seal_the_same_threads(rig: StartRig, auditor: Auditor
         for run in runs:
             await auditor.finished(run)
     for run in runs:
-        found = await auditor.verify(run.id, NODE, other)
-        assert (found.ok, found.seals > 0) == (True, True)
-        assert not {"anchors", "nodes"} & unchecked(found).keys()
+        report = await auditor.verify(run.id, NODE, other)
+        assert (report.ok, report.seals > 0) == (True, True)
+        assert not {"anchors", "nodes"} & unchecked(report).keys()
 
 
-async def test_what_remains_of_a_forgotten_thread_still_fits(rig: StartRig, auditor: Auditor) -> None:
-    """A thread whose content was removed on request passes; a tombstone made of another log does not."""
+async def test_the_rest_of_a_forgotten_thread_still_matches(rig: StartRig, auditor: Auditor) -> None:
+    """A thread whose content was removed on request passes; a tombstone made from another log does not."""
     async with sealer_to(FolderAnchor(auditor.folder)) as sealer, rig(CATALOG, SCRIPT, seal=sealer.seal) as r:
         runs = [await r.start(), await r.start()]
         logs = [await auditor.finished(run) for run in runs]
@@ -429,7 +429,7 @@ async def test_what_remains_of_a_forgotten_thread_still_fits(rig: StartRig, audi
 
 
 async def test_a_file_is_compared_with_seals(rig: StartRig, auditor: Auditor, tmp_path: Path) -> None:
-    """A file of a rewritten record is found; an early file is no fault, and is named."""
+    """A file of a rewritten record is detected; an early file is reported, but not as a fault."""
     async with sealer_to(FolderAnchor(auditor.folder)) as sealer, rig(CATALOG, SCRIPT, seal=sealer.seal) as r:
         run = await r.start()
         events = await auditor.finished(run)
@@ -448,7 +448,7 @@ async def test_a_file_is_compared_with_seals(rig: StartRig, auditor: Auditor, tm
     offline = await verify_file(own, anchors=alone)
     assert (offline.ok, offline.seals == good.seals > 0, "nodes" in unchecked(offline)) == (True, True, False)
     assert (await verify_file(own, anchors=anchors)).ok
-    # A log that its exporter has forged has no seals: those of its thread do not fit.
+    # A log that its exporter has forged has no seals: those of its thread do not match.
     await auditor.write(run.id, rewritten(events))
     without = await verify_file(await exported("without", anchors), anchors=alone)
     assert (without.ok, without.seals) == (True, 0)

@@ -1,4 +1,4 @@
-"""An artifact's address is no right to read it: an agent reads what its own thread, or its tree, refers to."""
+"""An artifact's address grants no access: an agent reads only what its own thread or its tree refers to."""
 
 import re
 from typing import Any
@@ -19,12 +19,12 @@ REFUSED = "no event of this thread refers to the artifact"
 
 @tool(effect="read")
 def dump(secret: str) -> str:
-    """Return more than fits the log."""
+    """Return more output than the log stores."""
     return f"{secret} " * 3_000
 
 
 def script(conversation: Conversation) -> Reply:
-    """Do what the last message says, and answer with the result."""
+    """Do what the last message says, and reply with the result."""
     if conversation.results:
         return say(conversation.results[0])
     order = re.search(r"(dump|read|have) (.+)", conversation.last_user_message)
@@ -39,7 +39,7 @@ def script(conversation: Conversation) -> Reply:
 
 
 def catalog() -> Catalog:
-    """Return an agent that keeps secrets in artifacts, and one that it may have help it."""
+    """Return an agent that stores secrets in artifacts, and one that may run it as a sub-agent."""
     return Catalog(
         agents=[
             Agent(name="lead", instructions="Work.", policy=FREE, subagents=("helper",)),
@@ -49,13 +49,13 @@ def catalog() -> Catalog:
     )
 
 
-async def told(run: WorkflowHandle[Any, Any]) -> str:
-    """Return what a run has answered."""
+async def reply_of(run: WorkflowHandle[Any, Any]) -> str:
+    """Return the last reply of a run."""
     return str((await run.result())["result"])
 
 
-async def kept(rig: Rig, secret: str, *, inside: str = "") -> tuple[WorkflowHandle[Any, Any], str]:
-    """Have a thread, or its sub-agents, store a secret; return the thread and the secret's address."""
+async def store_secret(rig: Rig, secret: str, *, inside: str = "") -> tuple[WorkflowHandle[Any, Any], str]:
+    """Make a thread, or its sub-agents, store a secret; return the thread and the secret's address."""
     run = await rig.start(f"{inside}dump {secret}")
     await run.result()
     owner = rig.client.get_workflow_handle(f"{run.id}{'.1' * inside.count('have')}")
@@ -65,39 +65,39 @@ async def kept(rig: Rig, secret: str, *, inside: str = "") -> tuple[WorkflowHand
 
 
 async def test_another_threads_address_reads_nothing(rig: StartRig) -> None:
-    """The address of another thread's artifact, one that nobody has, and no address: each call fails, and says less."""
+    """Another thread's address, an unused one and an invalid one all fail the call, without details."""
     async with rig(catalog(), script) as r:
         secret = uuid4().hex
-        _, address = await kept(r, secret)
+        _, address = await store_secret(r, secret)
         for other in (address, f"sha256:{'0' * 64}"):
-            answer = await told(await r.start(f"read {other}"))
+            answer = await reply_of(await r.start(f"read {other}"))
             assert f"{REFUSED} {other}" in answer
             assert secret not in answer
-        assert "is not an artifact address" in await told(await r.start("read ../../etc/passwd"))
+        assert "is not an artifact address" in await reply_of(await r.start("read ../../etc/passwd"))
 
 
-async def test_a_threads_own_artifacts_are_read_in_its_later_runs_and_forks(rig: StartRig) -> None:
-    """Also from before its latest run; and in a fork from the first event on, when the record has nothing of it yet."""
+async def test_a_threads_own_artifacts_are_readable_in_later_runs_and_forks(rig: StartRig) -> None:
+    """Artifacts from before the latest run are readable, also in a fork before the record has any event of it."""
     async with rig(catalog(), script) as r:
         secret = uuid4().hex
-        run, address = await kept(r, secret)
+        run, address = await store_secret(r, secret)
         threads = Threads(r.client, task_queue=r.task_queue, answer_within=PATIENCE, record=r.threads)
         forked = await forks.fork(threads, run.id, say=f"read {address}")
-        assert secret in await told(r.client.get_workflow_handle(forked.thread))
+        assert secret in await reply_of(r.client.get_workflow_handle(forked.thread))
         started = await threads.start(f"read {address}", thread=run.id)
-        assert secret in await told(r.client.get_workflow_handle(started.thread))
+        assert secret in await reply_of(r.client.get_workflow_handle(started.thread))
 
 
-async def test_a_tree_shares_what_is_handed_up_or_down(rig: StartRig) -> None:
-    """A run reads the artifacts of those below it; a sub-agent those of the run above that its task names."""
+async def test_a_tree_shares_artifacts_along_its_edges(rig: StartRig) -> None:
+    """A run reads artifacts of the runs below it; a sub-agent reads those of the run above that its task names."""
     async with rig(catalog(), script) as r:
         secret = uuid4().hex
         threads = Threads(r.client, task_queue=r.task_queue, answer_within=PATIENCE, record=r.threads)
-        run, address = await kept(r, secret, inside="have have ")
+        run, address = await store_secret(r, secret, inside="have have ")
         started = await threads.start(f"read {address}", thread=run.id)
-        assert secret in await told(r.client.get_workflow_handle(started.thread))
+        assert secret in await reply_of(r.client.get_workflow_handle(started.thread))
 
-        own, address = await kept(r, secret := uuid4().hex)
+        own, address = await store_secret(r, secret := uuid4().hex)
         started = await threads.start(f"have read {address}", thread=own.id)
-        assert secret in await told(r.client.get_workflow_handle(started.thread))
-        assert REFUSED in await told(await r.start(f"have read {address}"))
+        assert secret in await reply_of(r.client.get_workflow_handle(started.thread))
+        assert REFUSED in await reply_of(await r.start(f"have read {address}"))

@@ -1,4 +1,4 @@
-"""What a proxy judged in a body is what the gateway reads."""
+"""The gateway reads a body exactly as a proxy in front of it did."""
 
 import pytest
 
@@ -16,8 +16,8 @@ DIGEST = b'"request": "1", "digest": "' + b"0" * 64 + b'"'
         b'{"decision": "approve", ' + DIGEST + b', "arguments": {"cents": 1, "cents": 100000}}',
     ],
 )
-def test_an_object_has_one_value_of_a_name(body: bytes) -> None:
-    """Of two values, parsers differ in which one counts: a filter may have let the other one pass."""
+def test_a_duplicate_key_in_an_object_is_rejected(body: bytes) -> None:
+    """Parsers disagree on which duplicate counts, so a filter may have approved the other value."""
     with pytest.raises(HTTPProblem, match="two values of one name"):
         read_body(body, DecisionBody)
     assert read_body(b'{"decision": "approve", ' + DIGEST + b"}", DecisionBody).decision == "approve"

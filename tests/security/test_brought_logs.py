@@ -1,4 +1,4 @@
-"""Runs under the id of a sub-agent whose log came with a file, started past the client, which refuses them."""
+"""Runs under the id of a sub-agent whose log was imported, started without the client, which would reject them."""
 
 from pathlib import Path
 from typing import Any
@@ -20,26 +20,26 @@ LEAD = Agent(name="lead", instructions="Lead.", tools=(), policy=Policy(rules=(a
 
 
 def script(conversation: Conversation) -> Reply:
-    """Run a sub-agent, and then nothing: the run waits for a message."""
+    """Run a sub-agent, then nothing: the run waits for a message."""
     if "help" in str(conversation.messages[1]["content"]):
         return say("helped")
     return together(call("run_agent", agent="helper", task="help")) if not conversation.replies else say("done")
 
 
-async def refused(place: Site, given: Any, words: str) -> None:
+async def refused(place: Site, start: Any, words: str) -> None:
     """Start a run under the sub-agent's id, and check that it ends without having done or recorded anything."""
     before, asked = await place.lines("tree.1"), len(place.rig.llm.requests)
-    run = await place.rig.client.start_workflow(WORKFLOW, given, id="tree.1", task_queue=place.rig.task_queue)
+    run = await place.rig.client.start_workflow(WORKFLOW, start, id="tree.1", task_queue=place.rig.task_queue)
     with pytest.raises(WorkflowFailureError) as failed:
         await run.result()
     assert words in str(failed.value.cause)
     assert (await place.lines("tree.1"), len(place.rig.llm.requests)) == (before, asked)
 
 
-async def test_a_sub_agent_whose_log_came_with_a_file_is_not_continued(stack: Stack, tmp_path: Path) -> None:
-    """Neither by whoever reaches Temporal, nor by a client that does not ask, nor before the import has begun its run.
+async def test_an_imported_sub_agent_is_not_continued(stack: Stack, tmp_path: Path) -> None:
+    """No caller of Temporal, and no client that skips the check, continues it, even before its import has a run.
 
-    Where it ran, it can be continued, also after the thread above it was moved.
+    On the source cluster it can be continued, even after the thread above it was moved.
     """
     catalog = Catalog(agents=[LEAD, HELPER], tools=[])
     resumed = RunInput(task="go on", by="mallory", resume=True, features=MOVES)
@@ -48,7 +48,7 @@ async def test_a_sub_agent_whose_log_came_with_a_file_is_not_continued(stack: St
         await a.status("tree", "waiting_message")
         path = await a.move("tree")
 
-        for thread in ("tree.1", "tree"):  # as an import that was killed leaves it
+        for thread in ("tree.1", "tree"):  # as a killed import leaves it
             await b.place.threads.append(thread, 0, await a.lines(thread))
         await refused(b, issued(resumed), "nothing here shows that sub-agent tree.1 ran here")
 

@@ -65,13 +65,13 @@ async ({ports, ids, victim}) => {
 
 
 async def blank(route: Route) -> None:
-    """Answer with an empty page, from the requested origin."""
+    """Respond with an empty page from the requested origin."""
     await route.fulfill(content_type="text/html", body="<!doctype html><body>a page</body>")
 
 
 @asynccontextmanager
 async def browser() -> AsyncIterator[Callable[[str], Any]]:
-    """Run a browser in which `evil.example` resolves to this machine; yield a function that opens a page."""
+    """Run a browser that resolves `evil.example` to this machine; yield a function that opens a page."""
     args = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"]
     args += ["--disable-component-update", "--disable-sync", "--host-resolver-rules=MAP evil.example 127.0.0.1"]
     # Other browsers lack some of Chromium's own protections: these tests are about Holdfast's.
@@ -91,12 +91,12 @@ async def browser() -> AsyncIterator[Callable[[str], Any]]:
 
 @pytest.fixture
 async def victim(client: Client) -> WorkflowHandle[Any, Any]:
-    """A workflow that waits for an approval, without a worker."""
+    """Start a workflow that waits for an approval, without a worker."""
     return await client.start_workflow("Waiting", id=f"victim-{uuid4().hex}", task_queue="nobody")
 
 
 async def planted(client: Client, planned: list[str]) -> list[str]:
-    """Return those of the workflows that were started."""
+    """Return which of the planned workflows were started."""
     wanted = " OR ".join(f'WorkflowId = "{each}"' for each in planned)
     return [found.id async for found in client.list_workflows(wanted)]
 
@@ -108,19 +108,19 @@ async def signals(victim: WorkflowHandle[Any, Any]) -> int:
 
 
 def ids() -> list[str]:
-    """Ids for workflows that an attack starts."""
+    """Return ids for workflows that an attack starts."""
     return [f"planted-{uuid4().hex}"]
 
 
 def addresses(stack: Stack, host: str) -> list[tuple[str, int]]:
-    """Return every address of the stack that a page can send requests to."""
+    """Return every address of the stack to which a page can send requests."""
     return [(host, port) for port in (stack.http_port, stack.ui_port, stack.temporal_port)]
 
 
 async def test_another_sites_page_starts_signals_and_reads_nothing(
     stack: Stack, client: Client, victim: WorkflowHandle[Any, Any]
 ) -> None:
-    """From another site, or another port of this machine, forms and fetches reach no workflow and no data."""
+    """Forms and fetches from another site, or from another port of this machine, reach no workflow and no data."""
     planned = ids()
     ports = [*addresses(stack, "127.0.0.1"), *addresses(stack, "localhost")]
     async with browser() as open_page:
@@ -136,12 +136,12 @@ async def test_another_sites_page_starts_signals_and_reads_nothing(
 async def test_a_page_after_dns_rebinding_starts_signals_and_reads_nothing(
     stack: Stack, client: Client, victim: WorkflowHandle[Any, Any]
 ) -> None:
-    """After DNS rebinding, a page has the same origin as the stack's ports; its host name is refused."""
+    """After DNS rebinding, a page has the same origin as the stack's ports, but its host name is rejected."""
     planned = ids()
     async with browser() as open_page:
         for host, port in addresses(stack, "evil.example"):
             if port == stack.temporal_port:
-                continue  # it serves no page, as it does not speak HTTP/1.1
+                continue  # it serves no page, because it does not speak HTTP/1.1
             page = await open_page(f"http://{host}:{port}/attack")
             attack = {"ports": [(host, port)], "ids": planned, "victim": victim.id}
             assert await page.evaluate(ATTACK, attack) == []
@@ -153,7 +153,7 @@ async def test_a_page_after_dns_rebinding_starts_signals_and_reads_nothing(
 async def test_the_attack_works_from_the_web_uis_own_page(
     stack: Stack, client: Client, victim: WorkflowHandle[Any, Any]
 ) -> None:
-    """The same script in the Web UI's own page reads, starts and signals: the tests above can fail."""
+    """The same script in the Web UI's own page reads, starts and signals, so the tests above can fail."""
     planned = ids()
     async with browser() as open_page:
         page = await open_page(f"http://127.0.0.1:{stack.ui_port}/attack")

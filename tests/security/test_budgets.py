@@ -1,4 +1,4 @@
-"""What the senders of budgets and extensions can do at the worst: no more than the agent and the policy allow."""
+"""Senders of budgets and extensions can do no more than the agent and the policy allow."""
 
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
@@ -33,8 +33,8 @@ PAYLOADS = st.dictionaries(
 @settings(max_examples=50)
 @given(st.lists(PAYLOADS | NUMBERS, max_size=3))
 @example([{"steps": 10**6, "by": "alice"}, {"tokens": True, "by": "alice"}, {"usd": float("nan"), "by": "alice"}])
-def test_no_payload_breaks_a_run_or_raises_a_limit_beyond_sense(sent: list[Any]) -> None:
-    """Whatever the payload: events of a bounded size, and limits that a budget may have."""
+def test_no_payload_breaks_a_run_or_exceeds_a_budgets_limits(sent: list[Any]) -> None:
+    """Any payload results in events of a bounded size, and in limits that a budget may have."""
     thread = loaded_thread(agent_spec(budget=Budget(steps=5)), features=1)
     for payload in sent:
         thread.signal("extend", payload)
@@ -47,10 +47,10 @@ def test_no_payload_breaks_a_run_or_raises_a_limit_beyond_sense(sent: list[Any])
     thread.check_consistent()
 
 
-def extension(thread: str, **said: Any) -> dict[str, Any]:
-    """Return a signed extension; by default of 10 steps."""
+def extension(thread: str, **fields: Any) -> dict[str, Any]:
+    """Return a signed extension, by default of 10 steps."""
     until = datetime.now(UTC) + timedelta(hours=1)
-    return signed(Extension, thread, **{"steps": 10, "id": "once", "until": until.isoformat(), **said})
+    return signed(Extension, thread, **{"steps": 10, "id": "once", "until": until.isoformat(), **fields})
 
 
 @tool(effect="read")
@@ -71,8 +71,8 @@ def obeys(conversation: Conversation) -> Reply:
     return call("read_page") if not conversation.replies else call("extend", steps=100, by="alice")
 
 
-async def test_only_those_who_may_and_sign_extend_a_budget(rig: StartRig) -> None:
-    """Not the agent, nor the text of a tool, nor without a signature, with another's, too late, changed, or again."""
+async def test_only_authorized_signers_extend_a_budget(rig: StartRig) -> None:
+    """The agent, a tool's text, and unsigned, foreign, late, altered or repeated statements extend nothing."""
     async with rig(saver(approvers=PEOPLE, signatures="required"), obeys) as r:
         run = await r.start(by="dana")
         state = await status_of(run, "blocked")
@@ -112,10 +112,10 @@ async def test_only_those_who_may_and_sign_extend_a_budget(rig: StartRig) -> Non
     ("budget", "allowed"), [({"steps": 50}, "2"), ({"steps": 1}, "1"), ({"tokens": 10**12}, "2"), ({"usd": "NaN"}, "")]
 )
 async def test_a_plain_start_only_narrows(rig: StartRig, budget: dict[str, Any], allowed: str) -> None:
-    """Whoever reaches Temporal can start a run, and gives it no more than the agent has."""
+    """Anyone who reaches Temporal can start a run, but cannot give it more than the agent has."""
     async with rig(saver(), lambda _: say("done")) as r:
-        given = {"task": "spend", "budget": budget}
-        run = await r.client.start_workflow(WORKFLOW, given, id=f"plain-{uuid4().hex[:8]}", task_queue=r.task_queue)
+        start = {"task": "spend", "budget": budget}
+        run = await r.client.start_workflow(WORKFLOW, start, id=f"plain-{uuid4().hex[:8]}", task_queue=r.task_queue)
         if not allowed:
             with pytest.raises(Exception, match="Workflow execution failed"):
                 await run.result()

@@ -1,4 +1,4 @@
-"""A folder in which somebody works has modules with the names of ours, and of the catalog."""
+"""The current folder has modules with the names of ours, and of the catalog."""
 
 import subprocess
 import sys
@@ -19,7 +19,7 @@ TAKEN = ("holdfast", "workflows", "activities", "examples", "company_agents", "t
 
 @pytest.fixture
 def hostile(tmp_path: Path) -> Path:
-    """A cloned repository whose modules take the names that a command imports."""
+    """Return a cloned repository whose modules take the names that a command imports."""
     folder = tmp_path / "clone"
     for name in TAKEN:
         (folder / name).mkdir(parents=True)
@@ -28,7 +28,7 @@ def hostile(tmp_path: Path) -> Path:
 
 
 def command(program: str, *arguments: str, cwd: Path, **environ: str) -> subprocess.CompletedProcess[str]:
-    """Run one of the programs in `cwd`; no server is in reach."""
+    """Run one of the programs in `cwd`, out of reach of any server."""
     return subprocess.run(
         [sys.executable, str(REPOSITORY / program), *arguments],
         cwd=cwd,
@@ -40,8 +40,8 @@ def command(program: str, *arguments: str, cwd: Path, **environ: str) -> subproc
     )
 
 
-def test_a_folder_does_not_take_the_place_of_an_installed_catalog(hostile: Path, tmp_path: Path) -> None:
-    """Neither of the catalog's module nor of Holdfast's own: the current folder is searched last."""
+def test_a_folder_does_not_replace_an_installed_catalog(hostile: Path, tmp_path: Path) -> None:
+    """The current folder replaces neither the catalog's module nor Holdfast's own: it is searched last."""
     trusted = tmp_path / "trusted"
     trusted.mkdir()
     marker = tmp_path / "loaded"
@@ -55,10 +55,8 @@ def test_a_folder_does_not_take_the_place_of_an_installed_catalog(hostile: Path,
 
 
 @pytest.mark.parametrize("program", ["starter.py", "gateway.py", "worker.py"])
-def test_without_a_catalog_of_ones_own_nothing_of_a_folder_is_imported(
-    hostile: Path, tmp_path: Path, program: str
-) -> None:
-    """A command in a cloned repository executes none of it."""
+def test_without_a_catalog_nothing_of_a_folder_is_imported(hostile: Path, tmp_path: Path, program: str) -> None:
+    """A command in a cloned repository executes none of its code."""
     arguments = {"starter.py": ["recall", "colours"], "gateway.py": [], "worker.py": []}[program]
 
     done = command(program, *arguments, cwd=hostile, TEMPORAL_ADDRESS="127.0.0.1:1")

@@ -1,4 +1,4 @@
-"""The policy judges exactly what runs: no spelling of an argument or a path bypasses a rule that denies its meaning."""
+"""The policy judges exactly what runs: no spelling of an argument or path bypasses a rule that denies its meaning."""
 
 import asyncio
 import json
@@ -95,7 +95,7 @@ async def test_no_spelling_of_true_passes_a_rule_that_denies_it(rig: StartRig) -
         )
     )
     script = steps([forced, malformed, harmless, say("done")])
-    limits = Limits(**UNGUARDED)  # the spellings are one call, which is refused again and again
+    limits = Limits(**UNGUARDED)  # the spellings are one call, which is rejected again and again
     agent = Agent(name="clerk", instructions="Deploy.", policy=NEVER_BY_FORCE, limits=limits)
     async with rig(Catalog(agents=[agent], tools=[deploy]), script) as r:
         run = await r.start()
@@ -132,7 +132,7 @@ async def test_one_value_is_shown_approved_recorded_and_run(rig: StartRig) -> No
 
 
 async def test_an_edit_is_the_whole_value_or_nothing_runs(rig: StartRig) -> None:
-    """A person's edited arguments are judged as they will run: missing defaults and other spellings are refused."""
+    """A person's edited arguments are judged as they will run: missing defaults and other spellings are rejected."""
     agent = Agent(name="clerk", instructions="Deploy.", policy=Policy(rules=(ask("deploy"),)))
     script = steps([call("deploy", target="x"), say("done")])
     async with rig(Catalog(agents=[agent], tools=[deploy]), script) as r:
@@ -140,14 +140,14 @@ async def test_an_edit_is_the_whole_value_or_nothing_runs(rig: StartRig) -> None
         (request,) = (await eventually(lambda: run.query("state"), lambda state: state["pending"]))["pending"]
 
         async def edit(**arguments: Any) -> tuple[str, str]:
-            said = {"decision": "approve", "request": request["request"], "by": "ann", "arguments": arguments}
-            answer = await answer_of(run.execute_update("decide", said))
+            decision = {"decision": "approve", "request": request["request"], "by": "ann", "arguments": arguments}
+            answer = await answer_of(run.execute_update("decide", decision))
             return answer["outcome"], answer.get("explanation", "")
 
         outcome, why = await edit(target="y")
         assert (outcome, "give every parameter, also force, times" in why) == ("malformed", True)
         assert (await edit(target="y", force=1, times=1))[0] == "malformed"
-        # In JSON, 2.0 is 2: what is recorded, and what runs, is the integer.
+        # In JSON, 2.0 is 2: the integer is recorded and runs.
         assert (await edit(target="y", force=False, times=2.0))[0] == "accepted"
         assert (await run.result())["result"] == "done"
         assert received(r.workspace) == [["y", False, 2]]
@@ -156,8 +156,8 @@ async def test_an_edit_is_the_whole_value_or_nothing_runs(rig: StartRig) -> None
         assert ended.status == "ok"
 
 
-async def test_no_spelling_of_a_path_leaves_the_folder_that_a_rule_names(rig: StartRig) -> None:
-    """Only docs/ may be written: `docs/../src/app.py`, a link in docs/ or an absolute path changes nothing else."""
+async def test_no_spelling_of_a_path_leaves_the_folder_of_a_rule(rig: StartRig) -> None:
+    """If only docs/ may be written, `docs/../src/app.py`, a link in docs/ or an absolute path changes nothing else."""
     policy = Policy(rules=(allow("write_file", when='args.path.startsWith("docs/")'), deny("write_file")))
     agent = Agent(name="writer", instructions="Write.", policy=policy)
 
@@ -177,18 +177,18 @@ async def test_no_spelling_of_a_path_leaves_the_folder_that_a_rule_names(rig: St
         (r.workspace / "docs" / "link").symlink_to("../src")
         (r.workspace / "docs" / "app.py").symlink_to("../src/app.py")
         run = await r.start(str(r.workspace))
-        told = (await run.result())["result"]
+        result = (await run.result())["result"]
         assert (r.workspace / "src" / "app.py").read_text() == "as it was"
         written = {path.relative_to(r.workspace).as_posix() for path in r.workspace.rglob("*.*") if path.is_file()}
         assert written == {"src/app.py", "docs/app.py", "docs/a/b.md"}
-        assert "docs/link is a link to src; name src/app.py instead" in told
-        assert "docs/app.py is a link to src/app.py; name src/app.py instead" in told
+        assert "docs/link is a link to src; name src/app.py instead" in result
+        assert "docs/app.py is a link to src/app.py; name src/app.py instead" in result
         ended = Counter(e.status for e in await check_thread(r.client, run) if isinstance(e, ToolCallFinished))
         assert ended == {"denied": 7, "failed": 2, "ok": 1}
 
 
 async def test_a_condition_on_paths_holds_for_tools_that_take_plain_text(rig: StartRig) -> None:
-    """A user's tool takes `str`; the policy judges `paths`, and the secret is not read."""
+    """If a user's tool takes `str` and the policy judges `paths`, the secret is not read."""
 
     @tool(effect="read")
     def show(path: str, context: ToolContext) -> str:
@@ -215,10 +215,10 @@ async def test_a_condition_on_paths_holds_for_tools_that_take_plain_text(rig: St
             (r.workspace / name).parent.mkdir()
             (r.workspace / name).write_text(text)
         run = await r.start(str(r.workspace))
-        told = (await run.result())["result"]
-        assert "SECRET" not in told
-        assert "for all" in told
-        assert told.count("Denied by policy") == 8
+        result = (await run.result())["result"]
+        assert "SECRET" not in result
+        assert "for all" in result
+        assert result.count("Denied by policy") == 8
 
 
 Attempt = Callable[..., Any]
@@ -226,7 +226,7 @@ Attempt = Callable[..., Any]
 
 @pytest.fixture
 def attempt(pool: AsyncConnectionPool, database_url: str, tmp_path: Path) -> Attempt:
-    """Have a worker with this tool in its catalog run an order; the effect key is the same within a test."""
+    """Return a function that has a worker with this tool run a request; the effect key is the same within a test."""
     key = uuid4().hex
 
     async def run(catalogued: Tool, arguments: str) -> ToolOutcome:
@@ -265,28 +265,28 @@ def other_deploy(target: str, force: bool = True, times: int = 1, *, context: To
         "",
     ],
 )
-async def test_a_worker_refuses_an_order_that_it_reads_differently(
+async def test_a_worker_rejects_a_request_that_it_reads_differently(
     attempt: Attempt, tmp_path: Path, arguments: str
 ) -> None:
-    """A worker with another catalog refuses arguments that differ in any byte from its own tool's canonical form."""
+    """A worker with another catalog rejects arguments that differ in any byte from its own tool's canonical form."""
     outcome = await attempt(tool(name="deploy", effect="unsafe")(other_deploy), arguments)
     assert outcome.status == "invalid"
     assert outcome.content.startswith("Not called: ")
     assert received(tmp_path) == []
 
 
-async def test_an_order_in_canonical_form_runs(attempt: Attempt, tmp_path: Path) -> None:
-    """The control: the canonical form of the same arguments runs, once."""
+async def test_a_request_in_canonical_form_runs(attempt: Attempt, tmp_path: Path) -> None:
+    """As a control, the canonical form of the same arguments runs, once."""
     for _ in range(2):
         assert (await attempt(deploy, '{"force":true,"target":"x","times":1}')).status == "ok"
     assert received(tmp_path) == [["x", True, 1]]
 
 
 async def test_an_interrupted_effect_is_never_reported_as_not_started(attempt: Attempt, tmp_path: Path) -> None:
-    """One worker started it, and another cannot decode its arguments: the outcome is unknown."""
+    """If one worker started it and another cannot decode its arguments, the outcome is unknown."""
 
     async def dies(target: str, *, context: ToolContext) -> None:
-        """Deploy, and die."""
+        """Deploy, then die."""
         deploy(target, context=context)
         await die()
 

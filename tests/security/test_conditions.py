@@ -1,4 +1,4 @@
-"""Conditions of policies that callers give: none takes longer than the limit of loops over lists allows."""
+"""Callers' policy conditions take no longer than the limit on loops over lists allows."""
 
 import pytest
 
@@ -20,13 +20,13 @@ THREE = "args.a.exists(x, args.a.exists(y, args.a.exists(z, false)))"
     ],
 )
 def test_neither_comments_nor_texts_hide_a_loop(hidden: str) -> None:
-    """Loops are counted where the language has them, whatever a comment or a text before them looks like."""
+    """Loops are counted by the language's grammar, whatever a preceding comment or string looks like."""
     with pytest.raises(ValueError, match=f"at most {MACROS} loops"):
         check_condition(hidden)
 
 
 def test_a_loop_after_a_comment_is_bounded_by_its_items() -> None:
-    """The limit of items holds for every loop that is counted; a text that looks like a loop is none."""
+    """The limit on items holds for every counted loop; a string that looks like a loop is not counted."""
     commented = "args.a.exists // c\n(tool, tool == 1)"
     assert holds(commented, {"args": {"a": [1] * (ITEMS - 1)}})
     with pytest.raises(ConditionFailed, match=f"more than {ITEMS} items"):

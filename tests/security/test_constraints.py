@@ -1,4 +1,4 @@
-"""Constraints: who may not lift one cannot, and through a hostile reason no tool writes on a screen or in a prompt."""
+"""Constraints: only authorized people remove one, and a hostile reason injects nothing into a screen or prompt."""
 
 import json
 import re
@@ -38,8 +38,8 @@ def desk() -> Catalog:
     return Catalog(agents=[Agent(name="desk", instructions="Book.", policy=policy)], tools=[book])
 
 
-async def test_only_an_approver_who_signs_lifts_a_constraint(rig: StartRig) -> None:
-    """Not without a signature, with another's key or for another thread, nor with another statement's signature."""
+async def test_only_an_approver_who_signs_removes_a_constraint(rig: StartRig) -> None:
+    """A missing signature, another's key, another thread's or another statement's signature removes nothing."""
     LOCKED.clear()
     script = steps([call("book", room=1), call("book", room=2), say("locked"), call("book", room=2), say("done")])
     async with rig(desk(), script) as r:
@@ -75,13 +75,13 @@ HOSTILE = (
 
 
 def test_a_hostile_reason_is_one_line_of_plain_text() -> None:
-    """It forms no heading in the summary that the LLM reads, no markup in the Web UI, and acts on no terminal."""
+    """The reason forms no heading in the LLM's summary, no markup in the Web UI, and acts on no terminal."""
     thread = loaded_thread(features=1)
     thread.reply(reply(("look", json.dumps({"x": HOSTILE}))))
     cannot(thread, 1, why=HOSTILE)
     page = current_details(thread.state)
     assert not invisible(page)
-    read_as_markup = re.sub(r"(?<!\\)`[^`\n]+`", "", page)  # what is in a code span is shown as it is
+    read_as_markup = re.sub(r"(?<!\\)`[^`\n]+`", "", page)  # text in a code span is shown unchanged
     for markup in ("\n# ", "\n## The", "<img", "![", "```o"):
         assert not re.search(rf"(?<!\\){re.escape(markup)}", read_as_markup)
     screen = show_screen(run_view(thread.state), retrying=[], ui=None).plain
@@ -97,7 +97,7 @@ def test_a_hostile_reason_is_one_line_of_plain_text() -> None:
 
 
 def test_a_flood_of_constraints_is_bounded() -> None:
-    """An agent that meets a hundred locked rooms and more carries a small snapshot, and a page that people can read."""
+    """An agent that meets over a hundred locked rooms has a small snapshot, and a readable page."""
     thread = loaded_thread(features=1)
     for number in range(13):
         thread.reply(reply(*(("look", f'{{"n": {number}, "i": {i}, "x": "{"é" * 300}"}}') for i in range(10))))
@@ -110,9 +110,10 @@ def test_a_flood_of_constraints_is_bounded() -> None:
 
 
 @pytest.mark.parametrize("features", [0, 1])
-def test_nobody_lifts_or_revokes_before_the_policy_of_a_reopened_thread_is_known(features: int) -> None:
-    """Not by signal or update, unsigned or signed; a forged log in which somebody did is refused. At level 0, whose
-    histories have to replay, a rule can be revoked as it could then.
+def test_nobody_removes_or_revokes_before_the_policy_of_a_reopened_thread_is_known(features: int) -> None:
+    """No signal or update does so, unsigned or signed, and a forged log in which somebody did is rejected.
+
+    At level 0, whose histories must replay, a rule can still be revoked as it could then.
     """
     policy = Policy(rules=(allow("look"), ask("pay")), approvers=PEOPLE, signatures="required")
     thread = loaded_thread(agent_spec(policy=policy), features=features)

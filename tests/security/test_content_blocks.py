@@ -1,4 +1,4 @@
-"""Content blocks from anybody who reaches Temporal: nothing in them speaks for the LLM, or reaches what it must not."""
+"""Content blocks from anyone who reaches Temporal neither speak for the LLM nor reach what they must not."""
 
 import json
 from typing import Any
@@ -35,8 +35,8 @@ def answer(conversation: Conversation) -> Reply:
     return say("done" if conversation.last_user_message == "finish" else "yes?")
 
 
-async def test_no_block_of_a_message_speaks_for_anybody_else(rig: StartRig) -> None:
-    """Each is refused with a reason that is recorded; the run goes on, and the LLM is sent none of it."""
+async def test_no_block_of_a_message_impersonates_anyone(rig: StartRig) -> None:
+    """Each block is rejected with a recorded reason; the run continues, and the LLM gets none of it."""
     offer = Catalog(agents=[Agent(name="clerk", instructions="")])
     async with rig(offer, answer) as r:
         run = await r.start("hello", idle_limit=600)
@@ -56,8 +56,8 @@ async def test_no_block_of_a_message_speaks_for_anybody_else(rig: StartRig) -> N
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-async def test_no_block_of_a_task_speaks_for_anybody_else(rig: StartRig, name: str) -> None:
-    """A run that anybody starts with such a task fails with a reason, before the LLM is asked."""
+async def test_no_block_of_a_task_impersonates_anyone(rig: StartRig, name: str) -> None:
+    """A run that anyone starts with such a task fails with a reason before the LLM is called."""
     offer = Catalog(agents=[Agent(name="clerk", instructions="")])
     async with rig(offer, answer) as r:
         begin = json.dumps({"task": HOSTILE[name]}).encode()

@@ -1,7 +1,7 @@
-"""One message costs a worker, or a gateway, at most two seconds: whatever is in it, and wherever it is sent.
+"""One message costs a worker or a gateway at most two seconds, for any content and any recipient.
 
 The tables follow from the definitions of workflows and routes, so that a new signal, update or body is covered. Limits
-count the time of this thread's processor, on a machine like the one that `docs/explanation/security.md` names.
+count the CPU time of this thread, on a machine like the one that `docs/explanation/security.md` names.
 """
 
 import json
@@ -47,7 +47,7 @@ CONVERTER = data_converter.payload_converter
 
 
 def cost_of(act: Callable[[], Any]) -> float:
-    """Return the seconds of this thread's processor that a call takes."""
+    """Return the CPU seconds of this thread that a call takes."""
     began = time.thread_time()
     act()
     return time.thread_time() - began
@@ -60,7 +60,7 @@ def names(kind: type, what: str) -> list[str]:
 
 
 def waiting(features: int) -> Thread:
-    """Return a thread with an open request, in memory."""
+    """Return an in-memory thread with an open request."""
     thread = loaded_thread(agent_spec(), features=features)
     thread.reply(calls("pay"))
     return thread
@@ -75,7 +75,7 @@ def deliver(thread: Thread, name: str, payload: Payload) -> None:
 
 
 def test_every_signal_and_update_is_in_the_table() -> None:
-    """The names that the tests below send are those of the interface; others come through the dynamic handler."""
+    """The names that the tests below send are those of the interface; others go through the dynamic handler."""
     own = set(names(AgentRunWorkflow, "signals")) - {None}
     assert own == {name for name, level in SIGNALS.items() if level == 0}
     assert set(names(AgentRunWorkflow, "updates")) == set(UPDATES)
@@ -85,7 +85,7 @@ def test_every_signal_and_update_is_in_the_table() -> None:
 @pytest.mark.parametrize("name", sorted({*SIGNALS, *UPDATES, "no_such"}))
 @pytest.mark.parametrize("size", SIZES)
 def test_a_message_to_a_run_costs_little(size: int, name: str, features: int) -> None:
-    """Each signal and update is taken in or refused within the bound, at every feature level."""
+    """Each signal and update is accepted or rejected within the bound, at every feature level."""
     thread = waiting(features)
     for what, payload in (laborious(size) | UNREADABLE).items():
         if thread.state.moving:
@@ -97,19 +97,19 @@ def test_a_message_to_a_run_costs_little(size: int, name: str, features: int) ->
 @pytest.mark.parametrize("what", sorted({*names(AgentLoopWorkflow, "signals"), *names(AgentLoopWorkflow, "updates")}))
 @pytest.mark.parametrize("size", SIZES)
 def test_a_message_to_a_loop_costs_little(size: int, what: Any) -> None:
-    """The same, for each signal and update of a loop."""
+    """Each signal and update of a loop is accepted or rejected within the bound."""
     for words, payload in (laborious(size) | UNREADABLE).items():
         taken = cost_of(partial(steer, what, payload))
         assert taken <= SECONDS, (words, taken)
 
 
 def steer(what: Any, payload: Payload) -> None:
-    """Steer a loop by that message."""
+    """Steer a loop with that message."""
     on_steering(LoopState(thread="t"), what, argument_of(CONVERTER.from_payloads([payload])), at=NOW)
 
 
 def begin(kind: type[Start], payload: Payload) -> None:
-    """Begin a workflow with that input, as it does."""
+    """Begin a workflow with that input, as the workflow does."""
     (given,) = CONVERTER.from_payloads([payload], [kind])
     if isinstance(given, RunInput):
         AgentRun(given, thread="t", run_id="r", first_run_id="r", at=NOW, started_at=NOW)
@@ -120,7 +120,7 @@ def begin(kind: type[Start], payload: Payload) -> None:
 @pytest.mark.parametrize("kind", [RunInput, LoopInput, ScheduledInput])
 @pytest.mark.parametrize("size", SIZES)
 def test_a_plain_start_costs_little(size: int, kind: type[Start]) -> None:
-    """A start is begun or refused within the bound: with each field in turn as large as Temporal takes it."""
+    """A start is begun or rejected within the bound, with each field in turn as large as Temporal accepts."""
     for what, payload in laborious(size).items():
         taken = cost_of(partial(begin, kind, payload))
         assert taken <= SECONDS, (what, taken)
@@ -139,7 +139,7 @@ def bodies(kind: type[Body] = Body) -> list[type[Body]]:
 
 @pytest.mark.parametrize("kind", bodies(), ids=lambda kind: kind.__name__)
 def test_a_body_of_a_request_costs_little(kind: type[Body]) -> None:
-    """Each body of the longest kind is read or refused within the bound."""
+    """Each body of the longest kind is read or rejected within the bound."""
 
     def read(body: bytes) -> None:
         with suppress(HTTPProblem):
@@ -192,7 +192,7 @@ SCALARS = (None, True, 0, -1, 10**18, 10**3_000, 1e308, 5e-324, float("nan"), *T
 
 
 def test_after_any_number_of_messages_the_right_approval_counts() -> None:
-    """Messages of all shapes and sizes leave the run small and its request open; none costs more than the bound."""
+    """Messages of all shapes and sizes leave the run small and its request open; none exceeds the bound."""
     rng = random.Random(7)
     thread = waiting(FEATURES)
     messages = sorted({*SIGNALS, *UPDATES, "no_such"} - {"move"})

@@ -19,7 +19,7 @@ from holdfast.config.webhooks import Receiver
 from holdfast.core.authority.approvals import ApprovalRequest, RequestKind
 from holdfast.core.authority.statements import parsed
 from holdfast.core.authority.summaries import memo, summary
-from holdfast.core.base.replacing import replace
+from holdfast.core.base.models import replace
 from holdfast.core.base.text import CONTINUED, QUOTED_CHARS, columns_of, invisible, quoted
 from holdfast.core.llm.blocks import ToolCall
 from holdfast.core.llm.messages import AssistantMessage
@@ -69,8 +69,8 @@ def joined(page: str) -> str:
 @pytest.mark.parametrize(
     "value", ["x" * 500 + HIDDEN, "日本" * 200 + HIDDEN, " " * 500 + HIDDEN, "a\n" + "y" * 99 + HIDDEN]
 )
-def test_the_web_ui_shows_no_line_that_is_cut_at_its_edge(value: str) -> None:
-    """Its code blocks do not wrap: every row of the arguments is as narrow as a phone."""
+def test_the_web_ui_shows_no_line_that_its_edge_would_clip(value: str) -> None:
+    """Its code blocks do not wrap, so every row of the arguments is as narrow as a phone."""
     page, _ = details(value)
     block = page.split("```text\n")[1].split("\n```")[0]
 
@@ -78,13 +78,13 @@ def test_the_web_ui_shows_no_line_that_is_cut_at_its_edge(value: str) -> None:
     assert max(sum(map(columns_of, row)) for row in block.split("\n")) <= COLUMNS
 
 
-def test_the_web_ui_shows_no_markup_of_others() -> None:
+def test_the_web_ui_renders_no_markup_from_others() -> None:
     """Task and result of any kind form no heading, link, image or HTML, and no invisible character reaches the page."""
     attack = "# x\n![a](https://e.example)\n<img src=x onerror=alert(1)>\n[a](b)\n```\n- \u202eb\u200b\n1. c"
     run = loaded_thread()
     state = replace(run.state, task=attack, result=attack, outcome="completed")
 
-    page = re.sub(r"`[^`\n]+`", "", current_details(state))  # what is code forms nothing
+    page = re.sub(r"`[^`\n]+`", "", current_details(state))  # code forms no markup
 
     assert not invisible(page)
     for markup in ("\n# ", "> # ", "![", "<img", "\n```", "> - ", "> 1. ", "[a"):
@@ -95,8 +95,8 @@ def test_the_web_ui_shows_no_markup_of_others() -> None:
     "address",
     ["https://evil.example/approve", "HTTP://evil.example", "www.evil.example", "pay@evil.example", "a:ftp://x"],
 )
-def test_addresses_of_others_are_no_links(address: str) -> None:
-    """A renderer that makes links of bare addresses finds none in what a task, a result or a reason says."""
+def test_addresses_from_others_do_not_become_links(address: str) -> None:
+    """A renderer that links bare addresses finds none in a task, a result or a reason."""
     run = loaded_thread()
     state = replace(run.state, task=f"see {address}, `{address}` [x]({address})")
 
@@ -108,21 +108,21 @@ def test_addresses_of_others_are_no_links(address: str) -> None:
 
 @pytest.mark.parametrize("text", ["x" * 1_000_000, "a@" * 500_000, "http://e " * 100_000, "`" * 1_000_000])
 def test_escaping_takes_linear_time(text: str) -> None:
-    """A long text of any kind is escaped at once: workers do this while they hold up every run."""
+    """Long text of any kind is escaped fast, because workers hold up every run meanwhile."""
     began = time.process_time()
     quoted(text, len(text))
     assert time.process_time() - began < 10
 
 
-def test_the_summary_of_a_run_is_no_markup() -> None:
-    """The Web UI reads summaries as Markdown: a task makes no link there; the memo, for lists, has it as it is."""
+def test_the_summary_of_a_run_contains_no_markup() -> None:
+    """The Web UI renders summaries as Markdown: a task forms no link there; the memo for lists stays unescaped."""
     task = "See https://evil.example/x and [x](https://evil.example)\nmore"
     assert summary(task) == "See `https://evil.example/x` and `[x](https://evil.example)`"
     assert memo(task) == {"task": "See https://evil.example/x and [x](https://evil.example)"}
 
 
 def test_no_field_of_a_list_acts_on_the_terminal() -> None:
-    """Whoever reaches Temporal writes ids and search attributes; none clears the screen, reorders or adds a line."""
+    """Ids and search attributes from anyone who reaches Temporal neither clear the screen nor reorder or add lines."""
     attack = "a\x1b[2J\u202eb\nc\x9b1m"
     row = {
         "thread": attack,
@@ -139,14 +139,14 @@ def test_no_field_of_a_list_acts_on_the_terminal() -> None:
     assert screen.plain.count("\n") == 1
 
 
-def test_what_a_screen_forgets_to_escape_is_written_out(capsys: pytest.CaptureFixture[str]) -> None:
-    """The output itself writes out every character that could act on the terminal, and keeps the styles."""
+def test_the_output_escapes_what_a_screen_does_not(capsys: pytest.CaptureFixture[str]) -> None:
+    """The output itself escapes every character that could act on the terminal, and keeps the styles."""
     Output(as_json=False).result({}, Text.assemble("a\x1b[2Jb", ("c\u202ed", "bold"), "e"))
     assert capsys.readouterr().out == "a\\x1b[2Jbc\\u202ede\n"
     assert [span.style for span in harmless(Text.assemble("a\x1b", ("c\u202ed", "bold"))).spans] == ["bold", "bold"]
 
 
-def test_the_json_to_send_counts_only_for_what_was_shown() -> None:
+def test_the_json_to_send_counts_only_for_the_call_shown() -> None:
     """The JSON that lets a call run names the digest; JSON that lets nothing run does not need it."""
     _, request = details(HIDDEN)
     assert json.loads(signal_json(request, "approve")[1])["digest"] == request.digest
@@ -159,8 +159,8 @@ def test_the_json_to_send_stands_above_long_arguments() -> None:
     assert page.index("Its arguments are below") < page.index("To approve:") < page.index("```text")
 
 
-def test_refused_signals_are_listed_with_the_reason() -> None:
-    """A decision that did not count says why, in the Web UI, which gives its sender no other answer."""
+def test_rejected_signals_are_listed_with_the_reason() -> None:
+    """The Web UI shows why a decision did not count, because its sender gets no other answer."""
     run = loaded_thread()
     run.reply(LLMReply(message=AssistantMessage(content=(ToolCall(id="c", name="pay", arguments="{}"),))))
     for number in range(5):
@@ -187,7 +187,7 @@ def test_a_clipped_task_says_so() -> None:
 
 
 def slack(arguments: JSON, kind: RequestKind = "approval") -> str:
-    """Return the Slack message about a request, as text."""
+    """Return the Slack message about a request as text."""
     request = ApprovalRequest(
         id="1", kind=kind, number=0, tool="pay", arguments=json.dumps(arguments), digest="d" * 64, why="why",
         asked_at=datetime(2026, 1, 1, tzinfo=UTC), undoable=True,
@@ -198,7 +198,7 @@ def slack(arguments: JSON, kind: RequestKind = "approval") -> str:
 
 
 def buttons(message: str) -> list[str]:
-    """Return the decisions that the message has buttons for."""
+    """Return the decisions for which the message has buttons."""
     actions = [block for block in json.loads(message)["blocks"] if block["type"] == "actions"]
     return [json.loads(element["value"])["decision"] for block in actions for element in block["elements"]]
 
@@ -223,7 +223,7 @@ def test_slack_has_no_approve_button_for_a_clipped_call(arguments: JSON) -> None
     assert '\\"approve\\"' not in message
 
 
-def test_slack_has_both_buttons_for_what_it_shows() -> None:
+def test_slack_has_both_buttons_for_a_call_shown_in_full() -> None:
     """A short call is shown completely, with both buttons."""
     message = slack({"command": HIDDEN})
 
@@ -245,7 +245,7 @@ def test_slack_escapes_text_that_would_end_its_block() -> None:
 
 
 def test_a_clipped_unknown_call_cannot_be_rerun_from_slack() -> None:
-    """`absent` runs the call again, and `undo` runs its reversal: neither is offered for a clipped call."""
+    """Slack offers neither `absent`, which reruns a clipped call, nor `undo`, which runs its reversal."""
     message = slack({"command": "x" * ARGUMENT_CHARS + HIDDEN}, "reconcile")
 
     assert "--absent" not in message
@@ -255,8 +255,8 @@ def test_a_clipped_unknown_call_cannot_be_rerun_from_slack() -> None:
 
 
 @pytest.mark.parametrize("command", ["x\n" * 900, "y" * 20_000], ids=["many lines", "one long line"])
-def test_the_live_view_takes_no_approval_of_a_clipped_call(command: str) -> None:
-    """Before all of a call was on the screen, the keys that approve do nothing, and `deny` works."""
+def test_the_live_view_accepts_no_approval_of_a_clipped_call(command: str) -> None:
+    """Until all of a call was on the screen, the keys that approve do nothing, while `deny` works."""
     view, _ = live(command + "\n" + HIDDEN)
     screen = shown(view)
 
@@ -276,8 +276,8 @@ def test_the_live_view_takes_no_approval_of_a_clipped_call(command: str) -> None
     assert view.keys.decision == "deny"
 
 
-def test_the_live_view_takes_an_approval_of_what_it_shows() -> None:
-    """A short call is shown completely, with the key."""
+def test_the_live_view_accepts_an_approval_of_a_call_shown_in_full() -> None:
+    """A short call is shown completely, with its key."""
     view, _ = live(HIDDEN)
 
     assert HIDDEN in shown(view)
@@ -287,7 +287,7 @@ def test_the_live_view_takes_an_approval_of_what_it_shows() -> None:
 
 
 def live(command: str) -> tuple[View, ApprovalRequest]:
-    """Return the view of `starter.py watch` on a terminal of 24 lines, and the request in it."""
+    """Return the view of `starter.py watch` on a terminal of 24 lines, and its request."""
     run = loaded_thread()
     call = ToolCall(id="c", name="pay", arguments=json.dumps({"command": command}))
     run.reply(LLMReply(message=AssistantMessage(content=(call,))))

@@ -1,4 +1,4 @@
-"""An edited call is a new call: it is judged like the LLM's own, and under other terms it is a new request."""
+"""An edited call is judged like the LLM's own, and is a new request if its approval requirements differ."""
 
 from holdfast import Policy, Terms, ask, deny
 from holdfast.core.authority.policy import allow
@@ -32,7 +32,7 @@ async def test_an_edit_cannot_bypass_the_rule_of_the_new_arguments(rig: StartRig
         assert await answer(run, "decide", decision(run.id, first, by="bob")) == "too_late"
         assert await answer(run, "decide", decision(run.id, second, by="alice")) == "not_entitled"
         assert payments(r) == []
-        # The reverse, too: Dave decides on large payments, not on small ones.
+        # Conversely, Dave decides on large payments, not on small ones.
         back = decision(run.id, second, by="dave", arguments={"cents": 100})
         assert await answer(run, "decide", back) == "judged_anew"
         (third,) = await pending(run)
@@ -44,7 +44,7 @@ async def test_an_edit_cannot_bypass_the_rule_of_the_new_arguments(rig: StartRig
 
 
 async def test_an_edit_is_denied_allowed_or_counted_as_the_policy_says(rig: StartRig) -> None:
-    """If the policy denies the result, it is refused; under the same rule and terms, it counts; if allowed, it runs."""
+    """If the policy denies the edit, it is rejected; under the same requirements it counts; if allowed, it runs."""
     script = steps([call("pay", cents=100), call("pay", cents=200), say("done")])
     async with rig(clerk(RESERVED), script) as r:
         run = await r.start()

@@ -1,4 +1,4 @@
-"""An endpoint that floods, drips or redirects costs a worker neither its memory nor its key."""
+"""An endpoint that floods, drips or redirects exhausts no worker's memory and gets no key."""
 
 import asyncio
 import gzip
@@ -29,20 +29,20 @@ from tests.security.test_heartbeats import ORDER, attempt
 from tests.support.runs import agent_spec
 
 BOMB = 1_500_000_000
-"""Bytes that a bomb of about 1.5 MB of gzip holds."""
+"""Bytes into which a bomb of about 1.5 MB of gzip decompresses."""
 
 MEMORY_BYTES = 400_000_000
-"""What reading it may add to a process: some times `MAX_BODY_BYTES`, and a small part of the bomb."""
+"""Bytes that reading it may add to a process: a few times `MAX_BODY_BYTES`, and a small part of the bomb."""
 
 
 class Endpoint(BaseHTTPRequestHandler):
-    """Answers each path in a hostile way."""
+    """Responds to each path in a hostile way."""
 
     bodies: dict[str, tuple[int, dict[str, str], bytes]] = {}
     stopping = threading.Event()
 
     def do_POST(self) -> None:
-        """Answer."""
+        """Send the hostile response."""
         self.rfile.read(int(self.headers.get("content-length") or 0))
         if self.path.startswith("/drip"):
             self.send_response(200)
@@ -64,7 +64,7 @@ class Endpoint(BaseHTTPRequestHandler):
             return
 
     def do_GET(self) -> None:
-        """Answer what a redirect leads to."""
+        """Respond at the target of a redirect."""
         self.do_POST()
 
     def log_message(self, *args: Any) -> None:
@@ -73,7 +73,7 @@ class Endpoint(BaseHTTPRequestHandler):
 
 @contextmanager
 def endpoint(**bodies: tuple[int, dict[str, str], bytes]) -> Iterator[str]:
-    """Serve these bodies by path during the block; give the address."""
+    """Serve these bodies by path during the block; yield the address."""
     stopping = threading.Event()
     kind = type("_Endpoint", (Endpoint,), {"bodies": bodies, "stopping": stopping})
     server = ThreadingHTTPServer(("127.0.0.1", 0), kind)
@@ -88,7 +88,7 @@ def endpoint(**bodies: tuple[int, dict[str, str], bytes]) -> Iterator[str]:
 
 
 def bomb(coding: str) -> bytes:
-    """Return `BOMB` blanks, compressed. Only the checksum at their end is wrong, and nothing may read as far."""
+    """Return `BOMB` blanks, compressed. Only the final checksum is wrong, and no reader may get that far."""
     made = zlib.compressobj(9, zlib.DEFLATED, 31 if coding == "gzip" else 15)
     first, more = (made.compress(b" " * 10_000_000) + made.flush(zlib.Z_FULL_FLUSH) for _ in range(2))
     return first + more * (BOMB // 10_000_000 - 1) + made.flush()
@@ -112,8 +112,8 @@ asyncio.run(read(sys.argv[1]))
 
 @pytest.mark.parametrize("status", [200, 400])
 @pytest.mark.parametrize("coding", ["gzip", "deflate"])
-def test_a_small_body_that_holds_gigabytes_takes_no_gigabytes(coding: str, status: int) -> None:
-    """It is decompressed piece by piece, and left at the limit: as a reply and as a refusal."""
+def test_a_small_body_that_expands_to_gigabytes_takes_little_memory(coding: str, status: int) -> None:
+    """It is decompressed piece by piece and abandoned at the limit, both as a reply and as an error."""
     headers = {"content-type": "application/json", "content-encoding": coding}
     with endpoint(bomb=(status, headers, bomb(coding))) as url:
         read = subprocess.run(
@@ -123,7 +123,7 @@ def test_a_small_body_that_holds_gigabytes_takes_no_gigabytes(coding: str, statu
 
 
 async def test_a_body_within_the_limit_is_read_whole() -> None:
-    """The control, compressed and not; one byte more than the limit is too much."""
+    """As a control, a body at the limit is read, compressed and not; one more byte is too much."""
     text = b'{"x": "' + b"y" * 1_000_000 + b'"}'
     packed = gzip.compress(text)
     bodies = {
@@ -141,7 +141,7 @@ async def test_a_body_within_the_limit_is_read_whole() -> None:
 
 
 async def test_headers_are_bounded() -> None:
-    """The parser refuses headers of more than some 100 kB."""
+    """The parser rejects headers of more than about 100 kB."""
     with endpoint(headers=(200, {"x-long": "x" * 300_000}, b"{}")) as url:
         async with http_client(url) as client:
             with pytest.raises(Exception, match=r"Receive buffer too long|header"):
@@ -155,12 +155,12 @@ class Empty(TranscriptCache):
         self.limits = limits
 
     async def read(self, request: LLMRequest) -> tuple[CachedTranscript, list[bytes]]:
-        """Return it."""
+        """Return the transcript."""
         return CachedTranscript(0, agent_spec(limits=self.limits), ChatCompletions(), b'{"messages":['), []
 
 
-async def called(url: str, limits: Limits) -> ApplicationError:
-    """Call the LLM at an address, and return the error that Temporal is given."""
+async def error_of_call(url: str, limits: Limits) -> ApplicationError:
+    """Call the LLM at an address, and return the error that Temporal gets."""
     direct = http_client(url)
     async with openai.AsyncOpenAI(api_key="hunter22", base_url=url, max_retries=0, http_client=direct) as client:
         catalog = Catalog(agents=[Agent(name="clerk", instructions="Work.")])
@@ -171,18 +171,18 @@ async def called(url: str, limits: Limits) -> ApplicationError:
 
 
 async def test_a_redirect_is_not_followed() -> None:
-    """It would lead the key and the conversation elsewhere; the block says where it leads, without the path."""
+    """A redirect would send key and conversation elsewhere; the block names the target without its path."""
     bodies = {"api": (302, {"location": "/login?secret=1"}, b""), "login": (200, {}, b"<html>Log in</html>")}
     with endpoint(**bodies) as url:
-        error = await called(f"{url}/api", Limits())
+        error = await error_of_call(f"{url}/api", Limits())
     assert (error.type, error.non_retryable) == (LLM_REJECTED, True)
     assert "redirects to 127.0.0.1" in error.message
     assert "secret" not in error.message
 
 
 @pytest.mark.parametrize("variable", ["HTTP_PROXY", "http_proxy", "ALL_PROXY"])
-async def test_a_local_endpoint_is_reached_past_every_proxy(variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A proxy of the environment cannot reach this machine's loopback, and need not see what goes there."""
+async def test_a_local_endpoint_bypasses_every_proxy(variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A proxy of the environment cannot reach this machine's loopback, and need not see that traffic."""
     monkeypatch.setenv(variable, "http://127.0.0.1:9")
     monkeypatch.delenv("NO_PROXY", raising=False)
     monkeypatch.delenv("no_proxy", raising=False)
@@ -191,10 +191,10 @@ async def test_a_local_endpoint_is_reached_past_every_proxy(variable: str, monke
             assert (await client.post(f"{url}/here", content=b"{}")).status_code == 200
 
 
-async def test_a_response_that_drips_ends_with_the_time_limit_of_the_call() -> None:
-    """Each read is short; all of them together may take no longer than one call."""
+async def test_a_dripping_response_ends_with_the_time_limit_of_the_call() -> None:
+    """Each read is short, but all of them together may take no longer than one call."""
     with endpoint() as url:
         async with asyncio.timeout(60):
-            error = await called(f"{url}/drip", Limits(llm_timeout=0.5))
+            error = await error_of_call(f"{url}/drip", Limits(llm_timeout=0.5))
     assert (error.type, error.non_retryable) == ("APITimeoutError", False)
     assert "no whole response within 0.5 s" in error.message

@@ -1,4 +1,4 @@
-"""A recorded run is somebody else's words: attempts to have its play run, read, reach or select something."""
+"""A recorded run is untrusted input: it tries to make its rerun execute, read, reach or select something."""
 
 import asyncio
 import json
@@ -31,7 +31,7 @@ from tests.support.portable_files import MALLORY, export, parts_of, rebuilt
 pytestmark = pytest.mark.usefixtures("session_server")
 
 PATIENCE = 300
-"""Seconds that a run or a play may take on a busy machine."""
+"""Seconds that a run or a rerun may take on a busy machine."""
 played = partial(replay, patience=PATIENCE)
 RAN: list[str] = []
 
@@ -44,7 +44,7 @@ def wipe(disk: str) -> str:
 
 
 def catalog(llm: str | None = None) -> Catalog:
-    """An agent that is shown its workspace's files, and may wipe disks."""
+    """Return an agent that is shown its workspace's files, and may wipe disks."""
     memory = Memory(files=2_000, strategies=500, workspace_skills=True)
     policy = Policy(rules=(allow(),))
     return Catalog(agents=[Agent(name="op", instructions="", memory=memory, policy=policy, llm=llm)], tools=[wipe])
@@ -52,7 +52,7 @@ def catalog(llm: str | None = None) -> Catalog:
 
 @pytest.fixture
 async def recorded(tmp_path: Path) -> Path:
-    """A recorded run, in a folder of its own, with an image by address; its thread was closed, and continued."""
+    """Return a recorded run in its own folder, with an image by address; its thread was closed, and continued."""
     victim = tmp_path / "victim"
     victim.mkdir()
     async with agent(
@@ -70,8 +70,8 @@ async def recorded(tmp_path: Path) -> Path:
     return tmp_path / "run.holdfast"
 
 
-async def test_a_play_reads_no_folder_visits_no_address_and_runs_no_tool(recorded: Path) -> None:
-    """The recorded folder, addresses and LLM of a file select nothing; a call of an effect does not happen."""
+async def test_a_rerun_reads_no_folder_visits_no_address_and_runs_no_tool(recorded: Path) -> None:
+    """A file's recorded folder, addresses and LLM select nothing; a call with an effect is not made."""
     sent: list[dict[str, Any]] = []
 
     def script(conversation: Conversation) -> Reply:
@@ -79,8 +79,8 @@ async def test_a_play_reads_no_folder_visits_no_address_and_runs_no_tool(recorde
         replies = [call("wipe", disk="sda"), call("wipe", disk="sdb"), say("Done."), say("Again.")]
         return replies[conversation.replies]
 
-    found = await played(recorded, catalog(), script)
-    assert (found.ended, found.missing, RAN) == ("completed", ('wipe({"disk":"sdb"})',), [])
+    evaluation = await played(recorded, catalog(), script)
+    assert (evaluation.ended, evaluation.missing, RAN) == ("completed", ('wipe({"disk":"sdb"})',), [])
     said = json.dumps(sent)
     assert "Go on." in said
     assert "secret of this machine" not in said
@@ -90,8 +90,8 @@ async def test_a_play_reads_no_folder_visits_no_address_and_runs_no_tool(recorde
     assert str(recorded.parent) not in said
 
 
-async def test_only_what_holds_is_played(recorded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file with another result, a redacted one, and one that is replaced after it was verified are refused."""
+async def test_only_a_verified_file_is_rerun(recorded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file with another result, a redacted one, and one that is replaced after its verification are rejected."""
     parts = parts_of(recorded.read_bytes())
     forged = [(name, data.replace(b"wiped sda", b"wiped sdz") if name == LOG else data) for name, data in parts]
     (tmp_path / "forged.holdfast").write_bytes(rebuilt(forged, None))
@@ -106,17 +106,17 @@ async def test_only_what_holds_is_played(recorded: Path, tmp_path: Path, monkeyp
     verify = verify_file
 
     async def replaced(path: Path) -> Any:
-        found = await verify(path)
+        report = await verify(path)
         shutil.copy(tmp_path / "other.holdfast", path)
-        return found
+        return report
 
     monkeypatch.setattr(files, "verify_file", replaced)
     with pytest.raises(NotPlayable, match="changed since it was verified"):
         await read_run(recorded)
 
 
-async def test_only_what_a_worker_can_hold_is_played(recorded: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file whose chain is right can have events that no Temporal server takes, or more than fits into memory."""
+async def test_only_a_file_that_fits_a_worker_is_rerun(recorded: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file with a correct chain can have events that no server accepts, or more than fits into memory."""
     events = [decode_event(line) for line in dict(parts_of(recorded.read_bytes()))[LOG].splitlines()]
     long, thread = EventLog(), (await verify_file(recorded)).thread
     for event in events:
@@ -148,23 +148,23 @@ async def test_only_what_a_worker_can_hold_is_played(recorded: Path, monkeypatch
         'file = "a\\u001b.holdfast"',
     ],
 )
-def test_a_set_names_files_beneath_its_folder_and_nothing_else(line: str, tmp_path: Path) -> None:
-    """A set cannot name files elsewhere, code, an LLM, or fields that it does not have."""
+def test_a_dataset_names_only_files_below_its_folder(line: str, tmp_path: Path) -> None:
+    """A dataset cannot name files elsewhere, code, an LLM, or unknown fields."""
     (tmp_path / "set.toml").write_text(f"[[run]]\n{line}\n")
     with pytest.raises(SetInvalid, match="run"):
         read_set(tmp_path / "set.toml")
 
 
-def test_the_screen_shows_no_escapes() -> None:
-    """What a file says cannot act on the terminal."""
+def test_the_screen_prints_no_escape_sequences() -> None:
+    """Text of a file cannot act on the terminal."""
     evil = "\x1b]0;owned\x07\x1b[2J\u202e"
     found = Evaluation(run=evil, unplayable=evil), Evaluation(run=evil, failed=(evil,), divergence=evil)
     shown = eval_screen(found).plain
     assert not {"\x1b", "\x07", "\u202e"} & set(shown)
 
 
-async def test_a_play_answers_for_its_own_threads_alone(recorded: Path) -> None:
-    """A worker of plays carries out no activity for a thread that is no play."""
+async def test_a_rerun_serves_only_its_own_threads(recorded: Path) -> None:
+    """A worker of reruns executes no activity for any other thread."""
     recording = await read_run(recorded)
     async with scripted(lambda conversation: say("Done.")) as llm, open_player(catalog(), llm) as player:
         client, queue = player._temporal, player._threads.task_queue

@@ -1,4 +1,4 @@
-"""Access to Temporal gives no authority: what an attacker without a fleet key tries at Temporal's port."""
+"""Access to Temporal gives no authority: attacks at Temporal's port by an attacker without a fleet key."""
 
 import json
 from datetime import UTC, datetime, timedelta
@@ -21,7 +21,7 @@ from holdfast.config.settings import Settings
 from holdfast.config.stack_file import Stack
 from holdfast.core.llm.blocks import ToolCall
 from holdfast.core.log.events import RunBlocked, ToolCallStarted
-from holdfast.core.mac.orders import order_name
+from holdfast.core.mac.seals import order_name
 from holdfast.core.run.contracts.error_types import NOT_SEALED, START_REFUSED, THREAD_EXISTS
 from holdfast.core.run.contracts.runs import LOOP_WORKFLOW, WORKFLOW, RunInput
 from holdfast.core.run.contracts.snapshot import RunSnapshot
@@ -88,12 +88,12 @@ async def closed(rig: Rig, **start: Any) -> WorkflowHandle[Any, Any]:
 
 
 def forged_snapshot() -> dict[str, Any]:
-    """Return a forged state: no policy, and a call that is ready to start."""
+    """Return a forged state without a policy, with a call that is ready to start."""
     cleared = CallState(number=1, call=ToolCall(id="x", name="pay", arguments='{"cents":666}'), phase="allowed")
     state = RunState(thread="forged", steps=Steps(count=1, limit=50), calls=Calls(current=(cleared,), count=1))
-    told: dict[str, Any] = {"snapshot": json.loads(RunSnapshot(state=state).model_dump_json(exclude_defaults=True))}
-    told["snapshot"]["state"]["spec"] = {"name": "clerk", "instructions": "Pay.", "llm": "x", "tools": []}
-    return told
+    snapshot: dict[str, Any] = {"snapshot": json.loads(RunSnapshot(state=state).model_dump_json(exclude_defaults=True))}
+    snapshot["snapshot"]["state"]["spec"] = {"name": "clerk", "instructions": "Pay.", "llm": "x", "tools": []}
+    return snapshot
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ async def test_a_loop_needs_a_sealed_start(rig: StartRig, stack: Stack) -> None:
 
 
 async def test_an_unsealed_start_with_a_task_runs_under_the_agents_own_policy(rig: StartRig, stack: Stack) -> None:
-    """The Web UI and the `temporal` command can start a run and approve its requests, without a key."""
+    """The Web UI and the `temporal` command can start a run and approve its requests without a key."""
     stranger = await reach(stack)
     async with rig(DESK, PAYING) as r:
         run = await stranger.start_workflow(
@@ -146,7 +146,7 @@ async def test_an_unsealed_start_with_a_task_runs_under_the_agents_own_policy(ri
 
 @pytest.mark.parametrize("sealed", [True, False])
 async def test_no_run_begins_under_the_id_of_an_archived_branch(rig: StartRig, stack: Stack, sealed: bool) -> None:
-    """The record refuses such an id, so a run under it is refused before it can have an effect."""
+    """The record rejects such an id, so a run under it is rejected before it can have an effect."""
     stranger = await reach(stack)
     async with rig(DESK, PAYING) as r:
         thread = f"t-{uuid4().hex[:8]}~reset-1"
@@ -159,7 +159,7 @@ async def test_no_run_begins_under_the_id_of_an_archived_branch(rig: StartRig, s
         assert paid(r) == 0
 
 
-async def test_one_setting_refuses_unsealed_starts(rig: StartRig, stack: Stack) -> None:
+async def test_one_setting_rejects_unsealed_starts(rig: StartRig, stack: Stack) -> None:
     """With HOLDFAST_PLAIN_STARTS=false, a run needs a sealed start."""
     stranger = await reach(stack)
     async with rig(DESK, PAYING, plain_starts=False) as r:
@@ -171,15 +171,15 @@ async def test_one_setting_refuses_unsealed_starts(rig: StartRig, stack: Stack) 
 
 
 async def test_a_client_without_a_key_makes_only_plain_starts(rig: StartRig, stack: Stack) -> None:
-    """For other starts it reports what is missing, before it sends anything."""
+    """Without a key, a client rejects any other start before it sends anything, and reports what is missing."""
     async with rig(DESK, PAYING) as r:
         threads = Threads(await reach(stack), task_queue=r.task_queue)
         with pytest.raises(FleetKeyMissing, match="HOLDFAST_FLEET_KEYS"):
             await threads.start("go", options=StartOptions(workspace=str(r.workspace)))
 
 
-async def test_no_activity_accepts_an_unsealed_order(rig: StartRig, stack: Stack) -> None:
-    """Another workflow that schedules Holdfast's activities achieves nothing, with any of them."""
+async def test_no_activity_accepts_an_unsealed_request(rig: StartRig, stack: Stack) -> None:
+    """Another workflow that schedules any of Holdfast's activities achieves nothing."""
     stranger = await reach(stack)
     async with rig(DESK, PAYING) as r, attacking(stranger) as queue:
         (r.workspace / "secret").write_text(CANARY)
@@ -207,8 +207,8 @@ async def test_no_activity_accepts_an_unsealed_order(rig: StartRig, stack: Stack
         assert paid(r) == 0
 
 
-async def test_an_order_is_valid_only_for_its_own_run(rig: StartRig, stack: Stack) -> None:
-    """Sealed orders copied from a run's history do nothing in another workflow, nor in a later run of the same id."""
+async def test_a_request_is_valid_only_for_its_own_run(rig: StartRig, stack: Stack) -> None:
+    """Sealed requests copied from a history do nothing in another workflow, or in a later run of the same id."""
     stranger = await reach(stack)
     async with rig(DESK, PAYING) as r, attacking(stranger) as queue:
         victim = await closed(r)
@@ -226,7 +226,7 @@ async def test_an_order_is_valid_only_for_its_own_run(rig: StartRig, stack: Stac
 
 
 async def test_a_copied_start_starts_nothing(rig: StartRig, stack: Stack) -> None:
-    """Sealed inputs copied from history fail for another thread, for the same thread again, and after they expire."""
+    """Sealed inputs copied from history fail for another thread, for the same thread again, and once expired."""
     stranger = await reach(stack)
     async with rig(DESK, PAYING) as r:
         victim = await closed(r)
@@ -373,8 +373,8 @@ def test_a_worker_without_a_key_does_not_start(tmp_path: Path) -> None:
         required_seals(settings, {"target_host": "temporal:7233"})
 
 
-async def test_encryption_refuses_plain_and_copied_payloads(stack: Stack, tmp_path: Path, database_url: str) -> None:
-    """With encryption on, a plain snapshot is refused, and a ciphertext of another thread is not even decrypted."""
+async def test_encryption_rejects_plain_and_copied_payloads(stack: Stack, tmp_path: Path, database_url: str) -> None:
+    """With encryption on, a plain snapshot is rejected, and another thread's ciphertext is not even decrypted."""
     stranger = await reach(stack)
     key = EncryptionKey("k", bytes(32), "")
     mine, its = [await connect_stack(stack, codec=EncryptionCodec([key])) for _ in range(2)]

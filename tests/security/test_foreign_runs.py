@@ -1,4 +1,4 @@
-"""Runs that never happened: a stranger runs our own code with a key of their own, and readers do not believe it."""
+"""Foreign runs: an attacker runs our own code with another key, and readers reject the results."""
 
 import json
 from base64 import b64encode
@@ -70,7 +70,7 @@ CATALOG = Catalog(agents=[Agent(name="clerk", instructions="Work.", policy=Polic
 
 @dataclass
 class Readers:
-    """Every way in which our own processes read a thread, with the fleet key and the permanent record."""
+    """All the ways in which our processes read a thread, with the fleet key and the permanent record."""
 
     threads: Threads
     pool: AsyncConnectionPool
@@ -82,13 +82,13 @@ class Readers:
         return Evidence(partial(effects_of, self.pool), asides, PostgresArtifacts(self.pool))
 
     async def listed(self, thread: str) -> JSON:
-        """Return the row of a thread, once the server lists it."""
+        """Return the row of a thread once the server lists it."""
 
         async def row() -> JSON | None:
             return next((row for row in await list_threads(self.threads) if row["thread"] == thread), None)
 
-        found: JSON = await eventually(row, bool)
-        return found
+        listing: JSON = await eventually(row, bool)
+        return listing
 
     async def show(self, thread: str) -> tuple[JSON, list[str]]:
         """Return what `show` presents, and its notes."""
@@ -102,7 +102,7 @@ class Readers:
 
 @pytest.fixture
 async def readers(stack: Stack) -> AsyncIterator[Readers]:
-    """The fleet's readers, with the database of the fleet's workers."""
+    """Yield the fleet's readers, with the database of the fleet's workers."""
     async with open_readers(stack) as readers:
         yield readers
 
@@ -119,7 +119,7 @@ async def open_readers(stack: Stack, codec: EncryptionCodec | None = None) -> As
 async def stranger(
     stack: Stack, folder: Path, seals: Seals, codec: EncryptionCodec | None = None
 ) -> AsyncIterator[Rig]:
-    """Run our own code as a stranger does: with a key, a task queue, a database and an LLM of their own."""
+    """Run our own code as an attacker does: with another key, task queue, database and LLM."""
     folder = folder / "stranger"
     folder.mkdir()
     theirs = [await connect(stack_config(stack), codec=codec, seals=seals) for _ in range(2)]
@@ -132,18 +132,18 @@ async def stranger(
 
 
 async def forge(stack: Stack, folder: Path, thread: str, seals: Seals, codec: EncryptionCodec | None = None) -> None:
-    """Have a stranger's worker complete a run under a thread's id, from a plain start."""
+    """Make an attacker's worker complete a run under a thread's id, from a plain start."""
     async with stranger(stack, folder, seals, codec) as rig:
         run = await rig.client.start_workflow(WORKFLOW, {"task": "do it"}, id=thread, task_queue=rig.task_queue)
         await run.result()
 
 
 def own_keys(stack: Stack) -> list[Seals]:
-    """Return keys that a stranger may choose: another id, and the fleet's own id."""
+    """Return keys that an attacker may choose: another id, and the fleet's own id."""
     return [Seals({"theirs": b"t" * 32}), Seals({next(iter(stack_seals(stack).keys)): b"t" * 32})]
 
 
-async def ended(rig: Rig, thread: str) -> WorkflowHandle[Any, Any]:
+async def finished_thread(rig: Rig, thread: str) -> WorkflowHandle[Any, Any]:
     """Run a thread of our own to its end."""
     run = await rig.start(thread=thread, by="alice")
     await run.result()
@@ -154,8 +154,8 @@ async def ended(rig: Rig, thread: str) -> WorkflowHandle[Any, Any]:
 
 
 @pytest.mark.parametrize("key", [0, 1])
-async def test_a_run_by_a_foreign_key_is_not_believed(stack: Stack, readers: Readers, tmp_path: Path, key: int) -> None:
-    """No reader returns its result, `verify` finds it altered, and nobody signs its file."""
+async def test_a_run_with_a_foreign_key_is_rejected(stack: Stack, readers: Readers, tmp_path: Path, key: int) -> None:
+    """No reader returns its result, `verify` reports it as altered, and nobody signs its file."""
     thread, threads = named("forged"), readers.threads
     await forge(stack, tmp_path, thread, own_keys(stack)[key])
 
@@ -173,28 +173,28 @@ async def test_a_run_by_a_foreign_key_is_not_believed(stack: Stack, readers: Rea
             await reading()
     with pytest.raises(HistoryForged):
         await result_of(threads, await wait(threads, thread, until="end"))
-    found = await verify(threads, thread, evidence=readers.evidence)
-    assert (found.verdict, found.where) == ("altered", "history")
+    report = await verify(threads, thread, evidence=readers.evidence)
+    assert (report.verdict, report.where) == ("altered", "history")
     with pytest.raises(ExportFailed, match="does not verify"):
         await readers.export(thread, tmp_path / "signed.holdfast")
     assert not (tmp_path / "signed.holdfast").exists()
 
 
-async def test_a_reader_without_a_key_cannot_tell_and_says_so(stack: Stack, readers: Readers, tmp_path: Path) -> None:
-    """It names the seals as not checked, so nothing is proven."""
+async def test_a_reader_without_a_key_reports_unchecked_seals(stack: Stack, readers: Readers, tmp_path: Path) -> None:
+    """Without a key the seals are reported as unchecked, so nothing is proven."""
     thread = named("forged")
     await forge(stack, tmp_path, thread, own_keys(stack)[0])
     keyless = Threads(await connect(stack_config(stack)), record=PostgresThreads(readers.pool))
-    found = await verify(keyless, thread, evidence=readers.evidence)
-    assert found.verdict == "not_proven", found.reason
-    assert "seals" in {gap.what for gap in found.unchecked}
-    assert "seals" not in found.checked
+    report = await verify(keyless, thread, evidence=readers.evidence)
+    assert report.verdict == "not_proven", report.reason
+    assert "seals" in {gap.what for gap in report.unchecked}
+    assert "seals" not in report.checked
 
 
-async def test_a_run_without_any_seal_is_not_believed_without_a_key_either(
+async def test_a_run_without_any_seal_is_rejected_even_without_a_key(
     stack: Stack, readers: Readers, tmp_path: Path
 ) -> None:
-    """Unsealed values count nowhere, whether or not the reader has a key."""
+    """Unsealed values never count, whether or not the reader has a key."""
     thread = named("bare")
     async with attacking(await reach(stack)) as queue:
         run = await (await reach(stack)).start_workflow(WORKFLOW, {"task": "go"}, id=thread, task_queue=queue + "-none")
@@ -209,8 +209,8 @@ async def test_a_run_without_any_seal_is_not_believed_without_a_key_either(
 
 
 @pytest.mark.parametrize("encrypts", [False, True])
-async def test_with_encryption_on_a_foreign_run_is_not_believed(stack: Stack, tmp_path: Path, encrypts: bool) -> None:
-    """A stranger may encrypt with a key of their own, or not at all."""
+async def test_with_encryption_on_a_foreign_run_is_rejected(stack: Stack, tmp_path: Path, encrypts: bool) -> None:
+    """An attacker may encrypt with another key, or not at all."""
     thread = named("forged")
     theirs = EncryptionCodec(parse_keys(f"theirs:{b64encode(b'e' * 32).decode()}")) if encrypts else None
     await forge(stack, tmp_path, thread, own_keys(stack)[0], theirs)
@@ -232,12 +232,12 @@ async def test_with_encryption_on_a_foreign_run_is_not_believed(stack: Stack, tm
             await readers.export(thread, tmp_path / "signed.holdfast")
 
 
-async def test_an_open_run_by_a_foreign_key_is_not_believed(stack: Stack, readers: Readers, tmp_path: Path) -> None:
-    """What its worker answers counts nowhere, nor what it says of itself in search attributes."""
+async def test_an_open_run_with_a_foreign_key_is_rejected(stack: Stack, readers: Readers, tmp_path: Path) -> None:
+    """Neither its worker's answers nor its own search attributes count."""
     thread = named("open")
     async with stranger(stack, tmp_path, own_keys(stack)[0]) as rig:
-        given = {"task": "do it", "idle_limit": 3_600}
-        run = await rig.client.start_workflow(WORKFLOW, given, id=thread, task_queue=rig.task_queue)
+        start = {"task": "do it", "idle_limit": 3_600}
+        run = await rig.client.start_workflow(WORKFLOW, start, id=thread, task_queue=rig.task_queue)
         theirs = Threads(rig.client, answer_within=PATIENCE)
         await eventually(lambda: theirs.state(thread), lambda state: state["status"] == "waiting_message")
         with pytest.raises(AnswerForged):
@@ -249,10 +249,10 @@ async def test_an_open_run_by_a_foreign_key_is_not_believed(stack: Stack, reader
         await run.terminate()
 
 
-async def test_a_run_of_ours_that_somebody_else_completes_is_not_completed(
+async def test_a_run_of_ours_that_an_attacker_completes_is_not_completed(
     rig: StartRig, stack: Stack, readers: Readers
 ) -> None:
-    """Temporal's status is a claim: a stranger who polls the task queue can end a run, and makes no result count."""
+    """Temporal's status is a claim: an attacker who polls the task queue can end a run, but not give it a result."""
     thread, queue = named("stolen"), f"test-{uuid4().hex[:8]}"
     run = await Threads(await connect_stack(stack), task_queue=queue).start("do it", thread=thread)
     assert run.thread == thread
@@ -260,8 +260,8 @@ async def test_a_run_of_ours_that_somebody_else_completes_is_not_completed(
     view, _ = await readers.show(thread)
     assert (view["status"], view["result"]) == ("unauthenticated", None)
     assert (await readers.listed(thread))["status"] == "unauthenticated"
-    found = await verify(readers.threads, thread, evidence=readers.evidence)
-    assert (found.verdict, found.where) == ("altered", "history")
+    report = await verify(readers.threads, thread, evidence=readers.evidence)
+    assert (report.verdict, report.where) == ("altered", "history")
 
 
 # The id of a closed thread.
@@ -277,9 +277,9 @@ async def assert_recorded(readers: Readers, thread: str, foreign: str, path: Pat
     assert [event["type"] for event in events].count("run_started") == 1
     assert (await _all(readers.threads.messages(thread)))[-1]["content"] == "done"
     assert (await result_of(readers.threads, await wait(readers.threads, thread, until="end"))).text == "done"
-    found = await verify(readers.threads, thread, evidence=readers.evidence)
-    assert (found.verdict, found.faults) == ("proven", ()), found
-    assert any(foreign in note for note in found.notes)
+    report = await verify(readers.threads, thread, evidence=readers.evidence)
+    assert (report.verdict, report.faults) == ("proven", ()), report
+    assert any(foreign in note for note in report.notes)
     assert await readers.export(thread, path)
 
 
@@ -287,10 +287,10 @@ async def assert_recorded(readers: Readers, thread: str, foreign: str, path: Pat
 async def test_a_foreign_run_does_not_displace_a_closed_thread(
     rig: StartRig, stack: Stack, readers: Readers, tmp_path: Path, key: int
 ) -> None:
-    """A stranger completes a run under the id of a closed thread: readers continue to show the thread."""
+    """An attacker completes a run under the id of a closed thread: readers continue to show the thread."""
     thread = named("closed")
     async with rig(CATALOG, steps([say("done"), say("more")])) as r:
-        await ended(r, thread)
+        await finished_thread(r, thread)
         await forge(stack, tmp_path, thread, own_keys(stack)[key])
         foreign = (await r.client.get_workflow_handle(thread).describe()).run_id
         await assert_recorded(readers, thread, foreign, tmp_path / "file.holdfast")
@@ -310,11 +310,11 @@ async def test_a_foreign_run_does_not_displace_a_closed_thread(
 async def test_a_start_under_a_closed_threads_id_does_not_displace_it(
     rig: StartRig, stack: Stack, readers: Readers, tmp_path: Path, how: str
 ) -> None:
-    """Refused, unprocessed and copied starts, and other workflows: the thread's result stays, and a start is found."""
+    """After other starts or workflows, the result stays, and repeating the thread's own start starts nothing."""
     thread = named("closed")
     attacker = await reach(stack)
     async with rig(CATALOG, steps([say("done")])) as r:
-        own = await ended(r, thread)
+        own = await finished_thread(r, thread)
         client = await connect_stack(stack)
         ours = Threads(client, task_queue=r.task_queue, record=PostgresThreads(readers.pool))
         if how == "plain":
@@ -341,17 +341,17 @@ async def test_a_start_under_a_closed_threads_id_does_not_displace_it(
             await run.terminate()
 
 
-async def test_a_copied_result_is_not_that_of_another_run(rig: StartRig, stack: Stack, readers: Readers) -> None:
-    """A sealed result is one run's: a copy of it under the same id does not make another run `completed`."""
+async def test_a_copied_result_does_not_complete_another_run(rig: StartRig, stack: Stack, readers: Readers) -> None:
+    """A sealed result belongs to one run: a copy under the same id does not make another run `completed`."""
     thread, queue = named("copied"), f"test-{uuid4().hex[:8]}"
     attacker = await reach(stack)
     async with rig(CATALOG, steps([say("done")])) as r:
-        own = await ended(r, thread)
+        own = await finished_thread(r, thread)
         closed = (await own.fetch_history()).events[-1].workflow_execution_completed_event_attributes
         ours = Threads(await connect_stack(stack), task_queue=queue, record=PostgresThreads(readers.pool))
         await ours.start("more", thread=thread)
         await complete(attacker, queue, closed.result.payloads[0])
-        # The server lists the run before it until it has indexed this one.
+        # The server lists the previous run until it has indexed this one.
         await eventually(lambda: readers.listed(thread), lambda row: row["status"] == "unauthenticated")
         view, _ = await readers.show(thread)
         assert (view["status"], view["result"]) == ("unauthenticated", None)
@@ -388,13 +388,13 @@ async def test_the_gateway_shows_no_forged_result(rig: StartRig, stack: Stack, t
             assert (await verify_file(file, signer=public_key(GATEWAY))).verdict == "proven"
 
 
-async def test_a_file_is_unsigned_where_its_thread_cannot_be_checked(
+async def test_a_file_is_unsigned_if_its_thread_cannot_be_checked(
     rig: StartRig, stack: Stack, readers: Readers, tmp_path: Path
 ) -> None:
     """Without the fleet key or the permanent record a key signs nothing; a gateway leaves the file unsigned."""
     thread = named("unchecked")
     async with rig(CATALOG, steps([say("done")])) as r:
-        await ended(r, thread)
+        await finished_thread(r, thread)
         keyless = Threads(await connect(stack_config(stack)), record=PostgresThreads(readers.pool))
         recordless = Threads(r.client)
         for threads, name in ((keyless, "seals"), (recordless, "record")):
@@ -415,21 +415,21 @@ async def test_a_file_is_unsigned_where_its_thread_cannot_be_checked(
         ("DELETE FROM holdfast.threads WHERE thread = %s", "record"),
     ],
 )
-async def test_a_record_that_was_deleted_is_found_while_temporal_has_the_history(
+async def test_a_deleted_record_is_detected_while_temporal_has_the_history(
     rig: StartRig, readers: Readers, statement: str, where: str
 ) -> None:
     """The history says how many events were written, so a record without any is altered, not unknown."""
     thread = named("deleted")
     async with rig(CATALOG, steps([call("look"), say("done")])) as r:
-        await ended(r, thread)
+        await finished_thread(r, thread)
         assert (await verify(readers.threads, thread, evidence=readers.evidence)).verdict == "proven"
         async with readers.pool.connection() as connection:
             await connection.execute("SET session_replication_role = replica")
             await connection.execute(statement, [thread])
             await connection.execute("SET session_replication_role = DEFAULT")
-        found = await verify(readers.threads, thread, evidence=readers.evidence)
-        assert (found.verdict, found.where, found.position) == ("altered", where, 0)
-        assert "were written to it" in found.reason
+        report = await verify(readers.threads, thread, evidence=readers.evidence)
+        assert (report.verdict, report.where, report.position) == ("altered", where, 0)
+        assert "were written to it" in report.reason
 
 
 def _given(evidence: Evidence) -> OpenEvidence:

@@ -1,5 +1,5 @@
-"""An LLM call that the provider refuses costs nothing. So a refusal of a call with a budget has to be proved: anybody
-who reaches Temporal's port can fail the activity.
+"""A rejected LLM call costs nothing, so a rejection of a budgeted call must be proven: anyone who reaches Temporal's
+port can fail the activity.
 """
 
 from typing import Any
@@ -22,7 +22,7 @@ CATALOG = Catalog(agents=[Agent(name="clerk", instructions="Work.", budget=Budge
 
 
 def refusal(cause: str, *details: bytes) -> Failure:
-    """Return a refusal as anybody can write it, with these details."""
+    """Return a rejection with these details, as anyone can write it."""
     info = ApplicationFailureInfo(type=cause, non_retryable=True)
     if details:
         info.details.CopyFrom(Payloads(payloads=[payload(each) for each in details]))
@@ -39,7 +39,7 @@ async def spent(run: WorkflowHandle[Any, Any]) -> int:
 @pytest.mark.parametrize(
     "details", [(), (b'"ZGV2OngA"', b'{"answers":"2.0"}'), (b'{"failed":1}',)], ids=["none", "a seal", "an outage"]
 )
-async def test_a_forged_refusal_costs_what_was_expected(
+async def test_a_forged_rejection_costs_the_expected_amount(
     rig: StartRig, client: Client, cause: str, details: tuple[bytes, ...]
 ) -> None:
     """The run is blocked, and the call is charged as one whose outcome is lost."""
@@ -61,8 +61,8 @@ async def test_a_forged_refusal_costs_what_was_expected(
         await run.terminate()
 
 
-async def test_the_proof_of_one_call_does_not_refuse_another(rig: StartRig, client: Client) -> None:
-    """The attacker reads the proof of an honest refusal in the history, and sends it for the next call."""
+async def test_the_proof_of_one_call_does_not_reject_another(rig: StartRig, client: Client) -> None:
+    """The attacker reads the proof of an honest rejection in the history, and sends it for the next call."""
     replies = [hang(), failing(401, "wrong key")]
     async with rig(CATALOG, lambda _: replies.pop()) as r:
         run = await r.start()
@@ -81,8 +81,8 @@ async def test_the_proof_of_one_call_does_not_refuse_another(rig: StartRig, clie
 
 
 @pytest.mark.parametrize("words", ["wrong key", "wrong key hunter22"])
-async def test_an_honest_refusal_costs_nothing(rig: StartRig, client: Client, words: str) -> None:
-    """Only what was sent before it counts, even where the provider repeats a secret, which is redacted."""
+async def test_an_honest_rejection_costs_nothing(rig: StartRig, client: Client, words: str) -> None:
+    """Only earlier requests count, even if the provider repeats a secret, which is redacted."""
     replies = [say("done"), failing(401, words), failing(503, "busy"), disconnect()]
     secrets = Secrets({}, more=[("KEY", "hunter22")])
     async with rig(CATALOG, lambda _: replies.pop(), secrets=secrets) as r:
@@ -92,14 +92,14 @@ async def test_an_honest_refusal_costs_nothing(rig: StartRig, client: Client, wo
         assert "hunter22" not in state["blocked"]["message"]
         assert state["blocked"]["after"].startswith("after 1 failed attempt")
         (lost,) = [event for event in await events_of(run) if isinstance(event, LLMCallLost)]
-        assert await spent(run) == lost.attempts * lost.request_tokens > 0  # what was sent before, without a reply
+        assert await spent(run) == lost.attempts * lost.request_tokens > 0  # the earlier request, which got no reply
         await run.signal("retry", {"by": "alice"})
         await run.result()
         await check_thread(client, run)
 
 
 async def test_an_honest_overflow_costs_nothing(rig: StartRig, client: Client) -> None:
-    """The first request does not fit: nothing is left to compact, the run is blocked, and nothing is spent."""
+    """If the first request does not fit, nothing is left to compact: the run is blocked, and nothing is spent."""
     async with rig(CATALOG, lambda _: failing(400, "too long", code="context_length_exceeded")) as r:
         run = await r.start()
         state = await status_of(run, "blocked")

@@ -1,5 +1,5 @@
-"""A fork takes over no sub-agents, and the fork of a sub-agent's thread is no child: nothing is read, ended or asked
-for in another thread's name.
+"""A fork inherits no sub-agents, and a fork of a sub-agent's thread is no sub-agent: neither reads, ends or asks
+anything in another thread's name.
 """
 
 import json
@@ -43,7 +43,7 @@ def made(**given: Any) -> LLMReply:
 
 
 def start(thread: Thread) -> StartChildren:
-    """Start the child that a call waits for, and return the order."""
+    """Start the sub-agent that a call waits for, and return the start's request."""
     (call,) = thread.waiting(StartChildren)
     assert isinstance(call, Call)
     assert isinstance(call.request, StartChildren)
@@ -53,7 +53,7 @@ def start(thread: Thread) -> StartChildren:
 
 
 def parent() -> Thread:
-    """Return a thread with an answered child, one in the background, and a call that waits for a third."""
+    """Return a thread with a finished sub-agent, one in the background, and a call that waits for a third."""
     thread = loaded_thread(SPEC, features=FORKS)
     thread.reply(made())
     start(thread)
@@ -67,16 +67,16 @@ def parent() -> Thread:
     return thread
 
 
-def test_a_fork_neither_awaits_nor_ends_the_agents_of_its_original() -> None:
-    """What was answered stays so; those that are open end for the fork alone; its own have ids of their own."""
+def test_a_fork_neither_awaits_nor_ends_its_originals_sub_agents() -> None:
+    """Answered calls stay answered; open sub-agents end only for the fork; its own ones have their own ids."""
     thread = parent()
     assert [child.open for child in thread.state.subagents.children] == [False, True, True]
     fork = thread.fork(task="go on")
     fork.load(FORKS)
     assert not fork.state.subagents.children
-    said = [message["content"] for message in fork.messages() if message["role"] == "tool"]
-    assert "forty-two" in said[0]
-    assert "does not have its outcome" in said[-1]
+    results = [message["content"] for message in fork.messages() if message["role"] == "tool"]
+    assert "forty-two" in results[0]
+    assert "does not have its outcome" in results[-1]
     fork.signal("subagent_ended", {"thread": "t.2"})
     fork.reply(made(thread="t.2"))
     assert "not available here" in fork.messages()[-1]["content"]
@@ -94,9 +94,10 @@ def test_a_fork_neither_awaits_nor_ends_the_agents_of_its_original() -> None:
     assert without.state.outcome == "completed"
 
 
-def test_the_fork_of_a_sub_agents_thread_is_no_child_and_no_freer() -> None:
-    """It says nothing to the parent, and shows nothing at the root. The policies above, its depth and the greatest
-    depth of the tree stay, also where the agent is another one.
+def test_a_fork_of_a_sub_agents_thread_has_no_parent_and_keeps_its_limits() -> None:
+    """The fork sends nothing to the parent, and appears nowhere at the root.
+
+    The policies above it, its depth and the tree's depth limit stay, even with another agent.
     """
     lineage = Lineage(path=("root",), number=1, key="k", deepest=1, requesters=("mallory",))
     above = (Policy(rules=(deny("wipe", reason="never here"), allow())),)
@@ -128,7 +129,7 @@ def test_the_fork_of_a_sub_agents_thread_is_no_child_and_no_freer() -> None:
 
 @pytest.mark.parametrize("background", [False, True])
 def test_a_fork_at_any_event_of_a_sub_agent_passes_the_audit(background: bool) -> None:
-    """Also between the start or the end of a child and the result that was recorded with it."""
+    """This includes events between the start or end of a sub-agent and the result recorded with it."""
     thread = loaded_thread(SPEC, features=FORKS)
     thread.reply(made(background=background))
     start(thread)

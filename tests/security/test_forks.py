@@ -1,4 +1,4 @@
-"""Forks carry no authority: of the original, of a forged start, of a rewritten record, or of a folder."""
+"""Forks carry no authority of the original, of a forged start, of a rewritten record or of a folder."""
 
 import os
 import subprocess
@@ -36,7 +36,7 @@ HASTY = agent_spec(policy=Policy(rules=(ask("pay", terms=Terms(expires_after=60,
 
 
 def trusted_thread() -> Thread:
-    """Return a thread in which people have given much: a remembered rule, a delegation, and an open request."""
+    """Return a thread to which people have granted much: a remembered rule, a delegation, and an open request."""
     thread = loaded_thread(features=FORKS)
     thread.reply(calls("pay"))
     thread.update("delegate_authority", {"by": "alice", "to": "mallory", "seconds": 3_600})
@@ -47,7 +47,7 @@ def trusted_thread() -> Thread:
 
 
 def fault(events: list[AgentEvent]) -> Fault | None:
-    """Return the first fault in a log of the thread `u`, in a chain that an attacker has computed anew."""
+    """Return the first fault in a log of the thread `u`, in a chain that an attacker has recomputed."""
     log = EventLog()
     for event in events:
         head = log.head
@@ -60,13 +60,13 @@ def fault(events: list[AgentEvent]) -> Fault | None:
 
 
 def test_a_plain_start_forks_nothing() -> None:
-    """Anybody who reaches Temporal can start a run; only our own processes can start a fork."""
+    """Anyone who reaches Temporal can start a run, but only our own processes can start a fork."""
     forged = RunInput(task="go", fork=ForkPoint(thread="t", position=3, head=64 * "0"))
     assert "fork" in refusal(forged, first_run_id="r", started_at=NOW)
 
 
 def test_a_fork_has_none_of_the_originals_authority() -> None:
-    """Rules, delegations and requests stay behind, and effects ask although the policy allows them."""
+    """Rules, delegations and requests are not inherited, and effects ask even if the policy allows them."""
     thread = trusted_thread()
     assert thread.running_calls == [2, 3]  # the remembered rule lets it run
     fork = thread.fork(task="go on")
@@ -81,7 +81,7 @@ def test_a_fork_has_none_of_the_originals_authority() -> None:
 
 @pytest.mark.parametrize("spec", [FREE, HASTY])
 def test_effects_of_a_fork_wait_for_a_person(spec: Any) -> None:
-    """Neither a rule that allows nor one that approves when it expires lets an effect run, until that is lifted."""
+    """Neither a rule that allows nor one that approves on expiry runs an effect until the constraint is removed."""
     thread = loaded_thread(spec, features=FORKS)
     fork = thread.fork(task="go on")
     fork.load(FORKS)
@@ -100,20 +100,20 @@ def test_effects_of_a_fork_wait_for_a_person(spec: Any) -> None:
     assert fault(fork.log) is None
 
 
-def test_only_an_approver_lifts_it() -> None:
-    """A name that the policy does not list, and a thread that is no fork, change nothing."""
+def test_only_an_approver_removes_the_constraint_of_a_fork() -> None:
+    """A name that the policy does not list changes nothing, and neither does a thread that is no fork."""
     policy = Policy(rules=(allow(),), approvers=(Approver(name="alice"),), terms=Terms(requester_may_decide=False))
     thread = loaded_thread(agent_spec(policy=policy), features=FORKS)
     assert thread.update("lift", {"constraint": 0, "by": "alice"})["outcome"] == "unknown_request"
     fork = thread.fork(task="go on", by="alice")
     fork.load(FORKS)
-    for by in ("mallory", "alice"):  # alice has forked it, and requesters may not decide
+    for by in ("mallory", "alice"):  # alice forked it, and requesters may not decide
         assert fork.update("lift", {"constraint": 0, "by": by})["outcome"] == "not_entitled"
 
 
 @pytest.mark.parametrize("wrong", [{"position": 2}, {"head": 64 * "a"}, {"thread": "u"}])
 def test_a_fork_begins_with_the_events_that_it_names(wrong: dict[str, Any]) -> None:
-    """What a worker loads has to be what the sealed start names; a thread is no fork of itself."""
+    """A worker loads exactly the events that the sealed start names; a thread is no fork of itself."""
     events = trusted_thread().log
     point = ForkPoint(thread="t", position=len(events) - 1, head=events[-1].digest).model_copy(update=wrong)
     thread = Thread(name="u", task="go", fork=point, features=FORKS)
@@ -126,7 +126,7 @@ def test_a_fork_begins_with_the_events_that_it_names(wrong: dict[str, Any]) -> N
     assert thread.run.log.length == len(events)
 
 
-def test_a_fork_without_a_message_continues_only_what_is_unfinished() -> None:
+def test_a_fork_without_a_message_continues_only_unfinished_work() -> None:
     """After the agent's answer, a fork needs a message; in the middle of a step, it needs none."""
     thread = loaded_thread(agent_spec(limits=agent_spec().limits.model_copy(update={"idle_limit": 60})), features=FORKS)
     thread.reply(says("done"))
@@ -160,8 +160,8 @@ def _kept_open(events: list[AgentEvent]) -> list[AgentEvent]:
     [_without_fork, _changed(origin="x"), _changed(thread="x"), _changed(first_run_id="x"), _kept_open],
     ids=["removed", "another origin", "another thread", "another run", "calls stay open"],
 )
-def test_a_rewritten_fork_does_not_pass(forge: Callable[[list[AgentEvent]], list[AgentEvent]]) -> None:
-    """Without the event, or with another one, nothing leads from the original's events to the fork's."""
+def test_a_rewritten_fork_fails_the_audit(forge: Callable[[list[AgentEvent]], list[AgentEvent]]) -> None:
+    """Without its fork event, or with another one, the fork's events do not follow from the original's."""
     events = trusted_thread().fork(task="go on").log
     assert fault(events) is None
     assert fault(forge(events)) is not None
@@ -177,7 +177,7 @@ def verdicts(thread: Thread) -> list[tuple[str, str]]:
 
 
 def strict_fork(thread: Thread, policy: Policy, **more: Any) -> Thread:
-    """Fork a thread under a further policy, lift what asks first, and have its LLM call all tools."""
+    """Fork a thread under a further policy, remove what asks first, and have its LLM call all tools."""
     fork = thread.fork(task="go on", policies=(policy,), **more)
     fork.load(FORKS)
     assert fork.update("lift", {"constraint": 0, "by": "alice"})["outcome"] == "accepted"
@@ -185,19 +185,19 @@ def strict_fork(thread: Thread, policy: Policy, **more: Any) -> Thread:
     return fork
 
 
-@pytest.mark.parametrize("given", [Policy(rules=(allow(),)), Policy(rules=(allow("*"), allow("wipe")))])
-def test_a_looser_policy_given_with_a_fork_allows_nothing(given: Policy) -> None:
-    """What the agent's own policy asks about or denies, it asks about or denies with any other policy beside it."""
+@pytest.mark.parametrize("policy", [Policy(rules=(allow(),)), Policy(rules=(allow("*"), allow("wipe")))])
+def test_a_looser_policy_of_a_fork_allows_nothing(policy: Policy) -> None:
+    """The agent's own policy asks and denies as before, whatever policy is added to it."""
     thread = loaded_thread(features=FORKS)
     plain = thread.fork(task="go on")
     plain.load(FORKS)
     plain.update("lift", {"constraint": 0, "by": "alice"})
     plain.reply(calls("pay", "look", "wipe", first=50))
-    assert verdicts(strict_fork(thread, given)) == verdicts(plain)
+    assert verdicts(strict_fork(thread, policy)) == verdicts(plain)
 
 
-def test_a_stricter_policy_given_with_a_fork_holds_in_all_that_comes_of_it() -> None:
-    """In its later runs, in forks of it without that policy, in its sub-agents, and where one lifts what asks first."""
+def test_a_stricter_policy_of_a_fork_holds_for_everything_derived_from_it() -> None:
+    """It holds in later runs, in forks without it, in sub-agents, and after the fork's constraint is removed."""
     free = agent_spec(policy=Policy(rules=(allow(),)), tools=(*agent_spec().tools, *SUBAGENT_TOOLS))
     free = free.model_copy(update={"subagents": ("helper",)})
     strict = Policy(rules=(deny("wipe"), ask("pay"), allow()))
@@ -230,8 +230,8 @@ def test_a_stricter_policy_given_with_a_fork_holds_in_all_that_comes_of_it() -> 
     assert strict in order.request.policies
 
 
-def test_what_a_fork_was_given_is_in_its_log_and_cannot_be_taken_out() -> None:
-    """The log names the LLM and has the policy; without it, the first verdict that followed from it does not follow."""
+def test_the_llm_and_policy_of_a_fork_cannot_be_removed_from_its_log() -> None:
+    """The log names the LLM and has the policy; without it, the first verdict based on it does not follow."""
     strict = Policy(rules=(deny("wipe"), allow()))
     fork = strict_fork(loaded_thread(agent_spec(policy=Policy(rules=(allow(),))), features=FORKS), strict, llm="other")
     event = next(event for event in fork.log if isinstance(event, RunForked))
@@ -245,8 +245,8 @@ def test_what_a_fork_was_given_is_in_its_log_and_cannot_be_taken_out() -> None:
     assert fork.log[wrong.position].type in ("llm_replied", "verdict_given")
 
 
-def test_a_fork_keeps_the_policy_of_its_originals_agent_where_its_start_says_so() -> None:
-    """So the gateway starts one with another agent: whoever may fork there escapes no rule by choosing an agent."""
+def test_a_fork_keeps_the_original_agents_policy_if_its_start_says_so() -> None:
+    """The gateway starts forks with another agent that way, so no caller escapes a rule by choosing an agent."""
     original = loaded_thread(agent_spec(policy=Policy(rules=(deny("wipe"), allow()))), features=FORKS)
     original.spec = agent_spec(policy=Policy(rules=(allow(),)))
     for keeps, verdict in ((False, "allow"), (True, "deny")):
@@ -257,19 +257,19 @@ def test_a_fork_keeps_the_policy_of_its_originals_agent_where_its_start_says_so(
         assert verdicts(fork)[0][0] == verdict
 
 
-def test_a_fork_keeps_no_policy_where_no_agent_is_loaded_and_does_not_begin() -> None:
-    """A later run of a thread has no agent yet when its task is there: a fork at that event is no way around a rule."""
+def test_a_fork_before_any_agent_is_loaded_does_not_begin() -> None:
+    """A later run has its task before its agent: a fork at that event must not bypass the policy."""
     original = loaded_thread(agent_spec(policy=Policy(rules=(deny("wipe"), allow()))), features=FORKS)
     original.cancel()
     original.archive()
     original.reopen("and on")
     original.load_thread()
     assert (original.state.spec, original.log[-1].type) == (None, "user_message_received")
-    assert refused(original.fork(task="go on", agent="bold", keeps_policy=True)).startswith("no agent is loaded")
+    assert rejection_of(original.fork(task="go on", agent="bold", keeps_policy=True)).startswith("no agent is loaded")
     assert not original.fork(task="go on", agent="bold").run.end, "whoever has the fleet key may"
 
 
-def refused(thread: Thread) -> str:
+def rejection_of(thread: Thread) -> str:
     """Return why a thread did not begin."""
     assert thread.run.end
     assert thread.run.end.failure
@@ -277,8 +277,8 @@ def refused(thread: Thread) -> str:
     return thread.run.end.failure.message
 
 
-def test_a_policy_judges_once_and_forks_of_forks_have_few() -> None:
-    """The same policy is given again without effect; more than a call may be judged by in time are refused."""
+def test_a_repeated_policy_judges_once_and_policies_are_limited() -> None:
+    """Adding the same policy again has no effect; more policies than can be judged in time are rejected."""
     thread = loaded_thread(features=FORKS)
     strict = Policy(rules=(deny("wipe"), allow()))
     for number in range(3):
@@ -288,20 +288,20 @@ def test_a_policy_judges_once_and_forks_of_forks_have_few() -> None:
     others = [Policy(rules=(deny(f"tool{number}"), allow())) for number in range(MOST_GIVEN)]
     thread = thread.fork(name="many", task="go on", policies=tuple(others[1:]))
     thread.load(FORKS)
-    assert refused(thread.fork(name="more", task="go on", policies=(others[0],))).startswith("too many policies")
+    assert rejection_of(thread.fork(name="more", task="go on", policies=(others[0],))).startswith("too many policies")
     assert not thread.fork(name="again", task="go on", policies=(others[1],)).run.end
 
 
-def test_a_plain_start_gives_a_fork_nothing() -> None:
-    """LLM and policies of a start without a seal are refused with it."""
+def test_a_plain_start_sets_neither_llm_nor_policies_of_a_fork() -> None:
+    """LLM and policies of an unsealed start are rejected with it."""
     point = ForkPoint(thread="t", position=3, head=64 * "0")
     forged = RunInput(task="go", fork=point, llm="mine", policies=(Policy(rules=(allow(),)),))
     assert refusal(forged, first_run_id="r", started_at=NOW)
     assert not {"llm", "policies", "keeps_policy", "fork"} & RunInput.PLAIN
 
 
-def test_folders_of_forks_are_named_apart() -> None:
-    """No two ids have one folder, and none leads out of the folder of workspaces or is a bad name for git."""
+def test_folders_of_forks_are_distinct() -> None:
+    """No two ids share a folder, and none leads outside the workspaces' folder or is an invalid name for git."""
     names = [digested_name(thread) for thread in HOSTILE]
     assert len(set(names)) == len(HOSTILE)
     for name in names:
@@ -317,8 +317,8 @@ def git(folder: Path, *arguments: str) -> None:
     subprocess.run(["git", *arguments], cwd=folder, check=True, capture_output=True, env=environ)
 
 
-def test_a_hostile_repository_runs_nothing_and_leads_nowhere(tmp_path: Path) -> None:
-    """Its hooks and filters do not run, a link in place of the workspace is refused, and files appear as they were."""
+def test_a_hostile_repository_runs_nothing_and_redirects_nothing(tmp_path: Path) -> None:
+    """Hooks and filters do not run, a link in place of the workspace is rejected, and files are restored exactly."""
     folder, outside, ran = tmp_path / "r", tmp_path / "outside", tmp_path / "ran"
     folder.mkdir()
     outside.mkdir()
@@ -337,7 +337,7 @@ def test_a_hostile_repository_runs_nothing_and_leads_nowhere(tmp_path: Path) -> 
     made = make_forked_folder(folder, tmp_path / digested_name("one"), at=now)
     assert (made / "a.txt").read_text() == "a"
     assert not ran.exists()
-    assert make_forked_folder(folder, tmp_path / digested_name("one"), at=now) == made  # an attempt that is repeated
+    assert make_forked_folder(folder, tmp_path / digested_name("one"), at=now) == made  # a repeated attempt
 
     (folder / "inner").unlink()
     (folder / "inner").mkdir()
@@ -349,7 +349,7 @@ def test_a_hostile_repository_runs_nothing_and_leads_nowhere(tmp_path: Path) -> 
 
 
 def test_a_fork_at_any_event_passes_the_audit() -> None:
-    """Also between two events that were recorded together; every call in the transcript has its result."""
+    """This includes forks between events that were recorded together; every call in the transcript has its result."""
     thread = trusted_thread()
     refused = []
     for at in range(1, len(thread.log)):

@@ -1,4 +1,4 @@
-"""A gateway under load: by unknown callers, by one persistent caller, and by unwanted bodies."""
+"""A gateway under load from unknown callers, one persistent caller, and unwanted bodies."""
 
 import asyncio
 import base64
@@ -21,7 +21,7 @@ from tests.support.rig import PATIENCE, StartRig
 
 @pytest.fixture
 async def url(rig: StartRig) -> AsyncIterator[str]:
-    """Run a gateway with only its own limits, and no run behind it."""
+    """Run a gateway with its own limits, and no run behind it."""
     async with site(rig, slack_secret="of the Slack app", codec=_codec(), ui="http://ui.example") as gateway:
         yield str(gateway.http.base_url)
 
@@ -55,12 +55,12 @@ async def half_open(url: str, count: int, start: bytes) -> AsyncIterator[list[Pa
 
 
 async def answers(url: str, path: str = "/health", *, fresh: int = 20) -> list[int]:
-    """Return the answers that a caller with a token gets, on new connections."""
-    found = []
+    """Return the responses that a caller with a token gets on new connections."""
+    responses = []
     for _ in range(fresh):
         async with httpx2.AsyncClient(base_url=url, trust_env=False, timeout=120) as http:
-            found.append((await http.get(path, headers=bearer("of-dashboard"))).status_code)
-    return found
+            responses.append((await http.get(path, headers=bearer("of-dashboard"))).status_code)
+    return responses
 
 
 async def closed(pair: Pair) -> bool:
@@ -78,13 +78,13 @@ async def closed(pair: Pair) -> bool:
     ids=["nothing", "half a header", "half a body"],
 )
 async def test_a_thousand_unfinished_requests_block_nobody(url: str, start: bytes) -> None:
-    """While 1,000 connections send nothing more, a caller with a token gets every answer."""
+    """While 1,000 connections send nothing more, a caller with a token gets every response."""
     async with half_open(url, 1_000, start), asyncio.timeout(PATIENCE):
         assert await answers(url, "/threads/nobody-knows-this") == [404] * 20
 
 
 async def test_slow_headers_time_out(url: str) -> None:
-    """Sending a byte now and then does not extend the time, nor on a connection that had an answer before."""
+    """Sending a byte now and then does not extend the timeout, even after a completed request."""
 
     async def send_slowly(pair: Pair) -> None:
         with suppress(ConnectionError):
@@ -106,7 +106,7 @@ async def test_slow_headers_time_out(url: str) -> None:
 
 @pytest.mark.parametrize("path", ["/threads/x/decisions", "/threads", "/codec/decode", "/nothing", "/slack/actions"])
 async def test_unauthenticated_bodies_are_not_read(url: str, path: str) -> None:
-    """A caller without a valid token is refused after a few bytes, whatever length the headers declare."""
+    """A caller without a valid token is rejected after a few bytes, whatever length the headers declare."""
     for headers in ("", "Authorization: Bearer wrong\r\n", "Holdfast-Signature: x\r\n"):
         reader, writer = await connect(url)
         writer.write(f"POST {path} HTTP/1.1\r\nHost: x\r\n{headers}Content-Length: 15000000\r\n\r\n".encode())
@@ -137,8 +137,8 @@ async def test_unauthenticated_bodies_are_not_read(url: str, path: str) -> None:
     ],
     ids=["70 KB", "17 KB", "a token", "150 headers", "a query", "a path"],
 )
-async def test_a_large_head_of_a_request_is_refused(url: str, head: str, status: tuple[int, ...]) -> None:
-    """Path, query and headers have a limit, also where all of them arrive at once."""
+async def test_a_large_request_head_is_rejected(url: str, head: str, status: tuple[int, ...]) -> None:
+    """Path, query and headers have a limit, even if all of them arrive at once."""
     reader, writer = await connect(url)
     writer.write(head.encode())
     first = (await asyncio.wait_for(reader.readline(), PATIENCE)).decode()
@@ -146,8 +146,8 @@ async def test_a_large_head_of_a_request_is_refused(url: str, head: str, status:
     assert int(first.split()[1]) in status, first
 
 
-async def test_slow_bodies_of_unknown_callers_are_few(url: str) -> None:
-    """If a body must be read to authenticate its sender, an address has only a few of them in progress."""
+async def test_slow_bodies_of_unknown_callers_are_limited(url: str) -> None:
+    """If authentication needs the body, an address may have only a few of them in progress."""
     start = b"POST /slack/actions HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{"
     with_token = b"POST /slack/actions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer x\r\nContent-Length: 9\r\n\r\n{"
     async with half_open(url, 25, start) as plain, half_open(url, 25, with_token) as wrong:
@@ -198,7 +198,7 @@ async def test_one_token_that_asks_all_the_time_leaves_room_for_another(rig: Sta
         assert (await http.get("/threads/x", headers=bearer("of-carol"))).status_code == 404
 
 
-async def test_guessing_tokens_is_slow_and_harms_no_other(rig: StartRig) -> None:
+async def test_guessing_tokens_is_slow_and_affects_nobody_else(rig: StartRig) -> None:
     """An address that sends wrong tokens gets 429 after a few; valid ones from the same address still work."""
     async with limited(rig, each_address=Quota(at_once=16, a_second=0.001, burst=10)) as http:
         guesses = [(await http.get("/pending", headers=bearer(f"guess-{n}"))).status_code for n in range(30)]
@@ -210,17 +210,17 @@ async def test_guessing_tokens_is_slow_and_harms_no_other(rig: StartRig) -> None
 
 @asynccontextmanager
 async def limited(rig: StartRig, **shares: Any) -> AsyncIterator[httpx2.AsyncClient]:
-    """A client of a gateway with smaller shares."""
+    """Yield a client of a gateway with smaller shares."""
     async with site(rig, TRUSTING, **shares) as gateway:
         yield gateway.http
 
 
 def test_the_flood_exceeds_the_limit_of_connections() -> None:
-    """1,000 connections are more than the gateway keeps: the test above can fail."""
+    """The gateway keeps fewer than 1,000 connections, so the test above can fail."""
     assert CONNECTIONS < 1_000
 
 
-def test_what_is_remembered_of_callers_is_bounded() -> None:
+def test_state_about_callers_is_bounded() -> None:
     """A million addresses use bounded memory; addresses of one IPv6 network count as one."""
     shares = Quotas(Quota(at_once=1, a_second=1, burst=1), now=lambda: 0.0)
     for number in range(ADDRESSES + 500):
@@ -232,8 +232,8 @@ def test_what_is_remembered_of_callers_is_bounded() -> None:
     assert address_of(("10.0.0.1", 1)) != address_of(("10.0.0.2", 1))
 
 
-def test_a_share_comes_back_with_time() -> None:
-    """After a quiet time a caller has its full burst again, and never more."""
+def test_a_share_is_restored_with_time() -> None:
+    """After a quiet period a caller has its full burst again, and never more."""
     at = [0.0]
     shares = Quotas(Quota(at_once=1, a_second=2, burst=4), now=lambda: at[0])
 

@@ -1,4 +1,4 @@
-"""The memory tools' git runs no program, writes nowhere else and reads no foreign files, whatever `.git` contains.
+"""The memory tools' git runs no program, writes only in place and reads no foreign files, whatever `.git` contains.
 
 If bubblewrap works, each attack runs twice: with git confined, and without.
 """
@@ -50,26 +50,26 @@ class Ground:
 
     @property
     def ran(self) -> Path:
-        """Created by a planted program."""
+        """Return the file that a planted program creates."""
         return self.root.parent / "ran"
 
     @property
     def canary(self) -> Path:
-        """A file elsewhere that a planted link points to."""
+        """Return a file elsewhere to which a planted link points."""
         return self.root.parent / "canary"
 
     @property
     def victim(self) -> Path:
-        """Another repository."""
+        """Return another repository."""
         return self.root.parent / "victim"
 
     @property
     def program(self) -> str:
-        """A command that leaves a trace."""
+        """Return a command that leaves a trace."""
         return f"touch '{self.ran}'; cat"
 
     def git(self, *arguments: str, at: Path | None = None) -> str:
-        """Run git as a person does, or an attacker's command."""
+        """Run git as a person would, or an attacker's command."""
         done = subprocess.run(
             ["git", *PERSON, *arguments], cwd=at or self.root, capture_output=True, text=True, check=True
         )
@@ -102,7 +102,7 @@ class Ground:
 
 @pytest.fixture
 def ground(tmp_path: Path) -> Iterator[Ground]:
-    """A repository with one commit, a canary beside it, and a victim."""
+    """Return a repository with one commit, a canary beside it, and a victim."""
     ground = Ground(tmp_path / "workspace")
     for folder, name in ((ground.root, "Ours"), (ground.victim, "Theirs")):
         folder.mkdir()
@@ -164,7 +164,7 @@ def of_work_tree(ground: Ground) -> None:
 
 
 def nested(*, linked: bool) -> Plant:
-    """Plant a repository inside with a filter in its own configuration; tracked as a submodule or not."""
+    """Plant a nested repository with a filter in its own configuration, tracked as a submodule or not."""
 
     def plant(ground: Ground) -> None:
         inner = ground.root / "inner"
@@ -238,8 +238,8 @@ def test_no_program_that_a_folder_names_is_run(name: str, ground: Ground) -> Non
 
 
 @pytest.mark.parametrize("name", RUN_BY_GIT)
-def test_the_programs_are_run_by_plain_git(name: str, ground: Ground) -> None:
-    """The attacks are real: plain git runs each of them."""
+def test_plain_git_runs_the_planted_programs(name: str, ground: Ground) -> None:
+    """Plain git runs each planted program, so the attacks are real."""
     RUN_BY_GIT[name](ground)
     for arguments in (["status"], ["add", "--all"], ["commit", "-m", "x"]):
         subprocess.run(["git", *PERSON, *arguments], cwd=ground.root, capture_output=True, check=False)
@@ -258,7 +258,7 @@ LINKS = [
 @pytest.mark.parametrize("name", LINKS)
 @pytest.mark.parametrize("to", ["file", "folder"])
 def test_no_link_in_a_git_folder_is_followed(name: str, to: str, ground: Ground) -> None:
-    """A link anywhere that git reads or writes is refused by name, before anything is changed."""
+    """A link anywhere that git reads or writes is rejected by name before anything is changed."""
     ground.link(name, ground.victim / ".git" / "objects" if to == "folder" else None)
     with pytest.raises(GitFailed, match=r"is a link|is incomplete"):
         Repository(ground.root).commit_once("k", "x", change=lambda: pytest.fail("it was changed"))
@@ -267,7 +267,7 @@ def test_no_link_in_a_git_folder_is_followed(name: str, to: str, ground: Ground)
 
 @pytest.mark.usefixtures("boxed")
 def test_a_link_among_the_objects_is_not_followed(ground: Ground) -> None:
-    """Links for all 256 folders of new objects are refused, and nothing is written through them."""
+    """Links in place of all 256 object folders are rejected, and nothing is written through them."""
     outside = ground.root.parent / "outside"
     outside.mkdir()
     for number in range(256):
@@ -290,7 +290,7 @@ def test_a_hard_link_is_not_written_through(ground: Ground) -> None:
 
 @pytest.mark.parametrize("times", [5, pytest.param(25, marks=pytest.mark.slow)])
 @pytest.mark.usefixtures("boxed")
-def test_links_that_come_and_go_are_not_followed(ground: Ground, times: int) -> None:
+def test_links_that_are_swapped_in_are_not_followed(ground: Ground, times: int) -> None:
     """While files of `.git` are swapped for links to a file elsewhere, that file is never written."""
     stop = threading.Event()
     names = ("index", "logs/HEAD", "COMMIT_EDITMSG", "index.lock", "refs/heads/main")
@@ -361,7 +361,7 @@ def head(content: str) -> Plant:
 
 
 def bare(ground: Ground) -> None:
-    """Plant a repository made of files that `write_file` can write, without a `.git`, with a work tree elsewhere."""
+    """Plant a repository of files that `write_file` can write, without a `.git`, with a work tree elsewhere."""
     (ground.root / ".git").rename(ground.root.parent / "moved")
     for name in ("objects/x", "refs/x"):
         (ground.root / name).parent.mkdir()
@@ -395,7 +395,7 @@ ELSEWHERE: dict[str, tuple[Plant, str]] = {
 @pytest.mark.usefixtures("boxed")
 @pytest.mark.parametrize("name", ELSEWHERE)
 def test_a_folder_cannot_redirect_git_to_another_repository(name: str, ground: Ground) -> None:
-    """Redirections to other git folders, work trees, objects or formats are refused; neither repository changes."""
+    """Redirections to other git folders, work trees, objects or formats are rejected; neither repository changes."""
     plant, words = ELSEWHERE[name]
     plant(ground)
     with pytest.raises(GitFailed, match=words):
@@ -404,7 +404,7 @@ def test_a_folder_cannot_redirect_git_to_another_repository(name: str, ground: G
 
 
 @pytest.mark.usefixtures("boxed")
-def test_a_bare_repository_inside_is_plain_files(ground: Ground) -> None:
+def test_a_nested_bare_repository_is_plain_files(ground: Ground) -> None:
     """If the workspace has its own `.git`, files that look like a repository are committed like others."""
     inner = ground.root / "inner"
     inner.mkdir()
@@ -448,14 +448,14 @@ def test_ignored_programs_are_reported_once(ground: Ground) -> None:
     first, second = committed("k1"), committed("k2")
     assert "ignores these parts of the repository: hook pre-commit, filter lfs" in first
     assert "hook pre-commit" not in second
-    for said in (first, second):
-        assert "a person has to commit them: large.bin (filter lfs)" in said
+    for result in (first, second):
+        assert "a person has to commit them: large.bin (filter lfs)" in result
     assert ground.git("log", "--format=%B").count("Holdfast-Not-Run: hook pre-commit, filter lfs") == 1
     assert "large.bin" not in ground.git("ls-tree", "-r", "--name-only", "HEAD")
 
 
 @pytest.mark.usefixtures("boxed")
-def test_a_pointer_of_a_filtered_file_stays(ground: Ground) -> None:
+def test_the_pointer_of_a_filtered_file_stays(ground: Ground) -> None:
     """A file for which a filter stores other content in git keeps the stored content."""
     ground.git("config", "filter.lfs.clean", "echo pointer")
     (ground.root / ".gitattributes").write_text("*.bin filter=lfs\n")
@@ -487,7 +487,7 @@ def test_plain_git_sees_the_commit(ground: Ground) -> None:
 @pytest.mark.usefixtures("boxed")
 @pytest.mark.parametrize("name", RUN_BY_GIT)
 def test_the_release_example_runs_nothing_of_the_repository(name: str, ground: Ground) -> None:
-    """Its git reads, commits and tags in a user's repository in the same way."""
+    """Its git reads, commits and tags in a user's repository in the same safe way."""
     RUN_BY_GIT[name](ground)
     ground.ran.unlink(missing_ok=True)  # plain git may have run the hook in the setup
     release_git(ground.root, "status", "--porcelain", "--untracked-files=all", "-z")
@@ -501,7 +501,7 @@ def test_the_release_example_runs_nothing_of_the_repository(name: str, ground: G
 
 
 async def test_a_loop_on_a_prepared_folder_runs_nothing_of_it(rig: StartRig, tmp_path: Path, stack: Stack) -> None:
-    """`starter.py loop DIR`: filters and hooks do not run; a redirection blocks the loop before any LLM call."""
+    """`starter.py loop DIR` runs no filters or hooks; a redirection blocks the loop before any LLM call."""
     tmp_path.joinpath("at").mkdir()
     ground = Ground(tmp_path / "at" / "workspace")
     for folder, name in ((ground.root, "Ours"), (ground.victim, "Theirs")):

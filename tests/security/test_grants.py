@@ -1,4 +1,4 @@
-"""A decision authorises one effect: in no other run, under no other number; no rule counts without its decisions."""
+"""A decision authorizes one effect in one run, and no remembered rule counts without its decisions."""
 
 import pytest
 from temporalio.client import WorkflowFailureError
@@ -77,7 +77,7 @@ async def plant(rig: Rig, thread: str, past: Thread, *, without: str = "") -> No
 
 
 async def test_a_forged_rule_in_the_record_lets_nothing_run(rig: StartRig) -> None:
-    """A forged past with a decision, but without Alice's signature: the re-opened thread asks like any other."""
+    """After a forged past with a decision, but without Alice's signature, the re-opened thread asks as usual."""
     past = forged_past(spec=Policy(rules=(ask("pay"),)))
     script = steps([call("pay", cents=100), call("pay", cents=100), say("done")])
     async with rig(clerk(SIGNED), script) as r:
@@ -92,7 +92,7 @@ async def test_a_forged_rule_in_the_record_lets_nothing_run(rig: StartRig) -> No
 
 
 @pytest.mark.parametrize("without", ["decision_received", "approval_requested"])
-async def test_a_record_with_an_unfounded_rule_is_not_read(rig: StartRig, without: str) -> None:
+async def test_a_record_with_an_unfounded_rule_is_rejected(rig: StartRig, without: str) -> None:
     """If a remembered rule lacks its decision, or a decision its request, the run fails and names the event."""
     past = forged_past(spec=Policy(rules=(ask("pay"),)))
     assert any(isinstance(event, RuleRemembered) for event in past.log)

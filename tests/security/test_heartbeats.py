@@ -1,4 +1,4 @@
-"""What an attempt at an LLM call passes to the next one is in a sealed reply, so nobody else can inject text."""
+"""An LLM attempt passes heartbeat details to the next one in a sealed reply, so nobody else can inject text."""
 
 import asyncio
 import dataclasses
@@ -28,7 +28,7 @@ OTHER = ORDER.model_copy(update={"order": "2.abc"})
 
 
 def attempt(details: Any = (), *, seals: Seals = OURS, thread: str = "t") -> ActivityEnvironment:
-    """Return an attempt whose earlier ones have left these details."""
+    """Return an attempt after earlier ones left these details."""
     env = ActivityEnvironment()
     context = ActivitySerializationContext(
         namespace="default",
@@ -45,15 +45,15 @@ def attempt(details: Any = (), *, seals: Seals = OURS, thread: str = "t") -> Act
 
 
 def left(**where: Any) -> tuple[Any, ...]:
-    """Return the details that an attempt leaves somewhere."""
+    """Return the details that an attempt leaves elsewhere."""
     return attempt(**where).run(heartbeat_details, Failures(answers=ORDER.order, outage=OUTAGE), ORDER)
 
 
-def test_an_attempt_finds_the_details_of_the_one_before() -> None:
-    """The control: they are sealed with the fleet key, for this call of this thread."""
-    found = attempt(left()).run(earlier_failures, ORDER)
-    assert found
-    assert found.outage == OUTAGE
+def test_an_attempt_reads_the_details_of_the_previous_one() -> None:
+    """As a control, details sealed with the fleet key for this call of this thread are read."""
+    failures = attempt(left()).run(earlier_failures, ORDER)
+    assert failures
+    assert failures.outage == OUTAGE
     assert attempt().run(earlier_failures, ORDER) is None
 
 
@@ -73,11 +73,11 @@ def test_an_attempt_finds_the_details_of_the_one_before() -> None:
     ids=["plain", "unsealed", "garbage", "numbers", "forged", "unknown key", "copied thread", "altered", "copied call"],
 )
 def test_a_forged_heartbeat_is_dropped(details: Any) -> None:
-    """Whoever polls an activity task can write its heartbeat: its text is ignored, and no attempt fails for it."""
+    """Anyone who polls an activity task can write its heartbeat: its text is ignored, and no attempt fails."""
     assert attempt(details).run(earlier_failures, ORDER) is None
 
 
-def test_a_secret_in_a_providers_error_is_not_left_in_heartbeats() -> None:
+def test_a_secret_in_a_providers_error_is_redacted_in_heartbeats() -> None:
     """Errors are redacted before they leave an activity, and so are heartbeats."""
     env = attempt()
     beats: list[Any] = []
@@ -93,8 +93,8 @@ def test_a_secret_in_a_providers_error_is_not_left_in_heartbeats() -> None:
         assert word in beats.pop()[1]
 
 
-async def test_a_long_attempt_keeps_the_details_of_the_ones_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each periodic heartbeat repeats them: if the worker is killed, only its own attempt's are lost."""
+async def test_a_long_attempt_keeps_the_details_of_earlier_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each periodic heartbeat repeats them: a killed worker loses only its own attempt's details."""
     monkeypatch.setattr("holdfast.activities.heartbeats.INTERVAL", 0.001)
     details = left()
     env = attempt(details)

@@ -1,4 +1,4 @@
-"""Anchors that belong to others: what they put there, and how they answer, hurts neither workers nor verifiers."""
+"""Hostile anchors: neither their content nor their responses harm workers or verifiers."""
 
 import asyncio
 import operator
@@ -47,24 +47,24 @@ async def file_of(folder: Path, thread: str = "rel-1") -> Path:
     return Path(AnchoredLines([folder], thread)._files[0][0])
 
 
-async def test_any_number_of_lines_takes_no_memory(tmp_path: Path) -> None:
-    """Seals are read one by one, a line without an end in parts; what counts is found among them."""
+async def test_any_number_of_lines_takes_bounded_memory(tmp_path: Path) -> None:
+    """Seals are read one by one, an endless line in parts, and the valid ones among them are found."""
     file = await file_of(tmp_path)
     with file.open("wb") as opened:
         opened.write(b"{}\n" * 100_000 + b"x" * 50_000_000 + b"\n")
         opened.write(seal_of(7).line() + b"\n" + (seal_of(5).line() + b"\n") * 5_000)
     tracemalloc.start()
     try:
-        found = compare(find_seals(Anchors([tmp_path], {NODE: None}), "rel-1"), dict(list(LOG.items())[:7]))
+        comparison = compare(find_seals(Anchors([tmp_path], {NODE: None}), "rel-1"), dict(list(LOG.items())[:7]))
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert (found.faults, found.seals, peak < 5_000_000) == ((), 1, True)
-    assert any("lines that are not seals" in one.why for one in found.unchecked)
+    assert (comparison.faults, comparison.seals, peak < 5_000_000) == ((), 1, True)
+    assert any("lines that are not seals" in one.why for one in comparison.unchecked)
 
 
 async def test_links_pipes_and_devices_are_not_read(tmp_path: Path) -> None:
-    """They are named; a verifier neither waits for a pipe nor leaves the anchor. A pipe given as a place is refused."""
+    """They are reported; a verifier neither waits for a pipe nor leaves the anchor; a pipe as anchor is rejected."""
     outside = tmp_path / "outside"
     outside.write_bytes(seal_of(900).line() + b"\n")
     anchor = tmp_path / "anchor"
@@ -77,16 +77,16 @@ async def test_links_pipes_and_devices_are_not_read(tmp_path: Path) -> None:
         lines = AnchoredLines([anchor], f"rel-{number}")
         assert (list(lines), lines.odd) == ([], [str(file)])
     (anchor / "linked").symlink_to(outside.parent)
-    found = compare(find_seals(Anchors([anchor]), "rel-1"), LOG)
-    assert any("linked is a link" in one.why for one in found.unchecked)
+    comparison = compare(find_seals(Anchors([anchor]), "rel-1"), LOG)
+    assert any("linked is a link" in one.why for one in comparison.unchecked)
     os.mkfifo(tmp_path / "pipe")
     for odd in (tmp_path / "pipe", Path("/dev/zero")):
         with pytest.raises(SettingsError, match="neither a folder nor a regular file"):
             AnchoredLines([odd], "rel-1")
 
 
-async def test_seals_go_into_no_link_pipe_or_second_name(tmp_path: Path) -> None:
-    """What others put in a seal's place gets no seal, and the error says so: the sealer tries again."""
+async def test_seals_are_not_written_to_links_pipes_or_hard_links(tmp_path: Path) -> None:
+    """A planted file in place of a seal file gets no seal, and the error says so: the sealer retries."""
     victim = tmp_path / "victim"
     victim.write_text("mine\n")
     anchor = tmp_path / "anchor"
@@ -121,17 +121,17 @@ for number in range(int(sys.argv[2]), int(sys.argv[3])):
 """
 
 
-async def test_processes_that_append_at_the_same_time_lose_no_line(tmp_path: Path) -> None:
+async def test_concurrent_appends_lose_no_line(tmp_path: Path) -> None:
     """Two workers with the same key write whole lines to the same file."""
     ranges = ("1", "150"), ("150", "300")
     started = [
         await asyncio.create_subprocess_exec(sys.executable, "-c", APPEND, str(tmp_path), *each) for each in ranges
     ]
     assert [await process.wait() for process in started] == [0, 0]
-    found = compare(find_seals(Anchors([tmp_path], {NODE: None}), "rel-1"), LOG)
+    comparison = compare(find_seals(Anchors([tmp_path], {NODE: None}), "rel-1"), LOG)
     lines = list(AnchoredLines([tmp_path], "rel-1"))
-    assert (sorted(lines), found.faults) == (sorted(seal_of(number).line() for number in range(1, 300)), ())
-    assert not any("not seals" in one.why for one in found.unchecked)
+    assert (sorted(lines), comparison.faults) == (sorted(seal_of(number).line() for number in range(1, 300)), ())
+    assert not any("not seals" in one.why for one in comparison.unchecked)
 
 
 FULL = """
@@ -152,8 +152,8 @@ asyncio.run(anchor.put(seal_of(3)))
 """
 
 
-def test_a_full_disk_costs_no_later_seal(tmp_path: Path) -> None:
-    """A line that fits in part, or not at all, is an error, which the sealer repeats; the next line is whole again."""
+def test_a_full_disk_loses_no_later_seal(tmp_path: Path) -> None:
+    """A line that fits only in part, or not at all, is an error that the sealer retries; the next line is whole."""
     limit = str(len(seal_of(1).line()) + 50)
     done = subprocess.run(
         [sys.executable, "-c", FULL, str(tmp_path), limit], capture_output=True, text=True, check=True
@@ -165,7 +165,7 @@ def test_a_full_disk_costs_no_later_seal(tmp_path: Path) -> None:
 
 @asynccontextmanager
 async def answering(head: bytes) -> AsyncIterator[tuple[str, list[int]]]:
-    """Serve a receiver that answers with `head` and an endless body; yield its URL, and how much it could send."""
+    """Serve a receiver that responds with `head` and an endless body; yield its URL, and how much it could send."""
     sent = [0, 0]
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -188,7 +188,7 @@ async def answering(head: bytes) -> AsyncIterator[tuple[str, list[int]]]:
 
 
 async def test_an_endless_body_is_not_read() -> None:
-    """The status is what counts: a receiver that never stops to answer costs neither time nor memory."""
+    """Only the status counts: a receiver that never stops responding costs neither time nor memory."""
     async with answering(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n") as (url, sent):
         anchor = WebhookAnchor(To(url=url))
         await anchor.put(seal_of(1))
@@ -197,7 +197,7 @@ async def test_an_endless_body_is_not_read() -> None:
 
 
 async def test_a_redirect_is_not_followed() -> None:
-    """A receiver cannot send a seal elsewhere; it is an error, which the sealer repeats."""
+    """A receiver cannot redirect a seal; that is an error, which the sealer retries."""
     async with answering(b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n") as (elsewhere, there):
         head = f"HTTP/1.1 307 Temporary Redirect\r\nLocation: {elsewhere}\r\nContent-Length: 0\r\n\r\n"
         async with answering(head.encode()) as (url, _):
@@ -209,7 +209,7 @@ async def test_a_redirect_is_not_followed() -> None:
 
 
 class Slow:
-    """An anchor that keeps each seal only when no run waits for it any more."""
+    """An anchor that stores each seal only after the run has stopped waiting for it."""
 
     name = "slow"
     most = 1
@@ -231,8 +231,8 @@ class Slow:
         return len(self.kept)
 
 
-async def test_an_anchor_that_is_slow_for_hours_holds_up_one_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It gets the seals, and after the first no run waits for it, though it answers each time."""
+async def test_an_anchor_that_is_slow_for_hours_delays_one_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The anchor gets all seals, and after the first one no run waits for it."""
     monkeypatch.setattr(sealer, "WAIT_SECONDS", 0.1)
     slow, waited = Slow(), list[bool]()
     async with Sealer(KEY, [slow], namespace="default") as sealing:
@@ -245,7 +245,7 @@ async def test_an_anchor_that_is_slow_for_hours_holds_up_one_run(monkeypatch: py
 
 
 def test_seals_of_another_namespace_accuse_no_file(tmp_path: Path) -> None:
-    """A file does not say of which namespace it is: it need fit the seals of one, and the others are named."""
+    """A file names no namespace: it must match the seals of one, and the others are reported."""
     file = tmp_path / "received.jsonl"
     other = make_seal(KEY, namespace="staging", thread="rel-1", events=3, head="f" * 64, at=AT)
     file.write_bytes(other.line() + b"\n" + seal_of(9).line() + b"\n")
@@ -258,8 +258,8 @@ def test_seals_of_another_namespace_accuse_no_file(tmp_path: Path) -> None:
     assert compare_file(seals, dict.fromkeys(range(9), "a" * 64)).faults
 
 
-async def test_a_reset_while_a_thread_is_verified_accuses_nobody(tmp_path: Path) -> None:
-    """Seals are listed before the log is read; that a reset left their branch meanwhile is read after it."""
+async def test_a_reset_during_a_verification_accuses_nobody(tmp_path: Path) -> None:
+    """Seals are listed before the log is read; a branch that a reset archives meanwhile is read after it."""
     folder = FolderAnchor(tmp_path)
     await folder.put(seal_of(9))
     seals = find_seals(Anchors([tmp_path], {NODE: None}), "rel-1", namespace="default")
@@ -274,8 +274,8 @@ async def test_a_reset_while_a_thread_is_verified_accuses_nobody(tmp_path: Path)
     assert not (await compare_with_branches(seals, log, None, branch, whole=True)).faults
 
 
-def test_a_revoked_node_counts_until_then(tmp_path: Path) -> None:
-    """Whose key leaked: `until TIME` after it in the file of nodes; what is no time there is refused."""
+def test_a_revoked_node_counts_until_its_revocation(tmp_path: Path) -> None:
+    """`until TIME` after a leaked key in the file of nodes limits it; an invalid time is rejected."""
     nodes, anchor = tmp_path / "nodes.txt", tmp_path / "received.jsonl"
     late = make_seal(KEY, namespace="default", thread="rel-1", events=9, head="f" * 64, at=AT + timedelta(seconds=5))
     anchor.write_bytes(seal_of(4).line() + b"\n" + late.line() + b"\n")

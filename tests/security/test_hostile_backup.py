@@ -1,4 +1,4 @@
-"""A backup is input from outside: none that was altered is restored, nothing is written, and no path leads outside."""
+"""A backup is untrusted input: an altered one is not restored, writes nothing, and no path escapes it."""
 
 import base64
 import hashlib
@@ -33,12 +33,12 @@ def rewrite(folder: Path, change: Callable[[dict[str, Any]], None]) -> None:
 
 def part(folder: Path, kind: str) -> Path:
     """Return the file of the only part of a kind."""
-    (found,) = (folder / "parts").glob(f"{kind}-*")
-    return found
+    (path,) = (folder / "parts").glob(f"{kind}-*")
+    return path
 
 
 def replace_rows(folder: Path, kind: str, rows: list[dict[str, Any]]) -> None:
-    """Replace the rows of a kind, with digests that match, as anybody can compute them."""
+    """Replace the rows of a kind and their digests, as anyone can."""
     content = b"".join(json.dumps(row).encode() + b"\n" for row in rows)
     digest = hashlib.sha256(content).hexdigest()
     (folder / "parts" / f"{kind}-{digest}.jsonl").write_bytes(content)
@@ -75,25 +75,25 @@ def flip(folder: Path) -> None:
 
 
 def name_path(folder: Path) -> None:
-    """Name a part by a path that leads outside."""
+    """Replace the name of a part by a path that leads outside."""
     rewrite(folder, lambda manifest: manifest["parts"][0].update(sha256="../../../etc/passwd"))
 
 
 def link_part(folder: Path) -> None:
-    """Put a link in the place of a part, to the same content."""
+    """Replace a part by a link to the same content."""
     file = part(folder, "events")
     file.rename(folder.parent / "outside")
     file.symlink_to(folder.parent / "outside")
 
 
 def link_parts(folder: Path) -> None:
-    """Put a link in the place of the folder of parts."""
+    """Replace the folder of parts by a link."""
     (folder / "parts").rename(folder.parent / "outside")
     (folder / "parts").symlink_to(folder.parent / "outside")
 
 
 def pipe(folder: Path) -> None:
-    """Put a pipe in the place of a part: reading it would wait for ever."""
+    """Replace a part by a pipe: reading it would block forever."""
     file = part(folder, "events")
     file.unlink()
     os.mkfifo(file)
@@ -105,19 +105,19 @@ def artifact(folder: Path) -> Path:
 
 
 def alter_artifact(folder: Path) -> None:
-    """Alter an artifact, with the same size."""
+    """Alter an artifact without changing its size."""
     artifact(folder).write_bytes(b"x" * artifact(folder).stat().st_size)
 
 
 def link_artifact(folder: Path) -> None:
-    """Put a link to a file outside in the place of an artifact."""
+    """Replace an artifact by a link to a file outside."""
     file = artifact(folder)
     file.unlink()
     file.symlink_to("/etc/passwd")
 
 
 def drop_event(folder: Path) -> None:
-    """Leave out the first event of a thread: another row begins after it."""
+    """Remove the first event of a thread: another row comes first."""
     lines = lines_of("a")
     block = pack(1, lines[1:])[0]
     row = {"thread": "a", "position": 1, "stop": 3, "size": block.size, "at": block.at}
@@ -153,7 +153,7 @@ ATTACKS: list[tuple[Callable[[Path], None], str]] = [
 
 
 async def test_no_altered_backup_is_restored(stack: Stack, tmp_path: Path) -> None:
-    """Each attack is refused with what is wrong, before anything is written."""
+    """Each attack is rejected with the reason before anything is written."""
     async with new_pool(stack.database_url) as (url, pool), new_pool(stack.database_url) as (_, empty):
         await add_thread(pool, "a")
         await add_thread(pool, "b")
@@ -170,7 +170,7 @@ async def test_no_altered_backup_is_restored(stack: Stack, tmp_path: Path) -> No
 
 
 def damage_last_event(folder: Path) -> None:
-    """Alter the last event of the first thread, in a block that is right for it."""
+    """Alter the last event of the first thread, in a block with matching digests."""
     rows = rows_of(folder, "events")
     lines = lines_of(rows[0]["thread"])
     (block,) = pack(0, [*lines[:-1], lines[-1].replace(b"completed", b"cancelled")])
@@ -178,8 +178,8 @@ def damage_last_event(folder: Path) -> None:
     replace_rows(folder, "events", rows)
 
 
-async def test_a_damaged_thread_is_left_out_whole_and_named(stack: Stack, tmp_path: Path) -> None:
-    """Whoever asks for that gets all other threads, and not one event of it; what it did stays in the ledger."""
+async def test_a_damaged_thread_is_omitted_whole_and_named(stack: Stack, tmp_path: Path) -> None:
+    """On request, all other threads are restored, and no event of the damaged one; its effects stay in the ledger."""
     async with new_pool(stack.database_url) as (url, pool):
         for thread in ("a", "b", "c"):
             await add_thread(pool, thread)
@@ -203,7 +203,7 @@ async def test_a_damaged_thread_is_left_out_whole_and_named(stack: Stack, tmp_pa
 
 
 async def test_text_of_a_backup_is_never_sql(stack: Stack, tmp_path: Path) -> None:
-    """Ids and texts are values: a thread may have any id, and comes back as it was."""
+    """Ids and texts are values: a thread may have any id, and is restored unchanged."""
     async with new_pool(stack.database_url) as (url, pool), new_pool(stack.database_url) as (_, empty):
         lines = await add_thread(pool, SQL)
         await back_up(url, tmp_path / "b", artifacts=None)
@@ -214,8 +214,8 @@ async def test_text_of_a_backup_is_never_sql(stack: Stack, tmp_path: Path) -> No
             assert await found.fetchall() == [(SQL,)]
 
 
-async def test_a_folder_with_other_files_is_no_place_for_a_backup(stack: Stack, tmp_path: Path) -> None:
-    """Nothing of somebody else is overwritten."""
+async def test_a_folder_with_other_files_is_rejected_for_a_backup(stack: Stack, tmp_path: Path) -> None:
+    """A backup overwrites nobody's files."""
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(HoldfastError, match="holds something else"):
         await back_up(stack.database_url, tmp_path, artifacts=None)

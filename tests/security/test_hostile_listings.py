@@ -1,4 +1,4 @@
-"""Runs that nobody answers for never spoil a list of those that somebody does."""
+"""Runs that no worker answers for never break a list of the others."""
 
 from typing import Any
 from uuid import uuid4
@@ -18,8 +18,8 @@ from tests.support.rig import StartRig, eventually, status_of
 CLAIMED = TypedSearchAttributes([SearchAttributePair(SearchAttributeKey.for_int("HoldfastPending"), 7)])
 
 
-async def test_fakes_that_never_answer_are_named_beside_the_open_requests(rig: StartRig, stack: Stack) -> None:
-    """Of 100 fake runs with open requests, as they claim, each is unanswered; the real request is listed in time."""
+async def test_unresponsive_fakes_are_named_beside_the_open_requests(rig: StartRig, stack: Stack) -> None:
+    """100 fake runs that claim open requests are listed as unanswered; the real request is listed in time."""
     stranger = await reach(stack)
     prefix = f"listed-{uuid4().hex[:8]}-"
     async with rig(clerk(POLICY), steps([call("pay", cents=5), say("done")])) as r:

@@ -1,4 +1,4 @@
-"""No message stops a run or its worker, whatever is in it."""
+"""No message stops a run or its worker, whatever it contains."""
 
 import asyncio
 from typing import Any
@@ -26,7 +26,7 @@ APPROVAL = {"decision": "approve", "request": "1", "by": "alice"}
 
 
 async def update(run: WorkflowHandle[Any, Any], name: str, *payloads: Payload) -> str:
-    """Return the type of the error with which an update is refused; empty for one that is not."""
+    """Return the type of the error that rejects an update; empty if it is accepted."""
     try:
         await run.execute_update(name, args=[RawValue(each) for each in payloads])
     except WorkflowUpdateFailedError as error:
@@ -34,8 +34,8 @@ async def update(run: WorkflowHandle[Any, Any], name: str, *payloads: Payload) -
     return ""
 
 
-async def test_a_message_that_cannot_be_read_is_refused_and_the_run_continues(rig: StartRig, stack: Stack) -> None:
-    """As a signal and an update of any name, it is malformed; the log says why, and the right approval counts."""
+async def test_an_unreadable_message_is_rejected_and_the_run_continues(rig: StartRig, stack: Stack) -> None:
+    """As a signal or update of any name, it is malformed; the log says why, and the right approval counts."""
     async with rig(clerk(POLICY), PAY) as r:
         run = await r.start()
         await status_of(run, "waiting_approval")
@@ -55,8 +55,8 @@ async def test_a_message_that_cannot_be_read_is_refused_and_the_run_continues(ri
         assert all("it cannot be read" in event.explanation for event in rejected if event.signal in SIGNALS)
 
 
-async def test_an_update_that_is_too_large_to_be_answered_does_not_stop_the_run(rig: StartRig, stack: Stack) -> None:
-    """The server refuses an update of over 2 MB itself, and the right approval counts."""
+async def test_an_oversized_update_does_not_stop_the_run(rig: StartRig, stack: Stack) -> None:
+    """The server itself rejects an update of over 2 MB, and the right approval counts."""
     async with rig(clerk(POLICY), PAY) as r:
         run = await r.start()
         await status_of(run, "waiting_approval")

@@ -1,4 +1,4 @@
-"""The embedded stack's HTTP ports refuse what a web page could send: to another host name, from another origin."""
+"""The embedded stack's HTTP ports reject a web page's requests: to another host name, from another origin."""
 
 import asyncio
 import http.client
@@ -50,7 +50,7 @@ async def was_started(client: Client, path: str) -> bool:
 
 
 def secret_host(stack: Stack) -> str:
-    """Return the only name that Temporal's HTTP API answers to, from its command line."""
+    """Return the only host name to which Temporal's HTTP API responds, from its command line."""
     argv = processes.command_line(psutil.Process(stack.temporal_pid))
     (value,) = [each.partition("=")[2] for each in argv if each.startswith(f"{HTTP_HOSTS}=")]
     return str(json.loads(value)[0])
@@ -64,7 +64,7 @@ def csrf(stack: Stack) -> dict[str, str]:
 
 
 async def test_temporals_http_api_accepts_nothing_that_a_page_can_send(stack: Stack, client: Client) -> None:
-    """Temporal's HTTP API answers only to one secret name: a form post to any other starts nothing."""
+    """Temporal's HTTP API responds only to one secret host name: a form post to any other starts nothing."""
     path = planting()
     for host in (f"127.0.0.1:{stack.http_port}", f"localhost:{stack.http_port}", "evil.example", "", "x.invalid"):
         status, _, body = ask(stack.http_port, "POST", path, host=host, headers={"Content-Type": "text/plain"})
@@ -90,7 +90,7 @@ async def web_ui(stack: Stack) -> None:
     )
 
 
-async def test_the_web_ui_answers_by_its_own_names_only(stack: Stack) -> None:
+async def test_the_web_ui_responds_only_to_its_own_names(stack: Stack) -> None:
     """With a foreign `Host`, as after DNS rebinding, the Web UI shows neither a page nor data."""
     await web_ui(stack)
     for path in ("/", "/api/v1/namespaces", "/api/v1/settings", "/_app/version.json"):
@@ -145,7 +145,7 @@ def test_the_web_uis_own_port_is_hidden_from_pages(stack: Stack) -> None:
 
 
 def test_the_grpc_port_does_not_answer_http(stack: Stack) -> None:
-    """A form post to Temporal's gRPC port gets no HTTP/1.1 answer."""
+    """A form post to Temporal's gRPC port gets no HTTP/1.1 response."""
     with pytest.raises((http.client.HTTPException, OSError)):
         ask(stack.temporal_port, "POST", planting(), host=f"127.0.0.1:{stack.temporal_port}")
 
@@ -193,13 +193,13 @@ def test_the_grpc_port_does_not_answer_http(stack: Stack) -> None:
         ("DELETE", {"host": "localhost", "origin": "https://localhost"}, True),
     ],
 )
-def test_what_passes_the_guard(method: str, headers: dict[str, str], passes: bool) -> None:
-    """Names and origins are compared as a whole: one that merely contains a valid one is refused."""
+def test_the_guard_compares_whole_names(method: str, headers: dict[str, str], passes: bool) -> None:
+    """Names and origins are compared as a whole: one that merely contains a valid one is rejected."""
     sent: Any = [(name.encode(), value.encode()) for name, value in headers.items()]
 
     assert (refusal(method, sent) is None) is passes
 
 
-def test_two_hosts_are_none() -> None:
-    """A request with two `Host` headers is refused: programs differ on which one counts."""
+def test_two_host_headers_are_rejected() -> None:
+    """Programs differ on which of two `Host` headers counts, so such a request is rejected."""
     assert refusal("GET", [(b"host", b"localhost"), (b"host", b"evil.example")]) is not None

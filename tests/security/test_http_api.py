@@ -1,4 +1,4 @@
-"""Attacks on the HTTP API: other people's threads, forged ids, keys that collide, pages in a browser, huge waits."""
+"""Attacks on the HTTP API: others' threads, forged ids, colliding keys, pages in a browser, huge waits."""
 
 import asyncio
 import tempfile
@@ -33,8 +33,8 @@ from tests.support.rig import StartRig, eventually
 JSON = dict[str, Any]
 
 
-async def test_an_old_token_gains_no_right(rig: StartRig, tmp_path: Any) -> None:
-    """A token that may decide, say and read starts nothing, lists nothing, and reads no transcript and no artifact."""
+async def test_an_old_token_gains_no_scope(rig: StartRig, tmp_path: Any) -> None:
+    """A token to decide, say and read starts nothing, lists nothing, and reads neither transcript nor artifacts."""
     async with http_site(rig, tmp_path) as (http, _):
         path = f"/threads/{named()}"
         await http.put(path, json={"task": "read"})
@@ -59,7 +59,7 @@ async def test_an_old_token_gains_no_right(rig: StartRig, tmp_path: Any) -> None
 
 
 async def test_a_restricted_token_reaches_no_other_thread(rig: StartRig, tmp_path: Any) -> None:
-    """For a token with `threads`, another's thread is as one that is not there, on every route."""
+    """For a token with `threads`, another's thread looks like a missing one on every route."""
     async with http_site(rig, tmp_path) as (http, _):
         theirs, nothing = named("hr"), named("hr")
         await http.put(f"/threads/{theirs}", json={"task": "pay"})
@@ -90,11 +90,11 @@ async def test_a_restricted_token_reaches_no_other_thread(rig: StartRig, tmp_pat
         }
 
         async def answers(thread: str) -> list[tuple[int, str]]:
-            found = [await http.get(f"/threads/{thread}{rest}", headers=mine) for rest in gets]
-            found += [
+            responses = [await http.get(f"/threads/{thread}{rest}", headers=mine) for rest in gets]
+            responses += [
                 await http.post(f"/threads/{thread}/{what}", json=body, headers=mine) for what, body in posts.items()
             ]
-            return [(answer.status_code, answer.text.replace(thread, "it")) for answer in found]
+            return [(answer.status_code, answer.text.replace(thread, "it")) for answer in responses]
 
         assert await answers(theirs) == await answers(nothing)
         assert {404} == {status for status, _ in await answers(theirs)}
@@ -103,7 +103,7 @@ async def test_a_restricted_token_reaches_no_other_thread(rig: StartRig, tmp_pat
         billed = named("billing")
         await http.put(f"/threads/{billed}", json={"task": "pay"}, headers=mine)
         await settled(http, billed)
-        for what in ("forks", "restart"):  # of its own thread, to one of another's name
+        for what in ("forks", "restart"):  # of its own thread, for one with another's name
             away = await http.post(f"/threads/{billed}/{what}", json={"id": f"hr-{billed}"}, headers=mine)
             derived = await http.post(
                 f"/threads/{billed}/{what}", json={"say": "on"} if what == "forks" else {}, headers=mine
@@ -118,8 +118,8 @@ async def test_a_restricted_token_reaches_no_other_thread(rig: StartRig, tmp_pat
         assert also.json()["thread"].startswith("billing-")
 
 
-async def test_nobody_takes_the_thread_of_anothers_key(rig: StartRig, tmp_path: Any) -> None:
-    """The id that another caller's key will have cannot be chosen, even if the key can be guessed."""
+async def test_nobody_takes_the_thread_id_of_anothers_key(rig: StartRig, tmp_path: Any) -> None:
+    """The id that another caller's key will map to cannot be chosen, even if the key can be guessed."""
     async with http_site(rig, tmp_path) as (http, _):
         key = {"Idempotency-Key": named("invoice")}
         alices = (await http.post("/threads", json={"task": "Hello"}, headers=key)).json()["thread"]
@@ -135,8 +135,8 @@ async def test_nobody_takes_the_thread_of_anothers_key(rig: StartRig, tmp_path: 
 
 
 @pytest.mark.parametrize("claim", ["by", "workspace", "by_proven", "resume", "thread", "previous_run", "trust"])
-async def test_a_start_claims_nothing(rig: StartRig, tmp_path: Any, claim: str) -> None:
-    """Who gives the task comes from the token; folders of the worker and other threads' pasts are out of reach."""
+async def test_a_start_cannot_claim_identity_or_context(rig: StartRig, tmp_path: Any, claim: str) -> None:
+    """The requester comes from the token; the worker's folders and other threads' pasts are out of reach."""
     async with http_site(rig, tmp_path) as (http, _):
         answer = await http.post("/threads", json={"task": "Hello", claim: "/etc"})
         assert (answer.status_code, claim in answer.json()["detail"]) == (422, True)
@@ -146,8 +146,8 @@ FORGED = ("..", "%2e%2e", "..%2F..%2Fetc%2Fpasswd", "x" * 9_000, "order~reset-1"
 
 
 @pytest.mark.parametrize("forged", FORGED)
-async def test_forged_ids_lead_nowhere(rig: StartRig, tmp_path: Any, forged: str) -> None:
-    """A forged id, of a thread or an artifact, is not found; the path is never decoded into another one."""
+async def test_forged_ids_are_not_found(rig: StartRig, tmp_path: Any, forged: str) -> None:
+    """A forged thread or artifact id is not found; the path is never decoded into another one."""
     async with http_site(rig, tmp_path) as (http, _):
         thread = named()
         await http.put(f"/threads/{thread}", json={"task": "Hello"})
@@ -168,7 +168,7 @@ async def test_forged_ids_lead_nowhere(rig: StartRig, tmp_path: Any, forged: str
 
 @pytest.mark.parametrize("forged", ["order~reset-1", "%00", "%ff", "a%0d%0aX:%20y", "x" * 300, "%20"])
 async def test_a_thread_with_a_forged_id_is_not_started(rig: StartRig, tmp_path: Any, forged: str) -> None:
-    """`PUT` says what is wrong with the id, and starts nothing."""
+    """`PUT` reports what is wrong with the id, and starts nothing."""
     async with http_site(rig, tmp_path) as (http, _):
         refused = await http.put(f"/threads/{forged}", json={"task": "Hello"})
         assert (refused.status_code, refused.json()["title"]) == (422, "Malformed")
@@ -177,9 +177,10 @@ async def test_a_thread_with_a_forged_id_is_not_started(rig: StartRig, tmp_path:
         assert "X" not in refused.headers
 
 
-async def test_words_of_a_tool_refer_to_no_artifact(rig: StartRig, tmp_path: Any) -> None:
-    """A tool that knows the digest of another thread's artifact, and writes what the log has in the place of an image
-    that was left out, opens nothing: the thread's events name their artifacts themselves.
+async def test_text_of_a_tool_refers_to_no_artifact(rig: StartRig, tmp_path: Any) -> None:
+    """Only a thread's events name its artifacts, so a tool's text opens none.
+
+    The tool knows the digest of another thread's artifact, and imitates the placeholder of an omitted image.
     """
     secret = ImageBlock(data="AAAA" * 130_000, media_type="image/png")
     known: list[str] = []
@@ -214,7 +215,7 @@ async def test_words_of_a_tool_refer_to_no_artifact(rig: StartRig, tmp_path: Any
 
 
 async def test_an_artifact_belongs_to_its_threads(rig: StartRig, tmp_path: Any) -> None:
-    """An address opens content only below a thread whose own events refer to it."""
+    """An address gives access only through a thread whose own events refer to it."""
     async with http_site(rig, tmp_path) as (http, _):
         owner, other = named(), named()
         await http.put(f"/threads/{owner}", json={"task": "read"})
@@ -238,8 +239,8 @@ async def test_an_artifact_belongs_to_its_threads(rig: StartRig, tmp_path: Any) 
         assert (await http.get(f"/threads/{owner}/artifacts/{address}")).status_code == 200
 
 
-async def test_a_browser_runs_nothing_of_an_artifact(rig: StartRig, tmp_path: Any) -> None:
-    """HTML that a tool returned is a download of no type, which may run nothing, and which no other site can embed."""
+async def test_a_browser_runs_nothing_from_an_artifact(rig: StartRig, tmp_path: Any) -> None:
+    """HTML that a tool returned is an untyped download, which runs no script and cannot be embedded by another site."""
     async with http_site(rig, tmp_path) as (http, _):
         thread = named()
         await http.put(f"/threads/{thread}", json={"task": "read"})
@@ -265,8 +266,8 @@ async def test_a_browser_runs_nothing_of_an_artifact(rig: StartRig, tmp_path: An
 
 
 @pytest.mark.parametrize("origin", ["https://evil.example", "null", "http://127.0.0.1"])
-async def test_a_page_in_a_browser_gets_nowhere(rig: StartRig, tmp_path: Any, origin: str) -> None:
-    """A page of another site, even after DNS rebinding, has no token: its forms and scripts start and read nothing."""
+async def test_a_page_in_a_browser_achieves_nothing(rig: StartRig, tmp_path: Any, origin: str) -> None:
+    """A page of another site has no token, even after DNS rebinding: its forms and scripts start and read nothing."""
     async with http_site(rig, tmp_path) as (http, _):
         page = httpx2.AsyncClient(base_url=http.base_url, trust_env=False, headers={"Origin": origin, "Host": "evil"})
         async with page:
@@ -290,7 +291,7 @@ async def test_a_page_in_a_browser_gets_nowhere(rig: StartRig, tmp_path: Any, or
 
 
 async def test_huge_waits_and_pages_are_bounded(rig: StartRig, tmp_path: Any) -> None:
-    """No caller makes the gateway wait or read for as long as they like."""
+    """No caller chooses how long the gateway waits or how much it reads."""
     async with http_site(rig, tmp_path, wait_seconds=1) as (http, _):
         path = f"/threads/{named()}"
         await http.put(path, json={"task": "pay"})
@@ -316,16 +317,18 @@ async def test_huge_waits_and_pages_are_bounded(rig: StartRig, tmp_path: Any) ->
 
 
 async def test_a_fork_over_http_is_judged_no_less_strictly(rig: StartRig, tmp_path: Any) -> None:
-    """With another agent, the original's policy judges, too; a policy of the caller's comes beside them; no caller
-    selects an LLM. What is no policy is refused, and one that would take long, and a place without the original's.
+    """With another agent, the original's policy judges, too, and a policy of the caller is only added to it.
+
+    No caller selects an LLM. Invalid and costly policies are rejected, and so is a position without the original's
+    policy.
     """
     async with http_site(rig, tmp_path) as (http, worker):
         path = f"/threads/{named()}"
         await http.put(path, json={"task": "Hello", "agent": "clerk"})
         await settled(http, path.removeprefix("/threads/"), "end")
         loose = Policy(rules=(allow(),))
-        given = {"say": "on", "agent": "sleeper", "policy": loose.model_dump(mode="json")}
-        made = await http.post(f"{path}/forks", json=given)
+        body = {"say": "on", "agent": "sleeper", "policy": loose.model_dump(mode="json")}
+        made = await http.post(f"{path}/forks", json=body)
         assert made.status_code == 201, made.text
         threads = Threads(worker.client, record=worker.threads)
         read = partial(threads.state, made.json()["thread"], use_worker=False)
@@ -347,7 +350,7 @@ async def test_a_fork_over_http_is_judged_no_less_strictly(rig: StartRig, tmp_pa
 
 
 def exporting(http: httpx2.AsyncClient, path: str) -> Callable[[], Awaitable[int]]:
-    """Return what exports once, and returns the status: 429 for a moment after an export that has just been sent."""
+    """Return a function that exports once and returns the status: 429 for a moment after a previous export."""
 
     async def get() -> int:
         return (await http.get(path)).status_code
@@ -355,11 +358,12 @@ def exporting(http: httpx2.AsyncClient, path: str) -> Callable[[], Awaitable[int
     return get
 
 
-async def test_an_export_is_bounded_and_needs_the_right_to_read(
+async def test_an_export_is_bounded_and_needs_permission_to_read(
     rig: StartRig, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who may not read events gets no file, nor does a stranger; no one makes the gateway write files without end; and
-    nothing of an export stays on the disk, whether it ends well or not.
+    """Writing export files needs permission to read events, is bounded, and leaves nothing on disk.
+
+    A stranger gets no file either, and whether an export succeeds or fails, nothing of it stays.
     """
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
     (tmp_path / "temporary").mkdir()
@@ -371,7 +375,7 @@ async def test_an_export_is_bounded_and_needs_the_right_to_read(
         assert (await http.get(f"{path}/export")).status_code == 429
         monkeypatch.setattr(app, "EXPORTS_EACH", 1)
         async with gateway_of(worker) as other:
-            for _ in range(3):  # each gives its place back
+            for _ in range(3):  # each frees its slot
                 await eventually(exporting(other, f"{path}/export"), lambda status: status == 200)
                 await eventually(exporting(other, f"/threads/{named()}/export"), lambda status: status == 404)
             assert (await other.get(f"{path}/export", headers=bearer("of-talker"))).status_code == 403
@@ -382,7 +386,7 @@ async def test_an_export_is_bounded_and_needs_the_right_to_read(
 async def test_an_export_costs_the_gateway_little(
     rig: StartRig, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No artifact is in memory whole, no request waits for a disk, and a full one is a problem of that export alone."""
+    """No artifact is wholly in memory, no request waits for a disk, and a full disk fails only that export."""
 
     async def asides(thread: str) -> list[str]:
         return []
@@ -406,7 +410,7 @@ async def test_an_export_costs_the_gateway_little(
         await http.put(path, json={"task": "read"})
         await settled(http, path.removeprefix("/threads/"), "end")
         monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
-        for _ in range(2):  # it gives its place back
+        for _ in range(2):  # it frees its slot
             refused = await other.get(f"{path}/export")
             assert (refused.status_code, "no room" in refused.text) == (503, True)
             assert str(tmp_path) not in refused.text
@@ -423,7 +427,7 @@ Pass = Callable[[float], Awaitable[None]]
 
 @pytest.fixture
 async def elapse(monkeypatch: pytest.MonkeyPatch) -> Pass:
-    """What lets so many seconds pass for the event loop, at once: its timers are due, and run."""
+    """Return a function that advances the event loop's clock at once: due timers run."""
     loop, skipped = asyncio.get_running_loop(), 0.0
     clock = loop.time
     monkeypatch.setattr(loop, "time", lambda: clock() + skipped)
@@ -431,16 +435,16 @@ async def elapse(monkeypatch: pytest.MonkeyPatch) -> Pass:
     async def elapse(seconds: float) -> None:
         nonlocal skipped
         skipped += seconds
-        for _ in range(3):  # one round finds the timers that are due, the next runs what they wake
+        for _ in range(3):  # one round finds the due timers, the next runs what they wake
             await asyncio.sleep(0)
 
     return elapse
 
 
-async def test_a_caller_that_does_not_read_its_export_loses_its_place(
+async def test_a_caller_that_does_not_read_its_export_loses_its_slot(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, elapse: Pass
 ) -> None:
-    """Whoever reads, however slowly, gets all of it; who stops reading keeps neither the place nor the file."""
+    """A caller who reads, however slowly, gets the whole file; one who stops reading keeps neither slot nor file."""
     monkeypatch.setattr(exports, "PART_BYTES", 10)
     exported = Exported("t", 1, "0" * 64, 100, signed=False, redacted=False, left_out=())
     slots, sent = Slots("exports", 1, 1), list[bytes]()
@@ -471,7 +475,7 @@ async def test_a_caller_that_does_not_read_its_export_loses_its_place(
 
 
 async def test_a_response_may_take_long_as_long_as_it_makes_progress(elapse: Pass) -> None:
-    """An export that is written for longer than a response may take to begin is sent; one that stalls is a 503."""
+    """An export that takes long to write is sent while it makes progress; one that stalls is a 503."""
 
     async def writing(scope: Message, receive: Receive, send: Send) -> None:
         scope["state"]["caller"] = "alice"
@@ -482,29 +486,29 @@ async def test_a_response_may_take_long_as_long_as_it_makes_progress(elapse: Pas
             await elapse(limits.ANSWER_SECONDS)
             await asyncio.Event().wait()
         await send({"type": "http.response.start", "status": 200, "headers": []})
-        scope["state"]["progress"]()  # the time of a response that has begun is its own
+        scope["state"]["progress"]()  # a response that has begun has its own time limit
         await elapse(limits.ANSWER_SECONDS * 2)
         await send({"type": "http.response.body", "body": b""})
 
     async def sent_for(path: str) -> list[int]:
-        found = list[int]()
+        statuses = list[int]()
 
         async def send(message: Message) -> None:
-            found.append(message.get("status", 0))
+            statuses.append(message.get("status", 0))
 
         async def receive() -> Message:
             return {"type": "http.request"}
 
         scope = {"type": "http", "method": "GET", "path": path, "headers": [(b"authorization", b"x")]}
         await limits.Limits(writing)(scope, receive, send)
-        return found
+        return statuses
 
     assert (await sent_for("/0"))[0] == 503
     assert await sent_for("/12") == [200, 0], "all of it is sent"
 
 
-async def test_starts_count_towards_the_quota(rig: StartRig, tmp_path: Any) -> None:
-    """One caller's starts use up that caller's share, and no one else's."""
+async def test_starts_count_against_the_quota(rig: StartRig, tmp_path: Any) -> None:
+    """One caller's starts use up only that caller's share."""
     async with http_site(rig, tmp_path, each_caller=Quota(at_once=4, a_second=0.01, burst=3)) as (http, _):
         key = {"Idempotency-Key": named()}
         mine = [(await http.post("/threads", json={"task": "Hello"}, headers=key)).status_code for _ in range(4)]

@@ -1,4 +1,4 @@
-"""Hostile files for an import: whoever writes one controls everything in it. A refused import changes nothing here."""
+"""Hostile files for an import: their author controls all of their content. A rejected import changes nothing."""
 
 import asyncio
 import hashlib
@@ -55,7 +55,7 @@ WHOLE_AT = f"sha256:{hashlib.sha256(WHOLE).hexdigest()}"
 
 @dataclass
 class Here:
-    """A place without a worker: what an import starts stays as it was started."""
+    """A cluster without a worker: what an import starts stays unprocessed."""
 
     client: Client
     pool: AsyncConnectionPool
@@ -63,11 +63,11 @@ class Here:
 
     @property
     def threads(self) -> Threads:
-        """The threads."""
+        """Return the threads."""
         return Threads(self.client, task_queue="nobody-works-here", record=PostgresThreads(self.pool))
 
     async def bring(self, file: bytes, **options: Any) -> Imported:
-        """Import a file, as one who trusts Alice."""
+        """Import a file, trusting Alice's signature."""
         path = self.folder / f"{uuid4().hex}.holdfast"
         path.write_bytes(file)
         place = Place(PostgresThreads(self.pool), PostgresArtifacts(self.pool), self.pool)
@@ -75,7 +75,7 @@ class Here:
         return await import_thread(self.threads, path, place, **given)
 
     async def refuses(self, file: bytes, kind: type[HoldfastError], words: str, **options: Any) -> None:
-        """Check that a file is refused, and that nothing is here afterwards."""
+        """Check that a file is rejected, and that nothing was stored."""
         with pytest.raises(kind, match=words):
             await self.bring(file, **options)
         async with self.pool.connection() as connection:
@@ -86,7 +86,7 @@ class Here:
 
 @pytest.fixture
 async def here(client: Client, stack: Stack, tmp_path: Path) -> AsyncIterator[Here]:
-    """A database of this test alone."""
+    """Return a cluster with a new database."""
     async with new_pool(stack.database_url) as (_, pool):
         yield Here(client, pool, tmp_path)
 
@@ -125,8 +125,8 @@ def file_of(
         return apart.submit(partial(export, events, **given)).result()
 
 
-async def test_a_file_needs_the_signature_of_somebody_who_is_named_here(here: Here) -> None:
-    """Unsigned, by another key, with nobody named, or by one who may only decide: the error names the key."""
+async def test_a_file_needs_the_signature_of_a_trusted_key(here: Here) -> None:
+    """A file is rejected if unsigned, if no key is trusted, or if its key is another or may only decide."""
     thread = running().moved()
     deciding = Policy(
         approvers=(Approver(name="alice", keys=(SIGNER,)),), gateways=(Gateway(name="hooks", keys=(SIGNER,)),)
@@ -144,8 +144,8 @@ async def test_a_file_needs_the_signature_of_somebody_who_is_named_here(here: He
     assert (await here.bring(file_of(thread), signer=None, trusted=known)).signer == SIGNER
 
 
-async def test_an_altered_file_is_refused_although_it_is_signed_again(here: Here) -> None:
-    """A key that is trusted does not make an outcome follow that does not: the file is verified in full."""
+async def test_an_altered_file_is_rejected_although_it_is_signed_again(here: Here) -> None:
+    """A trusted signature does not make an inconsistent outcome valid: the file is verified in full."""
     thread = running().moved()
     parts = parts_of(file_of(thread))
     forged = [
@@ -158,21 +158,21 @@ async def test_an_altered_file_is_refused_although_it_is_signed_again(here: Here
     await here.refuses(file_of(thread)[:-9], ImportRefused, "does not verify")
 
 
-async def test_a_live_copy_is_refused(here: Here) -> None:
-    """A thread that may be running elsewhere would act twice."""
+async def test_a_live_copy_is_rejected(here: Here) -> None:
+    """A thread that may still run on its source cluster would act twice."""
     await here.refuses(file_of(running()), ImportRefused, "was open where it was exported")
 
 
 @pytest.mark.parametrize("name", ["x~reset-1", "holdfast-schedule/x", " x", "x\u202e", ""])
-async def test_an_id_that_no_run_can_have_is_refused(name: str, here: Here) -> None:
-    """Logs that resets set aside, launchers of schedules, and what people cannot read."""
+async def test_an_id_that_no_run_can_have_is_rejected(name: str, here: Here) -> None:
+    """Ids of archived branches and launchers, and unreadable ones, are rejected."""
     thread = running("t").moved()
     with pytest.raises((ThreadIdInvalid, ImportRefused)):
         await here.bring(rebuilt(parts_of(file_of(thread)), ALICE, thread=name))
 
 
-async def test_the_id_of_a_sub_agent_of_a_thread_here_is_refused(here: Here) -> None:
-    """A call of that thread, or of its sub-agent, would find another's thread in place of its sub-agent's."""
+async def test_the_id_of_a_sub_agent_of_a_local_thread_is_rejected(here: Here) -> None:
+    """Calls of the local thread, or of its sub-agent, would otherwise find the imported thread as their sub-agent."""
     root = running().moved()
     await here.bring(file_of(root))
     for name in (f"{root.name}.2", f"{root.name}.2.1"):
@@ -180,15 +180,15 @@ async def test_the_id_of_a_sub_agent_of_a_thread_here_is_refused(here: Here) -> 
             await here.bring(file_of(running(name).moved()))
 
 
-async def test_a_sub_agents_thread_is_refused(here: Here) -> None:
-    """The run that waits for it is in another place."""
+async def test_a_sub_agents_thread_is_rejected(here: Here) -> None:
+    """The run that waits for the sub-agent is on another cluster."""
     lineage = Lineage(path=("p",), number=1, key="k", deepest=3)
     thread = running("p.1", lineage=lineage, features=1)
     await here.refuses(file_of(thread), ImportRefused, "sub-agent of p")
 
 
-async def test_another_thread_of_that_id_is_not_touched(here: Here) -> None:
-    """Neither its log nor its ledger: the file differs at an event, which is named."""
+async def test_another_thread_with_that_id_is_not_touched(here: Here) -> None:
+    """The error names the event at which the file differs; neither log nor ledger of the local thread changes."""
     mine, theirs = running("same").moved(), running("same", task="another").moved()
     await here.bring(file_of(mine))
     before = await PostgresThreads(here.pool).read("same")
@@ -197,8 +197,8 @@ async def test_another_thread_of_that_id_is_not_touched(here: Here) -> None:
     assert await PostgresThreads(here.pool).read("same") == before == [event_line(event) for event in mine.log]
 
 
-async def test_an_older_file_does_not_take_a_thread_back(here: Here) -> None:
-    """What happened since would happen again: only a file that goes further is imported."""
+async def test_an_older_file_does_not_roll_a_thread_back(here: Here) -> None:
+    """Later events would happen again, so only a file that extends the local log is imported."""
     first = running("older").moved()
     there = first.imported()
     there.reply(calls("pay"))
@@ -212,7 +212,7 @@ async def test_an_older_file_does_not_take_a_thread_back(here: Here) -> None:
 
 
 async def test_ledger_rows_cannot_suppress_an_effect(here: Here) -> None:
-    """A row that no event starts is refused; an outcome that only an unvouched ledger has counts for nothing."""
+    """A row that no event starts is rejected; an outcome that is only in an unvouched ledger does not count."""
     thread = running().moved()
     rows = [*rows_of(thread.log), EffectRow("f" * 40, 0, "pay", None)]
     await here.refuses(file_of(thread, rows=sorted(rows, key=lambda row: row.key)), ImportRefused, "no event starts it")
@@ -237,9 +237,9 @@ async def test_ledger_rows_cannot_suppress_an_effect(here: Here) -> None:
 
 @pytest.mark.parametrize("private", [ALICE, None])
 async def test_a_reset_names_no_effect_of_another_thread(private: str | None, here: Here) -> None:
-    """An effect of this place, or one that is to come: its key does not follow from the file's own ids.
+    """An effect key in a reset event must follow from the file's own ids.
 
-    Else its row in the file's ledger would count as the outcome of another thread's approved payment.
+    Otherwise its row in the file's ledger would count as the outcome of another thread's approved payment.
     """
     victim = PastEffect(number=1, first_run_id="another-run", tool="pay", call_digest="d", key="")
     ids: dict[str, Any] = {"first_run_id": victim.first_run_id, "number": 1, "call_digest": "d"}
@@ -266,8 +266,8 @@ async def test_a_reset_names_no_effect_of_another_thread(private: str | None, he
     assert (await here.bring(file_of(thread.moved(), rows=sorted(rows, key=lambda row: row.key)))).new
 
 
-async def test_an_imported_outcome_counts_for_workers_here(here: Here) -> None:
-    """It gets a MAC of this fleet under the thread's own key; what only an unvouched ledger has gets none."""
+async def test_an_imported_outcome_counts_for_local_workers(here: Here) -> None:
+    """It gets a MAC of this fleet under the thread's own key; one that is only in an unvouched ledger gets none."""
     thread = running().moved()
     await here.bring(file_of(thread))
     (row,) = await effects_of(here.pool, thread.name)
@@ -276,8 +276,8 @@ async def test_an_imported_outcome_counts_for_workers_here(here: Here) -> None:
     assert OutcomeMACs(seals_of(here.client)).verify(row.mac, recorded) == "valid"
 
 
-async def test_a_moved_thread_is_imported_where_it_was_moved_to(here: Here) -> None:
-    """In any other place, it is refused: it may run already where it was moved to. A person can override that."""
+async def test_a_moved_thread_is_imported_only_at_its_destination(here: Here) -> None:
+    """Any other cluster rejects it, because it may already run at its destination; a person can override that."""
     place = await place_of(here.client)
     elsewhere = "01a21834-2a7f-76ef-a905-8f743de5f74d"
     assert (await here.bring(file_of(running().moved(to=place)))).new
@@ -291,8 +291,8 @@ async def test_a_moved_thread_is_imported_where_it_was_moved_to(here: Here) -> N
     assert (await here.bring(file_of(thread), override_destination=True)).new
 
 
-def test_a_destination_is_the_id_of_a_place() -> None:
-    """Any other text is refused, and the run goes on; a file in which it was altered does not verify."""
+def test_a_destination_is_the_id_of_a_cluster() -> None:
+    """Any other text is rejected, and the run continues; a file in which it was altered does not verify."""
     for text in ("production", "x" * 5_000_000, 7, ["01a21834-2a7f-76ef-a905-8f743de5f74d"]):
         thread = running("to")
         answer = thread.update("move", {"by": "carol", "to": text})
@@ -301,8 +301,8 @@ def test_a_destination_is_the_id_of_a_place() -> None:
         assert not thread.closed
 
 
-async def test_an_outcome_that_the_ledger_here_knows_otherwise_is_refused(here: Here) -> None:
-    """The ledger here is not overwritten, and nothing else is written."""
+async def test_an_outcome_that_contradicts_the_local_ledger_is_rejected(here: Here) -> None:
+    """The local ledger is not overwritten, and nothing else is written."""
     thread = running().moved()
     (row,) = rows_of(thread.log)
     async with here.pool.connection() as connection:
@@ -316,8 +316,8 @@ async def test_an_outcome_that_the_ledger_here_knows_otherwise_is_refused(here: 
     assert not await PostgresThreads(here.pool).read(thread.name)
 
 
-async def test_an_artifact_is_what_its_name_says(here: Here) -> None:
-    """Content under another's digest, or that no event refers to, is refused."""
+async def test_an_artifact_must_match_its_digest(here: Here) -> None:
+    """Content under another digest, or that no event refers to, is rejected."""
     thread = running().moved()
     parts = parts_of(file_of(thread))
     place = next(n for n, (name, _) in enumerate(parts) if name == LEDGER) + 1
@@ -326,21 +326,21 @@ async def test_an_artifact_is_what_its_name_says(here: Here) -> None:
         await here.refuses(rebuilt(forged, ALICE), ImportRefused, "does not verify")
 
 
-async def test_a_file_that_lacks_what_the_run_needs_is_refused(here: Here) -> None:
-    """Without the ledger, effects under way could not be looked up; a redacted file has no words."""
+async def test_a_file_that_lacks_content_the_run_needs_is_rejected(here: Here) -> None:
+    """Without the ledger, pending effects could not be looked up; a redacted file lacks the text."""
     thread = running().moved()
     await here.refuses(file_of(thread, rows=None), ImportRefused, "has no ledger")
     await here.refuses(file_of(thread, rows=None, redact=True), ImportRefused, "is redacted")
 
 
-async def test_a_huge_file_is_refused_before_it_is_read(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A log that no run could hold in memory is refused by its size in the manifest."""
+async def test_a_huge_file_is_rejected_before_it_is_read(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A log that no run could hold in memory is rejected by its size in the manifest."""
     monkeypatch.setattr(content, "MAX_LOG_BYTES", 1_000)
     await here.refuses(file_of(running().moved()), ImportRefused, "at most 1,000 are imported")
 
 
-def test_a_start_that_nobody_sealed_imports_nothing() -> None:
-    """Who reaches Temporal alone cannot claim an import: such a run ends before it loads anything."""
+def test_an_unsealed_start_imports_nothing() -> None:
+    """Anyone who reaches Temporal can start a run that claims an import, but it ends before it loads anything."""
     thread = running("plain").moved()
     point = next(event.point for event in thread.imported().log if isinstance(event, RunImported))
     begin = RunInput(resume=True, imported=point, features=1)
@@ -353,7 +353,7 @@ def test_a_start_that_nobody_sealed_imports_nothing() -> None:
 
 
 async def test_the_same_file_is_imported_once(here: Here) -> None:
-    """Repeated, or side by side: one run, and the same lines."""
+    """Importing it repeatedly or concurrently results in one run with the same lines."""
     thread = running().moved()
     file = file_of(thread)
     first, second = await here.bring(file), await here.bring(file)
@@ -361,9 +361,10 @@ async def test_the_same_file_is_imported_once(here: Here) -> None:
     assert await PostgresThreads(here.pool).length(thread.name) == len(thread.log)
 
 
-async def test_a_policy_that_asks_stays_a_policy_that_asks(here: Here) -> None:
-    """Of a file with a policy of its own, the people decide for that policy alone: nothing runs without those of the
-    policy here (see test_importing).
+async def test_a_policy_that_asks_keeps_asking(here: Here) -> None:
+    """The file's approvers decide only for the file's policy; nothing runs without the approvers of the local policy.
+
+    See also test_importing.
     """
     mallory = Policy(rules=(ask("pay"), allow()), approvers=(Approver(name="m", keys=(public_key(MALLORY),)),))
     thread = Thread(agent_spec(policy=mallory), name=f"imp-{uuid4().hex[:8]}")
@@ -413,10 +414,10 @@ asyncio.run(main())
 
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize("step", ["put", "put_effects", "append", "_begin"])
-async def test_an_import_that_is_killed_is_repeated(
+async def test_a_killed_import_is_repeated(
     step: str, after: bool, client: Client, stack: Stack, tmp_path: Path
 ) -> None:
-    """Before or after each of its steps: the same command finishes it, and nothing is there twice."""
+    """After a kill before or after each step, the same command completes the import, without duplicates."""
     log = EventLog()
     for event in (thread := running().moved()).log:
         given = {"artifact": WHOLE_AT} if isinstance(event, ToolCallFinished) else {}
@@ -437,16 +438,16 @@ async def test_an_import_that_is_killed_is_repeated(
         assert await PostgresArtifacts(pool).get(WHOLE_AT) == WHOLE
 
 
-async def test_the_same_file_side_by_side_is_imported_once(here: Here) -> None:
+async def test_concurrent_imports_of_the_same_file_start_one_run(here: Here) -> None:
     """One of them starts the run, and the others find it."""
     file = file_of(running().moved())
-    found = await asyncio.gather(*(here.bring(file) for _ in range(3)))
-    assert sorted(each.new for each in found) == [False, False, True]
-    assert len({each.run_id for each in found}) == 1
+    results = await asyncio.gather(*(here.bring(file) for _ in range(3)))
+    assert sorted(each.new for each in results) == [False, False, True]
+    assert len({each.run_id for each in results}) == 1
 
 
-async def test_a_file_of_a_later_release_is_refused(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No worker here could continue such a run, which would be open for ever."""
+async def test_a_file_of_a_later_release_is_rejected(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No local worker could continue such a run, which would stay open forever."""
     with monkeypatch.context() as later:
         later.setattr(features, "FEATURES", 99)
         thread = Thread(agent_spec(policy=PAYS), name=f"imp-{uuid4().hex[:8]}", features=1)
@@ -455,13 +456,13 @@ async def test_a_file_of_a_later_release_is_refused(here: Here, monkeypatch: pyt
     await here.refuses(file, ImportRefused, "feature level 99")
 
 
-async def test_only_a_fork_has_an_id_that_is_chosen_here(here: Here) -> None:
-    """Effects are named by the thread, so that another name would make them anew."""
+async def test_only_a_fork_gets_a_new_id(here: Here) -> None:
+    """Effect keys contain the thread id, so another id would repeat the effects."""
     await here.refuses(file_of(running().moved()), ImportRefused, "keeps its id", id="another")
 
 
-async def test_a_fork_under_the_id_of_another_thread_is_refused(here: Here) -> None:
-    """Also where only the record has that thread, and fewer events of it: nothing is written under its id."""
+async def test_a_fork_under_the_id_of_another_thread_is_rejected(here: Here) -> None:
+    """Nothing is written under the id, even if only the record has that thread, with fewer events."""
     other = PostgresThreads(here.pool)
     await other.append("theirs", 0, [event_line(event) for event in running("theirs").log[:2]])
     with pytest.raises(ThreadExists, match="is not this fork"):
@@ -469,8 +470,8 @@ async def test_a_fork_under_the_id_of_another_thread_is_refused(here: Here) -> N
     assert await other.length("theirs") == 2
 
 
-async def test_a_live_copy_is_imported_as_a_fork_alone(here: Here) -> None:
-    """Under an id of its own, without the original's ledger; the original's id stays free."""
+async def test_a_live_copy_is_imported_only_as_a_fork(here: Here) -> None:
+    """The fork has its own id, without the original's ledger; the original's id stays free."""
     thread = running()
     done = await here.bring(file_of(thread), fork=True, id=f"{thread.name}-b")
     assert (done.thread, done.new) == (f"{thread.name}-b", True)
@@ -487,7 +488,7 @@ async def test_a_live_copy_is_imported_as_a_fork_alone(here: Here) -> None:
 
 @dataclass
 class Household:
-    """A thread that has ended, with a sub-agent and one below that, and its file."""
+    """A finished thread with two levels of sub-agents, and its file."""
 
     name: str
     tree: Tree
@@ -508,10 +509,10 @@ def household(**options: Any) -> Household:
 
 
 async def test_the_logs_of_sub_agents_are_recorded_once(here: Here) -> None:
-    """Each under its own id, also where the file is imported again, or side by side; no run of them is started."""
+    """Each is recorded under its own id, also by repeated or concurrent imports; no run is started for it."""
     home = household()
-    found = await asyncio.gather(*(here.bring(home.file) for _ in range(2)))
-    assert sorted((each.new, each.subagents) for each in found) == [(False, 2), (True, 2)]
+    results = await asyncio.gather(*(here.bring(home.file) for _ in range(2)))
+    assert sorted((each.new, each.subagents) for each in results) == [(False, 2), (True, 2)]
     store = PostgresThreads(here.pool)
     for path in ("1", "1.1"):
         assert await store.read(f"{home.name}.{path}") == home.lines(path)
@@ -520,8 +521,8 @@ async def test_the_logs_of_sub_agents_are_recorded_once(here: Here) -> None:
 
 
 @pytest.mark.parametrize("path", ["1", "1.1"])
-async def test_another_thread_under_the_id_of_a_sub_agent_is_not_touched(path: str, here: Here) -> None:
-    """Recorded here, or alive here and not recorded yet: the import is refused, and writes nothing."""
+async def test_another_thread_with_the_id_of_a_sub_agent_is_not_touched(path: str, here: Here) -> None:
+    """The import is rejected and writes nothing if that thread is recorded, or is running and not yet recorded."""
     home, store = household(), PostgresThreads(here.pool)
     name = f"{home.name}.{path}"
     theirs = [event_line(event) for event in running(name).log]
@@ -540,8 +541,8 @@ async def test_another_thread_under_the_id_of_a_sub_agent_is_not_touched(path: s
     assert [await store.length(f"{alive.name}{each}") for each in ("", ".1", ".1.1")] == [0, 0, 0]
 
 
-async def test_the_log_of_another_trees_sub_agent_is_refused(here: Here) -> None:
-    """Under its own name, or with the names that it would have here: it is not what the log above has started."""
+async def test_the_log_of_another_trees_sub_agent_is_rejected(here: Here) -> None:
+    """Under its own or a renamed id, it does not match the sub-agent that the log above started."""
     home = household()
     parts, member = parts_of(home.file), child_member(LOG, "1.1")
     for other in (family(task="Pay.", name=home.name), family()):
@@ -549,8 +550,8 @@ async def test_the_log_of_another_trees_sub_agent_is_refused(here: Here) -> None
         await here.refuses(rebuilt(forged, ALICE), ImportRefused, "does not verify")
 
 
-async def test_what_a_sub_agents_log_says_was_decided_lets_nothing_run_here(here: Here) -> None:
-    """Its run is not continued, whatever rules its log has: a new task is refused, before any worker has the import."""
+async def test_decisions_in_a_sub_agents_log_let_nothing_run(here: Here) -> None:
+    """Its run is not continued, whatever rules its log has: a new task is rejected before any worker has the import."""
     home = household()
     await here.bring(home.file)
     for path in ("1", "1.1"):
@@ -562,7 +563,7 @@ async def test_what_a_sub_agents_log_says_was_decided_lets_nothing_run_here(here
 
 @pytest.mark.parametrize("gone", ["never there", "forgotten"])
 async def test_a_sub_agents_log_alone_is_not_continued(gone: str, here: Here) -> None:
-    """Of a tree whose top is not there yet, after a kill, or no longer: the file can have brought what is left."""
+    """A sub-agent's log without its root, not yet imported or forgotten, may come from a file: it never continues."""
     home, store = household(), PostgresThreads(here.pool)
     await store.append(f"{home.name}.1", 0, home.lines("1"))
     if gone == "forgotten":
@@ -571,12 +572,12 @@ async def test_a_sub_agents_log_alone_is_not_continued(gone: str, here: Here) ->
         await here.threads.start("pay", thread=f"{home.name}.1")
     plain = running(f"{home.name}.7").moved()
     await store.append(plain.name, 0, [event_line(event) for event in plain.log])
-    started = await here.threads.start("pay", thread=plain.name)  # no sub-agent's, whatever its id looks like
+    started = await here.threads.start("pay", thread=plain.name)  # no sub-agent, although its id looks like one
     assert started.thread == plain.name
 
 
-async def test_nobody_vouches_for_sub_agents_of_an_unproven_file(here: Here) -> None:
-    """What they say could not be told from what was recorded here, so their logs stay in the file."""
+async def test_sub_agents_of_an_unproven_file_are_not_imported(here: Here) -> None:
+    """Their logs would be indistinguishable from locally recorded ones, so they stay in the file."""
     home = household(private=None)
     done = await here.bring(home.file, signer=None, unproven=True)
     assert done.subagents == 0
@@ -585,7 +586,7 @@ async def test_nobody_vouches_for_sub_agents_of_an_unproven_file(here: Here) -> 
 
 
 async def test_a_forgotten_sub_agent_stays_forgotten(here: Here) -> None:
-    """A file brings back the thread above it and those below, and not its content."""
+    """The file restores the threads above and below it, but not its content."""
     home = household()
     await forget(here.pool, f"{home.name}.1.1", by="ann", reason="asked to")
     assert (await here.bring(home.file)).new
@@ -595,8 +596,8 @@ async def test_a_forgotten_sub_agent_stays_forgotten(here: Here) -> None:
         await store.read(f"{home.name}.1.1")
 
 
-async def test_a_huge_log_of_a_sub_agent_is_refused(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The limit is that of every log."""
+async def test_a_huge_log_of_a_sub_agent_is_rejected(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sub-agent's log has the same limit as every log."""
     home = household()
     sizes = {path: len(log_of(events)) for path, events in home.tree.items()}
     monkeypatch.setattr(content, "MAX_LOG_BYTES", sizes[""])
@@ -605,10 +606,8 @@ async def test_a_huge_log_of_a_sub_agent_is_refused(here: Here, monkeypatch: pyt
 
 
 @pytest.mark.parametrize("after", [False, True])
-async def test_an_import_of_a_tree_that_is_killed_is_repeated(
-    after: bool, client: Client, stack: Stack, tmp_path: Path
-) -> None:
-    """A log is never there without those below it, and the same command brings the rest."""
+async def test_a_killed_import_of_a_tree_is_repeated(after: bool, client: Client, stack: Stack, tmp_path: Path) -> None:
+    """A log is never stored without those below it, and the same command imports the rest."""
     home, path = household(), tmp_path / "killed.holdfast"
     path.write_bytes(home.file)
     async with new_pool(stack.database_url) as (url, pool):

@@ -1,4 +1,4 @@
-"""What anybody who reaches Temporal's port can send: inputs of a wrong shape, and forged ends of activities."""
+"""Inputs that anyone who reaches Temporal's port can send: malformed payloads and forged ends of activities."""
 
 import asyncio
 from typing import Any
@@ -28,7 +28,7 @@ JSON = b"json/plain"
 
 
 def payload(data: bytes, encoding: bytes = JSON, **more: bytes) -> Payload:
-    """Return a payload as anybody can write it."""
+    """Return a payload as anyone can write it."""
     return Payload(metadata={"encoding": encoding, **more}, data=data)
 
 
@@ -83,7 +83,7 @@ CATALOG = Catalog(agents=[Agent(name="clerk", instructions="Work.", policy=Polic
 
 @pytest.mark.parametrize("kind", [WORKFLOW, LOOP_WORKFLOW])
 async def test_an_input_of_any_shape_ends_the_run_with_a_message(rig: StartRig, client: Client, kind: str) -> None:
-    """No input fails workflow tasks for ever, and each failure says what was wrong."""
+    """No input fails workflow tasks forever, and each failure says what was wrong."""
     async with rig(CATALOG, lambda _: say("done")) as r:
         runs = {what: await begin(client, kind, given, r.task_queue) for what, given in INPUTS.items()}
         for what, run in runs.items():
@@ -96,13 +96,13 @@ async def test_an_input_of_any_shape_ends_the_run_with_a_message(rig: StartRig, 
 
 @pytest.mark.parametrize("odd", [b'"colour":"red"', b'"idle_limit":NaN'])
 async def test_an_odd_field_does_no_harm(rig: StartRig, client: Client, odd: bytes) -> None:
-    """An unknown one is ignored, as a newer client's may be; and so is a number that is none."""
+    """An unknown field is ignored, as from a newer client; and so is an invalid number."""
     async with rig(CATALOG, lambda _: say("done")) as r:
         run = await begin(client, WORKFLOW, [payload(b'{"task":"go",' + odd + b"}")], r.task_queue)
         assert (await run.result())["result"] == "done"
 
 
-# Ends of activities. Temporal asks nobody for proof who completes or fails one.
+# Ends of activities. Temporal requires no proof from a caller who completes or fails one.
 
 FORGED: dict[str, list[Payload]] = {
     "nothing": [],
@@ -116,13 +116,13 @@ FORGED: dict[str, list[Payload]] = {
 
 
 async def pending(run: WorkflowHandle[Any, Any], activity: str, *, not_id: str = "") -> str:
-    """Wait until an activity of that type is under way, and return its id."""
+    """Wait until an activity of that type is running, and return its id."""
 
     async def ids() -> list[str]:
-        found = (await run.describe()).raw_description.pending_activities
+        activities = (await run.describe()).raw_description.pending_activities
         return [
             each.activity_id
-            for each in found
+            for each in activities
             if each.activity_type.name == activity
             and each.state == PendingActivityState.PENDING_ACTIVITY_STATE_STARTED
             and each.activity_id != not_id
@@ -178,7 +178,7 @@ HANGING = Catalog(
 
 
 async def no_task_failed(run: WorkflowHandle[Any, Any]) -> bool:
-    """Whether no workflow task of a run has failed."""
+    """Return whether no workflow task of a run has failed."""
     events = (await run.fetch_history()).events
     return not any(event.HasField("workflow_task_failed_event_attributes") for event in events)
 
@@ -191,10 +191,10 @@ async def no_task_failed(run: WorkflowHandle[Any, Any]) -> bool:
         ("pay", "call_tool", "waiting_approval"),
     ],
 )
-async def test_a_forged_answer_is_refused_visibly(
+async def test_a_forged_answer_is_rejected_visibly(
     rig: StartRig, client: Client, task: str, activity: str, status: str
 ) -> None:
-    """It is not believed and fails no workflow task: the run is blocked, the read has failed, or a person is asked."""
+    """A forged answer fails no workflow task: the run is blocked, the read has failed, or a person is asked."""
     async with rig(HANGING, hanging) as r:
         runs = {what: await r.start(task) for what in FORGED}
         for what, run in runs.items():
@@ -209,19 +209,19 @@ async def test_a_forged_answer_is_refused_visibly(
                 why = finished.text
             assert "NotSealed" in why, (what, why)
             assert await no_task_failed(run), what
-            if what != "a malformed seal":  # a reader without keys takes any seal
+            if what != "a malformed seal":  # a reader without keys accepts any seal
                 await check_thread(client, run)
             await run.terminate()
 
 
 async def first_result(run: WorkflowHandle[Any, Any]) -> ToolCallFinished:
-    """Wait for the first result of a call."""
+    """Return the first result of a call, once it exists."""
 
     async def results() -> list[ToolCallFinished]:
         return [each for each in await events_of(run) if isinstance(each, ToolCallFinished)]
 
-    found: list[ToolCallFinished] = await eventually(results, bool)
-    return found[0]
+    ends: list[ToolCallFinished] = await eventually(results, bool)
+    return ends[0]
 
 
 FAILURES = {

@@ -1,4 +1,4 @@
-"""A person's memories are recalled only for their own threads, not for a claimed name."""
+"""A person's memories are recalled only for authenticated principals, not for a claimed name."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -46,7 +46,7 @@ def script(conversation: Conversation) -> Reply:
 
 
 class Ground:
-    """A worker, a person with two secrets in their memory, and what a run learnt of them."""
+    """A worker, a person with two secrets in their memory, and the parts of it that a run obtained."""
 
     def __init__(self, rig: Rig, database_url: str) -> None:
         self.rig = rig
@@ -78,11 +78,11 @@ class Ground:
     async def planted(self) -> bool:
         """Return whether an item was written for the person."""
         async with open_pool(self.database_url, size=1) as pool:
-            found = await PostgresMemories(pool).recall("", [f"user:{self.user}"], limit=20)
-        return any("planted" in item.text for item in found.items)
+            items = await PostgresMemories(pool).recall("", [f"user:{self.user}"], limit=20)
+        return any("planted" in item.text for item in items.items)
 
     async def require_nothing(self, run: WorkflowHandle[Any, Any]) -> None:
-        """Check that nothing of the person's was shown, recalled or written."""
+        """Check that nothing of the person's memory was shown, recalled or written."""
         assert self.told() == []
         assert not await self.planted()
         last = [event for event in await events_of(run) if isinstance(event, ToolCallFinished)][-1]
@@ -91,7 +91,7 @@ class Ground:
 
 @pytest.fixture
 async def ground(rig: StartRig, database_url: str) -> AsyncIterator[Ground]:
-    """A worker with that person."""
+    """Return a worker with that person."""
     async with rig(catalog(), script) as at_work:
         ground = Ground(at_work, database_url)
         await ground.prepare()
@@ -111,22 +111,22 @@ async def test_a_persons_own_run_reaches_their_memory(ground: Ground) -> None:
     assert await ground.planted()
 
 
-async def test_an_unsealed_start_reaches_nobodys_memory(ground: Ground) -> None:
+async def test_an_unsealed_start_accesses_nobodys_memory(ground: Ground) -> None:
     """An unsealed start may claim any name, as from the Web UI or the `temporal` command."""
     run = await ground.plain(fresh())
     await run.result()
     await ground.require_nothing(run)
 
 
-async def test_an_unproven_name_reaches_nothing(ground: Ground) -> None:
+async def test_an_unauthenticated_name_accesses_nothing(ground: Ground) -> None:
     """The start is sealed, but the person is not authenticated."""
     run = await ground.rig.start(by=ground.user, by_proven=False)
     await run.result()
     await ground.require_nothing(run)
 
 
-async def test_a_later_proven_start_does_not_prove_an_earlier_claim(ground: Ground) -> None:
-    """A thread whose user was claimed by an unsealed start stays without memory, whoever re-opens it."""
+async def test_a_later_authenticated_start_does_not_prove_an_earlier_claim(ground: Ground) -> None:
+    """A thread whose user was claimed by an unsealed start stays without memory, even if that user re-opens it."""
     thread = fresh()
     await (await ground.plain(thread)).result()
     threads = Threads(ground.rig.client, task_queue=ground.rig.task_queue)
@@ -137,7 +137,7 @@ async def test_a_later_proven_start_does_not_prove_an_earlier_claim(ground: Grou
 
 
 @pytest.mark.parametrize("by", ["mallory", ""])
-async def test_a_message_by_another_person_closes_the_memory(by: str, ground: Ground) -> None:
+async def test_a_message_by_another_person_blocks_access_to_the_memory(by: str, ground: Ground) -> None:
     """In a person's open thread, a message by someone else, or by nobody, is not answered from their memory."""
     run = await ground.rig.start(by=ground.user, idle_limit=60)
     await status_of(run, "waiting_message")
@@ -162,7 +162,7 @@ async def gateway(ground: Ground) -> AsyncIterator[httpx2.AsyncClient]:
 
 
 @pytest.mark.parametrize(("token", "reached"), [("alice", True), ("bob", False)])
-async def test_the_gateways_token_says_whose_memory_it_is(token: str, reached: bool, ground: Ground) -> None:
+async def test_the_gateways_token_determines_the_memory(token: str, reached: bool, ground: Ground) -> None:
     """A caller who re-opens a thread over HTTP acts for the token's owner, not for a name in the message."""
     ground.user = "alice"
     await ground.prepare()
@@ -185,11 +185,11 @@ async def test_the_gateways_token_says_whose_memory_it_is(token: str, reached: b
 
 
 def script_after_one(conversation: Conversation) -> Reply:
-    """The script's first two replies, in a thread that has had a reply."""
+    """Return the script's first two replies in a thread that has had a reply."""
     return [call("recall", query=""), say("Done.")][min(conversation.replies - 1, 1)]
 
 
-async def test_the_command_line_acts_for_its_own_person(ground: Ground, stack: Stack, tmp_path: Path) -> None:
+async def test_the_command_line_acts_for_its_own_user(ground: Ground, stack: Stack, tmp_path: Path) -> None:
     """`start --by` with another name gives the task in that name, but does not reach their memory."""
     shell = Shell(ground.rig, stack, tmp_path / "home")
     shown = await asyncio.to_thread(shell.json, "start", "go", "--by", ground.user, "--wait")

@@ -1,4 +1,4 @@
-"""`temporal workflow reset` of a run that was moved: it ends as moved again, and nothing of it runs here.
+"""`temporal workflow reset` of a moved run ends as moved again, and nothing of it runs on the source cluster.
 
 Anyone who reaches Temporal's port can reset a run. The copy that continues elsewhere must stay the only one.
 """
@@ -24,7 +24,7 @@ from tests.support.places import Site, site
 from tests.support.rig import reset, runs_of, tasks_of
 
 PAID: Counter[str] = Counter()
-"""What was really paid, by thread."""
+"""The payments that were made, by thread."""
 
 
 @tool(effect="unsafe")
@@ -65,7 +65,7 @@ async def revive(place: Site, run: WorkflowHandle[Any, Any], *, task: int, again
 
 
 async def before_the_move(run: WorkflowHandle[Any, Any]) -> list[int]:
-    """Return the events that a run can be reset to, before it was asked to move."""
+    """Return the events before the request to move to which a run can be reset."""
     events = (await run.fetch_history()).events
     asked = [
         event.event_id for event in events if event.HasField("workflow_execution_update_accepted_event_attributes")
@@ -74,19 +74,19 @@ async def before_the_move(run: WorkflowHandle[Any, Any]) -> list[int]:
 
 
 async def check(place: Site, thread: str, lines: list[bytes], file: bytes) -> None:
-    """Check that a thread stands where it was moved: in the record, in what is read, and in a new file."""
+    """Check that a thread is still moved, in the record, to readers, and in a new file."""
     assert await place.lines(thread) == lines
     assert await PostgresThreads(place.pool).asides(thread) == []
     assert await place.log(thread) == lines
     assert (await place.threads.state(thread))["status"] == "moved"
-    found = await place.verified(thread)
-    assert found.ok, (found.where, found.position, found.reason)
+    report = await place.verified(thread)
+    assert report.ok, (report.where, report.position, report.reason)
     assert (await place.move(thread)).read_bytes() == file
 
 
 @pytest.mark.parametrize("limit", [None, 20], ids=["one-run", "continued-as-new"])
 async def test_a_moved_run_that_is_reset_ends_as_moved_again(limit: int | None, stack: Stack, tmp_path: Path) -> None:
-    """To whatever event it is reset, also before its agent was loaded: the payment is made once, in the other place."""
+    """After a reset to any event, even before its agent was loaded, the payment is made once, at the destination."""
     clerk, thread = catalog(**({"history_events": limit} if limit else {})), f"reset-{limit}"
     async with site(stack, clerk, script, tmp_path / "a") as a, site(stack, clerk, script, tmp_path / "b") as b:
         run = await a.rig.start(thread=thread, workspace=None)
@@ -110,7 +110,7 @@ async def test_a_moved_run_that_is_reset_ends_as_moved_again(limit: int | None, 
 
 
 async def test_a_run_that_returned_and_left_again_is_not_revived(stack: Stack, tmp_path: Path) -> None:
-    """Neither the run from before it left for the first time, nor the one that an import has begun, nor a fork."""
+    """Neither the run from before its first move nor the one that the import began is revived."""
     clerk = catalog()
     async with site(stack, clerk, script, tmp_path / "a") as a, site(stack, clerk, script, tmp_path / "b") as b:
         first = await a.rig.start(thread="to-and-fro", workspace=None)
@@ -130,7 +130,7 @@ async def test_a_run_that_returned_and_left_again_is_not_revived(stack: Stack, t
 
 
 async def test_a_fork_that_was_moved_is_not_revived(stack: Stack, tmp_path: Path) -> None:
-    """Where it is reset to its very beginning, the record refuses its first events, and the run is blocked."""
+    """After a reset to its very beginning, the record rejects its first events, and the run is blocked."""
     clerk = catalog()
     async with site(stack, clerk, script, tmp_path / "a") as a:
         await a.rig.start(thread="original", workspace=None)
@@ -148,8 +148,8 @@ async def test_a_fork_that_was_moved_is_not_revived(stack: Stack, tmp_path: Path
         assert (len(a.rig.llm.requests), PAID[name]) == (asked, 0)
 
 
-async def test_a_run_that_came_back_can_be_reset(stack: Stack, tmp_path: Path) -> None:
-    """A thread that is here is here: the same reset takes it to an earlier event, as it does any other."""
+async def test_a_run_that_was_moved_back_can_be_reset(stack: Stack, tmp_path: Path) -> None:
+    """A reset takes a thread that was moved back to an earlier event, like any other thread."""
     clerk = catalog()
     async with site(stack, clerk, script, tmp_path / "a") as a, site(stack, clerk, script, tmp_path / "b") as b:
         await a.rig.start(thread="returned", workspace=None)
@@ -164,12 +164,12 @@ async def test_a_run_that_came_back_can_be_reset(stack: Stack, tmp_path: Path) -
         await again.signal("approve", {"request": "1", "by": "dana"})
         await again.result()
         assert PAID["returned"] == 1
-        found = await a.verified("returned")
-        assert found.ok, (found.where, found.position, found.reason)
+        report = await a.verified("returned")
+        assert report.ok, (report.where, report.position, report.reason)
 
 
 async def test_without_a_record_a_moved_run_that_is_reset_runs_nothing(stack: Stack, tmp_path: Path) -> None:
-    """Where the thread was removed from the record, Temporal still has that it was moved: the run fails, saying so."""
+    """If the thread was pruned from the record, Temporal still shows that it was moved, and the run fails with that."""
     clerk = catalog()
     async with site(stack, clerk, script, tmp_path / "a") as a:
         run = await a.rig.start(thread="pruned", workspace=None)

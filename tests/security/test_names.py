@@ -1,4 +1,4 @@
-"""Identity: one spelling of a name, one encoding of a signature, and no request in another person's name."""
+"""Identity: one spelling per name, one encoding per signature, and no request in another person's name."""
 
 import pytest
 from temporalio.client import WorkflowFailureError
@@ -25,8 +25,9 @@ OTHERS = Policy(rules=(ask("pay", terms=Terms(requester_may_decide=False)),), ap
 
 
 async def test_a_revoked_delegation_does_not_return_in_another_encoding(rig: StartRig) -> None:
-    """The signature of a revoked delegation, with padding, in the other alphabet, or with unused bits set, is refused,
-    and Carol decides nothing.
+    """A revoked delegation stays revoked if its signature is re-encoded: Carol decides nothing.
+
+    The signature is sent with padding, in the other alphabet, or with unused bits set.
     """
     async with rig(clerk(FINANCE), steps([call("pay", cents=1), say("done")])) as r:
         run = await r.start()
@@ -94,8 +95,8 @@ async def test_another_spelling_is_the_same_person(rig: StartRig, spelling: str)
 
 
 @pytest.mark.parametrize("look_alike", ["\u0430lice", "al\u0456ce", "al\u200bice", "ali\x00ce", "a\u0142ice"])
-async def test_a_look_alike_is_refused(rig: StartRig, look_alike: str) -> None:
-    """Decisions and messages from names with look-alike or invisible characters are refused."""
+async def test_a_look_alike_is_rejected(rig: StartRig, look_alike: str) -> None:
+    """Decisions and messages from names with look-alike or invisible characters are rejected."""
     policy = Policy(rules=(ask("pay", terms=Terms(quorum=2)),), approvers=())
     async with rig(clerk(policy), steps([call("pay", cents=1), say("done")])) as r:
         run = await r.start(by="zed")
@@ -118,9 +119,10 @@ async def test_a_run_for_a_look_alike_fails_and_says_so(rig: StartRig) -> None:
         assert "is not a valid name" in state["result"]
 
 
-async def test_nobody_asks_in_anothers_name(rig: StartRig) -> None:
-    """If requesters may not decide, an unsigned message, a forged one, and a replayed one are refused: Alice cannot
-    ask as Zed and then approve. A signed one counts, and she approves nothing from then on.
+async def test_nobody_makes_requests_in_anothers_name(rig: StartRig) -> None:
+    """If requesters may not decide, unsigned, forged and replayed messages are rejected.
+
+    So Alice cannot ask as Zed and then approve. Her signed message counts, and she approves nothing from then on.
     """
     script = steps([say("what shall I pay?"), call("pay", cents=1), say("done")])
     async with rig(clerk(OTHERS), script) as r:
@@ -147,6 +149,6 @@ async def test_nobody_asks_in_anothers_name(rig: StartRig) -> None:
             await run.result()
         assert payments(r) == [1]
         events = await check_thread(r.client, run)
-        said = [event for event in events if isinstance(event, UserMessageReceived)]
-        assert [(event.by, event.proof) for event in said] == [("dave", ""), ("alice", "signed")]
+        messages = [event for event in events if isinstance(event, UserMessageReceived)]
+        assert [(event.by, event.proof) for event in messages] == [("dave", ""), ("alice", "signed")]
         assert not any(isinstance(event, SignalRejected) for event in events)

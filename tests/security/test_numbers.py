@@ -1,4 +1,4 @@
-"""Numbers that JSON parsers read differently, and half characters, stop no run and let no two calls be confused."""
+"""Numbers that JSON parsers read differently, and lone surrogates, stop no run and confuse no two calls."""
 
 import json
 import math
@@ -28,7 +28,7 @@ from tests.support.runs import UNGUARDED
 ODD = ["1180591620717411303424", "-9007199254740993", "1e400", "-1e400", "NaN", "Infinity", "1e300", "-0.0"]
 ODD += ['"\\ud800"', '{"\\udfff": 1}', '{"\\ufb33": 0, "😀": 5e-324}', "9" * 400, "9" * 5_000]
 ODD += ["[" * 150 + "]" * 150, "[" * 900 + "]" * 900]
-"""JSON texts on which parsers differ, and some that none takes."""
+"""JSON texts on which parsers differ, and some that none accepts."""
 
 FIELDS = [
     "request",
@@ -69,12 +69,12 @@ def transfer(account: int, amount: float, context: ToolContext, note: Any = None
 
 @tool(effect="read")
 def measure() -> dict[str, Any]:
-    """Measure what no number is."""
+    """Return NaN."""
     return {"big": 2**70, "none": math.nan, "much": math.inf, "share": 600.0}
 
 
 def transfers(folder: Path) -> list[Any]:
-    """Return what was transferred, in order."""
+    """Return the transfers in order."""
     file = folder / "transfers"
     return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
 
@@ -86,7 +86,7 @@ def bank(*rules: Any, **agent: Any) -> Catalog:
 
 
 async def test_two_ids_beyond_2_to_the_53_are_two_calls(rig: StartRig) -> None:
-    """Both are the same double: each is shown, approved, keyed and run as the id that the LLM wrote."""
+    """Both ids are the same double, but each is shown, approved, keyed and run as the LLM wrote it."""
     ids = [2**53 + 1, 2**53, 2**70 + 1]
     script = steps([together(*(call("transfer", account=each, amount=600.0) for each in ids)), say("done")])
     async with rig(bank(), script) as r:
@@ -108,7 +108,7 @@ async def test_two_ids_beyond_2_to_the_53_are_two_calls(rig: StartRig) -> None:
         assert asked[0] == '{"account":9007199254740993,"amount":600,"note":null}'
 
 
-async def test_a_condition_may_calculate_with_a_float_that_is_whole(rig: StartRig) -> None:
+async def test_a_condition_may_calculate_with_a_whole_float(rig: StartRig) -> None:
     """600.0 is written as 600, and is a float for the policy as it is for the tool; an id stays an integer."""
     rules = (deny("transfer", when="args.amount * 1.5 > 1000.0"), allow("transfer", when="args.account + 1 > 5"))
     script = steps([call("transfer", account=5, amount=600.0), call("transfer", account=5, amount=700), say("done")])
@@ -122,7 +122,7 @@ async def test_a_condition_may_calculate_with_a_float_that_is_whole(rig: StartRi
 
 @pytest.mark.parametrize("odd", ODD, ids=[odd[:12] for odd in ODD])
 async def test_no_argument_of_a_call_stops_a_run(rig: StartRig, odd: str) -> None:
-    """The call runs with the very value, or the LLM reads why not; in each place of the arguments."""
+    """At any position of the arguments, the call runs with the exact value, or the LLM reads why not."""
     arguments = [f'{{"account": {odd}, "amount": 1}}', f'{{"account": 1, "amount": {odd}}}']
     arguments += [f'{{"account": 1, "amount": 1, "note": [{odd}, 5.0]}}']
     calls = [call_verbatim("transfer", each) for each in arguments]
@@ -139,12 +139,12 @@ async def test_no_argument_of_a_call_stops_a_run(rig: StartRig, odd: str) -> Non
 
 
 def pays_once(conversation: Conversation) -> Reply:
-    """Pay, and answer all that people say."""
+    """Pay, and answer all messages."""
     return say("done") if conversation.replies else call("pay", cents=5)
 
 
 async def test_no_signal_or_update_stops_a_run(rig: StartRig) -> None:
-    """Odd values in the fields of signals and updates; then the right approval counts, and the history replays."""
+    """After odd values in fields of signals and updates, the right approval counts, and the history replays."""
     async with rig(clerk(Policy(rules=(ask("pay"),))), pays_once) as r:
         run = await r.start()
         await request_of(run)
@@ -161,28 +161,28 @@ async def test_no_signal_or_update_stops_a_run(rig: StartRig) -> None:
                     await _tried(run.execute_update(name, plain(text.encode())))
         request = await request_of(run)
         assert request["request"] == "1"
-        said = {"decision": "approve", "request": "1", "by": "ann", "digest": request["digest"]}
-        assert (await answer_of(run.execute_update("decide", said)))["outcome"] == "accepted"
+        decision = {"decision": "approve", "request": "1", "by": "ann", "digest": request["digest"]}
+        assert (await answer_of(run.execute_update("decide", decision)))["outcome"] == "accepted"
         await status_of(r.client.get_workflow_handle(run.id), "completed")
         assert payments(r) == [5]
         await check_thread(r.client, run)
 
 
 async def _tried(sent: Any) -> None:
-    """Send what the server or the run may refuse."""
+    """Send a message that the server or the run may reject."""
     with suppress(RPCError, WorkflowUpdateFailedError):
         await answer_of(sent)
 
 
-async def test_edited_arguments_are_exact_or_refused(rig: StartRig) -> None:
-    """A signature covers doubles: an edit with an integer beyond them is refused with a reason; 7.0 is 7."""
+async def test_edited_arguments_are_exact_or_rejected(rig: StartRig) -> None:
+    """A signature covers doubles: an edit with an integer beyond them is rejected with a reason; 7.0 is 7."""
     async with rig(bank(), steps([call("transfer", account=2**60, amount=1), say("done")])) as r:
         run = await r.start()
         request = await request_of(run)
         assert request["arguments"]["account"] == 2**60
-        said = {"decision": "approve", "request": "1", "by": "ann"}
+        decision = {"decision": "approve", "request": "1", "by": "ann"}
         for odd in (2**60, 2**70, -(2**53) - 1):
-            edit = {**said, "arguments": {"account": odd, "amount": 2, "note": None}}
+            edit = {**decision, "arguments": {"account": odd, "amount": 2, "note": None}}
             answer = await answer_of(run.execute_update("decide", edit))
             assert answer["outcome"] == "malformed"
             assert f"the integer {odd}, beyond 2^53 - 1" in answer["explanation"]
@@ -190,7 +190,7 @@ async def test_edited_arguments_are_exact_or_refused(rig: StartRig) -> None:
             sent = f'{{"decision": "approve", "request": "1", "by": "ann", "arguments": {{"account": {text}}}}}'
             await _tried(run.execute_update("decide", plain(sent.encode())))
             await _tried(run.signal("approve", plain(sent.replace('"account"', '"amount"').encode())))
-        edit = {**said, "arguments": {"account": 7.0, "amount": 1e20, "note": 0.5}}
+        edit = {**decision, "arguments": {"account": 7.0, "amount": 1e20, "note": 0.5}}
         assert (await answer_of(run.execute_update("decide", edit)))["outcome"] == "accepted"
         await run.result()
         assert transfers(r.workspace) == [[7, 1e20, 0.5]]
@@ -200,8 +200,8 @@ async def test_edited_arguments_are_exact_or_refused(rig: StartRig) -> None:
 
 
 @pytest.mark.parametrize("odd", ODD, ids=[odd[:12] for odd in ODD])
-async def test_no_plain_start_stops_for_ever(rig: StartRig, odd: str) -> None:
-    """Anybody can start a run with any JSON: it completes, or fails with a typed error."""
+async def test_no_plain_start_gets_stuck_forever(rig: StartRig, odd: str) -> None:
+    """Anyone can start a run with any JSON: it completes, or fails with a typed error."""
     async with rig(clerk(Policy()), steps([say("done")])) as r:
         blocks = f'[{{"type": "text", "text": "x", "odd": {odd}}}]'
         starts = (f'{{"task": {blocks}}}', f'{{"task": "x", "idle_limit": {odd}}}', f'{{"task": "x", "by": {odd}}}')
@@ -218,7 +218,7 @@ async def _started(client: Client, start: str, queue: str) -> WorkflowHandle[Any
 
 
 async def _outcome(run: WorkflowHandle[Any, Any]) -> str:
-    """How the run ended, or that it waits; empty until then."""
+    """Return how the run ended, or that it waits; empty until then."""
     described = await run.describe()
     if described.status and described.status.name == "RUNNING":
         state: dict[str, Any] = await run.query("state")
@@ -227,8 +227,8 @@ async def _outcome(run: WorkflowHandle[Any, Any]) -> str:
 
 
 async def test_no_reply_of_a_provider_stops_a_run(rig: StartRig) -> None:
-    """Token counts, unknown fields and blocks of any number: the run goes on, and its log can be verified."""
-    numbers = [odd for odd in ODD if len(odd) < 1_000]  # others are no JSON to the worker, which asks for another reply
+    """Any token counts, unknown fields and numbers of blocks let the run continue, and its log can be verified."""
+    numbers = [odd for odd in ODD if len(odd) < 1_000]  # the worker rejects other replies as invalid, and asks again
 
     def script(conversation: Conversation) -> Reply:
         number = conversation.replies
@@ -247,11 +247,11 @@ async def test_no_reply_of_a_provider_stops_a_run(rig: StartRig) -> None:
 
 
 def of_63_bits(account: Annotated[int, Field(le=2**63 - 1)]) -> None:
-    """Take an id."""
+    """Take an id of 63 bits."""
 
 
 def of_default(account: int = 2**60) -> None:
-    """Have a large default."""
+    """Take an argument with a large default."""
 
 
 @pytest.mark.parametrize(
@@ -264,9 +264,9 @@ def of_default(account: int = 2**60) -> None:
         ({"limits": Limits(max_steps=2**60)}, measure.function, "agent 'a' cannot be recorded"),
     ],
 )
-def test_what_no_run_could_record_is_refused_when_the_worker_starts(
+def test_an_agent_that_cannot_be_recorded_is_rejected_when_the_worker_starts(
     agent: dict[str, Any], function: Any, words: str
 ) -> None:
-    """A run records its agent, and its hash: the developer gets the error, not the first run."""
+    """A run records its agent and the agent's hash, so the developer gets the error at startup, not the first run."""
     with pytest.raises(CatalogError, match=words):
         Catalog(agents=[Agent(name="a", instructions="", **agent)], tools=[tool(effect="read")(function)])

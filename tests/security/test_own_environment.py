@@ -34,7 +34,7 @@ os._exit(0)
 
 
 def seen(command: str, *, close: bool, uid: int = 0) -> str:
-    """Return what a command of `run_command` prints, with a worker that has protected itself or not."""
+    """Return the output of a command of `run_command`, with a worker that has protected itself or not."""
     done = subprocess.run(
         [sys.executable, "-c", WORKER, str(uid), "close" if close else "open", command, SECRET[::-1]],
         cwd=REPOSITORY,
@@ -54,7 +54,7 @@ root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can run as anothe
 
 @linux
 def test_a_command_does_not_read_the_workers_environment() -> None:
-    """Neither through its parent's process id nor by searching all processes, as root too."""
+    """The command fails through its parent's process id and by searching all processes, even as root."""
     look = "cat /proc/PARENT/environ /proc/$PPID/environ | tr '\\0' '\\n'; ps eww PARENT 2>/dev/null"
 
     assert SECRET in seen(look, close=False)
@@ -64,7 +64,7 @@ def test_a_command_does_not_read_the_workers_environment() -> None:
 @linux
 @root
 @pytest.mark.parametrize("what", ["environ", "mem", "maps", "fd/0"])
-def test_a_command_of_the_same_user_cannot_look_into_the_worker(what: str) -> None:
+def test_a_command_of_the_same_user_cannot_inspect_the_worker(what: str) -> None:
     """The kernel denies processes of the same user the worker's environment, memory and files."""
     look = f"head -c 1 < /proc/PARENT/{what} > /dev/null 2>&1 || exec 3< /proc/PARENT/{what} && echo OPEN; true"
 
@@ -72,7 +72,7 @@ def test_a_command_of_the_same_user_cannot_look_into_the_worker(what: str) -> No
     assert "OPEN" not in seen(look, close=True, uid=54321)
 
 
-def test_a_worker_that_is_root_warns() -> None:
-    """One line, with what to do."""
+def test_a_worker_that_runs_as_root_warns() -> None:
+    """The warning is one line with advice."""
     assert "\n" not in ROOT_NOTICE
     assert "account of its own" in ROOT_NOTICE

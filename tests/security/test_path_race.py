@@ -1,4 +1,4 @@
-"""A path is checked and used in one step: swapping a folder or a file for a link meanwhile gains nothing."""
+"""A path is checked and used in one step: swapping a folder or file for a link meanwhile gains nothing."""
 
 import errno
 import os
@@ -44,12 +44,12 @@ while True:
     for pair in pairs:
         swap(*pair)
 """
-"""Swaps each given name with the link beside it, as fast as possible."""
+"""Swaps each named file with the link beside it, as fast as possible."""
 
 
 @pytest.fixture(params=["openat2", "walk"])
 def mechanism(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Both ways of opening a path below a folder."""
+    """Select each of the two ways to open a path below a folder."""
     name: str = request.param
     if name == "openat2" and not beneath.has_openat2():
         pytest.skip("this kernel has no openat2, or does not let us use it")
@@ -60,7 +60,7 @@ def mechanism(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """A workspace in which `d` is a folder or a link out of it, and `f` and TASKS.md are files or links out of it."""
+    """Return a workspace in which `d` is a folder or a link outside, `f` and TASKS.md are files or links outside."""
     outside, root = tmp_path / "outside", tmp_path / "workspace"
     for place, text in ((outside, "secret"), (root / "d", "- [ ] own")):
         (place / "deep").mkdir(parents=True)
@@ -75,7 +75,7 @@ def root(tmp_path: Path) -> Path:
 
 @contextmanager
 def swapping(root: Path, *names: str) -> Iterator[None]:
-    """Run another process that swaps these names of the workspace with links out of it."""
+    """Run another process that swaps these names of the workspace with links outside."""
     with subprocess.Popen([sys.executable, "-c", SWAPS, *names], cwd=root, stdout=subprocess.PIPE) as swaps:
         assert swaps.stdout
         swaps.stdout.readline()
@@ -110,7 +110,7 @@ def attempt(kind: int, context: ToolContext, number: int) -> str:
 
 
 def raced(outcomes: Counter[str], count: int, *, enough: int) -> Iterator[int]:
-    """Yield numbers until there were `count` attempts, and so many of each outcome: else it was no race."""
+    """Yield numbers until there were `count` attempts with enough of each outcome: otherwise it was no race."""
     for number in range(100 * count):
         if number >= count and min(outcomes["done"], outcomes["refused"]) >= enough:
             return
@@ -127,9 +127,9 @@ def test_no_read_or_write_leaves_the_workspace_under_a_race(count: int, root: Pa
     with swapping(root, "d", "f"):
         for number in raced(outcomes, count, enough=count // 50):
             try:
-                told = attempt(number % 5, context, number)
-                assert "secret" not in told
-                assert "only_outside" not in told
+                result = attempt(number % 5, context, number)
+                assert "secret" not in result
+                assert "only_outside" not in result
                 outcomes["done"] += 1
             except REFUSED:
                 outcomes["refused"] += 1
@@ -171,7 +171,7 @@ def test_the_race_can_be_won(root: Path) -> None:
 
 
 @pytest.mark.parametrize("use", [read_file, list_files, search_files])
-def test_names_of_the_kernel_are_no_way_out(use: object, root: Path, mechanism: str) -> None:
+def test_special_paths_of_the_kernel_lead_nowhere(use: object, root: Path, mechanism: str) -> None:
     """`/proc/self/root`, `/proc/self/cwd`, `/dev/fd` and links to them count as outside, wherever they point."""
     context = ToolContext(thread="t", workspace=root, key="k", attempt=1)
     with beneath.open_workspace(root) as held:
@@ -195,7 +195,7 @@ def test_magic_links_of_proc_are_not_followed(mechanism: str) -> None:
 
 
 def test_a_file_swapped_for_a_pipe_does_not_block(root: Path, mechanism: str) -> None:
-    """A file that is swapped for a pipe before it is opened is refused, and no call waits for a writer."""
+    """A file that is swapped for a pipe before it is opened is rejected, and no call waits for a writer."""
     context = ToolContext(thread="t", workspace=root, key="k", attempt=1)
     (root / "f.link").unlink()
     os.mkfifo(root / "f.link")
@@ -214,8 +214,8 @@ def test_a_search_among_pipes_and_devices_ends(root: Path) -> None:
     os.mkfifo(root / "pipe")
     (root / "text").write_text("needle")
     with beneath.open_workspace(root) as held:
-        found = search.search_lines("needle", held.fd, files=["d.link/f", "pipe", "text", "../outside/f", "f.link"])
-    assert found == "text:1: needle"
+        matches = search.search_lines("needle", held.fd, files=["d.link/f", "pipe", "text", "../outside/f", "f.link"])
+    assert matches == "text:1: needle"
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root makes devices")
@@ -234,7 +234,7 @@ def test_a_device_is_not_opened(root: Path, mechanism: str) -> None:
 
 
 def test_a_hard_link_is_replaced_and_never_written_through(root: Path, mechanism: str) -> None:
-    """Writing a file that has another name outside changes the workspace's file and not the other."""
+    """Writing a file that has a hard link outside replaces the workspace's file, and not the other one."""
     context = ToolContext(thread="t", workspace=root, key="k", attempt=1)
     secret = root.parent / "outside" / "f"
     secret.chmod(0o4755)
@@ -246,7 +246,7 @@ def test_a_hard_link_is_replaced_and_never_written_through(root: Path, mechanism
     assert stat.S_IMODE((root / "twin").stat().st_mode) == 0o755, "what an LLM wrote never runs as the file's owner"
 
 
-def test_both_mechanisms_refuse_the_same(root: Path) -> None:
+def test_both_mechanisms_reject_the_same_paths(root: Path) -> None:
     """The walk and the kernel agree on which paths open."""
     if not beneath.has_openat2():
         pytest.skip("this kernel has no openat2, or does not let us use it")
@@ -267,7 +267,7 @@ def test_both_mechanisms_refuse_the_same(root: Path) -> None:
 
 
 def test_no_descriptor_is_left_open(root: Path, mechanism: str) -> None:
-    """Wherever a path is refused, every opened folder is closed."""
+    """Wherever a path is rejected, every opened folder is closed."""
     context = ToolContext(thread="t", workspace=root, key="k", attempt=1)
     before = open_descriptors(root)
     for number in range(200):
@@ -281,8 +281,9 @@ def test_no_descriptor_is_left_open(root: Path, mechanism: str) -> None:
 
 
 def open_descriptors(folder: Path) -> int:
-    """Return how many descriptors in or below a folder this process has open, whose other threads open sockets
-    meanwhile; 0 if that is unknown.
+    """Return how many descriptors in or below a folder this process has open; 0 if that is unknown.
+
+    Other threads may open sockets meanwhile.
     """
     count = 0
     for descriptor in Path("/proc/self/fd").iterdir() if sys.platform == "linux" else ():

@@ -1,4 +1,4 @@
-"""What the senders of `pause` and `resume` can do at the worst: they hold a run up, and never let anything through."""
+"""Senders of `pause` and `resume` can only delay a run, and never let anything through."""
 
 import asyncio
 from datetime import timedelta
@@ -38,7 +38,7 @@ PAYLOADS = st.dictionaries(st.sampled_from(["by", "reason", "until", "seconds"])
 @example([("pause", {"seconds": True})])
 @example([("pause", {"until": -(10**18)})])
 def test_no_payload_breaks_a_run_or_starts_anything(sent: list[tuple[str, Any]]) -> None:
-    """Whatever the payload: events of a bounded size, a state that survives JSON, and no call that was not approved."""
+    """Any payload results in events of a bounded size, a serializable state, and no unapproved call."""
     thread = loaded_thread(features=1)
     thread.reply(calls("pay"))
     for name, payload in sent:
@@ -64,7 +64,7 @@ def paused_thread() -> Thread:
 
 
 def fault(events: list[AgentEvent]) -> str:
-    """Return what an audit finds wrong with a log, after its chain was computed anew; empty for nothing."""
+    """Return the fault that an audit finds in a log whose chain was recomputed; empty for none."""
     log, audit = EventLog(), Audit("t")
     for event in events:
         log.append(event.model_copy(update={"digest": ""}), at=event.at)
@@ -72,8 +72,8 @@ def fault(events: list[AgentEvent]) -> str:
     return audit.fault.reason if audit.fault else ""
 
 
-def test_an_audit_finds_what_ran_in_spite_of_a_pause() -> None:
-    """A log in which a call starts during a pause, or a pause ends by itself too early, follows from nothing."""
+def test_an_audit_detects_calls_during_a_pause() -> None:
+    """A log in which a call starts during a pause, or a pause ends too early by itself, is invalid."""
     events = paused_thread().log
     assert fault(events) == ""
     place = next(index for index, event in enumerate(events) if isinstance(event, RunResumed))
@@ -82,8 +82,8 @@ def test_an_audit_finds_what_ran_in_spite_of_a_pause() -> None:
     assert "run_resumed" in fault([*events[:place], early, *events[place + 1 :]])
 
 
-def test_a_pause_does_not_keep_what_was_denied_or_expired_from_counting() -> None:
-    """Nobody extends the time of a request by pausing its run, and a denial during a pause is final."""
+def test_a_pause_neither_extends_a_request_nor_reverses_a_denial() -> None:
+    """Pausing a run does not extend its requests, and a denial during a pause is final."""
     thread = loaded_thread(features=1)
     thread.reply(calls("pay"))
     thread.signal("pause", {"by": "eve"})
@@ -94,7 +94,7 @@ def test_a_pause_does_not_keep_what_was_denied_or_expired_from_counting() -> Non
     assert thread.calling_llm()
 
 
-async def test_a_flood_of_pauses_costs_a_run_nothing_but_time(rig: StartRig, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_flood_of_pauses_costs_a_run_only_time(rig: StartRig, monkeypatch: pytest.MonkeyPatch) -> None:
     """It continues as new while it is paused, few of the signals become events, and the payment happens once."""
     monkeypatch.setattr(rollover, "SIGNAL_LIMIT", 40)
     monkeypatch.setattr(refusals, "RECORDED", 10)

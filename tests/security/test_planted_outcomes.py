@@ -1,4 +1,4 @@
-"""Outcomes that the database's owner writes into the effect ledger: none is adopted, and a person is asked instead."""
+"""Outcomes that the database's owner plants in the effect ledger are not adopted; a person is asked instead."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -43,7 +43,7 @@ PAID = ToolOutcome(status="ok", content="paid, honestly").model_dump_json()
 
 @dataclass
 class Till:
-    """A worker's ledger and tools, and the owner of their database."""
+    """A worker's ledger and tools, and the owner of its database."""
 
     pool: AsyncConnectionPool
     url: str
@@ -81,7 +81,7 @@ class Till:
         return ToolRequest(call=ToolCall(id="c", name="pay", arguments="{}"), **own)
 
     async def plant(self, request: ToolRequest, mac: str | None, outcome: str = PAID) -> None:
-        """Write an outcome of a call that never ran."""
+        """Plant an outcome of a call that never ran."""
         async with self.pool.connection() as connection:
             await connection.execute(
                 "INSERT INTO holdfast.effects (key, epoch, thread, tool, number, first_run_id, call_digest, call, "
@@ -91,19 +91,19 @@ class Till:
 
     @property
     def paid(self) -> int:
-        """How often it paid."""
+        """Return how often it paid."""
         file = self.folder / "paid"
         return len(file.read_text().splitlines()) if file.exists() else 0
 
 
 @pytest.fixture
 def till(pool: AsyncConnectionPool, database_url: str, tmp_path: Path) -> Till:
-    """A till of this test alone."""
+    """Return a till of this test alone."""
     return Till(pool, database_url, tmp_path)
 
 
 def recorded(request: ToolRequest, **other: Any) -> Recorded:
-    """Return what the MAC of the planted outcome has to cover; with `other`, what one that was copied covers."""
+    """Return the content that the MAC of the planted outcome must cover; `other` selects a copied MAC's content."""
     own = Recorded("test", request.key, request.epoch, "pay", request.call.digest, PAID)
     return own._replace(**other)
 
@@ -137,8 +137,8 @@ async def test_an_outcome_that_no_worker_has_recorded_is_not_adopted(mac: str, k
 
 
 @pytest.mark.parametrize("settle", [False, True])
-async def test_what_a_worker_has_recorded_is_adopted_after_a_rotation(settle: bool, till: Till) -> None:
-    """An outcome counts as long as the key that made its MAC is set, whichever key makes new ones."""
+async def test_a_recorded_outcome_is_adopted_after_a_key_rotation(settle: bool, till: Till) -> None:
+    """An outcome counts as long as the key of its MAC is configured, whichever key makes new ones."""
     request = till.request()
     assert (await till.pay("unsafe", request)).content == "paid"
     till.seals = Seals({"2027": b"n" * 32, **OURS.keys})
@@ -150,7 +150,7 @@ async def test_what_a_worker_has_recorded_is_adopted_after_a_rotation(settle: bo
 
 
 async def test_an_altered_outcome_is_not_adopted(till: Till) -> None:
-    """The text of an outcome is covered, so an altered one is not what the worker has recorded."""
+    """The MAC covers the text of an outcome, so an altered text is not what the worker recorded."""
     request = till.request()
     await till.pay("unsafe", request)
     async with till.pool.connection() as connection:
@@ -159,11 +159,11 @@ async def test_an_altered_outcome_is_not_adopted(till: Till) -> None:
     assert (await till.pay("unsafe", request)).status == "unknown"
 
 
-async def test_a_reset_run_is_shown_no_effect_of_another_thread(till: Till) -> None:
-    """A row that names another thread's key is none of this thread's past; an outcome without a MAC is none, either."""
+async def test_a_reset_run_gets_no_effect_of_another_thread(till: Till) -> None:
+    """A row with another thread's key is not part of this thread's past; nor is an outcome without a MAC."""
     ledger, thread = Ledger(till.pool, till.url, OURS), f"reset-{uuid4().hex[:8]}"
-    given: dict[str, Any] = {"first_run_id": "run", "number": 1, "call_digest": "d"}
-    own, foreign = effect_key(thread=thread, **given), effect_key(thread="another", **given)
+    ids: dict[str, Any] = {"first_run_id": "run", "number": 1, "call_digest": "d"}
+    own, foreign = effect_key(thread=thread, **ids), effect_key(thread="another", **ids)
     async with till.pool.connection() as connection:
         for key in (own, foreign):
             await connection.execute(
@@ -176,14 +176,14 @@ async def test_a_reset_run_is_shown_no_effect_of_another_thread(till: Till) -> N
             [own, thread],
         )
     (past,) = (await ledger.past_effects(thread, after=0)).effects
-    assert past == PastEffect(tool="pay", key=own, call="pay()", **given)
+    assert past == PastEffect(tool="pay", key=own, call="pay()", **ids)
 
 
 async def test_a_planted_epoch_hides_no_recorded_outcome(till: Till) -> None:
-    """A later row of the same effect, which anybody can have written, does not replace what a worker has recorded."""
+    """A forged later row of the same effect does not replace the outcome that a worker recorded."""
     thread, request = "test", till.request()
-    given: dict[str, Any] = {"first_run_id": "run", "number": 1, "call_digest": request.call.digest}
-    request = till.request(key=effect_key(thread=thread, **given), number=1)
+    ids: dict[str, Any] = {"first_run_id": "run", "number": 1, "call_digest": request.call.digest}
+    request = till.request(key=effect_key(thread=thread, **ids), number=1)
     await till.pay("unsafe", request)
     async with till.pool.connection() as connection:
         await connection.execute(
@@ -197,7 +197,7 @@ async def test_a_planted_epoch_hides_no_recorded_outcome(till: Till) -> None:
 
 
 async def planted_meanwhile(till: Till, request: ToolRequest, outcome: str, mac: str | None) -> ToolOutcome:
-    """Return what an attempt gets that records its outcome after somebody has written another one."""
+    """Return the result of an attempt that records its outcome after somebody has planted another one."""
     effect = PastEffect(number=1, first_run_id="run", tool="pay", call_digest=request.call.digest, key=request.key)
     async with Ledger(till.pool, till.url, till.seals).claim(effect, thread="test", start=True) as entry:
         async with till.pool.connection() as connection:
@@ -210,7 +210,7 @@ async def planted_meanwhile(till: Till, request: ToolRequest, outcome: str, mac:
 
 @pytest.mark.parametrize("mac", MACS)
 async def test_an_outcome_planted_during_an_attempt_is_overwritten(mac: str, till: Till) -> None:
-    """What is recorded first stands, if a worker of ours has recorded it; any other gives way to what really was."""
+    """The outcome recorded first stands if a worker of ours recorded it; any other is replaced by the real one."""
     request = till.request()
     kept = await planted_meanwhile(till, request, PAID, MACS[mac](request))
     assert kept.content == "the card was declined"
@@ -218,7 +218,7 @@ async def test_an_outcome_planted_during_an_attempt_is_overwritten(mac: str, til
 
 
 async def test_an_outcome_that_another_worker_has_recorded_meanwhile_stands(till: Till) -> None:
-    """With a MAC, it is that of the attempt which held the claim when this one had lost it."""
+    """An outcome with a MAC belongs to the attempt that held the claim after this one had lost it."""
     request = till.request()
     kept = await planted_meanwhile(till, request, PAID, OutcomeMACs(OURS).make(recorded(request)))
     assert kept.content == "paid, honestly"
@@ -226,7 +226,7 @@ async def test_an_outcome_that_another_worker_has_recorded_meanwhile_stands(till
 
 @pytest.mark.parametrize("kind", ["unsafe", "verifiable"])
 async def test_a_planted_outcome_ends_no_wait(kind: str, till: Till) -> None:
-    """A request may be under way of a call that a row says has ended: what people call absent waits for it."""
+    """The request may still be in flight although a planted row has an outcome, so a person's absent waits."""
     request = till.request()
     await till.plant(request, None)
     asked = await till.pay(kind, request)
@@ -240,7 +240,7 @@ async def test_a_planted_outcome_ends_no_wait(kind: str, till: Till) -> None:
 
 @pytest.mark.parametrize("settle", [False, True])
 async def test_a_planted_outcome_of_an_earlier_epoch_is_not_adopted(settle: bool, till: Till) -> None:
-    """People have been asked about it, so nobody is again; what a worker has recorded late is adopted, and verifies."""
+    """A planted outcome is ignored once people answered; a worker's late one is adopted, and verifies."""
     request = till.request()
     await till.plant(request, MACS["of another epoch"](request))
     later = request.model_copy(update={"epoch": 1, "settle": settle})
@@ -261,7 +261,7 @@ async def test_a_planted_outcome_of_an_earlier_epoch_is_not_adopted(settle: bool
 
 @pytest.mark.parametrize("epoch", [0, 1])
 async def test_a_payment_that_a_row_claims_is_asked_about(epoch: int, rig: StartRig, stack: Stack) -> None:
-    """A row under the key of a waiting request makes no approved payment count as made, and `verify` reports it."""
+    """A row under the key of a waiting request does not satisfy an approved payment, and `verify` reports it."""
     policy = Policy(rules=(ask("pay"),), approvers=PEOPLE, signatures="required")
     await migrate(stack.database_url)
     async with (
@@ -289,18 +289,20 @@ async def test_a_payment_that_a_row_claims_is_asked_about(epoch: int, rig: Start
         assert not [event for event in events if isinstance(event, ToolCallFinished)]
         assert payments(r) == []
         evidence = Evidence(partial(effects_of, pool), PostgresThreads(pool).asides, PostgresArtifacts(pool))
-        found = await verify(Threads(r.client, record=PostgresThreads(pool)), run.id, evidence=evidence, trusted=policy)
-        assert (found.ok, found.where) == (False, "ledger")
-        assert "without a MAC" in found.reason
+        report = await verify(
+            Threads(r.client, record=PostgresThreads(pool)), run.id, evidence=evidence, trusted=policy
+        )
+        assert (report.ok, report.where) == (False, "ledger")
+        assert "without a MAC" in report.reason
 
 
 async def _asked(rig: Rig, thread: str, epoch: int) -> dict[str, Any]:
-    """Wait for the question whether the payment happened, after people have said so often that it did not."""
+    """Wait for the question whether the payment happened, after that many answers that it did not."""
     handle = rig.client.get_workflow_handle(thread)
 
     async def asked() -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = await handle.query("pending_approvals")
-        return [each for each in found if (each["kind"], each["epoch"]) == ("reconcile", epoch)]
+        requests: list[dict[str, Any]] = await handle.query("pending_approvals")
+        return [each for each in requests if (each["kind"], each["epoch"]) == ("reconcile", epoch)]
 
     request: dict[str, Any]
     (request,) = await eventually(asked, bool)

@@ -1,4 +1,4 @@
-"""Forged portable files, of real runs: what an exporter, or anybody on the way, can write into one. Each is named."""
+"""Forged portable files of real runs: each forgery by an exporter, or by anyone on the way, is reported."""
 
 import asyncio
 import os
@@ -47,13 +47,13 @@ SECRET = "s3cr3t-of-the-environment"
 
 @tool(effect="unsafe", secrets=("SHOP_TOKEN",))
 def pay(cents: int, context: ToolContext) -> str:
-    """Pay with a secret, and say it."""
+    """Pay with a secret, and return it."""
     return f"paid {cents} with {context.secret('SHOP_TOKEN')}"
 
 
 @tool(effect="read")
 def dump() -> str:
-    """Return more than fits the log."""
+    """Return more output than the log stores."""
     return "0123456789" * 5_000
 
 
@@ -64,7 +64,7 @@ def catalog() -> Catalog:
 
 @pytest.fixture
 async def pool(stack: Stack) -> AsyncIterator[AsyncConnectionPool]:
-    """Connections to the database of the rig's worker."""
+    """Open connections to the database of the rig's worker."""
     await migrate(stack.database_url)
     async with open_pool(stack.database_url, size=2) as pool:
         yield pool
@@ -72,7 +72,7 @@ async def pool(stack: Stack) -> AsyncIterator[AsyncConnectionPool]:
 
 @pytest.fixture
 def environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The secret that the tool declares."""
+    """Set the secret that the tool declares."""
     monkeypatch.setenv("SHOP_TOKEN", SECRET)
 
 
@@ -115,12 +115,12 @@ async def judged(path: Path, content: bytes, **options: Any) -> FileVerification
     return await verify_file(path, **options)
 
 
-async def test_a_real_run_is_exported_and_every_forgery_is_named(
+async def test_a_real_run_is_exported_and_every_forgery_is_reported(
     rig: StartRig, pool: AsyncConnectionPool, tmp_path: Path, environment: None
 ) -> None:
     """An open run passes as far as it is recorded; a finished one with verdicts, signatures, ledger and artifacts.
 
-    Then its exporter, whose signature is right, forges it: events that no run records, effects without a decision,
+    Its exporter, whose signature is valid, then forges it: events that no run records, effects without a decision,
     artifacts and intent that differ from the log.
     """
     async with rig(catalog(), SCRIPT) as r:
@@ -158,10 +158,10 @@ async def test_a_real_run_is_exported_and_every_forgery_is_named(
         ([event for event in events if event is not first_decision], None, "has to be waiting_for_quorum"),
         ([event for event in events if not isinstance(event, AgentLoaded)], None, "nothing that came before"),
     ):
-        found = await judged(forged, rebuilt(with_log(parts, change), ALICE), signer=SIGNER)
-        assert (found.ok, found.where) == (False, LOG), words
-        assert words in found.reason
-        assert place is None or found.position == place
+        report = await judged(forged, rebuilt(with_log(parts, change), ALICE), signer=SIGNER)
+        assert (report.ok, report.where) == (False, LOG), words
+        assert words in report.reason
+        assert place is None or report.position == place
 
     for name, altered, words in (
         (INTENT, b'{"constraints":[],"refinements":[],"tasks":[]}', "not what follows from the log"),
@@ -170,25 +170,25 @@ async def test_a_real_run_is_exported_and_every_forgery_is_named(
         (LEDGER, b"{}\n", "no row of a ledger"),
     ):
         forgery = [(each, altered if each == name else data) for each, data in parts]
-        found = await judged(forged, rebuilt(forgery, ALICE), signer=SIGNER)
-        assert (found.ok, found.where) == (False, name)
-        assert words in found.reason
+        report = await judged(forged, rebuilt(forgery, ALICE), signer=SIGNER)
+        assert (report.ok, report.where) == (False, name)
+        assert words in report.reason
 
     (artifact,) = [name for name, _ in parts if name.startswith(ARTIFACTS)]
     without = [(name, data) for name, data in parts if name != artifact]
-    found = await judged(forged, rebuilt(without, ALICE))
-    assert (found.ok, found.where, found.reason) == (False, artifact, "it is missing, and an event refers to it")
+    report = await judged(forged, rebuilt(without, ALICE))
+    assert (report.ok, report.where, report.reason) == (False, artifact, "it is missing, and an event refers to it")
     other = [(name, b"other" if name == artifact else data) for name, data in parts]
-    found = await judged(forged, rebuilt(other, ALICE))
-    assert (found.ok, found.where) == (False, artifact)
+    report = await judged(forged, rebuilt(other, ALICE))
+    assert (report.ok, report.where) == (False, artifact)
     for name in (*DERIVED, LEDGER):
-        found = await judged(forged, rebuilt([pair for pair in parts if pair[0] != name], ALICE))
-        assert (found.ok, found.where) == (False, name)
+        report = await judged(forged, rebuilt([pair for pair in parts if pair[0] != name], ALICE))
+        assert (report.ok, report.where) == (False, name)
 
-    # Who signed it?
+    # Which key signed it?
     for private, options in ((MALLORY, {"signer": SIGNER}), (None, {"signer": SIGNER}), (MALLORY, {"trusted": SIGNED})):
-        found = await judged(forged, rebuilt(parts, private), **options)
-        assert (found.ok, found.where) == (False, STATEMENT)
+        report = await judged(forged, rebuilt(parts, private), **options)
+        assert (report.ok, report.where) == (False, STATEMENT)
     by_approver = await judged(forged, rebuilt(parts, KEYS["alice"]), trusted=SIGNED)
     assert (by_approver.ok, by_approver.signers) == (True, (public_key(KEYS["alice"]),))
     assert "signer" in {each.what for each in by_approver.unchecked}, "who decides vouches for no file"
@@ -200,10 +200,10 @@ async def test_a_real_run_is_exported_and_every_forgery_is_named(
     assert (unsigned.ok, "signature" in {each.what for each in unsigned.unchecked}) == (True, True)
 
 
-async def test_a_redacted_export_has_no_words_of_the_run(
+async def test_a_redacted_export_has_no_text_of_the_run(
     rig: StartRig, pool: AsyncConnectionPool, tmp_path: Path, environment: None
 ) -> None:
-    """Nor has one without artifacts any; what was left out is said. A thread that is unknown leaves no file."""
+    """Redacted or without artifacts, a file verifies and reports its omissions; a failed export leaves no file."""
     async with rig(catalog(), SCRIPT) as r:
         run = await r.start("a task of words")
         await approve(run)
@@ -222,9 +222,9 @@ async def test_a_redacted_export_has_no_words_of_the_run(
     content = path.read_bytes()
     for words in (b"a task of words", b"0123456789", b"paid", b"cents", b"Pay."):
         assert words not in content
-    found = await verify_file(path, signer=SIGNER)
-    assert (found.ok, found.redacted) == (True, True)
-    assert {"bodies", "artifacts", "ledger"} <= {each.what for each in found.unchecked}
+    report = await verify_file(path, signer=SIGNER)
+    assert (report.ok, report.redacted) == (True, True)
+    assert {"bodies", "artifacts", "ledger"} <= {each.what for each in report.unchecked}
     without = await verify_file(bare, signer=SIGNER)
     assert (without.ok, "artifacts" in {each.what for each in without.unchecked}) == (True, True)
 
@@ -242,15 +242,15 @@ class _Empty:
         raise ArtifactNotFound(address)
 
 
-async def test_what_a_file_says_reaches_no_terminal_as_it_is(tmp_path: Path) -> None:
-    """Names, keys and reasons from a file are shown with control characters written out."""
+async def test_text_of_a_file_is_escaped_on_the_terminal(tmp_path: Path) -> None:
+    """Names, keys and reasons from a file are shown with escaped control characters."""
     escape = "\x1b[2J"
     evil = local_header(Entry("x", 0, 0)) + b"PK\x01\x02" + bytes(24) + struct.pack("<H", 5) + bytes(16) + b"\x1b[2Jx"
     evil += b"PK\x05\x06" + struct.pack("<4H2IH", 0, 0, 1, 1, 51, 31, 0)
-    found = await judged(tmp_path / f"{escape}.holdfast", evil)
-    assert (found.ok, found.where) == (False, "zip")
-    assert "\\x1b" in found.reason
-    assert escape not in file_screen(found).plain
+    report = await judged(tmp_path / f"{escape}.holdfast", evil)
+    assert (report.ok, report.where) == (False, "zip")
+    assert "\\x1b" in report.reason
+    assert escape not in file_screen(report).plain
     shown = FileVerification(
         thread=escape,
         verdict="altered",
@@ -263,15 +263,15 @@ async def test_what_a_file_says_reaches_no_terminal_as_it_is(tmp_path: Path) -> 
     assert escape not in file_screen(shown).plain
 
 
-async def test_bombs_links_and_pipes_are_refused(tmp_path: Path) -> None:
-    """A compressed member, names that lead elsewhere, a member that claims gigabytes, a pipe that never ends."""
+async def test_bombs_links_and_pipes_are_rejected(tmp_path: Path) -> None:
+    """Compressed members, paths that lead elsewhere, members that claim gigabytes and endless pipes are rejected."""
     path = tmp_path / "bomb.holdfast"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as bomb:
         bomb.writestr(LOG, b"0" * 50_000_000)
         bomb.writestr(MANIFEST, b"{}")
         bomb.writestr(STATEMENT, b"{}")
-    found = await verify_file(path)
-    assert (found.ok, found.where) == (False, "zip")
+    report = await verify_file(path)
+    assert (report.ok, report.where) == (False, "zip")
     for name in (
         "../../etc/passwd",
         "/etc/passwd",
@@ -282,12 +282,12 @@ async def test_bombs_links_and_pipes_are_refused(tmp_path: Path) -> None:
         path.unlink()
         with zipfile.ZipFile(path, "w") as archive:
             archive.writestr(name, b"x")
-        found = await verify_file(path)
-        assert (found.ok, found.where) == (False, "zip")
-        assert "no member of the format" in found.reason
+        report = await verify_file(path)
+        assert (report.ok, report.where) == (False, "zip")
+        assert "no member of the format" in report.reason
     huge = local_header(Entry(LOG, 3_999_000_000, 0))
-    found = await judged(path, huge + b"PK\x05\x06" + struct.pack("<4H2IH", 0, 0, 1, 1, 46, 3_999_000_040, 0))
-    assert (found.ok, found.where) == (False, "zip")
+    report = await judged(path, huge + b"PK\x05\x06" + struct.pack("<4H2IH", 0, 0, 1, 1, 46, 3_999_000_040, 0))
+    assert (report.ok, report.where) == (False, "zip")
     pipe = tmp_path / "pipe.holdfast"
     os.mkfifo(pipe)
     for odd in (pipe, tmp_path, tmp_path / "missing.holdfast"):

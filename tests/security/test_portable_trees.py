@@ -1,4 +1,4 @@
-"""Forged files of trees, signed by their exporter: logs of sub-agents dropped, swapped, cut, or of another tree."""
+"""Forged files of trees, signed by their exporter: sub-agents' logs dropped, swapped, truncated or foreign."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -58,7 +58,7 @@ def rechained(events: Sequence[AgentEvent]) -> list[AgentEvent]:
 
 
 def forged(tree: Tree, path: str, change: Callable[[AgentEvent], AgentEvent | None]) -> bytes:
-    """Return the file of a tree in which events of one log are other ones, or are not there."""
+    """Return the file of a tree in which events of one log are altered or missing."""
     events = [changed for event in tree[path] if (changed := change(event))]
     return export_tree({**tree, path: rechained(events)})
 
@@ -107,8 +107,8 @@ def replaced(parts: Parts, **contents: bytes) -> Parts:
         ),
     ],
 )
-def test_a_sub_agent_has_one_name_and_no_other(tmp_path: Path, path: str) -> None:
-    """Only the numbers of the calls: nothing that leads elsewhere, no second way to write one, no thousand levels."""
+def test_a_sub_agent_has_exactly_one_name(tmp_path: Path, path: str) -> None:
+    """A name has only the numbers of the calls: no other spelling, no path that leads elsewhere, no thousand levels."""
     name = f"{CHILDREN}{path}/log.jsonl"
     assert rank(name) is None
     assert independent().rank(name) is None
@@ -116,14 +116,14 @@ def test_a_sub_agent_has_one_name_and_no_other(tmp_path: Path, path: str) -> Non
         parts = parts_of(export_tree(family()))
         first = dict(parts)[child_member(LOG, "1")]
         at = next(index for index, (each, _) in enumerate(parts) if each.startswith("context/"))
-        found = judged(tmp_path, rebuilt([*parts[:at], (name, first), *parts[at:]], ALICE))
-        assert (found.ok, found.where) == (False, "zip")
+        report = judged(tmp_path, rebuilt([*parts[:at], (name, first), *parts[at:]], ALICE))
+        assert (report.ok, report.where) == (False, "zip")
         with pytest.raises(independent().Unsound, match="zip: "):
             independent().verify(tmp_path / "forged.holdfast", SIGNER)
 
 
-def test_other_members_of_a_sub_agent_have_no_name() -> None:
-    """Log and ledger, and nothing else: artifacts are shared, and what follows from a log is in no file."""
+def test_a_sub_agent_has_no_other_members() -> None:
+    """A sub-agent has a log and a ledger only: artifacts are shared, and derived content is not stored."""
     for kind in (
         "",
         "artifacts/" + "0" * 64,
@@ -141,8 +141,8 @@ def test_other_members_of_a_sub_agent_have_no_name() -> None:
     assert len(deepest) <= MAX_NAME_BYTES
 
 
-def test_sub_agents_are_there_once_and_in_order() -> None:
-    """Each comes after the one above it, by numbers and not by letters; log before ledger; none comes twice."""
+def test_sub_agents_are_listed_once_and_in_order() -> None:
+    """Each comes after the one above it, in numeric order, log before ledger, and none twice."""
     names = [child_member(name, path) for path in ("2", "2.1", "2.10", "10", "10.2") for name in (LOG, LEDGER)]
     for module_rank in (rank, independent().rank):
         places: list[Any] = [module_rank(name) for name in names]
@@ -155,17 +155,17 @@ def test_sub_agents_are_there_once_and_in_order() -> None:
 
 
 def test_a_directory_of_the_longest_names_is_read() -> None:
-    """A file may have thousands of sub-agents, and each name may be as long as the format allows."""
+    """A file may have thousands of sub-agents, each with a name as long as the format allows."""
     above = ".".join(["123456789"] * (MAX_LEVELS - 1))
     entries = [Entry(child_member(LOG, f"{above}.{100_000_000 + number}"), 0, 0) for number in range(60_000)]
     assert len(read_directory(directory(entries))) == 60_000
 
 
-# What a manifest may list.
+# Lists of a manifest.
 
 
-def test_a_sub_agent_comes_with_the_one_above_it_and_with_its_log(tmp_path: Path) -> None:
-    """No log hangs in the air, none stands twice, and a ledger alone is no sub-agent: both verifiers name the list."""
+def test_a_sub_agent_needs_its_parent_and_its_log(tmp_path: Path) -> None:
+    """Both verifiers reject a list with an orphaned or repeated log, or with a ledger alone."""
     whole = parts_of(export_tree(family()))
     redacted = dict(parts_of(export_tree(family(), redact=True)))
     second, name = child_member(LOG, "1.1"), child_member(REDACTED_LOG, "1.1")
@@ -176,40 +176,40 @@ def test_a_sub_agent_comes_with_the_one_above_it_and_with_its_log(tmp_path: Path
         [*whole[: at + 1], (name, redacted[name]), *whole[at + 1 :]],
         [(name, redacted[name]) if part[0] == second else part for part in whole],
     ):
-        found = judged(tmp_path, rebuilt(parts, ALICE))
-        assert (found.ok, found.where) == (False, MANIFEST)
+        report = judged(tmp_path, rebuilt(parts, ALICE))
+        assert (report.ok, report.where) == (False, MANIFEST)
         with pytest.raises(independent().Unsound, match=r"manifest\.json: "):
             independent().verify(tmp_path / "forged.holdfast", SIGNER)
 
 
-def test_both_verifiers_name_the_log_of_another_thread(tmp_path: Path) -> None:
-    """Sub-agents that are swapped, an empty log, the log of the parent itself, and that of a thread elsewhere."""
+def test_both_verifiers_detect_the_log_of_another_thread(tmp_path: Path) -> None:
+    """Swapped sub-agents, an empty log, the parent's own log and a foreign thread's log are detected."""
     parts = parts_of(export_tree(family()))
     first, second = child_member(LOG, "1"), child_member(LOG, "1.1")
     have = dict(parts)
     for name, content in ((first, have[second]), (second, have[first]), (first, have[LOG]), (second, b"")):
-        found = judged(tmp_path, rebuilt(replaced(parts, **{name: content}), ALICE))
-        assert (found.ok, found.where, found.position) == (False, name, 0), found
+        report = judged(tmp_path, rebuilt(replaced(parts, **{name: content}), ALICE))
+        assert (report.ok, report.where, report.position) == (False, name, 0), report
         with pytest.raises(independent().Unsound, match=f"{name}: event 0: "):
             independent().verify(tmp_path / "forged.holdfast", SIGNER)
 
 
-# What the logs say of each other.
+# Logs compared with each other.
 
 
-def test_a_dropped_sub_agent_is_named_unless_the_manifest_says_so(tmp_path: Path) -> None:
-    """What was left out is what the manifest says, so that nothing is missing that looks whole."""
+def test_a_dropped_sub_agent_is_reported_unless_the_manifest_lists_it(tmp_path: Path) -> None:
+    """The manifest lists omitted logs, so that an incomplete file does not look complete."""
     tree = family()
     parts = parts_of(export_tree(tree))
     without = [part for part in parts if "/children/1.1/" not in part[0]]
-    found = judged(tmp_path, rebuilt(without, ALICE))
-    assert (found.ok, found.where) == (False, child_member(LOG, "1.1"))
-    assert "does not say that it was left out" in found.reason
+    report = judged(tmp_path, rebuilt(without, ALICE))
+    assert (report.ok, report.where) == (False, child_member(LOG, "1.1"))
+    assert "does not say that it was left out" in report.reason
     assert judged(tmp_path, rebuilt(without, ALICE, left_out=("subagents",))).ok
 
 
-def test_the_log_of_another_tree_is_named(tmp_path: Path) -> None:
-    """It has the same thread, call and run: but another task, or another answer than the parent has read."""
+def test_the_log_of_another_tree_is_detected(tmp_path: Path) -> None:
+    """It has the same thread, call and run, but another task, or another answer than the parent read."""
     tree = family()
     for other, why in (
         (family(task="Something else."), BEGAN),
@@ -217,21 +217,21 @@ def test_the_log_of_another_tree_is_named(tmp_path: Path) -> None:
         (family(end=False), OTHER),
     ):
         for path in ("1", "1.1"):
-            found = judged(tmp_path, export_tree({**tree, path: other[path]}))
-            assert (found.ok, found.where) == (False, child_member(LOG, path))
-            assert found.reason.startswith(why), found.reason
+            report = judged(tmp_path, export_tree({**tree, path: other[path]}))
+            assert (report.ok, report.where) == (False, child_member(LOG, path))
+            assert report.reason.startswith(why), report.reason
 
 
-def test_a_sub_agent_that_was_cut_is_named(tmp_path: Path) -> None:
-    """Wherever its log is cut before its end, although the exporter has signed the rest."""
+def test_a_truncated_sub_agent_is_detected(tmp_path: Path) -> None:
+    """A log that is cut anywhere before its end is detected, although the exporter signed the rest."""
     tree = family()
     for length in range(1, len(tree["1.1"])):
-        found = judged(tmp_path, export_tree({**tree, "1.1": tree["1.1"][:length]}))
-        assert (found.ok, found.where) == (False, child_member(LOG, "1.1")), length
+        report = judged(tmp_path, export_tree({**tree, "1.1": tree["1.1"][:length]}))
+        assert (report.ok, report.where) == (False, child_member(LOG, "1.1")), length
 
 
-def test_a_sub_agent_begins_as_its_parent_has_it(tmp_path: Path) -> None:
-    """Its run, agent, lineage, depth and the policies above it are those of the call that started it."""
+def test_a_sub_agent_begins_as_its_parent_started_it(tmp_path: Path) -> None:
+    """Its run, agent, lineage, depth and inherited policies are those of the call that started it."""
     tree = family()
     lax = Policy(rules=(allow("look"),))
     for update, words in (
@@ -247,10 +247,10 @@ def test_a_sub_agent_begins_as_its_parent_has_it(tmp_path: Path) -> None:
         def change(event: AgentEvent, update: Any = update) -> AgentEvent:
             return event.model_copy(update=update) if isinstance(event, RunStarted) else event
 
-        found = judged(tmp_path, forged(tree, "1", change))
-        assert (found.ok, found.where) == (False, child_member(LOG, "1")), update
-        # Some of it changes what the sub-agent itself could do: then its own log no longer holds.
-        assert words in found.reason or found.position is not None, found
+        report = judged(tmp_path, forged(tree, "1", change))
+        assert (report.ok, report.where) == (False, child_member(LOG, "1")), update
+        # Some changes affect what the sub-agent itself could do: then its own log is inconsistent.
+        assert words in report.reason or report.position is not None, report
 
     def lineage(event: AgentEvent) -> AgentEvent:
         if isinstance(event, RunStarted) and event.lineage:
@@ -260,13 +260,14 @@ def test_a_sub_agent_begins_as_its_parent_has_it(tmp_path: Path) -> None:
     assert "another lineage" in judged(tmp_path, forged(tree, "1.1", lineage)).reason
 
 
-def test_a_sub_agent_has_what_its_parent_handed_down(tmp_path: Path) -> None:
-    """Its allowance is what was reserved for it, with the time that was left; constraints, trust level and requesters
-    are those that its parent had.
+def test_a_sub_agent_has_what_its_parent_passed_down(tmp_path: Path) -> None:
+    """A sub-agent has the reserved allowance with the remaining time.
+
+    Its constraints, trust level and requesters are those of its parent.
     """
     tree = family(budget=Budget(steps=40, tokens=400_000, seconds=600), cannot=True)
-    found = judged(tmp_path, export_tree(tree))
-    assert found.ok, found
+    report = judged(tmp_path, export_tree(tree))
+    assert report.ok, report
     (begun,) = (event for event in tree["2"] if isinstance(event, RunStarted))
     lineage, (kept,) = begun.lineage, begun.constraints
     assert lineage
@@ -298,14 +299,14 @@ def test_a_sub_agent_has_what_its_parent_handed_down(tmp_path: Path) -> None:
         def change(event: AgentEvent, update: Any = update) -> AgentEvent:
             return event.model_copy(update=update) if isinstance(event, RunStarted) else event
 
-        # Only its first events: the rest of its log keeps to what it was given, so it would not follow from these.
-        found = judged(tmp_path, forged({"": tree[""], "2": tree["2"][:2]}, "2", change))
-        assert (found.ok, found.where) == (False, child_member(LOG, "2")), update
-        assert f"{BEGAN}{words}" in found.reason, (update, found)
+        # Only its first events: later ones depend on the inherited values, so they would not follow from these.
+        report = judged(tmp_path, forged({"": tree[""], "2": tree["2"][:2]}, "2", change))
+        assert (report.ok, report.where) == (False, child_member(LOG, "2")), update
+        assert f"{BEGAN}{words}" in report.reason, (update, report)
 
 
-def test_a_parent_without_a_budget_hands_down_no_allowance(tmp_path: Path) -> None:
-    """A sub-agent that claims one has made it up."""
+def test_a_parent_without_a_budget_passes_down_no_allowance(tmp_path: Path) -> None:
+    """A sub-agent that claims an allowance has fabricated it."""
     tree = family()
 
     def change(event: AgentEvent) -> AgentEvent:
@@ -314,19 +315,19 @@ def test_a_parent_without_a_budget_hands_down_no_allowance(tmp_path: Path) -> No
             return event.model_copy(update={"lineage": claimed})
         return event
 
-    found = judged(tmp_path, forged({**tree, "1.1": tree["1.1"][:2]}, "1.1", change))
-    assert "its allowance is not what was reserved for it" in found.reason
+    report = judged(tmp_path, forged({**tree, "1.1": tree["1.1"][:2]}, "1.1", change))
+    assert "its allowance is not what was reserved for it" in report.reason
 
 
-def test_a_parent_that_claims_another_end_is_named(tmp_path: Path) -> None:
-    """Its log may say nothing that the sub-agent's log does not have: another answer, steps, tokens, or a failure."""
+def test_a_parent_that_claims_another_end_is_detected(tmp_path: Path) -> None:
+    """The parent's log may claim only what the sub-agent's log has: answer, steps, tokens and failure."""
     tree = family()
 
     def claims(update: Mapping[str, object]) -> bytes:
         def change(event: AgentEvent) -> AgentEvent:
             return event.model_copy(update=update) if isinstance(event, SubagentEnded) else event
 
-        # Where only the end is left, no call has read the words: their digest is all that there is.
+        # If only the end remains, no call has read the text: its digest is all that the log has.
         events = tree[""][: next(event.position for event in tree[""] if isinstance(event, SubagentEnded)) + 1]
         return export_tree({**tree, "": rechained([change(event) for event in events])})
 
@@ -337,18 +338,19 @@ def test_a_parent_that_claims_another_end_is_named(tmp_path: Path) -> None:
         {"status": "failed"},
         {"status": "cancelled"},
     ):
-        found = judged(tmp_path, claims(update))
-        assert not found.ok, update
-        assert found.where in (LOG, child_member(LOG, "1")), update
+        report = judged(tmp_path, claims(update))
+        assert not report.ok, update
+        assert report.where in (LOG, child_member(LOG, "1")), update
 
 
-def test_an_end_that_was_read_from_the_permanent_record_is_no_other_end(tmp_path: Path) -> None:
-    """Temporal no longer had the sub-agent when the run above looked: its words count as web, its steps are unknown.
-    Its words still have to be its own, and whoever claims more trust for them is named.
+def test_an_end_read_from_the_permanent_record_is_checked(tmp_path: Path) -> None:
+    """If Temporal has removed the sub-agent, its answer has trust level web, and its steps are unknown.
+
+    The answer must still be its own, and a claim of a higher trust level is reported.
     """
     tree = family(from_record=True)
-    found = judged(tmp_path, export_tree(tree))
-    assert found.ok, found
+    report = judged(tmp_path, export_tree(tree))
+    assert report.ok, report
     other = family(answer="something else")
     assert judged(tmp_path, export_tree({**tree, "1.1": other["1.1"]})).reason.startswith(OTHER)
 
@@ -357,41 +359,41 @@ def test_an_end_that_was_read_from_the_permanent_record_is_no_other_end(tmp_path
 
     events = tree["1"][: next(event.position for event in tree["1"] if isinstance(event, SubagentEnded)) + 1]
     cut = {"": tree[""][: next(e.position for e in tree[""] if isinstance(e, SubagentStarted)) + 1], "1": events}
-    found = judged(tmp_path, forged({**cut, "1.1": tree["1.1"]}, "1", change))
-    assert "its steps, tokens or trust level are other ones" in found.reason
+    report = judged(tmp_path, forged({**cut, "1.1": tree["1.1"]}, "1", change))
+    assert "its steps, tokens or trust level are other ones" in report.reason
 
 
-def test_a_reset_excuses_an_end_and_no_beginning(tmp_path: Path) -> None:
-    """A run that Temporal has reset may end otherwise than its parent has seen: its start is as it was."""
+def test_a_reset_explains_another_end_but_no_other_beginning(tmp_path: Path) -> None:
+    """A run that Temporal has reset may end differently than its parent saw, but its start must match."""
     tree = family()
     events = tree["1.1"]
     reset = RunReset(at=events[-3].at, digest="", position=0)
     branch = rechained([*events[:-3], reset])
-    found = judged(tmp_path, export_tree({**tree, "1.1": branch}))
-    assert found.ok, found
-    (excused,) = (each.why for each in found.unchecked if each.what == "subagents")
+    report = judged(tmp_path, export_tree({**tree, "1.1": branch}))
+    assert report.ok, report
+    (excused,) = (each.why for each in report.unchecked if each.what == "subagents")
     assert excused.startswith("a reset of t.1.1 or"), "whoever writes a reset into a log is not believed in silence"
     other = family(task="Something else.")["1.1"]
-    found = judged(tmp_path, export_tree({**tree, "1.1": rechained([*other[:-3], reset])}))
-    assert found.reason.startswith(BEGAN)
+    report = judged(tmp_path, export_tree({**tree, "1.1": rechained([*other[:-3], reset])}))
+    assert report.reason.startswith(BEGAN)
 
 
-def test_a_log_without_its_parents_call_is_named(tmp_path: Path) -> None:
-    """A sub-agent that nobody has started is part of no tree, even if all else in it holds."""
+def test_a_log_without_its_parents_call_is_detected(tmp_path: Path) -> None:
+    """A sub-agent that nobody started is part of no tree, even if it is otherwise consistent."""
     tree = family()
     begun = next(event.position for event in tree[""] if isinstance(event, SubagentStarted))
-    found = judged(tmp_path, export_tree({**tree, "": rechained(tree[""][:begun])}))
-    assert (found.ok, found.where) == (False, child_member(LOG, "1"))
-    assert "has started no such sub-agent" in found.reason
+    report = judged(tmp_path, export_tree({**tree, "": rechained(tree[""][:begun])}))
+    assert (report.ok, report.where) == (False, child_member(LOG, "1"))
+    assert "has started no such sub-agent" in report.reason
 
 
 def test_the_ledger_of_a_sub_agent_is_compared_with_its_log(tmp_path: Path) -> None:
-    """An effect that its log does not start is named by the ledger in which it stands."""
+    """An effect that a log does not start is reported with the ledger that contains it."""
     parts = parts_of(export_tree(family()))
     name = child_member(LEDGER, "1.1")
     row = row_line(EffectRow("f" * 40, 0, "pay", None))
-    found = judged(tmp_path, rebuilt(replaced(parts, **{name: row}), ALICE))
-    assert (found.ok, found.where) == (False, name)
-    found = judged(tmp_path, rebuilt([part for part in parts if part[0] != name], ALICE))
-    assert (found.ok, found.where) == (False, name)
+    report = judged(tmp_path, rebuilt(replaced(parts, **{name: row}), ALICE))
+    assert (report.ok, report.where) == (False, name)
+    report = judged(tmp_path, rebuilt([part for part in parts if part[0] != name], ALICE))
+    assert (report.ok, report.where) == (False, name)
     assert packed(parts) == export_tree(family())

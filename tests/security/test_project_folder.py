@@ -1,4 +1,4 @@
-"""A folder that somebody gets from others decides neither whom they trust nor what code their commands run."""
+"""A project folder from others decides neither whom its user trusts nor which code the user's commands run."""
 
 import json
 import os
@@ -33,9 +33,9 @@ STACK = Stack(
 )
 
 
-def read(folder: Path, *, runs_code: bool = True, **given: str) -> Project:
+def read(folder: Path, *, runs_code: bool = True, **environ: str) -> Project:
     """Read the files of a folder."""
-    return read_project(given, folder=folder, default_root=folder, runs_code=runs_code)
+    return read_project(environ, folder=folder, default_root=folder, runs_code=runs_code)
 
 
 def write(folder: Path, *, env: str = "", toml: str = "") -> None:
@@ -46,7 +46,7 @@ def write(folder: Path, *, env: str = "", toml: str = "") -> None:
 
 
 def test_client_commands_run_no_code_of_the_folder(tmp_path: Path) -> None:
-    """In a cloned project, no verb imports the catalog or the script that its files name; `doctor` does not, either."""
+    """In a cloned project, neither `doctor` nor any other verb imports the catalog or script that its files name."""
     write(tmp_path, toml='catalog = "trap:catalog"\nscript = "trap:script"\n', env="HOLDFAST_CATALOG=trap:catalog\n")
     (tmp_path / "trap.py").write_text(TRAP)
     (tmp_path / "sitecustomize.py").write_text(TRAP)
@@ -61,8 +61,8 @@ def test_client_commands_run_no_code_of_the_folder(tmp_path: Path) -> None:
     assert read(tmp_path, runs_code=False).code["HOLDFAST_CATALOG"] == "trap:catalog"
 
 
-def test_eval_runs_a_catalog_that_somebody_names(tmp_path: Path) -> None:
-    """One that only the folder's files name is not imported: the error has the option to copy."""
+def test_eval_runs_only_a_catalog_named_by_the_user(tmp_path: Path) -> None:
+    """A catalog that only the folder's files name is not imported; the error prints the option to copy."""
     write(tmp_path, toml='catalog = "trap:catalog"\n')
     (tmp_path / "trap.py").write_text(TRAP)
     (tmp_path / "run.toml").write_text("[[run]]\nfile = 'x.holdfast'\n")
@@ -81,7 +81,7 @@ def test_eval_runs_a_catalog_that_somebody_names(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("flags", [["-m", "holdfast"], ["-mholdfast"], ["-Wdefault", "-Bm", "holdfast"]])
 def test_python_m_takes_no_module_from_the_current_folder(tmp_path: Path, flags: list[str]) -> None:
-    """`python -m` puts that folder first: files there, of the names of modules that we import, do not run."""
+    """`python -m` puts that folder first, but files there with the names of modules that we import do not run."""
     for name in ("typing", "typer", "psutil", "rich", "temporalio", "pydantic", "openai", "ssl", "dotenv"):
         (tmp_path / f"{name}.py").write_text(TRAP)
     environ = {name: text for name, text in os.environ.items() if not name.startswith(("HOLDFAST_", "PYTHON"))}
@@ -93,7 +93,7 @@ def test_python_m_takes_no_module_from_the_current_folder(tmp_path: Path, flags:
 
 
 def test_a_program_that_imports_holdfast_keeps_its_folder(tmp_path: Path) -> None:
-    """`python -m mine` finds what is beside it: only our own programs leave the folder out."""
+    """`python -m mine` finds the modules beside it: only our own programs skip the folder."""
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine/__init__.py").write_text("import holdfast\n")
     (tmp_path / "mine/__main__.py").write_text("import beside\nprint(beside.VALUE)\n")
@@ -105,17 +105,17 @@ def test_a_program_that_imports_holdfast_keeps_its_folder(tmp_path: Path) -> Non
 
 
 def test_a_folder_adds_no_code_to_another_catalog(tmp_path: Path) -> None:
-    """Where the environment names the catalog, the folder's script does not run in that catalog's worker."""
+    """If the environment names the catalog, the folder's script does not run in that catalog's worker."""
     write(tmp_path, toml='catalog = "trap:catalog"\nscript = "trap:script"\n')
-    found = read(tmp_path, HOLDFAST_CATALOG="mycompany.agents:catalog").environ
-    assert found == {"HOLDFAST_CATALOG": "mycompany.agents:catalog"}
+    environ = read(tmp_path, HOLDFAST_CATALOG="mycompany.agents:catalog").environ
+    assert environ == {"HOLDFAST_CATALOG": "mycompany.agents:catalog"}
     write(tmp_path, env="HOLDFAST_SCRIPT=trap:script\n")
     assert "HOLDFAST_SCRIPT" not in read(tmp_path, HOLDFAST_CATALOG="mycompany.agents:catalog").environ
 
 
 @pytest.mark.parametrize("toml", ['"\\u001b[2J" = 1', 'log_level = "\\u001b[2J"', '"\\u202e" = 1'])
 def test_a_faulty_file_does_not_act_on_the_terminal(tmp_path: Path, toml: str) -> None:
-    """An error quotes neither escape sequences nor characters that turn the direction of a text."""
+    """An error quotes neither escape sequences nor bidirectional controls."""
     write(tmp_path, toml=toml)
     with pytest.raises(SettingsError, match="control characters") as caught:
         read(tmp_path)
@@ -130,8 +130,8 @@ def test_a_faulty_file_does_not_act_on_the_terminal(tmp_path: Path, toml: str) -
         *("ui_url", "temporal_address", "TEMPORAL_API_KEY", "HOLDFAST_HOME", "artifacts", "takeover"),
     ],
 )
-def test_holdfast_toml_says_nothing_about_trust(tmp_path: Path, key: str) -> None:
-    """What comes with a repository names no server, key, policy, person or folder of state."""
+def test_holdfast_toml_does_not_affect_trust(tmp_path: Path, key: str) -> None:
+    """A file from a repository names no server, key, policy, person or state folder."""
     write(tmp_path, toml=f'{key} = "anything"\n')
     with pytest.raises(SettingsError, match="a folder that you got from others would decide whom you trust"):
         read(tmp_path)
@@ -153,16 +153,18 @@ def test_holdfast_toml_says_nothing_about_trust(tmp_path: Path, key: str) -> Non
         ("HOLDFAST_WEBHOOKS=https://evil/hook", "HOLDFAST_WEBHOOK_SECRET"),
     ],
 )
-def test_no_secret_of_the_environment_goes_to_an_address_of_a_file(tmp_path: Path, address: str, secret: str) -> None:
-    """An address in `.env` beside a secret in the environment is refused; the environment's own address is used."""
+def test_no_secret_of_the_environment_is_sent_to_an_address_of_a_file(
+    tmp_path: Path, address: str, secret: str
+) -> None:
+    """An address in `.env` beside a secret in the environment is rejected; the environment's own address is used."""
     write(tmp_path, env=f"{address}\n")
-    given = {secret: "hunter2"}
+    environ = {secret: "hunter2"}
     with pytest.raises(SettingsError, match=f"{secret} of the environment") as caught:
-        read_project(given, folder=tmp_path, default_root=tmp_path, runs_code=True)
+        read_project(environ, folder=tmp_path, default_root=tmp_path, runs_code=True)
     assert "hunter2" not in str(caught.value)
     name = address.partition("=")[0]
-    found = read_project({**given, name: "mine"}, folder=tmp_path, default_root=tmp_path, runs_code=True)
-    assert found.environ[name] == "mine"
+    project = read_project({**environ, name: "mine"}, folder=tmp_path, default_root=tmp_path, runs_code=True)
+    assert project.environ[name] == "mine"
 
 
 @pytest.mark.parametrize(
@@ -195,8 +197,8 @@ def test_no_secret_of_the_environment_goes_to_an_address_of_a_file(tmp_path: Pat
         ),
     ],
 )
-def test_a_folders_database_combines_nothing_with_what_is_the_users(tmp_path: Path, more: str) -> None:
-    """A host, an address or a file that libpq would use with this user's passwords is refused; the URL is not shown."""
+def test_a_folders_database_url_uses_none_of_the_users_settings(tmp_path: Path, more: str) -> None:
+    """A host, address or file that libpq would combine with the user's passwords is rejected; the URL stays hidden."""
     write(tmp_path, env=f"DATABASE_URL=postgresql://app:hunter2@db.example/app?{more}\n")
     with pytest.raises(SettingsError, match="DATABASE_URL") as caught:
         read(tmp_path)
@@ -206,7 +208,7 @@ def test_a_folders_database_combines_nothing_with_what_is_the_users(tmp_path: Pa
 
 @pytest.mark.parametrize("host", ["a,b", "%2Ftmp%2Fevil", "%40abstract", "a:1,b:2"])
 def test_a_folders_database_is_one_host(tmp_path: Path, host: str) -> None:
-    """Neither a list of hosts nor the folder of a socket, in the place of the host, too."""
+    """Neither a list of hosts nor a socket folder is accepted, not even as a host name."""
     write(tmp_path, env=f"DATABASE_URL=postgresql://app@{host}/app\n")
     with pytest.raises(SettingsError, match="one host and no folder of a socket"):
         read(tmp_path)
@@ -220,24 +222,24 @@ def test_a_folders_database_is_one_host(tmp_path: Path, host: str) -> None:
         "postgresql:///app",
     ],
 )
-def test_a_folders_database_has_its_own_password_alone(
+def test_a_folders_database_has_only_its_own_password(
     tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """libpq, as it is installed here, finds neither `~/.pgpass` nor a client certificate for a URL of a folder."""
+    """For a folder's URL, the installed libpq finds neither `~/.pgpass` nor a client certificate."""
     (tmp_path / "home/.postgresql").mkdir(parents=True)
     (tmp_path / "home/.pgpass").write_text("*:*:*:*:hunter2\n")
     (tmp_path / "home/.pgpass").chmod(0o600)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     write(tmp_path, env=f"DATABASE_URL={url}\n")
-    found = conninfo_to_dict(read(tmp_path).environ["DATABASE_URL"])
-    assert not Path(str(found["passfile"])).exists()
-    assert not Path(str(found["sslcert"])).exists()
-    assert found["gssencmode"] == "disable"
-    assert {name: found[name] for name in conninfo_to_dict(url)} == conninfo_to_dict(url)
+    parameters = conninfo_to_dict(read(tmp_path).environ["DATABASE_URL"])
+    assert not Path(str(parameters["passfile"])).exists()
+    assert not Path(str(parameters["sslcert"])).exists()
+    assert parameters["gssencmode"] == "disable"
+    assert {name: parameters[name] for name in conninfo_to_dict(url)} == conninfo_to_dict(url)
 
 
 def sent_to(port: int, url: str) -> bytes:
-    """What libpq sends to a server at a port that asks for the password."""
+    """Return what libpq sends to a server that asks for the password."""
     got = b""
     with socket.create_server(("127.0.0.1", port)) as server:
 
@@ -260,7 +262,7 @@ def sent_to(port: int, url: str) -> bytes:
 
 
 def test_the_password_file_stays_at_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server that a folder names asks for the password, and gets none; it would get that of a URL without care."""
+    """A server named by a folder asks for the password and gets none; an unprotected URL would send it."""
     (tmp_path / "pgpass").write_text("*:*:*:*:hunter2\n")
     (tmp_path / "pgpass").chmod(0o600)
     monkeypatch.setenv("PGPASSFILE", str(tmp_path / "pgpass"))
@@ -273,7 +275,7 @@ def test_the_password_file_stays_at_home(tmp_path: Path, monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize("name", ["TEMPORAL_TLS", "TEMPORAL_TLS_SERVER_CA_CERT_PATH", "TEMPORAL_TLS_SERVER_NAME"])
 def test_a_folder_does_not_weaken_the_connection_to_the_users_server(tmp_path: Path, name: str) -> None:
-    """What says how a server is trusted counts only beside the address, in the same file."""
+    """Settings on how to trust a server count only beside its address, in the same file."""
     write(tmp_path, env=f"{name}=false\n")
     with pytest.raises(SettingsError, match=f"{name}, and not the TEMPORAL_ADDRESS"):
         read(tmp_path, TEMPORAL_ADDRESS="mine:7233")
@@ -284,7 +286,7 @@ def test_a_folder_does_not_weaken_the_connection_to_the_users_server(tmp_path: P
 
 
 def test_proxies_and_certificates_of_a_folder_have_no_effect(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They are secrets for tools at most: the process's environment, which HTTP clients read, does not change."""
+    """They are at most secrets for tools: the process's environment, which HTTP clients read, does not change."""
     names = ("HTTPS_PROXY", "ALL_PROXY", "SSL_CERT_FILE", "PYTHONPATH", "PGHOSTADDR", "GIT_SSH_COMMAND")
     for name in names:
         monkeypatch.delenv(name, raising=False)
@@ -293,26 +295,26 @@ def test_proxies_and_certificates_of_a_folder_have_no_effect(tmp_path: Path, mon
     assert not [name for name in names if name in os.environ]
 
 
-def test_a_file_of_temporals_is_not_read_beside_an_address_of_env(tmp_path: Path) -> None:
-    """The user's configuration file of Temporal may have an API key: it does not go to an address in `.env`."""
+def test_temporals_config_file_is_not_read_beside_an_address_of_env(tmp_path: Path) -> None:
+    """The user's Temporal configuration may have an API key, which must not be sent to an address in `.env`."""
     write(tmp_path, env="TEMPORAL_ADDRESS=evil:7233\n")
     assert read(tmp_path).environ["TEMPORAL_CONFIG_FILE"] == os.devnull
 
 
 def test_env_takes_nothing_from_the_environment(tmp_path: Path) -> None:
-    """`${…}` stays as it is written: otherwise, a URL could carry a secret away."""
+    """`${…}` is not expanded: otherwise, a URL could leak a secret."""
     write(tmp_path, env="HOLDFAST_GATEWAY_URL=https://evil/${OPENAI_API_KEY}\n")
-    found = read(tmp_path, OPENAI_API_KEY="hunter2").environ
-    assert found[variables()["gateway_url"]] == "https://evil/${OPENAI_API_KEY}"
+    environ = read(tmp_path, OPENAI_API_KEY="hunter2").environ
+    assert environ[variables()["gateway_url"]] == "https://evil/${OPENAI_API_KEY}"
 
 
-def test_files_of_others_and_open_files_are_refused(tmp_path: Path) -> None:
-    """A file that others can write, an `.env` that others can read, a link, and a pipe: none is used."""
+def test_files_that_others_can_access_are_rejected(tmp_path: Path) -> None:
+    """A file that others can write, an `.env` that others can read, a link, and a pipe are not used."""
     write(tmp_path)
-    for name, mode, said in ((TOML, 0o646, "chmod go-w"), (ENV, 0o640, "chmod 600"), (ENV, 0o604, "chmod 600")):
+    for name, mode, advice in ((TOML, 0o646, "chmod go-w"), (ENV, 0o640, "chmod 600"), (ENV, 0o604, "chmod 600")):
         write(tmp_path)
         (tmp_path / name).chmod(mode)
-        with pytest.raises(SettingsError, match=said):
+        with pytest.raises(SettingsError, match=advice):
             read(tmp_path)
     write(tmp_path)
     (tmp_path / ENV).rename(tmp_path / "elsewhere")
@@ -326,8 +328,8 @@ def test_files_of_others_and_open_files_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
-def test_a_file_of_another_user_is_refused(tmp_path: Path) -> None:
-    """In a folder such as /tmp, what another user has put there counts for nothing."""
+def test_a_file_of_another_user_is_rejected(tmp_path: Path) -> None:
+    """Another user's file in a shared folder such as /tmp does not count."""
     write(tmp_path)
     os.chown(tmp_path / TOML, 1234, -1)
     with pytest.raises(SettingsError, match="belongs to another user"):
@@ -347,7 +349,7 @@ def test_a_file_of_another_user_is_refused(tmp_path: Path) -> None:
     ],
 )
 def test_a_cloned_stack_file_names_no_server(tmp_path: Path, field: str, value: str, said: str) -> None:
-    """A `.holdfast/stack.json` that came with a repository sends no command to a machine of its author's."""
+    """A `.holdfast/stack.json` from a repository sends no command to its author's machine."""
     write_stack(tmp_path, STACK)
     assert read_stack(tmp_path) == STACK
     write_stack(tmp_path, STACK.model_copy(update={field: value}))
@@ -367,7 +369,7 @@ def test_a_stack_file_that_git_wrote_does_not_count(tmp_path: Path) -> None:
 
 
 def commands(folder: Path, *words: str, home: Path | None) -> tuple[int, bool]:
-    """Run a command in a folder; return its exit code, and whether it said where the folder sends it."""
+    """Run a command in a folder; return its exit code, and whether it reported where the folder sends it."""
     environ = {name: text for name, text in os.environ.items() if not name.startswith(FOREIGN)}
     environ |= {"HOME": str(home) if home else "/nonexistent"}
     command = [sys.executable, str(ROOT / "starter.py"), *words]
@@ -375,8 +377,8 @@ def commands(folder: Path, *words: str, home: Path | None) -> tuple[int, bool]:
     return ran.returncode, f"{folder / ENV} sets TEMPORAL_ADDRESS\n" in ran.stderr
 
 
-def test_where_a_folder_sends_commands_is_said_once_and_again_when_it_changes(tmp_path: Path, stack: Stack) -> None:
-    """Once for each folder and content; at every command that fails, and where nothing can be kept of it."""
+def test_a_folders_redirect_is_reported_once_and_after_each_change(tmp_path: Path, stack: Stack) -> None:
+    """It is reported once per folder and content, at every failing command, and always if that cannot be stored."""
     user = tmp_path / "user"
     user.mkdir()
     folder, other = tmp_path / "project", tmp_path / "other"
@@ -391,19 +393,19 @@ def test_where_a_folder_sends_commands_is_said_once_and_again_when_it_changes(tm
     assert [commands(folder, "list", home=user) for _ in range(2)] == [(0, True), (0, False)]
 
 
-def test_a_folder_cannot_bring_the_note_that_keeps_it_silent(tmp_path: Path) -> None:
-    """Neither in itself, as the home, nor by a link or a file that others can read: then it is said each time."""
+def test_a_folder_cannot_suppress_the_report_of_its_redirect(tmp_path: Path) -> None:
+    """Neither a home inside the folder, a link nor a file that others can read suppresses the report."""
     write(tmp_path, env="TEMPORAL_ADDRESS=127.0.0.1:1\nXDG_STATE_HOME=.\n")
-    found = read(tmp_path)
-    assert [is_new(found, {"HOME": str(tmp_path)}) for _ in range(2)] == [True, True]
-    assert [is_new(found, given) for given in ({}, {"HOME": ""}, {"XDG_STATE_HOME": "."})] == [True] * 3
+    project = read(tmp_path)
+    assert [is_new(project, {"HOME": str(tmp_path)}) for _ in range(2)] == [True, True]
+    assert [is_new(project, given) for given in ({}, {"HOME": ""}, {"XDG_STATE_HOME": "."})] == [True] * 3
     user = tmp_path.parent / f"{tmp_path.name}-user"
     user.mkdir()
-    assert [is_new(found, {"HOME": str(user)}) for _ in range(2)] == [True, False]
+    assert [is_new(project, {"HOME": str(user)}) for _ in range(2)] == [True, False]
     (kept,) = (user / ".local/state/holdfast/redirects").iterdir()
     assert kept.stat().st_mode & 0o077 == 0
     kept.chmod(0o644)
-    assert is_new(found, {"HOME": str(user)})
+    assert is_new(project, {"HOME": str(user)})
     target = kept.rename(tmp_path / "note")
     kept.symlink_to(target)
-    assert is_new(found, {"HOME": str(user)})
+    assert is_new(project, {"HOME": str(user)})

@@ -1,4 +1,4 @@
-"""`temporal workflow reset` and runs closed in mid-call: no effect happens twice, or is wrongly reported as prevented.
+"""After `temporal workflow reset`, or in runs closed mid-call, no effect is repeated or misreported as prevented.
 
 Each test resets a real run on the real server to any workflow task, as anyone who reaches Temporal's port can.
 """
@@ -144,7 +144,7 @@ FEW = slice(1, None, 5)
 async def test_no_reset_to_any_task_repeats_an_effect(
     rig: StartRig, stack: Stack, renumbers: bool, which: slice
 ) -> None:
-    """After a reset to any task, however the LLM numbers its calls then, each effect has happened once."""
+    """After a reset to any task, however the LLM then numbers its calls, each effect has happened once."""
     llm = Numbering()
     async with rig(catalog(), llm) as r:
         run = await r.start()
@@ -156,15 +156,15 @@ async def test_no_reset_to_any_task_repeats_an_effect(
             assert await finish(r, again) == "done"
             assert sorted(made(r.workspace)) == ALL, task
             await check_thread(r.client, again)
-        found = await verified(r, stack, run.id)
-        assert found.ok, (found.where, found.position, found.reason)
+        report = await verified(r, stack, run.id)
+        assert report.ok, (report.where, report.position, report.reason)
 
 
 @pytest.mark.parametrize("limit", [50, pytest.param(20, marks=pytest.mark.slow)])
 async def test_no_reset_before_or_after_continue_as_new_repeats_an_effect(
     rig: StartRig, stack: Stack, limit: int
 ) -> None:
-    """Each Temporal run of a thread can be reset, also one that has continued as new."""
+    """Each Temporal run of a thread can be reset, even one that has continued as new."""
     async with rig(catalog(history_events=limit), clerk) as r:
         run = await r.start(thread=f"chain-{uuid4().hex[:6]}")
         assert await finish(r, run) == "done"
@@ -176,8 +176,8 @@ async def test_no_reset_before_or_after_continue_as_new_repeats_an_effect(
                 again = await reset(r, each, to=task)
                 assert await finish(r, again) == "done"
                 assert sorted(made(r.workspace)) == ALL, (each.run_id, task)
-        found = await verified(r, stack, run.id)
-        assert found.ok, (found.where, found.position, found.reason)
+        report = await verified(r, stack, run.id)
+        assert report.ok, (report.where, report.position, report.reason)
 
 
 async def test_a_reopened_run_reset_to_its_beginning_does_not_read_its_own_events(rig: StartRig) -> None:
@@ -195,7 +195,7 @@ async def test_a_reopened_run_reset_to_its_beginning_does_not_read_its_own_event
         assert events[0].position == 5, "it goes on behind the first run's events"
 
 
-async def test_a_request_reopened_by_a_reset_says_what_has_happened(rig: StartRig) -> None:
+async def test_a_request_reopened_by_a_reset_reports_the_earlier_effect(rig: StartRig) -> None:
     """The new request says that the payment happened, and a denial does not claim to have prevented it."""
     async with rig(catalog(), steps([call("pay", amount=1), say("done")])) as r:
         run = await r.start()
@@ -218,7 +218,7 @@ def _signals(event: Any) -> bool:
 
 
 class Bank:
-    """Accepts a transfer or not, but never answers."""
+    """A bank that accepts a transfer or not, but never responds."""
 
     books = True
 
@@ -240,10 +240,10 @@ class Bank:
     [("verifiable", True, "ok"), ("verifiable", False, "cancelled"), ("unsafe", True, "unknown")],
     ids=["found", "absent", "nobody-can-tell"],
 )
-async def test_a_thread_closed_in_mid_payment_settles_it_when_reopened(
+async def test_a_thread_closed_in_mid_payment_resolves_it_when_reopened(
     rig: StartRig, effect: str, books: bool, status: str
 ) -> None:
-    """The tool's check decides what happened; without one the outcome is unknown; and nothing is repeated."""
+    """The tool's check resolves the payment; without one the outcome is unknown; nothing is repeated."""
     bank = Bank()
     bank.books = books
     check = bank.booked if effect == "verifiable" else None

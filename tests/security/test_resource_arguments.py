@@ -1,4 +1,4 @@
-"""Nobody who writes arguments, neither the LLM nor an approver, writes a resource."""
+"""Nobody who writes arguments, neither the LLM nor an approver, supplies a resource."""
 
 from dataclasses import dataclass
 
@@ -12,13 +12,13 @@ pytestmark = pytest.mark.usefixtures("session_server")
 
 @dataclass
 class Session:
-    """A resource that would be easily written as JSON."""
+    """A resource that would be easy to write as JSON."""
 
     admin: bool = False
 
 
 def session() -> Session:
-    """The session of the worker."""
+    """Return the worker's session."""
     return Session()
 
 
@@ -36,8 +36,8 @@ CATALOG = Catalog(
 FORGED = {"name": "x", "session": {"admin": True}}
 
 
-async def test_a_written_resource_is_refused() -> None:
-    """A call of the LLM that names it is invalid, an approver's edit is not accepted, and the worker's own is used."""
+async def test_a_resource_in_the_arguments_is_rejected() -> None:
+    """A call of the LLM that names it is invalid, an approver's edit is rejected, and the worker's own is used."""
     async with agent(CATALOG, [call("delete", **FORGED), call("delete", name="x"), say("Done.")]) as run:
         await run.task("Go.")
         with pytest.raises(NotAccepted, match="session"):

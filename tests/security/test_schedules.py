@@ -1,4 +1,4 @@
-"""What somebody can do to schedules who reaches Temporal's port and has no fleet key."""
+"""Attacks on schedules by someone who reaches Temporal's port without a fleet key."""
 
 import json
 from collections.abc import AsyncIterator
@@ -30,7 +30,7 @@ from holdfast.client.schedules import add_schedule, trigger_schedule
 from holdfast.client.threads import Threads
 from holdfast.config.encryption_keys import EncryptionKey
 from holdfast.config.stack_file import Stack
-from holdfast.core.mac.scheduled import LAUNCHER, launcher_prefix
+from holdfast.core.mac.seals import LAUNCHER, launcher_prefix
 from holdfast.core.run.contracts.error_types import START_REFUSED
 from holdfast.core.run.contracts.runs import SCHEDULED_WORKFLOW, WORKFLOW
 from holdfast.encryption.codec import EncryptionCodec
@@ -45,7 +45,7 @@ AT = "2026-01-02T03:04:05Z"
 
 @pytest.fixture
 async def name(client: Client) -> AsyncIterator[str]:
-    """A name for a schedule, which is deleted after the test."""
+    """Yield a name for a schedule, which is deleted after the test."""
     name = f"inbox-{uuid4().hex[:8]}"
     yield name
     with suppress(RPCError):
@@ -60,7 +60,7 @@ async def added(rig: Rig, name: str) -> Threads:
 
 
 async def not_started(threads: Threads, name: str) -> str:
-    """Wait until the last run of a schedule was refused, and return why."""
+    """Wait until the last run of a schedule was rejected, and return why."""
 
     async def last() -> dict[str, Any]:
         runs = (await schedule_state(threads, name))["runs"]
@@ -69,9 +69,9 @@ async def not_started(threads: Threads, name: str) -> str:
     return str((await eventually(last, lambda run: run.get("status") == "not_started"))["why"])
 
 
-def input_of(found: ScheduleDescription) -> Payload:
+def input_of(description: ScheduleDescription) -> Payload:
     """Return the sealed input in a schedule."""
-    action = found.schedule.action
+    action = description.schedule.action
     assert isinstance(action, ScheduleActionStartWorkflow)
     (payload,) = action.args
     assert isinstance(payload, Payload)
@@ -84,15 +84,15 @@ def input_of(found: ScheduleDescription) -> Payload:
 async def test_an_altered_schedule_starts_nothing(
     rig: StartRig, stack: Stack, name: str, claimed: dict[str, Any]
 ) -> None:
-    """Whatever of the input is changed in Temporal, the seal does not hold: no run, and `show` says why."""
+    """Any change to the input in Temporal breaks its seal: no run starts, and `show` says why."""
     async with rig(CATALOG, lambda _: say("sorted")) as worker:
         threads = await added(worker, name)
         attacker = await reach(stack)
 
-        def alter(given: ScheduleUpdateInput) -> ScheduleUpdate:
-            payload = input_of(given.description)
+        def alter(current: ScheduleUpdateInput) -> ScheduleUpdate:
+            payload = input_of(current.description)
             payload.data = json.dumps({**json.loads(payload.data), **claimed}).encode()
-            return ScheduleUpdate(given.description.schedule)
+            return ScheduleUpdate(current.description.schedule)
 
         await attacker.get_schedule_handle(name).update(alter)
         assert "no valid seal" in (await schedule_state(threads, name))["problem"]
@@ -102,7 +102,7 @@ async def test_an_altered_schedule_starts_nothing(
 
 
 async def test_a_schedule_made_without_a_key_starts_nothing(rig: StartRig, stack: Stack, name: str) -> None:
-    """An attacker's own schedule that claims to be Alice's, and one with the sealed input of hers."""
+    """An attacker's schedule starts nothing, whether it claims to be Alice's or contains a copy of her sealed input."""
     async with rig(CATALOG, lambda _: say("sorted")) as worker:
         threads = await added(worker, name)
         attacker = await reach(stack)
@@ -121,8 +121,8 @@ async def test_a_schedule_made_without_a_key_starts_nothing(rig: StartRig, stack
         assert worker.llm.requests == []
 
 
-async def test_a_sealed_input_starts_nothing_but_its_schedule(rig: StartRig, stack: Stack, name: str) -> None:
-    """A copy is no agent run's input, and no launcher's of another id; under a launcher's id it is Alice's task."""
+async def test_a_sealed_input_starts_only_its_own_schedule(rig: StartRig, stack: Stack, name: str) -> None:
+    """A copy starts no agent run, and no launcher with another id; under the launcher's id it is Alice's task."""
     async with rig(CATALOG, lambda _: say("sorted")) as worker:
         await added(worker, name)
         attacker = await reach(stack)
@@ -150,7 +150,7 @@ async def test_a_sealed_input_starts_nothing_but_its_schedule(rig: StartRig, sta
 
 @pytest.mark.parametrize("claim", [{"schedule": "nightly"}, {"schedule": "nightly", "features": 1}])
 async def test_a_plain_start_names_no_schedule(rig: StartRig, stack: Stack, claim: dict[str, Any]) -> None:
-    """Only a launcher says that a schedule started a run."""
+    """Only a launcher reports that a schedule started a run."""
     async with rig(CATALOG, lambda _: say("sorted")) as worker:
         attacker = await reach(stack)
         thread = f"nightly-{uuid4().hex[:8]}"
@@ -166,7 +166,7 @@ async def test_a_plain_start_names_no_schedule(rig: StartRig, stack: Stack, clai
 async def test_a_malformed_input_fails_the_launcher_and_blocks_no_worker(
     rig: StartRig, stack: Stack, begin: Any
 ) -> None:
-    """The launcher fails, not its workflow task: a schedule full of nonsense costs one task for each time."""
+    """The launcher fails, not its workflow task: a malformed schedule costs one task per due time."""
     async with rig(CATALOG, lambda _: say("sorted")) as worker:
         attacker = await reach(stack)
         run = await attacker.start_workflow(
@@ -178,8 +178,8 @@ async def test_a_malformed_input_fails_the_launcher_and_blocks_no_worker(
         assert failed.value.cause.type == START_REFUSED
 
 
-async def test_an_encrypted_schedule_runs_and_shows_nothing_to_others(stack: Stack, tmp_path: Any) -> None:
-    """With an encryption key, launcher and run decrypt what the schedule holds; Temporal holds none of it in plain."""
+async def test_an_encrypted_schedule_runs_and_reveals_nothing(stack: Stack, tmp_path: Any) -> None:
+    """With an encryption key, launcher and run decrypt the schedule; Temporal stores none of it in plain text."""
     codec = EncryptionCodec([EncryptionKey("k1", bytes(range(32)), "")])
     ours = await connect_stack(stack, codec=codec)
     name = f"secret-{uuid4().hex[:8]}"

@@ -1,4 +1,4 @@
-"""A run survives a flood of meaningless signals, refused decisions and messages, and stays small."""
+"""A run survives a flood of meaningless signals, rejected decisions and messages, and stays small."""
 
 import asyncio
 import random
@@ -47,14 +47,14 @@ NAMES = st.sampled_from(
 
 
 def waiting(policy: Policy | None = None) -> Thread:
-    """Return a thread with an open request, in memory."""
+    """Return an in-memory thread with an open request."""
     thread = loaded_thread(agent_spec(**({"policy": policy} if policy else {})))
     thread.reply(calls("pay"))
     return thread
 
 
 @given(NAMES, PAYLOADS)
-def test_a_refused_event_takes_at_most_a_kilobyte(name: str, payload: Any) -> None:
+def test_a_rejected_event_takes_at_most_a_kilobyte(name: str, payload: Any) -> None:
     """It has outcome, reason, sender, and digest and size of the payload, but never the payload."""
     thread = waiting()
     for event in on_signal(thread.state, name, payload, at=thread.at).events:
@@ -65,17 +65,17 @@ def test_a_refused_event_takes_at_most_a_kilobyte(name: str, payload: Any) -> No
             assert len(event.sent_digest) == 64
 
 
-def test_refusals_beyond_a_hundred_are_only_counted() -> None:
-    """Everything that arrives is recorded: the first hundred refusals individually, the others as number and digest."""
+def test_rejections_beyond_a_hundred_are_only_counted() -> None:
+    """All arrivals are recorded: the first hundred rejections individually, the others as number and digest."""
     thread = waiting()
     before = len(thread.log)
     for number in range(refusals.RECORDED + 50):
         thread.signal("approve", {"request": "9", "by": f"mallory {number}"})
     assert len(thread.log) == before + refusals.RECORDED
     assert thread.decide("1") == "accepted"
-    counted, accepted = thread.log[before + refusals.RECORDED :][:2]
-    assert isinstance(counted, RefusalsCounted)
-    assert counted.count == 50
+    summary, accepted = thread.log[before + refusals.RECORDED :][:2]
+    assert isinstance(summary, RefusalsCounted)
+    assert summary.count == 50
     assert isinstance(accepted, DecisionReceived)
 
 
@@ -100,7 +100,7 @@ def strange(chance: random.Random, number: int) -> tuple[str, Any]:
 
 @pytest.mark.parametrize("count", [600, pytest.param(10_000, marks=pytest.mark.slow)])
 def test_strangers_cannot_make_the_snapshot_too_large(count: int) -> None:
-    """Whatever arrives, state and transcript fit a snapshot beside the events that it carries."""
+    """For any messages, state and transcript fit a snapshot beside the events that it carries."""
     people = tuple(Approver(name=f"a{number}") for number in range(40))
     thread = waiting(Policy(rules=(ask("pay"),), approvers=people, terms=Terms(quorum=20)))
     chance = random.Random(count)
@@ -113,7 +113,7 @@ def test_strangers_cannot_make_the_snapshot_too_large(count: int) -> None:
 
 @pytest.mark.parametrize("reply", [None, calls("look")])
 def test_a_run_near_temporals_limits_waits_for_nothing(reply: Any) -> None:
-    """It gives up a running LLM call and stops a running tool; the next Temporal run asks again."""
+    """It abandons a running LLM call and stops a running tool; the next Temporal run asks again."""
     thread = loaded_thread()
     if reply:
         thread.reply(reply)
@@ -141,11 +141,11 @@ def test_signals_while_a_thread_is_loaded_are_bounded() -> None:
     thread.load_thread()
     thread.load()
     assert len(thread.state.inbox.waiting) + thread.state.inbox.unanswered == INBOX
-    (counted,) = [event for event in thread.log if isinstance(event, RefusalsCounted)]
-    assert counted.count >= 30
+    (summary,) = [event for event in thread.log if isinstance(event, RefusalsCounted)]
+    assert summary.count >= 30
 
 
-def test_a_run_continues_as_new_also_while_its_thread_is_loaded() -> None:
+def test_a_run_can_continue_as_new_while_its_thread_is_loaded() -> None:
     """It carries the kept signals over, with a placeholder for invalid JSON."""
     thread = Thread(resume=True)
     before = thread.run
@@ -161,7 +161,7 @@ def test_a_run_continues_as_new_also_while_its_thread_is_loaded() -> None:
 
 
 async def flood(run: WorkflowHandle[Any, Any], count: int, *, senders: int, big: int) -> dict[str, int]:
-    """Send a run that many signals of all kinds, one in `big` with 90 KB; return the server's refusals, by message."""
+    """Send a run that many signals of all kinds, one in `big` with 90 KB; return the server's rejections by message."""
     refused: dict[str, int] = {}
     left = iter(range(count))
 
@@ -194,7 +194,7 @@ MANY = pytest.param(100_000, marks=[pytest.mark.slow, pytest.mark.timeout(3_600)
 
 @pytest.mark.parametrize("count", [300, MANY])
 @pytest.mark.slow
-async def test_a_flooded_run_continues_as_new_and_takes_the_right_approval(
+async def test_a_flooded_run_continues_as_new_and_accepts_the_right_approval(
     rig: StartRig, monkeypatch: pytest.MonkeyPatch, count: int
 ) -> None:
     """Few of the signals become events, the run continues as new, and its request is still decided."""
@@ -218,7 +218,7 @@ async def test_a_flooded_run_continues_as_new_and_takes_the_right_approval(
 
 
 async def decided(run: WorkflowHandle[Any, Any], payload: dict[str, Any]) -> str:
-    """Return the outcome of a decision, also while the run continues as new."""
+    """Return the outcome of a decision, even while the run continues as new."""
 
     async def ask() -> str:
         try:
@@ -230,8 +230,8 @@ async def decided(run: WorkflowHandle[Any, Any], payload: dict[str, Any]) -> str
     return outcome
 
 
-async def test_a_refused_update_leaves_no_trace_in_history(rig: StartRig) -> None:
-    """A validator refuses it with outcome and reason, before it becomes an event."""
+async def test_a_rejected_update_leaves_no_trace_in_history(rig: StartRig) -> None:
+    """A validator rejects it with outcome and reason before it becomes an event."""
     async with rig(clerk(Policy(approvers=(Approver(name="alice"),))), PAY) as r:
         run = await r.start()
         await status_of(run, "waiting_approval")
@@ -247,8 +247,8 @@ async def test_a_refused_update_leaves_no_trace_in_history(rig: StartRig) -> Non
         assert not [event for event in await events_of(run) if refusals.is_refused(event)]
 
 
-async def test_an_unsealed_refusal_is_rejected(client: Client) -> None:
-    """An attacker who polls the task queue can fail an update, but cannot forge a run's refusal."""
+async def test_an_unsealed_rejection_is_ignored(client: Client) -> None:
+    """An attacker who polls the task queue can fail an update, but cannot forge a run's rejection."""
     failure = Failure(message="accepted", application_failure_info=ApplicationFailureInfo(type="accepted"))
     answer = {"outcome": "accepted", "explanation": ""}
     failure.application_failure_info.details.CopyFrom(PayloadConverter.default.to_payloads_wrapper([answer]))

@@ -1,4 +1,4 @@
-"""A signed request is for one gateway: recorded at one, it is useless at another."""
+"""A signed request is bound to one gateway: captured there, it is useless at another."""
 
 import json
 from uuid import uuid4
@@ -10,8 +10,8 @@ from tests.integration.test_gateway import ALICE_KEY, AUDIENCE, approval, site
 from tests.support.rig import StartRig
 
 
-async def test_a_signature_for_one_gateway_is_refused_by_another(rig: StartRig) -> None:
-    """Gateway B refuses a request signed for gateway A, with any `Host`, and decides nothing."""
+async def test_a_signature_for_one_gateway_is_rejected_by_another(rig: StartRig) -> None:
+    """Gateway B rejects a request signed for gateway A, with any `Host`, and decides nothing."""
     async with site(rig) as gateway:
         run, request = await gateway.waiting()
         path, body = gateway.path(run.id, "/decisions"), json.dumps(approval(request)).encode()
@@ -27,7 +27,7 @@ async def test_a_signature_for_one_gateway_is_refused_by_another(rig: StartRig) 
         assert (await gateway.http.post(path, content=body, headers=headers)).status_code == 200
 
 
-async def test_a_gateway_without_a_name_takes_no_signed_requests(rig: StartRig) -> None:
+async def test_a_gateway_without_a_name_accepts_no_signed_requests(rig: StartRig) -> None:
     """If no setting names the gateway, no signature can be meant for it."""
     async with site(rig, audience=None) as gateway:
         answer = await gateway.http.get(
@@ -38,8 +38,8 @@ async def test_a_gateway_without_a_name_takes_no_signed_requests(rig: StartRig) 
         assert "HOLDFAST_GATEWAY_URL" in answer.json()["detail"]
 
 
-async def test_the_body_is_the_one_that_was_signed(rig: StartRig) -> None:
-    """The signature over the digest is checked before the body is read, and the body against the digest after."""
+async def test_the_body_must_match_its_signed_digest(rig: StartRig) -> None:
+    """The signature over the digest is checked before the body is read, and the body against the digest afterwards."""
     async with site(rig) as gateway:
         path, body = f"/threads/{uuid4().hex}/messages", b'{"message": "pay nothing"}'
         signed = sign_request(ALICE_KEY, "POST", path, body, audience=AUDIENCE)

@@ -1,4 +1,4 @@
-"""An approval holds for the world that the approvers saw: one that is a month old does not run on a changed one."""
+"""An approval holds for the world that the approvers saw: a month-old one does not apply to a changed world."""
 
 from itertools import pairwise
 from typing import Any
@@ -61,7 +61,7 @@ def requests(thread: Thread) -> list[ApprovalRequest]:
 
 
 def test_a_month_old_approval_does_not_run_on_a_changed_world() -> None:
-    """The call is asked about again, the request says what changed, and the earlier approval does not count."""
+    """The call asks again, the request names the change, and the earlier approval does not count."""
     thread = asked()
     thread.advance(seconds=MONTH)
     assert thread.decide("1") == "accepted"
@@ -83,7 +83,7 @@ def test_a_month_old_approval_does_not_run_on_a_changed_world() -> None:
 
 
 def test_an_unchanged_world_lets_an_old_approval_run() -> None:
-    """An approval of any age lets the call start if the tools find the same; the LLM is told that they looked."""
+    """An approval of any age lets the call start if the tools find the same; the LLM is notified of the check."""
     thread = asked()
     thread.advance(seconds=MONTH)
     thread.decide("1")
@@ -94,7 +94,7 @@ def test_an_unchanged_world_lets_an_old_approval_run() -> None:
 
 
 def test_the_baseline_is_not_shown_to_the_llm() -> None:
-    """It changes no byte of the transcript, and taints nothing."""
+    """The baseline changes no byte of the transcript, and taints nothing."""
     plain, looked = loaded_thread(clerk(), by="dana"), asked()
     plain.reply(calls("pay"))
     assert plain.messages() == looked.messages()
@@ -117,7 +117,7 @@ def test_a_failed_verification_counts_as_a_change() -> None:
 
 
 def test_a_late_verification_is_no_baseline() -> None:
-    """If workers were down for a month, what they find then does not support an approval of before."""
+    """After workers were down for a month, their findings do not support an earlier approval."""
     thread = loaded_thread(clerk())
     thread.reply(calls("pay"))
     thread.advance(seconds=MONTH)
@@ -127,8 +127,8 @@ def test_a_late_verification_is_no_baseline() -> None:
     assert "nothing was looked up when people were asked" in thread.state.authority.requests[0].why
 
 
-def test_every_call_that_needs_approval_is_asked_about_again() -> None:
-    """This includes requests without enough answers, which lapse. Calls that the policy allows run."""
+def test_every_call_that_needs_approval_asks_again() -> None:
+    """This includes requests with too few answers, which lapse. Calls that the policy allows run."""
     policy = Policy(
         rules=(ask("pay", terms=Terms(quorum=2)), ask("wipe"), allow()),
         approvers=(Approver(name="alice"), Approver(name="bob")),
@@ -151,7 +151,7 @@ def test_every_call_that_needs_approval_is_asked_about_again() -> None:
     assert thread.running_calls == [3, 2]
 
 
-def test_edited_arguments_are_asked_about_as_edited() -> None:
+def test_edited_arguments_ask_again_as_edited() -> None:
     """An approval with edited arguments lapses like any other; the new request has those arguments."""
     thread = asked()
     thread.advance(seconds=MONTH)
@@ -168,7 +168,7 @@ def test_edited_arguments_are_asked_about_as_edited() -> None:
 
 
 def test_a_rule_remembered_by_an_approval_lapses_with_it() -> None:
-    """The call that made it is asked about again, and makes it again; calls that it then allows are not compared."""
+    """The call that made the rule asks again, and makes it again; calls that it then allows are not compared."""
     thread = asked()
     thread.advance(seconds=MONTH)
     thread.decide("1", remember=True)
@@ -182,7 +182,7 @@ def test_a_rule_remembered_by_an_approval_lapses_with_it() -> None:
     assert len(requests(thread)) == 2
 
 
-def test_a_call_that_will_run_again_is_compared_too() -> None:
+def test_a_call_that_will_be_rerun_is_compared_too() -> None:
     """If people report after a month that an effect did not happen, its old approval does not let it run."""
     thread = asked()
     thread.decide("1")
@@ -206,8 +206,8 @@ def test_a_reversal_is_not_compared() -> None:
     assert thread.running_calls == [1]
 
 
-def test_an_approval_by_default_lapses_too() -> None:
-    """A policy's approval by time-out is treated like a person's."""
+def test_an_approval_by_timeout_lapses_too() -> None:
+    """A policy's approval by timeout is treated like a person's."""
     policy = Policy(rules=(ask("pay", terms=Terms(expires_after=MONTH, on_expiry="approve")), allow()))
     thread = asked(clerk(policy=policy))
     thread.advance(seconds=MONTH + 1)
@@ -246,16 +246,16 @@ FOUND = st.sampled_from(["a", "b"])
 
 @settings(max_examples=60)
 @given(st.lists(st.tuples(st.sampled_from(["1", "2", "3", "4", "5", "6"]), st.booleans(), FOUND), max_size=8))
-def test_no_call_starts_on_a_world_that_its_request_did_not_open_in(moves: list[tuple[str, bool, str]]) -> None:
-    """Whatever is decided, at any time, and however the world changes in between."""
+def test_no_call_starts_in_a_world_that_differs_from_its_request(moves: list[tuple[str, bool, str]]) -> None:
+    """This holds for any decision, at any time, and for any changes in between."""
     thread = loaded_thread(clerk())
     thread.reply(calls("pay", "pay"))
     thread.finish_verification("a")
-    for request, late, found in moves:
+    for request, late, observed in moves:
         thread.advance(seconds=MONTH if late else 60)
         thread.decide(request)
         if any(not getattr(call, "number", 0) for call in thread.waiting(ToolRequest)):
-            thread.finish_verification(found)
+            thread.finish_verification(observed)
         while thread.waiting(ArchiveRequest):
             thread.archive()
     world = ""
@@ -263,7 +263,7 @@ def test_no_call_starts_on_a_world_that_its_request_did_not_open_in(moves: list[
     for event in thread.log:
         if isinstance(event, BaselineRecorded | StateVerified):
             world = event.findings[0].content
-            opened = {name: found or world for name, found in opened.items()}
+            opened = {name: observed or world for name, observed in opened.items()}
         elif isinstance(event, ApprovalRequested):
             opened[event.request.id] = world
         elif isinstance(event, ToolCallStarted):
@@ -274,7 +274,7 @@ def test_no_call_starts_on_a_world_that_its_request_did_not_open_in(moves: list[
 @given(SEEDS)
 @pytest.mark.slow
 def test_all_verifications_since_the_request_agree_when_a_call_starts(seed: int) -> None:
-    """In whole plays: from the opening of the request that lets a call run to its start, all verifications agree."""
+    """In whole runs, all verifications agree from the opening of a call's approving request until the call starts."""
     looks: list[AgentEvent] = []
     opened: dict[str, int] = {}
     answered: dict[str, int] = {}
@@ -306,7 +306,7 @@ def test_all_verifications_since_the_request_agree_when_a_call_starts(seed: int)
 
 @tool(effect="read")
 def price(context: ToolContext) -> str:
-    """Read the price from a file that anybody may change."""
+    """Read the price from a file that anyone may change."""
     return (context.workspace / "price").read_text()
 
 
@@ -319,7 +319,7 @@ def buy(context: ToolContext) -> str:
 
 
 async def test_an_approval_of_another_price_buys_nothing(rig: StartRig) -> None:
-    """Live: the price changes while the request waits; the approval comes late, and another one is needed."""
+    """Live, the price changes while the request waits; the late approval lapses, and another one is needed."""
     agent = Agent(
         name="buyer",
         instructions="Buy.",

@@ -1,4 +1,4 @@
-"""The state folder holds every run, every database and the keys: only its owner may read it."""
+"""Only its owner may read the state folder, which holds every run, every database and the keys."""
 
 import os
 import stat
@@ -31,14 +31,14 @@ make_private(Path(sys.argv[1]), report=print)
 
 @pytest.fixture(params=[0o000, 0o022])
 def umask(request: pytest.FixtureRequest) -> Iterator[int]:
-    """A permissive umask, and the usual one."""
+    """Set a permissive umask, and the usual one."""
     before = os.umask(request.param)
     yield request.param
     os.umask(before)
 
 
 def ignore(line: str) -> None:
-    """Ignore a line of progress."""
+    """Discard a line of progress."""
 
 
 def mode(path: Path) -> int:
@@ -47,7 +47,7 @@ def mode(path: Path) -> int:
 
 
 def test_nobody_else_reads_what_the_stack_writes(tmp_path: Path, umask: int) -> None:
-    """Under any umask the state folder and everything in it is closed to others, including PostgreSQL's socket."""
+    """Under any umask the state folder and all of its content are closed to others, including PostgreSQL's socket."""
     home = tmp_path / "state"
     servers = DevStack(home, usual=Ports(any_free(), any_free(), any_free()))
     stack = servers.start()
@@ -71,7 +71,7 @@ def test_nobody_else_reads_what_the_stack_writes(tmp_path: Path, umask: int) -> 
 
 
 def test_an_open_state_folder_is_closed(tmp_path: Path) -> None:
-    """A folder of an earlier release that is open to others is closed with its files, and a message says so."""
+    """An earlier release's folder that is open to others is closed with its files, and a message says so."""
     home = tmp_path / "state"
     (home / "logs").mkdir(parents=True)
     (home / "workspaces").mkdir()
@@ -95,7 +95,7 @@ def test_an_open_state_folder_is_closed(tmp_path: Path) -> None:
     assert len(lines) == 1
 
 
-def test_a_folder_with_other_files_is_not_closed_but_refused(tmp_path: Path) -> None:
+def test_a_folder_with_other_files_is_rejected_and_not_closed(tmp_path: Path) -> None:
     """`HOLDFAST_HOME=/tmp` by mistake must not close /tmp to others: the error says what to do."""
     home = tmp_path / "shared"
     home.mkdir()
@@ -111,8 +111,8 @@ def test_a_folder_with_other_files_is_not_closed_but_refused(tmp_path: Path) -> 
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
-def test_a_folder_of_another_user_is_refused(tmp_path: Path) -> None:
-    """The folder's owner could read and replace everything in it."""
+def test_a_folder_of_another_user_is_rejected(tmp_path: Path) -> None:
+    """The folder's owner could read and replace its content."""
     home = tmp_path / "theirs"
     home.mkdir(mode=0o700)
     os.chown(home, 12345, 12345)
@@ -126,7 +126,7 @@ def test_a_folder_of_another_user_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_private_file_is_private_from_its_first_byte(tmp_path: Path, umask: int) -> None:
-    """It is created closed; an existing link at its place is replaced, not followed."""
+    """It is created with restricted permissions; an existing link in its place is replaced, not followed."""
     (tmp_path / "target").touch(mode=0o644)
     (tmp_path / "key.tmp").symlink_to(tmp_path / "target")
     (tmp_path / "key").symlink_to(tmp_path / "target")
@@ -153,7 +153,7 @@ async def test_file_tools_do_not_reach_the_state_folder(tmp_path: Path, monkeypa
         with pytest.raises(OutsideWorkspace, match="state folder"):
             write_file(path, "dev:mine", context=context)
     assert "fleet.keys" not in list_files(context=context)
-    found = search_files("dev:", context=context)
-    assert "mine.txt" in found
-    assert "fleet.keys" not in found
+    matches = search_files("dev:", context=context)
+    assert "mine.txt" in matches
+    assert "fleet.keys" not in matches
     assert (home / ".gitignore").read_text() == "*\n"

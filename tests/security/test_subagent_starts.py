@@ -1,6 +1,4 @@
-"""Who reaches Temporal's port can fail a start of sub-agents after they have begun, or just before. A run that is
-cancelled then leaves none of them running.
-"""
+"""An attacker at Temporal's port fails a sub-agent's start before or after it begins: a cancelled run leaves none."""
 
 import asyncio
 from collections.abc import Callable
@@ -27,7 +25,7 @@ FORGED = Failure(message="forged", application_failure_info=ApplicationFailureIn
 
 
 def pair(budget: Budget | None = None) -> Catalog:
-    """Return a parent, and a child that never ends by itself."""
+    """Return a parent, and a sub-agent that never ends by itself."""
     policy = Policy(rules=(allow(),))
     head = Agent(name="head", instructions="Delegate.", tools=(), subagents=("idle",), policy=policy, budget=budget)
     return Catalog(agents=[head, Agent(name="idle", instructions="Rest.", tools=())], tools=[])
@@ -45,7 +43,7 @@ def script(background: bool) -> Callable[[Conversation], Reply]:
 
 
 class Gate:
-    """Holds each start of a child: before it, or after it."""
+    """Holds each start of a sub-agent, before it or after it."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *, before: bool) -> None:
         self.begun, self.open = asyncio.Event(), asyncio.Event()
@@ -67,7 +65,7 @@ async def cancelled(run: WorkflowHandle[Any, Any]) -> None:
 
 
 async def log_of(r: Rig, run: WorkflowHandle[Any, Any]) -> list[AgentEvent]:
-    """Return the log, of which history, record and audit say the same."""
+    """Return the log, on which history, record and audit agree."""
     events = await check_thread(r.client, run)
     audit = Audit(run.id)
     audit.take(events)
@@ -76,7 +74,7 @@ async def log_of(r: Rig, run: WorkflowHandle[Any, Any]) -> list[AgentEvent]:
 
 
 async def status(r: Rig, thread: str) -> WorkflowExecutionStatus | None:
-    """Return the status of a run in Temporal; None where there is none."""
+    """Return the status of a run in Temporal, or None if there is none."""
     try:
         return (await r.client.get_workflow_handle(thread).describe()).status
     except RPCError:
@@ -85,10 +83,10 @@ async def status(r: Rig, thread: str) -> WorkflowExecutionStatus | None:
 
 @pytest.mark.parametrize("background", [False, True], ids=["awaited", "in the background"])
 @pytest.mark.parametrize("budget", [None, Budget(steps=9)], ids=["no budget", "a budget"])
-async def test_a_cancelled_run_ends_children_whose_start_was_failed_by_somebody(
+async def test_a_cancelled_run_ends_a_sub_agent_whose_start_an_attacker_failed(
     rig: StartRig, client: Client, monkeypatch: pytest.MonkeyPatch, background: bool, budget: Budget | None
 ) -> None:
-    """The child has begun, the parent does not have its id, and is cancelled before it orders the start again."""
+    """The sub-agent has begun, the parent lacks its id, and is cancelled before it requests the start again."""
     gate = Gate(monkeypatch, before=False)
     async with rig(pair(budget), script(background)) as r:
         run = await r.start()
@@ -105,10 +103,10 @@ async def test_a_cancelled_run_ends_children_whose_start_was_failed_by_somebody(
         assert f"{run.id}.1" in str(tree)
 
 
-async def test_a_cancelled_run_ends_a_child_that_begins_after_its_start_was_failed(
+async def test_a_cancelled_run_ends_a_sub_agent_that_begins_after_its_start_was_failed(
     rig: StartRig, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The attempt continues until its worker learns that Temporal has given it up: what it starts then is found."""
+    """The attempt continues until its worker is notified of the failure; a sub-agent started until then is ended."""
     gate = Gate(monkeypatch, before=True)
     async with rig(pair(), script(background=False)) as r:
         run = await r.start()
@@ -124,10 +122,10 @@ async def test_a_cancelled_run_ends_a_child_that_begins_after_its_start_was_fail
         assert [event.status for event in events if isinstance(event, SubagentEnded)] == ["cancelled"]
 
 
-async def test_a_cancelled_run_leaves_a_run_alone_that_is_not_its_child(
+async def test_a_cancelled_run_leaves_unrelated_runs_alone(
     rig: StartRig, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Somebody else's run has the id that the child would have had: the parent names no sub-agent, and ends."""
+    """Somebody else's run has the id that the sub-agent would have had: the parent names no sub-agent, and ends."""
     gate = Gate(monkeypatch, before=True)
     monkeypatch.setattr(children, "UNSETTLED_SECONDS", 0.1)
     async with rig(pair(), script(background=False)) as r:

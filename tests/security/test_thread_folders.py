@@ -1,4 +1,4 @@
-"""A thread's folder is its own: no other id leads to it, however similar, and no id is without one."""
+"""A thread's folder is its own: no other id leads to it, however similar, and every id has one."""
 
 from pathlib import Path
 from uuid import uuid4
@@ -50,8 +50,8 @@ def test_nobody_can_choose_an_id_that_is_another_threads_folder() -> None:
             assert folder_name(name) not in {folder_name(thread), digested_name(thread)}
 
 
-def test_a_folder_of_an_earlier_release_is_found_and_not_taken_for_ones_own(tmp_path: Path) -> None:
-    """The folder that several ids shared is offered to each of them, for the thread's record to decide."""
+def test_a_folder_of_an_earlier_release_is_found_but_not_owned(tmp_path: Path) -> None:
+    """The folder that several ids shared is offered to each of them, and the thread's record decides."""
     (tmp_path / "acme_1").mkdir()
     for thread in ("acme/1", "acme_1", "acme 1"):
         assert earlier_folder(tmp_path, thread) == tmp_path / "acme_1"
@@ -61,13 +61,13 @@ def test_a_folder_of_an_earlier_release_is_found_and_not_taken_for_ones_own(tmp_
 
 
 def catalog() -> Catalog:
-    """An agent that works with files and may do everything."""
+    """Return an agent that works with files and may do everything."""
     agent = Agent(name="a", instructions="You write.", policy=Policy(rules=(allow(),)))
     return Catalog(agents=[agent], tools=list(workspace_tools(confine="never")))
 
 
 async def test_a_tenant_does_not_read_another_tenants_files(rig: StartRig) -> None:
-    """Threads of similar ids, which shared a folder once, find a folder of their own; so does one with a long id."""
+    """Threads of similar ids, which once shared a folder, get separate folders; so does one with a long id."""
     script = steps([call("list_files"), call("write_file", path="secret.txt", content="mine"), say("done")])
     base = f"acme-{uuid4().hex[:8]}"
     async with rig(catalog(), script) as r:
@@ -78,7 +78,7 @@ async def test_a_tenant_does_not_read_another_tenants_files(rig: StartRig) -> No
             assert (written.status, "secret" in listed.text) == ("ok", False)
 
 
-async def test_a_thread_that_is_reset_keeps_the_folder_that_its_record_names(
+async def test_a_thread_that_is_reset_keeps_the_folder_in_its_record(
     rig: StartRig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A run that began in an earlier release's folder works there again after a reset; another id does not get it."""

@@ -1,4 +1,4 @@
-"""Skipped time: what an attacker gains on a stack that allows it, and that other stacks do not."""
+"""Skipped time: what an attacker gains on a stack that allows it, and that other stacks reject it."""
 
 from typing import Any
 
@@ -32,8 +32,8 @@ def expired(events: list[AgentEvent]) -> int:
     return sum(isinstance(event, ApprovalExpired) for event in events)
 
 
-def test_a_stack_allows_skipping_only_if_it_was_started_so(stack: Stack, client: Client) -> None:
-    """The option is not among the usual ones; the command refuses another server, and a stack that is not running."""
+def test_a_stack_allows_skipping_only_if_it_was_started_with_it(stack: Stack, client: Client) -> None:
+    """The option is off by default; the command rejects any other server, and a stack that is not running."""
     assert not SKIPPING.keys() & DYNAMIC_CONFIG.keys()
     runs = Runs(client, answer_within=5)
     check_stack(runs, stack)
@@ -47,7 +47,7 @@ def test_a_stack_allows_skipping_only_if_it_was_started_so(stack: Stack, client:
             check_stack(runs, other)
 
 
-async def test_what_expires_is_no_persons_decision(rig: StartRig, client: Client) -> None:
+async def test_an_expiry_is_not_a_persons_decision(rig: StartRig, client: Client) -> None:
     """A request that is denied without an answer pays nothing; the log says that it expired, and names no person."""
     async with rig(clerk(policy(expires_after=DAY)), steps([call("pay", cents=5), say("done")])) as r:
         run = await r.start()
@@ -58,8 +58,8 @@ async def test_what_expires_is_no_persons_decision(rig: StartRig, client: Client
         assert payments(r) == []
 
 
-async def test_what_a_policy_approves_without_an_answer_is_paid_at_once(rig: StartRig, client: Client) -> None:
-    """The worst case: such a request needs no approver any more, and the log says that it expired."""
+async def test_a_policys_approval_by_timeout_pays_at_once(rig: StartRig, client: Client) -> None:
+    """In the worst case, such a request needs no approver any more, and the log says that it expired."""
     terms = policy(expires_after=30 * DAY, on_expiry="approve")
     async with rig(clerk(terms), steps([call("pay", cents=5), say("done")])) as r:
         run = await r.start()
@@ -71,8 +71,8 @@ async def test_what_a_policy_approves_without_an_answer_is_paid_at_once(rig: Sta
         assert payments(r) == [5]
 
 
-async def test_authority_ends_with_its_time(rig: StartRig, client: Client) -> None:
-    """After a skip, delegated authority is over, and what was signed to hold for an hour is refused."""
+async def test_authority_expires_after_a_skip(rig: StartRig, client: Client) -> None:
+    """After a skip, delegated authority has expired, and a signature valid for an hour is rejected."""
     async with rig(clerk(policy()), steps([call("pay", cents=5), say("done")])) as r:
         run = await r.start()
         (request,) = await pending(run)
@@ -87,10 +87,10 @@ async def test_authority_ends_with_its_time(rig: StartRig, client: Client) -> No
 
 
 async def test_a_signed_message_is_not_repeated_after_the_clock_went_back(rig: StartRig, client: Client) -> None:
-    """A thread that is continued has today's time again; a message that it has taken does not count twice."""
+    """A continued thread has today's time again; a message that it already received does not count twice."""
 
-    def script(said: Conversation) -> Reply:
-        return say(f"answer to {said.last_user_message}")
+    def script(conversation: Conversation) -> Reply:
+        return say(f"answer to {conversation.last_user_message}")
 
     async with rig(clerk(policy()), script) as r:
         run = await r.start(idle_limit=60 * DAY)

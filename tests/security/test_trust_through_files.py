@@ -1,4 +1,4 @@
-"""What an agent wrote into a file after reading the web keeps that trust level for every run that reads the file."""
+"""A file that an agent wrote after reading the web keeps that trust level for every run that reads it."""
 
 import json
 import os
@@ -52,7 +52,7 @@ def pay(to: str) -> str:
 
 @tool(effect="idempotent")
 def build(context: ToolContext) -> str:
-    """Build what is in the workspace, with a tool that does not declare which files it uses."""
+    """Build the workspace with a tool that does not declare which files it uses."""
     (context.workspace / "built").write_text("".join(each.read_text() for each in context.workspace.glob("*.md")))
     return "built"
 
@@ -66,7 +66,7 @@ def download(path: str, context: ToolContext) -> str:
 
 @tool(effect="idempotent", files=("{path}",))
 def receive(path: str, context: ToolContext) -> Labelled:
-    """Save what somebody has sent as a file."""
+    """Save received content as a file."""
     (context.workspace / path).write_text(INJECTED)
     return Labelled("saved", "web")
 
@@ -87,7 +87,7 @@ CATALOG = Catalog(
 
 
 def scripted(conversation: Conversation) -> Reply:
-    """Make the calls that the task lists, one a step."""
+    """Make the calls that the task lists, one per step."""
     task = str(conversation.messages[1]["content"])
     if task.startswith("You are iteration"):
         first = BROWSE if "Read the web" in str(conversation.messages[0]["content"]) else PAY
@@ -97,19 +97,19 @@ def scripted(conversation: Conversation) -> Reply:
 
 
 def task_of(*replies: Reply) -> str:
-    """Return the task that has a run make these calls."""
+    """Return the task that makes a run perform these calls."""
     return json.dumps([(name, json.loads(arguments)) for reply in replies for name, arguments in reply.calls])
 
 
 async def log_of(rig: Rig, agent: str, *replies: Reply) -> list[AgentEvent]:
-    """Run an agent in the rig's workspace with these calls; return its log when it has ended, or asks a person."""
+    """Run an agent in the rig's workspace with these calls; return its log once it has ended or asks a person."""
     run = await rig.start(task_of(*replies), agent=agent, idle_limit=0)
     await status_of(run, "waiting_approval", "completed")
     return await check_thread(rig.client, run)
 
 
 async def has_begun(run: WorkflowHandle[Any, Any]) -> bool:
-    """Whether Temporal knows the workflow."""
+    """Return whether Temporal knows the workflow."""
     try:
         await run.describe()
     except RPCError:
@@ -144,7 +144,7 @@ READS = {
 
 @pytest.mark.parametrize("way", WRITES)
 async def test_a_later_run_reads_a_file_at_the_level_of_the_web(way: str, rig: StartRig) -> None:
-    """Whatever the agent wrote with, and whatever the later one reads with, a rule on `trust == "web"` applies."""
+    """For any tool that writes and any tool that reads the file, a rule on `trust == "web"` applies."""
     async with rig(CATALOG, scripted) as r:
         (r.workspace / "kept.md").write_text("kept\n")
         assert last_verdict(await log_of(r, "clerk", READS["edit_file"], PAY)) == "allow"
@@ -154,15 +154,15 @@ async def test_a_later_run_reads_a_file_at_the_level_of_the_web(way: str, rig: S
 
 @pytest.mark.parametrize("name", ["download", "receive"])
 async def test_a_tool_that_saves_the_web_marks_what_it_saves(name: str, rig: StartRig) -> None:
-    """The run has read nothing of the web before; the tool, or this result, says where the content is from."""
+    """Although the run has read nothing of the web, the tool, or this result, declares the content's source."""
     async with rig(CATALOG, scripted) as r:
         await log_of(r, "surfer", call(name, path="page.md"))
         assert last_verdict(await log_of(r, "clerk", call("read_file", path="page.md"), PAY)) == "ask"
         assert last_verdict(await log_of(r, "clerk", call("read_file", path="other.md"), PAY)) == "allow"
 
 
-async def test_other_files_keep_their_level(rig: StartRig) -> None:
-    """A note from the web does not spoil the files beside it, and a file that was written before reading is none."""
+async def test_other_files_keep_their_trust_level(rig: StartRig) -> None:
+    """A note from the web does not taint the files beside it, nor a file that was written before the read."""
     async with rig(CATALOG, scripted) as r:
         before = call("write_file", path="before.md", content="mine")
         await log_of(r, "surfer", before, BROWSE, *WRITES["write_file"])
@@ -172,15 +172,15 @@ async def test_other_files_keep_their_level(rig: StartRig) -> None:
 
 @pytest.mark.parametrize("command", ["mv notes/a.md b.md", "cat notes/* > b.md", "rm -rf notes; echo gone > b.md"])
 async def test_no_command_launders_a_file(command: str, rig: StartRig) -> None:
-    """What a clean run's command renames or copies keeps the level, and so does the run that called it."""
+    """A copy or rename by a clean run's command keeps the level, and so does the run that called it."""
     async with rig(CATALOG, scripted) as r:
         await log_of(r, "surfer", BROWSE, *WRITES["write_file"])
         assert last_verdict(await log_of(r, "clerk", call("run_command", command=command), PAY)) == "ask"
         assert last_verdict(await log_of(r, "clerk", call("read_file", path="b.md"), PAY)) == "ask"
 
 
-async def test_a_file_passes_through_a_run_between(rig: StartRig) -> None:
-    """An agent without any rule on trust that copies what it read passes the level on."""
+async def test_a_level_passes_through_an_intermediate_run(rig: StartRig) -> None:
+    """An agent without any rule on trust that copies a file it read passes the level on."""
     async with rig(CATALOG, scripted) as r:
         await log_of(r, "surfer", BROWSE, *WRITES["write_file"])
         copied = call("write_file", path="copy.md", content=INJECTED)
@@ -188,7 +188,7 @@ async def test_a_file_passes_through_a_run_between(rig: StartRig) -> None:
         assert last_verdict(await log_of(r, "clerk", call("read_file", path="copy.md"), PAY)) == "ask"
 
 
-async def test_a_sub_agents_file_is_of_its_level_for_the_parent(rig: StartRig) -> None:
+async def test_a_sub_agents_file_keeps_its_level_for_the_parent(rig: StartRig) -> None:
     """A parent and its sub-agents share the workspace, and the marks on its files."""
     async with rig(CATALOG, scripted) as r:
         await log_of(r, "surfer", BROWSE, *WRITES["write_file"])
@@ -199,7 +199,7 @@ async def test_a_sub_agents_file_is_of_its_level_for_the_parent(rig: StartRig) -
 
 
 async def test_recalled_files_and_briefs_of_loops_keep_the_level(rig: StartRig) -> None:
-    """A run that is shown memory files from the start has their level, and an iteration that of its task's file."""
+    """A run that gets memory files at its start has their level, and an iteration that of its task's file."""
     async with rig(CATALOG, scripted) as r:
         assert last_verdict(await log_of(r, "rememberer", PAY)) == "allow"
         await log_of(r, "surfer", BROWSE, *WRITES["add_task"])
@@ -215,8 +215,8 @@ async def test_recalled_files_and_briefs_of_loops_keep_the_level(rig: StartRig) 
         await loop.cancel()
 
 
-async def test_what_a_loop_notes_of_a_failure_keeps_the_level(rig: StartRig) -> None:
-    """An iteration that has read the web and fails is quoted in ERRORS.md and in the next brief."""
+async def test_a_loops_note_about_a_failure_keeps_the_level(rig: StartRig) -> None:
+    """A failed iteration that read the web is quoted in ERRORS.md and in the next brief with its level."""
     async with rig(CATALOG, scripted) as r:
         (r.workspace / "TASKS.md").write_text("- [ ] by a person\n")
         loop = await r.start_loop("", agent="surfer")
@@ -232,7 +232,7 @@ async def test_what_a_loop_notes_of_a_failure_keeps_the_level(rig: StartRig) -> 
 
 
 async def test_a_fork_gets_the_marks_with_the_files(rig: StartRig) -> None:
-    """Its folder is a copy, and shares the repository with the original's."""
+    """The fork's folder is a copy, and shares the repository with the original's."""
     async with rig(CATALOG, scripted) as r:
         (r.workspace / "before.md").write_text("by a person")
         threads = Threads(r.client, task_queue=r.task_queue, answer_within=PATIENCE, record=r.threads)
@@ -247,7 +247,7 @@ async def test_a_fork_gets_the_marks_with_the_files(rig: StartRig) -> None:
 
 
 async def test_a_person_vouches_for_files(rig: StartRig, state_folder: Path) -> None:
-    """`trust DIR` names the marked files, and `trust DIR --files` clears their marks: nothing else does."""
+    """`trust DIR` names the marked files, and only `trust DIR --files` clears their marks."""
     async with rig(CATALOG, scripted) as r:
         await log_of(r, "surfer", BROWSE, *WRITES["write_file"])
         environ = {**os.environ, "HOLDFAST_HOME": str(state_folder), "HOLDFAST_BY": "dana"}
@@ -283,7 +283,7 @@ async def level(name: str, workspace: Path, **arguments: Any) -> Trust | None:
 
 @pytest.fixture
 def workspace(tmp_path: Path) -> Path:
-    """A workspace with a folder and files."""
+    """Return a workspace with a folder and files."""
     (tmp_path / "work" / "notes").mkdir(parents=True)
     (tmp_path / "work" / "notes" / "a.md").write_text(INJECTED)
     return tmp_path / "work"
@@ -291,14 +291,14 @@ def workspace(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("path", ["notes/a.md", "NOTES/A.MD", "./notes//a.md", "notes/x/../a.md", "notes", "."])
 async def test_no_other_name_of_a_file_hides_its_mark(path: str, workspace: Path) -> None:
-    """Not its folders, not another case, and no detour."""
+    """Its folders, another case and a detour all lead to the mark."""
     await made("write_file", workspace, "web", path="notes/a.md", content="").mark()
     assert await level("list_files", workspace, path=path) == "web"
     assert await level("list_files", workspace, path="notes/b.md") is None
 
 
 async def test_a_workspace_within_another_shares_the_marks(workspace: Path) -> None:
-    """A file has one mark, whichever workspace it is written and read in, and through whichever link to that."""
+    """A file has one mark for every workspace in which it is written or read, and for every link to that workspace."""
     (workspace / "linked").symlink_to("notes", target_is_directory=True)
     await made("write_file", workspace / "linked", "web", path="a.md", content="").mark()
     assert await level("read_file", workspace, path="notes/a.md") == "web"
@@ -308,7 +308,7 @@ async def test_a_workspace_within_another_shares_the_marks(workspace: Path) -> N
 
 
 async def test_a_link_to_a_tainted_file_is_recalled_as_tainted(workspace: Path) -> None:
-    """Memory files may be links, and what they lead to counts."""
+    """Memory files may be links, and the trust level of their targets counts."""
     await made("write_file", workspace, "web", path="notes/a.md", content="").mark()
     (workspace / "TASKS.md").write_text("- [ ] mine")
     assert recalled(workspace) == "tool"
@@ -326,7 +326,7 @@ def recalled(workspace: Path) -> Trust:
 async def test_nothing_written_in_the_workspace_removes_a_mark(
     workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not even where the state folder lies in it: the file tools do not write there."""
+    """The file tools do not write to the state folder, even if it lies in the workspace."""
     monkeypatch.setenv("HOLDFAST_HOME", str(workspace / ".holdfast"))
     await made("write_file", workspace, "web", path="notes/a.md", content="").mark()
     for mark in (workspace / ".holdfast").rglob("file"):
@@ -337,7 +337,7 @@ async def test_nothing_written_in_the_workspace_removes_a_mark(
 
 @pytest.mark.parametrize("path", ["x" * 5_000, "a/" * 1_500 + "b", "nul\0", "\ud800", "/etc/passwd", "file", "folder"])
 async def test_any_path_is_marked(path: str, workspace: Path) -> None:
-    """A name that no file system has, or that is one of ours, is a name like any other."""
+    """A name that no file system accepts, or that is one of ours, is marked like any other."""
     marks = TaintedFiles()
     marks.mark(workspace, (path,))
     assert marks.have(workspace, (path,))
@@ -345,7 +345,7 @@ async def test_any_path_is_marked(path: str, workspace: Path) -> None:
 
 
 async def test_a_file_is_marked_before_it_is_written(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where no mark can be set, the call waits for the state folder, and nothing is written."""
+    """If no mark can be set, the call waits for the state folder, and nothing is written."""
     blocked = workspace / "blocked"
     blocked.write_text("a file in the place of the state folder")
     monkeypatch.setenv("HOLDFAST_HOME", str(blocked))
@@ -353,8 +353,8 @@ async def test_a_file_is_marked_before_it_is_written(workspace: Path, monkeypatc
         await made("write_file", workspace, "web", path="notes/a.md", content="").mark()
 
 
-async def test_only_what_a_run_of_that_level_writes_is_marked(workspace: Path, state_folder: Path) -> None:
-    """A run that has read no web, one of an older level, a read, and a tool without the workspace leave no mark."""
+async def test_only_writes_of_a_run_at_that_level_are_marked(workspace: Path, state_folder: Path) -> None:
+    """A run without web content or of an older level, a read, and a tool without the workspace leave no mark."""
     for trust in ("person", "agent", "tool", None):
         await made("write_file", workspace, trust, path="notes/a.md", content="").mark()
     await made("read_file", workspace, "web", path="notes/a.md").mark()
@@ -363,7 +363,7 @@ async def test_only_what_a_run_of_that_level_writes_is_marked(workspace: Path, s
 
 
 async def test_a_failure_may_quote_the_file(workspace: Path) -> None:
-    """Its result has the level of the file, too."""
+    """A failed result has the level of the file, too."""
     await made("write_file", workspace, "web", path="notes/a.md", content="").mark()
     failed = ToolOutcome(status="failed", content=INJECTED)
     call_of = made("edit_file", workspace, "agent", path="notes/a.md", old="x", new="y")
@@ -371,7 +371,7 @@ async def test_a_failure_may_quote_the_file(workspace: Path) -> None:
 
 
 def test_a_person_clears_a_folder_and_not_those_above_it(workspace: Path) -> None:
-    """Marks beside it, and on all of a folder that it lies in, stay, and are named."""
+    """Marks beside the folder, and on a folder that contains it, stay, and are named."""
     marks = TaintedFiles()
     marks.mark(workspace, ("notes/a.md", "b.md"))
     marks.clear(workspace / "notes")
@@ -383,8 +383,8 @@ def test_a_person_clears_a_folder_and_not_those_above_it(workspace: Path) -> Non
 
 
 @pytest.mark.parametrize("files", ["{path}", ("{other}",), ("a{path}",)])
-def test_a_declaration_of_files_names_parameters(files: Any) -> None:
-    """What would silently narrow the files of a tool to none is refused when the tool is defined."""
+def test_declared_files_must_be_parameters(files: Any) -> None:
+    """A declaration that would silently narrow a tool's files to none is rejected when the tool is defined."""
 
     def write(path: str, context: ToolContext) -> None:
         """Write."""
@@ -393,16 +393,16 @@ def test_a_declaration_of_files_names_parameters(files: Any) -> None:
         tool(effect="idempotent", files=files)(write)
 
 
-# What a run keeps
+# Trust levels in a run's state
 
 
 def web_agent() -> Any:
-    """Return an agent that reads the web, and that no rule makes depend on trust."""
+    """Return an agent that reads the web, and whose policy has no rule on trust."""
     return agent_spec(tools=(tool_spec("surf", trust="web"),), policy=ANYTHING)
 
 
-def test_a_run_below_the_level_keeps_no_trust_and_counts_as_web_above_it() -> None:
-    """From where a run's level rises, what it has read before is unknown."""
+def test_a_run_below_the_feature_level_keeps_no_trust_and_counts_as_web_above_it() -> None:
+    """Once a run's feature level rises, the trust level of its earlier reads is unknown."""
     thread = loaded_thread(web_agent(), features=0)
     thread.reply(calls("surf"))
     assert running_request(thread).trust is None
@@ -413,8 +413,8 @@ def test_a_run_below_the_level_keeps_no_trust_and_counts_as_web_above_it() -> No
     assert evolve(thread.state, RunContinued(run_id="r", features=0)).context.trust == "agent"
 
 
-def test_every_run_of_the_level_keeps_trust() -> None:
-    """An agent without a rule on trust has a level all the same, and its requests carry it."""
+def test_every_run_of_the_feature_level_keeps_trust() -> None:
+    """Even an agent without a rule on trust has a trust level, and its requests carry it."""
     thread = loaded_thread(web_agent(), features=1)
     thread.reply(calls("surf"))
     assert running_request(thread).trust == "agent"

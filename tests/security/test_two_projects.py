@@ -1,4 +1,4 @@
-"""Two projects on one machine: a folder whose stack is not running has no dealings with what has its port by now."""
+"""Two projects on one machine: a folder whose stack is stopped never contacts the current owner of its port."""
 
 import asyncio
 import os
@@ -62,14 +62,14 @@ def record(home: Path, address: str, **changes: object) -> Stack:
 
 
 def ended_pid() -> int:
-    """The id of a process that has ended."""
+    """Return the id of a process that has ended."""
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
     return ended.pid
 
 
 def command(home: Path, program: str, *words: str, **given: str) -> tuple[int, str]:
-    """Run a program in the state folder; return the exit code and what it said."""
+    """Run a program in the state folder; return the exit code and the output."""
     environ = {name: text for name, text in os.environ.items() if not name.startswith(("HOLDFAST_", "TEMPORAL_"))}
     ran = subprocess.run(
         [sys.executable, str(ROOT / program), *words],
@@ -84,35 +84,35 @@ def command(home: Path, program: str, *words: str, **given: str) -> tuple[int, s
 
 
 STATES = ("stopped", "died", "reused")
-"""What a record is like after the stack was stopped, after a SIGKILL, and when its process id is another's by now."""
+"""The record after the stack was stopped, after a SIGKILL, and once another process has its process id."""
 
 
 @pytest.fixture(params=STATES)
 def stale(request: pytest.FixtureRequest, stack: Stack, tmp_path: Path) -> Path:
-    """The state folder of a project whose stack had the port that the session's stack has now."""
+    """Return the state folder of a project whose stack had the port that the session's stack has now."""
     pid = {"stopped": None, "died": ended_pid(), "reused": stack.temporal_pid}[request.param]
     record(tmp_path / "a", stack.temporal_address, temporal_pid=pid, postgres_pid=pid)
     return tmp_path / "a"
 
 
 async def test_no_client_connects_to_another_projects_stack(stale: Path, stack: Stack) -> None:
-    """Components, as worker, gateway and command line use them, and the Python client: the error names both folders."""
-    said = rf"{stale} has no running stack; there is {Path(stack.fleet_keys).parent}"
-    with pytest.raises(ServerUnreachable, match=said):
+    """Components, as used by worker, gateway and command line, and the Python client name both folders in the error."""
+    message = rf"{stale} has no running stack; there is {Path(stack.fleet_keys).parent}"
+    with pytest.raises(ServerUnreachable, match=message):
         await connect(connect_config({}, home=stale))
-    with pytest.raises(ServerUnreachable, match=said):
+    with pytest.raises(ServerUnreachable, match=message):
         async with holdfast.Client.connect(home=stale, by="ann"):
             pass
     settings = Settings.from_env({"HOLDFAST_HOME": str(stale)}, root=stale)
     async with AsyncExitStack() as cleanup:
         parts = Components(settings, {}, cleanup=cleanup)
         assert parts.database_url is None
-        with pytest.raises(ServerUnreachable, match=said):
+        with pytest.raises(ServerUnreachable, match=message):
             await parts.client()
 
 
 async def test_no_verb_reads_or_steers_another_projects_run(rig: StartRig, stack: Stack, tmp_path: Path) -> None:
-    """Every kind of verb ends with 4 and the message of `doctor`, and the other project's history stays as it was."""
+    """Every kind of verb ends with 4 and the message of `doctor`, and the other project's history does not change."""
     home = tmp_path / "a"
     record(home, stack.temporal_address, temporal_pid=ended_pid())
     async with rig(clerk(Policy()), steps([call("pay", cents=5), say("Done.")])) as r:
@@ -128,8 +128,11 @@ async def test_no_verb_reads_or_steers_another_projects_run(rig: StartRig, stack
             ["start", "x", "--thread", f"a-{run.id}"],
             ["schedule", "list"],
         ):
-            code, said = await asyncio.to_thread(command, home, "starter.py", *words, **queue)
-            assert (code, f"{home} has no running stack; there is {Path(stack.fleet_keys).parent}" in said) == (4, True)
+            code, output = await asyncio.to_thread(command, home, "starter.py", *words, **queue)
+            assert (code, f"{home} has no running stack; there is {Path(stack.fleet_keys).parent}" in output) == (
+                4,
+                True,
+            )
         kinds = {EventType.Name(event.event_type) async for event in run.fetch_history_events()}
         assert not [kind for kind in kinds if "SIGNAL" in kind or "UPDATE_" in kind or "CANCEL" in kind]
         assert not [each async for each in r.client.list_workflows(f"WorkflowId = 'a-{run.id}'")]
@@ -139,7 +142,7 @@ async def test_no_verb_reads_or_steers_another_projects_run(rig: StartRig, stack
     ("key", "why"), [("dev", "does not come from a worker"), ("other", "sealed with the fleet key")]
 )
 async def test_a_run_of_another_fleet_gets_no_decision(rig: StartRig, stack: Stack, key: str, why: str) -> None:
-    """At a server that both use, too: a worker that cannot seal its answers with our key is sent nothing."""
+    """Even at a shared server, a worker that cannot seal its answers with our key is sent nothing."""
     async with rig(clerk(Policy()), steps([call("pay", cents=5), say("Done.")])) as r:
         run = await r.start("pay")
         await status_of(run, "waiting_approval")
@@ -155,19 +158,19 @@ async def test_a_run_of_another_fleet_gets_no_decision(rig: StartRig, stack: Sta
 
 @pytest.mark.parametrize("program", ["worker.py", "gateway.py"])
 def test_no_server_process_of_ours_starts_there(stack: Stack, tmp_path: Path, program: str) -> None:
-    """A worker would execute the other project's tasks, and a gateway would serve its runs: both end with 4."""
+    """A worker would execute the other project's tasks, and a gateway would serve its runs: both exit with 4."""
     home = tmp_path / "a"
     record(home, stack.temporal_address, temporal_pid=ended_pid())
     (tokens := home / "tokens.yaml").write_text(f"tokens:\n  - {{name: bot, sha256: {'a' * 64}, scopes: [read]}}\n")
     tokens.chmod(0o600)
-    given = {"DATABASE_URL": stack.database_url, "OPENAI_BASE_URL": "http://127.0.0.1:1/v1"}
-    code, said = command(home, program, **given, HOLDFAST_GATEWAY_PORT="0", HOLDFAST_GATEWAY_TOKENS=str(tokens))
+    environ = {"DATABASE_URL": stack.database_url, "OPENAI_BASE_URL": "http://127.0.0.1:1/v1"}
+    code, said = command(home, program, **environ, HOLDFAST_GATEWAY_PORT="0", HOLDFAST_GATEWAY_TOKENS=str(tokens))
     assert (code, "has no running stack; there is" in said) == (4, True), said
 
 
 @contextmanager
 def listener() -> Iterator[tuple[str, list[bytes]]]:
-    """A program at a port that reads what it gets, and is no Temporal server."""
+    """Run a program at a port that reads its input, and is no Temporal server."""
     got: list[bytes] = []
     with socket.create_server(("127.0.0.1", any_free())) as server:
 
@@ -189,8 +192,8 @@ def listener() -> Iterator[tuple[str, list[bytes]]]:
             thread.join(PATIENCE)
 
 
-async def test_nothing_is_sent_to_a_program_of_another_kind(tmp_path: Path) -> None:
-    """Whatever listens at the port of a stack that is not running gets no byte, and the error says that it is there."""
+async def test_nothing_is_sent_to_an_unrelated_program(tmp_path: Path) -> None:
+    """Any program at the port of a stopped stack gets no byte, and the error reports that it is there."""
     with listener() as (address, got):
         record(tmp_path / "a", address, temporal_pid=ended_pid())
         environ = {"TEMPORAL_API_KEY": "sk-other", "TEMPORAL_GRPC_META_AUTHORIZATION": "Bearer x"}
@@ -199,7 +202,7 @@ async def test_nothing_is_sent_to_a_program_of_another_kind(tmp_path: Path) -> N
     assert not any(got)
 
 
-def test_a_key_for_another_server_does_not_go_to_the_stack(tmp_path: Path) -> None:
+def test_a_key_for_another_server_is_not_sent_to_the_stack(tmp_path: Path) -> None:
     """An API key in the environment belongs to the server that the environment names, and here it names none."""
     record(tmp_path / "a", "127.0.0.1:29996")
     config = connect_config({"TEMPORAL_API_KEY": "sk-other", "TEMPORAL_NAMESPACE": "mine"}, home=tmp_path / "a")
@@ -209,8 +212,8 @@ def test_a_key_for_another_server_does_not_go_to_the_stack(tmp_path: Path) -> No
     }
 
 
-def test_a_folder_that_never_had_a_stack_takes_none(stack: Stack, tmp_path: Path) -> None:
-    """Without a record, the default address is meant: any server there but the stack of another folder."""
+def test_a_folder_that_never_had_a_stack_adopts_none(stack: Stack, tmp_path: Path) -> None:
+    """Without a record, the default address means any server there except the stack of another folder."""
     own = OwnStack(tmp_path / "none")
     with pytest.raises(ServerUnreachable, match=f"there is {Path(stack.fleet_keys).parent}"):
         own.check(stack.temporal_address)
@@ -219,8 +222,8 @@ def test_a_folder_that_never_had_a_stack_takes_none(stack: Stack, tmp_path: Path
     assert not got
 
 
-def test_a_copied_folder_has_not_the_stack_of_its_original(stack: Stack, tmp_path: Path) -> None:
-    """The record, the fleet key and the databases are copied with a project: the record counts in one folder only."""
+def test_a_copied_folder_does_not_own_the_stack_of_its_original(stack: Stack, tmp_path: Path) -> None:
+    """Record, fleet key and databases are copied with a project, but the record counts in one folder only."""
     original = Path(stack.fleet_keys).parent
     copy = tmp_path / "copy"
     copy.mkdir(mode=0o700)
@@ -244,20 +247,20 @@ def test_the_folders_key_is_not_used_with_another_server(stack: Stack, tmp_path:
 
 
 def test_a_named_server_is_the_users_choice(stack: Stack, tmp_path: Path) -> None:
-    """`TEMPORAL_ADDRESS` has no identity to compare: it is taken as it is."""
+    """`TEMPORAL_ADDRESS` has no identity to compare, so it is used unchecked."""
     record(tmp_path / "a", stack.temporal_address)
     config = connect_config({"TEMPORAL_ADDRESS": stack.temporal_address}, home=tmp_path / "a")
     assert own_stack(config) is None
 
 
 def test_a_second_gateway_at_one_port_does_not_start() -> None:
-    """The error names the address and the settings; callers of the first one are not shared with a second one."""
+    """The error names the address and the settings; the first gateway's callers are not split between two."""
     with listen("127.0.0.1", 0) as first, pytest.raises(SettingsError, match="HOLDFAST_GATEWAY_PORT"):
         listen("127.0.0.1", first.getsockname()[1])
 
 
-def test_another_users_server_is_not_taken_for_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Anybody can start a program with our database on its command line: the process has to be this user's."""
+def test_another_users_server_is_not_mistaken_for_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Anyone can start a program with our database on its command line, so the process must be this user's."""
     program = tmp_path / "temporal"
     program.symlink_to(Path(sys.executable).resolve())
     home = tmp_path / "a"
@@ -279,9 +282,9 @@ def test_another_users_server_is_not_taken_for_ours(tmp_path: Path, monkeypatch:
 
 @contextmanager
 def temporal(home: Path, ports: Ports) -> Iterator[Stack]:
-    """Run the Temporal server of a state folder, with its record; it is killed at the end."""
+    """Run the Temporal server of a state folder, with its record; kill it at the end."""
     server = TemporalServer(home, report=print)
-    pid, found = server.ensure(
+    pid, address = server.ensure(
         ports,
         web_ui=hidden_address(),
         hint=None,
@@ -290,7 +293,7 @@ def temporal(home: Path, ports: Ports) -> Iterator[Stack]:
         cancelled=threading.Event(),
     )
     try:
-        yield record(home, f"127.0.0.1:{found.grpc}", temporal_pid=pid)
+        yield record(home, f"127.0.0.1:{address.grpc}", temporal_pid=pid)
     finally:
         assert server.started
         server.started.kill()
@@ -298,8 +301,8 @@ def temporal(home: Path, ports: Ports) -> Iterator[Stack]:
 
 
 @pytest.mark.slow
-async def test_a_stack_that_is_replaced_under_a_client_gets_nothing_more(tmp_path: Path) -> None:
-    """Killed, and another project's at the same port: a connected client sends nothing there, and a worker ends."""
+async def test_a_stack_that_is_replaced_under_a_client_gets_no_more_requests(tmp_path: Path) -> None:
+    """After a kill, another project's stack has the port: a connected client sends nothing there, and a worker ends."""
     ports = Ports(any_free(), any_free(), any_free())
     homes = [tmp_path / name for name in "ab"]
     for home in homes:

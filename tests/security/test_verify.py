@@ -1,4 +1,4 @@
-"""Forgeries by an attacker who can write to the database or to Temporal: `verify` detects each, in the real stores."""
+"""`verify` detects each forgery in the real stores by an attacker who can write to the database or to Temporal."""
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, replace
@@ -19,7 +19,7 @@ from holdfast.client.reading.record import Evidence
 from holdfast.client.threads import Threads
 from holdfast.config.stack_file import Stack
 from holdfast.core.authority.signatures import public_key
-from holdfast.core.base.digests import digest_of
+from holdfast.core.base.canonical import digest_of
 from holdfast.core.log.event_log import EventLog, event_line
 from holdfast.core.log.events import (
     AgentEvent,
@@ -68,7 +68,7 @@ def pay(cents: int, context: ToolContext) -> str:
 
 @tool(effect="read")
 def dump() -> str:
-    """Return more than fits the log."""
+    """Return more output than the log stores."""
     return "0123456789" * 5_000
 
 
@@ -79,7 +79,7 @@ def catalog(policy: Policy = SIGNED) -> Catalog:
 
 @pytest.fixture
 async def pool(stack: Stack) -> AsyncIterator[AsyncConnectionPool]:
-    """Connections to the database of the rig's worker, as its owner."""
+    """Open connections to the database of the rig's worker, as its owner."""
     await migrate(stack.database_url)
     async with open_pool(stack.database_url, size=2) as pool:
         yield pool
@@ -92,7 +92,7 @@ class Desk:
     pool: AsyncConnectionPool
     threads: Threads
     forgotten: Threads
-    """The same threads, in a namespace where Temporal has no history of them."""
+    """The same threads in a namespace where Temporal has no history of them."""
     thread: str
 
     async def verify(self, *, forgotten: bool = False, trusted: Policy | None = None) -> Verification:
@@ -112,7 +112,7 @@ class Desk:
         return run_events(self.thread, read_lines(self.thread, 0, lines))
 
     async def write(self, events: Log) -> None:
-        """Replace the thread's record by these events, in a correct chain of digests."""
+        """Replace the thread's record by these events in a correct chain of digests."""
         log = EventLog()
         for event in events:
             log.append(event.model_copy(update={"digest": ""}), at=event.at)
@@ -145,7 +145,7 @@ async def paid(rig: Rig, pool: AsyncConnectionPool, stack: Stack) -> Desk:
 
 
 def without(*kinds: Any) -> Forge:
-    """Leave events out."""
+    """Remove events."""
     return lambda log: [event for event in log if not isinstance(event, kinds)]
 
 
@@ -197,7 +197,7 @@ def with_another_payment(log: Log) -> Log:
     return [altered(event) for event in log]
 
 
-async def test_an_event_altered_within_its_block_is_found(
+async def test_an_event_altered_within_its_block_is_detected(
     rig: StartRig, pool: AsyncConnectionPool, stack: Stack
 ) -> None:
     """A tool's result is changed inside its block, without the stored digests. The error names the block."""
@@ -224,13 +224,13 @@ async def test_an_event_altered_within_its_block_is_found(
             )
     assert altered is not None
     for forgotten in (False, True):
-        found = await desk.verify(forgotten=forgotten)
-        assert (found.ok, found.where, found.position) == (False, "record", altered.position)
-        assert f"or one up to event {altered.stop - 1}, was altered or damaged" in found.reason
+        report = await desk.verify(forgotten=forgotten)
+        assert (report.ok, report.where, report.position) == (False, "record", altered.position)
+        assert f"or one up to event {altered.stop - 1}, was altered or damaged" in report.reason
 
 
-async def test_a_rewritten_log_does_not_follow(rig: StartRig, pool: AsyncConnectionPool, stack: Stack) -> None:
-    """Recomputed chains, without Temporal's history: each verification names the first event without a cause."""
+async def test_a_rewritten_log_is_inconsistent(rig: StartRig, pool: AsyncConnectionPool, stack: Stack) -> None:
+    """With recomputed chains and without Temporal's history, verification names the first event without a cause."""
     async with rig(catalog(), SCRIPT) as r:
         desk = await paid(r, pool, stack)
         log = await desk.log()
@@ -253,14 +253,14 @@ async def test_a_rewritten_log_does_not_follow(rig: StartRig, pool: AsyncConnect
         for forge, kind, words in forgeries:
             forged = forge(log)
             await desk.write(forged)
-            found = await desk.verify(forgotten=True)
-            assert (found.ok, found.where) == (False, "record"), words
-            assert words in found.reason
-            assert found.advice
+            report = await desk.verify(forgotten=True)
+            assert (report.ok, report.where) == (False, "record"), words
+            assert words in report.reason
+            assert report.advice
             named = next(index for index, event in enumerate(forged) if isinstance(event, kind))
             if kind is ToolCallStarted:  # the second one, as the first is a read
                 named = [index for index, event in enumerate(forged) if isinstance(event, kind)][1]
-            assert found.position == named, words
+            assert report.position == named, words
 
         await desk.write(log)
         assert (await desk.verify(forgotten=True)).ok
@@ -281,34 +281,34 @@ async def test_a_thread_signed_with_forged_keys_needs_trusted_keys_to_detect(
         alone = await desk.verify(forgotten=True)
         assert alone.ok
         assert "keys" in {one.what for one in alone.unchecked}
-        found = await desk.verify(forgotten=True, trusted=KNOWN)
-        assert (found.ok, found.where) == (False, "record")
-        assert "which is no key of alice among the given keys" in found.reason
+        report = await desk.verify(forgotten=True, trusted=KNOWN)
+        assert (report.ok, report.where) == (False, "record")
+        assert "which is no key of alice among the given keys" in report.reason
 
 
 async def test_the_log_of_another_thread_is_detected(rig: StartRig, pool: AsyncConnectionPool, stack: Stack) -> None:
-    """A valid log under another thread's id: the first event names its own thread."""
+    """A valid log under another thread's id is detected: the first event names its own thread."""
     async with rig(catalog(), SCRIPT) as r:
         desk = await paid(r, pool, stack)
         other = Desk(pool, desk.threads, desk.forgotten, f"other-{uuid4().hex[:8]}")
         await other.write(await desk.log())
-        found = await other.verify(forgotten=True)
-        assert (found.ok, found.where, found.position) == (False, "record", 0)
-        assert f"it is the log of thread {desk.thread!r}" in found.reason
+        report = await other.verify(forgotten=True)
+        assert (report.ok, report.where, report.position) == (False, "record", 0)
+        assert f"it is the log of thread {desk.thread!r}" in report.reason
 
 
 async def test_a_truncated_log_is_detected_by_the_ledger(
     rig: StartRig, pool: AsyncConnectionPool, stack: Stack
 ) -> None:
-    """Without the history, the ledger has an effect that no event starts; else the end is reported as unchecked."""
+    """Without the history, the ledger has an effect that no event starts, or else the end is reported as unchecked."""
     async with rig(catalog(), SCRIPT) as r:
         desk = await paid(r, pool, stack)
         log = await desk.log()
         start = [event.position for event in log if isinstance(event, ToolCallStarted)][-1]
         await desk.write(log[:start])
-        found = await desk.verify(forgotten=True)
-        assert (found.ok, found.where, found.position) == (False, "ledger", None)
-        assert "no event starts it" in found.reason
+        report = await desk.verify(forgotten=True)
+        assert (report.ok, report.where, report.position) == (False, "ledger", None)
+        assert "no event starts it" in report.reason
         short = await desk.verify()
         assert (short.ok, short.where, short.position) == (False, "record", start)
         await desk.sql("DELETE FROM holdfast.effects WHERE thread = %s")
@@ -323,7 +323,7 @@ async def test_a_truncated_log_is_detected_by_the_ledger(
 async def test_history_record_ledger_and_artifacts_are_compared(
     rig: StartRig, pool: AsyncConnectionPool, stack: Stack
 ) -> None:
-    """With Temporal's history: everything rewritten, planted or altered is reported with its place."""
+    """With Temporal's history, everything rewritten, planted or altered is reported with its location."""
     async with rig(catalog(), SCRIPT) as r:
         desk = await paid(r, pool, stack)
         log = await desk.log()
@@ -331,17 +331,17 @@ async def test_history_record_ledger_and_artifacts_are_compared(
         assert (good.verdict, good.unchecked, good.sources) == ("proven", (), ("history", "record"))
 
         await desk.write(with_another_task(log))
-        found = await desk.verify()
-        assert (found.ok, found.where, found.position) == (False, "record", 1)
-        assert "a different event here than Temporal's history" in found.reason
+        report = await desk.verify()
+        assert (report.ok, report.where, report.position) == (False, "record", 1)
+        assert "a different event here than Temporal's history" in report.reason
         assert (await desk.verify(forgotten=True)).ok  # a task has no signature, so the missing history is reported
         await desk.write(log)
 
         plant = "INSERT INTO holdfast.effects (key, epoch, tool, thread) VALUES (%s, 0, 'pay', %s)"
         await desk.sql(plant, "k" * 40)
-        found = await desk.verify()
-        assert (found.ok, found.where, found.position) == (False, "ledger", None)
-        assert f"effect {'k' * 40} of pay (epoch 0) is in the ledger, but no event starts it" in found.reason
+        report = await desk.verify()
+        assert (report.ok, report.where, report.position) == (False, "ledger", None)
+        assert f"effect {'k' * 40} of pay (epoch 0) is in the ledger, but no event starts it" in report.reason
         await desk.sql("DELETE FROM holdfast.effects WHERE key = %s AND thread = %s", "k" * 40)
         assert (await desk.verify()).ok
 
@@ -351,8 +351,8 @@ async def test_history_record_ledger_and_artifacts_are_compared(
             kept = "UPDATE holdfast.effects SET outcome = %s WHERE thread = %s"
             (row,) = await effects_of(pool, desk.thread)
             await desk.sql(swap, old, new)
-            found = await desk.verify()
-            assert (found.ok, found.where, found.position) == (False, "ledger", finished[-1].position)
+            report = await desk.verify()
+            assert (report.ok, report.where, report.position) == (False, "ledger", finished[-1].position)
             await desk.sql(kept, row.outcome)
         await desk.sql("UPDATE holdfast.effects SET tool = 'look' WHERE thread = %s")
         assert "in the ledger it is an effect of look" in (await desk.verify()).reason
@@ -367,9 +367,9 @@ async def test_history_record_ledger_and_artifacts_are_compared(
                 "WHERE digest = %s",
                 [digest],
             )
-        found = await desk.verify()
-        assert (found.ok, found.where, found.position) == (False, "artifacts", finished[0].position)
-        assert address in found.reason
+        report = await desk.verify()
+        assert (report.ok, report.where, report.position) == (False, "artifacts", finished[0].position)
+        assert address in report.reason
         async with pool.connection() as connection:
             await connection.execute("DELETE FROM holdfast.artifact_parts WHERE digest = %s", [digest])
         gone = await desk.verify()
@@ -403,8 +403,8 @@ async def test_a_truncated_record_of_an_open_run_is_detected(
         await run.cancel()
 
 
-async def test_an_altered_artifact_reaches_no_llm(rig: StartRig, pool: AsyncConnectionPool, stack: Stack) -> None:
-    """Not even an unaltered part of it: the call fails, and the LLM gets the reason."""
+async def test_an_altered_artifact_never_reaches_an_llm(rig: StartRig, pool: AsyncConnectionPool, stack: Stack) -> None:
+    """A read of any part of it fails, and the LLM gets the reason."""
     content = "altered content"
     altered = "UPDATE holdfast.artifact_parts SET content = %s || substr(content, 16) WHERE digest = %s"
 
@@ -443,7 +443,7 @@ async def test_an_altered_artifact_reaches_no_llm(rig: StartRig, pool: AsyncConn
 async def test_a_history_made_with_another_key_is_detected(
     stack: Stack, pool: AsyncConnectionPool, tmp_path: Path
 ) -> None:
-    """The same code with another key, on the same Temporal: its events are valid, but its orders lack our seal."""
+    """The same code with another key on the same Temporal: its events are valid, but its requests lack our seal."""
     stranger = Seals({next(iter(stack_seals(stack).keys)): b"x" * 32})
     theirs = await connect(stack_config(stack), seals=stranger)
     workers = await connect(stack_config(stack), seals=stranger)
@@ -460,9 +460,9 @@ async def test_a_history_made_with_another_key_is_detected(
         run = await theirs.start_workflow(WORKFLOW, task, id=f"theirs-{uuid4().hex[:8]}", task_queue=r.task_queue)
         await run.result()
     store = PostgresThreads(pool)
-    found = await verify(Threads(await connect_stack(stack), record=store), run.id)
-    assert (found.ok, found.where) == (False, "history")
-    assert "does not come from our own processes" in found.reason
+    report = await verify(Threads(await connect_stack(stack), record=store), run.id)
+    assert (report.ok, report.where) == (False, "history")
+    assert "does not come from our own processes" in report.reason
     keyless = await verify(Threads(await connect(stack_config(stack)), record=store), run.id)
     assert (keyless.verdict, {one.what for one in keyless.unchecked}) == (
         "not_proven",
@@ -474,11 +474,11 @@ async def test_a_history_made_with_another_key_is_detected(
     assert "is sealed with the fleet key" in unknown.reason
 
 
-# Logs that resets set aside.
+# Archived branches.
 
 
-async def test_a_log_set_aside_is_never_added_to_an_existing_one(pool: AsyncConnectionPool) -> None:
-    """If the next id is taken by another thread, that thread stays unchanged."""
+async def test_an_archived_branch_is_never_added_to_an_existing_log(pool: AsyncConnectionPool) -> None:
+    """If another thread has the branch's next id, that thread stays unchanged."""
     store, thread = PostgresThreads(pool), f"reset-{uuid4().hex[:8]}"
     old, new = record("task", "old", "older"), record("task", "new")
     await store.append(thread, 0, old)
@@ -494,7 +494,7 @@ async def test_a_log_set_aside_is_never_added_to_an_existing_one(pool: AsyncConn
     assert await store.asides(f"{thread}x") == []
 
 
-async def test_no_run_is_recorded_under_the_id_of_a_log_set_aside(rig: StartRig, pool: AsyncConnectionPool) -> None:
+async def test_no_run_is_recorded_under_the_id_of_an_archived_branch(rig: StartRig, pool: AsyncConnectionPool) -> None:
     """Temporal accepts any id from anyone: such a run is not recorded, and reads nothing of that log."""
     store = PostgresThreads(pool)
     for resume in (False, True):

@@ -1,4 +1,4 @@
-"""A quorum counts people, for one and the same answer, whatever the question."""
+"""A quorum counts people who give the same answer, for any kind of request."""
 
 import pytest
 
@@ -13,7 +13,7 @@ TWO = Policy(
 
 
 async def test_a_delegation_makes_no_second_voter(rig: StartRig) -> None:
-    """With Bob's and Carol's rights besides her own, Alice has one vote: nothing runs on two of her signatures."""
+    """With Bob's and Carol's delegations, Alice still has one vote: nothing runs on two of her signatures."""
     async with rig(clerk(TWO), steps([call("pay", cents=1), say("done")])) as r:
         run = await r.start()
         request = await request_of(run)
@@ -29,8 +29,8 @@ async def test_a_delegation_makes_no_second_voter(rig: StartRig) -> None:
         await check_thread(r.client, run)
 
 
-async def test_each_right_counts_once_and_not_after_revocation(rig: StartRig) -> None:
-    """Dave votes with Bob's right, so Bob has no vote. Bob revokes it: Dave's vote is gone, and Bob has his own."""
+async def test_each_delegation_counts_once_and_not_after_revocation(rig: StartRig) -> None:
+    """Dave votes with Bob's delegation instead of Bob; once Bob revokes it, Dave's vote is gone and Bob can vote."""
     async with rig(clerk(TWO), steps([call("pay", cents=1), say("done")])) as r:
         run = await r.start()
         request = await request_of(run)
@@ -50,7 +50,7 @@ async def test_each_right_counts_once_and_not_after_revocation(rig: StartRig) ->
 
 @pytest.mark.parametrize("asking", [("bob",), ("alice",), ("alice", "bob")])
 async def test_the_last_voter_alone_remembers_nothing(rig: StartRig, asking: tuple[str, ...]) -> None:
-    """A rule is remembered only if all who approved the call asked for it."""
+    """A rule is remembered only if everyone who approved the call asked for it."""
     async with rig(clerk(TWO), steps([call("pay", cents=1), call("pay", cents=1), say("done")])) as r:
         run = await r.start()
         request = await request_of(run)
@@ -76,8 +76,8 @@ async def test_an_answer_that_replaces_a_call_needs_the_quorum(rig: StartRig) ->
         request = await request_of(run)
 
         async def respond(by: str, result: str) -> str:
-            said = decision(run.id, request, by=by, decision="respond", result=result)
-            return await answer(run, "decide", said)
+            response = decision(run.id, request, by=by, decision="respond", result=result)
+            return await answer(run, "decide", response)
 
         assert await respond("alice", "it is paid") == "waiting_for_quorum"
         assert await respond("bob", "it is not due") == "waiting_for_quorum"

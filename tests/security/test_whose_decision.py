@@ -1,6 +1,4 @@
-"""Whose decision lets a call run: attempts to get by with other people than every policy asks for, with words that
-nobody read, with names that nobody proved, and with keys that were lost.
-"""
+"""Attempts to run a call without the required approvers: by others, unread edits, claimed names, or lost keys."""
 
 from typing import Any
 
@@ -19,9 +17,9 @@ from tests.support.rig import StartRig, check_thread, eventually, status_of
 FINANCE = Policy(
     rules=(ask("pay", terms=Terms(by=("finance",), quorum=2)), allow()), approvers=PEOPLE, signatures="required"
 )
-"""Two of finance, signed."""
+"""Two signatures from finance."""
 ANYBODY = Policy(rules=(ask("pay"), allow()))
-"""Asks, and knows no approvers."""
+"""A policy that asks, and names no approvers."""
 
 
 def desk() -> Catalog:
@@ -31,7 +29,7 @@ def desk() -> Catalog:
 
 
 def delegates(conversation: Conversation) -> Reply:
-    """Have a sub-agent pay, and say what came of it."""
+    """Have a sub-agent pay, and report the result."""
     if conversation.replies:
         return say(" | ".join(conversation.results))
     if "run_agent" in conversation.tools:
@@ -39,9 +37,10 @@ def delegates(conversation: Conversation) -> Reply:
     return call("pay", cents=5)
 
 
-async def test_nobody_decides_for_a_sub_agent_whom_the_policy_above_does_not_ask_for(rig: StartRig) -> None:
-    """A parent asks for two of finance, signed. In its sub-agent, strangers, bare names, one person twice, and a signed
-    approver without the role let nothing run; two of finance do. The audit of the log finds the same.
+async def test_only_the_parents_approvers_decide_for_a_sub_agent(rig: StartRig) -> None:
+    """A parent's policy needs two of finance, signed; only those two let its sub-agent's call run.
+
+    Strangers, bare names, one person twice, and a signed approver without the role do not. The audit of the log agrees.
     """
     async with rig(desk(), delegates) as r:
         run = await r.start()
@@ -68,8 +67,8 @@ async def test_nobody_decides_for_a_sub_agent_whom_the_policy_above_does_not_ask
         assert (await verify(threads, child.id, trusted=FINANCE)).ok
 
 
-async def test_a_fork_with_another_agent_asks_the_people_of_the_first(rig: StartRig) -> None:
-    """A fork whose agent knows no approvers is no way around those of the agent that it was forked from."""
+async def test_a_fork_with_another_agent_asks_the_original_agents_approvers(rig: StartRig) -> None:
+    """A fork whose agent knows no approvers does not bypass those of the original's agent."""
     catalog = Catalog(
         agents=[
             Agent(name="clerk", instructions="Pay.", policy=FINANCE),
@@ -103,8 +102,8 @@ TWO = Policy(rules=(ask("pay", terms=Terms(quorum=2)), allow()), approvers=PEOPL
 
 
 @pytest.mark.parametrize("how", ["signal", "update", "digest"])
-async def test_nobody_approves_what_another_voter_has_put_in_its_place(rig: StartRig, how: str) -> None:
-    """The first of two voters turns 5 into 99 million. Who then approves what they have read, pays nothing."""
+async def test_nobody_approves_another_voters_edit_unread(rig: StartRig, how: str) -> None:
+    """If the first voter turns 5 into 99 million, a second voter who approves the call as read pays nothing."""
     async with rig(clerk(TWO), steps([call("pay", cents=5), say("done")])) as r:
         run = await r.start()
         request = await request_of(run)
@@ -126,9 +125,10 @@ async def test_nobody_approves_what_another_voter_has_put_in_its_place(rig: Star
         await check_thread(r.client, run)
 
 
-async def test_nobody_steers_a_run_by_a_claim_where_decisions_are_signed(rig: StartRig) -> None:
-    """`pause`, `resume` and `move` of a run whose policy requires signatures count for nothing without one, by whatever
-    name, as a signal or as an update; an old signed `resume` ends no later pause.
+async def test_an_unsigned_name_steers_no_run_if_signatures_are_required(rig: StartRig) -> None:
+    """Unsigned `pause`, `resume` and `move` under any name do not count, as a signal or as an update.
+
+    An old signed `resume` ends no later pause.
     """
     required = Policy(rules=(ask("pay"), allow()), approvers=PEOPLE, signatures="required")
     async with rig(clerk(required), steps([call("pay", cents=5), say("done")])) as r:
@@ -160,8 +160,9 @@ async def test_nobody_steers_a_run_by_a_claim_where_decisions_are_signed(rig: St
 
 
 async def test_a_lost_key_stops_counting_in_an_open_run(rig: StartRig) -> None:
-    """A thief votes with a stolen key; another approver revokes it. The vote is gone, later ones are refused, and the
-    thief revokes nobody's key with it any more.
+    """Once another approver revokes a stolen key, the thief's vote is gone, and later ones are rejected.
+
+    The thief can no longer revoke anybody's key with it.
     """
     two = Policy(rules=(ask("pay", terms=Terms(quorum=2)), allow()), approvers=PEOPLE, signatures="required")
     async with rig(clerk(two), steps([call("pay", cents=5), say("done")])) as r:

@@ -25,7 +25,7 @@ def test_a_queue_has_its_own_workers(tmp_path: Path) -> None:
 
 
 def test_unknown_file_names_are_ignored(tmp_path: Path) -> None:
-    """The folder may have files of any name, and has the lock."""
+    """The folder may contain files with any name, and contains the lock."""
     registry = WorkerRegistry(tmp_path, "queue")
     registry.add(ME)
     (name,) = (path.name for path in (tmp_path / "workers").iterdir())
@@ -48,7 +48,7 @@ def test_a_forged_file_ends_no_claim_of_a_live_worker(tmp_path: Path) -> None:
     assert [each for each in registry.workers() if is_gone(each, seen_from=me)] == []
 
 
-def test_a_link_in_place_of_the_folder_is_refused(tmp_path: Path) -> None:
+def test_a_link_in_place_of_the_folder_is_rejected(tmp_path: Path) -> None:
     """Nothing is created or removed behind a link."""
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
@@ -74,7 +74,7 @@ def test_a_link_in_place_of_a_file_is_not_followed(tmp_path: Path) -> None:
     assert not (tmp_path / "target").exists()
 
 
-def test_a_folder_that_others_can_write_is_refused(tmp_path: Path) -> None:
+def test_a_folder_that_others_can_write_is_rejected(tmp_path: Path) -> None:
     """It is created for this user alone; if it is opened to others, it is not read, and the error says what to do."""
     registry = WorkerRegistry(tmp_path, "queue")
     folder = tmp_path / "workers"
@@ -85,7 +85,7 @@ def test_a_folder_that_others_can_write_is_refused(tmp_path: Path) -> None:
 
 
 def test_one_process_sweeps_at_a_time(tmp_path: Path) -> None:
-    """While one process holds the lock on dead workers, another one is refused at once, and may sweep afterwards."""
+    """While one process holds the lock on dead workers, another one is rejected at once, and may sweep afterwards."""
     mine, other = WorkerRegistry(tmp_path, "queue"), WorkerRegistry(tmp_path, "queue")
     with mine.try_lock() as first, other.try_lock() as second:
         assert (first, second) == (True, False)
@@ -94,8 +94,8 @@ def test_one_process_sweeps_at_a_time(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
-def test_a_folder_of_another_user_is_refused(tmp_path: Path) -> None:
-    """Its owner could put anything there."""
+def test_a_folder_of_another_user_is_rejected(tmp_path: Path) -> None:
+    """The folder's owner could put any file there."""
     (tmp_path / "workers").mkdir(mode=0o700)
     os.chown(tmp_path / "workers", 12345, -1)
     with pytest.raises(PermissionError):

@@ -1,4 +1,4 @@
-"""The text in a folder instructs no agent before a person has approved exactly that text."""
+"""Text in a folder instructs no agent before a person has approved exactly that text."""
 
 import json
 import os
@@ -28,7 +28,7 @@ TOKENS = 1_000
 
 @pytest.fixture
 def cloned(tmp_path: Path) -> Path:
-    """A cloned repository with strategies, a skill, and invalid skills whose names and texts contain instructions."""
+    """Return a cloned repository with strategies, a skill, and invalid skills that contain instructions."""
     root = tmp_path / "cloned"
     for name, text in (
         (STRATEGIES, f"# Strategies\n\n{INJECTED}\n"),
@@ -41,7 +41,7 @@ def cloned(tmp_path: Path) -> Path:
     return root
 
 
-def told(root: Path) -> str:
+def instructions_of(root: Path) -> str:
     """Return everything that would instruct an agent."""
     memory = WorkspaceMemory()
     skills = [each.spec if isinstance(each, Skill) else each for each in memory.skills(root)]
@@ -53,43 +53,43 @@ def trust(state_folder: Path, *arguments: str, code: int = 0) -> dict[str, objec
     environ = {**os.environ, "HOLDFAST_HOME": str(state_folder), "HOLDFAST_BY": "dana"}
     done = run("starter", ("trust", *arguments, "--json"), environ=environ)
     assert done.code == code, done.out + done.err
-    told: dict[str, object] = json.loads(done.out)
-    return told
+    summary: dict[str, object] = json.loads(done.out)
+    return summary
 
 
 def strategy(root: Path, key: str, *, text: str = "Run the tests.") -> str:
-    """Learn a strategy, as an agent does that the policy or a person allows to."""
+    """Learn a strategy, as an agent does if the policy or a person allows it."""
     origin = Origin(agent="coder", approved=True)
     context = ToolContext(thread="t", workspace=root, key=key, attempt=1, at=AT, origin=origin)
     return str(learn_strategy("Tests", text, context=context))
 
 
 def test_nothing_of_a_cloned_folder_instructs_an_agent(cloned: Path) -> None:
-    """Neither texts nor names are in the prompt; it says how a person approves them instead."""
-    assert INJECTED not in told(cloned)
-    assert "no person has approved it" in told(cloned)
-    assert "3 not approved" in told(cloned)
+    """Neither texts nor names are in the prompt, which says how a person approves them."""
+    assert INJECTED not in instructions_of(cloned)
+    assert "no person has approved it" in instructions_of(cloned)
+    assert "3 not approved" in instructions_of(cloned)
 
 
 def test_a_folder_cannot_approve_itself(cloned: Path, state_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file of approvals in the workspace never counts, even if the state folder is in the workspace."""
     own = Approvals(cloned / ".holdfast")
     own.add([each for each, _ in WorkspaceMemory().instructions(cloned)], by="x", at=AT)
-    assert INJECTED not in told(cloned)
+    assert INJECTED not in instructions_of(cloned)
     monkeypatch.setenv("HOLDFAST_HOME", str(cloned / ".holdfast"))
-    assert INJECTED not in told(cloned)
+    assert INJECTED not in instructions_of(cloned)
     trust(cloned / ".holdfast", str(cloned), code=5)
 
 
-def test_a_person_approves_what_they_were_shown(cloned: Path, state_folder: Path) -> None:
+def test_a_person_approves_exactly_the_displayed_text(cloned: Path, state_folder: Path) -> None:
     """`trust` shows everything with one digest, and approves only with that digest."""
     shown = trust(state_folder, str(cloned))
     assert INJECTED in json.dumps(shown)
-    assert INJECTED not in told(cloned)
+    assert INJECTED not in instructions_of(cloned)
     trust(state_folder, str(cloned), "--digest", "sha256:0", code=5)
-    assert INJECTED not in told(cloned)
+    assert INJECTED not in instructions_of(cloned)
     trust(state_folder, str(cloned), "--digest", str(shown["digest"]))
-    assert told(cloned).count(INJECTED) == 2
+    assert instructions_of(cloned).count(INJECTED) == 2
     assert (state_folder / FILE).stat().st_mode & 0o777 == 0o600
     assert '"by": "dana"' in (state_folder / FILE).read_text()
 
@@ -98,29 +98,29 @@ def test_a_person_approves_what_they_were_shown(cloned: Path, state_folder: Path
 def test_a_change_after_approval_is_not_approved(name: str, cloned: Path, state_folder: Path) -> None:
     """Another byte, or another file of a skill, needs a new approval."""
     trust(state_folder, str(cloned), "--digest", str(trust(state_folder, str(cloned))["digest"]))
-    before = told(cloned).count(INJECTED)
+    before = instructions_of(cloned).count(INJECTED)
     with (cloned / name).open("a") as file:
         file.write("And more.\n")
-    assert told(cloned).count(INJECTED) == before - 1
+    assert instructions_of(cloned).count(INJECTED) == before - 1
 
 
-def test_a_learnt_strategy_is_approved(tmp_path: Path) -> None:
-    """A strategy that an agent was allowed to add instructs later runs without another approval; more of them, too."""
+def test_a_learned_strategy_is_approved(tmp_path: Path) -> None:
+    """A strategy that an agent was allowed to add instructs later runs without another approval; so do further ones."""
     strategy(tmp_path, "k1")
     strategy(tmp_path, "k2", text="Commit often.")
-    assert "Run the tests." in told(tmp_path)
-    assert "Commit often." in told(tmp_path)
+    assert "Run the tests." in instructions_of(tmp_path)
+    assert "Commit often." in instructions_of(tmp_path)
 
 
-def test_a_learnt_strategy_approves_nothing_else(cloned: Path) -> None:
-    """Added to unapproved strategies, it does not approve them."""
+def test_a_learned_strategy_approves_nothing_else(cloned: Path) -> None:
+    """Adding a strategy to unapproved ones does not approve those."""
     strategy(cloned, "k1")
     assert "Run the tests." in (cloned / STRATEGIES).read_text()
-    assert INJECTED not in told(cloned)
+    assert INJECTED not in instructions_of(cloned)
 
 
 async def test_a_run_on_a_cloned_folder_is_not_instructed(rig: StartRig, cloned: Path, state_folder: Path) -> None:
-    """No request to the LLM contains it; after approval they do, and the log is valid."""
+    """No request to the LLM contains the text; after approval, requests do, and the log is valid."""
     memory = Memory(strategies=TOKENS, workspace_skills=True)
     agent = Agent(name="coder", instructions="Help.", memory=memory, policy=Policy(rules=(allow(),)))
     catalog = Catalog(agents=[agent], tools=memory_tools())

@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import quote
 
 from holdfast import Agent, Catalog, Limits, Policy, allow, tool
-from holdfast.core.base.digests import address_of
+from holdfast.core.base.canonical import address_of
 from holdfast.core.memory.semantic import ItemNotFound, MemoryItem, NewMemory, Recalled, checked
 from holdfast.errors import ArtifactNotFound, RecordConflict, RecordGap
 

@@ -27,7 +27,7 @@ from holdfast.core.llm.blocks import Content
 from holdfast.core.log.event_log import first_altered
 from holdfast.core.log.events import EVENTS, AgentEvent
 from holdfast.core.loop.state import LoopInput, LoopResult
-from holdfast.core.mac.scheduled import launcher_prefix
+from holdfast.core.mac.seals import launcher_prefix
 from holdfast.core.run.contracts.runs import LOOP_WORKFLOW, SCHEDULED_WORKFLOW, WORKFLOW, RunInput
 from holdfast.core.schedule.launching import ScheduledInput, ScheduledResult
 from holdfast.core.stores import ThreadStore

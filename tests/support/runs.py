@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from holdfast.core.agents.agent import AgentSpec, Limits
 from holdfast.core.authority.policy import Policy, allow, ask, deny
 from holdfast.core.authority.statements import DecisionKind
-from holdfast.core.base.digests import GENESIS, chain
+from holdfast.core.base.canonical import GENESIS, chain
 from holdfast.core.base.models import Frozen
 from holdfast.core.budget.account import TokenPrice
 from holdfast.core.llm.blocks import ToolCall

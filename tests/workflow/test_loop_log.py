@@ -16,8 +16,7 @@ from holdfast.audit.evidence.loops import verify_loop
 from holdfast.client.follow import follow
 from holdfast.client.loops import loop_state_at, steer
 from holdfast.client.threads import Threads
-from holdfast.core.base.canonical import canonical
-from holdfast.core.base.digests import GENESIS
+from holdfast.core.base.canonical import GENESIS, canonical
 from holdfast.core.budget.tree import TreeCost
 from holdfast.core.log.event_log import digest_after, first_altered
 from holdfast.core.log.loop_events import StoredEvent

@@ -9,7 +9,7 @@ from temporalio.exceptions import ApplicationError, CancelledError, ChildWorkflo
 from holdfast.client.start_options import issued
 from holdfast.core.agents.agent import Agent
 from holdfast.core.agents.catalog import Catalog
-from holdfast.core.mac.scheduled import launcher_prefix
+from holdfast.core.mac.seals import launcher_prefix
 from holdfast.core.run.contracts.error_types import START_REFUSED, THREAD_EXISTS
 from holdfast.core.run.contracts.runs import SCHEDULED_WORKFLOW
 from holdfast.core.schedule.launching import ScheduledInput, ScheduledResult

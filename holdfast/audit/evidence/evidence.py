@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from holdfast.audit.judge.audit import Begun, Effects
 from holdfast.client.reading.record import Evidence, call_store
-from holdfast.core.base.digests import address_of
+from holdfast.core.base.canonical import address_of
 from holdfast.core.llm.blocks import Content, blocks_of
 from holdfast.core.mac.outcomes import MACVerdict, OutcomeMACs, Recorded
 from holdfast.core.run.contracts.tool_calls import ToolOutcome

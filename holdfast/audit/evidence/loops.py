@@ -22,7 +22,7 @@ from holdfast.client.reading.histories import converter_for, runs_back
 from holdfast.client.reading.record import Evidence, call_store
 from holdfast.client.reading.runs import ENDED
 from holdfast.client.threads import Threads
-from holdfast.core.base.digests import GENESIS
+from holdfast.core.base.canonical import GENESIS
 from holdfast.core.budget.tree import TreeCost
 from holdfast.core.log.event_log import digest_after
 from holdfast.core.log.events import RunBlocked, RunFinished, RunPaused, RunResumed, RunUnblocked

@@ -30,7 +30,7 @@ from holdfast.core.base.constraint_names import constraint_name
 from holdfast.core.base.durations import span_text
 from holdfast.core.budget.budget import amount_text
 from holdfast.core.llm.blocks import text_of
-from holdfast.core.llm.content import read_content
+from holdfast.core.llm.messages import read_content
 from holdfast.core.log.loop_events import STORED_EVENTS
 
 PROGRESS = frozenset(

@@ -54,7 +54,7 @@ async def trust(
 
     from rich.text import Text
 
-    from holdfast.core.base.digests import digest as digest_of
+    from holdfast.core.base.canonical import digest as digest_of
     from holdfast.workspace.approved_instructions import Approvals
     from holdfast.workspace.memory.recall import WorkspaceMemory
     from holdfast.workspace.tainted_files import TaintedFiles

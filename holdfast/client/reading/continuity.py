@@ -3,7 +3,7 @@
 import json
 from collections.abc import Sequence
 
-from holdfast.core.base.digests import GENESIS
+from holdfast.core.base.canonical import GENESIS
 from holdfast.core.log.event_log import digest_after
 from holdfast.core.log.fork_point import ForkPoint
 from holdfast.errors import LogBroken

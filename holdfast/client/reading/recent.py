@@ -11,7 +11,7 @@ from holdfast.core.authority.approvals import COUNTING
 from holdfast.core.authority.summaries import describe_call
 from holdfast.core.base.text import one_line
 from holdfast.core.llm.blocks import ToolCall, text_of
-from holdfast.core.llm.content import read_content
+from holdfast.core.llm.messages import read_content
 from holdfast.core.llm.outages import Outage
 
 JSON = Mapping[str, Any]

@@ -11,7 +11,7 @@ from holdfast.client.reading.executions import is_paused
 from holdfast.client.reading.histories import RecordedRun
 from holdfast.client.reading.reader import Note, Reader
 from holdfast.client.reading.runs import ENDED, MOVED, PAUSED, UNAUTHENTICATED, NeverRan, retrying
-from holdfast.core.base.replacing import replace
+from holdfast.core.base.models import replace
 from holdfast.core.base.text import one_line
 from holdfast.core.log.event_log import has_ended
 from holdfast.core.log.events import AgentEvent

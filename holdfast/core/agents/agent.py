@@ -9,8 +9,7 @@ from pydantic import Field
 
 from holdfast.core.authority.policy import Policy
 from holdfast.core.authority.refinements import REFINE_TOOL
-from holdfast.core.base.canonical import canonical
-from holdfast.core.base.digests import digest
+from holdfast.core.base.canonical import canonical, digest
 from holdfast.core.base.models import Definition, Frozen
 from holdfast.core.budget.budget import Budget
 from holdfast.core.llm.blocks import ToolCall

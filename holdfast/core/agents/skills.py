@@ -17,7 +17,7 @@ import yaml
 
 from holdfast.core.agents.agent import SkillSpec
 from holdfast.core.agents.front_matter import with_plain_text
-from holdfast.core.base.digests import address_of
+from holdfast.core.base.canonical import address_of
 from holdfast.errors import HoldfastError
 
 SKILL_FILE = "SKILL.md"

@@ -12,9 +12,17 @@ from datetime import datetime, timedelta
 from typing import Any, Literal
 
 from holdfast.core.authority.policy import Escalation, Requirement, Terms
-from holdfast.core.authority.requirements import escalations, expires_after, on_expiry, remind_every, who_decides
 from holdfast.core.authority.statements import DecisionKind, parsed
-from holdfast.core.authority.votes import Seen, Vote, votes_for
+from holdfast.core.authority.votes import (
+    Seen,
+    Vote,
+    escalations,
+    expires_after,
+    on_expiry,
+    remind_every,
+    votes_for,
+    who_decides,
+)
 from holdfast.core.base.canonical import exact_json
 from holdfast.core.base.models import Frozen
 from holdfast.core.llm.blocks import ToolCall

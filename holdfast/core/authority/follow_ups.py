@@ -8,7 +8,7 @@ from holdfast.core.authority.statements import Signed, parsed, read_given
 from holdfast.core.base.canonical import unportable
 from holdfast.core.base.names import PersonName
 from holdfast.core.llm.blocks import Content, text_of
-from holdfast.core.llm.content import too_long, unfit
+from holdfast.core.llm.messages import too_long, unfit
 
 INBOX = 100
 """Maximum number of messages without a reply from the LLM, taken into the transcript or not; more are rejected.

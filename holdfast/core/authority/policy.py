@@ -18,7 +18,7 @@ from holdfast.core.authority.condition_costs import Budget
 from holdfast.core.authority.conditions import ConditionFailed, check_condition, holds
 from holdfast.core.authority.patterns import check_pattern
 from holdfast.core.authority.signatures import check_key
-from holdfast.core.base.digests import digest
+from holdfast.core.base.canonical import digest
 from holdfast.core.base.models import DEFINING, Definition, Frozen
 from holdfast.core.base.names import person_name
 from holdfast.core.base.paths import paths_in
@@ -109,7 +109,7 @@ class Terms(Definition):
 
 
 class Requirement(Frozen):
-    """What one of the policies that judge a call requires of its approval (`holdfast.core.authority.requirements`)."""
+    """What one of the policies that judge a call requires of its approval (`holdfast.core.authority.votes`)."""
 
     policy: str = ""
     """Digest of the policy whose approvers, keys and signatures count; empty for that of the run's agent."""

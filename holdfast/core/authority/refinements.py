@@ -7,7 +7,7 @@ from pydantic import AwareDatetime, Field
 from holdfast.core.authority.statements import Signed, parsed, read_given
 from holdfast.core.base.canonical import unportable
 from holdfast.core.base.names import PersonName
-from holdfast.core.llm.content import size_of, unfit
+from holdfast.core.llm.messages import size_of, unfit
 
 RefinementKind = Literal["narrow", "rescope", "correct"]
 """What a refinement does to the task: asks for less than before · asks for something else instead · puts right what the

@@ -2,16 +2,18 @@
 
 1. A person has one vote on a request, by their own or by delegated authority, and each authority is used once.
 2. A request is decided once its quorum of people has given the same answer; where several policies ask, once that of
-   each has (`holdfast.core.authority.requirements`).
+   each has. Each policy that judges a call (of its agent, of the agents above, of a fork or an import) and that asks
+   brings its terms, its people and its signatures as a requirement, and all requirements must be satisfied. One that
+   lets a person deny is enough to deny.
 3. Until then a person may change their mind: a new vote replaces the older one.
 """
 
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Literal, NamedTuple
 
+from holdfast.core.authority.policy import Escalation, Requirement
 from holdfast.core.authority.statements import Decision, Proof
-from holdfast.core.base.canonical import exact_json
-from holdfast.core.base.digests import digest
+from holdfast.core.base.canonical import digest, exact_json
 from holdfast.core.base.models import Frozen
 from holdfast.core.llm.blocks import ToolCall
 
@@ -133,3 +135,56 @@ def one_login(votes: Iterable[Vote]) -> tuple[str, ...]:
 def agreeing(votes: Iterable[Vote], vote: Vote) -> tuple[Vote, ...]:
     """Return the votes that give the same answer as `vote`."""
     return tuple(each for each in votes if each.answer == vote.answer)
+
+
+class Step(NamedTuple):
+    """An escalation of one of the requirements."""
+
+    requirement: int
+    """Index of the requirement."""
+    escalation: Escalation
+
+
+def joined(one: Sequence[Requirement], other: Sequence[Requirement]) -> tuple[Requirement, ...]:
+    """Return the requirements of both, each once: the same people by the same terms are asked once."""
+    kept = list(one)
+    asked = [(each.policy, each.terms) for each in one]
+    kept += [each for each in other if (each.policy, each.terms) not in asked]
+    return tuple(kept)
+
+
+def expires_after(requirements: Sequence[Requirement]) -> float | None:
+    """Return the seconds after which a request expires; None for never."""
+    times = [each.terms.expires_after for each in requirements]
+    if on_expiry(requirements) == "approve":
+        return None if None in times else max(filter(None, times))
+    denying = (each.terms.expires_after for each in requirements if each.terms.on_expiry == "deny")
+    return min(filter(None, denying), default=None)
+
+
+def on_expiry(requirements: Sequence[Requirement]) -> Literal["deny", "approve"]:
+    """Return what the expiry decides: `approve` only where every policy would."""
+    return "approve" if all(each.terms.on_expiry == "approve" for each in requirements) else "deny"
+
+
+def remind_every(requirements: Sequence[Requirement]) -> float | None:
+    """Return the interval of reminders: the shortest; None for no reminders."""
+    return min((each.terms.remind_every for each in requirements if each.terms.remind_every), default=None)
+
+
+def escalations(requirements: Sequence[Requirement]) -> tuple[Step, ...]:
+    """Return the escalations of all requirements, in chronological order."""
+    steps = [Step(number, step) for number, each in enumerate(requirements) for step in each.terms.escalate]
+    return tuple(sorted(steps, key=lambda step: (step.escalation.after, step.requirement)))
+
+
+def who_decides(requirements: Sequence[Requirement], number: int, level: int) -> tuple[str, ...]:
+    """Return the people and roles who may decide for one of the requirements; empty for all of its approvers.
+
+    Args:
+        requirements: All requirements of the request.
+        number: The index of that one.
+        level: How often the request was escalated.
+    """
+    own = sum(step.requirement == number for step in escalations(requirements)[:level])
+    return requirements[number].terms.who(own)

@@ -1,14 +1,17 @@
-"""Canonical JSON (RFC 8785): one spelling of each value, over which digests and signatures are computed."""
+"""Canonical JSON (RFC 8785), one spelling of each value; digests of it, chains of digests, and addresses of content."""
 
+import hashlib
 import json
 import math
+import re
 from collections.abc import Callable, Iterable
 from json.encoder import encode_basestring
 from typing import Any
 
 import rfc8785
+from pydantic_core import from_json
 
-from holdfast.errors import NotPortable
+from holdfast.errors import ArtifactNotFound, NotPortable
 
 MAX_INTEGER = 2**53 - 1
 """The largest integer up to which every integer is a double, and so the same number to every JSON parser."""
@@ -181,3 +184,52 @@ def _float(value: float) -> str:
         return rfc8785.dumps(value).decode()
     except rfc8785.CanonicalizationError:
         raise NotPortable("NaN or infinity, which is no JSON") from None
+
+
+GENESIS = "0" * 64
+"""The digest that precedes the first entry of every chain."""
+
+
+def digest(value: Any) -> str:
+    """Return the SHA-256 of `canonical(value)`, in hex."""
+    return hashlib.sha256(canonical(value)).hexdigest()
+
+
+def chain(previous: str, encoded: bytes) -> str:
+    """Return a chain's digest after one more entry: SHA-256 of the previous digest (hex) and the entry's bytes."""
+    return hashlib.sha256(previous.encode() + encoded).hexdigest()
+
+
+_ADDRESS = re.compile(r"sha256:([0-9a-f]{64})", re.ASCII)
+
+
+def address_of(content: bytes) -> str:
+    """Return the address of `content`: `sha256:` and 64 hex digits."""
+    return f"sha256:{hashlib.sha256(content).hexdigest()}"
+
+
+def digest_of(address: str) -> str:
+    """Return the 64 hex digits of an address, safe as a file name or a key even if the address is untrusted.
+
+    Raises:
+        ArtifactNotFound: The address is malformed.
+    """
+    if match := _ADDRESS.fullmatch(address):
+        return match[1]
+    raise ArtifactNotFound(f"{address[:100]!r} is not an artifact address; it must be 'sha256:' and 64 hex digits")
+
+
+def parse_json(text: bytes | str) -> Any:
+    """Return the value of a JSON text, as `json.loads` does, at a third of its cost.
+
+    Texts that the fast parser refuses, such as those with lone surrogates or hundreds of levels, are left to
+    `json.loads`.
+
+    Raises:
+        ValueError: It is not JSON.
+        RecursionError: It is nested too deeply.
+    """
+    try:
+        return from_json(text)
+    except (ValueError, TypeError):  # TypeError: a `str` that has no UTF-8
+        return json.loads(text)

@@ -1,8 +1,8 @@
-"""The base classes of every model that is persisted or crosses a process boundary."""
+"""The base classes of every model that is persisted or crosses a process boundary, and copies with changed fields."""
 
 from collections.abc import Iterator
 from difflib import get_close_matches
-from typing import Any, ClassVar, Final, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
@@ -90,3 +90,19 @@ def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
         yield annotation
     for each in get_args(annotation):
         yield from _models_in(each)
+
+
+if TYPE_CHECKING:
+    from dataclasses import replace as replace
+else:
+    ValueT = TypeVar("ValueT")
+
+    def replace(value: ValueT, /, **changes: Any) -> ValueT:
+        """Return a copy of a frozen dataclass without slots, with these fields changed.
+
+        Skips `__init__`, which a fold over thousands of events would call for every field of every event. `|` copies
+        a dict of thirty fields in one piece.
+        """
+        changed = object.__new__(type(value))
+        object.__setattr__(changed, "__dict__", value.__dict__ | changes)
+        return changed

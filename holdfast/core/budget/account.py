@@ -10,8 +10,7 @@
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from holdfast.core.base.models import Frozen
-from holdfast.core.base.replacing import replace
+from holdfast.core.base.models import Frozen, replace
 from holdfast.core.budget.budget import LIMITS, NANO, Amounts, Budget, LimitName, amount_text
 from holdfast.errors import EventOutOfPlace
 

@@ -15,8 +15,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from holdfast.core.base.canonical import canonical, portable
-from holdfast.core.base.digests import digest
+from holdfast.core.base.canonical import canonical, digest, portable
 from holdfast.core.base.text import is_blank
 from holdfast.core.llm.blocks import (
     AudioBlock,

@@ -11,8 +11,7 @@ from datetime import datetime
 from itertools import islice
 from typing import Any, TypeVar, cast
 
-from holdfast.core.base.canonical import canonical, plain_json, portable
-from holdfast.core.base.digests import GENESIS, chain
+from holdfast.core.base.canonical import GENESIS, canonical, chain, plain_json, portable
 from holdfast.core.base.lines import Lines, Pages, page
 from holdfast.core.log.events import EVENTS, AgentEvent, Event
 from holdfast.core.log.loop_events import STORED_EVENTS, StoredEvent

@@ -2,8 +2,7 @@
 
 from collections.abc import Sequence
 
-from holdfast.core.base.canonical import canonical
-from holdfast.core.base.digests import GENESIS
+from holdfast.core.base.canonical import GENESIS, canonical
 from holdfast.core.log.event_log import digest_after, digest_of_bytes, digest_of_line
 from holdfast.core.log.events import AgentEvent
 from holdfast.core.log.loop_events import IterationEnded, IterationStarted, LoopStarted, StoredEvent, WorkspaceSurveyed

@@ -10,8 +10,7 @@ import json
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 
-from holdfast.core.base.canonical import canonical
-from holdfast.core.base.digests import GENESIS
+from holdfast.core.base.canonical import GENESIS, canonical
 from holdfast.core.base.models import Frozen
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

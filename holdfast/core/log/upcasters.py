@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, cast, get_args
 
 from pydantic import TypeAdapter, ValidationError
 
-from holdfast.core.base.parsing import parse_json
+from holdfast.core.base.canonical import parse_json
 from holdfast.core.base.text import one_line
 from holdfast.core.log.events import AgentEvent, Event
 from holdfast.core.log.loop_events import LoopEvent, StoredEvent

@@ -12,7 +12,7 @@
 from decimal import Decimal
 from typing import Literal
 
-from holdfast.core.base.replacing import replace
+from holdfast.core.base.models import replace
 from holdfast.core.budget.account import MONEY, Account, Cost, nano_dollars
 from holdfast.core.budget.budget import NANO, LimitName, largest
 from holdfast.core.budget.tree import allowance_name, reserve_allowance, settle_allowance

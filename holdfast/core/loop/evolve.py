@@ -5,7 +5,7 @@ from typing import Any, assert_never
 
 from pydantic import TypeAdapter
 
-from holdfast.core.base.replacing import replace
+from holdfast.core.base.models import replace
 from holdfast.core.log.events import (
     RefusalsCounted,
     RunBlocked,

@@ -13,7 +13,7 @@ import json
 from collections.abc import Sequence
 from datetime import datetime
 
-from holdfast.core.base.replacing import replace
+from holdfast.core.base.models import replace
 from holdfast.core.log.event_log import EventLog
 from holdfast.core.log.events import RunContinued, RunUnblocked, SignalRejected
 from holdfast.core.log.loop_events import LOOP_EVENTS, Logged, LogPart, LoopEvent, LoopStarted

@@ -20,7 +20,7 @@ from holdfast.core.llm.messages import Usage
 from holdfast.core.log.events import RunOutcome
 from holdfast.core.log.loop_events import IterationOutcome, Logged, LogPart
 from holdfast.core.log.loop_events import LoopLimits as LoopLimits
-from holdfast.core.mac.orders import Answer, Order
+from holdfast.core.mac.seals import Answer, Order
 from holdfast.core.mac.starts import Start
 from holdfast.core.run.state.features import LOOP_LOG
 from holdfast.core.run.state.state import Blocked, Status

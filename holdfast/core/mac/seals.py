@@ -1,4 +1,4 @@
-"""Seals: MACs that prove a value comes from our own processes and bind it to its place (RFC 2104, HMAC-SHA256).
+"""MACs (seals) that prove a value comes from our own processes and bind it to one place (RFC 2104, HMAC-SHA256).
 
 1. A seal covers the namespace, the workflow id, the kind of value, its encoding and its bytes. It is invalid if the
    value is copied to another workflow or presented as another kind of value.
@@ -6,14 +6,24 @@
    the front, then remove the old key once no run has values that it sealed.
 3. An unknown key is an error, not a missing seal: a worker that lacks a new key fails its workflow task, and another
    worker takes it.
+4. An activity request and its result are bound to one call by its name, which derives from the workflow id, the first
+   run id of the chain of Temporal runs, and a counter that continues through the chain. It is therefore the same on
+   replay, after continue-as-new and after a reset, and unique to the chain. A result repeats the name, so a sealed
+   result that was copied from one call to another is rejected.
+5. Temporal starts a schedule's workflow under the id `PREFIX-TIME`: the schedule's prefix, and the time at which it was
+   due. So its input is sealed for the prefix, which is the place of all launchers of a schedule. No thread's id begins
+   with the prefix, or two threads could share a place.
 """
 
 import hmac
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, ClassVar, NamedTuple, TypeGuard
 
+from holdfast.core.base.canonical import digest
+from holdfast.core.base.models import Sealed
 from holdfast.errors import HoldfastError
 
 MAC_BYTES = 16
@@ -130,3 +140,65 @@ def _keyed(key: bytes) -> hmac.HMAC:
 _AT_ONCE, _LONG = 2047, 64_000
 """Python releases its global lock to hash more bytes at once than the first, as `hmac.digest` always does. A workflow's
 thread then waits for the worker's event loop, for many times as long as it hashes. A long text is worth that."""
+
+
+NAME_HEX = 16
+"""Hex digits of the digest in a name. So few suffice, because the seal protects the name."""
+
+
+class Order(Sealed):
+    """Base of the inputs of activities."""
+
+    order: str = ""
+    """The name of the call: `NUMBER.DIGEST`."""
+
+
+class Answer(Sealed):
+    """Base of the results of activities."""
+
+    answers: str = ""
+    """The name of the call that this answers."""
+
+
+def order_name(*, workflow_id: str, first_run_id: str, number: int) -> str:
+    """Name the call of this number in this chain of runs."""
+    return f"{number}.{digest(['order/1', workflow_id, first_run_id, number])[:NAME_HEX]}"
+
+
+def belongs(order: Order, *, workflow_id: str, first_run_id: str) -> bool:
+    """Whether a run of this chain issued the order."""
+    number = order.order.partition(".")[0]
+    if not (number.isascii() and number.isdigit() and len(number) < 10):
+        return False
+    return order.order == order_name(workflow_id=workflow_id, first_run_id=first_run_id, number=int(number))
+
+
+def answers(answer: Any, order: Order) -> bool:
+    """Whether `answer` is the sealed answer to `order`."""
+    return not is_unsealed(answer) and getattr(answer, "answers", None) == order.order
+
+
+LAUNCHER = "holdfast-schedule/"
+"""The beginning of the ids of launchers."""
+
+TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"
+"""How Temporal writes the time that a run was due, in UTC."""
+
+_LAUNCHED = re.compile(rf"{re.escape(LAUNCHER)}(?P<thread>(?P<name>.+)-{TIME})", re.DOTALL)
+
+
+def launcher_prefix(schedule: str) -> str:
+    """Return the prefix of the workflow ids of a schedule's launchers: the place of their input."""
+    return LAUNCHER + schedule
+
+
+def place_id(workflow_id: str) -> str:
+    """Return the id that values of a workflow are sealed for: its own, and of a launcher that of its schedule."""
+    found = _LAUNCHED.fullmatch(workflow_id)
+    return launcher_prefix(found["name"]) if found else workflow_id
+
+
+def launched(workflow_id: str) -> tuple[str, str] | None:
+    """Return the schedule's name and the run's thread id; None if Temporal started no launcher under this id."""
+    found = _LAUNCHED.fullmatch(workflow_id)
+    return (found["name"], found["thread"]) if found else None

@@ -1,6 +1,6 @@
 """What a schedule's launcher is given, when it refuses, and the run that it starts. Pure.
 
-1. The schedule's maker seals the input for all launchers of the schedule (`holdfast.core.mac.scheduled`). A launcher
+1. The schedule's maker seals the input for all launchers of the schedule (`holdfast.core.mac.seals`). A launcher
    without that seal starts nothing: who only reaches Temporal can make no run that counts as somebody else's.
 2. The seal covers what is run and for whom, and not when: who reaches Temporal can trigger the schedule. `until` is
    sealed, and bounds that.
@@ -14,7 +14,7 @@ from holdfast.core.base.models import Sealed
 from holdfast.core.base.text import code, quoted
 from holdfast.core.budget.budget import Budget
 from holdfast.core.llm.blocks import Content, text_of
-from holdfast.core.mac.scheduled import launched
+from holdfast.core.mac.seals import launched
 from holdfast.core.mac.starts import START_WITHIN, Start
 from holdfast.core.run.contracts.runs import RunInput
 from holdfast.core.run.state.features import SCHEDULED

@@ -29,8 +29,7 @@ from temporalio.converter import (
 
 from holdfast.core.base.text import one_line
 from holdfast.core.base.unread import Unread
-from holdfast.core.mac.scheduled import place_id
-from holdfast.core.mac.seals import Place, Seals, Unsealed
+from holdfast.core.mac.seals import Place, Seals, Unsealed, place_id
 from holdfast.core.run.state.features import require_features
 from holdfast.core.temporal.encrypted import KeyUnknown, PlaintextRefused, why_unreadable
 from holdfast.core.temporal.failures import LenientFailureConverter

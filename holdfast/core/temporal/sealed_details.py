@@ -14,7 +14,7 @@ from temporalio.api.common.v1 import Payload
 from temporalio.converter import PayloadConverter
 from temporalio.exceptions import FailureError
 
-from holdfast.core.mac.orders import Answer
+from holdfast.core.mac.seals import Answer
 from holdfast.core.run.contracts.commands import Failure
 from holdfast.core.run.contracts.llm_calls import LLMFailed
 from holdfast.core.temporal.converter import SEAL

@@ -12,7 +12,7 @@
 from enum import StrEnum
 from typing import Literal
 
-from holdfast.core.base.digests import digest
+from holdfast.core.base.canonical import digest
 from holdfast.core.base.models import Frozen
 
 

@@ -15,7 +15,7 @@ from base64 import urlsafe_b64encode
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from holdfast.core.base.digests import GENESIS, chain, digest
+from holdfast.core.base.canonical import GENESIS, chain, digest
 from holdfast.core.base.lines import Lines, Pages, page
 from holdfast.core.base.models import Frozen
 from holdfast.core.llm.blocks import Content, more_than_text, with_heading

@@ -14,8 +14,7 @@ from fastapi.responses import StreamingResponse
 
 from holdfast.client.artifacts import references
 from holdfast.client.threads import Threads
-from holdfast.core.base.canonical import MAX_INTEGER
-from holdfast.core.base.digests import digest_of
+from holdfast.core.base.canonical import MAX_INTEGER, digest_of
 from holdfast.core.stores import ArtifactStore
 from holdfast.gateway.answers import ArtifactsPage, ListedArtifact
 from holdfast.gateway.authentication import Access, Authenticator

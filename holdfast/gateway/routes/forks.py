@@ -19,7 +19,7 @@ from holdfast.client.start_options import StartOptions
 from holdfast.client.threads import Threads
 from holdfast.core.authority.conditions import loops
 from holdfast.core.authority.policy import Policy
-from holdfast.core.llm.content import MAX_TEXT_BYTES
+from holdfast.core.llm.messages import MAX_TEXT_BYTES
 from holdfast.errors import PositionInvalid, TaskInvalid, ThreadExists, ThreadIdInvalid
 from holdfast.gateway.authentication import Access, Authenticator
 from holdfast.gateway.bodies import AGENT_NAME, Body, read_body

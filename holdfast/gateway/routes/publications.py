@@ -6,7 +6,7 @@ from fastapi import APIRouter, Depends, Path, Request
 
 from holdfast.client.publishing import publish
 from holdfast.client.threads import Threads
-from holdfast.core.base.digests import digest
+from holdfast.core.base.canonical import digest
 from holdfast.core.tools.triggers import EVENT_NAME
 from holdfast.gateway.answers import PublishedEvent, Unanswered
 from holdfast.gateway.authentication import Authenticator

@@ -21,7 +21,7 @@ from holdfast.client.schedule_definitions import (
 from holdfast.client.schedule_states import list_schedules, schedule_state
 from holdfast.client.threads import Threads
 from holdfast.core.budget.budget import Budget
-from holdfast.core.llm.content import MAX_TEXT_BYTES
+from holdfast.core.llm.messages import MAX_TEXT_BYTES
 from holdfast.errors import ScheduleInvalid, ScheduleNotFound
 from holdfast.gateway.answers import Schedule, SchedulesList, TriggeredRun
 from holdfast.gateway.authentication import Authenticator, decode_thread

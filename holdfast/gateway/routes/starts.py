@@ -16,7 +16,7 @@ from fastapi import APIRouter, Depends, Header, Request, Response
 from holdfast.client.idempotent_starts import start_once
 from holdfast.client.start_options import StartOptions, check_own_id, new_thread_id
 from holdfast.client.threads import Threads
-from holdfast.core.base.digests import digest
+from holdfast.core.base.canonical import digest
 from holdfast.core.budget.budget import Budget
 from holdfast.errors import TaskDiffers, ThreadIdInvalid, ThreadNotFound
 from holdfast.gateway.answers import StartedThread

@@ -7,8 +7,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from holdfast.core.base.canonical import canonical
-from holdfast.core.base.digests import digest
+from holdfast.core.base.canonical import canonical, digest
 from holdfast.portable.format.members import AGENTS, CONTEXT, INTENT, KEYS, POLICIES
 from holdfast.portable.format.origins import trace_id
 

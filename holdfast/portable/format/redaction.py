@@ -8,8 +8,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-from holdfast.core.base.canonical import canonical
-from holdfast.core.base.digests import digest
+from holdfast.core.base.canonical import canonical, digest
 
 WITHOUT_BODY: Final = frozenset(
     ("run_continued", "message_taken", "tool_call_started", "refusals_counted", "wait_polled")

@@ -1,6 +1,6 @@
 """Artifacts in memory."""
 
-from holdfast.core.base.digests import address_of
+from holdfast.core.base.canonical import address_of
 from holdfast.errors import ArtifactAltered, ArtifactNotFound
 
 

@@ -29,7 +29,7 @@ CREATE TABLE holdfast.artifact_parts (
     PRIMARY KEY (digest, part)
 );
 
--- Which threads refer to an artifact: holdfast/storage/prune.py removes artifacts without references.
+-- Which threads refer to an artifact: holdfast/runtime/stores/prune.py removes artifacts without references.
 CREATE TABLE holdfast.artifact_threads (
     digest bytea   NOT NULL REFERENCES holdfast.artifacts,
     thread integer NOT NULL REFERENCES holdfast.threads,

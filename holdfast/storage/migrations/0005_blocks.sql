@@ -1,4 +1,4 @@
--- Events in blocks: consecutive events are compressed together (holdfast/storage/blocks.py).
+-- Events in blocks: consecutive events are compressed together (holdfast/runtime/stores/blocks.py).
 -- Events recorded one per row, before the first release, are kept in a table that nothing reads.
 DO $$
 BEGIN

@@ -21,6 +21,6 @@ CREATE INDEX event_rows_request ON holdfast.event_rows (thread, request)
     WHERE type IN ('approval_requested', 'reconcile_requested');
 
 -- A view runs with its owner's rights: a role needs USAGE on the schema and SELECT on the view, and nothing else.
-CREATE VIEW holdfast.core.log WITH (security_barrier = true) AS
+CREATE VIEW holdfast.log WITH (security_barrier = true) AS
 SELECT threads.thread, position, at, type, step, agent, call, tool, request, status, actor, body
 FROM holdfast.event_rows JOIN holdfast.threads ON threads.id = event_rows.thread;

@@ -1,6 +1,6 @@
--- The record for SQL, in the rows of the blocks (holdfast/storage/log_rows.py). PostgreSQL compresses what the
+-- The record for SQL, in the rows of the blocks (holdfast/runtime/stores/log_rows.py). PostgreSQL compresses what the
 -- view shows of a block's events together: a fifteenth of a row per event and its index entries.
-DROP VIEW holdfast.core.log;
+DROP VIEW holdfast.log;
 DROP TABLE holdfast.event_rows;
 
 ALTER TABLE holdfast.events
@@ -10,7 +10,7 @@ ALTER TABLE holdfast.events
 CREATE INDEX events_origins ON holdfast.events USING gin (origins) WHERE origins IS NOT NULL;
 
 -- A view runs with its owner's rights: a role needs USAGE on the schema and SELECT on the view, and nothing else.
-CREATE VIEW holdfast.core.log WITH (security_barrier = true) AS
+CREATE VIEW holdfast.log WITH (security_barrier = true) AS
 SELECT threads.thread, shown.position, shown.at, shown.type, shown.step, shown.agent, shown.call, shown.tool,
     shown.request, shown.status, shown.actor, shown.body
 FROM holdfast.events JOIN holdfast.threads ON threads.id = events.thread

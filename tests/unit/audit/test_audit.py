@@ -19,7 +19,7 @@ from holdfast.core.authority.follow_ups import Message
 from holdfast.core.authority.policy import Approver, Gateway, Policy, Terms, ask
 from holdfast.core.authority.signatures import encode_key, public_key, sign
 from holdfast.core.authority.statements import AuthorityDelegation, Decision
-from holdfast.core.base.digests import address_of
+from holdfast.core.base.canonical import address_of
 from holdfast.core.log.event_log import EventLog
 from holdfast.core.log.events import (
     AgentEvent,

@@ -2,7 +2,7 @@
 
 from holdfast.core.llm.messages import AssistantMessage, Usage
 from holdfast.core.llm.outages import Outage
-from holdfast.core.mac.orders import Answer, Order
+from holdfast.core.mac.seals import Answer, Order
 from holdfast.core.transcript.transcript import TranscriptRef
 
 

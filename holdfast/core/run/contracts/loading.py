@@ -3,12 +3,12 @@
 from datetime import datetime
 
 from holdfast.core.agents.agent import AgentSpec
-from holdfast.core.base.digests import GENESIS
+from holdfast.core.base.canonical import GENESIS
 from holdfast.core.base.models import Frozen
 from holdfast.core.budget.account import TokenPrice
 from holdfast.core.budget.budget import Budget
 from holdfast.core.log.fork_point import ForkPoint
-from holdfast.core.mac.orders import Answer, Order
+from holdfast.core.mac.seals import Answer, Order
 from holdfast.core.memory.recalled import RecalledTier
 from holdfast.core.run.contracts.snapshot import RunSnapshot
 from holdfast.core.tools.effects import PastEffect

@@ -3,9 +3,9 @@
 from typing import Literal
 
 from holdfast.core.authority.approvals import ApprovalRequest
-from holdfast.core.base.digests import GENESIS
+from holdfast.core.base.canonical import GENESIS
 from holdfast.core.log.fork_point import ForkPoint
-from holdfast.core.mac.orders import Answer, Order
+from holdfast.core.mac.seals import Answer, Order
 
 
 class ArchiveRequest(Order):

@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import Field, field_serializer
 
-from holdfast.core.base.digests import GENESIS
+from holdfast.core.base.canonical import GENESIS
 from holdfast.core.base.models import Frozen
 from holdfast.core.log.event_log import event_json
 from holdfast.core.log.events import AgentEvent

@@ -9,7 +9,7 @@ from holdfast.core.budget.tree import TreeCost
 from holdfast.core.lineage import Lineage
 from holdfast.core.llm.messages import Usage
 from holdfast.core.log.events import SubagentStatus
-from holdfast.core.mac.orders import Answer, Order
+from holdfast.core.mac.seals import Answer, Order
 from holdfast.core.run.contracts.runs import RunInput
 from holdfast.core.tools.cannot import HandedConstraint
 from holdfast.core.tools.subagents import child_thread

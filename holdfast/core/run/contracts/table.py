@@ -20,7 +20,7 @@ from temporalio.common import RetryPolicy
 
 from holdfast.core.agents.agent import Limits
 from holdfast.core.authority.summaries import describe_call
-from holdfast.core.mac.orders import Answer, Order
+from holdfast.core.mac.seals import Answer, Order
 from holdfast.core.run.contracts.commands import Request
 from holdfast.core.run.contracts.llm_calls import LLMReply, LLMRequest
 from holdfast.core.run.contracts.loading import (

@@ -3,7 +3,7 @@
 from holdfast.core.base.models import Frozen
 from holdfast.core.llm.blocks import ToolCall
 from holdfast.core.log.events import CallResult
-from holdfast.core.mac.orders import Answer, Order
+from holdfast.core.mac.seals import Answer, Order
 from holdfast.core.tools.failures import FailedAttempts, FailureKind
 from holdfast.core.trust import Origin, Trust
 

@@ -10,7 +10,7 @@ from holdfast.core.authority.refinements import REFINE_TOOL
 from holdfast.core.base.names import person_name
 from holdfast.core.base.text import one_line
 from holdfast.core.llm.blocks import Content, text_of, with_heading
-from holdfast.core.llm.content import too_long, unfit
+from holdfast.core.llm.messages import too_long, unfit
 from holdfast.core.log import events as ev
 from holdfast.core.run.contracts.error_types import (
     NAME_INVALID,

@@ -13,8 +13,7 @@ from datetime import datetime
 from holdfast.core.agents.agent import AgentSpec
 from holdfast.core.base.text import one_line
 from holdfast.core.llm.blocks import ToolCall, text_of
-from holdfast.core.llm.ends import CUT_OFF
-from holdfast.core.llm.finish_reasons import may_be_cut_off
+from holdfast.core.llm.finish_reasons import CUT_OFF, may_be_cut_off
 from holdfast.core.llm.outages import Outage
 from holdfast.core.log import events as ev
 from holdfast.core.run.contracts.error_types import CONTEXT_TOO_LONG

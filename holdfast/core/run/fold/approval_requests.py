@@ -4,7 +4,7 @@ from typing import assert_never
 
 from holdfast.core.authority.approvals import ApprovalRequest
 from holdfast.core.authority.votes import Vote, agreeing, cast
-from holdfast.core.base.replacing import replace
+from holdfast.core.base.models import replace
 from holdfast.core.llm.blocks import ToolCall
 from holdfast.core.log import events as ev
 from holdfast.core.run.rules.loop_guard import RULE as REPEATED

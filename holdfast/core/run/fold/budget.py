@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 
-from holdfast.core.base.replacing import replace
+from holdfast.core.base.models import replace
 from holdfast.core.budget.account import LLM_CALL, Account, Cost
 from holdfast.core.budget.tree import allowance_name, reserve_allowance, settle_allowance
 from holdfast.core.llm.blocks import text_of

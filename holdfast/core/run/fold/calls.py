@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 
-from holdfast.core.base.replacing import replace
+from holdfast.core.base.models import replace
 from holdfast.core.log import events as ev
 from holdfast.core.run.rules.closing_work import progress_due
 from holdfast.core.run.rules.loop_guard import counted

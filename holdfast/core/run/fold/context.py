@@ -2,9 +2,9 @@
 
 from functools import reduce
 
-from holdfast.core.base.replacing import replace
+from holdfast.core.base.models import replace
 from holdfast.core.llm.blocks import more_than_text, text_of
-from holdfast.core.llm.content import size_of
+from holdfast.core.llm.messages import size_of
 from holdfast.core.log import events as ev
 from holdfast.core.run.fold.calls import lower_trust
 from holdfast.core.run.state.context import FOLLOW_UPS_CHARS

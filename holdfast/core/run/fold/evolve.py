@@ -10,7 +10,7 @@ a budget follows each event, too (`evolve_budget`).
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from holdfast.core.base.replacing import replace
+from holdfast.core.base.models import replace
 from holdfast.core.log import events as ev
 from holdfast.core.run.fold.approval_requests import (
     close_expired,

@@ -5,7 +5,7 @@ which the run was moved from another cluster.
 from holdfast.core.authority.policy import Policy
 from holdfast.core.authority.statements import Signed
 from holdfast.core.authority.votes import Vote
-from holdfast.core.base.replacing import replace
+from holdfast.core.base.models import replace
 from holdfast.core.budget.account import Account, Raised
 from holdfast.core.budget.budget import largest
 from holdfast.core.log import events as ev

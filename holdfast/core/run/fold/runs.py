@@ -1,6 +1,6 @@
 """How a run's own events change its state: from its start and its agent over pauses, blocks and resets to its end."""
 
-from holdfast.core.base.replacing import replace
+from holdfast.core.base.models import replace
 from holdfast.core.lineage import Lineage
 from holdfast.core.log import events as ev
 from holdfast.core.mac.starts import START_WITHIN

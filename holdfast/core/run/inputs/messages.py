@@ -8,7 +8,7 @@ from typing import Literal
 from holdfast.core.authority.extensions import Extension
 from holdfast.core.authority.follow_ups import LONGEST_MESSAGE, Message
 from holdfast.core.authority.refinements import Refinement
-from holdfast.core.llm.content import size_of
+from holdfast.core.llm.messages import size_of
 from holdfast.core.log.events import TaskRefined, UserMessageReceived
 from holdfast.core.run.rules.authority import Reaction, Refusal, Speaker, refuse_reuse, verify_for_all
 from holdfast.core.run.rules.policies import policies_of

@@ -18,7 +18,7 @@ from datetime import datetime
 
 from holdfast.core.authority.refinements import Refinement, read_refinement
 from holdfast.core.authority.statements import parsed
-from holdfast.core.llm.content import size_of
+from holdfast.core.llm.messages import size_of
 from holdfast.core.log.events import AgentEvent, TaskRefined, ToolCallFinished
 from holdfast.core.run.inputs.messages import shown, verify_sender
 from holdfast.core.run.rules.authority import Reaction, Refusal, Speaker

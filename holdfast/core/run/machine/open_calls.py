@@ -15,8 +15,7 @@ from datetime import datetime
 
 from holdfast.core.llm.blocks import text_of
 from holdfast.core.log.events import Finding
-from holdfast.core.mac.orders import Answer, order_name
-from holdfast.core.mac.seals import Unsealed, is_unsealed
+from holdfast.core.mac.seals import Answer, Unsealed, is_unsealed, order_name
 from holdfast.core.run.contracts.commands import Call, Command, Failure, Request, Result, Sleep, Stop
 from holdfast.core.run.contracts.error_types import NOT_SEALED
 from holdfast.core.run.contracts.llm_calls import LLMRequest

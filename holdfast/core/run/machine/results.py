@@ -8,7 +8,7 @@ from typing import Any, assert_never
 from holdfast.core.agents.agent import shared
 from holdfast.core.llm.outages import Outage
 from holdfast.core.log.events import AgentLoaded, LearningSkipped, MemoryRecalled, RunBlocked
-from holdfast.core.mac.orders import answers
+from holdfast.core.mac.seals import answers
 from holdfast.core.run.contracts.commands import Call, Failure
 from holdfast.core.run.contracts.error_types import (
     BUDGET_UNSUPPORTED,

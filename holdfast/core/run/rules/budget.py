@@ -16,7 +16,7 @@ from typing import Literal
 
 from holdfast.core.agents.agent import AgentSpec
 from holdfast.core.base.canonical import exact_json
-from holdfast.core.base.replacing import replace
+from holdfast.core.base.models import replace
 from holdfast.core.budget.account import LLM_CALL, Account, Cost
 from holdfast.core.budget.budget import MICRO, LimitName, amount_text
 from holdfast.core.llm.messages import Usage

@@ -15,7 +15,7 @@ from itertools import repeat
 
 from holdfast.core.authority.policy import Verdict
 from holdfast.core.authority.summaries import describe_call
-from holdfast.core.base.digests import digest
+from holdfast.core.base.canonical import digest
 from holdfast.core.base.text import one_line
 from holdfast.core.llm.blocks import ToolCall
 from holdfast.core.log.events import ToolCallFinished

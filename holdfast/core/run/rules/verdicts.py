@@ -9,7 +9,7 @@
 6. Where a call repeats itself, the loop guard has the last word (`holdfast.core.run.rules.loop_guard`).
 7. In a fork, effects ask first until an approver lifts that (`holdfast.core.run.rules.forks`).
 8. The policies of the runs above a sub-agent judge its calls, too, and those that were given with a fork: the strictest
-   verdict counts. Each that asks brings its own terms and people (`holdfast.core.authority.requirements`).
+   verdict counts. Each that asks brings its own terms and people (`holdfast.core.authority.votes`).
 9. A call that gives the run's result is allowed, like a reply that ends it (`holdfast.core.run.decide.results`).
 10. Where the LLM has read results that cannot be trusted, tools that are for trusted content only require approval.
 """
@@ -19,8 +19,8 @@ from collections.abc import Mapping, Sequence
 from holdfast.core.authority.condition_costs import Budget
 from holdfast.core.authority.policy import Policy, Requirement, Terms, ToolUse, Verdict, VerdictKind, evaluate
 from holdfast.core.authority.refinements import REFINE_TOOL
-from holdfast.core.authority.requirements import joined
 from holdfast.core.authority.statements import parsed
+from holdfast.core.authority.votes import joined
 from holdfast.core.llm.blocks import ToolCall
 from holdfast.core.run.rules.forks import judge_in_fork
 from holdfast.core.run.rules.loop_guard import guarded

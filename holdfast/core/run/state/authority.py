@@ -10,8 +10,7 @@ from typing import Any
 from holdfast.core.authority.approvals import ApprovalRequest
 from holdfast.core.authority.statements import AuthorityDelegation
 from holdfast.core.authority.votes import Standing, Vote, without
-from holdfast.core.base.models import Frozen
-from holdfast.core.base.replacing import replace
+from holdfast.core.base.models import Frozen, replace
 from holdfast.errors import EventOutOfPlace
 
 DECIDED = 100

@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any, Literal
 
 from holdfast.core.authority.policy import Requirement, Terms
-from holdfast.core.base.replacing import replace
+from holdfast.core.base.models import replace
 from holdfast.core.llm.blocks import ToolCall
 from holdfast.core.tools.effects import PastEffect
 from holdfast.errors import EventOutOfPlace

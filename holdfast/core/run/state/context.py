@@ -6,7 +6,7 @@ The messages themselves are `holdfast.core.transcript`.
 
 from dataclasses import dataclass
 
-from holdfast.core.base.replacing import replace
+from holdfast.core.base.models import replace
 from holdfast.core.run.state.inbox import WaitingMessage
 from holdfast.core.trust import Trust
 

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Self
 
-from holdfast.core.base.models import Frozen
-from holdfast.core.base.replacing import replace
+from holdfast.core.base.models import Frozen, replace
 from holdfast.core.log.events import PollKind, WaitPolled, WakeReceived
 from holdfast.core.tools.triggers import EventTrigger, WakeTrigger, deadline
 from holdfast.errors import EventOutOfPlace

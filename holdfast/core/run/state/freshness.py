@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Self
 
 from holdfast.core.agents.agent import AgentSpec
-from holdfast.core.base.digests import digest
+from holdfast.core.base.canonical import digest
 from holdfast.core.base.models import Frozen
 from holdfast.core.log.events import Finding
 

@@ -9,8 +9,7 @@ from typing import Any
 from holdfast.core.authority.follow_ups import INBOX, INBOX_BYTES
 from holdfast.core.authority.refinements import RefinementKind
 from holdfast.core.authority.statements import Proof
-from holdfast.core.base.models import Frozen
-from holdfast.core.base.replacing import replace
+from holdfast.core.base.models import Frozen, replace
 from holdfast.errors import EventOutOfPlace
 
 

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from holdfast.core.authority.policy import Policy
-from holdfast.core.base.replacing import replace
+from holdfast.core.base.models import replace
 from holdfast.core.budget.budget import Budget
 from holdfast.core.lineage import Lineage
 from holdfast.core.log.fork_point import ForkPoint

@@ -5,8 +5,7 @@ from datetime import datetime, timedelta
 from typing import Any, Literal
 
 from holdfast.core.authority.statements import Proof
-from holdfast.core.base.models import Frozen
-from holdfast.core.base.replacing import replace
+from holdfast.core.base.models import Frozen, replace
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from holdfast.core.base.models import Frozen
-from holdfast.core.base.replacing import replace
+from holdfast.core.base.models import Frozen, replace
 from holdfast.core.log.events import SubagentEnded, SubagentStarted
 from holdfast.core.trust import Trust
 from holdfast.errors import EventOutOfPlace

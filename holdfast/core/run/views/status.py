@@ -8,8 +8,7 @@ from datetime import datetime
 from typing import Any, assert_never
 
 from holdfast.core.authority.approvals import ApprovalRequest
-from holdfast.core.base.models import Frozen
-from holdfast.core.base.replacing import replace
+from holdfast.core.base.models import Frozen, replace
 from holdfast.core.base.text import one_line
 from holdfast.core.budget.account import LLM_CALL
 from holdfast.core.run.decide.decide import next_action

@@ -14,10 +14,10 @@
 from collections.abc import Collection, Sequence
 
 from holdfast.core.agents.agent import AgentSpec, Limits
-from holdfast.core.base.digests import digest
+from holdfast.core.base.canonical import digest
 from holdfast.core.budget.tree import TreeCost, allowance_name, allowance_of
 from holdfast.core.llm.blocks import ToolCall
-from holdfast.core.llm.content import too_long, unfit
+from holdfast.core.llm.messages import too_long, unfit
 from holdfast.core.log import events as ev
 from holdfast.core.run.contracts.subagents import (
     ChildRef,

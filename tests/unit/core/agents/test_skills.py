@@ -23,7 +23,7 @@ from holdfast.core.agents.skills import (
     skill_from_files,
     unusable,
 )
-from holdfast.core.base.digests import address_of
+from holdfast.core.base.canonical import address_of
 from holdfast.workspace.file_tools import edit_file, write_file
 from holdfast.workspace.files import replace
 from holdfast.workspace.memory.skills import load_skills, workspace_skills

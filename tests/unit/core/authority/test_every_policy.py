@@ -8,8 +8,8 @@ import pytest
 from holdfast.audit.judge.audit import Audit
 from holdfast.core.agents.agent import AgentSpec
 from holdfast.core.authority.policy import Approver, Escalation, Gateway, Policy, Requirement, Terms, allow, ask, deny
-from holdfast.core.authority.requirements import expires_after, on_expiry
 from holdfast.core.authority.statements import AuthorityDelegation
+from holdfast.core.authority.votes import expires_after, on_expiry
 from holdfast.core.lineage import Lineage
 from holdfast.core.log.events import ApprovalRequested, DecisionReceived
 from holdfast.core.run.state.features import EVERY_POLICY_ASKS

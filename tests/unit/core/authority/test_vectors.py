@@ -18,11 +18,10 @@ from holdfast.core.authority.signatures import encode_key, is_signed, public_key
 from holdfast.core.authority.statements import AuthorityDelegation, Decision, Lift, Revocation, Signed
 from holdfast.core.authority.steering import Move, Pause, Resume, Retry
 from holdfast.core.authority.votes import Seen
-from holdfast.core.base.canonical import canonical, exact_json
-from holdfast.core.base.digests import GENESIS, digest
+from holdfast.core.base.canonical import GENESIS, canonical, digest, exact_json
 from holdfast.core.llm.blocks import ToolCall
 from holdfast.core.log.event_log import digest_after
-from holdfast.core.mac.orders import order_name
+from holdfast.core.mac.seals import order_name
 from holdfast.core.tools.effects import effect_key
 
 FILE = Path(__file__).parents[4] / "docs" / "verify" / "vectors.json"

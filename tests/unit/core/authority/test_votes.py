@@ -15,7 +15,7 @@ from holdfast.core.authority.follow_ups import Message
 from holdfast.core.authority.policy import Approver, Policy, Terms, allow, ask
 from holdfast.core.authority.signatures import encode_key, public_key, sign
 from holdfast.core.authority.statements import AuthorityDelegation, Decision, DecisionKind, Revocation, Signed
-from holdfast.core.base.replacing import replace
+from holdfast.core.base.models import replace
 from holdfast.core.log.events import DecisionReceived
 from holdfast.core.run.contracts.tool_calls import ToolRequest
 from holdfast.core.run.rules.authority import STATEMENTS

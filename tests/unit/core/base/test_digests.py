@@ -10,8 +10,16 @@ import rfc8785
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from holdfast.core.base.canonical import MAX_INTEGER, canonical, exact_json, plain_json, portable, unportable
-from holdfast.core.base.digests import GENESIS, digest
+from holdfast.core.base.canonical import (
+    GENESIS,
+    MAX_INTEGER,
+    canonical,
+    digest,
+    exact_json,
+    plain_json,
+    portable,
+    unportable,
+)
 from holdfast.core.log.event_log import digest_after, digest_of_line, stamped_line
 from holdfast.errors import NotPortable
 

@@ -13,8 +13,16 @@ from holdfast.client.start_options import check_task
 from holdfast.core.authority.follow_ups import read_message
 from holdfast.core.base.canonical import MAX_INTEGER, canonical
 from holdfast.core.llm.blocks import ImageBlock, TextBlock
-from holdfast.core.llm.content import content_json, read_content
-from holdfast.core.llm.messages import MAX_DEPTH, AssistantMessage, Usage, UserMessage, decode, encode
+from holdfast.core.llm.messages import (
+    MAX_DEPTH,
+    AssistantMessage,
+    Usage,
+    UserMessage,
+    content_json,
+    decode,
+    encode,
+    read_content,
+)
 from holdfast.core.log.event_log import EventLog, event_line
 from holdfast.core.log.events import AgentEvent, LLMReplied, UserMessageReceived
 from holdfast.core.log.stored_lines import read_lines, run_events

@@ -7,8 +7,7 @@ import pytest
 
 from holdfast.activities.llm_calls.llm_replies import NotAReply, read_reply
 from holdfast.core.llm.adapters import Adapter
-from holdfast.core.llm.ends import CUT_OFF, WRITTEN_CALL
-from holdfast.core.llm.finish_reasons import finish_reason
+from holdfast.core.llm.finish_reasons import CUT_OFF, WRITTEN_CALL, finish_reason
 from holdfast.core.llm.thoughts import parted
 from holdfast.core.llm.written_calls import meant_tool, written_call
 from holdfast.core.log.events import ReplyRejected, RunBlocked, ToolCallFinished

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.base.canonical import canonical
-from holdfast.core.base.digests import GENESIS, address_of, chain, digest_of
+from holdfast.core.base.canonical import GENESIS, address_of, canonical, chain, digest_of
 from holdfast.core.log.event_log import EventLog, event_line
 from holdfast.core.log.events import AgentEvent, MessageTaken, UserMessageReceived
 from holdfast.core.log.stored_lines import end_of_chain, read_lines

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.core.base.canonical import canonical
-from holdfast.core.base.replacing import replace
+from holdfast.core.base.models import replace
 from holdfast.core.log.event_log import first_altered
 from holdfast.core.log.events import RunBlocked
 from holdfast.core.log.loop_events import IterationStarted, Logged, LogPart, LoopEvent

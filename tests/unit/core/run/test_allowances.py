@@ -12,7 +12,7 @@ from holdfast.audit.judge.audit import Audit
 from holdfast.audit.judge.forks import first_thread
 from holdfast.core.agents.agent import Limits
 from holdfast.core.authority.policy import Extensions, Policy, allow
-from holdfast.core.base.replacing import replace
+from holdfast.core.base.models import replace
 from holdfast.core.budget.account import LLM_CALL, Account, Cost
 from holdfast.core.budget.budget import Amounts, Budget
 from holdfast.core.budget.tree import TreeCost, allowance_of, reserve_allowance, settle_allowance, tree_cost

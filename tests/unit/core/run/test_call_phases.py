@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from holdfast.core.authority.approvals import ApprovalRequest, RequestKind
 from holdfast.core.authority.statements import DecisionKind
-from holdfast.core.base.replacing import replace
+from holdfast.core.base.models import replace
 from holdfast.core.budget.budget import Amounts
 from holdfast.core.llm.blocks import ToolCall
 from holdfast.core.llm.messages import Usage

@@ -18,8 +18,7 @@ from holdfast.core.agents.agent import Limits
 from holdfast.core.authority.approvals import ApprovalRequest
 from holdfast.core.base.canonical import canonical
 from holdfast.core.llm.blocks import TextBlock, ToolCall, blocks_of
-from holdfast.core.llm.content import content_json
-from holdfast.core.llm.messages import AssistantMessage, Usage, UserMessage, encode
+from holdfast.core.llm.messages import AssistantMessage, Usage, UserMessage, content_json, encode
 from holdfast.core.log.event_log import LATE, event_json, first_altered, has_ended
 from holdfast.core.log.events import (
     AgentEvent,

@@ -155,8 +155,8 @@ def test_a_process_redacts_its_own_keys() -> None:
     )
     example = Settings.from_env({"DATABASE_URL": "postgresql://holdfast:holdfast@db/holdfast"}, root=Path("/srv"))
     redact = own_secrets(example).redact
-    assert redact("holdfast.worker.__main__: postgresql://holdfast:holdfast@db/holdfast") == (
-        "holdfast.worker.__main__: postgresql://[secret DATABASE_URL]db/holdfast"
+    assert redact("holdfast.worker: postgresql://holdfast:holdfast@db/holdfast") == (
+        "holdfast.worker: postgresql://[secret DATABASE_URL]db/holdfast"
     )
 
 

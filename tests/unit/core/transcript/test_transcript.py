@@ -6,8 +6,7 @@ from typing import get_args
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.base.canonical import canonical
-from holdfast.core.base.digests import digest
+from holdfast.core.base.canonical import canonical, digest
 from holdfast.core.base.lines import PAGE_BYTES, page
 from holdfast.core.llm.messages import AssistantMessage, Usage, UserMessage, encode
 from holdfast.core.log import events

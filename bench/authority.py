@@ -1,4 +1,4 @@
-"""`python -m bench.authority`: what a policy costs a step that needs no approval.
+"""`python -m bench.authority`: the cost of a policy for a step that needs no approval.
 
 Runs the same agent alternately on one worker, with one rule that allows everything and with a policy of twenty rules,
 five conditions on arguments, approvers with keys, and terms.
@@ -22,7 +22,7 @@ from holdfast.core.run.contracts.runs import WORKFLOW, RunInput
 
 QUEUE = "authority"
 LIMIT = 0.04
-"""The most that a verdict may cost, as a share of a step's time."""
+"""The maximum cost of a verdict, as a share of a step's time."""
 
 
 def policies() -> dict[str, Policy]:
@@ -54,13 +54,13 @@ async def measure(stack: Stack, home: Path, url: str, *, steps: int, rounds: int
     times: dict[str, list[float]] = {name: [] for name in names}
     async with serving(stack, home, url, Catalog(agents=agents, tools=[observe]), queue=QUEUE) as (client, _, _):
         for number in range(-1, rounds):
-            # In alternating order: for the second run, the server holds slightly more data.
+            # The order alternates, because the server has slightly more data for the second run.
             for name, agent in list(names.items())[:: 1 if number % 2 else -1]:
                 run = RunInput(task=f"steps={steps}", agent=agent)
-                began = time.perf_counter()
+                start = time.perf_counter()
                 await client.execute_workflow(WORKFLOW, run, id=f"{QUEUE}-{agent}-{number}", task_queue=QUEUE)
                 if number >= 0:  # the first round warms up
-                    times[name].append((time.perf_counter() - began) / steps * 1e3)
+                    times[name].append((time.perf_counter() - start) / steps * 1e3)
     plain, ruled = times.values()
     ratios = sorted(with_rules / without for without, with_rules in zip(plain, ruled, strict=True))
     lines = [

@@ -1,8 +1,8 @@
-"""`python -m bench.dormant`: very many runs that sleep until an event arrives, and one event that wakes some of them.
+"""`python -m bench.dormant`: ten thousand runs that sleep until an event arrives, and one event that wakes some.
 
-Prints what a sleeping run costs a worker that has evicted it from its cache, how long an event takes to wake a
-thousand, and how long until they have called the LLM once more and ended. Each run that was to wake must have woken
-once, and no other one at all.
+It prints the memory of a sleeping run that the worker has evicted from its cache, the time for an event to wake a
+thousand runs, and the time until they have called the LLM once more and ended. Each of them must wake once, and no
+other run may wake.
 """
 
 import asyncio
@@ -31,8 +31,8 @@ QUEUE = "dormant"
 AT_ONCE = 50
 EVENT, OTHER = "deploy.finished", "never"
 SLEEPING = "ExecutionStatus = 'Running' AND HoldfastStatus = 'dormant'"
-LOOK_SECONDS = 0.5
-"""Seconds between two looks: to count ten thousand runs costs the server a noticeable part of a core."""
+POLL_SECONDS = 0.5
+"""Seconds between polls: counting ten thousand runs costs the server a noticeable part of a core."""
 WITHIN = 30.0
 """Seconds within which an event should have woken all runs that wait for it."""
 
@@ -40,35 +40,35 @@ WITHIN = 30.0
 async def start(client: Client, numbers: range, *, event: str) -> None:
     """Start runs that wait for an event, and wait until they sleep.
 
-    Two groups are under way at a time: the tasks of more would outlive the time-out of the sticky queue.
+    Two groups start at a time: with more, tasks would wait longer than the time-out of the sticky queue.
     """
     before = await count(client, SLEEPING)
     task = RunInput(task=f"steps=0 then=wait_for_event event={event}")
     for done in range(0, len(numbers), AT_ONCE):
         ids = [f"{QUEUE}-{event}-{number}" for number in numbers[done : done + AT_ONCE]]
         await asyncio.gather(*(client.start_workflow(WORKFLOW, task, id=each, task_queue=QUEUE) for each in ids))
-        await reached(client, SLEEPING, before + done)
-    await reached(client, SLEEPING, before + len(numbers))
+        await wait_for_count(client, SLEEPING, before + done)
+    await wait_for_count(client, SLEEPING, before + len(numbers))
 
 
 async def count(client: Client, condition: str) -> int:
-    """The number of runs that a visibility query finds."""
+    """Return the number of runs that a visibility query finds."""
     return (await client.count_workflows(f"TaskQueue = '{QUEUE}' AND {condition}")).count
 
 
-async def reached(client: Client, condition: str, expected: int) -> None:
+async def wait_for_count(client: Client, condition: str, expected: int) -> None:
     """Wait until a visibility query finds that many runs."""
-    while await count(client, condition) < expected:  # noqa: ASYNC110  # the count is the server's
-        await asyncio.sleep(LOOK_SECONDS)
+    while await count(client, condition) < expected:  # noqa: ASYNC110  # the server has the count
+        await asyncio.sleep(POLL_SECONDS)
 
 
 async def measure(stack: Stack, home: Path, url: str, runs: int, woken: int) -> None:
-    """Start the runs, publish the event, and count who woke."""
+    """Start the runs, publish the event, and count the runs that woke."""
     catalog = Catalog(agents=[Agent(name="bench", instructions="Wait.", dormancy=True)], tools=[])
     process = psutil.Process()
     async with serving(stack, home, url, catalog, queue=QUEUE, connections=8) as (client, worker, _):
         cached = int(worker.config()["max_cached_workflows"])
-        await start(client, range(cached), event=OTHER)  # the cache is full: from now on, each run evicts another one
+        await start(client, range(cached), event=OTHER)  # fills the cache: from now on, each run evicts another one
         gc.collect()
         before, began = process.memory_info().rss, time.perf_counter()
         await start(client, range(woken), event=EVENT)
@@ -80,7 +80,7 @@ async def measure(stack: Stack, home: Path, url: str, runs: int, woken: int) -> 
         sent = datetime.now(UTC)
         published = await publish(threads, EVENT, by="bench", id="one")
         done = f"ExecutionStatus = 'Completed' AND WorkflowId STARTS_WITH '{QUEUE}-{EVENT}-'"
-        await reached(client, done, woken)
+        await wait_for_count(client, done, woken)
         again = await publish(threads, EVENT, by="bench", id="one")
         wakes, last_wake, last_end = Counter[str](), sent, sent
         for thread in (f"{QUEUE}-{EVENT}-{number}" for number in range(woken)):
@@ -108,9 +108,9 @@ async def measure(stack: Stack, home: Path, url: str, runs: int, woken: int) -> 
     document.write("dormant", "\n".join(["## Runs that sleep", "", about, "", *lines]))
 
 
-def seconds(took: timedelta) -> str:
-    """Return a duration in words."""
-    return f"{took.total_seconds():.1f} s"
+def seconds(duration: timedelta) -> str:
+    """Return a duration in seconds as text."""
+    return f"{duration.total_seconds():.1f} s"
 
 
 def main(

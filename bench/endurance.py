@@ -1,6 +1,6 @@
-"""`python -m bench.endurance`: one run of very many steps, with context compactions and continue-as-new.
+"""`python -m bench.endurance`: one very long run, with context compactions and continue-as-new.
 
-Prints the duration and the worker's memory for each thousand steps, and at the end the size of the stored data.
+It prints the duration and the worker's memory for each thousand steps, and finally the size of the stored data.
 """
 
 import asyncio
@@ -34,13 +34,13 @@ class Sample:
 
     step: int
     seconds: float
-    """Since the run began."""
+    """Seconds since the run began."""
     megabytes: float
     """Resident memory of the worker's process."""
 
 
 async def endure(stack: Stack, home: Path, url: str, steps: int) -> None:
-    """Make the run, print the figures and write them to RESULTS.md."""
+    """Run the agent, print the figures, and write them to RESULTS.md."""
     text, process, samples = observation(), psutil.Process(), list[Sample]()
     began = time.perf_counter()
 
@@ -83,8 +83,8 @@ async def endure(stack: Stack, home: Path, url: str, steps: int) -> None:
         f"- stored in total: {(history + record) / transcript:.2f} × the transcript's own bytes (at most 3 ×)",
     ]
     table = ["| thousand | seconds | MB |", "|--:|--:|--:|"]
-    for (step, took), sample in zip(spans, samples[1:], strict=True):
-        table.append(f"| {step // EVERY} | {took:.1f} | {sample.megabytes:.0f} |")
+    for (step, duration), sample in zip(spans, samples[1:], strict=True):
+        table.append(f"| {step // EVERY} | {duration:.1f} | {sample.megabytes:.0f} |")
     about = (
         "`python -m bench.endurance`: one run with context compactions and continue-as-new. The process includes the "
         "driver."
@@ -97,11 +97,11 @@ async def _history(client: Client) -> tuple[int, int]:
     """Return the bytes of all Temporal runs of the thread, and the number of these runs."""
     size = runs = 0
     while True:
-        found = [run async for run in client.list_workflows(f"WorkflowId = '{QUEUE}'")]
-        if found and all(run.close_time for run in found):  # visibility lags slightly
+        listed = [run async for run in client.list_workflows(f"WorkflowId = '{QUEUE}'")]
+        if listed and all(run.close_time for run in listed):  # visibility lags slightly
             break
         await asyncio.sleep(0.2)
-    for run in found:
+    for run in listed:
         described = await client.get_workflow_handle(QUEUE, run_id=run.run_id).describe()
         size += described.raw_description.workflow_execution_info.history_size_bytes
         runs += 1
@@ -109,7 +109,7 @@ async def _history(client: Client) -> tuple[int, int]:
 
 
 def main(steps: Annotated[int, typer.Option(min=2_000)] = 10_000) -> None:
-    """Make one run of that many steps, on a separate embedded stack."""
+    """Run one agent for that many steps on a separate embedded stack."""
     with open_stack() as (stack, home), serve_llm() as url:
         uvloop.run(endure(stack, home, url, steps))
     leave()

@@ -1,6 +1,4 @@
-"""The benchmark environment: an embedded stack, an LLM server, and equally built workers of all contenders, in one
-process.
-"""
+"""The environment: an embedded stack, an LLM server, and similar workers for all contenders in one process."""
 
 import gc
 import os
@@ -32,7 +30,7 @@ from holdfast.worker.takeover.takeover import taking_over
 
 OBSERVATION_BYTES = 2048
 PATIENCE = timedelta(minutes=5)
-"""The time limit of a run, after which the server ends it and the measurement fails."""
+"""The time limit of a run. After it, the server ends the run, and the measurement fails."""
 
 
 def observation() -> str:
@@ -48,7 +46,7 @@ class Contender:
 
     name: str
     start: Callable[[int, str], Awaitable[WorkflowHandle[Any, Any]]]
-    """Starts a run of a number of steps under a workflow id."""
+    """Starts a run, from its number of steps and its workflow id."""
     calls_made: Callable[[Any], int]
     """Extracts the number of LLM calls from a run's result."""
 
@@ -150,11 +148,11 @@ async def open_contenders(stack: Stack, home: Path, llm_url: str) -> AsyncIterat
         ours,
         llm,
     ):
-        # With the options of the other worker: sandbox, pass-through modules, time-outs.
+        # The floor's worker has the same options: sandbox, pass-through modules, time-outs.
         options = ours.config()
         options["task_queue"] = FLOOR
         options["workflows"] = [FloorWorkflow, LocalFloorWorkflow]
-        options["interceptors"] = []  # its activities do not check Holdfast's orders
+        options["interceptors"] = []  # the floor's activities have no Holdfast requests to check
         options["activities"] = [(own := FloorActivities(llm, text)).floor_llm, own.floor_tool]
         async with running(Worker(**options)):
             acting = _holdfast(client, EFFECTS, agent="actor", task="Do things: uses=act steps=")

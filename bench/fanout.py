@@ -1,15 +1,15 @@
-"""`python -m bench.fanout`: what a hundred sub-agents of one parent cost it.
+"""`python -m bench.fanout`: the cost of a hundred sub-agents for their parent.
 
 Parents run one after the other on one worker, in alternating order. Each makes its first calls in one reply, and then
 the same number of steps, which are measured from the second one to the last:
 
 1. `alone` makes no first call.
 2. `calls` makes ordinary calls, so its transcript is as long as those below: an LLM call sends all of it.
-3. `beside` does the same while as many other runs wait on the worker: they make its garbage collections longer.
+3. `beside` does the same while as many other runs wait on the worker, which makes its garbage collections longer.
 4. `ended` runs sub-agents, and waits for them.
 5. `open` runs sub-agents in the background, each of which waits for an approval until the parent ends. The steps begin
-   when all of them wait, and the parent has looked at all of them: it does so by the clock and not by the step, 20 s
-   after the start, and then less and less often. What such a look costs is measured by itself.
+   when all of them wait, and the parent has polled all of them. It polls by the clock and not by the step: 20 s after
+   the start, and then at growing intervals. The cost of such a poll is measured separately.
 """
 
 import asyncio
@@ -35,17 +35,17 @@ from holdfast.core.run.contracts.runs import WORKFLOW, RunInput
 QUEUE = "fanout"
 ALONE, CALLS, BESIDE, ENDED, OPEN = "alone", "calls", "beside", "ended", "open"
 FIRST = {CALLS: "note", BESIDE: "note", ENDED: "rest", OPEN: "wait"}
-"""What each parent calls first, as `bench.llm` names it."""
+"""The name of each parent's first calls in `bench.llm`."""
 EXPECTED = {ENDED: "completed", OPEN: "open"}
-"""How the parent sees its sub-agents when it has made its steps."""
+"""The state of the sub-agents after the parent's steps, as the parent sees it."""
 WITHOUT = {ENDED: CALLS, OPEN: BESIDE}
-"""With which parent without sub-agents it is compared."""
+"""The parent without sub-agents to compare with."""
 LIMIT = 1.10
-"""The most CPU time that a step beside sub-agents may take, of one without them. Noise is up to 5 %."""
+"""The most CPU time of a step beside sub-agents, relative to one without them. Noise is up to 5 %."""
 BYTES = 2_048
-"""The most that the parent's history may grow by for each sub-agent."""
+"""The most bytes of growth of the parent's history for each sub-agent."""
 PATIENCE = 600.0
-"""Seconds for one parent."""
+"""Time limit of one parent in seconds."""
 
 
 @dataclass(frozen=True)
@@ -57,15 +57,15 @@ class Sample:
     cpu_ms: float
     """A step's CPU time in the process of the worker."""
     history_bytes: int
-    """Of all its Temporal runs."""
+    """The total of all its Temporal runs."""
     seconds: float
-    """From its start to its first step."""
+    """Seconds from its start to its first step."""
     children: tuple[str, ...]
-    """The states of its sub-agents after the last step, as it sees them."""
+    """The states of its sub-agents after the last step, as the parent sees them."""
     closed: int
-    """Sub-agents that Temporal has as closed after the parent's end."""
-    look_ms: float = 0
-    """The CPU time of a look at all open ones."""
+    """The number of sub-agents that Temporal lists as closed after the parent's end."""
+    poll_ms: float = 0
+    """The CPU time of a poll of all open sub-agents."""
 
 
 @dataclass(frozen=True)
@@ -80,10 +80,10 @@ class Parents:
     """Runs parents, and measures them.
 
     Args:
-        ticks: The moments of the steps of the parent that runs, by step.
+        ticks: The moments of the current parent's steps, by step.
         settled: Lets the parent make its steps.
-        count: First calls of each.
-        steps: Steps of each.
+        count: First calls of each parent.
+        steps: Steps of each parent.
     """
 
     def __init__(
@@ -99,11 +99,11 @@ class Parents:
         # The last call asks for an approval, so that the state after it can be read.
         task = RunInput(task=f"{first}steps={self._steps} then=pay", agent="parent")
         thread = f"{QUEUE}-{kind}-{number}"
-        others = await self._others(thread) if kind == BESIDE else []
+        others = await self._start_others(thread) if kind == BESIDE else []
         began = time.perf_counter()
         run = await self._client.start_workflow(WORKFLOW, task, id=thread, task_queue=QUEUE)
         async with asyncio.timeout(PATIENCE):
-            look_ms = await self._looked(run) if kind == OPEN else 0
+            poll_ms = await self._poll_cost(run) if kind == OPEN else 0
             self._settled.set()
             while (state := await run.query("state"))["status"] != "waiting_approval":  # noqa: ASYNC110
                 await asyncio.sleep(0.2)
@@ -112,25 +112,25 @@ class Parents:
             )
             await run.result()
             closed = f"WorkflowId STARTS_WITH '{thread}.' AND ExecutionStatus != 'Running'"
-            while (found := (await self._client.count_workflows(closed)).count) < len(state["subagents"]):  # noqa: ASYNC110
+            while (closed_count := (await self._client.count_workflows(closed)).count) < len(state["subagents"]):  # noqa: ASYNC110
                 await asyncio.sleep(0.2)  # visibility lags
             for other in others:
                 await other.terminate()
         early, late = self._ticks[2], self._ticks[self._steps]
-        made = self._steps - 2
+        measured = self._steps - 2
         return Sample(
-            ms=(late.at - early.at) / made * 1e3,
-            cpu_ms=(late.cpu - early.cpu) / made * 1e3,
+            ms=(late.at - early.at) / measured * 1e3,
+            cpu_ms=(late.cpu - early.cpu) / measured * 1e3,
             history_bytes=await self._bytes(thread),
             seconds=self._ticks[1].at - began,
             children=tuple(child["status"] for child in state["subagents"]),
-            closed=found,
-            look_ms=look_ms,
+            closed=closed_count,
+            poll_ms=poll_ms,
         )
 
-    async def _looked(self, run: WorkflowHandle[Any, Any]) -> float:
-        """Wait until all sub-agents wait, and the parent has looked at them; return the CPU time of that."""
-        await self._waiting(f"{run.id}.")
+    async def _poll_cost(self, run: WorkflowHandle[Any, Any]) -> float:
+        """Wait until all sub-agents wait and the parent has polled them; return the CPU time of the poll in ms."""
+        await self._wait_for_approvals(f"{run.id}.")
         size, before = await self._events(run), time.process_time()
         while await self._events(run) == size:
             before = time.process_time()
@@ -140,7 +140,7 @@ class Parents:
             await asyncio.sleep(0.5)
         return (time.process_time() - before) * 1e3
 
-    async def _others(self, thread: str) -> list[WorkflowHandle[Any, Any]]:
+    async def _start_others(self, thread: str) -> list[WorkflowHandle[Any, Any]]:
         """Start other runs that wait for an approval, and wait until all of them do."""
         task = RunInput(task=str(FIRST_CALLS["wait"][1]["task"]), agent="wait")
         runs = [
@@ -148,12 +148,12 @@ class Parents:
             for number in range(self._count)
         ]
         async with asyncio.timeout(PATIENCE):
-            await self._waiting(f"{thread}-other-")
+            await self._wait_for_approvals(f"{thread}-other-")
         return runs
 
-    async def _waiting(self, begins: str) -> None:
-        """Wait until as many runs wait for an approval whose ids begin like this."""
-        waiting = f"WorkflowId STARTS_WITH '{begins}' AND HoldfastStatus = 'waiting_approval'"
+    async def _wait_for_approvals(self, prefix: str) -> None:
+        """Wait until all runs with ids of this prefix wait for an approval."""
+        waiting = f"WorkflowId STARTS_WITH '{prefix}' AND HoldfastStatus = 'waiting_approval'"
         while (await self._client.count_workflows(waiting)).count < self._count:  # noqa: ASYNC110
             await asyncio.sleep(0.2)
 
@@ -162,7 +162,7 @@ class Parents:
         return (await run.describe()).history_length
 
     async def _bytes(self, thread: str) -> int:
-        """Return the size of a thread's history, of all its Temporal runs."""
+        """Return the size of a thread's history, over all its Temporal runs."""
         size = 0
         async for row in self._client.list_workflows(f"WorkflowId = '{thread}'"):
             handle = self._client.get_workflow_handle(thread, run_id=row.run_id)
@@ -172,7 +172,7 @@ class Parents:
 
 
 async def measure(stack: Stack, home: Path, url: str, *, count: int, steps: int, rounds: int) -> bool:
-    """Run parents of each kind alternately, and compare them; return whether all limits are kept."""
+    """Run parents of each kind alternately, and compare them; return whether all limits are met."""
     text, ticks, settled = observation(), dict[int, Tick](), asyncio.Event()
 
     @tool(effect="read")
@@ -184,10 +184,10 @@ async def measure(stack: Stack, home: Path, url: str, *, count: int, steps: int,
     @tool(effect="read")
     async def note(text: str) -> str:
         """Note something."""
-        # As long as what a sub-agent's end tells the LLM.
+        # As long as the message to the LLM about the end of a sub-agent.
         return f"Agent note (thread fanout-ended-1.100) has completed in 1 step. What follows is its answer: {text:<40}"
 
-    @tool(effect="idempotent", timeout=PATIENCE)  # a read would be tried as a local activity first
+    @tool(effect="idempotent", timeout=PATIENCE)  # a read would first be attempted as a local activity
     async def settle() -> str:
         """Wait until the sub-agents have nothing to do."""
         await settled.wait()
@@ -221,7 +221,7 @@ async def measure(stack: Stack, home: Path, url: str, *, count: int, steps: int,
                 sample = await parents.run(kind, number)
                 if number >= 0:  # the first round warms up
                     samples[kind].append(sample)
-    lines, kept = judge(samples, count=count)
+    lines, met = judge(samples, count=count)
     print("\n".join(lines))
     about = (
         f"`python -m bench.fanout --agents {count} --steps {steps} --rounds {rounds}`: parents with {count} sub-agents "
@@ -230,13 +230,13 @@ async def measure(stack: Stack, home: Path, url: str, *, count: int, steps: int,
         "CPU time is that of the process of the worker."
     )
     document.write("fanout", "\n".join(["## A hundred sub-agents of one parent", "", about, "", *lines]))
-    return kept
+    return met
 
 
 def judge(samples: dict[str, list[Sample]], *, count: int) -> tuple[list[str], bool]:
-    """Return the figures, one sentence each, and whether all limits are kept."""
+    """Return the figures, one sentence each, and whether all limits are met."""
     all_of = [len(each.children) == each.closed == count for kind in EXPECTED for each in samples[kind]]
-    seen = all(set(each.children) == {status} for kind, status in EXPECTED.items() for each in samples[kind])
+    as_expected = all(set(each.children) == {status} for kind, status in EXPECTED.items() for each in samples[kind])
     begun = {kind: median(each.seconds for each in samples[kind]) for kind in EXPECTED}
     growth = {
         kind: median(
@@ -249,7 +249,7 @@ def judge(samples: dict[str, list[Sample]], *, count: int) -> tuple[list[str], b
         for kind in (ENDED, OPEN)
         for field in ("ms", "cpu_ms")
     }
-    ended = f"**all {count} sub-agents of each parent ended**" if all(all_of) and seen else "NOT ALL ENDED"
+    ended = f"**all {count} sub-agents of each parent ended**" if all(all_of) and as_expected else "NOT ALL ENDED"
     lines = [
         f"- {len(samples[ENDED])} rounds: {ended}; {count} answers were there after {begun[ENDED]:.1f} s in the median",
         f"- the parent's history grew by {growth[ENDED]:,.0f} bytes for each that ended while it waited, by "
@@ -264,11 +264,11 @@ def judge(samples: dict[str, list[Sample]], *, count: int) -> tuple[list[str], b
             f"(at most {LIMIT:.2f}), in the median of the rounds; {ratios[kind, 'ms']:.2f} × the time"
             for kind in EXPECTED
         ),
-        f"- a look at {count} open sub-agents: {_median(samples[OPEN], 'look_ms'):.0f} ms of CPU; there is one after "
-        "20 s, and then after pauses of up to five minutes",
+        f"- a poll of {count} open sub-agents: {_median(samples[OPEN], 'poll_ms'):.0f} ms of CPU; the first one comes "
+        "after 20 s, and the next ones at intervals of up to five minutes",
     ]
     few = max(growth[ENDED], growth[OPEN]) < BYTES
-    return lines, all(all_of) and seen and few and all(ratios[kind, "cpu_ms"] <= LIMIT for kind in EXPECTED)
+    return lines, all(all_of) and as_expected and few and all(ratios[kind, "cpu_ms"] <= LIMIT for kind in EXPECTED)
 
 
 _WHAT = {
@@ -285,7 +285,7 @@ def _median(samples: Sequence[Sample], field: str) -> float:
 
 
 def _ratio(samples: Sequence[Sample], others: Sequence[Sample], field: str) -> float:
-    """Return the median over rounds of how a field of one kind compares with that of another."""
+    """Return the median over rounds of the ratio of a field between two kinds."""
     return float(median(getattr(a, field) / getattr(b, field) for a, b in zip(samples, others, strict=True)))
 
 
@@ -296,8 +296,8 @@ def main(
 ) -> None:
     """Compare parents on a separate embedded stack. Takes about eight minutes. Exits with 1 if a limit is missed."""
     with open_stack() as (stack, home), serve_llm() as url:
-        kept = uvloop.run(measure(stack, home, url, count=agents, steps=steps, rounds=rounds))
-    leave(not kept)
+        met = uvloop.run(measure(stack, home, url, count=agents, steps=steps, rounds=rounds))
+    leave(not met)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,7 @@
-"""What is measured, what is computed from it, and the targets. Pure: no clock, no I/O.
+"""The measurements, the figures computed from them, and the targets. Pure: no clock, no I/O.
 
 1. A run is measured from its start to its result and divided by its steps, so fixed costs are included.
-2. Ratios to the floor are medians over pairs of consecutive samples, so that temporary load on the machine does not
-   distort them.
+2. Ratios to the floor are medians over pairs of consecutive samples, which temporary load on the machine distorts less.
 3. Marginal figures (per step, between the shortest and the longest length) exclude fixed costs.
 """
 
@@ -86,7 +85,7 @@ class Figures:
 
 @dataclass(frozen=True)
 class Growth:
-    """How a contender's figures change from the shortest length to the longest."""
+    """The change of a contender's figures from the shortest length to the longest."""
 
     contender: str
     time: float
@@ -96,7 +95,7 @@ class Growth:
     marginal_ms: float
     """Milliseconds per additional step."""
     marginal_bytes: float
-    """History bytes that one more step takes."""
+    """History bytes per additional step."""
 
 
 @dataclass(frozen=True)
@@ -106,9 +105,9 @@ class Target:
     text: str
     limit: float
     value: float | None
-    """None where the loads that were measured do not tell."""
+    """None if it needs loads that were not measured."""
     at_least: bool = False
-    """Whether more is better; else the limit is the most."""
+    """True if the limit is a minimum; otherwise it is a maximum."""
 
     @property
     def met(self) -> bool | None:
@@ -119,7 +118,7 @@ class Target:
 
 
 def repeats(load: Load) -> int:
-    """Return how often a load is measured by default: more often for short runs, which are cheap and vary most."""
+    """Return the default number of samples of a load: more for short runs, which are cheap and vary most."""
     return max(3, min(9, 600 // (load.steps * load.runs)))
 
 
@@ -127,15 +126,15 @@ def schedule(loads: Sequence[Load], repeat: int | None) -> list[tuple[str, Load]
     """Return contender and load of every sample, interleaved, with the order of contenders reversed every time.
 
     Args:
-        loads: What to measure.
+        loads: The loads to measure.
         repeat: Samples of each configuration; None for `repeats`.
     """
-    wanted = {load: repeat or repeats(load) for load in loads}
+    counts = {load: repeat or repeats(load) for load in loads}
     return [
         (contender, load)
-        for number in range(max(wanted.values(), default=0))
+        for number in range(max(counts.values(), default=0))
         for load in loads
-        if number < wanted[load]
+        if number < counts[load]
         for contender in (CONTENDERS if number % 2 == 0 else CONTENDERS[::-1])
     ]
 
@@ -209,11 +208,11 @@ def targets(samples: Sequence[Sample]) -> list[Target]:
         Target(f"history bytes per step {flat}", 1.05, grown.bytes if grown else None),
         Target(f"time per step {flat}", 1.25, grown.time if grown else None),
         Target(f"time per step at {short.steps} steps, of the floor's", 2.0, times.get((HOLDFAST, short))),
-        Target(f"time per step {at}, where tools read, of the floor's", 0.65, times.get((HOLDFAST, promised))),
-        Target(f"time per step {at}, where tools have effects, of the floor's", 1.1, times.get((EFFECTS, promised))),
-        Target(f"CPU per step {at}, where tools read, of the floor's", 1.1, cpus.get((HOLDFAST, promised))),
+        Target(f"time per step {at} with tools that read, of the floor's", 0.65, times.get((HOLDFAST, promised))),
+        Target(f"time per step {at} with tools that have effects, of the floor's", 1.1, times.get((EFFECTS, promised))),
+        Target(f"CPU per step {at} with tools that read, of the floor's", 1.1, cpus.get((HOLDFAST, promised))),
         Target(
-            f"steps a second of {SIDE_BY_SIDE.runs} runs, where tools read, of the floor's",
+            f"steps a second of {SIDE_BY_SIDE.runs} runs with tools that read, of the floor's",
             1.2,
             1 / together if together else None,
             at_least=True,

@@ -1,6 +1,6 @@
 """The floor: a bare workflow with the two activities of a step and no features of an agent runtime.
 
-The same with the tool as a local activity is the least that a step can cost whose tool reads.
+With the tool as a local activity, it shows the least possible cost of a step whose tool reads.
 
 It has no transcript (each LLM request is small and of constant size), events, policy or digests. Its replies and
 observations are as large as Holdfast's, and it uses the same LLM client.
@@ -27,7 +27,7 @@ class Prompt:
 
     steps: int
     answered: int
-    """The last call that has a result."""
+    """The number of the last call with a result."""
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
-"""`python -m bench.forks`: fork a long thread near its end, again and again.
+"""`python -m bench.forks`: fork a long thread near its end, repeatedly.
 
-Prints how long it takes until the fork's LLM is called, and checks that no tool with an effect ran and that the fork's
+It prints the time until the fork's LLM is called, and checks that no tool with an effect ran, and that the fork's
 prompt begins with the bytes of the original's.
 """
 
@@ -49,7 +49,7 @@ async def measure(stack: Stack, home: Path, steps: int, at: int, repeat: int) ->
     """Run one thread, fork it after a step, and measure each fork."""
     servers: list[ScriptedLLM] = []
     prompts: list[bytes] = []
-    """The request of that step, by the original and by each fork."""
+    """The request of that step, of the original and of each fork."""
 
     def script(conversation: Conversation) -> Reply:
         step = conversation.replies
@@ -65,9 +65,9 @@ async def measure(stack: Stack, home: Path, steps: int, at: int, repeat: int) ->
     client, worker_client = await connect_stack(stack), await connect_stack(stack)
     await ensure_search_attributes(client)
     await migrate(stack.database_url)
-    took: list[float] = []
+    times: list[float] = []
     cpu: list[float] = []
-    """Seconds of CPU time that client and worker take for each fork: both are in this process."""
+    """Seconds of CPU time of client and worker for each fork: both are in this process."""
     async with (
         open_pool(stack.database_url, size=8) as pool,
         scripted_worker(
@@ -83,22 +83,22 @@ async def measure(stack: Stack, home: Path, steps: int, at: int, repeat: int) ->
         servers.append(llm)
         threads = Threads(client, task_queue=QUEUE, record=PostgresThreads(pool))
         thread = f"forks-{uuid4().hex[:6]}"
-        begun = issued(RunInput(task="go"))
-        await (await client.start_workflow(WORKFLOW, begun, id=thread, task_queue=QUEUE)).result()
+        run_input = issued(RunInput(task="go"))
+        await (await client.start_workflow(WORKFLOW, run_input, id=thread, task_queue=QUEUE)).result()
         events = await threads.recorded_events(thread)
         replies = [event.position for event in events if event.type == "llm_replied"]
         position, effects, wrong = replies[at] - 1, len(made), 0
         for _ in range(repeat):
             count, began, used = len(prompts), time.perf_counter(), time.process_time()
-            done = await fork(threads, thread, at=position, by="bench")
+            forked = await fork(threads, thread, at=position, by="bench")
             while len(prompts) == count:  # noqa: ASYNC110  # the worker is in this process
                 await asyncio.sleep(0.002)
-            took.append(time.perf_counter() - began)
+            times.append(time.perf_counter() - began)
             cpu.append(time.process_time() - used)
             wrong += prompts[count] != prompts[0]
-            await client.get_workflow_handle(done.thread).terminate()
+            await client.get_workflow_handle(forked.thread).terminate()
         wrong += len(made) - effects
-    best, worst = min(took), max(took)
+    best, worst = min(times), max(times)
     lines = [
         f"- a thread of {steps:,} steps ({len(events):,} events), forked after step {at:,}: the fork's LLM is called"
         f" after {best:.2f} to {worst:.2f} s (at most {WITHIN:g} s); client and worker take {min(cpu):.2f} to"

@@ -1,8 +1,8 @@
-"""`python -m bench.freezes`: workers frozen again and again, with takeover on, while all their runs are active.
+"""`python -m bench.freezes`: freezes workers repeatedly, with takeover on, while all their runs are active.
 
-A stopped process looks dead to Temporal but is alive: its claims must be left to Temporal's time-outs. Some workers
-are killed in between, including frozen ones, so that others sweep while a worker is frozen. A claim ended by a takeover
-has the failure `WorkerDied`, which names the process reported as gone.
+A stopped process looks dead to Temporal but is alive, so only Temporal's time-outs may end its claims. Some workers are
+killed in between, including frozen ones, so that others sweep while a worker is frozen. A claim ended by a takeover has
+the failure `WorkerDied`, which names the process reported as dead.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from temporalio.service import RPCError
 from bench import document
 from bench.environment import leave
 from bench.storm import Storm, claims_of, judge
-from bench.takeover import started
+from bench.takeover import running_workers
 from holdfast.client.connect import connect_stack
 from holdfast.client.start_options import issued
 from holdfast.core.run.contracts.runs import WORKFLOW, RunInput
@@ -41,9 +41,9 @@ CATALOG = "tests.support.outside:catalog"
 TURNS = (("charge", "look"), ("mail",), ("ship",), ("transfer",), ("charge", "mail", "transfer", "ship"))
 """The tools that the LLM calls, repeatedly, until the storm is over."""
 LLM_SECONDS, API_SECONDS = 1.0, 1.0
-"""Their response times; effects happen before the response."""
+"""The response times of LLM and API; effects happen before the response."""
 LONGEST = 30.0
-"""Seconds of the longest freeze; the shortest takes one second, and half of them less than five and a half."""
+"""Seconds of the longest freeze. The shortest takes one second, and half of them less than five and a half."""
 BETWEEN = (1.0, 8.0)
 """Seconds without a freeze before each one, and before a running worker is killed."""
 PATIENCE = 180.0
@@ -64,8 +64,8 @@ async def freeze(client: Client, worker: WorkerProcess, storm: Storm, *, times: 
         identity, seconds = str(identity_of(worker.pid, me)), LONGEST ** chance.random()
         os.kill(worker.pid, signal.SIGSTOP)
         began = time.monotonic()
-        async for kind in held_by(client, identity):
-            storm.held[kind] += 1
+        async for kind in running_activities(client, identity):
+            storm.activities[kind] += 1
         await asyncio.sleep(max(0.0, seconds - (time.monotonic() - began)))
         storm.frozen.append(time.monotonic() - began)
         if number % 20 != 5:
@@ -79,8 +79,8 @@ async def freeze(client: Client, worker: WorkerProcess, storm: Storm, *, times: 
             await asyncio.to_thread(worker.start)
 
 
-async def held_by(client: Client, identity: str) -> AsyncIterator[str]:
-    """Yield the types of the activities that a worker is running."""
+async def running_activities(client: Client, identity: str) -> AsyncIterator[str]:
+    """Yield the types of a worker's running activities."""
     async for run in client.list_workflows(f"TaskQueue = '{QUEUE}' AND ExecutionStatus = 'Running'"):
         with suppress(RPCError):  # the run has ended in the meantime
             described = await client.get_workflow_handle(run.id, run_id=run.run_id).describe()
@@ -105,10 +105,10 @@ async def measure(
     stack: WorkerProcess, outside: Outside, *, freezes: int, runs: int, workers: int, seed: int
 ) -> tuple[list[str], list[str]]:
     """Freeze the workers; return the figures and the problems, one sentence each."""
-    began, spent = time.monotonic(), False
+    began, over = time.monotonic(), False
 
     def script(conversation: Conversation) -> Reply:
-        if spent:
+        if over:
             return say("served")
         order = str(conversation.replies)
         turn = TURNS[conversation.replies % len(TURNS)]
@@ -118,11 +118,11 @@ async def measure(
     people: dict[str, Person] = {}
     with ScriptedLLM(script) as llm:
         environ = {"HOLDFAST_CATALOG": CATALOG, "HOLDFAST_TASK_QUEUE": QUEUE, "OPENAI_BASE_URL": llm.base_url}
-        with started(stack, environ | outside.environ, workers) as doomed:
+        with running_workers(stack, environ | outside.environ, workers) as doomed:
             for number in range(runs):
                 thread = f"thread-{number}"
-                given = issued(RunInput(task="go"))
-                run = await client.start_workflow(WORKFLOW, given, id=thread, task_queue=QUEUE)
+                run_input = issued(RunInput(task="go"))
+                run = await client.start_workflow(WORKFLOW, run_input, id=thread, task_queue=QUEUE)
                 first[thread] = str(run.first_execution_run_id)
                 people[thread] = Person(client, RecordedLog(client, thread, first[thread]), outside.effects)
             deciding = asyncio.create_task(decide(client, people, random.Random(seed)))
@@ -133,7 +133,7 @@ async def measure(
                     for number, (worker, times) in enumerate(zip(doomed, share, strict=True), start=1)
                 )
             )
-            spent = True
+            over = True
             with suppress(TimeoutError):  # runs that have not ended by then are reported below
                 async with asyncio.timeout(PATIENCE):
                     for person in people.values():
@@ -142,8 +142,8 @@ async def measure(
                             await person.log.refresh()
             deciding.cancel()
             storm.logs += [worker.log for worker in doomed]
-    found = [await claims_of(client, thread, run_id) for thread, run_id in first.items()]
-    return judge(storm, found, people, outside.effects(), seconds=time.monotonic() - began)
+    claims = [await claims_of(client, thread, run_id) for thread, run_id in first.items()]
+    return judge(storm, claims, people, outside.effects(), seconds=time.monotonic() - began)
 
 
 def main(
@@ -153,7 +153,7 @@ def main(
     seed: int = 7,
     write: Annotated[bool, typer.Option(help="Write the figures to RESULTS.md.")] = True,
 ) -> None:
-    """Freeze workers that many times, and check that no takeover mistook them for dead."""
+    """Freeze workers that many times, and check that no takeover treats them as dead."""
     with TemporaryDirectory(prefix="holdfast-bench-", ignore_cleanup_errors=True) as folder, Api(API_SECONDS) as api:
         stack = WorkerProcess(Path(folder) / "home", beside=None)
         stack.start()

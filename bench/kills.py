@@ -1,8 +1,8 @@
-"""`python -m bench.kills`: kills workers at random, again and again, while all their runs are active.
+"""`python -m bench.kills`: kills workers at random, repeatedly, while all their runs are active.
 
 A fifth of the kills each hits a random moment, a recorded boundary (`holdfast.testing.kill_matrix.matrix`), an effect
-in progress, a request or decision, and a pause, sleep, event or refinement. At the end, the logs are compared with what
-was sent, an HTTP server that counts, a file that grows and a PostgreSQL table.
+in progress, a request or decision, and a pause, sleep, event or refinement. Finally, the logs are compared with the
+messages sent, an HTTP server that counts, a file that grows and a PostgreSQL table.
 """
 
 import asyncio
@@ -40,14 +40,14 @@ TURNS: tuple[tuple[str | tuple[str, str], ...], ...] = (
     (("wait_for_event", "paid"), ("wait_for_event", PUBLISHED)),
     ("charge", "mail", "transfer", "ship"),
 )
-"""The tools that the LLM calls, repeatedly, until all kills are done. Of two, the run sleeps until then, or waits for
-an event of that name."""
+"""The tools that the LLM calls, repeatedly, until all kills are done. A pair has the argument of `sleep_until` or the
+event name of `wait_for_event`."""
 ABOUT = (
     "A kill is a SIGKILL of a worker's process with all its runs open: a fifth each at a random moment, a recorded "
     "boundary, during an effect, at a request or a decision, at a pause, sleep, event or refinement. The runs ask for "
     "effects of all classes and sleep until the kills are done; meanwhile they are paused, resumed and refined, and "
     "events are sent and published to them, some before they wait and some twice. One request of ten "
-    "has its effect 1 to 4 s later, whatever has become of the worker that sent it. Then each call in each log is "
+    "has its effect 1 to 4 s later, even if the worker that sent it has died. Then each call in each log is "
     "compared with an HTTP server that counts, a file that grows and a PostgreSQL table: every effect in the log "
     "happened exactly once; every decision, event and refinement that was sent is in the log, no id twice; every wait "
     "ended once; nothing started during a pause."
@@ -74,13 +74,13 @@ async def measure(
 ) -> Result:
     """Kill the workers, then check effects, decisions and runs."""
     began = time.monotonic()
-    spent = False
+    over = False
 
     def script(conversation: Conversation) -> Reply:
-        if spent:
+        if over:
             return say("served")
         order = str(conversation.replies)
-        return together(*(_called(each, order) for each in TURNS[conversation.replies % len(TURNS)]))
+        return together(*(_call(each, order) for each in TURNS[conversation.replies % len(TURNS)]))
 
     figures, doomed = Figures(), []
     with ScriptedLLM(script) as llm:
@@ -98,25 +98,25 @@ async def measure(
             await asyncio.gather(*(scenario.start(runs // workers) for scenario in scenarios))
             reporting = asyncio.create_task(_report_progress(doomed))
             await asyncio.gather(*(scenario.kill(kills // workers) for scenario in scenarios))
-            spent = True
+            over = True
             with suppress(TimeoutError):  # runs that have not ended by then are reported below
                 async with asyncio.timeout(PATIENCE):
                     await asyncio.gather(*(scenario.end() for scenario in scenarios))
             reporting.cancel()
         finally:
             await asyncio.gather(*(asyncio.to_thread(worker.stop) for worker in doomed))
-    made = sum(worker.kills for worker in doomed)
+    killed = sum(worker.kills for worker in doomed)
     wrong, lines = judge(scenarios, outside), summarize(scenarios, outside, figures)
     return Result(
-        made, sum(len(scenario.logs) for scenario in scenarios), workers, time.monotonic() - began, wrong, lines
+        killed, sum(len(scenario.logs) for scenario in scenarios), workers, time.monotonic() - began, wrong, lines
     )
 
 
-def _called(each: str | tuple[str, str], order: str) -> Reply:
-    if isinstance(each, str):
-        return call(each, order=order)
-    tool, what = each
-    return call(tool, **{"until" if tool == "sleep_until" else "name": what})
+def _call(entry: str | tuple[str, str], order: str) -> Reply:
+    if isinstance(entry, str):
+        return call(entry, order=order)
+    tool, argument = entry
+    return call(tool, **{"until" if tool == "sleep_until" else "name": argument})
 
 
 def doomed_worker(queue: str, stack: Stack, home: Path, llm: ScriptedLLM, outside: Outside) -> KillableWorker:

@@ -1,12 +1,11 @@
-"""An LLM with constant response time: OpenAI-compatible HTTP in a process of its own.
+"""An LLM with constant response time: an OpenAI-compatible HTTP server in a separate process.
 
 1. It reads every request to the end but does not parse it. It finds the run's length in the first bytes (`steps=400`
    in the task) and the step in the last ones (the id of the last tool call, or a context summary). With
-   `first=100xNAME` in the task, the steps come after one reply that makes all calls of that name in `FIRST`, and one of
-   `settle`.
+   `first=100xNAME` in the task, the first reply makes 100 calls of `FIRST[NAME]` and one of `settle`; the steps follow.
 2. It keeps connections alive, and asyncio disables Nagle's algorithm.
 
-As a program it prints its port, and ends when its standard input is closed.
+Run as a program, it prints its port, and ends when its standard input is closed.
 """
 
 import asyncio
@@ -19,9 +18,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 HEAD = 16_384
-"""Bytes at the start of a body in which to find the task, after the tools."""
+"""Bytes at the start of a body that contain the task, after the tools."""
 TAIL = 4096
-"""Bytes at the end of a body in which to find the last tool result."""
+"""Bytes at the end of a body that contain the last tool result."""
 
 _STEPS = re.compile(rb"steps=(\d+)")
 _CALL = re.compile(rb'"tool_call_id":"call_(\d+)"|Made so far: (\d+)\.')
@@ -35,26 +34,26 @@ FIRST: dict[str, tuple[str, dict[str, object]]] = {
     "wait": ("run_agent", {"agent": "wait", "task": "Have it approved: steps=0 then=pay", "background": True}),
     "note": ("note", {"text": "Answer at once: steps=0"}),
 }
-"""What the calls of a first reply are, by the name in the task."""
+"""Tool and arguments of the calls in a first reply, by the name in the task."""
 _SUMMARIZE = b"Reply with the summary only; call no tool."
 """The end of Holdfast's request for a context summary (`holdfast.core.run.rules.compaction.INSTRUCTION`)."""
 _LENGTH = re.compile(rb"content-length: *(\d+)", re.IGNORECASE)
 
 
 def reply(body: bytes | bytearray) -> bytes:
-    """Return the response's body: another tool call, until the run has made all of its steps."""
+    """Return the response's body: another tool call, until the run has made all its steps."""
     length = _STEPS.search(body[:HEAD])
-    answered = ["".join(map(bytes.decode, found)) for found in _CALL.findall(body[-TAIL:])]
+    answered = ["".join(map(bytes.decode, groups)) for groups in _CALL.findall(body[-TAIL:])]
     step = int(answered[-1]) + 1 if answered else 1
     message: dict[str, object] = {"role": "assistant", "content": "All steps are made."}
     if _SUMMARIZE in body[-200:]:
         message["content"] = f"Made so far: {step - 1}."
     elif not answered and (first := _FIRST.search(body[:HEAD])) and _MADE_FIRST not in body[-TAIL:]:
-        tool, given = FIRST[first[2].decode()]
-        function: dict[str, str] = {"name": tool, "arguments": json.dumps(given)}
-        made = [{"id": f"first_{n}", "type": "function", "function": function} for n in range(int(first[1]))]
-        made.append({"id": "first_last", "type": "function", "function": {"name": "settle", "arguments": "{}"}})
-        message = {"role": "assistant", "content": None, "tool_calls": made}
+        tool, first_arguments = FIRST[first[2].decode()]
+        function: dict[str, str] = {"name": tool, "arguments": json.dumps(first_arguments)}
+        first_calls = [{"id": f"first_{n}", "type": "function", "function": function} for n in range(int(first[1]))]
+        first_calls.append({"id": "first_last", "type": "function", "function": {"name": "settle", "arguments": "{}"}})
+        message = {"role": "assistant", "content": None, "tool_calls": first_calls}
     elif (name := _tool(body, step, int(length[1]) if length else 0)) is not None:
         event = _EVENT.search(body[:HEAD])
         arguments = {"name": event[1].decode()} if event and name == "wait_for_event" else {"n": step}
@@ -73,7 +72,7 @@ def reply(body: bytes | bytearray) -> bytes:
 
 
 def _tool(body: bytes | bytearray, step: int, length: int) -> str | None:
-    """Return the tool to call: `observe`, or that of `uses=act` in the task; after the last step that of `then=pay`."""
+    """Return the tool to call: `observe`, or the one in `uses=act`; after the last step, the one in `then=pay`."""
     if step <= length:
         uses = _USES.search(body[:HEAD])
         return uses[1].decode() if uses else "observe"
@@ -87,7 +86,7 @@ class _Connection(asyncio.Protocol):
     def __init__(self) -> None:
         self._received = bytearray()
         self._start = 0
-        """Where the body starts; 0 until the header is complete."""
+        """The start of the body; 0 until the header is complete."""
         self._end = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -123,7 +122,7 @@ def serve_llm() -> Iterator[str]:
     """
     argv = [sys.executable, "-m", __name__]
     root = Path(__file__).resolve().parent.parent
-    # In its own session, so that a Ctrl-C in the terminal does not reach it: it ends when its input is closed.
+    # In its own session, out of reach of Ctrl-C in the terminal: it ends when its input is closed.
     with subprocess.Popen(
         argv, cwd=root, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
     ) as process:

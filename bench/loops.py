@@ -1,4 +1,4 @@
-"""`python -m bench.loops`: kills the worker of several loops at random moments until all loops are done.
+"""`python -m bench.loops`: kills the worker of several loops at random moments, until all loops are done.
 
 Then it compares the files, the git history and the event logs of each loop (`tests/support/looped.py`).
 """
@@ -58,8 +58,8 @@ async def measure(stack: Stack, home: Path, *, kills: int, loops: int, tasks: in
             for number in range(loops):
                 workspace = home / f"loop-{number}"
                 prepare(workspace, tasks)
-                given = LoopInput(workspace=str(workspace), limits=LoopLimits(iterations=10 * tasks))
-                start = client.start_workflow(LOOP_WORKFLOW, issued(given), id=workspace.name, task_queue="loops")
+                loop_input = LoopInput(workspace=str(workspace), limits=LoopLimits(iterations=10 * tasks))
+                start = client.start_workflow(LOOP_WORKFLOW, issued(loop_input), id=workspace.name, task_queue="loops")
                 handles.append(await start)
             ended = asyncio.gather(*(handle.result() for handle in handles))
             while worker.kills < kills and not ended.done():
@@ -69,8 +69,8 @@ async def measure(stack: Stack, home: Path, *, kills: int, loops: int, tasks: in
             await ended
             async with open_pool(stack.database_url, size=2) as pool:
                 record = PostgresThreads(pool)
-                judged = [await judge(client, record, handle.id, home / handle.id, tasks) for handle in handles]
-            wrong = [what for found in judged for what in found]
+                faults = [await judge(client, record, handle.id, home / handle.id, tasks) for handle in handles]
+            wrong = [fault for of_loop in faults for fault in of_loop]
         finally:
             await asyncio.to_thread(worker.stop)
     return worker.kills, wrong

@@ -1,4 +1,4 @@
-"""Runs the schedule one sample at a time, and measures from outside."""
+"""Runs the schedule one sample at a time, and measures it from outside."""
 
 import asyncio
 import gc
@@ -67,8 +67,8 @@ async def measure(client: Client, contender: Contender, load: Load, *, name: str
     size = events = 0
     for handle in handles:
         assert handle.first_execution_run_id is not None
-        found = await _history(client, handle.id, handle.first_execution_run_id)
-        size, events = size + found[0], events + found[1]
+        run_size, run_events = await _history(client, handle.id, handle.first_execution_run_id)
+        size, events = size + run_size, events + run_events
     return Sample(contender.name, load, wall, cpu, size, events)
 
 
@@ -77,10 +77,10 @@ async def _history(client: Client, name: str, run_id: str) -> tuple[int, int]:
     size = events = 0
     while True:
         handle = client.get_workflow_handle(name, run_id=run_id)
-        found = await handle.describe()
-        size += found.raw_description.workflow_execution_info.history_size_bytes
-        events += found.history_length
-        if found.status != WorkflowExecutionStatus.CONTINUED_AS_NEW:
+        description = await handle.describe()
+        size += description.raw_description.workflow_execution_info.history_size_bytes
+        events += description.history_length
+        if description.status != WorkflowExecutionStatus.CONTINUED_AS_NEW:
             return size, events
         closing = WorkflowHistoryEventFilterType.CLOSE_EVENT
         async for event in handle.fetch_history_events(event_filter_type=closing):

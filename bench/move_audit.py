@@ -1,4 +1,4 @@
-"""What `bench.moves` compares at the end: logs with files, with the outside world, and with what people have sent."""
+"""The final checks of `bench.moves`: logs against files, the outside world, and the messages of people."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,8 +22,8 @@ Logs = Mapping[str, Sequence[bytes]]
 
 
 @dataclass(frozen=True)
-class Told:
-    """What people did to a thread in one place."""
+class Actors:
+    """The people who act on a thread in one place."""
 
     log: MovedLog
     person: Person
@@ -33,17 +33,17 @@ class Told:
 def logs_of(path: Path) -> Logs:
     """Return the logs in a file."""
     with opened(path) as file:
-        return {file.thread_at(place): list(file.lines(child_member(LOG, place))) for place in ("", *file.subagents)}
+        return {file.thread_at(path): list(file.lines(child_member(LOG, path))) for path in ("", *file.subagents)}
 
 
 def file_faults(thread: str, before: Logs, file: Logs, here: Logs) -> Iterator[str]:
-    """Yield where a file does not continue the one before, or where the record does not have what was imported.
+    """Yield faults: a file that does not continue the previous one, or a record that lacks imported events.
 
     Args:
         thread: The thread.
-        before: The logs in the file of its last move.
-        file: Those in this one.
-        here: Those where it was imported.
+        before: The logs in the file of its previous move.
+        file: The logs in this file.
+        here: The logs in the place that imported it.
     """
     for name, lines in before.items():
         if list(file.get(name, ()))[: len(lines)] != list(lines):
@@ -56,15 +56,15 @@ def file_faults(thread: str, before: Logs, file: Logs, here: Logs) -> Iterator[s
 
 
 async def audit_moved(
-    thread: str, here: Place, effects: Effects, told: Sequence[Told]
+    thread: str, here: Place, effects: Effects, actors: Sequence[Actors]
 ) -> tuple[list[str], Counter[str], set[str]]:
-    """Return what is wrong with a thread that has ended, counts of events, and the keys of its effects.
+    """Return the faults of an ended thread, counts of its events, and the keys of its effects.
 
     Args:
         thread: The thread.
-        here: The place where it has ended.
-        effects: How often each effect has happened.
-        told: What people did to it, by place.
+        here: The place in which it ended.
+        effects: The number of times that each effect happened.
+        actors: The people who acted on it, by place.
     """
     tree = {thread: Run(thread, await here.threads.recorded_events(thread))}
     for event in tree[thread].events:
@@ -73,14 +73,14 @@ async def audit_moved(
     wrong = audit_tree(tree, effects=effects)
     events = tree[thread].events
     received = {event.by for event in events if isinstance(event, DecisionReceived)}
-    sent = {by for each in told for by in each.person.sent}
+    sent = {by for each in actors for by in each.person.sent}
     wrong += [f"{thread}: the decision of {by} is lost" for by in sorted(sent - received)]
-    ids = {id for each in told for id in each.others.events}
-    refined = {id for each in told for id in each.others.refinements}
+    ids = {id for each in actors for id in each.others.events}
+    refined = {id for each in actors for id in each.others.refinements}
     wrong += [f"{thread}: {what}" for what in audit_sent(events, ids=ids, refinements=refined)]
     for name in tree:
-        found = await verify(here.threads, name, evidence=here.evidence)
-        wrong += [] if found.ok else [f"{name}: {found.where} {found.position}: {found.reason}"]
+        result = await verify(here.threads, name, evidence=here.evidence)
+        wrong += [] if result.ok else [f"{name}: {result.where} {result.position}: {result.reason}"]
     every = [event for run in tree.values() for event in run.events]
     kinds = _counts(every) + Counter({"decisions": len(sent), "refinements": len(refined), "events sent": len(ids)})
     return wrong, kinds, {event.key for event in every if isinstance(event, ToolCallStarted)}
@@ -94,13 +94,13 @@ def _counts(events: Sequence[AgentEvent]) -> Counter[str]:
     return kinds
 
 
-def summarize(kinds: Counter[str], effects: Effects, found: Counter[str]) -> list[str]:
+def summarize(kinds: Counter[str], effects: Effects, statuses: Counter[str]) -> list[str]:
     """Return the figures, one sentence each.
 
     Args:
         kinds: Counts of all events.
-        effects: How often each effect has happened.
-        found: In which status the runs were when they were moved.
+        effects: The number of times that each effect happened.
+        statuses: The statuses of the runs when they were moved.
     """
     return [
         f"- {kinds['events']:,} events; {kinds['subagent_started']:,} sub-agents, whose logs came along each time",
@@ -109,5 +109,5 @@ def summarize(kinds: Counter[str], effects: Effects, found: Counter[str]) -> lis
         f" {kinds['reconcile_requested']:,} times a person was asked whether an effect had happened",
         f"- {kinds['decisions']:,} decisions, {kinds['events sent']:,} events ({kinds['buffered']:,} before the wait)"
         f" and {kinds['refinements']:,} refinements were sent; {kinds['run_paused']:,} pauses",
-        "- moved while " + ", ".join(f"{status.replace('_', ' ')} {count}" for status, count in found.most_common()),
+        "- moved while " + ", ".join(f"{status.replace('_', ' ')} {count}" for status, count in statuses.most_common()),
     ]

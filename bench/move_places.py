@@ -1,4 +1,4 @@
-"""The places of `bench.moves`: each with a Temporal, a database, a worker that is killed, and the command line."""
+"""The places of `bench.moves`: each has a Temporal server, a database, a worker to kill, and the command line."""
 
 import asyncio
 import json
@@ -32,22 +32,22 @@ from tests.support.outside import Outside
 
 QUEUE = "moves"
 _FORKED = multiprocessing.get_context("forkserver")
-"""Starts commands from a process that has loaded the program, which saves most of the time that they take."""
+"""Forks commands from a process that has loaded the program, which saves most of their time."""
 
 
 @dataclass(frozen=True)
-class Ran:
-    """How a command ended."""
+class CommandResult:
+    """The outcome of a command."""
 
     code: int
-    """Its exit code; negative for the signal that ended it."""
+    """The exit code; for a signal, its negative number."""
     output: str
     seconds: float
 
 
 @dataclass
 class Place:
-    """One of the places, and its command line."""
+    """One of the two places, and its command line."""
 
     name: str
     client: Client
@@ -59,16 +59,16 @@ class Place:
 
     @property
     def evidence(self) -> Evidence:
-        """Ledger and artifacts."""
+        """The ledger and the artifact store."""
         return collect_evidence(PostgresThreads(self.pool), self.pool, PostgresArtifacts(self.pool))
 
-    async def run(self, *words: str, kill_after: float | None = None) -> Ran:
-        """Run `holdfast`, and kill it after that many seconds unless it has ended."""
+    async def run(self, *words: str, kill_after: float | None = None) -> CommandResult:
+        """Run `holdfast`; kill it after `kill_after` seconds unless it has ended."""
         return await asyncio.to_thread(self._run, words, kill_after)
 
-    def _run(self, words: Sequence[str], kill_after: float | None) -> Ran:
+    def _run(self, words: Sequence[str], kill_after: float | None) -> CommandResult:
         output = self.folder / f"command-{time.monotonic_ns()}.log"
-        began = time.monotonic()
+        start = time.monotonic()
         process = _FORKED.Process(target=command, args=(words, dict(self.environ), str(self.folder), str(output)))
         process.start()
         process.join(kill_after)
@@ -76,23 +76,23 @@ class Place:
             process.kill()
         process.join()
         assert process.exitcode is not None
-        return Ran(process.exitcode, output.read_text() if output.exists() else "", time.monotonic() - began)
+        return CommandResult(process.exitcode, output.read_text() if output.exists() else "", time.monotonic() - start)
 
     async def live(self, thread: str) -> str:
-        """Return Temporal's id of the open run of a thread; empty for none."""
+        """Return Temporal's run id of a thread's open run; empty if there is none."""
         try:
-            found = await self.client.get_workflow_handle(thread).describe()
+            description = await self.client.get_workflow_handle(thread).describe()
         except RPCError:
             return ""
-        return found.run_id if found.status == WorkflowExecutionStatus.RUNNING else ""
+        return description.run_id if description.status == WorkflowExecutionStatus.RUNNING else ""
 
     async def lines(self, thread: str) -> list[bytes]:
-        """Return a thread's log, as far as it is recorded."""
+        """Return the recorded log of a thread."""
         return [event_line(event) for event in await self.threads.recorded_events(thread)]
 
 
 def command(words: Sequence[str], environ: Mapping[str, str], folder: str, output: str) -> None:
-    """Be the command line: `holdfast` with these words."""
+    """Act as the command line: run `holdfast` with these arguments."""
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environ)
@@ -106,15 +106,15 @@ def command(words: Sequence[str], environ: Mapping[str, str], folder: str, outpu
 
 
 def preload() -> None:
-    """Have the process from which commands are forked load what they need."""
+    """Preload the modules that commands need in the process from which they are forked."""
     verbs = ("holdfast.__main__", "holdfast.starter", "holdfast.cli.verbs.portable")
-    beside = ("bench.move_audit", "bench.environment", "tests.support.moved", "holdfast.worker.__main__")
-    _FORKED.set_forkserver_preload([*verbs, "holdfast.portable.moving", *beside])
+    others = ("bench.move_audit", "bench.environment", "tests.support.moved", "holdfast.worker.__main__")
+    _FORKED.set_forkserver_preload([*verbs, "holdfast.portable.moving", *others])
 
 
 @asynccontextmanager
 async def open_place(name: str, stack: Stack, home: Path, llm: ScriptedLLM, outside: Outside) -> AsyncIterator[Place]:
-    """Run a worker of a place for the block, with a client and a pool of connections."""
+    """Run a place's worker during the block, with a client and a pool of connections."""
     client = await connect_stack(stack)
     await ensure_search_attributes(client)
     await migrate(stack.database_url)
@@ -129,19 +129,19 @@ async def open_place(name: str, stack: Stack, home: Path, llm: ScriptedLLM, outs
     }
     worker = KillableWorker(home / QUEUE, environ=environ | outside.environ)
     await asyncio.to_thread(worker.start)
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("HOLDFAST_", "TEMPORAL_"))}
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("HOLDFAST_", "TEMPORAL_"))}
     folder = home / "commands"
     folder.mkdir()
     try:
         async with open_pool(stack.database_url, size=4) as pool:
             threads = Threads(client, task_queue=QUEUE, answer_within=60, record=PostgresThreads(pool))
-            yield Place(name, client, pool, threads, worker, folder, kept | environ)
+            yield Place(name, client, pool, threads, worker, folder, inherited | environ)
     finally:
         await asyncio.to_thread(worker.stop)
 
 
 class MovedLog(RecordedLog):
-    """A thread's events, read in the place where it is."""
+    """A thread's events, read in its current place."""
 
     def __init__(self, place: Place, thread: str) -> None:
         super().__init__(place.client, thread, "")
@@ -152,10 +152,10 @@ class MovedLog(RecordedLog):
         self.events = await self._place.threads.recorded_events(self.thread)
 
 
-def answer_of(ran: Ran) -> dict[str, Any]:
-    """Return the object that a command has printed; empty if it printed none."""
-    for line in ran.output.splitlines():
+def json_output(result: CommandResult) -> dict[str, Any]:
+    """Return the JSON object printed by a command; empty if it printed none."""
+    for line in result.output.splitlines():
         if line.startswith("{"):
-            found: dict[str, Any] = json.loads(line)
-            return found
+            output: dict[str, Any] = json.loads(line)
+            return output
     return {}

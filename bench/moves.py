@@ -1,8 +1,8 @@
-"""`python -m bench.moves`: moves runs between two places at random moments, and kills what takes part in it.
+"""`python -m bench.moves`: moves runs between two places at random moments, and kills the processes involved.
 
-Each place has a Temporal, a database and a worker of its own; files go from one to the other by the command line alone.
-A killed command is repeated, as a person would. At the end, the logs are compared with the outside world, with the
-files, and with what was sent (`bench.move_audit`).
+Each place has its own Temporal server, database and worker; threads move between them only as files, by the command
+line. A killed command is repeated, as a person would do. Finally, the logs are compared with the outside world, with
+the files, and with the messages sent (`bench.move_audit`).
 """
 
 import asyncio
@@ -22,8 +22,8 @@ from temporalio.service import RPCError
 
 from bench import document
 from bench.environment import open_stack
-from bench.move_audit import Logs, Told, audit_moved, file_faults, logs_of, summarize
-from bench.move_places import MovedLog, Place, Ran, answer_of, open_place, preload
+from bench.move_audit import Actors, Logs, audit_moved, file_faults, logs_of, summarize
+from bench.move_places import CommandResult, MovedLog, Place, json_output, open_place, preload
 from holdfast import Budget
 from holdfast.client.start_options import StartOptions
 from holdfast.config.stack_file import Stack
@@ -37,53 +37,54 @@ from tests.support.outside import LATE, Api, Outside
 
 ABOUT = (
     "Runs with effects of all classes, waits, requests, sub-agents and a budget are moved back and forth between two "
-    "places, each with a Temporal, a database and a worker of its own, by `holdfast move` and `holdfast import`. Half "
+    "places, each with its own Temporal server, database and worker, by `holdfast move` and `holdfast import`. Half "
     "of the kills (SIGKILL) hit these commands, which are then repeated, and half the workers. Meanwhile the runs are "
     "paused, refined and sent events. At the end, every effect in the logs must have happened once; every decision, "
-    "event and refinement be in the log, no id twice; every file have continued the one before, with the logs of all "
-    "sub-agents; no thread have been open in both places; every account balance; and every thread be verified."
+    "event and refinement must be in the log, no id twice; every file must have continued the one before, with the "
+    "logs of all sub-agents; no thread may have been open in both places; and every account must balance and every "
+    "thread verify."
 )
 KEY = encode_key(b"moves" * 6 + b"xx")
 SIGNER = public_key(KEY)
 PATIENCE = 600.0
-"""Seconds for a thread to do what is expected of it."""
+"""Time limit in seconds for each expected change of a thread."""
 LONGEST_STAY = 3.0
-"""Seconds between an import and the next move, at most."""
+"""The most seconds between an import and the next move."""
 
 
 @dataclass
 class Plan:
-    """How many moves and kills there are to be, and how many there were: a quarter of the kills each hits a command."""
+    """The planned moves and kills, and the counts so far. A quarter of the kills hits each of the two commands."""
 
     moves: int
     kills: int
     chance: random.Random
     until: float = math.inf
-    """When the last move may begin, by the monotonic clock."""
+    """The latest start of a move, by the monotonic clock."""
     begun: int = 0
     moved: int = 0
     killed: Counter[str] = field(default_factory=Counter)
-    """What was killed."""
-    found: Counter[str] = field(default_factory=Counter)
-    """In which status the runs were when they were moved."""
+    """Kills by target: a command, or `worker`."""
+    statuses: Counter[str] = field(default_factory=Counter)
+    """The statuses of the runs when they were moved."""
     wrong: list[str] = field(default_factory=list)
-    _took: dict[str, float] = field(default_factory=dict)
+    _durations: dict[str, float] = field(default_factory=dict)
 
     def moment(self, verb: str) -> float | None:
-        """Return after how many seconds to kill a command; None to let it end."""
+        """Return the seconds after which to kill a command; None to let it end."""
         if self.killed[verb] >= self.kills / 4 * (self.moved + 1) / self.moves:
             return None
-        return self.chance.uniform(0.1, 1.1 * self._took.get(verb, 1.0))
+        return self.chance.uniform(0.1, 1.1 * self._durations.get(verb, 1.0))
 
-    def ended(self, verb: str, ran: Ran) -> None:
-        """Note how a command has ended."""
-        self.killed[verb] += ran.code < 0
-        if not ran.code:
-            self._took[verb] = ran.seconds
+    def record(self, verb: str, result: CommandResult) -> None:
+        """Record the outcome of a command."""
+        self.killed[verb] += result.code < 0
+        if not result.code:
+            self._durations[verb] = result.seconds
 
     @property
     def worker_due(self) -> bool:
-        """Whether it is time to kill a worker."""
+        """True if it is time to kill a worker."""
         return self.killed["worker"] < self.kills / 2 * min(1, self.moved / self.moves)
 
 
@@ -91,17 +92,17 @@ class Traveller:
     """A thread that is moved back and forth, and the people who act on it.
 
     Args:
-        thread: Its id.
-        places: The two places; it begins in the first one.
-        outside: Where its effects happen.
-        plan: What is to happen to it.
+        thread: The thread's id.
+        places: The two places; the thread begins in the first one.
+        outside: The systems in which its effects happen.
+        plan: The planned moves and kills.
     """
 
     def __init__(self, thread: str, places: Sequence[Place], outside: Outside, plan: Plan) -> None:
         self.thread, self._plan = thread, plan
         self._here, self._there = places
-        self._people = {
-            place.name: Told(
+        self._actors = {
+            place.name: Actors(
                 log := MovedLog(place, thread),
                 Person(place.client, log, outside.effects),
                 Interventions(place.client, log),
@@ -110,15 +111,15 @@ class Traveller:
         }
         self._moves = 0
         self._file: Logs = {}
-        """The logs in the last file."""
+        """The logs in the latest file."""
 
     async def start(self) -> None:
-        """Start its run."""
+        """Start the thread's run."""
         budget = Budget(steps=50_000, tokens=500_000_000)
         await self._here.threads.start("Serve.", self.thread, StartOptions(agent="shop", budget=budget, by="dana"))
 
     async def travel(self) -> None:
-        """Move it until there have been enough moves."""
+        """Move the thread until the plan has enough moves, and then end it."""
         while self._plan.begun < self._plan.moves and time.monotonic() < self._plan.until:
             self._plan.begun += 1
             await self._stay(self._plan.chance.uniform(0.1, LONGEST_STAY))
@@ -126,7 +127,7 @@ class Traveller:
         await self._finish()
 
     async def watch(self) -> None:
-        """Check that it is never open in both places."""
+        """Check that the thread is never open in both places."""
         while True:
             before, other, after = [await place.live(self.thread) for place in (self._here, self._there, self._here)]
             if before and other and before == after:
@@ -134,7 +135,7 @@ class Traveller:
             await asyncio.sleep(2)
 
     async def _stay(self, seconds: float) -> None:
-        """Let it run, and decide and do what is due, or leave that for the other place."""
+        """Let the thread run here; with a certain chance, act on it as its people meanwhile."""
         until, busy = time.monotonic() + seconds, self._plan.chance.random() < 0.6
         while time.monotonic() < until:
             if busy:
@@ -142,20 +143,20 @@ class Traveller:
             await asyncio.sleep(0.3)
 
     async def _act(self) -> None:
-        told = self._people[self._here.name]
+        actors = self._actors[self._here.name]
         try:
-            await told.log.refresh()
-            await told.person.decide()
-            await told.others.act()
+            await actors.log.refresh()
+            await actors.person.decide()
+            await actors.others.act()
         except (RPCError, HoldfastError):
             pass  # nothing is recorded yet, or the database is busy
 
     async def _move(self) -> None:
-        """Move it to the other place."""
+        """Move the thread to the other place."""
         path = self._here.folder / f"{self.thread}-{self._moves}.holdfast"
         state = await self._here.threads.state(self.thread, use_worker=False)
         await self._repeat(self._here, "move", self.thread, "-o", str(path), "--key", str(self._here.folder / "key"))
-        self._plan.found[state["status"]] += 1
+        self._plan.statuses[state["status"]] += 1
         before, self._file = self._file, await asyncio.to_thread(logs_of, path)
         await self._repeat(self._there, "import", str(path), "--signer", SIGNER)
         self._here, self._there = self._there, self._here
@@ -166,24 +167,24 @@ class Traveller:
         self._plan.moved += 1
 
     async def _repeat(self, place: Place, *words: str) -> None:
-        """Run a command until it has succeeded, as a person would who reads what it says."""
-        verb, until, said = words[0], time.monotonic() + PATIENCE, ""
+        """Repeat a command until it succeeds, like a person who reads its output."""
+        verb, until, output = words[0], time.monotonic() + PATIENCE, ""
         while time.monotonic() < until:
-            ran = await place.run(*words, "--json", kill_after=self._plan.moment(verb))
-            self._plan.ended(verb, ran)
-            if not ran.code:
-                if unread := answer_of(ran).get("unread"):
+            result = await place.run(*words, "--json", kill_after=self._plan.moment(verb))
+            self._plan.record(verb, result)
+            if not result.code:
+                if unread := json_output(result).get("unread"):
                     self._plan.wrong.append(f"{self.thread}: its file lacks logs: {unread}")
                 return
-            if ran.code > 0:
-                said = ran.output
+            if result.code > 0:
+                output = result.output
                 await self._stay(1)  # its sub-agents are open, or its agent is being loaded
-        raise TimeoutError(f"{' '.join(words)}: {said}")
+        raise TimeoutError(f"{' '.join(words)}: {output}")
 
     async def _finish(self) -> None:
-        """Have it end where it is."""
-        for told in self._people.values():
-            told.others.ending = True
+        """End the thread in its current place."""
+        for actors in self._actors.values():
+            actors.others.ending = True
         until = time.monotonic() + PATIENCE
         await self._here.client.get_workflow_handle(self.thread).signal("say", {"message": END, "by": "dana"})
         while await self._here.live(self.thread):
@@ -193,13 +194,13 @@ class Traveller:
             await asyncio.sleep(0.5)
 
     async def audit(self, outside: Outside) -> tuple[list[str], Counter[str], set[str]]:
-        """Return what is wrong with it, counts of its events, and the keys of its effects."""
-        return await audit_moved(self.thread, self._here, outside.effects(), [*self._people.values()])
+        """Return the thread's faults, counts of its events, and the keys of its effects."""
+        return await audit_moved(self.thread, self._here, outside.effects(), [*self._actors.values()])
 
 
 @dataclass
 class Result:
-    """The outcome."""
+    """The outcome of all moves."""
 
     plan: Plan
     lines: list[str]
@@ -215,7 +216,7 @@ async def measure(
     seed: int,
     minutes: float = math.inf,
 ) -> Result:
-    """Move that many runs so often in all, kill so often in all, then check everything."""
+    """Move the runs and kill processes, that often in total; then check everything."""
     plan = Plan(moves, kills, random.Random(seed), time.monotonic() + 60 * minutes)
     preload()
     (one, home), (two, other) = stacks
@@ -227,13 +228,14 @@ async def measure(
             travellers = [Traveller(f"moved-{number}", (a, b), outside, plan) for number in range(runs)]
             for traveller in travellers:
                 await traveller.start()
-            beside = [asyncio.create_task(each.watch()) for each in travellers]
-            beside += [asyncio.create_task(_kill_workers(plan, (a, b))), asyncio.create_task(_report_progress(plan))]
+            background = [asyncio.create_task(each.watch()) for each in travellers]
+            background.append(asyncio.create_task(_kill_workers(plan, (a, b))))
+            background.append(asyncio.create_task(_report_progress(plan)))
             try:
                 ended = await asyncio.gather(*(each.travel() for each in travellers), return_exceptions=True)
                 plan.wrong += [f"{type(error).__name__}: {error}" for error in ended if error]
             finally:
-                for task in beside:
+                for task in background:
                     task.cancel()
             audits = [await each.audit(outside) for each in travellers]
     kinds, keys = Counter[str](), set[str]()
@@ -244,11 +246,11 @@ async def measure(
     outside.api.drain()
     effects = outside.effects()
     plan.wrong += [f"effect {key} belongs to no call of any run" for key in effects if key not in keys]
-    return Result(plan, summarize(kinds, effects, plan.found))
+    return Result(plan, summarize(kinds, effects, plan.statuses))
 
 
 async def _kill_workers(plan: Plan, places: Sequence[Place]) -> None:
-    """Kill a worker whenever that is due, at a random moment."""
+    """Kill a worker at random moments, whenever a kill is due."""
     while True:
         await asyncio.sleep(plan.chance.uniform(0.2, 2))
         if plan.worker_due:
@@ -274,18 +276,19 @@ def main(
     write: Annotated[bool, typer.Option(help="Write the figures to RESULTS.md.")] = True,
 ) -> None:
     """Move runs that often between two separate embedded stacks."""
-    began = time.monotonic()
+    start = time.monotonic()
     with open_stack() as one, open_stack() as two, Api(0.1, late=LATE) as api:
         outside = Outside(api, one[1] / "outbox")
         running = measure((one, two), outside, moves=moves, kills=kills, runs=runs, seed=seed, minutes=minutes)
         result = asyncio.run(running)
-    plan, took = result.plan, (time.monotonic() - began) / 60
+    plan, minutes_taken = result.plan, (time.monotonic() - start) / 60
     cut_off = "" if plan.moved == moves else f" of {moves}"
     killed = ", ".join(f"{plan.killed[each]} of `{each}`" for each in ("move", "import")) + (
         f" and {plan.killed['worker']} of workers"
     )
     summary = (
-        f"- {plan.moved}{cut_off} moves of {runs} runs, {plan.killed.total()} SIGKILLs ({killed}), in {took:.0f} min: "
+        f"- {plan.moved}{cut_off} moves of {runs} runs, {plan.killed.total()} SIGKILLs ({killed}), in "
+        f"{minutes_taken:.0f} min: "
         f"**{len(plan.wrong)} effects, decisions, events or logs lost or doubled, or accounts that do not balance**"
     )
     lines = [summary, *result.lines, *(f"- WRONG: {what}" for what in plan.wrong)]

@@ -1,6 +1,6 @@
-"""`python -m bench.paused`: very many runs that wait for an approval, on one worker.
+"""`python -m bench.paused`: hundreds of runs that wait for an approval, on one worker.
 
-Prints the worker's memory per waiting run, and how long it takes to approve one while the others wait.
+It prints the worker's memory per waiting run, and the time to approve one while the others wait.
 """
 
 import asyncio

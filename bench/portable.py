@@ -1,7 +1,7 @@
-"""`python -m bench.portable`: export and verify the file of a run of 10,000 steps, beside the run itself.
+"""`python -m bench.portable`: export and verify a run of 10,000 steps as a file, compared with the run itself.
 
-The run is real, on a separate embedded stack with an LLM that answers at once, so running it again with a real one
-would take far longer. Prints the memory that the export takes, and the times of both.
+The run is real, on a separate embedded stack with an LLM that answers at once; a real LLM would take far longer. The
+benchmark prints the memory that the export needs, and the durations of run, export and verification.
 """
 
 import asyncio
@@ -34,23 +34,23 @@ from holdfast.storage.threads import PostgresThreads
 THREAD = "portable"
 KEY = encode_key(b"bench" * 6 + b"xx")
 SECONDS, AHEAD, GROWTH = 5.0, 100, 50.0
-"""Verifying takes at most so many seconds, and is so many times as fast as the run; the export needs so many MB."""
+"""Limits: the most seconds of a verification, its least speed as a multiple of the run's, the most MB of an export."""
 
 
 @dataclass(frozen=True)
 class Times:
-    """Seconds, and MB by which the process grew."""
+    """Durations in seconds, and the growth of the process in MB."""
 
     run: float
     export: float
     growth: float
     verify: float
     verify_cpu: float
-    """Of CPU time."""
+    """CPU seconds."""
 
 
 async def measure(stack: Stack, home: Path, url: str, steps: int) -> None:
-    """Make the run, export it, verify the file, and write the figures to RESULTS.md."""
+    """Run the agent, export the run, verify the file, and write the figures to RESULTS.md."""
     text, path = observation(), home / "run.holdfast"
 
     @tool(effect="read")
@@ -70,7 +70,7 @@ async def measure(stack: Stack, home: Path, url: str, steps: int) -> None:
         await client.execute_workflow(
             WORKFLOW, RunInput(task=f"steps={steps}"), id=THREAD, task_queue=THREAD, result_type=RunResult
         )
-        ran = time.perf_counter() - began
+        run_seconds = time.perf_counter() - began
         record = PostgresThreads(pool)
         evidence = Evidence(partial(effects_of, pool), record.asides, PostgresArtifacts(pool))
         process, peak = psutil.Process(), 0
@@ -85,13 +85,13 @@ async def measure(stack: Stack, home: Path, url: str, steps: int) -> None:
         watching = asyncio.create_task(watch())
         began = time.perf_counter()
         exported = await export_thread(Threads(client, record=record), THREAD, path, evidence=evidence, private=KEY)
-        took = time.perf_counter() - began
+        export_seconds = time.perf_counter() - began
         watching.cancel()
     began, used = time.perf_counter(), time.process_time()
-    found = await verify_file(path, signer=public_key(KEY))
-    verified, cpu = time.perf_counter() - began, time.process_time() - used
-    times = Times(ran, took, (peak - before) / 1e6, verified, cpu)
-    assert found.ok, found.reason
+    verification = await verify_file(path, signer=public_key(KEY))
+    verify_seconds, cpu = time.perf_counter() - began, time.process_time() - used
+    times = Times(run_seconds, export_seconds, (peak - before) / 1e6, verify_seconds, cpu)
+    assert verification.ok, verification.reason
     lines = [
         f"- {steps:,} steps: {exported.events:,} events, {exported.bytes / 1e6:.0f} MB; the run took {times.run:.0f} s",
         f"- export: {times.export:.1f} s; the process grew by {times.growth:.0f} MB (at most {GROWTH:.0f})",
@@ -105,7 +105,7 @@ async def measure(stack: Stack, home: Path, url: str, steps: int) -> None:
 
 
 def main(steps: Annotated[int, typer.Option(min=100)] = 10_000) -> None:
-    """Make one run of that many steps on a separate embedded stack, export and verify it."""
+    """Run one agent for that many steps on a separate embedded stack, export the run and verify the file."""
     with open_stack() as (stack, home), serve_llm() as url:
         uvloop.run(measure(stack, home, url, steps))
     leave()

@@ -1,6 +1,6 @@
 """`python -m bench.prompt`: the time to assemble a prompt of 1,000 messages with a warm cache.
 
-It measures what `call_llm` does before sending: append the last step's messages, verify the digest, join the request.
+It measures the work of `call_llm` before sending: append the last step's messages, verify the digest, join the request.
 """
 
 import time

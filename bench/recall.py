@@ -1,6 +1,6 @@
-"""`python -m bench.recall`: how long a recall takes among 100,000 items, and how often it finds the right ones.
+"""`python -m bench.recall`: duration and accuracy of recalls among 100,000 items.
 
-The time includes the database and our code, but not the embedding endpoint, which computes the vector of a query.
+The duration includes the database and our code, but not the embedding endpoint, which computes the query's vector.
 Items are synthetic sentences whose word frequencies resemble a natural language. One scope has half of the items,
 `global` has a tenth, and a thousand threads and a hundred users share the rest.
 """
@@ -64,16 +64,16 @@ class Sentences:
         chance = random.Random(1)
         sounds = [consonant + vowel for consonant in "bdfgklmnprstvz" for vowel in "aeiou"]
         self._words = [*COMMON, *("".join(chance.choices(sounds, k=chance.randint(2, 4))) for _ in range(VOCABULARY))]
-        self._shares = list(accumulate(1 / (place + 3) for place in range(len(self._words))))
+        self._shares = list(accumulate(1 / (rank + 3) for rank in range(len(self._words))))
 
     def items(self, count: int) -> Iterator[tuple[str, str]]:
-        """Yield scope and text of each item; the same every time."""
+        """Yield scope and text of each item, the same in every call."""
         chance = random.Random(2)
         for _ in range(count):
             yield _scope(chance), self._sentence(chance, 8, 30)
 
     def queries(self, count: int) -> list[str]:
-        """Return questions; every tenth has common words only."""
+        """Return queries; every tenth has only common words."""
         chance = random.Random(3)
         common = "what is the release of the project in the build"
         return [common if n % 10 == 0 else f"what of {self._sentence(chance, 3, 8)}" for n in range(count)]
@@ -92,15 +92,15 @@ def _scope(chance: random.Random) -> str:
 
 
 async def load(url: str, items: Callable[[], Iterable[tuple[str, str]]]) -> None:
-    """Load items and vectors into an empty database; the vectors' index is created last, which is faster."""
+    """Load items and vectors into an empty database. The vector index is created last, which is faster."""
     async with await psycopg.AsyncConnection.connect(url) as connection, connection.cursor() as cursor:
         await connection.execute("SET maintenance_work_mem = '400MB'")
-        await connection.execute("SET max_parallel_maintenance_workers = 0")  # they would need shared memory
+        await connection.execute("SET max_parallel_maintenance_workers = 0")  # others would need shared memory
         space = await space_of(connection, MODEL, DIMENSIONS)
-        found = await connection.execute(
+        definition = await connection.execute(
             "SELECT indexdef FROM pg_indexes WHERE indexname = %s", [f"memory_vectors_{space}"]
         )
-        (index,) = await found.fetchone() or ("",)
+        (index,) = await definition.fetchone() or ("",)
         await connection.execute(f"DROP INDEX holdfast.memory_vectors_{space}")
         async with cursor.copy(_COPY) as copy:
             for number, (scope, text) in enumerate(items(), 1):
@@ -118,19 +118,19 @@ async def load(url: str, items: Callable[[], Iterable[tuple[str, str]]]) -> None
         await connection.execute("VACUUM ANALYZE holdfast.memory_vectors")
 
 
-async def timed(asked: Sequence[str], recall: Callable[[str], Awaitable[object]]) -> list[float]:
-    """Return the sorted milliseconds of the queries, after a warm-up."""
-    took = []
-    for query in [*asked[:10], *asked]:
+async def time_queries(queries: Sequence[str], recall: Callable[[str], Awaitable[object]]) -> list[float]:
+    """Return the sorted durations of the queries in milliseconds, after a warm-up."""
+    times = []
+    for query in [*queries[:10], *queries]:
         started = time.perf_counter()
         await recall(query)
-        took.append((time.perf_counter() - started) * 1_000)
-    return sorted(took[10:])
+        times.append((time.perf_counter() - started) * 1_000)
+    return sorted(times[10:])
 
 
-async def measure(pool: AsyncConnectionPool, asked: Sequence[str]) -> list[tuple[str, str, list[float]]]:
-    """Return the kind of search, the scopes, and the milliseconds of each combination."""
-    vectors = {query: hashed_embedding(query, DIMENSIONS) for query in asked}
+async def measure(pool: AsyncConnectionPool, queries: Sequence[str]) -> list[tuple[str, str, list[float]]]:
+    """Return the kind of search, the scopes, and the durations of each combination in milliseconds."""
+    vectors = {query: hashed_embedding(query, DIMENSIONS) for query in queries}
     async with pool.connection() as connection, connection.transaction():
         space = await space_of(connection, MODEL, DIMENSIONS) or 0
 
@@ -148,12 +148,12 @@ async def measure(pool: AsyncConnectionPool, asked: Sequence[str]) -> list[tuple
             async def recall(query: str, scopes: list[str] | None = scopes, w: bool = words, n: bool = near) -> None:
                 await search(query, scopes, words=w, near=n)
 
-            rows.append((way, place, await timed(asked, recall)))
+            rows.append((way, place, await time_queries(queries, recall)))
 
         async def recall_items(query: str, scopes: list[str] | None = scopes) -> None:
             await plain.recall(query, scopes)
 
-        rows.append(("words, with the items", place, await timed(asked, recall_items)))
+        rows.append(("words, with the items", place, await time_queries(queries, recall_items)))
     return rows
 
 
@@ -164,18 +164,18 @@ async def run(url: str, *, count: int, queries: int) -> list[str]:
     await load(url, lambda: sentences.items(count))
     lines = [f"| way, over {count:,} items | scopes | p50 ms | p95 ms |", "|---|---|--:|--:|"]
     async with open_pool(url, size=4) as pool:
-        for way, place, took in await measure(pool, sentences.queries(queries)):
-            p50, p95 = (took[int(share * (len(took) - 1))] for share in (0.5, 0.95))
+        for way, place, times in await measure(pool, sentences.queries(queries)):
+            p50, p95 = (times[int(share * (len(times) - 1))] for share in (0.5, 0.95))
             over = "" if p95 < TARGET_MS else f" (over {TARGET_MS})"
             lines.append(f"| {way} | {place} | {p50:.1f} | {p95:.1f}{over} |")
         with ScriptedLLM() as llm:
             async with openai.AsyncOpenAI(api_key="scripted", base_url=llm.base_url, max_retries=0) as client:
                 embeddings = Embeddings(client, MODEL, DIMENSIONS)
                 labels = await keep(pool, embeddings, "agent:labelled")
-                found = await recall_at_five(pool, embeddings, "agent:labelled", labels)
-    kinds = list(next(iter(found.values())))
+                recalls = await recall_at_five(pool, embeddings, "agent:labelled", labels)
+    kinds = list(next(iter(recalls.values())))
     lines += ["", f"| recall@5 of the labelled set | {' | '.join(kinds)} |", "|---" + "|--:" * len(kinds) + "|"]
-    for way, shares in found.items():
+    for way, shares in recalls.items():
         lines.append(f"| {way} | {' | '.join(f'{shares[kind]:.2f}' for kind in kinds)} |")
     return lines
 

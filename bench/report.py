@@ -47,7 +47,7 @@ MARKS = {True: "✓", False: "✗", None: "–"}
 
 @dataclass(frozen=True)
 class Report:
-    """All samples, and the machine and versions they were made with."""
+    """All samples, with the machine and the versions used."""
 
     samples: Sequence[Sample]
     machine: str
@@ -103,7 +103,7 @@ def show(report: Report, console: Console) -> None:
 
 
 def markdown(report: Report) -> str:
-    """The section of `RESULTS.md`."""
+    """Return the section of `RESULTS.md`."""
     load = "" if report.load is None else f" The load before the first run was {report.load:.2f}."
     return "\n".join(
         [
@@ -156,7 +156,7 @@ def as_json(report: Report) -> dict[str, Any]:
 
 
 def _rows(report: Report) -> list[list[str]]:
-    """The rows of single runs."""
+    """Return the rows of single runs."""
     times, cpus = over_floor(report.samples), over_floor(report.samples, cpu)
     return [
         [
@@ -176,7 +176,7 @@ def _rows(report: Report) -> list[list[str]]:
 
 
 def _together(report: Report) -> list[list[str]]:
-    """The rows of concurrent runs."""
+    """Return the rows of concurrent runs."""
     times, cpus = over_floor(report.samples), over_floor(report.samples, cpu)
     return [
         [

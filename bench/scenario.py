@@ -1,4 +1,4 @@
-"""A scenario of `bench.kills`: one worker with its runs, killed again and again while people decide."""
+"""A scenario of `bench.kills`: one worker with its runs, killed repeatedly while people decide."""
 
 import asyncio
 import random
@@ -23,9 +23,9 @@ from holdfast.testing.kill_matrix.process import KillableWorker
 from tests.support.outside import Outside
 
 PUBLISHED = "market.opened"
-"""An event that is published to every run that waits for it; others are sent to one run."""
+"""An event that is published to all waiting runs; others are sent to one run."""
 
-WHERE: tuple[tuple[tuple[str, ...] | None, int], ...] = (
+TARGETS: tuple[tuple[tuple[str, ...] | None, int], ...] = (
     (None, 0),
     ((), 60),
     (("before effect", "after effect", "after call_tool"), 6),
@@ -40,8 +40,8 @@ WHERE: tuple[tuple[tuple[str, ...] | None, int], ...] = (
     ),
     (INTERVENTION_BOUNDARIES, 6),
 )
-"""Where kills hit, with equal probability: any moment, any boundary, an effect, a decision, a pause or sleep. Each with
-the most such boundaries that the worker passes first."""
+"""The targets of kills, with equal probability: any moment, any boundary, an effect, a decision, a pause or sleep. Each
+comes with the most such boundaries that the worker passes first."""
 
 
 @dataclass
@@ -53,7 +53,7 @@ class Figures:
     frozen: int = 0
     """Decisions sent to a frozen worker just before it was killed."""
     updates: int = 0
-    """Decisions sent by the update `decide` that were answered."""
+    """Answered decisions that were sent by the update `decide`."""
     published: int = 0
     """Deliveries of published events to runs that waited."""
 
@@ -101,7 +101,7 @@ class Scenario:
     async def kill(self, times: int) -> None:
         """Kill the worker that many times."""
         while self._worker.kills < times:
-            where, most = self._chance.choice(WHERE)
+            where, most = self._chance.choice(TARGETS)
             if where is None:
                 self._worker.set_plan(None)
                 moment = time.monotonic() + self._chance.uniform(0.2, 10)
@@ -137,7 +137,7 @@ class Scenario:
                         await log.refresh()
 
     async def _decide(self) -> None:
-        """Decide the open requests of the waiting runs, end what others wait for, and pause and refine them."""
+        """Decide the open requests of waiting runs, and intervene in others."""
         self._worker.check()
         await self._intervene()
         query = f"TaskQueue = '{self._name}' AND HoldfastStatus = 'waiting_approval' AND ExecutionStatus = 'Running'"

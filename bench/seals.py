@@ -1,7 +1,7 @@
-"""`python -m bench.seals`: what sealing costs a step.
+"""`python -m bench.seals`: the cost of MACs for a step.
 
-Runs the same agent alternately on two workers of one server; one seals and verifies payloads, the other does not.
-Everything else is the same; the activities of both check the origin of their orders.
+The same agent runs alternately on two workers of one server. One adds and verifies the MACs of payloads, the other does
+neither. Everything else is the same: the activities of both check the origin of their requests.
 """
 
 import time
@@ -28,14 +28,14 @@ from holdfast.core.run.contracts.runs import WORKFLOW, RunInput
 from holdfast.core.temporal.converter import LeanPayloadConverter
 
 LIMIT = 0.03
-"""The most that seals may cost, as a share of a step's time."""
+"""The maximum cost of MACs, as a share of a step's time."""
 
 
 class Bare(LeanPayloadConverter):
-    """A converter that neither seals nor verifies."""
+    """A converter that neither adds nor verifies MACs."""
 
     seals = Seals({"none": b""})
-    """A placeholder: a worker requires seals."""
+    """A placeholder, because a worker requires keys."""
 
     def to_payloads(self, values: Sequence[Any]) -> list[Payload]:
         return CompositePayloadConverter.to_payloads(self, values)
@@ -69,7 +69,7 @@ async def measure(stack: Stack, home: Path, url: str, *, steps: int, rounds: int
         for name, client in clients.items():
             await workers.enter_async_context(serving(stack, home, url, catalog, queue=name, client=client))
         for number in range(-1, rounds):
-            # In alternating order: for the second run, the server holds slightly more data.
+            # The order alternates, because the server has slightly more data for the second run.
             for name, client in list(clients.items())[:: 1 if number % 2 else -1]:
                 run, thread = RunInput(task=f"steps={steps}"), f"seals-{name}-{number}"
                 began = time.perf_counter()

@@ -19,21 +19,21 @@ IDENTITY = re.compile(r"hf:[^\s'\",\]]+:[0-9a-f]{16}:\d+:\d+")
 
 @dataclass
 class Storm:
-    """The freezes and kills, and what they hit."""
+    """The freezes and kills, and their targets."""
 
     frozen: list[float] = field(default_factory=list)
     """Seconds of each freeze."""
-    held: Counter[str] = field(default_factory=Counter)
+    activities: Counter[str] = field(default_factory=Counter)
     """Running activities of workers when they were frozen, by type."""
     killed: set[str] = field(default_factory=set)
-    """Identities of the workers that were killed."""
+    """Identities of the killed workers."""
     logs: list[str] = field(default_factory=list)
     """The output of the workers."""
 
 
 @dataclass
 class Claims:
-    """Attempts that were not ended by their own worker."""
+    """Attempts that their own worker did not end."""
 
     ended: Counter[str] = field(default_factory=Counter)
     """Attempts ended by a takeover, by the identity reported as gone."""
@@ -56,7 +56,7 @@ class Claims:
 
 
 async def claims_of(client: Client, thread: str, run_id: str) -> Claims:
-    """Return how a thread's attempts ended, over all of its Temporal runs."""
+    """Return the ends of a thread's attempts, over all of its Temporal runs."""
     claims = Claims()
     while run_id:
         events = (await client.get_workflow_handle(thread, run_id=run_id).fetch_history()).events
@@ -67,7 +67,7 @@ async def claims_of(client: Client, thread: str, run_id: str) -> Claims:
 
 
 def judge(
-    storm: Storm, found: Sequence[Claims], people: Mapping[str, Person], effects: Mapping[str, int], *, seconds: float
+    storm: Storm, claims: Sequence[Claims], people: Mapping[str, Person], effects: Mapping[str, int], *, seconds: float
 ) -> tuple[list[str], list[str]]:
     """Return the figures and the problems, one sentence each."""
     logs = [person.log for person in people.values()]
@@ -78,7 +78,7 @@ def judge(
     ]
     keys = {key for log in logs for key in log.keys.values()}
     wrong += [f"effect {key} belongs to no call of any run" for key in effects if key not in keys]
-    ended = sum((each.ended for each in found), Counter[str]())
+    ended = sum((each.ended for each in claims), Counter[str]())
     living = {who: count for who, count in ended.items() if who not in storm.killed}
     wrong += [f"{count} claims of {who} were ended although it was alive" for who, count in living.items()]
     lines = [line for text in storm.logs for line in text.splitlines() if "taken_over" in line]
@@ -93,10 +93,10 @@ def judge(
         f" **{sum(living.values())} claims of a living process ended by takeover**,"
         f" {sum(count > 1 for count in effects.values())} duplicate effects",
         "- running activities of the frozen workers: "
-        + ", ".join(f"{kind} {count}" for kind, count in storm.held.most_common()),
-        f"- takeovers from {len(named)} workers ended {counted(lines, 'activities')} activities and"
-        f" {counted(lines, 'workflows')} workflow tasks; the histories have {sum(ended.values())} failures by takeover"
-        f" and {sum(each.timed_out for each in found):,} time-outs",
+        + ", ".join(f"{kind} {count}" for kind, count in storm.activities.most_common()),
+        f"- takeovers from {len(named)} workers ended {_sum(lines, 'activities')} activities and"
+        f" {_sum(lines, 'workflows')} workflow tasks; the histories have {sum(ended.values())} failures by takeover"
+        f" and {sum(each.timed_out for each in claims):,} time-outs",
         f"- {completed} of {len(logs)} runs completed, over {sum(1 + log.continuations for log in logs)} Temporal runs;"
         f" {len(effects):,} effects; {kinds['decision_received']:,} decisions; {kinds['reconcile_requested']:,} times a"
         " person was asked whether an effect had happened",
@@ -104,6 +104,6 @@ def judge(
     return summary, wrong
 
 
-def counted(lines: Sequence[str], what: str) -> int:
-    """Sum a count over lines of the log."""
-    return sum(int(number) for line in lines for number in re.findall(rf"\b{what}=(\d+)", line))
+def _sum(lines: Sequence[str], name: str) -> int:
+    """Sum the count of that name over lines of the log."""
+    return sum(int(number) for line in lines for number in re.findall(rf"\b{name}=(\d+)", line))

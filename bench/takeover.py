@@ -1,8 +1,7 @@
-"""`python -m bench.takeover`: how soon a run resumes after a SIGKILL of its worker, with and without takeover, and
-after an outage.
+"""`python -m bench.takeover`: the time until a run resumes after a SIGKILL of its worker, or after an outage.
 
-Workers are separate processes beside the embedded servers. The worker that has the run, according to Temporal, is
-killed. Times are those of the events in Temporal's history, whose clock is this machine's.
+Workers run with and without takeover, as separate processes beside the embedded servers. The benchmark kills the worker
+that has the run, according to Temporal. Times come from the events in Temporal's history, on this machine's clock.
 """
 
 import asyncio
@@ -37,17 +36,17 @@ SIBLING, RESTARTED = "another worker runs", "a new process is started"
 CALLED, WAITING = "an LLM call", "wait for a decision"
 
 OUTAGE = 60.0
-"""Seconds without any worker. Afterwards the server holds one retry, as it would after an hour: the heartbeat time-out
+"""Seconds without any worker. After it, the server holds one retry, as it would after an hour: the heartbeat time-out
 (5 s) ends the attempt, and the next one is due after its back-off (1 s here, at most 30 s: `PATIENT`,
-`holdfast/core/run/contracts/table.py`), when it waits for a worker. Without a worker there are no attempts, so the
-back-off does not grow.
+`holdfast/core/run/contracts/table.py`), and then waits for a worker. Without a worker there are no attempts, so the
+back-off stays the same.
 """
 OUTAGES = 3
 """The most repetitions; each takes a minute."""
 
 
 class Bench:
-    """Starts workers and runs, and measures how soon runs resume.
+    """Starts workers and runs, and measures the time until runs resume.
 
     Args:
         stack: A worker that runs the servers, with its own task queue.
@@ -62,22 +61,22 @@ class Bench:
         self._numbers = count()
 
     async def measure(self, *, takeover: bool, left: str, rounds: int) -> dict[str, list[float]]:
-        """Return the seconds until a run resumes, by what it was doing when its worker was killed."""
+        """Return the seconds until a run resumes, by its activity when its worker was killed."""
         environ = self._environ() | {"HOLDFAST_TAKEOVER": str(takeover)}
         client = await connect_stack(self._stack.stack)
-        took: dict[str, list[float]] = {CALLED: [], WAITING: []}
-        with started(self._stack, environ, 2 if left == SIBLING else 1) as workers:
+        times: dict[str, list[float]] = {CALLED: [], WAITING: []}
+        with running_workers(self._stack, environ, 2 if left == SIBLING else 1) as workers:
             for _ in range(rounds):
-                for what, seconds in took.items():
+                for what, seconds in times.items():
                     run = await self._start(client, environ["HOLDFAST_TASK_QUEUE"], waits=what == WAITING)
                     seconds.append(await self._kill(run, workers, waits=what == WAITING, restarted=left == RESTARTED))
-        return took
+        return times
 
     async def measure_outage(self, seconds: float, *, rounds: int) -> list[float]:
         """Return the seconds from the start of a new worker to the next recorded event, after an outage."""
-        environ, took = self._environ(), []
+        environ, times = self._environ(), []
         client = await connect_stack(self._stack.stack)
-        with started(self._stack, environ, 1) as [worker]:
+        with running_workers(self._stack, environ, 1) as [worker]:
             for _ in range(rounds):
                 run = await self._start(client, environ["HOLDFAST_TASK_QUEUE"], waits=False)
                 worker.kill()
@@ -85,11 +84,11 @@ class Bench:
                 since = time.time()
                 await asyncio.to_thread(worker.start)
                 await run.result()
-                took.append(await _seconds_to_resume(run, since, waits=False))
-        return took
+                times.append(await _seconds_to_resume(run, since, waits=False))
+        return times
 
     def _environ(self) -> dict[str, str]:
-        """Return the environment of workers with a task queue of their own."""
+        """Return the environment of workers with a new task queue."""
         queue = f"bench-{next(self._numbers)}"
         return {"HOLDFAST_CATALOG": CATALOG, "OPENAI_BASE_URL": self._llm.base_url, "HOLDFAST_TASK_QUEUE": queue}
 
@@ -99,14 +98,14 @@ class Bench:
         workspace = self._folder / f"workspace-{number}"
         workspace.mkdir()
         self._llm.script = steps([call("ship"), say("done")]) if waits else lambda _: hang()
-        asked = len(self._llm.requests)
-        given = issued(RunInput(task="do it", workspace=str(workspace)))
-        run = await client.start_workflow(WORKFLOW, given, id=f"run-{number}", task_queue=queue)
+        requests = len(self._llm.requests)
+        run_input = issued(RunInput(task="do it", workspace=str(workspace)))
+        run = await client.start_workflow(WORKFLOW, run_input, id=f"run-{number}", task_queue=queue)
         if waits:
             await status_of(run, "waiting_approval")
             await eventually(lambda: _at_rest(run), bool)
         else:
-            await eventually(lambda: asyncio.sleep(0, len(self._llm.requests)), lambda count: count > asked)
+            await eventually(lambda: asyncio.sleep(0, len(self._llm.requests)), lambda count: count > requests)
             await asyncio.sleep(1)  # so that the call is well under way
             self._llm.script = steps([say("done")])
         return run
@@ -128,8 +127,8 @@ class Bench:
 
 
 @contextmanager
-def started(stack: WorkerProcess, environ: dict[str, str], number: int) -> Iterator[list[WorkerProcess]]:
-    """Run that many workers beside the stack."""
+def running_workers(stack: WorkerProcess, environ: dict[str, str], number: int) -> Iterator[list[WorkerProcess]]:
+    """Run that many workers beside the stack during the block."""
     workers = [WorkerProcess(stack.home, beside=stack, **environ) for _ in range(number)]
     try:
         for worker in workers:
@@ -147,7 +146,7 @@ async def _at_rest(run: WorkflowHandle[Any, Any]) -> bool:
 
 
 async def _holder(run: WorkflowHandle[Any, Any], workers: Sequence[WorkerProcess]) -> WorkerProcess:
-    """Return the worker that runs the run's call, or that had its last workflow task."""
+    """Return the worker that executes the run's call, or that executed its last workflow task."""
     pending = (await run.describe()).raw_description.pending_activities
     names = [each.last_worker_identity for each in pending]
     names += [
@@ -184,7 +183,7 @@ def main(
     outage: Annotated[float, typer.Option(min=0, help="Seconds without any worker; 0 to skip the outage.")] = OUTAGE,
     write: Annotated[bool, typer.Option(help="Write the figures to RESULTS.md.")] = True,
 ) -> None:
-    """Kill workers, and print how soon their runs resume."""
+    """Kill workers, and print the times until their runs resume."""
     rows = ["| the worker is killed in | and | | median | fastest | slowest |", "|---|---|---|--:|--:|--:|"]
     with TemporaryDirectory(prefix="holdfast-bench-", ignore_cleanup_errors=True) as folder, ScriptedLLM() as llm:
         stack = WorkerProcess(Path(folder) / "home", beside=None)
@@ -193,12 +192,12 @@ def main(
             bench = Bench(stack, llm, Path(folder))
             for left in (SIBLING, RESTARTED):
                 for takeover in (False, True):
-                    took = asyncio.run(bench.measure(takeover=takeover, left=left, rounds=rounds))
-                    for what, seconds in took.items():
+                    times = asyncio.run(bench.measure(takeover=takeover, left=left, rounds=rounds))
+                    for what, seconds in times.items():
                         rows.append(_row(what, left, "takeover" if takeover else "time-outs", seconds))
             if outage:
-                took_after = asyncio.run(bench.measure_outage(outage, rounds=min(rounds, OUTAGES)))
-                rows.append(_row(CALLED, f"a new process is started {outage:g} s later", "", took_after))
+                outage_times = asyncio.run(bench.measure_outage(outage, rounds=min(rounds, OUTAGES)))
+                rows.append(_row(CALLED, f"a new process is started {outage:g} s later", "", outage_times))
         finally:
             stack.stop()
     if write:

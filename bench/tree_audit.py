@@ -1,7 +1,7 @@
 """Compare the logs of a tree of runs with each other and with the outside world. Pure.
 
-No sub-agent is lost or started twice, no result is lost or changed, no effect happens twice, and every account is
-exactly the sum of the run's own LLM calls and of what its sub-agents have settled.
+No sub-agent is lost or started twice, no result is lost or changed, no effect happens twice, and every account is the
+exact sum of the run's own LLM calls and its sub-agents' settlements.
 """
 
 from collections import Counter
@@ -36,11 +36,11 @@ class Run:
     thread: str
     events: Sequence[AgentEvent]
     chains: int = 1
-    """How many chains of Temporal runs have its id: each is a start."""
+    """The number of chains of Temporal runs with its id; each is a start."""
     dropped: bool = False
-    """It was cancelled with the run above, or may have been."""
+    """True if it was cancelled with its parent, or may have been."""
     asked: int = 0
-    """Tokens of all requests that the LLM has received from it."""
+    """Tokens of all requests that the LLM received from it."""
 
     @property
     def account(self) -> Account:
@@ -57,7 +57,7 @@ class Run:
 
 
 Tree = Mapping[str, Run]
-"""The runs of a tree by thread, the root first."""
+"""The runs of a tree by thread, root first."""
 
 
 def audit_tree(tree: Tree, *, effects: Effects) -> list[str]:
@@ -65,11 +65,11 @@ def audit_tree(tree: Tree, *, effects: Effects) -> list[str]:
 
     Args:
         tree: Its runs.
-        effects: How often each effect has happened, by key; they may include those of other trees.
+        effects: The number of times that each effect happened, by key; they may include effects of other trees.
     """
-    found = [f"{run.thread}: {what}" for run in tree.values() for what in _run_faults(run, tree, effects)]
+    faults = [f"{run.thread}: {what}" for run in tree.values() for what in _run_faults(run, tree, effects)]
     root = next(iter(tree.values()))
-    return found + [f"{root.thread}: {what}" for what in _ceiling_faults(root, tree)]
+    return faults + [f"{root.thread}: {what}" for what in _ceiling_faults(root, tree)]
 
 
 def _run_faults(run: Run, tree: Tree, effects: Effects) -> Iterator[str]:
@@ -83,7 +83,7 @@ def _run_faults(run: Run, tree: Tree, effects: Effects) -> Iterator[str]:
 
 
 def _result_faults(run: Run, tree: Tree) -> Iterator[str]:
-    """What is wrong with the sub-agents of a run, and with the results of the calls that run or read them."""
+    """Yield the faults of a run's sub-agents, and of the results of the calls that run or read them."""
     calls = {event.number: event.call for event in run.events if isinstance(event, ToolCallRequested)}
     begun = {event.number: event for event in run.events if isinstance(event, SubagentStarted)}
     ends = [event for event in run.events if isinstance(event, SubagentEnded)]
@@ -91,11 +91,11 @@ def _result_faults(run: Run, tree: Tree) -> Iterator[str]:
     finished = [event for event in run.events if isinstance(event, ToolCallFinished)]
     texts = {event.number: event.text for event in finished}
     unread = {event.number for event in finished if run.dropped and event.status == "cancelled"}
-    for number, made in calls.items():
+    for number, call in calls.items():
         if results[number] != 1 and not run.dropped:
-            yield f"call {number} of {made.name} has {results[number]} results"
+            yield f"call {number} of {call.name} has {results[number]} results"
         unexplained = number not in begun and "Not started: " not in texts.get(number, "")
-        if made.name == RUN_AGENT and unexplained and not run.dropped:
+        if call.name == RUN_AGENT and unexplained and not run.dropped:
             yield f"call {number} has started no sub-agent: {texts.get(number)!r:.100}"
     for number, count in Counter(event.number for event in ends).items():
         if count != 1:
@@ -120,18 +120,18 @@ def _result_faults(run: Run, tree: Tree) -> Iterator[str]:
 
 
 def _readers(calls: Mapping[int, object], number: int, begun: SubagentStarted) -> Iterator[int]:
-    """The numbers of the calls whose result is the answer of this sub-agent."""
+    """Yield the numbers of the calls whose result is this sub-agent's answer."""
     if not begun.background:
         yield number
-    for other, made in calls.items():
-        if getattr(made, "name", "") == AGENT_RESULT:
-            given = read_agent_result(made)  # type: ignore[arg-type]  # a ToolCall
-            if given and given.thread == begun.thread:
+    for other, call in calls.items():
+        if getattr(call, "name", "") == AGENT_RESULT:
+            request = read_agent_result(call)  # type: ignore[arg-type]  # a ToolCall
+            if request and request.thread == begun.thread:
                 yield other
 
 
 def _account_faults(run: Run, tree: Tree) -> Iterator[str]:
-    """Where an account is not the sum of its parts, to the token and the nano-dollar."""
+    """Yield differences between an account and the sum of its parts, to the token and the nano-dollar."""
     account = run.account
     if account.reserved:
         yield f"still reserved: {account.reserved}"
@@ -140,8 +140,8 @@ def _account_faults(run: Run, tree: Tree) -> Iterator[str]:
     for end in run.events:
         if not isinstance(end, SubagentEnded):
             continue
-        given = allowances[end.number]
-        whole = Cost(steps=given.steps, tokens=given.tokens, usd=given.nano_usd)
+        allowance = allowances[end.number]
+        whole = Cost(steps=allowance.steps, tokens=allowance.tokens, usd=allowance.nano_usd)
         settled += end.cost.spent if end.cost else whole
         child = tree.get(end.thread)
         if end.cost and child and end.cost != tree_cost(child.account):
@@ -158,7 +158,7 @@ def _account_faults(run: Run, tree: Tree) -> Iterator[str]:
 
 
 def own_cost(run: Run, account: Account) -> Cost:
-    """Return what the LLM calls of a run have cost, without its sub-agents."""
+    """Return the cost of a run's own LLM calls, without its sub-agents."""
     total, pending = Cost(), None
     for event in run.events:
         if isinstance(event, LLMReplied):
@@ -166,7 +166,7 @@ def own_cost(run: Run, account: Account) -> Cost:
             total += _cost(event, account)
         elif isinstance(event, LLMCallLost):
             pending = None
-            total += _lost(event, account)
+            total += _lost_cost(event, account)
         elif isinstance(event, RunFinished) or (isinstance(event, BudgetReserved) and event.call is None):
             if pending:
                 total += Cost(tokens=pending.tokens, usd=pending.nano_usd)
@@ -178,19 +178,20 @@ def _cost(event: LLMReplied, account: Account) -> Cost:
     return actual_cost(account, event.usage, event.cost, steps=1, attempt=event.attempt, outage=event.outage)
 
 
-def _lost(event: LLMCallLost, account: Account) -> Cost:
+def _lost_cost(event: LLMCallLost, account: Account) -> Cost:
     return account.cost_of(request=event.attempts * event.request_tokens, reply=0, steps=0)
 
 
 def _ceiling_faults(root: Run, tree: Tree) -> Iterator[str]:
-    """Where a tree has spent more than its budget, but for calls that were made again because their worker died: a last
-    call may be.
+    """Yield limits that a tree exceeded by more than its calls that were repeated after a worker crash.
+
+    The last call of a budget may be repeated.
     """
-    account, again = root.account, Cost()
+    account, repeated = root.account, Cost()
     for run in tree.values():
         for event in run.events:
             if isinstance(event, LLMCallLost):
-                again += _lost(event, account)
+                repeated += _lost_cost(event, account)
     for name in SHARED:
-        if name in account.limits and account.spent.of(name) > account.limits[name] + again.of(name):
+        if name in account.limits and account.spent.of(name) > account.limits[name] + repeated.of(name):
             yield f"its tree has spent {account.spent.of(name)} {name}, and the limit is {account.limits[name]}"

@@ -1,7 +1,7 @@
-"""`python -m bench.trees`: kills the worker of several trees of sub-agents at random moments, again and again.
+"""`python -m bench.trees`: kills the worker of several trees of sub-agents repeatedly, at random moments.
 
 New trees begin as others end, until all kills are done. Then the logs of every tree are compared with each other, with
-what the LLM received and with the effects in the outside world (`bench.tree_audit`), and every thread is verified.
+the requests to the LLM and with the effects in the outside world (`bench.tree_audit`), and every thread is verified.
 """
 
 import asyncio
@@ -51,16 +51,16 @@ ABOUT = (
     "Trees of up to 15 agent runs, three levels below the root and up to five sub-agents of a run, in the foreground "
     "and in the background, with effects and with a budget at the root, every third one too small for its tree. Their "
     "worker is killed (SIGKILL), half of the times at a random moment, half at a boundary of starts, ends and "
-    "reservations. At the end, every sub-agent must have been started once and its answer be read as it was given, "
-    "every effect have happened once, every account be the exact sum of its LLM calls and of what sub-agents settled, "
-    "no tree have spent more than its budget, every thread be verified, and every tree as one file."
+    "reservations. At the end, every sub-agent must have been started once and its answer read unchanged, every effect "
+    "must have happened once, every account must be the exact sum of its LLM calls and its sub-agents' settlements, no "
+    "tree may have spent more than its budget, and every thread and every tree as one file must verify."
 )
 QUEUE = "trees"
 LONGEST_LIFE = 5.0
 """The longest time in seconds between two kills at random moments."""
 PATIENCE = 600.0
 """Seconds for all trees to end after the last kill."""
-PLACES = (
+BOUNDARIES = (
     "start_children",
     "subagent_started",
     "look_at_children",
@@ -72,19 +72,20 @@ PLACES = (
     "run_finished",
     "continue_as_new",
 )
-"""Where the other kills hit, before and after."""
+"""The other kills come before or after one of these."""
 
 
 class CountingLLM(ScriptedLLM):
-    """The scripted LLM, which counts the tokens that it receives from each run."""
+    """The scripted LLM, with a count of the tokens that it receives from each run."""
 
     def __init__(self) -> None:
         super().__init__(script)
-        self.asked: Counter[str] = Counter()
+        self.tokens: Counter[str] = Counter()
+        """Tokens of requests received so far, by run."""
 
     def record(self, request: Request) -> None:
         """Count a request, with or without a reply."""
-        self.asked[member_of(json.loads(request.body)["messages"]).name] += len(request.body) // 4
+        self.tokens[member_of(json.loads(request.body)["messages"]).name] += len(request.body) // 4
 
 
 @dataclass
@@ -93,7 +94,7 @@ class Tree:
 
     member: Member
     log: RecordedLog
-    """Of its root."""
+    """The log of its root."""
     runs: dict[str, Run] = field(default_factory=dict)
 
 
@@ -104,9 +105,10 @@ class Forest:
         client: A connected client.
         worker: The worker, started.
         chance: The source of randomness.
-        at_once: Trees at the same time.
-        effects: Returns how often each effect has happened.
-        boundaries: Where all kills hit, in turn; none for half of them at random moments, half at a random boundary.
+        at_once: The number of concurrent trees.
+        effects: Returns the number of times that each effect happened.
+        boundaries: The boundaries of all kills, in turn; empty for half of the kills at random moments, half at random
+            boundaries.
     """
 
     def __init__(
@@ -128,7 +130,7 @@ class Forest:
         """Kills by place."""
 
     async def kill(self, times: int) -> None:
-        """Kill the worker that many times, and start a tree wherever one has ended."""
+        """Kill the worker that many times, and start a new tree whenever one has ended."""
         while self._worker.kills < times:
             await self._tend(fresh=True)
             if self._boundaries:
@@ -138,10 +140,10 @@ class Forest:
                 self._kill("any moment")
             else:
                 moment = self._chance.choice(("before", "after"))
-                await self._kill_at(f"{moment} {self._chance.choice(PLACES)}", within=2 * LONGEST_LIFE)
+                await self._kill_at(f"{moment} {self._chance.choice(BOUNDARIES)}", within=2 * LONGEST_LIFE)
 
     async def _kill_at(self, boundary: str, *, within: float) -> None:
-        """Kill the worker at a boundary, or where it is when that is not reached in time."""
+        """Kill the worker at a boundary, or at the end of the time limit if it does not reach the boundary."""
         self._worker.set_plan(Plan(boundaries=(boundary,), skip=self._chance.randrange(4), most=1))
         deadline = time.monotonic() + within
         while not (stop := self._worker.stopped()) and time.monotonic() < deadline:
@@ -160,7 +162,7 @@ class Forest:
         """Wait until every run of every tree has ended.
 
         Raises:
-            TimeoutError: Some have not.
+            TimeoutError: Some have not ended in time.
         """
         async with asyncio.timeout(PATIENCE):
             while await self._tend(fresh=False) or (await self._client.count_workflows(_OPEN)).count:
@@ -168,7 +170,7 @@ class Forest:
                 await asyncio.sleep(0.2)
 
     async def _tend(self, *, fresh: bool) -> int:
-        """Answer and extend what has stopped, start trees where there is room, and return how many are open."""
+        """Decide requests, extend budgets of blocked runs, start missing trees, and return the number of open trees."""
         extra = {"usd": "5", "steps": 100, "tokens": 1_000_000, "by": "dana"}
         async for waiting in self._client.list_workflows(f"{_OPEN} AND HoldfastStatus = 'waiting_approval'"):
             person = await self._person(waiting.id)
@@ -178,8 +180,8 @@ class Forest:
             await self._client.get_workflow_handle(blocked.id).signal("extend", extra)
         for tree in self.trees:
             if not tree.log.closed:
-                found = await self._client.get_workflow_handle(tree.log.thread).describe()
-                if found.close_time:
+                description = await self._client.get_workflow_handle(tree.log.thread).describe()
+                if description.close_time:
                     await tree.log.refresh()
         count = sum(not tree.log.closed for tree in self.trees)
         while fresh and count < self._at_once:
@@ -192,22 +194,22 @@ class Forest:
         return count
 
     async def _person(self, thread: str) -> Person:
-        """Return who says whether an effect has happened whose workers died too often."""
+        """Return the person who answers a thread's requests."""
         if thread not in self._people:
-            found = await self._client.get_workflow_handle(thread).describe()
-            log = RecordedLog(self._client, thread, found.raw_info.first_run_id or found.run_id)
+            run = await self._client.get_workflow_handle(thread).describe()
+            log = RecordedLog(self._client, thread, run.raw_info.first_run_id or run.run_id)
             self._people[thread] = Person(self._client, log, self._effects)
         return self._people[thread]
 
-    async def read(self, asked: Counter[str]) -> None:
-        """Read the logs of all trees."""
+    async def read(self, tokens: Counter[str]) -> None:
+        """Read the logs of all trees. `tokens` are those of requests to the LLM, by run."""
         executions: Counter[str] = Counter()
         async for row in self._client.list_workflows(f"TaskQueue = '{QUEUE}'"):
             executions[row.id] += 1
         for tree in self.trees:
-            await self._read(tree, tree.log, tree.member, executions, asked, dropped=False)
-        known = {thread for tree in self.trees for thread in tree.runs}
-        for thread in sorted(executions.keys() - known):
+            await self._read(tree, tree.log, tree.member, executions, tokens, dropped=False)
+        named = {thread for tree in self.trees for thread in tree.runs}
+        for thread in sorted(executions.keys() - named):
             self.trees[0].runs[thread] = Run(thread, (), chains=0)  # no log names it: reported as started 0 times
 
     async def _read(
@@ -216,28 +218,28 @@ class Forest:
         log: RecordedLog,
         member: Member,
         executions: Counter[str],
-        asked: Counter[str],
+        tokens: Counter[str],
         *,
         dropped: bool,
     ) -> None:
         await log.refresh()
         chains = executions[log.thread] - log.continuations
-        tree.runs[log.thread] = Run(log.thread, log.events, chains, dropped, asked[member.name])
+        tree.runs[log.thread] = Run(log.thread, log.events, chains, dropped, tokens[member.name])
         calls = {e.number: e.call for e in log.events if e.type == "tool_call_requested"}
-        given_up = {each.name for each in member.dropped}
+        abandoned = {each.name for each in member.dropped}
         for event in log.events:
             if isinstance(event, SubagentStarted):
                 below = Member.model_validate_json(json.loads(calls[event.number].arguments)["task"])
                 child = RecordedLog(self._client, event.thread, event.run_id)
-                loose = dropped or below.name in given_up or _handed_in(log)
-                await self._read(tree, child, below, executions, asked, dropped=loose)
+                loose = dropped or below.name in abandoned or _budget_ended(log)
+                await self._read(tree, child, below, executions, tokens, dropped=loose)
 
 
 _OPEN = f"TaskQueue = '{QUEUE}' AND ExecutionStatus = 'Running'"
 
 
-def _handed_in(log: RecordedLog) -> bool:
-    """Whether the run's budget has ended, so that it may have read no more answers."""
+def _budget_ended(log: RecordedLog) -> bool:
+    """Return whether the run's budget has ended, after which it may not have read all answers."""
     return any(isinstance(event, BudgetSpent) for event in log.events)
 
 
@@ -262,7 +264,7 @@ async def measure(
     seed: int,
     boundaries: Sequence[str] = (),
 ) -> Result:
-    """Kill the worker that many times; return what is wrong then. The other arguments are those of `Forest`."""
+    """Kill the worker that many times; return the faults. The other arguments are those of `Forest`."""
     with CountingLLM() as llm:
         client = await connect_stack(stack)
         await ensure_search_attributes(client)
@@ -286,9 +288,9 @@ async def measure(
             except TimeoutError:
                 stuck = [row.id async for row in client.list_workflows(_OPEN)]
                 wrong.append(f"not ended within {PATIENCE:g} s: {', '.join(sorted(stuck))}")
-            await forest.read(llm.asked)
+            await forest.read(llm.tokens)
             async with open_pool(stack.database_url, size=4) as pool:
-                wrong += await _verified(client, pool, forest)
+                wrong += await _verification_faults(client, pool, forest)
         finally:
             reporting.cancel()
             await asyncio.to_thread(worker.stop)
@@ -299,26 +301,26 @@ async def measure(
     return Result(worker.kills, wrong, summarize(forest, outside), forest.where)
 
 
-async def _verified(client: Client, pool: object, forest: Forest) -> list[str]:
-    """Verify every thread, several at a time, and every tree as one file."""
+async def _verification_faults(client: Client, pool: object, forest: Forest) -> list[str]:
+    """Verify every thread, several at a time, and every tree as one file; return the faults."""
     record = PostgresThreads(pool)  # type: ignore[arg-type]  # a pool
     evidence = Evidence(partial(effects_of, pool), record.asides, PostgresArtifacts(pool))  # type: ignore[arg-type]
     threads, slots = Threads(client, record=record, task_queue=QUEUE), asyncio.Semaphore(4)
 
     async def one(thread: str) -> str:
         async with slots:
-            found = await verify(threads, thread, evidence=evidence)
-        return "" if found.ok else f"{thread}: {found.where} {found.position}: {found.reason}"
+            result = await verify(threads, thread, evidence=evidence)
+        return "" if result.ok else f"{thread}: {result.where} {result.position}: {result.reason}"
 
     async def whole(tree: Tree, folder: Path) -> str:
         root = next(iter(tree.runs))
         async with slots:
             exported = await export_thread(threads, root, path := folder / f"{root}.holdfast", evidence=evidence)
-            found = await verify_file(path)
+            result = await verify_file(path)
         path.unlink()
-        if found.ok and found.subagents + 1 != len(tree.runs):
-            return f"{root}: its file has {found.subagents} of {len(tree.runs) - 1} sub-agents: {exported.unread}"
-        return "" if found.ok else f"{root} as a file: {found.where} {found.position}: {found.reason}"
+        if result.ok and result.subagents + 1 != len(tree.runs):
+            return f"{root}: its file has {result.subagents} of {len(tree.runs) - 1} sub-agents: {exported.unread}"
+        return "" if result.ok else f"{root} as a file: {result.where} {result.position}: {result.reason}"
 
     names = [thread for tree in forest.trees for thread in tree.runs]
     with TemporaryDirectory() as folder:

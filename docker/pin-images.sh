@@ -1,12 +1,12 @@
 #!/bin/sh
-# Writes the digest of each image beside its tag, in docker-compose.yml and the Dockerfile: a tag can be moved, a digest not.
-#   docker/pin-images.sh           asks the registry, with `docker buildx`; again after each change of a version
+# Writes the digest of each image beside its tag in docker-compose.yml and Dockerfile: tags can move, digests cannot.
+#   docker/pin-images.sh           queries the registry with `docker buildx`; run it after each change of a version
 #   docker/pin-images.sh --check   lists the images without a digest; exit code 1 if there are any
 set -eu
 cd "$(dirname "$0")/.."
 files="docker-compose.yml Dockerfile"
 
-# The lines that name an image to pull: those of x-images, and the base image.
+# Lists the images to pull: those of x-images, and the base image.
 images() {
     sed -nE 's/^  [a-z-]+: &[a-z-]+-image ([^ ]+)$/\1/p' docker-compose.yml
     sed -nE 's/^ARG PYTHON_IMAGE=([^ ]+)$/\1/p' Dockerfile

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Makes the passwords and keys that docker-compose.yml asks for, in the file that is named, where they are set neither there
-# nor in the environment. Nothing that is set is changed; nobody else can read the file.
+# Generates the passwords and keys that docker-compose.yml requires, in the given file, unless they are set there or in
+# the environment. Existing values are never changed; only the owner can read the file.
 set -eu
 umask 077
 file=${1:?which file, such as .env}

@@ -7,26 +7,27 @@
     ├── ServerUnreachable    no Temporal server responds
     │   ├── NoWorker         Temporal responds, but no worker does
     │   │   └── RunPaused    the run was paused in Temporal
+    │   ├── TreeNotRead      a run of a tree could not be read within the time limit for the tree
     │   └── RunStuck         a worker has the run, but its code cannot advance it
     ├── TaskInvalid          the task is empty, too long or not text
     ├── ThreadIdInvalid      the thread id is not valid
     ├── ThreadExists         the thread has an open run
     │   └── TaskDiffers      the thread was started with another task, or for another agent
     ├── ScheduleInvalid      a schedule's name, times or options are not valid
-    ├── ScheduleExists       there is another schedule of this name
-    ├── ScheduleNotFound     there is no schedule with this name
+    ├── ScheduleExists       another schedule has this name
+    ├── ScheduleNotFound     no schedule has this name
     ├── FleetKeyMissing      the start requires a fleet key
     ├── StatusInvalid        there is no such status
-    ├── CursorInvalid        no page of a list has given this cursor
+    ├── CursorInvalid        no page of a list returned this cursor
     ├── PositionInvalid      the thread has no event at this position
-    ├── ThreadNotFound       there is no thread with this id
+    ├── ThreadNotFound       no thread has this id
     ├── AgentNotFound        the worker's catalog has no such agent
     ├── WorkspaceNotFound    the workspace is not a folder on the worker
     ├── Refused              the run's state does not permit the request
-    │   ├── NotAccepted      the run refused a decision or a message
+    │   ├── NotAccepted      the run rejected a decision or a message
     │   └── ImportRefused    a portable file cannot be imported here
-    ├── RunFailed            the run whose result was awaited has failed
-    ├── RunCancelled         the run whose result was awaited was cancelled
+    ├── RunFailed            the awaited run failed
+    ├── RunCancelled         the awaited run was cancelled
     ├── ResultNotStructured  the result is not a value of the type
     ├── QueryRefused         a worker cannot answer a query
     ├── EventsMissing        earlier events of the thread are in neither Temporal nor the permanent record
@@ -38,31 +39,37 @@
     ├── ResourceFailed       a resource of the catalog could not be opened
     ├── PolicyError          a policy file is invalid
     ├── SkillInvalid         a skill is invalid (`holdfast.core.agents.skills`)
-    ├── MemoryRefused        a memory file cannot be changed, or a commit is refused (`holdfast.core.memory.errors`)
+    ├── MemoryRefused        a memory file cannot be changed, or a commit is rejected (`holdfast.core.memory.errors`)
     ├── ItemRefused          semantic memory rejects a change (`holdfast.core.memory.semantic`)
     ├── ItemNotFound         semantic memory has no item with this id
-    ├── NotAReply            an LLM's endpoint sent something else than a reply
-    (`holdfast.activities.llm_calls.llm_replies`) ├── NotPortable          a value has no canonical JSON ├──
-    TranscriptMismatch   messages do not have the digest that the workflow computed ├── HistoryUnreadable    a Temporal
-    history does not belong to an agent run, is truncated, or does not decode │   └── HistoryForged    it has values
-    that no process with a fleet key known here has sealed ├── HistoryFileNotFound  there is no such file ├──
-    HistoryFileInvalid   a file does not hold the history of an agent run ├── FileUnreadable       a portable file
-    cannot be opened ├── ExportFailed         a thread cannot be exported to this file ├── NotPlayable          a
-    recorded run cannot be played again: its file does not hold, or it is of another kind ├── SetInvalid           a set
-    of recorded runs cannot be used ├── EventUnreadable      a stored event is malformed, or its version is unknown to
-    this release ├── FeaturesUnknown      a run has a feature level that this release lacks
-    (`holdfast.core.run.state.features`) ├── RecordConflict       the permanent record holds a different event at this
-    position ├── RecordGap            the permanent record lacks the events before this position ├── RecordUnreadable
-    a line of the permanent record does not decode, is missing, or was altered │   ├── EventOutOfPlace  no run could
-    have recorded this event at its position │   └── ThreadForgotten  the content of the thread was removed on request
-    ├── BackupInvalid        a backup cannot be used: it was altered, or does not fit the database ├── ArtifactNotFound
-    there is no artifact at this address ├── ArtifactAltered      the content at an artifact's address has a different
-    digest ├── CallRefused          middleware does not let a call happen (`holdfast.core.agents.middleware`) ├──
-    SecretNotDeclared    a tool requests a secret that it does not declare ├── DecryptionFailed     an encrypted payload
-    cannot be read: KeyUnknown, PayloadAltered └── BodyInvalid          a request to the codec server violates the
-    protocol
+    ├── NotAReply            an LLM endpoint sent something other than a reply
+    │                        (`holdfast.activities.llm_calls.llm_replies`)
+    ├── NotPortable          a value has no canonical JSON
+    ├── TranscriptMismatch   messages do not have the digest that the workflow computed
+    ├── HistoryUnreadable    a Temporal history does not belong to an agent run, is truncated, or does not decode
+    │   └── HistoryForged    it has values without the MAC of a known fleet key
+    ├── HistoryFileNotFound  there is no such file
+    ├── HistoryFileInvalid   a file does not hold the history of an agent run
+    ├── FileUnreadable       a portable file cannot be opened
+    ├── ExportFailed         a thread cannot be exported to this file
+    ├── NotPlayable          a recorded run cannot be rerun: its file does not verify, or it is of another kind
+    ├── SetInvalid           a dataset of recorded runs cannot be used
+    ├── EventUnreadable      a stored event is malformed, or its version is unknown to this release
+    ├── FeaturesUnknown      a run has a feature level that this release lacks (`holdfast.core.run.state.features`)
+    ├── RecordConflict       the permanent record holds a different event at this position
+    ├── RecordGap            the permanent record lacks the events before this position
+    ├── RecordUnreadable     a line of the permanent record does not decode, is missing, or was altered
+    │   ├── EventOutOfPlace  no run could have recorded this event at its position
+    │   └── ThreadForgotten  the content of the thread was removed on request
+    ├── BackupInvalid        a backup cannot be used: it was altered, or does not fit the database
+    ├── ArtifactNotFound     no artifact is stored at this address
+    ├── ArtifactAltered      the content at an artifact's address has a different digest
+    ├── CallRefused          middleware rejects a call (`holdfast.core.agents.middleware`)
+    ├── SecretNotDeclared    a tool requests a secret that it does not declare
+    ├── DecryptionFailed     an encrypted payload cannot be read: KeyUnknown, PayloadAltered
+    └── BodyInvalid          a request to the codec server violates the protocol
 
-A failure inside a run is not raised: it becomes an event (`holdfast.core.log.events`) or a tool result that the LLM
+Failures inside a run are not raised: they become events (`holdfast.core.log.events`) or tool results that the LLM
 reads.
 """
 
@@ -114,8 +121,8 @@ class PolicyProblem(NamedTuple):
     message: str
 
     def __str__(self) -> str:
-        place = f":{self.line}:{self.column}" if self.line else ""
-        return f"{self.file}{place}: " + (f"{self.field}: " if self.field else "") + self.message
+        position = f":{self.line}:{self.column}" if self.line else ""
+        return f"{self.file}{position}: " + (f"{self.field}: " if self.field else "") + self.message
 
 
 class PolicyError(HoldfastError):
@@ -131,11 +138,11 @@ class PolicyError(HoldfastError):
 
 
 class NotPortable(HoldfastError, ValueError):
-    """A value has no canonical JSON: no two parsers need agree on what it is. The message says what it holds."""
+    """A value has no canonical JSON, so parsers may disagree about it. The message names the offending content."""
 
 
 class TranscriptMismatch(HoldfastError):
-    """Messages that were read back do not have the digest that the workflow computed."""
+    """Messages read from storage do not have the digest that the workflow computed."""
 
 
 class HistoryUnreadable(HoldfastError):
@@ -143,11 +150,11 @@ class HistoryUnreadable(HoldfastError):
 
 
 class HistoryForged(HistoryUnreadable):
-    """A Temporal history is not one that our own processes made: a seal is missing, wrong, or of an unknown key."""
+    """A Temporal history was not written by our own processes: a MAC is missing, wrong, or made with an unknown key."""
 
 
 class RecordConflict(HoldfastError):
-    """The permanent record holds a different event at the position of one to be appended."""
+    """The permanent record already holds a different event at the position to append at."""
 
 
 class RecordGap(HoldfastError):
@@ -171,11 +178,11 @@ class BackupInvalid(HoldfastError):
 
 
 class ArtifactNotFound(HoldfastError):
-    """There is no artifact at this address."""
+    """No artifact is stored at this address."""
 
 
 class ArtifactAltered(HoldfastError):
-    """The content at an artifact's address is not what was stored: it has a different digest."""
+    """The content at an artifact's address has a different digest from the stored content."""
 
 
 class HistoryFileNotFound(HoldfastError):
@@ -195,11 +202,11 @@ class ExportFailed(HoldfastError):
 
 
 class NotPlayable(HoldfastError):
-    """A recorded run cannot be played again: its file does not hold, or it is of a kind that cannot be played."""
+    """A recorded run cannot be rerun: its file does not verify, or runs of its kind cannot be rerun."""
 
 
 class SetInvalid(HoldfastError):
-    """A set of recorded runs cannot be used: its file has errors, or it names no run."""
+    """A dataset of recorded runs cannot be used: its file has errors, or it names no run."""
 
 
 class EventUnreadable(HoldfastError):
@@ -207,7 +214,7 @@ class EventUnreadable(HoldfastError):
 
 
 class FeaturesUnknown(HoldfastError):
-    """A run has a feature level that this release lacks: it takes a worker of a newer release."""
+    """A run has a feature level that this release lacks; it needs a worker of a newer release."""
 
 
 class TaskInvalid(HoldfastError):
@@ -231,11 +238,11 @@ class ScheduleInvalid(HoldfastError):
 
 
 class ScheduleExists(HoldfastError):
-    """There is another schedule of this name."""
+    """Another schedule has this name."""
 
 
 class ScheduleNotFound(HoldfastError):
-    """There is no schedule with this name."""
+    """No schedule has this name."""
 
 
 class FleetKeyMissing(HoldfastError):
@@ -247,7 +254,7 @@ class StatusInvalid(HoldfastError):
 
 
 class CursorInvalid(HoldfastError):
-    """No page of a list has given this cursor."""
+    """No page of a list returned this cursor."""
 
 
 class PositionInvalid(HoldfastError):
@@ -255,7 +262,7 @@ class PositionInvalid(HoldfastError):
 
 
 class ThreadNotFound(HoldfastError):
-    """There is no thread with this id."""
+    """No thread has this id."""
 
 
 class AgentNotFound(HoldfastError):
@@ -275,11 +282,11 @@ class Refused(HoldfastError):
 
 
 class NotAccepted(Refused):
-    """The run refused a decision or a message.
+    """The run rejected a decision or a message.
 
     Args:
-        message: What was refused, and why.
-        outcome: Why, in a word: `duplicate`, `not_entitled`, `unknown_request`, …
+        message: The rejected input, and the reason.
+        outcome: The reason as a short name: `duplicate`, `not_entitled`, `unknown_request`, …
     """
 
     def __init__(self, message: str, *, outcome: str) -> None:
@@ -292,12 +299,12 @@ class ImportRefused(Refused):
 
 
 class RunFailed(HoldfastError):
-    """The run whose result was awaited has failed.
+    """The awaited run failed.
 
     Args:
-        message: Which thread, and why.
+        message: The thread and the reason.
         thread: The thread id.
-        cause: A short name of why: `AgentNotFound`, …; empty if the run was closed from outside.
+        cause: The reason as a short name: `AgentNotFound`, …; empty if the run was closed from outside.
     """
 
     def __init__(self, message: str, *, thread: str, cause: str) -> None:
@@ -307,10 +314,10 @@ class RunFailed(HoldfastError):
 
 
 class RunCancelled(HoldfastError):
-    """The run whose result was awaited was cancelled.
+    """The awaited run was cancelled.
 
     Args:
-        message: Which thread.
+        message: Names the thread.
         thread: The thread id.
     """
 
@@ -320,7 +327,7 @@ class RunCancelled(HoldfastError):
 
 
 class ResultNotStructured(HoldfastError):
-    """The result is not a value of the type that the caller reads it with."""
+    """The result is not a value of the type that the caller expects."""
 
 
 class QueryRefused(HoldfastError):
@@ -331,7 +338,7 @@ class EventsMissing(HoldfastError):
     """Earlier events of the thread are in neither Temporal nor the permanent record.
 
     Args:
-        message: What is missing, why, and what to do.
+        message: The missing events, the reason, and what to do.
         stop: Position of the first event after the missing ones; None if unknown.
     """
 
@@ -357,7 +364,7 @@ class RunPaused(NoWorker):
 
 
 class TreeNotRead(ServerUnreachable):
-    """A run of a tree was not read within the time for all of it."""
+    """A run of a tree could not be read within the time limit for the tree."""
 
 
 class RunStuck(ServerUnreachable):

@@ -3,7 +3,7 @@
     python scripts/mutants.py --mutants 60 --seed 1
 
 Each mutant changes one comparison, condition, number or returned value. The tests that import the module run until the
-first failure, the most direct first. The files are changed in place and restored: use a checkout of their own.
+first failure, the most direct first. The files are changed in place and restored: use a separate checkout.
 """
 
 import argparse
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
-MUTATED = ("holdfast/run", "holdfast/authority", "activities")
+MUTATED = ("holdfast/core/run", "holdfast/core/authority", "activities")
 TESTS = ("tests/unit", "tests/workflow")
 SECONDS = 900  # for the tests of one mutant
 PAIRS = ((ast.Lt, ast.LtE), (ast.Gt, ast.GtE), (ast.Eq, ast.NotEq), (ast.Is, ast.IsNot), (ast.In, ast.NotIn))
@@ -59,20 +59,20 @@ def mutants(file: Path) -> Iterator[Mutant]:
 
 
 def module_of(file: Path) -> str:
-    """Return the name under which a file is imported: what lies at the top has a link in `holdfast`."""
+    """Return the name under which a file is imported: top-level packages are linked into `holdfast`."""
     name = ".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
     return name if name.startswith(("holdfast", "tests")) else f"holdfast.{name}"
 
 
 def imports() -> dict[str, set[str]]:
-    """Return which modules each module imports."""
+    """Map each module to the modules that it imports."""
     files = [file for top in ("holdfast", "activities", "workflows", "tests") for file in (ROOT / top).rglob("*.py")]
     graph: dict[str, set[str]] = {}
     for file in files:
-        found = graph.setdefault(module_of(file), {"tests.conftest"} if "workflow" in file.parts[-2:] else set())
+        imported = graph.setdefault(module_of(file), {"tests.conftest"} if "workflow" in file.parts[-2:] else set())
         for node in ast.walk(ast.parse(file.read_text())):
-            if isinstance(node, ast.ImportFrom) and node.module:  # nothing is imported in another way here
-                found |= {node.module, *(f"{node.module}.{each.name}" for each in node.names)}
+            if isinstance(node, ast.ImportFrom) and node.module:  # the code has no other kind of import
+                imported |= {node.module, *(f"{node.module}.{each.name}" for each in node.names)}
     return graph
 
 
@@ -80,41 +80,41 @@ def tests_of(module: str, graph: dict[str, set[str]]) -> list[str]:
     """Return the test files that import a module, the most direct first."""
     reached, frontier = [module], {module}
     while frontier:
-        frontier = {name for name, found in graph.items() if found & frontier} - set(reached)
+        frontier = {name for name, imported in graph.items() if imported & frontier} - set(reached)
         reached += sorted(frontier)
     files = (f"{name.replace('.', '/')}.py" for name in reached if ".test_" in name)
     return [file for file in files if file.startswith(TESTS)]
 
 
 def outcome(mutant: Mutant, tests: list[str]) -> str:
-    """Run the tests with the mutant, and return what became of it. One that hangs is found, too."""
+    """Run the tests with the mutant; return `killed`, `survived` or `timed out`."""
     code = mutant.file.read_text()
     command = [sys.executable, "-m", "pytest", "-qx", "-m", "not slow", "-p", "no:cacheprovider", *tests]
     mutant.file.write_text(mutant.source(code))
     try:
-        ran = subprocess.run(command, cwd=ROOT, timeout=SECONDS, capture_output=True, check=False)
+        result = subprocess.run(command, cwd=ROOT, timeout=SECONDS, capture_output=True, check=False)
     except subprocess.TimeoutExpired:
         return "timed out"
     finally:
         mutant.file.write_text(code)
-    return "killed" if ran.returncode else "survived"
+    return "killed" if result.returncode else "survived"
 
 
 def main() -> None:
-    """Draw the sample, and print what becomes of each mutant."""
+    """Draw the sample, and print the outcome of each mutant."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--mutants", type=int, default=12)
     parser.add_argument("--seed", type=int, default=1)
-    given = parser.parse_args()
+    options = parser.parse_args()
     files = sorted(file for top in MUTATED for file in (ROOT / top).rglob("*.py"))
-    sample = random.Random(given.seed).sample([mutant for file in files for mutant in mutants(file)], given.mutants)
-    graph, counted = imports(), Counter[str]()
+    sample = random.Random(options.seed).sample([mutant for file in files for mutant in mutants(file)], options.mutants)
+    graph, outcomes = imports(), Counter[str]()
     for mutant in sample:
-        found = outcome(mutant, tests_of(module_of(mutant.file), graph))
-        counted[found] += 1
-        place = f"{mutant.file.relative_to(ROOT)}:{mutant.node.lineno}"
-        print(f"{found:9}  {place}  {ast.unparse(mutant.node)[:60]} → {mutant.text[:60]}", flush=True)
-    print(", ".join(f"{count} {name}" for name, count in counted.items()))
+        result = outcome(mutant, tests_of(module_of(mutant.file), graph))
+        outcomes[result] += 1
+        position = f"{mutant.file.relative_to(ROOT)}:{mutant.node.lineno}"
+        print(f"{result:9}  {position}  {ast.unparse(mutant.node)[:60]} → {mutant.text[:60]}", flush=True)
+    print(", ".join(f"{count} {name}" for name, count in outcomes.items()))
 
 
 if __name__ == "__main__":

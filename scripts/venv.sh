@@ -1,12 +1,12 @@
 #!/bin/sh
 # Make a virtual environment and install a lock file into it: scripts/venv.sh [FOLDER] [LOCK].
-# It does nothing while the lock is unchanged, and uses uv where that is on the path.
+# It does nothing while the lock is unchanged, and uses uv if that is on the path.
 # PYTHON lists the interpreters to try for a new environment: PYTHON=/path/to/python3.12 scripts/venv.sh
 set -eu
 venv=${1:-.venv}
 lock=${2:-requirements/dev.lock}
 candidates=${PYTHON:-python3 python3.14 python3.13 python3.12 python3.11}
-export PYENV_DIR=/ # a pyenv without the version in .python-version still offers those that it has
+export PYENV_DIR=/ # so that a pyenv without the version in .python-version offers its other versions
 
 supported() {
     "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null
@@ -33,7 +33,7 @@ if ! "$venv/bin/python" -c '' 2>/dev/null; then
     else
         "$interpreter" -m venv --clear "$venv"
     fi || {
-        echo "$interpreter cannot make $venv: install its venv and ensurepip (Debian: python3-venv)" >&2
+        echo "$interpreter cannot create $venv: install its venv and ensurepip (Debian: python3-venv)" >&2
         exit 1
     }
 fi

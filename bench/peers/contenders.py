@@ -27,11 +27,11 @@ class About:
     packages: tuple[str, ...]
     """Distributions whose versions are reported."""
     temporal: bool
-    """Whether it runs on a Temporal server, whose actions are then counted."""
+    """True if it runs on a Temporal server; the server's actions are then counted."""
     postgres: bool
-    """Whether it writes to PostgreSQL, whose transactions are then counted."""
+    """True if it writes to PostgreSQL; the transactions are then counted."""
     settings: str
-    """Its settings, and where its documentation recommends them."""
+    """Its settings, and their source in its documentation."""
     longest: int | None = None
     """The longest run to try; None for no limit."""
 

@@ -1,4 +1,4 @@
-"""The benchmark's side of a worker process: starts it, sends it runs, watches the model server, kills it by its id."""
+"""Drives a worker process: starts it, sends it runs, watches the model server, and kills the process by its id."""
 
 import json
 import os

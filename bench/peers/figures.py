@@ -1,4 +1,4 @@
-"""What is measured, and what is computed from it. Pure: no clock, no I/O.
+"""The measurements, and the figures computed from them. Pure: no clock, no I/O.
 
 1. A run is measured from its start to its result and divided by its steps, so fixed costs are included. An aborted run
    is divided by the steps that it made.
@@ -50,7 +50,7 @@ class Run:
 
     @property
     def given_up(self) -> bool:
-        """Whether the benchmark aborted the run, and the contender did not fail."""
+        """True if the benchmark aborted the run, and the contender did not fail."""
         return self.died == TIME_LIMIT
 
 
@@ -99,12 +99,12 @@ Cells = Mapping[tuple[str, int], float]
 
 
 def repeats(steps: int) -> int:
-    """Return how often a length is run by default: more often for short runs, which are cheap and vary most."""
+    """Return the default number of runs of a length: more for short runs, which are cheap and vary most."""
     return max(1, min(3, 100 // steps))
 
 
 def answers_before_kill(steps: int) -> int:
-    """Return how many model calls are answered before the worker is killed: 90 % of the steps."""
+    """Return the number of model calls answered before the worker is killed: 90 % of the steps."""
     return max(1, steps * 9 // 10)
 
 
@@ -131,22 +131,22 @@ def best(figures: Cells) -> set[tuple[str, int]]:
 
 def wins(runs: Sequence[Run], resumes: Sequence[Resume]) -> list[tuple[str, str]]:
     """Return contender and sentence for every figure at which a peer beats Holdfast."""
-    found = []
+    sentences = []
     for measure in MEASURES:
         figures = cells(runs, measure)
         for (contender, steps), value in sorted(figures.items(), key=lambda item: (item[0][1], item[0][0])):
             own = figures.get((HOLDFAST, steps))
             if own is not None and value < own:
                 numbers = f"{value:,.{measure.digits}f} {measure.short}, Holdfast {own:,.{measure.digits}f}"
-                found.append((contender, f"{steps:,} steps: {numbers}"))
+                sentences.append((contender, f"{steps:,} steps: {numbers}"))
     survived = {resume.contender: resume for resume in resumes if not resume.died}
     if ours := survived.get(HOLDFAST):
-        found += [
+        sentences += [
             (name, f"after a SIGKILL: next model call in {one.next_call:.1f} s, Holdfast {ours.next_call:.1f} s")
             for name, one in survived.items()
             if one.next_call < ours.next_call
         ]
-    return found
+    return sentences
 
 
 _CAUSES = (

@@ -1,6 +1,6 @@
 """The model server of `bench.llm` with a log of calls, each reported as soon as it is answered.
 
-As a program it prints its port, then a line for each call: its step, and its arrival time (`time.monotonic`).
+Run as a program, it prints its port, then a line for each call: its step, and its arrival time (`time.monotonic`).
 """
 
 import asyncio
@@ -26,9 +26,9 @@ class Call:
     """One model call."""
 
     step: int
-    """The step that the answer asks for; 0 for none: at the end, and for a summary."""
+    """The step requested by the answer; 0 if there is none: at the end, and for a summary."""
     arrived: float
-    """In seconds of `time.monotonic`, which all processes of a machine share."""
+    """Seconds of `time.monotonic`, a clock that all processes of a machine share."""
 
 
 class ModelServer:
@@ -74,7 +74,7 @@ def serve_model() -> Iterator[ModelServer]:
 
 
 def step_of(answer: bytes) -> int:
-    """Return the step that an answer asks for, or 0."""
+    """Return the step requested by an answer; 0 if there is none."""
     asked = _ASKED.search(answer)
     return int(asked[1]) if asked else 0
 

@@ -32,7 +32,7 @@ from bench.peers.figures import (
 
 @dataclass(frozen=True)
 class Report:
-    """All figures, and the machine and versions they were measured with."""
+    """All figures, with the machine and the versions used."""
 
     runs: Sequence[Run]
     resumes: Sequence[Resume]
@@ -46,7 +46,7 @@ class Report:
 
     @property
     def names(self) -> list[str]:
-        """The contenders that took part, in their order."""
+        """The measured contenders, in their usual order."""
         took_part = {run.contender for run in self.runs} | {resume.contender for resume in self.resumes}
         return [name for name in CONTENDERS if name in took_part]
 

@@ -55,17 +55,17 @@ class TemporalRuns:
         size, run_id = 0, await self._first(name)
         while run_id:
             handle = self.client.get_workflow_handle(name, run_id=run_id)
-            found = await handle.describe()
-            size += found.raw_description.workflow_execution_info.history_size_bytes
+            description = await handle.describe()
+            size += description.raw_description.workflow_execution_info.history_size_bytes
             run_id = ""
-            if found.status == WorkflowExecutionStatus.CONTINUED_AS_NEW:
+            if description.status == WorkflowExecutionStatus.CONTINUED_AS_NEW:
                 closing = WorkflowHistoryEventFilterType.CLOSE_EVENT
                 async for event in handle.fetch_history_events(event_filter_type=closing):
                     run_id = event.workflow_execution_continued_as_new_event_attributes.new_execution_run_id
         return size
 
     async def diagnose(self, name: str) -> str:
-        """Terminate the run if it is still open; return the last failure in its history, or why it ended."""
+        """Terminate the run if it is still open; return the last failure in its history, or the reason of its end."""
         handle = self.client.get_workflow_handle(name)
         with suppress(RPCError):
             await handle.terminate("aborted by the benchmark")

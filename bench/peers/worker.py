@@ -28,18 +28,18 @@ async def serve(contender: Contender, setup: Setup, answers: IO[str]) -> None:
     while (command := await commands.get()) is not None:
         if "stop" in command:
             continue  # the run has already ended
-        making = asyncio.create_task(_make(contender, setup, command))
+        running = asyncio.create_task(_execute(contender, setup, command))
         stop = asyncio.create_task(commands.get())
-        await asyncio.wait([making, stop], return_when=asyncio.FIRST_COMPLETED)
-        if not making.done():
-            making.cancel()
-        _send(answers, await making)
+        await asyncio.wait([running, stop], return_when=asyncio.FIRST_COMPLETED)
+        if not running.done():
+            running.cancel()
+        _send(answers, await running)
         if not stop.cancel() and stop.result() is None:
             return
 
 
-async def _make(contender: Contender, setup: Setup, command: dict[str, Any]) -> dict[str, Any]:
-    """Make one run, or wait for the end of a resumed one."""
+async def _execute(contender: Contender, setup: Setup, command: dict[str, Any]) -> dict[str, Any]:
+    """Execute one run, or wait for the end of a resumed one."""
     name = command["name"]
     gc.collect()  # so that garbage of an earlier run is not measured
     before = await contender.stored(name)
@@ -75,11 +75,11 @@ async def _diagnose(contender: Contender, name: str) -> str:
 
 def _chain(error: BaseException | None) -> str:
     """Format an error and its causes, outermost first."""
-    words = []
+    parts = []
     while error is not None:
-        words.append(f"{type(error).__name__}: {error}"[:300])
+        parts.append(f"{type(error).__name__}: {error}"[:300])
         error = error.__cause__
-    return " <- ".join(words)
+    return " <- ".join(parts)
 
 
 def _read(commands: "asyncio.Queue[dict[str, Any] | None]", loop: asyncio.AbstractEventLoop) -> None:
@@ -101,7 +101,7 @@ async def _main(name: str, setup: Setup, answers: IO[str]) -> None:
 
 
 if __name__ == "__main__":
-    # Output of libraries goes to the log, and only our answers go to the benchmark.
+    # The output of libraries goes to the log; only our answers go to the benchmark.
     own = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     uvloop.run(_main(sys.argv[1], Setup.load(sys.argv[2]), own))

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Runs once, while the data volume is empty: one instance, with a role and its databases for Temporal and for
-# Holdfast. Neither role can read the other's data.
+# Runs once, while the data volume is empty: creates one role with its databases for Temporal, and one for Holdfast, on
+# one server. Neither role can read the other's data.
 set -e
 
 psql --no-psqlrc --quiet --set ON_ERROR_STOP=1 --username "${POSTGRES_USER:-postgres}" --dbname postgres \
@@ -15,6 +15,6 @@ CREATE DATABASE holdfast OWNER holdfast;
 REVOKE CONNECT ON DATABASE temporal, temporal_visibility, holdfast FROM PUBLIC;
 
 \connect holdfast
--- Only the administrator may create this one.
+-- Only the administrator may create this extension.
 CREATE EXTENSION vector;
 SQL

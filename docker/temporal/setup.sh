@@ -1,9 +1,9 @@
 #!/bin/sh
 # Creates the namespace and registers the search attributes Holdfast writes. A second run changes nothing.
-# The connection comes from TEMPORAL_ADDRESS; the attributes are those of holdfast/core/temporal/search_attributes.py.
+# The connection comes from TEMPORAL_ADDRESS; holdfast/core/temporal/search_attributes.py defines the attributes.
 set -eu
 
-# The port opens before the server can answer: ask until it does.
+# The port opens before the server can answer: retry until it does.
 attempt=0
 until temporal operator cluster health >/dev/null 2>&1; do
     attempt=$((attempt + 1))
@@ -18,7 +18,7 @@ if ! temporal operator namespace describe --namespace "$TEMPORAL_NAMESPACE" >/de
     temporal operator namespace create --namespace "$TEMPORAL_NAMESPACE" --retention "$TEMPORAL_RETENTION"
 fi
 
-# A new namespace takes some seconds to be known everywhere.
+# A new namespace takes some seconds to reach all services.
 register() {
     attempt=0
     until temporal operator search-attribute create --namespace "$TEMPORAL_NAMESPACE" "$@"; do

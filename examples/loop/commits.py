@@ -1,4 +1,4 @@
-"""The commits of a loop, by git and by the logs of its runs. The report compares them with each other and the files."""
+"""The commits of a loop, from git and from the logs of its runs, for the report to compare."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -26,13 +26,13 @@ class Commit:
     thread: str
     """The thread of the iteration; empty for the loop's commits before one."""
     settled: bool
-    """Whether the loop made it at the end of an iteration."""
+    """True if the loop made it at the end of an iteration."""
     paths: tuple[str, ...]
     """The files changed."""
 
     @property
     def task(self) -> str:
-        """The title of the task that it completes; empty if none."""
+        """The title of the completed task; empty if there is none."""
         return self.subject.removeprefix(COMPLETED) if self.subject.startswith(COMPLETED) else ""
 
 
@@ -43,7 +43,7 @@ class CommitCall:
     thread: str
     tool: str
     title: str
-    """The title of its task; empty if it names none."""
+    """The title of its task; empty if it has none."""
     key: str
     commit: str
     """The hash that the result names."""

@@ -40,12 +40,12 @@ Change = Write | Edit
 
 @dataclass(frozen=True)
 class Job:
-    """How a task is done."""
+    """The steps that complete a task."""
 
     test: Write
     code: tuple[Change, ...]
     what: str
-    """A sentence about what was done."""
+    """A sentence about the work done."""
     feature: str = ""
     """The feature that then passes."""
     first_code: tuple[Change, ...] = ()
@@ -236,4 +236,4 @@ JOBS = {
         what="The help ends with an example.",
     ),
 }
-"""How each task is done, by title: the tasks of the plan and those that a person changes or adds."""
+"""The job for each task, by title: the tasks of the plan, and those that a person changes or adds."""

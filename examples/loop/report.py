@@ -22,7 +22,7 @@ from holdfast.examples.shared.run import Run
 ORDER = (WORDS, LINES, TOP_MENTIONED, COMMAND, HELP)
 """The order in which the scripted agents complete the tasks, with a person's changes."""
 OUTCOMES = ("completed", "completed", "failed", "completed", "completed", "completed", "completed")
-"""The outcomes of the scripted iterations: the plan, then a task each, one of them at the second attempt."""
+"""The outcomes of the scripted iterations: the plan, then one task each, one of which takes two attempts."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ def _loads_skill(event: AgentEvent) -> bool:
 
 
 def _kill_rows(ending: Ending) -> Iterator[Row]:
-    """Check that a kill hit between commit and record; the demo stops killing after one that does."""
+    """Check that one kill came between commit and record; the demo then stops killing."""
     yield Row("killed after a commit, before its record", _yes(_in_time(ending)), _wanted(ending, "yes"))
     for number, kill in enumerate(ending.kills, 1):
         yield Row(f"  {number}. {kill.what}: on the server", kill.seen)
@@ -161,14 +161,14 @@ def _person_rows(ending: Ending) -> Iterator[Row]:
 def _commit_rows(ending: Ending) -> Iterator[Row]:
     """Check that git, the logs and TASKS.md have the same actions, each once."""
     logged = Counter((call.key, call.thread, call.commit) for call in ending.calls)
-    made = Counter(
+    in_git = Counter(
         (commit.key, commit.thread, commit.hash[:7])
         for commit in ending.commits
         if commit.thread and not commit.settled
     )
     yield Row("calls in the logs that committed", logged.total())
-    yield Row("  their commits in git, by Holdfast-Key", made.total(), logged.total())
-    yield Row("  on one side only, or twice", (logged - made).total() + (made - logged).total(), 0)
+    yield Row("  their commits in git, by Holdfast-Key", in_git.total(), logged.total())
+    yield Row("  on one side only, or twice", (logged - in_git).total() + (in_git - logged).total(), 0)
     completing = [call.title for call in ending.calls if call.tool == "complete_task"]
     committed = [commit.task for commit in ending.commits if commit.task]
     done = [task.title for task in parse_tasks(ending.read("TASKS.md")) if task.status == "done"]

@@ -33,7 +33,7 @@ PERSON = "maris"
 DISRUPTED = 3
 """The iteration in which the loop is paused and its worker killed: the scripted LLM's second attempt at a task."""
 MOST_KILLS = 3
-"""How often the demo tries to kill between a commit and its record: sometimes the worker is faster."""
+"""The most attempts to kill between a commit and its record: sometimes the worker is faster."""
 
 
 class Demo(BaseDemo):
@@ -52,8 +52,8 @@ class Demo(BaseDemo):
         self._commands = Commands(folder.home, SETTINGS)
         self._scripted = scripted
         self._kills: list[Kill] = []
-        self._between = False
-        """A worker was killed after a commit, before the result of its call was recorded."""
+        self._killed_in_time = False
+        """True once a worker was killed after a commit, but before the result of its call was recorded."""
         self._pausing: asyncio.Task[None] | None = None
         self._edited = False
         self._verified: dict[str, asyncio.Task[bool]] = {}
@@ -62,7 +62,7 @@ class Demo(BaseDemo):
         """The title of the reworded task, before and after."""
 
     async def facts(self) -> list[Row]:
-        """Run the scenario, and count what happened."""
+        """Run the scenario, and collect the facts."""
         base = self._make_repository()
         self._start_worker()
         await self._worker_ready()
@@ -151,13 +151,13 @@ class Demo(BaseDemo):
         return bool(news)
 
     def _should_disrupt(self) -> bool:
-        """Whether it is time to pause the loop and to kill its worker."""
+        """Return whether to pause the loop and kill its worker now."""
         current = self._watch.current
         due = current is not None and current["number"] >= DISRUPTED
-        return due and not self._between and len(self._kills) < MOST_KILLS
+        return due and not self._killed_in_time and len(self._kills) < MOST_KILLS
 
     async def _pause(self) -> None:
-        """Pause the loop, as a person who wants to review the work and change the tasks."""
+        """Pause the loop, like a person who wants to review the work and change the tasks."""
         paused = await self._commands.starter("pause", LOOP, "--by", PERSON, "--reason", "let me look")
         self._progress.report("person", CLI.command("pause", LOOP), note=str(paused.get("outcome")))
 
@@ -179,12 +179,12 @@ class Demo(BaseDemo):
         """Check the state after a kill between commit and record, and start a new worker."""
         at = self._report_kill("after complete_task has committed, before its result is recorded")
         run = self._watch.runs[-1]
-        found = await run.on_server()
+        view = await run.on_server()
         subject = run_git(self._folder.repository, "log", "-1", "--format=%s", author=repository.AUTHOR)
-        pending = sum(activity.startswith("call_tool,") for activity in found.activities)
-        seen = f"{found.status}, pending calls: {pending}"
+        pending = sum(activity.startswith("call_tool,") for activity in view.activities)
+        seen = f"{view.status}, pending calls: {pending}"
         self._kills.append(Kill("completing a task", at, seen=seen, wanted="RUNNING, pending calls: 1"))
-        self._between = seen == self._kills[-1].wanted
+        self._killed_in_time = seen == self._kills[-1].wanted
         self._progress.report("git", f"the last commit: {subject}")
         self._progress.report("server", f"no worker is alive; Temporal has {run.thread}: {seen}")
         self._start_worker()
@@ -192,7 +192,7 @@ class Demo(BaseDemo):
         self._progress.report("…", "Temporal waits for the dead worker's heartbeat, then retries the call", style="dim")
 
     async def _edit_and_resume(self) -> None:
-        """Reword a task and add another, as a person in an editor, and resume the loop."""
+        """Reword a task and add another, like a person in an editor, and resume the loop."""
         self._edited = True
         file = self._folder.repository / "TASKS.md"
         self._renamed = await asyncio.to_thread(edit_by_hand, file)
@@ -204,12 +204,12 @@ class Demo(BaseDemo):
         self._progress.report("person", CLI.command("resume", LOOP), note=str(resumed.get("outcome")))
 
     async def _verify(self, thread: str) -> bool:
-        """Whether `starter.py verify` finds a thread's log intact, in Temporal's histories and the permanent record."""
+        """Return whether `starter.py verify` finds a log intact, in Temporal's histories and the permanent record."""
         try:
-            found = await self._commands.starter("verify", thread)
-        except DemoFailed:  # a non-zero exit code means that it is not
+            verdict = await self._commands.starter("verify", thread)
+        except DemoFailed:  # a non-zero exit code means that it is not intact
             return False
-        return (found["verdict"], found["from"]) == ("proven", ["history", "record"])
+        return (verdict["verdict"], verdict["from"]) == ("proven", ["history", "record"])
 
 
 def _completions(log: Path) -> int:

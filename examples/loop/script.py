@@ -1,7 +1,7 @@
-"""The scripted LLM of the loop's agent. It decides from the conversation alone, so it survives any kill.
+"""The scripted LLM of the loop's agent: a pure function of the conversation, so it survives any kill.
 
-Its task is in the first message. Each reply checks the result of the one before; if that is not a success (a test
-fails, a person has changed the task), the agent says so and ends, and its task stays open.
+Its task is in the first message. Each reply checks the previous result; if that is unsuccessful (a test fails, a person
+has changed the task), the agent says so and ends, and its task stays open.
 """
 
 import json
@@ -41,14 +41,14 @@ def _plan() -> Sequence[Reply]:
 
 
 def _work(conversation: Conversation) -> Sequence[Reply]:
-    """Return the replies of an iteration according to the conversation; the last one repeats."""
+    """Return the replies of an iteration; the last one repeats."""
     task = _task(conversation)
     job = JOBS.get(task)
     if job is None:
         return (say(f"I am a script, and have no answer for {task!r}. Nothing was done."),)
     again = "## Earlier attempts at this task" in _brief(conversation)
     if again or not job.first_code:
-        return _through(conversation, task, job, again=again)
+        return _successful(conversation, task, job, again=again)
     return (
         _look(again=False),
         _write([job.test]),
@@ -59,12 +59,12 @@ def _work(conversation: Conversation) -> Sequence[Reply]:
     )
 
 
-def _through(conversation: Conversation, task: str, job: Job, *, again: bool) -> Sequence[Reply]:
-    """Return the replies of a successful attempt: test, code, completion. An earlier attempt has left its test."""
+def _successful(conversation: Conversation, task: str, job: Job, *, again: bool) -> Sequence[Reply]:
+    """Return the replies of a successful attempt: test, code, completion. A second attempt reuses the test."""
     passed = [call("pass_feature", name=job.feature)] if job.feature else []
-    begun = [_look(again=again), *([] if again else [_write([job.test])]), call("run_tests")]
-    replies = [*begun, _write(job.code), call("run_tests"), *passed, _complete(task, job), say(f"Done. {job.what}")]
-    if conversation.replies < len(begun) + 2 or _succeeded(_last(conversation)):
+    opening = [_look(again=again), *([] if again else [_write([job.test])]), call("run_tests")]
+    replies = [*opening, _write(job.code), call("run_tests"), *passed, _complete(task, job), say(f"Done. {job.what}")]
+    if conversation.replies < len(opening) + 2 or _succeeded(_last(conversation)):
         return replies
     return (say(f"I could not finish. The last result was: {json.dumps(_last(conversation)[:300])}"),)
 
@@ -92,8 +92,8 @@ def _write(changes: Sequence[Change]) -> Reply:
 
 def _task(conversation: Conversation) -> str:
     """Return the iteration's task; empty for the initializer."""
-    found = _TASK.search(_brief(conversation))
-    return found[1] if found else ""
+    match = _TASK.search(_brief(conversation))
+    return match[1] if match else ""
 
 
 def _brief(conversation: Conversation) -> str:
@@ -106,5 +106,5 @@ def _last(conversation: Conversation) -> str:
 
 
 def _succeeded(result: str) -> bool:
-    """Whether a result of `run_tests`, or of a tool that commits, is a success."""
+    """Return whether a result of `run_tests`, or of a tool that commits, is a success."""
     return result.startswith(("Tests passed.", "Nothing to commit")) or " in commit " in result

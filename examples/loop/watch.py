@@ -1,4 +1,4 @@
-"""The demo's view of its loop: its state, and the events of its iterations as they happen."""
+"""The demo's live view of its loop: its state, and the events of its iterations."""
 
 from contextlib import suppress
 from typing import Any
@@ -30,7 +30,7 @@ class Watch:
 
     @property
     def status(self) -> str:
-        """The loop's status: `running`, `paused`, or how it ended."""
+        """The loop's status: `running`, `paused`, or its outcome."""
         return str(self.state["status"])
 
     @property
@@ -46,12 +46,12 @@ class Watch:
     async def news(self) -> list[tuple[int, AgentEvent]]:
         """Read the loop's state; return the new events with the numbers of their iterations.
 
-        Returns nothing while no worker answers.
+        Returns nothing while no worker responds.
         """
         with suppress(RPCError):
             self.state = await self._loop.query("state", rpc_timeout=ANSWER_SECONDS)
-        begun = [each for each in self.iterations if each["number"] >= len(self.runs)]
-        self.runs += [Run(self._client, each["thread"]) for each in begun]
+        new = [each for each in self.iterations if each["number"] >= len(self.runs)]
+        self.runs += [Run(self._client, each["thread"]) for each in new]
         return [
             (number, event)
             for number, run in enumerate(self.runs)

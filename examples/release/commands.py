@@ -16,7 +16,7 @@ class Commands(commands.Commands):
         Raises:
             DemoFailed: The server rejects the signal.
         """
-        written = json.dumps(payload, separators=(",", ":"))
-        command = ["workflow", "signal", "--workflow-id", thread, "--name", "approve", "--input", written]
+        encoded = json.dumps(payload, separators=(",", ":"))
+        command = ["workflow", "signal", "--workflow-id", thread, "--name", "approve", "--input", encoded]
         await self.run(find_binary(), *command, "--address", stack.temporal_address, "--namespace", stack.namespace)
-        return f"temporal workflow signal -w {thread} --name approve -i '{written}'"
+        return f"temporal workflow signal -w {thread} --name approve -i '{encoded}'"

@@ -1,6 +1,6 @@
 """Runs git on the repository to release.
 
-The repository is the user's: git works in a view of it, and executes nothing that the repository configures
+The repository belongs to the user: git works in a view of it, and executes nothing that the repository configures
 (`holdfast.workspace.memory`).
 """
 

@@ -43,7 +43,7 @@ TASK = "Release the next version of this package."
 THREAD = "release-trickle"
 
 REPORT_SECONDS = 10.0
-"""How often the demo reports the pending activities while there are no events."""
+"""Seconds between reports of pending activities while there are no events."""
 
 
 class Demo(BaseDemo):
@@ -64,12 +64,12 @@ class Demo(BaseDemo):
         self._scripted = scripted
         self._kills: list[Kill] = []
         self._down = False
-        """The worker was killed, and the run has recorded no event since."""
+        """True while the worker is killed, and the run has recorded no event since."""
         self._unseen: deque[AgentEvent] = deque()
         """Events that were printed but not acted on yet."""
 
     async def facts(self) -> list[Row]:
-        """Run the scenario, and count what happened."""
+        """Run the scenario, and collect the facts."""
         base = self._make_repository()
         self._start_worker()
         await self._worker_ready()
@@ -125,11 +125,11 @@ class Demo(BaseDemo):
         """Kill the worker while the run waits for a decision, and decide while no worker runs."""
         still_open = self._open_requests()
         at = self._kill("while the run waits for a person")
-        found = await self._run.on_server()
-        seen = f"{found.status}, open requests: {found.open_requests}"
+        view = await self._run.on_server()
+        seen = f"{view.status}, open requests: {view.open_requests}"
         self._kills.append(Kill("waiting for approval", at, seen=seen, wanted=f"RUNNING, open requests: {still_open}"))
         self._progress.report(
-            "server", f"no worker is alive; Temporal has the run: {seen}, {found.history_events} events"
+            "server", f"no worker is alive; Temporal has the run: {seen}, {view.history_events} events"
         )
         self._start_worker()
         await self._approve_by_signal(request)
@@ -137,21 +137,21 @@ class Demo(BaseDemo):
 
     async def _kill_while_publishing(self, request: ApprovalRequest) -> None:
         """Kill the worker after the effect has happened, before its result is recorded."""
-        given = await self._commands.starter("approve", THREAD, request.id, "--by", "demo")
-        self._progress.report("person", CLI.command("approve", THREAD, request.id), note=str(given.get("outcome")))
+        answer = await self._commands.starter("approve", THREAD, request.id, "--by", "demo")
+        self._progress.report("person", CLI.command("approve", THREAD, request.id), note=str(answer.get("outcome")))
         started, finished = (ToolCallStarted, request.number), (ToolCallFinished, request.number)
         await self._until(lambda: (self._published() and self._has(*started)) or self._has(*finished))
         if self._has(*finished):
-            return  # the tool refused without publishing, and the LLM knows why
+            return  # the tool rejected the call without publishing, and the LLM has the reason
         at = self._kill("after publish has happened, before its result is recorded")
-        found = await self._run.on_server()
+        view = await self._run.on_server()
         line = registry_of(self._folder.repository).read_text().strip()
         # Another activity may be archiving the run's events at the same time.
-        pending = sum(activity.startswith("call_tool,") for activity in found.activities)
-        seen = f"{found.status}, pending calls: {pending}, lines published: {self._published()}"
+        pending = sum(activity.startswith("call_tool,") for activity in view.activities)
+        seen = f"{view.status}, pending calls: {pending}, lines published: {self._published()}"
         self._kills.append(Kill("publishing", at, seen=seen, wanted="RUNNING, pending calls: 1, lines published: 1"))
         self._progress.report(
-            "server", f"no worker is alive; Temporal has the run: {found.status}, {pending} tool call pending"
+            "server", f"no worker is alive; Temporal has the run: {view.status}, {pending} tool call pending"
         )
         self._progress.report("registry", line)
         self._start_worker()
@@ -164,7 +164,7 @@ class Demo(BaseDemo):
         return self._report_kill(when)
 
     async def _resume(self, reason: str) -> None:
-        """Wait until the new worker is ready and the run resumes; `reason` says what the wait is for."""
+        """Wait until the new worker is ready and the run resumes; print `reason` meanwhile."""
         await self._worker_ready()
         with self._progress.waiting(reason):
             await self._until(lambda: not self._down)
@@ -202,13 +202,13 @@ class Demo(BaseDemo):
                 )
 
     def _has(self, kind: type[AgentEvent], number: int | None = None) -> bool:
-        """Whether the log has such an event (for that call)."""
-        found = (event for event in self._run.events if isinstance(event, kind))
-        return any(number is None or getattr(event, "number", None) == number for event in found)
+        """Return whether the log has such an event (for that call)."""
+        events = (event for event in self._run.events if isinstance(event, kind))
+        return any(number is None or getattr(event, "number", None) == number for event in events)
 
     def _open_requests(self) -> int:
-        asked = sum(isinstance(event, ApprovalRequested) for event in self._run.events)
-        return asked - sum(isinstance(e, DecisionReceived) and e.outcome == "accepted" for e in self._run.events)
+        requested = sum(isinstance(event, ApprovalRequested) for event in self._run.events)
+        return requested - sum(isinstance(e, DecisionReceived) and e.outcome == "accepted" for e in self._run.events)
 
     def _published(self) -> int:
         return len(publications(self._folder.repository))

@@ -1,7 +1,7 @@
-"""The scripted LLM of the release agent. It decides from the conversation alone, so it survives any kill.
+"""The scripted LLM of the release agent: a pure function of the conversation, so it survives any kill.
 
-Each phase checks the results of the calls so far. A result without success (a tool failed, a person denied) ends the
-run with a sentence about what was done and what was not.
+Each phase checks the results of the calls so far. An unsuccessful result (a tool failed, a person denied the call) ends
+the run with a sentence about the completed phases.
 """
 
 import json
@@ -39,13 +39,13 @@ class Release:
     def results(self) -> dict[str, str]:
         """The last result of each tool."""
         names: dict[str, str] = {}
-        found: dict[str, str] = {}
+        results: dict[str, str] = {}
         for message in self.conversation.messages:
-            for made in message.get("tool_calls") or ():
-                names[made["id"]] = made["function"]["name"]
+            for request in message.get("tool_calls") or ():
+                names[request["id"]] = request["function"]["name"]
             if message.get("role") == "tool":
-                found[names.get(message["tool_call_id"], "")] = str(message.get("content"))
-        return found
+                results[names.get(message["tool_call_id"], "")] = str(message.get("content"))
+        return results
 
     @cached_property
     def commits(self) -> Commits | None:
@@ -62,10 +62,10 @@ class Release:
         if self.commits.last_tag is None:
             return "0.1.0"
         major, minor, patch = map(int, self.commits.last_tag.removeprefix("v").split("."))
-        found = [match for commit in self.commits.commits if (match := _SUBJECT.match(commit.subject))]
-        if major and any(match["breaking"] for match in found):
+        matches = [match for commit in self.commits.commits if (match := _SUBJECT.match(commit.subject))]
+        if major and any(match["breaking"] for match in matches):
             return f"{major + 1}.0.0"
-        if any(match["breaking"] or match["type"] == "feat" for match in found):
+        if any(match["breaking"] or match["type"] == "feat" for match in matches):
             return f"{major}.{minor + 1}.0"
         return f"{major}.{minor}.{patch + 1}"
 
@@ -93,7 +93,7 @@ class Phase:
 
     tool: str
     success: tuple[str, ...]
-    """How a successful result begins."""
+    """The possible beginnings of a successful result."""
     ask: Callable[[Release], Reply]
 
 
@@ -102,9 +102,7 @@ def _next(release: Release) -> Reply:
         first = together(call("commits_since_tag"), call("read_file", path="CHANGELOG.md"))
         return together(first, text="I'll read the commits since the last release, and the changelog.")
     if release.commits is None:
-        return say(
-            f"I could not read the commits, so nothing was done. {_quoted(release.results['commits_since_tag'])}"
-        )
+        return say(f"I could not read the commits, so nothing was done. {_quote(release.results['commits_since_tag'])}")
     if not release.commits.commits:
         return say(f"There are no commits since {release.commits.last_tag}: nothing to release.")
     done: list[str] = []
@@ -138,7 +136,7 @@ def _edit(release: Release) -> Reply:
 
 def _stopped(phase: Phase, result: str, done: list[str]) -> str:
     before = f"Done before that: {', '.join(done)}." if done else "Nothing was done before that."
-    return f"The release stopped at {phase.tool}. {_quoted(result)}\n{before}"
+    return f"The release stopped at {phase.tool}. {_quote(result)}\n{before}"
 
 
 def _summary(release: Release) -> str:
@@ -146,7 +144,7 @@ def _summary(release: Release) -> str:
     return f"Released {release.version}. {release.results['tag_release']} {release.results['publish']}\n{news}"
 
 
-def _quoted(result: str) -> str:
+def _quote(result: str) -> str:
     return f"The result was: {json.dumps(result[:300], ensure_ascii=False)}"
 
 

@@ -1,5 +1,4 @@
-"""The tools of the release agent. Each declares its effect; tools that must not run twice have a check that finds out
-whether the effect happened.
+"""The tools of the release agent. Each declares its effect; those that must not run twice have a check for the effect.
 
 1. No tool accepts a path or a command from the LLM, only a version number that matches a pattern.
 2. A check looks for the effect key of the call, which is unique.
@@ -33,7 +32,7 @@ Version = Annotated[str, Field(pattern=f"^{_VERSION}$")]
 
 
 class ReleaseRefused(Exception):
-    """The release cannot continue; the text says what to do first."""
+    """The release cannot continue; the message says what to do first."""
 
 
 class Commit(BaseModel):
@@ -53,9 +52,9 @@ class Commits(BaseModel):
 
 
 GIT_SECONDS = 5.0
-"""How long a git command may go on after the worker that ran it was killed."""
+"""Seconds for which a git command may continue after its worker was killed."""
 WRITE_SECONDS = 1.0
-"""How long it may take until a line that a killed worker has written can be read."""
+"""Seconds until a line written by a killed worker is certainly readable."""
 
 
 @tool(effect="read")
@@ -94,7 +93,7 @@ async def run_tests(context: ToolContext) -> str:
 
 
 def _only_changelog_changed(repository: Path) -> None:
-    """Refuse to run or release unreviewed code: the LLM may change only the changelog.
+    """Reject unreviewed code: the LLM may change only the changelog.
 
     Raises:
         ReleaseRefused: Another file differs from the last commit.
@@ -112,7 +111,7 @@ def find_tag(version: Version, context: ToolContext) -> Found | Absent:
     if commit is None:
         return Absent()
     message = git(context.workspace, "for-each-ref", "--format=%(contents)", f"refs/tags/{tag}")
-    return Found(_tagged(tag, commit)) if context.key in message else Absent()
+    return Found(_tag_result(tag, commit)) if context.key in message else Absent()
 
 
 @tool(effect="verifiable", check=find_tag, settles_within=GIT_SECONDS, not_done_on=(ReleaseRefused,))
@@ -134,10 +133,10 @@ def tag_release(version: Version, context: ToolContext) -> str:
         git(repository, "add", "--", CHANGELOG)
         git(repository, "commit", "--quiet", "-m", f"chore: release {tag}", "--", CHANGELOG)
     git(repository, "tag", "--annotate", tag, "-m", f"Release {version}\n\nEffect: {context.key}")
-    return _tagged(tag, commit_of(repository, tag) or "?")
+    return _tag_result(tag, commit_of(repository, tag) or "?")
 
 
-def _tagged(tag: str, commit: str) -> str:
+def _tag_result(tag: str, commit: str) -> str:
     return f"Tagged {tag} at commit {commit[:10]}."
 
 
@@ -156,19 +155,19 @@ def publications(repository: Path) -> list[dict[str, Any]]:
         lines = registry_of(repository).read_text(encoding="utf-8").splitlines()
     except FileNotFoundError:
         return []
-    read = [json.loads(line) for line in lines]
-    if not all(isinstance(entry, dict) for entry in read):
+    entries = [json.loads(line) for line in lines]
+    if not all(isinstance(entry, dict) for entry in entries):
         raise ValueError("a line is not an object")
-    return read
+    return entries
 
 
 def find_publication(context: ToolContext) -> Found | Absent | Unknown:
     """Check whether this call has published: the registry has a line with its effect key."""
     try:
-        found = [entry for entry in publications(context.workspace) if entry.get("key") == context.key]
+        entries = [entry for entry in publications(context.workspace) if entry.get("key") == context.key]
     except (OSError, ValueError) as error:
         return Unknown(f"{registry_of(context.workspace)} cannot be read ({error}); check whether it has the version")
-    return Found(_published(found[0])) if found else Absent()
+    return Found(_publish_result(entries[0])) if entries else Absent()
 
 
 @tool(effect="verifiable", check=find_publication, settles_within=WRITE_SECONDS, not_done_on=(ReleaseRefused,))
@@ -183,11 +182,11 @@ async def publish(version: Version, context: ToolContext) -> str:
     entry = await asyncio.to_thread(_append, context, version)
     # The effect has happened, but its result is not recorded: `find_publication` covers a kill at this point.
     await asyncio.sleep(seconds)
-    return _published(entry)
+    return _publish_result(entry)
 
 
 def _confirm_seconds() -> float:
-    """Return how long the registry takes to confirm. Read before the effect, so that a bad value does no harm."""
+    """Return the registry's delay. It is read before the effect, so that a bad value does no harm."""
     return float(os.environ.get("HOLDFAST_EXAMPLE_CONFIRM_SECONDS") or 0.5)
 
 
@@ -206,7 +205,7 @@ def _append(context: ToolContext, version: str) -> dict[str, Any]:
     return entry
 
 
-def _published(entry: dict[str, Any]) -> str:
+def _publish_result(entry: dict[str, Any]) -> str:
     return f"Published {entry.get('version')} from commit {str(entry.get('commit'))[:10]}."
 
 

@@ -41,8 +41,8 @@ POLICY = Policy(
         ask("publish_report", reason="the whole company acts upon reports"),
     )
 )
-"""Reads, which include running and awaiting sub-agents, and findings need no approval; a person decides what is
-published. The lead's policy judges the calls of its sub-agents, too: the strictest verdict counts."""
+"""Reads, which include running and awaiting sub-agents, and findings need no approval; publishing does. The lead's
+policy also judges the calls of its sub-agents: the strictest verdict applies."""
 
 lead = Agent(
     name="lead",
@@ -54,7 +54,7 @@ lead = Agent(
     policy=POLICY,
     limits=Limits(max_subagents=8, max_depth=1),
 )
-"""Splits the question, and publishes the answer. Its budget is that of the whole tree."""
+"""Splits the question, and publishes the answer. The whole tree shares its budget."""
 
 researcher = Agent(
     name="researcher",
@@ -72,7 +72,7 @@ reviewer = Agent(
     tools=("read_findings", "read_document", "search_archive"),
     policy=POLICY,
 )
-"""Checks what the researchers have filed."""
+"""Checks the filed findings."""
 
 catalog = Catalog(agents=[lead, researcher, reviewer], tools=RESEARCH_TOOLS)
 """The catalog that the worker offers."""

@@ -1,4 +1,4 @@
-"""The library that the agents read: documents about a job queue, and one that arrives while they work.
+"""The library for the agents: documents about a job queue, and one that arrives while they work.
 
 python -m holdfast.examples.research.documents FOLDER          creates it
 python -m holdfast.examples.research.documents FOLDER --later  adds the document that arrives later
@@ -13,7 +13,7 @@ import typer
 LIBRARY = Path(__file__).parent / "library"
 
 EVENT = "load-test.finished"
-"""The event that says that the later document has arrived."""
+"""The event that announces the later document."""
 LATER = "2026-03-soak-test"
 """Its name."""
 
@@ -23,7 +23,7 @@ def create(folder: Path) -> Path:
 
     Raises:
         FileExistsError: The folder is not empty.
-        OSError: It cannot be written.
+        OSError: The folder cannot be written.
     """
     folder = folder.expanduser().resolve()
     folder.mkdir(parents=True, exist_ok=True)
@@ -41,7 +41,7 @@ def deliver(folder: Path) -> Path:
         OSError: The folder does not exist, or cannot be written.
     """
     target = folder.expanduser().resolve() / f"{LATER}.md"
-    part = target.with_suffix(".part")  # no search finds half a document
+    part = target.with_suffix(".part")  # so that no search finds a partial document
     shutil.copyfile(LIBRARY / "later" / target.name, part)
     return part.rename(target)
 

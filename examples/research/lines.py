@@ -12,7 +12,7 @@ class LinesUnreadable(Exception):
 
 
 def read_lines(file: Path) -> list[dict[str, Any]]:
-    """Return the lines of a file, oldest first; none where it does not exist.
+    """Return the lines of a file, oldest first; none if it does not exist.
 
     Raises:
         LinesUnreadable: A line is not a JSON object.
@@ -20,33 +20,33 @@ def read_lines(file: Path) -> list[dict[str, Any]]:
     """
     try:
         with file.open(encoding="utf-8") as opened:
-            fcntl.flock(opened, fcntl.LOCK_SH)  # a line that is being written is not half read
-            return _parsed(opened.read())
+            fcntl.flock(opened, fcntl.LOCK_SH)  # so that a partially written line is not read
+            return _parse(opened.read())
     except FileNotFoundError:
         return []
 
 
-def _parsed(text: str) -> list[dict[str, Any]]:
+def _parse(text: str) -> list[dict[str, Any]]:
     try:
         lines = [json.loads(line) for line in text.splitlines()]
     except ValueError as error:
-        raise LinesUnreadable(f"a line is no JSON: {error}") from None
+        raise LinesUnreadable(f"a line is not JSON: {error}") from None
     if not all(isinstance(line, dict) for line in lines):
-        raise LinesUnreadable("a line is no JSON object")
+        raise LinesUnreadable("a line is not a JSON object")
     return lines
 
 
 def append_line(file: Path, line: dict[str, Any]) -> None:
-    """Append a line, and have it on disk.
+    """Append a line, and flush it to disk.
 
     Raises:
-        LinesUnreadable: A line that is there already cannot be read: the last one may be cut off.
+        LinesUnreadable: An existing line cannot be read; the last one may be truncated.
         OSError: The file cannot be written.
     """
     with file.open("a+", encoding="utf-8") as opened:
         fcntl.flock(opened, fcntl.LOCK_EX)
         opened.seek(0)
-        _parsed(opened.read())
+        _parse(opened.read())
         opened.write(json.dumps(line) + "\n")
         opened.flush()
         os.fsync(opened.fileno())

@@ -33,7 +33,7 @@ class Progress(progress.Progress):
 
     Args:
         console: The output; coloured on a terminal, otherwise plain text.
-        root: The thread of the run at the top.
+        root: The thread of the root.
     """
 
     def __init__(self, console: Console, root: str) -> None:
@@ -54,9 +54,9 @@ class Progress(progress.Progress):
             case ToolCallFinished() if event.status != "ok" or event.adopted:
                 self._outcome(who, self._calls[thread, event.number], event)
             case SubagentStarted():
-                given = read_run_agent(self._calls[thread, event.number])
+                request = read_run_agent(self._calls[thread, event.number])
                 how = "in the background" if event.background else ""
-                self.report(who, f"runs {event.agent} {event.thread}: {given.task if given else ''}", note=how)
+                self.report(who, f"runs {event.agent} {event.thread}: {request.task if request else ''}", note=how)
             case SubagentEnded():
                 tokens = f", {event.cost.tokens:,} tokens" if event.cost else ""
                 self.report(who, f"has the answer of {event.thread}", note=f"{event.steps} steps{tokens}")
@@ -67,13 +67,13 @@ class Progress(progress.Progress):
 
     def _outcome(self, who: str, call: ToolCall, event: ToolCallFinished) -> None:
         if event.adopted:
-            found = "its check found the effect, and it is not run again"
-            self.report(who, f"{call.name}: {found}", style="bold")
+            outcome = "its check found the effect, and it is not run again"
+            self.report(who, f"{call.name}: {outcome}", style="bold")
         else:
             self.report(who, f"{call.name} {event.status}: {event.text}", style="yellow")
 
     def _by_people(self, who: str, event: AgentEvent) -> None:
-        """Print what people decide, what they are asked, and how the run ends."""
+        """Print requests to people, their decisions, and the end of the run."""
         match event:
             case TaskRefined():
                 self.report(who, f"is to do less: {event.text}", style="bold")

@@ -1,4 +1,4 @@
-"""The facts at the end of the demo: whether logs, files, ledger and accounts agree about what the tree has done."""
+"""The facts at the end of the demo: whether logs, files, ledger and accounts agree about the tree's work."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -37,7 +37,7 @@ from holdfast.examples.shared.facts import Kill, Row
 CHILDREN = 5
 """Sub-agents of the scripted lead: incidents, load, cost, soak test, review."""
 NIGHT = timedelta(hours=14)
-"""How long it sleeps."""
+"""The duration of its sleep."""
 
 
 @dataclass(frozen=True)
@@ -45,27 +45,27 @@ class Ending:
     """A completed run of the demo."""
 
     logs: dict[str, Sequence[AgentEvent]]
-    """By thread; the root first."""
+    """By thread, root first."""
     started: int
-    """Agent runs that the server has ever started."""
+    """The number of agent runs ever started by the server."""
     verified: dict[str, bool]
     """Whether `starter.py verify` finds each thread intact."""
     kills: list[Kill]
     shown: dict[str, Any]
-    """What `starter.py show --json` prints of the root."""
+    """The output of `starter.py show --json` for the root."""
     library: Path
     ledger: Sequence[bool]
-    """The ledger's rows of the tree: whether each has an outcome."""
+    """For each ledger row of the tree: whether it has an outcome."""
     scripted: bool
     seconds: float
 
     @cached_property
     def root(self) -> Sequence[AgentEvent]:
-        """The log of the run at the top."""
+        """The log of the root."""
         return next(iter(self.logs.values()))
 
     def wanted(self, value: object) -> object:
-        """The expected value with the scripted LLM; None with a real one, which may work differently."""
+        """Return the expected value with the scripted LLM; None with a real one, which may work differently."""
         return value if self.scripted else None
 
 
@@ -84,7 +84,7 @@ def rows(ending: Ending) -> list[Row]:
 
 def _tree_rows(ending: Ending) -> Iterator[Row]:
     outcome = ending.root[-1].outcome if isinstance(ending.root[-1], RunFinished) else "not finished"
-    asked = [
+    requested = [
         event.call.id
         for event in ending.root
         if isinstance(event, ToolCallRequested) and event.call.name == "run_agent"
@@ -93,7 +93,7 @@ def _tree_rows(ending: Ending) -> Iterator[Row]:
     ended = Counter(event.thread for event in ending.root if isinstance(event, SubagentEnded))
     own = [thread for thread, log in ending.logs.items() if sum(isinstance(event, RunStarted) for event in log) == 1]
     yield Row("the lead's run", outcome, "completed")
-    yield Row("sub-agents that it asked for", len(asked), ending.wanted(CHILDREN))
+    yield Row("sub-agents that it asked for", len(requested), ending.wanted(CHILDREN))
     yield Row("  started, each once", _once(begun), _all(len(begun)))
     yield Row("  ended, each once", _once(ended), _all(len(begun)))
     yield Row("runs that Temporal has ever started", ending.started, 1 + len(begun))
@@ -101,8 +101,8 @@ def _tree_rows(ending: Ending) -> Iterator[Row]:
     yield Row("  logs that `verify` finds intact", sum(ending.verified.values()), 1 + len(begun))
 
 
-def _once(counted: Counter[str]) -> str:
-    return f"{len(counted)}, {counted.total() - len(counted)} twice"
+def _once(counts: Counter[str]) -> str:
+    return f"{len(counts)}, {counts.total() - len(counts)} twice"
 
 
 def _all(count: int) -> str:
@@ -120,10 +120,10 @@ def _effect_rows(ending: Ending) -> Iterator[Row]:
     calls = {tool: list(_keys(ending, tool)) for tool in ("file_finding", "publish_report")}
     files = {"file_finding": findings_of(ending.library), "publish_report": reports_of(ending.library)}
     for tool, keys in calls.items():
-        found = Counter(str(line.get("key")) for line in read_lines(files[tool]))
+        written = Counter(str(line.get("key")) for line in read_lines(files[tool]))
         yield Row(f"calls of {tool}", len(keys), ending.wanted(4 if tool == "file_finding" else 1))
-        yield Row("  lines in the file, each once", _once(found), _all(len(keys)))
-        yield Row("  on one side only", len(found.keys() ^ set(keys)), 0)
+        yield Row("  lines in the file, each once", _once(written), _all(len(keys)))
+        yield Row("  on one side only", len(written.keys() ^ set(keys)), 0)
     adopted = [
         event for log in ending.logs.values() for event in log if isinstance(event, ToolCallFinished) and event.adopted
     ]
@@ -134,7 +134,7 @@ def _effect_rows(ending: Ending) -> Iterator[Row]:
 
 
 def _keys(ending: Ending, tool: str) -> Iterator[str]:
-    """Yield the effect keys of the calls of a tool that succeeded, in all logs."""
+    """Yield the effect keys of a tool's successful calls, in all logs."""
     for log in ending.logs.values():
         names = {event.number: event.call.name for event in log if isinstance(event, ToolCallRequested)}
         done = {event.number for event in log if isinstance(event, ToolCallFinished) and event.status == "ok"}
@@ -144,7 +144,7 @@ def _keys(ending: Ending, tool: str) -> Iterator[str]:
 
 
 def _account_rows(ending: Ending) -> Iterator[Row]:
-    """Check that what the runs have spent adds up to the account of the root."""
+    """Check that the amounts spent by the runs add up to the account of the root."""
     accounts = [_account(thread, log) for thread, log in ending.logs.items()]
     root, children = accounts[0], accounts[1:]
     replies = sum(isinstance(event, LLMReplied) for log in ending.logs.values() for event in log)
@@ -160,11 +160,11 @@ def _account_rows(ending: Ending) -> Iterator[Row]:
 
 @dataclass(frozen=True)
 class _Spent:
-    """The account of a run by its log."""
+    """The account of a run, according to its log."""
 
     account: Account
     own: Cost
-    """What it has spent itself, without its sub-agents."""
+    """The amounts spent by the run itself, without its sub-agents."""
 
 
 def _account(thread: str, log: Sequence[AgentEvent]) -> _Spent:
@@ -199,7 +199,7 @@ def _compares(ending: Ending) -> bool:
 
 
 def _hours(log: Sequence[AgentEvent]) -> str:
-    """How long the run slept until a time, in whole hours."""
+    """Return the duration of the run's sleeps until a time, in whole hours."""
     asleep = {
         event.number: event.at for event in log if isinstance(event, DormancyBegan) and event.trigger.kind == "time"
     }
@@ -209,7 +209,7 @@ def _hours(log: Sequence[AgentEvent]) -> str:
 
 
 def _constraint_rows(ending: Ending) -> Iterator[Row]:
-    """Check that a capability that is missing was tried once in the whole tree."""
+    """Check that the tree tried a missing capability only once."""
     tried = refused = 0
     for log in ending.logs.values():
         verdicts = {event.number: event.rule for event in log if isinstance(event, VerdictGiven)}

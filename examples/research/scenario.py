@@ -31,13 +31,13 @@ from holdfast.examples.shared.commands import Commands
 from holdfast.examples.shared.facts import Kill, Row
 from holdfast.examples.shared.workers import HOLDFAST, DemoFailed
 
-HELD = {"HOLDFAST_EXAMPLE_CONFIRM_SECONDS": "600"}
-"""Of a worker that is killed between an effect and its record. The next worker finds the effect, so nothing waits this
-long."""
+SLOW_CONFIRMATION = {"HOLDFAST_EXAMPLE_CONFIRM_SECONDS": "600"}
+"""Settings of a worker that is killed between an effect and its record. The next worker finds the effect, so nothing
+waits this long."""
 TASK = "Should we keep our job queue in PostgreSQL, or move it to a broker? Also compare the brokers one by one."
 NARROWER = "Only PostgreSQL or a broker. Leave out the comparison of brokers."
 MORE = "steps=10"
-"""What the person adds to the budget."""
+"""The amount that the person adds to the budget."""
 FIRST_ROUND = 3
 """Sub-agents that the scripted lead starts in one reply."""
 
@@ -46,11 +46,11 @@ class Demo(TreeDemo):
     """One run of the demo."""
 
     async def facts(self) -> list[Row]:
-        """Run the scenario, and count what happened."""
+        """Run the scenario, and collect the facts."""
         documents.create(self._library)
         count = len(list(self._library.iterdir()))
         self._progress.report("demo", f"made a library of {count} documents: {self._library.name}")
-        self._start_worker(HELD)
+        self._start_worker(SLOW_CONFIRMATION)
         await self._worker_ready()
         self._client = await connect_stack(self._stack())
         self._tree = Tree(self._client, THREAD)
@@ -97,9 +97,9 @@ class Demo(TreeDemo):
                 pass
 
     async def _kill_while_children_work(self) -> None:
-        """Narrow the task, look at the tree, and kill the worker while each sub-agent has filed without a record."""
+        """Narrow the task, show the tree, and kill the worker while each sub-agent has an unrecorded finding."""
         await self._until(self._children_file)
-        if not self._held():
+        if not self._unrecorded():
             return  # an LLM that files nothing; the demo waits for the next sub-agent
         self._progress.gap()
         await self._person("refine", THREAD, "--narrow", NARROWER)
@@ -110,11 +110,11 @@ class Demo(TreeDemo):
             self._progress.report("person", CLI.command(*words))
             self._progress.text(output)
         await self._until(self._children_file)
-        wanted = f"{1 + len(self._tree.children)} runs RUNNING, effects without a record: {self._held()}"
+        wanted = f"{1 + len(self._tree.children)} runs RUNNING, effects without a record: {self._unrecorded()}"
         at = self._kill("while sub-agents work: each has filed its finding, and no result is recorded")
-        found = [await run.on_server() for run in self._tree.runs]
-        running = sum(run.status == "RUNNING" for run in found)
-        calls = sum(activity.startswith("call_tool,") for run in found for activity in run.activities)
+        views = [await run.on_server() for run in self._tree.runs]
+        running = sum(view.status == "RUNNING" for view in views)
+        calls = sum(activity.startswith("call_tool,") for view in views for activity in view.activities)
         seen = f"{running} runs RUNNING, effects without a record: {calls}"
         self._kills.append(Kill("sub-agents at work", at, seen=seen, wanted=wanted))
         self._progress.report("server", f"no worker is alive; Temporal has the tree: {seen}")
@@ -122,7 +122,7 @@ class Demo(TreeDemo):
         await self._worker_ready()
 
     async def _send_event(self) -> None:
-        """Deliver the document that is waited for, and say so as a CI does."""
+        """Deliver the awaited document, and announce it as a CI system would."""
         self._progress.gap()
         arrived = documents.deliver(self._library)
         self._progress.report("ci", f"puts {arrived.name} into the library, and sends an event")
@@ -138,8 +138,8 @@ class Demo(TreeDemo):
         if len(self._kills) == 1:
             await self._until_on_server("dormant")
             at = self._kill("while the lead sleeps")
-            found = await self._tree.root.on_server()
-            seen = f"{found.status}, {found.holdfast_status}"
+            view = await self._tree.root.on_server()
+            seen = f"{view.status}, {view.holdfast_status}"
             self._kills.append(Kill("asleep", at, seen=seen, wanted="RUNNING, dormant"))
             self._progress.report("server", f"no worker is alive; Temporal has the run and its timer: {seen}")
             self._start_worker()
@@ -149,29 +149,29 @@ class Demo(TreeDemo):
             await self._person("skip", THREAD, hours)
 
     async def _kill_while_asking(self, thread: str, request: str) -> None:
-        """Kill the worker while a request is open, and read the request without one."""
+        """Kill the worker while a request is open, and read the request without a worker."""
         await self._until_on_server("waiting_approval")
         at = self._kill("while a request is open")
-        found = await self._tree.root.on_server()
-        asked = await Commands(self._folder.home, {**SETTINGS, **IMPATIENT}).starter("pending", thread)
-        seen = f"{found.status}, open requests: {found.open_requests}, `pending` has {asked.get('request')}"
+        view = await self._tree.root.on_server()
+        pending = await Commands(self._folder.home, {**SETTINGS, **IMPATIENT}).starter("pending", thread)
+        seen = f"{view.status}, open requests: {view.open_requests}, `pending` has {pending.get('request')}"
         wanted = f"RUNNING, open requests: 1, `pending` has {request}"
         self._kills.append(Kill("waiting for approval", at, seen=seen, wanted=wanted))
-        self._progress.report("server", f"no worker is alive; {found.status}, open requests: {found.open_requests}")
-        self._progress.report("person", f"{CLI.command('pending', thread)} reads request {asked.get('request')}")
-        self._start_worker(HELD)
+        self._progress.report("server", f"no worker is alive; {view.status}, open requests: {view.open_requests}")
+        self._progress.report("person", f"{CLI.command('pending', thread)} reads request {pending.get('request')}")
+        self._start_worker(SLOW_CONFIRMATION)
         await self._worker_ready()
 
     async def _kill_while_publishing(self, thread: str, request: str, number: int) -> None:
-        """Approve, and kill the worker after the report is published, before that is recorded."""
+        """Approve, and kill the worker after the report is published, but before its result is recorded."""
         await self._person("approve", thread, request, "--reason", "well founded")
         await self._until(lambda: self._reports() or self._finished(thread, number))
         if self._finished(thread, number):
-            return  # the tool refused without publishing, and the LLM knows why
+            return  # the tool rejected the call without publishing, and the LLM has the reason
         at = self._kill("after publish_report has happened, before its result is recorded")
-        found = await self._tree.root.on_server()
-        calls = sum(activity.startswith("call_tool,") for activity in found.activities)
-        seen = f"{found.status}, pending calls: {calls}, reports: {self._reports()}"
+        view = await self._tree.root.on_server()
+        calls = sum(activity.startswith("call_tool,") for activity in view.activities)
+        seen = f"{view.status}, pending calls: {calls}, reports: {self._reports()}"
         self._kills.append(Kill("publishing", at, seen=seen, wanted="RUNNING, pending calls: 1, reports: 1"))
         self._progress.report("server", f"no worker is alive; Temporal has the run: {seen}")
         self._start_worker()
@@ -183,7 +183,7 @@ class Demo(TreeDemo):
         await self._until(lambda: self._has(BudgetExtended))
 
     async def _count(self, seconds: float) -> list[Row]:
-        """Read what the demo has left, and compare it with what is expected."""
+        """Collect the results of the demo, and compare them with the expected ones."""
         runs = self._tree.runs
         root, shown = await asyncio.gather(self._verify(THREAD), self._commands.starter("show", THREAD))
         ending = report.Ending(
@@ -200,18 +200,18 @@ class Demo(TreeDemo):
         return report.rows(ending)
 
     def _ledger(self) -> list[bool]:
-        """Whether each row of the effect ledger has an outcome; there are no other runs than those of the tree."""
+        """Return for each ledger row whether it has an outcome; the stack has no other runs than the tree's."""
         with psycopg.connect(self._stack().database_url) as database:
-            found = database.execute("SELECT outcome IS NOT NULL FROM holdfast.effects").fetchall()
-        return [done for (done,) in found]
+            rows = database.execute("SELECT outcome IS NOT NULL FROM holdfast.effects").fetchall()
+        return [done for (done,) in rows]
 
     def _children_file(self) -> bool:
-        """Whether each sub-agent has filed a finding whose result is not recorded, or one of a real LLM's has."""
+        """Return whether each sub-agent (with a real LLM: one of them) has filed an unrecorded finding."""
         expected = max(FIRST_ROUND, len(self._tree.children)) if self._scripted else 1
-        return self._held() >= expected
+        return self._unrecorded() >= expected
 
-    def _held(self) -> int:
-        """How many findings are filed whose results are not recorded."""
+    def _unrecorded(self) -> int:
+        """Return the number of filed findings whose results are not recorded."""
         recorded = sum(
             isinstance(event, ToolCallFinished) and event.text.startswith("Filed ") for event in self._events()
         )

@@ -1,7 +1,7 @@
 """The scripted LLM of the research agents: a pure function of the conversation, so it survives any kill.
 
-The researchers and the reviewer answer with what the documents say, and the lead with what these answer. Where
-something is refused or fails, they continue without it.
+The researchers and the reviewer answer with summaries from the documents, and the lead with their answers. If a call is
+rejected or fails, they continue without it.
 """
 
 import json
@@ -25,35 +25,34 @@ SOAK = "What does the report of the soak test say about vacuum? Search for: soak
 REVIEW = "Compare all findings with their sources."
 
 ENDED = "The budget of this run has ended"
-"""What Holdfast says before the last reply of a budget."""
-
+"""The beginning of Holdfast's message before the last reply within a budget."""
 
 _SUMMARY = re.compile(r"^\*\*In short:\*\* (.+)$", re.MULTILINE)
 
 
 def script(conversation: Conversation) -> Reply:
     """Return the next reply of the agent whose tools the conversation offers."""
-    told = Told(conversation)
+    work = Work(conversation)
     if ENDED in conversation.last_user_message:
-        return say(f"The budget has ended. What I have so far:\n{told.findings or told.summaries or 'nothing yet'}")
+        return say(f"The budget has ended. What I have so far:\n{work.findings or work.summaries or 'nothing yet'}")
     for tool, reply in (("publish_report", _lead), ("file_finding", _researcher), ("read_findings", _reviewer)):
         if tool in conversation.tools:
-            return slow(reply(told), THINKING)
+            return slow(reply(work), THINKING)
     return default_script(conversation)  # another agent's conversation
 
 
 @dataclass(frozen=True)
-class Told:
-    """What an agent has done and has been told."""
+class Work:
+    """An agent's work so far, read from its conversation."""
 
     conversation: Conversation
 
     @cached_property
     def calls(self) -> list[tuple[str, str, str]]:
-        """Each call that has a result: tool, arguments, result."""
-        made = {each["id"]: each["function"] for message in self._messages for each in message.get("tool_calls") or ()}
+        """Each call with a result: tool, arguments, result."""
+        calls = {each["id"]: each["function"] for message in self._messages for each in message.get("tool_calls") or ()}
         return [
-            (made[message["tool_call_id"]]["name"], made[message["tool_call_id"]]["arguments"], _text(message))
+            (calls[message["tool_call_id"]]["name"], calls[message["tool_call_id"]]["arguments"], _text(message))
             for message in self._messages
             if message.get("role") == "tool"
         ]
@@ -63,35 +62,35 @@ class Told:
         return self.conversation.messages
 
     def results(self, tool: str, having: str = "") -> list[str]:
-        """The results of the calls of a tool whose arguments contain a text."""
+        """Return the results of a tool's calls whose arguments contain a text."""
         return [result for name, arguments, result in self.calls if name == tool and having in arguments]
 
     @cached_property
     def task(self) -> str:
-        """The first message of a person."""
+        """The first message from a person."""
         return next((_text(message) for message in self._messages if message.get("role") == "user"), "")
 
     @property
     def narrowed(self) -> bool:
-        """Whether a person has narrowed the task."""
+        """True if a person has narrowed the task."""
         users = [_text(message) for message in self._messages if message.get("role") == "user"]
         return any("narrows the task" in text for text in users[1:])
 
     @property
     def findings(self) -> str:
-        """What the researchers have answered, without what Holdfast says about them."""
+        """The researchers' answers, without Holdfast's introductions."""
         answers = [result for tool, _, result in self.calls if tool in ("run_agent", "agent_result")]
         return "\n".join(_answer(text) for text in answers if "is its answer" in text and "Agent researcher" in text)
 
     @cached_property
     def summaries(self) -> str:
-        """What the documents that it has read say, each with its name."""
-        read = [(json.loads(given)["name"], text) for tool, given, text in self.calls if tool == "read_document"]
-        return "\n".join(f"- {found[1]} [{name}]" for name, text in read if (found := _SUMMARY.search(text)))
+        """The summaries of the documents read so far, each with its document's name."""
+        read = [(json.loads(args)["name"], text) for tool, args, text in self.calls if tool == "read_document"]
+        return "\n".join(f"- {match[1]} [{name}]" for name, text in read if (match := _SUMMARY.search(text)))
 
     @property
     def review(self) -> str:
-        """What the reviewer has answered; empty if nothing."""
+        """The reviewer's answer; empty if there is none yet."""
         return next((_answer(text) for text in self.results("run_agent", REVIEW) if "is its answer" in text), "")
 
 
@@ -107,89 +106,89 @@ def _answer(result: str) -> str:
 # The lead.
 
 
-def _lead(told: Told) -> Reply:
-    if not told.results("search_documents"):
+def _lead(work: Work) -> Reply:
+    if not work.results("search_documents"):
         return together(call("search_documents", query=""), text="I'll see what the library has.")
-    if not told.results("run_agent"):
+    if not work.results("run_agent"):
         return together(
             _run(INCIDENTS),
             _run(LOAD),
             _run(COST, background=True),
             text="Three parts: incidents and load at once, cost in the background. Then the brokers, one by one.",
         )
-    if not told.narrowed and not told.results("run_agent", "brokers differ"):
+    if not work.narrowed and not work.results("run_agent", "brokers differ"):
         return together(_run(PRODUCTS), text="Now the brokers, one by one.")
-    if not told.results("wait_for_event"):
+    if not work.results("wait_for_event"):
         text = "The load test says little about vacuum; the report of the soak test is still to come."
         return together(call("wait_for_event", name=EVENT, match={"topic": "queue"}, until="3d"), text=text)
-    if not told.results("run_agent", SOAK):
-        return together(_run(SOAK), *_awaited(told), text="An event is a claim: I have the report itself read.")
-    if not told.results("sleep_until"):
+    if not work.results("run_agent", SOAK):
+        return together(_run(SOAK), *_awaited(work), text="An event is a claim: I have the report itself read.")
+    if not work.results("sleep_until"):
         return together(call("sleep_until", until="14h"), text="I have all answers. I ask for approval in the morning.")
-    if not told.results("run_agent", REVIEW):
+    if not work.results("run_agent", REVIEW):
         return together(call("run_agent", agent="reviewer", task=REVIEW), text="Before that, a second pair of eyes.")
-    if not told.results("publish_report"):
-        return call("publish_report", title="Keep the job queue in PostgreSQL", text=_report(told))
-    return say(_closing(told))
+    if not work.results("publish_report"):
+        return call("publish_report", title="Keep the job queue in PostgreSQL", text=_report(work))
+    return say(_closing(work))
 
 
 def _run(task: str, **more: bool) -> Reply:
     return call("run_agent", agent="researcher", task=task, **more)
 
 
-def _awaited(told: Told) -> Iterator[Reply]:
-    """The calls that wait for what was started in the background."""
-    for result in told.results("run_agent"):
-        if found := re.search(r"in the background, in thread (\S+)\. ", result):
-            yield call("agent_result", thread=found[1])
+def _awaited(work: Work) -> Iterator[Reply]:
+    """Yield the calls that wait for sub-agents in the background."""
+    for result in work.results("run_agent"):
+        if match := re.search(r"in the background, in thread (\S+)\. ", result):
+            yield call("agent_result", thread=match[1])
 
 
-def _report(told: Told) -> str:
+def _report(work: Work) -> str:
     advice = "Keep the job queue in PostgreSQL until the end of 2027; look again at 1,000 jobs a second."
-    return f"{advice}\n\n{told.findings}\n\nReview: {told.review or 'none.'}"
+    return f"{advice}\n\n{work.findings}\n\nReview: {work.review or 'none.'}"
 
 
-def _closing(told: Told) -> str:
-    published = told.results("publish_report")[-1]
-    left_out = " The brokers are not compared, as asked." if told.narrowed else ""
+def _closing(work: Work) -> str:
+    published = work.results("publish_report")[-1]
+    left_out = " The brokers are not compared, as asked." if work.narrowed else ""
     return f"Keep the job queue in PostgreSQL until the end of 2027. {published}{left_out}"
 
 
 # Its sub-agents.
 
 
-def _researcher(told: Told) -> Reply:
-    found = told.results("search_documents")
-    if not found:
-        return call("search_documents", query=told.task.rpartition("Search for: ")[2])
-    names = _names(found[0])
+def _researcher(work: Work) -> Reply:
+    hits = work.results("search_documents")
+    if not hits:
+        return call("search_documents", query=work.task.rpartition("Search for: ")[2])
+    names = _names(hits[0])
     if not names:
         return say("The library has nothing about that.")
-    if not told.results("read_document"):
-        more = [call("search_archive", query="vacuum of queue tables")] if told.task == LOAD else []
+    if not work.results("read_document"):
+        more = [call("search_archive", query="vacuum of queue tables")] if work.task == LOAD else []
         return together(*(call("read_document", name=name) for name in names), *more)
-    if not told.results("file_finding"):
-        return call("file_finding", topic=told.task.partition("?")[0], text=told.summaries, sources=names)
-    return say("\n".join([told.summaries, *_refused(told)]))
+    if not work.results("file_finding"):
+        return call("file_finding", topic=work.task.partition("?")[0], text=work.summaries, sources=names)
+    return say("\n".join([work.summaries, *_refused(work)]))
 
 
-def _reviewer(told: Told) -> Reply:
-    filed = told.results("read_findings")
+def _reviewer(work: Work) -> Reply:
+    filed = work.results("read_findings")
     if not filed:
         return together(call("read_findings"), call("search_archive", query="queues in PostgreSQL"))
     findings = json.loads(filed[0])
-    if not told.results("read_document"):
+    if not work.results("read_document"):
         names = dict.fromkeys(name for finding in findings for name in finding["sources"])
         return together(*(call("read_document", name=name) for name in names))
     facts = [fact for finding in findings for fact in finding["text"].splitlines()]
-    right = [fact for fact in facts if fact in told.summaries]
+    right = [fact for fact in facts if fact in work.summaries]
     verdict = f"{len(right)} of {len(facts)} facts stand in their sources."
-    return say("\n".join([verdict, *(fact for fact in facts if fact not in right), *_refused(told)]))
+    return say("\n".join([verdict, *(fact for fact in facts if fact not in right), *_refused(work)]))
 
 
 def _names(result: str) -> list[str]:
     return re.findall(r'"name": ?"([^"]+)"', result)
 
 
-def _refused(told: Told) -> list[str]:
-    return ["- Without the archive, which is behind a paywall." for _ in told.results("search_archive")]
+def _refused(work: Work) -> list[str]:
+    return ["- Without the archive, which is behind a paywall." for _ in work.results("search_archive")]

@@ -1,4 +1,4 @@
-"""What the demo's scenario is made of: it follows a tree of runs, types a person's commands, and kills workers."""
+"""Building blocks of the demo's scenario: follow a tree of runs, run a person's commands, and kill workers."""
 
 import asyncio
 import time
@@ -27,7 +27,7 @@ SETTINGS = {
 }
 """Environment variables of workers and commands."""
 IMPATIENT = {"HOLDFAST_ANSWER_SECONDS": "2"}
-"""Of a command that is run while no worker is alive to answer it."""
+"""Environment variables of a command that runs while no worker is alive to respond."""
 THREAD = "queue-1"
 PERSON = "maris"
 
@@ -54,7 +54,7 @@ class TreeDemo(BaseDemo):
         self._scripted = scripted
         self._kills: list[Kill] = []
         self._verified: dict[str, asyncio.Task[bool]] = {}
-        """Whether the log of a sub-agent that has ended is intact, by thread."""
+        """Whether the log of each ended sub-agent is intact, by thread."""
         self._unseen: deque[tuple[str, AgentEvent]] = deque()
         """Events that were printed but not acted on yet."""
 
@@ -79,11 +79,11 @@ class TreeDemo(BaseDemo):
         return any(isinstance(e, ToolCallFinished) and e.number == number for run in runs for e in run.events)
 
     async def _until_on_server(self, status: str) -> None:
-        """Wait until the server shows the root's status, which no worker needs to be alive for."""
+        """Wait until the server shows this status of the root. That needs no worker."""
         deadline = time.monotonic() + self._patience
-        while (found := await self._tree.root.on_server()).holdfast_status != status:
+        while (view := await self._tree.root.on_server()).holdfast_status != status:
             if time.monotonic() > deadline:
-                raise DemoFailed(f"{THREAD} is {found.holdfast_status}, not {status}; see {self.workers.log}")
+                raise DemoFailed(f"{THREAD} is {view.holdfast_status}, not {status}; see {self.workers.log}")
             await asyncio.sleep(POLL_SECONDS)
 
     async def _until(self, condition: Callable[[], object]) -> None:
@@ -107,18 +107,18 @@ class TreeDemo(BaseDemo):
                 await asyncio.sleep(POLL_SECONDS)
 
     async def _verify(self, thread: str) -> bool:
-        """Whether `starter.py verify` finds a thread's log intact, in Temporal's histories and the permanent record."""
+        """Return whether `starter.py verify` finds a log intact, in Temporal's histories and the permanent record."""
         try:
-            found = await self._commands.starter("verify", thread)
-        except DemoFailed:  # a non-zero exit code means that it is not
+            verdict = await self._commands.starter("verify", thread)
+        except DemoFailed:  # a non-zero exit code means that it is not intact
             return False
-        return (found["verdict"], found["from"]) == ("proven", ["history", "record"])
+        return (verdict["verdict"], verdict["from"]) == ("proven", ["history", "record"])
 
     async def _started(self, wanted: int) -> int:
-        """How many agent runs the server has ever started; its list of them lags a little."""
+        """Return the number of agent runs ever started by the server, whose list lags a little."""
         deadline = time.monotonic() + self._patience
         while True:
-            found = (await self._client.count_workflows(f"WorkflowType = '{WORKFLOW}'")).count
-            if found >= wanted or time.monotonic() > deadline:
-                return found
+            count = (await self._client.count_workflows(f"WorkflowType = '{WORKFLOW}'")).count
+            if count >= wanted or time.monotonic() > deadline:
+                return count
             await asyncio.sleep(POLL_SECONDS)

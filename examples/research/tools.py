@@ -2,7 +2,7 @@
 
 1. No tool accepts a path from the LLM, only the name of a document.
 2. Findings and reports are lines of files beside the workspace, which no tool reads by path. Each line has the effect
-   key of its call, so a check finds out whether a call that was interrupted has written it.
+   key of its call, so a check can find out whether an interrupted call has written it.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from holdfast.workspace.paths import inside
 CONFIRM_LIMIT = 900.0
 """Time limit in seconds of the tools that write."""
 WRITE_SECONDS = 1.0
-"""How long it may take until a line that a killed worker has written can be read."""
+"""Seconds until a line written by a killed worker is certainly readable."""
 
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,79}$")]
 """The name of a document, without `.md`."""
@@ -32,11 +32,11 @@ _TOPIC = re.compile(r"^Kind: (.+)$", re.MULTILINE)
 
 
 class NoSuchDocument(Exception):
-    """The library has no document of that name; the text says what to call instead."""
+    """The library has no document with this name; the message names the tool to call instead."""
 
 
 class Hit(BaseModel):
-    """A document as a search shows it."""
+    """A document in a search result."""
 
     name: str
     title: str
@@ -44,7 +44,7 @@ class Hit(BaseModel):
 
 
 class Finding(BaseModel):
-    """What a researcher has found out."""
+    """A researcher's finding."""
 
     topic: str
     text: str
@@ -61,7 +61,7 @@ def search_documents(query: str, context: ToolContext) -> list[Hit]:
     """
     words = query.lower().split()
     texts = {file.stem: file.read_text(encoding="utf-8") for file in sorted(context.workspace.glob("*.md"))}
-    heads = {name: (_title(text), _found(_TOPIC, text), _found(_SUMMARY, text)) for name, text in texts.items()}
+    heads = {name: (_title(text), _match(_TOPIC, text), _match(_SUMMARY, text)) for name, text in texts.items()}
     return [
         Hit(name=name, title=title, summary=summary)
         for name, (title, topic, summary) in heads.items()
@@ -73,7 +73,7 @@ def _title(text: str) -> str:
     return text.partition("\n")[0].removeprefix("# ")
 
 
-def _found(pattern: re.Pattern[str], text: str) -> str:
+def _match(pattern: re.Pattern[str], text: str) -> str:
     match = pattern.search(text)
     return match[1] if match else ""
 
@@ -110,7 +110,7 @@ def search_archive(query: str) -> list[Hit] | Cannot:
 
 
 def findings_of(library: Path) -> Path:
-    """Return the file of the findings about a library: beside it, where the LLM cannot reach."""
+    """Return the file of the findings about a library: beside it, out of reach of the LLM."""
     return library.parent / f"{library.name}-findings.jsonl"
 
 
@@ -184,10 +184,10 @@ async def _write(file: Path, context: ToolContext, line: Mapping[str, object], r
 
 def _find(file: Path, context: ToolContext, done: str) -> Found | Absent | Unknown:
     try:
-        found = [line for line in read_lines(file) if line.get("key") == context.key]
+        lines = [line for line in read_lines(file) if line.get("key") == context.key]
     except (OSError, LinesUnreadable) as error:
         return Unknown(f"{file} cannot be read ({error}); look whether it has a line with the key {context.key}")
-    return Found(f"{done} {found[0].get('topic')!r}.") if found else Absent()
+    return Found(f"{done} {lines[0].get('topic')!r}.") if lines else Absent()
 
 
 RESEARCH_TOOLS = (search_documents, read_document, search_archive, read_findings, file_finding, publish_report)

@@ -1,4 +1,4 @@
-"""The demo's view of its tree of runs: the lead's run and its sub-agents', and their events as they happen."""
+"""The demo's live view of its tree of runs: the events of the lead and its sub-agents."""
 
 import asyncio
 
@@ -13,23 +13,23 @@ class Tree:
 
     Args:
         client: A client of the demo's server.
-        root: The thread of the run at the top.
+        root: The thread of the root.
     """
 
     def __init__(self, client: Client, root: str) -> None:
         self._client = client
         self.root = Run(client, root)
         self.children: dict[str, Run] = {}
-        """By thread, in the order of their starts."""
+        """Sub-agents by thread, in start order."""
 
     @property
     def runs(self) -> list[Run]:
-        """All runs, the root first."""
+        """All runs, root first."""
         return [self.root, *self.children.values()]
 
     @property
     def ended(self) -> bool:
-        """Whether the root has ended."""
+        """True if the root has ended."""
         return _ended(self.root)
 
     async def news(self) -> list[tuple[str, AgentEvent]]:
@@ -40,8 +40,8 @@ class Tree:
         for event in above:
             if isinstance(event, SubagentStarted):
                 self.children.setdefault(event.thread, Run(self._client, event.thread))
-        found = [(run.thread, event) for run, events in zip(running, below, strict=True) for event in events]
-        return [*found, *((self.root.thread, event) for event in above)]
+        of_children = [(run.thread, event) for run, events in zip(running, below, strict=True) for event in events]
+        return [*of_children, *((self.root.thread, event) for event in above)]
 
     async def close(self) -> None:
         """Wait until every run is closed, and read its final log.

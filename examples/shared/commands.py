@@ -27,8 +27,8 @@ class Commands:
         Raises:
             DemoFailed: The command failed.
         """
-        found: dict[str, Any] = json.loads(await self.run(*HOLDFAST, *arguments, "--json"))
-        return found
+        output: dict[str, Any] = json.loads(await self.run(*HOLDFAST, *arguments, "--json"))
+        return output
 
     async def run(self, *command: str) -> str:
         """Run a command; return its output.
@@ -46,7 +46,7 @@ class Commands:
         )
         output, errors = await process.communicate()
         if process.returncode:
-            words = (errors or output).decode(errors="replace").strip()
+            message = (errors or output).decode(errors="replace").strip()
             name = f"{Path(command[0]).name} {' '.join(command[1:4])} …"
-            raise DemoFailed(f"`{name}` failed (exit code {process.returncode}): {words}")
+            raise DemoFailed(f"`{name}` failed (exit code {process.returncode}): {message}")
         return output.decode()

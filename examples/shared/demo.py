@@ -12,11 +12,11 @@ from holdfast.examples.shared.progress import Progress
 from holdfast.examples.shared.workers import DemoFailed, Workers
 
 POLL_SECONDS = 0.1
-"""How often a demo checks for new events."""
+"""Seconds between a demo's checks for new events."""
 
 
 def longest_silence(*, scripted: bool) -> float:
-    """Return the seconds without events after which a demo fails: a real LLM takes its time."""
+    """Return the seconds without events after which a demo fails; a real LLM is slow."""
     return 60.0 if scripted else 600.0
 
 
@@ -26,7 +26,7 @@ class BaseDemo(ABC):
     Args:
         folder: The demo's files.
         workers: Its workers.
-        progress: Where to report progress.
+        progress: The output for progress.
     """
 
     def __init__(self, folder: DemoFolder, workers: Workers, progress: Progress) -> None:
@@ -36,15 +36,15 @@ class BaseDemo(ABC):
 
     @abstractmethod
     async def facts(self) -> list[Row]:
-        """Run the demo, and count what happened while its servers still run.
+        """Run the demo, and collect its facts while its servers still run.
 
         Raises:
             DemoFailed: The demo cannot continue.
-            HoldfastError: A server does not answer.
+            HoldfastError: A server does not respond.
         """
 
     def _start_worker(self, more: Mapping[str, str] | None = None) -> None:
-        """Start a worker; `more` are environment variables of this one alone."""
+        """Start a worker; `more` are environment variables for this worker only."""
         self.workers.start(more)
         command = WORKER.command(*self.workers.options)
         started = f"#{self.workers.started} starts: {command} (pid {self.workers.pid})"
@@ -58,7 +58,7 @@ class BaseDemo(ABC):
         self._progress.report("worker", f"#{number} is ready", note=f"Web UI {self._stack().ui_url}")
 
     def _report_kill(self, when: str) -> datetime:
-        """Report that the worker has just been killed; return the time."""
+        """Report that the worker was killed just now; return the time."""
         at = datetime.now(UTC)
         self._progress.gap()
         self._progress.report("kill", f"SIGKILL to worker #{self.workers.started} (pid {self.workers.pid}), {when}")

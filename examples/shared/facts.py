@@ -13,7 +13,7 @@ class Kill:
     """A kill of the worker."""
 
     what: str
-    """What the run was doing."""
+    """The run's activity at the time."""
     at: datetime
     seen: str
     """The state on the server and in files while no worker was alive."""

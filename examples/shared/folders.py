@@ -63,7 +63,7 @@ def new_folder(state: Path, project: str) -> DemoFolder:
     demos.mkdir(parents=True, exist_ok=True)
     path = demos / f"{datetime.now():%Y%m%d-%H%M%S}-{os.getpid()}"  # noqa: DTZ005  # for people: local time
     path.mkdir()
-    lock = _locked(path)
+    lock = _try_lock(path)
     assert lock is not None, "the folder is new"
     for earlier in demos.iterdir():
         if earlier != path and (earlier / _LOCK).exists():
@@ -73,7 +73,7 @@ def new_folder(state: Path, project: str) -> DemoFolder:
 
 def _remove_unless_used(demo: Path) -> None:
     with suppress(OSError):
-        if (lock := _locked(demo)) is None:
+        if (lock := _try_lock(demo)) is None:
             return
         with lock:
             home = demo / _HOME
@@ -81,7 +81,7 @@ def _remove_unless_used(demo: Path) -> None:
                 shutil.rmtree(demo, ignore_errors=True)
 
 
-def _locked(demo: Path) -> IO[bytes] | None:
+def _try_lock(demo: Path) -> IO[bytes] | None:
     """Lock the folder until the lock is closed or the process ends; None if another process holds the lock."""
     file = (demo / _LOCK).open("ab")
     try:

@@ -38,7 +38,7 @@ def run_git(repository: Path, *arguments: str, author: str, date: str | None = N
             text=True,
             errors="replace",
             timeout=SECONDS,
-            check=False,  # git's own message says more than CalledProcessError
+            check=False,  # git's own message is more useful than CalledProcessError
         )
     except subprocess.TimeoutExpired:
         raise GitFailed(f"git {arguments[0]} took longer than {SECONDS:g} s and was stopped; try it again") from None
@@ -48,7 +48,7 @@ def run_git(repository: Path, *arguments: str, author: str, date: str | None = N
 
 
 def _environment(repository: Path, author: str, date: str | None) -> dict[str, str]:
-    """Return git's environment: without our `GIT_*` variables, and without configuration outside the repository."""
+    """Return git's environment, without our `GIT_*` variables and configuration outside the repository."""
     address = f"{author.lower().replace(' ', '.')}@example.invalid"
     environment = command_environment() | {
         "GIT_CEILING_DIRECTORIES": str(repository.parent),

@@ -53,20 +53,20 @@ class Run:
         self.events: list[AgentEvent] = []
 
     async def news(self) -> list[AgentEvent]:
-        """Return the events recorded since the last call; none if no worker answers."""
+        """Return the events recorded since the last call; none if no worker responds."""
         try:
             fresh = await self._read(len(self.events))
             if first_altered([*self.events, *fresh]) is None:
                 self.events += fresh
                 return fresh
-            # A worker that takes over a run may answer before the workflow task that records the replayed events:
-            # then the time of the last events, and with it their digest, was not final.
+            # A worker that takes over a run may answer before the workflow task that records the replayed events.
+            # Then the times of the last events, and so their digests, were not final.
             everything = await self._read_all()
         except RPCError:  # no worker has the run yet
             return []
-        known = [_body(event) for event in self.events]
+        reported = [_body(event) for event in self.events]
         self.events = everything
-        return [event for event in everything if _body(event) not in known]
+        return [event for event in everything if _body(event) not in reported]
 
     async def close(self) -> None:
         """Wait until the run is closed, and read its final log.
@@ -95,15 +95,15 @@ class Run:
     async def on_server(self) -> ServerView:
         """Return the run's state on the server."""
         described = await self._handle.describe()
-        found = described.raw_description
+        raw = described.raw_description
         attributes = described.typed_search_attributes
         return ServerView(
             status=described.status.name if described.status else "UNKNOWN",
             history_events=described.history_length,
-            history_bytes=found.workflow_execution_info.history_size_bytes,
+            history_bytes=raw.workflow_execution_info.history_size_bytes,
             holdfast_status=attributes.get(_STATUS, ""),
             open_requests=attributes.get(_PENDING, 0),
-            activities=tuple(_pending(activity) for activity in found.pending_activities),
+            activities=tuple(_pending(activity) for activity in raw.pending_activities),
             parent=described.parent_id or "",
         )
 

@@ -23,18 +23,18 @@ PLAIN_WIDTH = 120
 """The line width without a terminal."""
 
 Make = Callable[[DemoFolder, Console, bool], BaseDemo]
-"""Makes a demo from its folder, the console, and whether the LLM is scripted."""
+"""Creates a demo from its folder, the console, and whether the LLM is scripted."""
 
 
 def run_demo(make: Make, new_folder: Callable[[Path], DemoFolder], *, title: str, look: str, keep: bool) -> NoReturn:
-    """Run a demo and end the process, with 0 if every fact of its table is right.
+    """Run a demo and end the process, with exit code 0 if every fact of its table is right.
 
     Args:
-        make: Makes the demo.
+        make: Creates the demo.
         new_folder: Creates the demo's folder under the state folder.
-        title: A sentence that says what the demo shows.
-        look: A verb with its arguments that shows the run, such as `log release-1`.
-        keep: Leave the stack and the worker running at the end.
+        title: A sentence about the demo.
+        look: A command-line verb with arguments that shows the run, such as `log release-1`.
+        keep: Whether to leave the stack and the worker running at the end.
     """
     console = Console(highlight=False)
     if not console.is_terminal:
@@ -44,9 +44,9 @@ def run_demo(make: Make, new_folder: Callable[[Path], DemoFolder], *, title: str
         settings = Settings.from_env(os.environ, root=base_folder())
         folder = new_folder(settings.home)
         console.print(f"[bold]Holdfast[/]: {title}")
-        console.print(f"Files: {_shown(folder.path)}\n", style="dim")
-        right, kept = asyncio.run(_run(make(folder, console, settings.scripted), console, keep=keep))
-        console.print(_next_steps(folder, look, kept=kept), soft_wrap=True)
+        console.print(f"Files: {_display(folder.path)}\n", style="dim")
+        right, worker_pid = asyncio.run(_run(make(folder, console, settings.scripted), console, keep=keep))
+        console.print(_next_steps(folder, look, worker_pid=worker_pid), soft_wrap=True)
         console.print(
             "[bold green]All facts are as expected.[/]" if right else "[bold red]Some facts are wrong: see ✗.[/]"
         )
@@ -86,13 +86,13 @@ async def _run(demo: BaseDemo, console: Console, *, keep: bool) -> tuple[bool, i
             demo.workers.stop()
 
 
-def _next_steps(folder: DemoFolder, look: str, *, kept: int | None) -> str:
-    """Return what to look at next; `kept` is the process id of the worker if it keeps running."""
-    if kept is None:
-        return f"Files: {_shown(folder.path)}. With --keep, the stack and its Web UI keep running."
-    command = f"HOLDFAST_HOME={_shown(folder.home)} {CLI.command()} {look}"
-    return f"Still running. Inspect: {command}\n               Stop: kill {kept}"
+def _next_steps(folder: DemoFolder, look: str, *, worker_pid: int | None) -> str:
+    """Return the suggested next steps; `kept` is the process id of the worker if it keeps running."""
+    if worker_pid is None:
+        return f"Files: {_display(folder.path)}. With --keep, the stack and its Web UI keep running."
+    command = f"HOLDFAST_HOME={_display(folder.home)} {CLI.command()} {look}"
+    return f"Still running. Inspect: {command}\n               Stop: kill {worker_pid}"
 
 
-def _shown(path: Path) -> str:
+def _display(path: Path) -> str:
     return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)

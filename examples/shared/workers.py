@@ -19,22 +19,22 @@ from holdfast.devstack.temporal_server import TemporalServer
 from holdfast.devstack.web_ui import WebUI
 
 HOLDFAST = (sys.executable, "-m", "holdfast")
-"""The command line, with this interpreter: in a checkout, from its folder."""
+"""The command line, run by this interpreter; in a checkout, from the repository's folder."""
 
 READY_SECONDS = 90.0
 """Time limit for a worker's start: the first start sets up a database."""
 
-_KEPT = ("HOLDFAST_LLM",)
+_INHERITED = ("HOLDFAST_LLM",)
 _FOREIGN = ("HOLDFAST_", "TEMPORAL_", "DATABASE_URL", "PG")
 
 
 class DemoFailed(Exception):
-    """The demo cannot continue; the text says why, and where to look."""
+    """The demo cannot continue; the message gives the reason, and the file with details."""
 
 
 def environment(home: Path, settings: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of worker and starter: the demo's settings, and no other servers than the demo's."""
-    ours = {name: value for name, value in os.environ.items() if name in _KEPT or not name.startswith(_FOREIGN)}
+    """Return the environment of worker and starter: the demo's settings, without settings of other servers."""
+    ours = {name: value for name, value in os.environ.items() if name in _INHERITED or not name.startswith(_FOREIGN)}
     return ours | {"HOLDFAST_HOME": str(home), "TEMPORAL_CONFIG_FILE": os.devnull, **settings}
 
 
@@ -56,7 +56,7 @@ class Workers:
         self._logs = logs
         self._process: subprocess.Popen[bytes] | None = None
         self.started = 0
-        """How many workers were started; the number of the newest."""
+        """The number of workers started so far, which is also the number of the newest."""
 
     @property
     def pid(self) -> int:
@@ -70,10 +70,10 @@ class Workers:
         return self._logs / f"worker-{self.started}.log"
 
     def start(self, more: Mapping[str, str] | None = None) -> None:
-        """Run a worker with `--dev` in its own session: a Ctrl-C reaches only the demo, which stops the worker.
+        """Run a worker with `--dev` in its own session, so that Ctrl-C reaches only the demo, which stops the worker.
 
         Args:
-            more: Environment variables of this worker alone.
+            more: Environment variables for this worker only.
         """
         self.started += 1
         self._logs.mkdir(parents=True, exist_ok=True)
@@ -103,11 +103,11 @@ class Workers:
             await asyncio.sleep(0.02)
 
     def alive(self) -> bool:
-        """Whether the newest worker runs."""
+        """Return whether the newest worker runs."""
         return self._process is not None and self._process.poll() is None
 
     def kill(self) -> None:
-        """SIGKILL the worker only: its servers keep running, as they would on other machines."""
+        """Kill the worker with SIGKILL. Its servers keep running, as they would on other machines."""
         assert self._process is not None
         self._process.kill()
         self._process.wait()

@@ -1,5 +1,5 @@
-"""The client for programs, `from holdfast import Client`: typed, async, with a sync face.
+"""The client for programs, `from holdfast import Client`: typed and async, with a synchronous variant.
 
-It is a face over `holdfast.client` and `holdfast.client.reading`, and composes them from the environment as
-the command line does. docs/how-to/use-the-client.md is its manual.
+It is a facade over `holdfast.client` and `holdfast.client.reading`, and composes them from the environment as the
+command line does. Its manual is docs/how-to/use-the-client.md.
 """

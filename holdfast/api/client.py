@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from temporalio.client import Client as TemporalClient
 
-from holdfast.api.dialogue import FindAnchors, OpenEvidence, named
+from holdfast.api.dialogue import FindAnchors, OpenEvidence, checked_name
 from holdfast.api.schedules import Schedules
 from holdfast.api.thread import Thread
 from holdfast.api.views import ThreadSummary
@@ -32,13 +32,13 @@ from holdfast.portable.format.manifest import Imported
 
 
 class Client:
-    """Starts threads and finds them. `Client.connect` makes it.
+    """Starts, finds and lists threads. `Client.connect` creates it.
 
         async with Client.connect() as client:
             thread = await client.start("Publish 1.2", thread="rel-1.2", by="alice")
             print((await thread.result()).text)
 
-    It may be used by any number of tasks at once.
+    Any number of tasks may share one client.
     """
 
     def __init__(
@@ -78,30 +78,30 @@ class Client:
         key: Path | str | None = None,
         answer_seconds: float | None = None,
     ) -> AsyncIterator[Self]:
-        """Connect to Temporal for a block. What is not given comes from the environment, not from files of a folder.
+        """Connect to Temporal for a block. Omitted arguments come from the environment, not from project files.
 
         Args:
-            temporal: A client that the program has already: its connection, namespace and interceptors are used, but
-                not its data converter. None to connect as Temporal's own clients do (`TEMPORAL_*`, its configuration
-                file), or else to the embedded stack under `home`.
+            temporal: An existing client: its connection, namespace and interceptors are used, but not its data
+                converter. None to connect as Temporal's own clients do (`TEMPORAL_*`, its configuration file), or else
+                to the embedded stack under `home`.
             address: `TEMPORAL_ADDRESS`: `host:port`.
             namespace: `TEMPORAL_NAMESPACE`.
             api_key: `TEMPORAL_API_KEY`.
-            task_queue: `HOLDFAST_TASK_QUEUE`: where the workers of new runs are.
-            fleet_keys: `HOLDFAST_FLEET_KEYS`, as the workers have them. Without one, a run must have a new thread and
-                a folder of its own, and `by` is only a claim.
-            encryption_keys: `HOLDFAST_ENCRYPTION_KEYS`, as the workers have them.
-            database_url: `DATABASE_URL`: the permanent record, for what Temporal no longer has.
+            task_queue: `HOLDFAST_TASK_QUEUE`: the task queue that the workers of new runs poll.
+            fleet_keys: `HOLDFAST_FLEET_KEYS`, the same as the workers have. Without one, a run must have a new thread
+                and its own folder, and `by` is unauthenticated.
+            encryption_keys: `HOLDFAST_ENCRYPTION_KEYS`, the same as the workers have.
+            database_url: `DATABASE_URL`: the permanent record, for events that Temporal has deleted.
             home: `HOLDFAST_HOME`: the state folder.
-            by: `HOLDFAST_BY`: who starts, decides and speaks, unless a call says otherwise.
+            by: `HOLDFAST_BY`: the person who starts runs, decides and sends messages, unless a call names another.
             key: `HOLDFAST_KEY`: the file of the private key that signs decisions and messages.
-            answer_seconds: `HOLDFAST_ANSWER_SECONDS`: how long a worker may take to answer.
+            answer_seconds: `HOLDFAST_ANSWER_SECONDS`: the time a worker may take to answer, in seconds.
 
         Raises:
             SettingsError: A setting cannot be used.
-            ServerUnreachable: No server answers.
+            ServerUnreachable: No server responds.
         """
-        given = {
+        arguments = {
             "TEMPORAL_ADDRESS": address,
             "TEMPORAL_NAMESPACE": namespace,
             "TEMPORAL_API_KEY": api_key,
@@ -119,7 +119,7 @@ class Client:
                 }.items()
             },
         }
-        environ = {**os.environ, **{name: str(value) for name, value in given.items() if value is not None}}
+        environ = {**os.environ, **{name: str(value) for name, value in arguments.items() if value is not None}}
         settings = Settings.from_env(environ, root=base_folder())
         async with AsyncExitStack() as cleanup:
             parts = Components(settings, environ, cleanup=cleanup, connected=temporal)
@@ -138,7 +138,7 @@ class Client:
                 key=settings.key,
                 evidence=parts.evidence,
                 parts=parts,
-                anchors=partial(_anchors_here, settings),
+                anchors=partial(_readable_anchors, settings),
             )
 
     async def import_thread(
@@ -154,26 +154,26 @@ class Client:
         id: str | None = None,
         by: str | None = None,
     ) -> Imported:
-        """Continue a thread here that was moved away elsewhere, as `holdfast import` does. Repeat it where it fails.
+        """Resume a thread that was moved from another namespace, as `holdfast import` does. If it fails, repeat it.
 
         Args:
-            path: The file, from `Thread.move`; or from `Thread.export`, of a closed thread.
-            signer: The public key that has to have signed it.
-            keys: A file with `signers`, one of whom has to have signed it, and with people and gateways.
-            unproven: Import it although nobody who is named here has signed it.
-            workspace: A folder on the worker; None for one of the thread's own.
-            fork: Begin a new thread with its events, whose effects ask first.
-            override_destination: Continue a thread here that was moved to another place, and is not imported there.
-            id: With `fork`: the new thread's id; None for one that follows from the file.
-            by: Who imports it; None for the client's `by`.
+            path: The file from `Thread.move`, or from `Thread.export` of a closed thread.
+            signer: The public key that must have signed the file.
+            keys: A file with `signers`, one of whom must have signed the file, and with people and gateways.
+            unproven: Import the file even though none of these signers has signed it.
+            workspace: A folder on the worker; None for the thread's own folder.
+            fork: Begin a new thread with the file's events; its effects require approval.
+            override_destination: Accept a thread that was moved to another namespace, and was not imported there.
+            id: With `fork`: the new thread's id; None to derive it from the file.
+            by: The person who imports it; None for the client's `by`.
 
         Raises:
-            ImportRefused: It does not verify, nobody who is named has signed it, or it cannot continue here. A refused
-                import has changed nothing.
-            ThreadExists: There is another thread of that id, or it has gone on here.
-            FileUnreadable: There is no such file.
+            ImportRefused: The file does not verify, no expected signer has signed it, or it cannot continue here.
+                Nothing was changed.
+            ThreadExists: Another thread has this id, or this thread already continued here.
+            FileUnreadable: The file does not exist, or cannot be opened.
             FleetKeyMissing: An import needs the fleet key.
-            SettingsError: There is no database, or a package is missing.
+            SettingsError: No database is set, or a package is missing.
         """
         if self._parts is None or not (find_spec("psycopg") and find_spec("securesystemslib")):
             raise SettingsError(f"an import needs packages of the command line: {setup_command('cli')}")
@@ -192,14 +192,14 @@ class Client:
             fork=fork,
             override_destination=override_destination,
             id=id,
-            by=named(by or self._by),
+            by=checked_name(by or self._by),
         )
 
     async def place(self) -> str:
-        """Return the id of this place, for `Thread.move(to=…)` elsewhere.
+        """Return the id of this Temporal namespace: the `to` of a `Thread.move` that sends a thread here.
 
         Raises:
-            ServerUnreachable: No server answers.
+            ServerUnreachable: No server responds.
         """
         from holdfast.portable.destination import place_of
 
@@ -217,37 +217,36 @@ class Client:
         by_proven: bool = False,
         budget: Budget | None = None,
     ) -> Thread:
-        """Start a thread. With an id, that happens once: the same start again returns the thread that there is.
+        """Start a thread. With a thread id, it starts at most once: repeating the start returns the existing thread.
 
-        The start is durable when this returns; the next free worker runs it. It is the same start if the task and the
-        agent are the same; the state of the thread does not matter.
+        The start is durable when this returns; the next free worker runs it. Two starts are the same if the task and
+        the agent are the same; the state of the thread does not matter.
 
         Args:
-            task: What the agent is to do: text, or content blocks.
+            task: The task for the agent: text, or content blocks.
             agent: The agent's name; None for the catalog's first.
-            thread: The thread id, such as that of an order or a ticket; None for a new one.
-            workspace: A folder on the worker's machine; None for one of the thread's own.
+            thread: The thread id, such as an order or ticket number; None for a new id.
+            workspace: A folder on the worker's machine; None for the thread's own folder.
             idle_limit: Seconds that the run stays open for messages after the agent has answered; None for the agent's
                 own limit.
-            by: Who gives the task; None for the client's `by`.
-            by_proven: This program has authenticated the person that it names in `by`. Otherwise the run cannot use
-                their memories. The client's own `by` counts as authenticated.
-            budget: What the run may use of steps, tokens, money and time, as far as the agent's own budget allows it;
-                None for that one.
+            by: The person who gives the task; None for the client's `by`.
+            by_proven: Whether this program has authenticated the person in `by`. Otherwise the run cannot use that
+                person's memories. The client's own `by` counts as authenticated.
+            budget: The steps, tokens, money and time that the run may use, within the agent's own budget; None for the
+                agent's budget.
 
         Raises:
-            TaskDiffers: There is a thread of that id, with another task or for another agent. `Thread.say` continues
-                it.
+            TaskDiffers: A thread with this id has another task or another agent. `Thread.say` continues it.
             TaskInvalid: The task is empty, too long, or neither text nor content blocks.
             ThreadIdInvalid: The thread id cannot be used.
-            FleetKeyMissing: Without a fleet key, a run must have a folder of its own.
-            ServerUnreachable: The server does not answer. The start may have reached it: give an id, and start again.
+            FleetKeyMissing: Without a fleet key, a run must have its own folder.
+            ServerUnreachable: The server does not respond. It may have received the start: pass an id, and start again.
         """
         options = StartOptions(
             agent=agent,
             workspace=None if workspace is None else str(workspace),
             idle_limit=idle_limit,
-            by=named(self._by if by is None else by),
+            by=checked_name(self._by if by is None else by),
             by_proven=by_proven or by is None,
             budget=budget,
         )
@@ -257,7 +256,7 @@ class Client:
         return self.thread(thread)
 
     def thread(self, thread: str) -> Thread:
-        """Return a thread by its id, without asking whether there is one.
+        """Return a thread by its id, without checking that it exists.
 
         Raises:
             ThreadIdInvalid: The text cannot be a thread id.
@@ -278,59 +277,60 @@ class Client:
         """List threads, newest first.
 
         Args:
-            status: Only those with this status; None for all.
-            limit: How many at most.
+            status: List only threads with this status; None for all.
+            limit: The maximum number of threads.
 
         Raises:
-            ServerUnreachable: The server does not answer.
+            ServerUnreachable: The server does not respond.
         """
-        found = await list_threads(self._threads, status=status, limit=limit, loops=False)
-        return [ThreadSummary.model_validate(each) for each in found]
+        summaries = await list_threads(self._threads, status=status, limit=limit, loops=False)
+        return [ThreadSummary.model_validate(each) for each in summaries]
 
     async def diff(
         self, first: str, second: str, *, first_at: int | None = None, second_at: int | None = None
     ) -> Comparison:
-        """Compare two threads, or one at two events: messages, calls, verdicts and token counts after the first
-        difference.
+        """Compare two threads, or one thread at two positions, from the first difference on.
+
+        The comparison covers messages, calls, verdicts and token counts.
 
         Args:
-            first: A thread's id.
-            second: A thread's id; it may be the same.
+            first: The id of a thread.
+            second: The id of a thread; it may be the same one.
             first_at: The position of the last event of `first` to compare; None for all.
-            second_at: The same of `second`.
+            second_at: The position of the last event of `second` to compare; None for all.
 
         Raises:
             ThreadNotFound: There is no such thread.
             PositionInvalid: There is no such event.
             EventsMissing: Some of the events can no longer be read.
         """
-        places = (check_thread_id(first), first_at), (check_thread_id(second), second_at)
-        return await compare_threads(self._threads, *places)
+        sides = (check_thread_id(first), first_at), (check_thread_id(second), second_at)
+        return await compare_threads(self._threads, *sides)
 
     async def publish(
         self, event: str, data: dict[str, Any] | None = None, *, id: str = "", by: str | None = None
     ) -> Publication:
         """Send an event to every run that waits for it.
 
-        It takes about two seconds, and longer for very many runs: it is sent as fast as workers take it.
+        It takes about two seconds, and longer for many runs: delivery is as fast as workers accept it.
 
-        A run that begins to wait later has missed it. `Thread.wake` sends an event to one thread, which keeps it.
+        A run that begins to wait later misses the event. `Thread.wake` sends an event to one thread, which buffers it.
 
         Args:
             event: The event's name.
-            data: What happened: JSON, at most 16,384 bytes. Runs read it as a claim that anybody can make.
-            id: The event's id, of up to 100 visible ASCII characters: the same id reaches no run twice. Empty for a new
-                one.
-            by: Who publishes it; None for the client's `by`.
+            data: The event's data: JSON, at most 16,384 bytes. Runs treat it as untrusted: anybody can send it.
+            id: The event's id, of up to 100 visible ASCII characters. A run receives each id at most once. Empty for a
+                new id.
+            by: The person who publishes it; None for the client's `by`.
 
         Raises:
-            Refused: Its name, id or data cannot be used.
-            ServerUnreachable: The server does not answer. Publish it again with the same id.
+            Refused: The name, id or data cannot be used.
+            ServerUnreachable: The server does not respond. Publish the event again with the same id.
         """
-        return await publish(self._threads, event, by=named(self._by if by is None else by), data=data, id=id)
+        return await publish(self._threads, event, by=checked_name(self._by if by is None else by), data=data, id=id)
 
 
-def _anchors_here(settings: Settings) -> Sequence[Path]:
-    from holdfast.audit.anchors.setting import anchor_places  # slow
+def _readable_anchors(settings: Settings) -> Sequence[Path]:
+    from holdfast.audit.anchors.setting import anchor_places  # a slow import
 
     return anchor_places(settings)

@@ -1,4 +1,4 @@
-"""How people control a run: decide its requests, pause, resume and wake it, extend its budget, cancel it."""
+"""Control of a run: decide its requests, pause, resume, wake or cancel it, and extend its budget."""
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -16,7 +16,7 @@ from holdfast.errors import Refused, SettingsError
 
 
 class Controls(Dialogue):
-    """A thread whose run can be controlled. `holdfast.api.thread` has the whole of it."""
+    """The controls of a thread's run, a base class of `holdfast.api.thread.Thread`."""
 
     async def decide(
         self,
@@ -34,28 +34,28 @@ class Controls(Dialogue):
         """Decide a request.
 
         Args:
-            request: One of `pending`, which binds the decision to what it shows; or its id.
+            request: One of `pending`, which binds the decision to the displayed content; or its id.
             decision: `approve`, `deny` or `respond`; for a call whose outcome is unknown `happened`, `absent`, `undo`
                 or `abandon`.
-            by: Who decides; None for the client's `by`.
-            reason: Why; the agent reads it.
-            digest: The digest of what the person has seen; None for that of the `PendingRequest`.
-            arguments: With `approve`: run with these in place of the LLM's.
-            result: With `respond` and `happened`: what the agent is to read.
-            remember: With `approve`: allow the same call from now on, in this thread.
+            by: The person who decides; None for the client's `by`.
+            reason: The reason, which the agent reads.
+            digest: The digest of the request that the person saw; None for that of the `PendingRequest`.
+            arguments: With `approve`: arguments that replace the LLM's.
+            result: With `respond` and `happened`: the result that the agent reads.
+            remember: With `approve`: allow the same call from now on in this thread.
             key: The file of the private key to sign with; None for the client's `key`.
 
         Returns:
-            `accepted`, `waiting_for_quorum`, `judged_anew`, or `sent` where no worker has answered: Temporal keeps the
-            decision for the next one.
+            `accepted`, `waiting_for_quorum`, `judged_anew`, or `sent` if no worker responded: Temporal keeps the
+            decision for the next worker.
 
         Raises:
-            NotAccepted: It does not count; `outcome` says why.
-            Refused: What is to be signed is not what its digest stands for, or no digest says what it is.
-            SettingsError: Nothing says who decides, or the key cannot be read.
+            NotAccepted: The decision was rejected; `outcome` gives the reason.
+            Refused: The content to sign does not match its digest, or there is no digest.
+            SettingsError: `by` is not set, or the key cannot be read.
         """
         shown = request if isinstance(request, PendingRequest) else None
-        given = {
+        fields = {
             "decision": decision,
             "request": shown.request if shown else request,
             "by": self._person(by),
@@ -65,97 +65,97 @@ class Controls(Dialogue):
             "result": result,
             "remember": remember or None,
         }
-        payload = {name: value for name, value in given.items() if value is not None}
+        payload = {name: value for name, value in fields.items() if value is not None}
         if self._private(key):
             if "digest" not in payload:
                 raise Refused("a signed decision is bound to what was seen: pass one of `pending`, or its digest")
             if shown:
                 check_shown(shown.model_dump(mode="json"))
-        return await self._intervene("decide", payload, what=f"request {given['request']}", key=key)
+        return await self._intervene("decide", payload, what=f"request {fields['request']}", key=key)
 
     async def extend(
         self, more: Amounts, *, by: str | None = None, reason: str = "", key: Path | str | None = None
     ) -> UpdateResult:
-        """Extend the budget of an open run; one that the end of its budget has blocked continues.
+        """Extend the budget of an open run. A run that is blocked because its budget is used up continues.
 
         Args:
-            more: What is added to the limits: `Amounts(usd="1")`. Seconds count from now on.
-            by: Who extends it; None for the client's `by`.
-            reason: Why; it is in the log.
+            more: The amounts to add to the limits: `Amounts(usd="1")`. Seconds count from now on.
+            by: The person who extends it; None for the client's `by`.
+            reason: The reason, which is logged.
             key: The file of the private key to sign with; None for the client's `key`.
 
         Returns:
-            `accepted`, or `sent` where no worker has answered: Temporal keeps it for the next one.
+            `accepted`, or `sent` if no worker responded: Temporal keeps the extension for the next worker.
 
         Raises:
-            NotAccepted: The budget is as before; `outcome` is `not_entitled`, `unsigned` or `bad_signature` for a
-                person who may not extend it, `too_much`, `no_budget` where the run has no such limit, or `too_late`
-                for a closed run.
-            SettingsError: Nothing says who extends it, or the key cannot be read.
+            NotAccepted: The budget is unchanged; `outcome` is `not_entitled`, `unsigned` or `bad_signature` for a
+                person who may not extend it, `too_much`, `no_budget` if the run has no such limit, or `too_late` for a
+                closed run.
+            SettingsError: `by` is not set, or the key cannot be read.
         """
-        given = {**more.model_dump(mode="json", exclude_none=True), "by": self._person(by), "reason": reason}
-        return await self._intervene("extend", given, what="extension", key=key)
+        payload = {**more.model_dump(mode="json", exclude_none=True), "by": self._person(by), "reason": reason}
+        return await self._intervene("extend", payload, what="extension", key=key)
 
     async def retry(self, *, by: str | None = None, reason: str = "", key: Path | str | None = None) -> UpdateResult:
-        """Resume a blocked run, once its cause is fixed.
+        """Resume a blocked run after its cause is fixed.
 
         Args:
-            by: Who says that it is; None for the client's `by`.
-            reason: Why; it is in the log.
+            by: The person who resumes it; None for the client's `by`.
+            reason: The reason, which is logged.
             key: The file of the private key to sign with; None for the client's `key`.
 
         Raises:
-            NotAccepted: It stays blocked; `outcome` is `budget_spent`, or `unsigned`, `bad_signature` or `not_entitled`
-                where the policy requires signatures.
+            NotAccepted: The run stays blocked; `outcome` is `budget_spent`, or `unsigned`, `bad_signature` or
+                `not_entitled` if the policy requires signatures.
             Refused: The run is not blocked.
-            SettingsError: Nothing says who retries it, or the key cannot be read.
+            SettingsError: `by` is not set, or the key cannot be read.
         """
         return await self._intervene("retry", {"by": self._person(by), "reason": reason}, what="retry", key=key)
 
     async def compact(self, *, by: str | None = None, reason: str = "") -> UpdateResult:
-        """Compact the agent's context: at once while it waits for a message, else at the end of the step.
+        """Compact the agent's context: at once while it waits for a message, otherwise at the end of the step.
 
-        A summary takes the messages' place; the log keeps them. The task, what people said, and calls that were denied
-        or whose outcome is unknown stay word for word.
+        A summary replaces the messages; the log keeps them. The task, people's messages, and calls that were denied or
+        whose outcome is unknown stay verbatim.
 
         Args:
-            by: Who asks for it; None for the client's `by`.
-            reason: Why; it is in the log.
+            by: The person who requests it; None for the client's `by`.
+            reason: The reason, which is logged.
 
         Returns:
-            `accepted`, or `sent` where no worker has answered: Temporal keeps the request for the next one.
+            `accepted`, or `sent` if no worker responded: Temporal keeps the request for the next worker.
 
         Raises:
-            NotAccepted: Nothing is compacted; `outcome` is `nothing_to_compact`, `duplicate`, `too_late` for a closed
+            NotAccepted: Nothing was compacted; `outcome` is `nothing_to_compact`, `duplicate`, `too_late` for a closed
                 run, or `unknown_update` for a run that a worker before 0.2.0 began.
-            SettingsError: Nothing says who asks for it.
+            SettingsError: `by` is not set.
         """
         return await self._intervene("compact", {"by": self._person(by), "reason": reason}, what="compaction")
 
     async def lift(
         self, constraint: int, *, by: str | None = None, reason: str = "", key: Path | str | None = None
     ) -> UpdateResult:
-        """Lift a constraint: calls that a tool said it cannot make are judged again like any others.
+        """Remove a constraint: the policy judges calls that a tool reported as impossible like any others again.
 
-        The LLM does not read about it: send it a message with `say` if it should try again.
+        The LLM is not notified: send it a message with `say` if it should try again.
 
         Args:
-            constraint: Its number, as `state` lists it in `constraints`; 0 to let the effects of a fork run as the
-                policy says.
-            by: Who lifts it; None for the client's `by`.
-            reason: Why; it is in the log.
+            constraint: Its number, as `state` lists it in `constraints`; 0 to let the policy alone decide about the
+                effects of a fork.
+            by: The person who removes it; None for the client's `by`.
+            reason: The reason, which is logged.
             key: The file of the private key to sign with; None for the client's `key`.
 
         Returns:
-            `accepted`, or `sent` where no worker has answered: Temporal keeps it for the next one.
+            `accepted`, or `sent` if no worker responded: Temporal keeps the request for the next worker.
 
         Raises:
-            NotAccepted: It still stands; `outcome` is `unknown_request` where there is no such constraint, or
-                `not_entitled`, `unsigned` or `bad_signature` for a person who may not lift it.
-            SettingsError: Nothing says who lifts it.
+            NotAccepted: The constraint still holds; `outcome` is `unknown_request` if there is no such constraint, or
+                `not_entitled`, `unsigned` or `bad_signature` for a person who may not remove it.
+            SettingsError: `by` is not set, or the key cannot be read.
         """
-        given: dict[str, Any] = {"constraint": constraint, "by": self._person(by), "reason": reason}
-        return await self._intervene("lift", given, what=f"constraint {constraint}", key=key)
+        payload: dict[str, Any] = {"constraint": constraint, "by": self._person(by), "reason": reason}
+        return await self._intervene("lift", payload, what=f"constraint {constraint}", key=key)
 
     async def pause(
         self,
@@ -165,32 +165,33 @@ class Controls(Dialogue):
         until: datetime | timedelta | None = None,
         key: Path | str | None = None,
     ) -> UpdateResult:
-        """Pause the run: what is under way ends, and nothing else starts before it resumes.
+        """Pause the run: running calls finish, and nothing else starts until it resumes.
 
-        Decisions and messages are recorded meanwhile, and count when it resumes; requests are reminded of and expire;
-        `cancel` ends it at once. Of a paused run, this changes the reason and the end.
+        Decisions and messages that arrive meanwhile are recorded, and take effect when it resumes. Reminders and
+        expiry of requests continue, and `cancel` ends the run at once. If the run is paused already, this changes the
+        reason and the end of the pause.
 
         Args:
-            by: Who pauses it; None for the client's `by`.
-            reason: Why; it is in the log.
-            until: When it resumes by itself: a time with a time zone, or how long from now. None for never.
+            by: The person who pauses it; None for the client's `by`.
+            reason: The reason, which is logged.
+            until: The end of the pause: a time with a time zone, or the time from now. None for no end.
             key: The file of the private key to sign with; None for the client's `key`. Only a signed statement ends a
                 signed pause.
 
         Returns:
-            `accepted`, or `sent` where no worker has answered: Temporal keeps the request for the next one.
+            `accepted`, or `sent` if no worker responded: Temporal keeps the request for the next worker.
 
         Raises:
-            NotAccepted: Nothing has changed; `outcome` is `duplicate`, `too_late` where the run or `until` is over,
-                `too_many`, `malformed`, `unsigned`, `bad_signature`, or `unknown_update` for a run that a worker before
-                0.2.0 began.
-            SettingsError: Nothing says who pauses it, `until` has no time zone, or the key cannot be read.
+            NotAccepted: Nothing changed; `outcome` is `duplicate`, `too_late` if the run has closed or `until` is in
+                the past, `too_many`, `malformed`, `unsigned`, `bad_signature`, or `unknown_update` for a run that a
+                worker before 0.2.0 began.
+            SettingsError: `by` is not set, `until` has no time zone, or the key cannot be read.
         """
         end = datetime.now(UTC) + until if isinstance(until, timedelta) else until
         if end and end.tzinfo is None:
             raise SettingsError("give `until` a time zone: datetime(…, tzinfo=UTC)")
-        given = {"by": self._person(by), "reason": reason} | ({"until": end.isoformat()} if end else {})
-        return await self._intervene("pause", given, what="pause", key=key)
+        payload = {"by": self._person(by), "reason": reason} | ({"until": end.isoformat()} if end else {})
+        return await self._intervene("pause", payload, what="pause", key=key)
 
     async def resume(
         self,
@@ -203,24 +204,24 @@ class Controls(Dialogue):
         """Resume the run after a pause.
 
         Args:
-            by: Who resumes it; None for the client's `by`.
-            reason: Why; it is in the log.
-            say: A message for the agent, which it reads before anything else; None for none.
+            by: The person who resumes it; None for the client's `by`.
+            reason: The reason, which is logged.
+            say: A message that the agent reads before anything else; None for none.
             key: The file of the private key to sign with; None for the client's `key`.
 
         Returns:
-            `accepted`, or `sent` where no worker has answered: Temporal keeps the request for the next one.
+            `accepted`, or `sent` if no worker responded: Temporal keeps the request for the next worker.
 
         Raises:
-            NotAccepted: Nothing has changed; `outcome` is `not_paused`, `too_late` for a closed run, `unsigned`,
-                `bad_signature` or `not_entitled` where somebody has paused it who may do more, `unknown_update`, or
-                that of the message.
-            SettingsError: Nothing says who resumes it, or the key cannot be read.
+            NotAccepted: Nothing changed; `outcome` is `not_paused`, `too_late` for a closed run, `unsigned`,
+                `bad_signature` or `not_entitled` if a person with more authority paused it, `unknown_update`, or the
+                outcome of the message.
+            SettingsError: `by` is not set, or the key cannot be read.
         """
         answer = await messages.resume(
             self._threads, self.id, by=self._person(by), reason=reason, message=say, private=self._private(key)
         )
-        return self._counted(answer, f"resumption of thread {self.id!r}")
+        return self._accepted(answer, f"resumption of thread {self.id!r}")
 
     async def wake(
         self,
@@ -232,37 +233,36 @@ class Controls(Dialogue):
         by: str | None = None,
         reason: str = "",
     ) -> UpdateResult:
-        """Send the run an event, for an agent that waits for it; without one, wake the agent now.
+        """Send the run an event that its agent waits for; without an event, wake the agent now.
 
-        Anybody who reaches Temporal can do this: an event is a claim, which lets nothing run.
+        Anybody with access to Temporal can do this: an event is unauthenticated, and authorizes no call.
 
         Args:
             event: The event's name; empty to end all waits early.
-            data: The event's data: JSON, of at most 16 KB.
-            id: Your id of the event: another one of the same id is refused. Empty for a new one.
-            call: The number of the one call that it is for; None for all that wait.
-            by: Who sends it; None for the client's `by`.
-            reason: Why; the LLM reads it.
+            data: The event's data: JSON, at most 16 KB.
+            id: Your id of the event: a second event with the same id is rejected. Empty for a new id.
+            call: The number of the call that the event is for; None for all waiting calls.
+            by: The person who sends it; None for the client's `by`.
+            reason: The reason, which the LLM reads.
 
         Returns:
-            `delivered` to a call; `buffered` until a call waits for it; or `sent` where no worker has answered:
-            Temporal keeps it for the next one.
+            `delivered` to a call; `buffered` until a call waits for it; or `sent` if no worker responded: Temporal
+            keeps the event for the next worker.
 
         Raises:
-            NotAccepted: Nothing has changed; `outcome` is `duplicate`, `not_waiting`, `wrong_event`, `too_many`,
-                `too_late` for a closed run, `malformed`, or `unknown_update` for a run that a worker before 0.2.0
-                began.
-            SettingsError: Nothing says who sends it.
+            NotAccepted: Nothing changed; `outcome` is `duplicate`, `not_waiting`, `wrong_event`, `too_many`, `too_late`
+                for a closed run, `malformed`, or `unknown_update` for a run that a worker before 0.2.0 began.
+            SettingsError: `by` is not set.
         """
-        given: dict[str, Any] = {"event": event, "id": id, "data": data, "call": call, "by": self._person(by)}
+        payload: dict[str, Any] = {"event": event, "id": id, "data": data, "call": call, "by": self._person(by)}
         what = f"event {event}" if event else "wake"
-        return await self._intervene("wake", {**given, "reason": reason}, what=what)
+        return await self._intervene("wake", {**payload, "reason": reason}, what=what)
 
     async def cancel(self, reason: str = "") -> UpdateResult:
         """Ask the run to stop. It stops its running tools, waits for them, and ends as `cancelled`.
 
         Args:
-            reason: Why; it is in Temporal's history.
+            reason: The reason, which is recorded in Temporal's history.
 
         Raises:
             Refused: The run is closed.

@@ -1,4 +1,4 @@
-"""The conversation of a thread: its result, state, events and messages, and the messages that people send."""
+"""A thread as a conversation: its result, state, events and messages, and messages from people."""
 
 import asyncio
 import json
@@ -31,13 +31,13 @@ from holdfast.errors import NotAccepted, SettingsError
 log = logging.getLogger("holdfast.client")
 AnswerT = TypeVar("AnswerT", UpdateResult, MessageResult)
 OpenEvidence = Callable[[], Awaitable[Evidence]]
-"""Opens the ledger and the artifact store, when they are first needed."""
+"""Opens the ledger and the artifact store on first use."""
 FindAnchors = Callable[[], Sequence[Path]]
-"""Finds the anchors of the settings that can be read here."""
+"""Finds the anchors in the settings that can be read from this machine."""
 
 
 class Dialogue:
-    """A thread that can be read and written to. `holdfast.api.thread` has the whole of it."""
+    """Reading a thread and sending it messages, the base class of `holdfast.api.controls.Controls`."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class Dialogue:
         anchors: FindAnchors | None = None,
     ) -> None:
         self.id = thread
-        """The thread id, which is Temporal's workflow id."""
+        """The thread id, which is also Temporal's workflow id."""
         self._threads = threads
         self._by = by
         self._key = key
@@ -58,20 +58,21 @@ class Dialogue:
         self._anchors = anchors
 
     async def result(self, *, until: Until = "end", timeout: float | None = None) -> Result:
-        """Wait for the run, and return what it has come to.
+        """Wait for the run and return its result.
 
-        It waits through restarts of servers and workers.
+        The wait survives restarts of servers and workers.
 
         Args:
-            until: `end`: until the run has completed. `attention`: or before that, until it waits for an approval, a
-                message or a retry, is dormant, or is paused, by a person or in Temporal; the status says for what.
-            timeout: Seconds; None to wait for as long as it takes.
+            until: `end`: until the run has completed. `attention`: also return earlier, if the run waits for an
+                approval, a message or a retry, is dormant, or is paused by a person or in Temporal; the status says
+                which.
+            timeout: Seconds; None for no limit.
 
         Raises:
             RunFailed: The run failed.
             RunCancelled: The run was cancelled.
-            HistoryForged: Our own processes did not make the run.
-            TimeoutError: Neither happened in time. The run continues.
+            HistoryForged: The run was not made by our own processes.
+            TimeoutError: The wait did not end in time. The run continues.
         """
         limit = asyncio.timeout(timeout)
         try:
@@ -84,18 +85,18 @@ class Dialogue:
         return await result_of(self._threads, state)
 
     async def state(self) -> ThreadState:
-        """Return where the thread stands now."""
+        """Return the current state of the thread."""
         return ThreadState.model_validate(await self._threads.state(self.id, note=log.info))
 
     async def events(self, *, after: int = -1, follow: bool = False) -> AsyncIterator[AgentEvent]:
         """Yield the thread's events, oldest first.
 
         Args:
-            after: The position of the last event that you have; -1 for none.
+            after: The position of the last event already read; -1 for none.
             follow: Continue with events as they are recorded, until the latest run has ended.
 
         Raises:
-            EventsMissing: Some of them can no longer be read. When following, they are skipped instead.
+            EventsMissing: Some of the events can no longer be read. With `follow`, they are skipped instead.
         """
         if follow:
             async for each in follow_events(self._threads, self.id, after=after, patient=True, note=log.info):
@@ -109,10 +110,10 @@ class Dialogue:
         """Return the messages between people, agent and tools, without the system message.
 
         Args:
-            active: Only what the LLM sees now, after context compaction.
+            active: Return only the messages that the LLM sees now, after context compaction.
         """
-        found = self._threads.messages(self.id, active=active, note=log.info)
-        return [from_json(each) async for each in found]
+        stored = self._threads.messages(self.id, active=active, note=log.info)
+        return [from_json(each) async for each in stored]
 
     async def pending(self) -> tuple[PendingRequest, ...]:
         """Return the open requests: calls that wait for approval, and calls whose outcome is unknown."""
@@ -130,22 +131,22 @@ class Dialogue:
 
         Args:
             message: Text, or content blocks.
-            by: Who says it; None for the client's `by`.
-            when_busy: While the agent is at work: `queue` it until the step has ended, `interrupt` the LLM call, or
+            by: The person who sends it; None for the client's `by`.
+            when_busy: While the agent works: `queue` the message until the step has ended, `interrupt` the LLM call, or
                 `reject` it.
             key: The file of the private key to sign with; None for the client's `key`.
 
         Returns:
-            `accepted`, `queued`, `interrupting`, `reopened`, or `sent` where no worker has answered: Temporal keeps
-            the message for the next one.
+            `accepted`, `queued`, `interrupting`, `reopened`, or `sent` if no worker responded: Temporal keeps the
+            message for the next worker.
 
         Raises:
-            NotAccepted: The agent will not read it; `outcome` says why.
-            ServerUnreachable: Besides: it is unknown whether it arrived; look at `messages` before you repeat it.
+            NotAccepted: The agent will not read the message; `outcome` gives the reason.
+            ServerUnreachable: It is unknown whether the message arrived: check `messages` before you repeat it.
         """
-        name, private = named(self._by if by is None else by), self._private(key)
+        name, private = checked_name(self._by if by is None else by), self._private(key)
         answer = await messages.say(self._threads, self.id, message, by=name, when_busy=when_busy, private=private)
-        return self._counted(answer, f"message to thread {self.id!r}")
+        return self._accepted(answer, f"message to thread {self.id!r}")
 
     async def refine(
         self,
@@ -156,56 +157,62 @@ class Dialogue:
         when_busy: Literal["queue", "interrupt"] = "queue",
         key: Path | str | None = None,
     ) -> MessageResult:
-        """Refine the task of an open run: narrow it, replace it or correct it. The task itself stays readable.
+        """Refine the task of an open run: narrow, replace or correct it. The original task stays readable.
 
         The agent reads who refined the task, and how. Open requests, approvals and the policy stay as they are.
 
         Args:
-            kind: `narrow`: less than before; `rescope`: something else instead; `correct`: the task says something
-                wrong.
-            text: What the task is from now on, at most 8,000 bytes.
-            by: Who refines it; None for the client's `by`.
-            when_busy: While the agent is at work: `queue` it until the step has ended, or `interrupt` the LLM call.
+            kind: `narrow`: do less than before; `rescope`: do something else instead; `correct`: fix an error in the
+                task.
+            text: The task from now on, at most 8,000 bytes.
+            by: The person who refines it; None for the client's `by`.
+            when_busy: While the agent works: `queue` the refinement until the step has ended, or `interrupt` the LLM
+                call.
             key: The file of the private key to sign with; None for the client's `key`.
 
         Returns:
-            `accepted`, `queued`, `interrupting`, or `sent` where no worker has answered: Temporal keeps it for the
-            next one.
+            `accepted`, `queued`, `interrupting`, or `sent` if no worker responded: Temporal keeps the refinement for
+            the next worker.
 
         Raises:
-            NotAccepted: The task is as before; `outcome` is `not_entitled`, `unsigned` or `bad_signature` for a person
-                who may not refine it, `too_late` for a closed run, which `say` continues, `too_many` where the thread
+            NotAccepted: The task is unchanged; `outcome` is `not_entitled`, `unsigned` or `bad_signature` for a person
+                who may not refine it, `too_late` for a closed run (use `say` to continue it), `too_many` if the thread
                 has 50 refinements, or `unknown_update` for a run that a worker before 0.2.0 began.
-            SettingsError: Nothing says who refines it, or the key cannot be read.
+            SettingsError: `by` is not set, or the key cannot be read.
         """
-        given = {"kind": kind, "text": text, "by": self._person(by), "when_busy": when_busy}
-        answer = await self._intervene("refine", given, what="refinement", key=key)
+        payload = {"kind": kind, "text": text, "by": self._person(by), "when_busy": when_busy}
+        answer = await self._intervene("refine", payload, what="refinement", key=key)
         return MessageResult(answer.outcome, answer.explanation)
 
     async def _intervene(
         self, name: str, payload: dict[str, Any], *, what: str, key: Path | str | None = None
     ) -> UpdateResult:
-        """Send an intervention, signed if there is a key and a signature would count.
+        """Send an intervention, signed if there is a key and the intervention takes a signature.
 
         Raises:
-            NotAccepted: It does not count. The message begins with `what`.
+            NotAccepted: The run rejected it. The message begins with `what`.
         """
         private = self._private(key) if INTERVENTIONS[name].statement else None
         answer = await interventions.intervene(self._threads, self.id, name, payload, private=private)
-        return self._counted(answer, f"{what} of thread {self.id!r}")
+        return self._accepted(answer, f"{what} of thread {self.id!r}")
 
     def _person(self, by: str | None) -> str:
-        if name := named(self._by if by is None else by):
+        if name := checked_name(self._by if by is None else by):
             return name
         raise SettingsError("say who decides: pass `by`, to this method or to `Client.connect`, or set HOLDFAST_BY")
 
     def _private(self, key: Path | str | None) -> str | None:
-        """The private key to sign with; None to sign nothing."""
+        """Return the private key to sign with; None to sign nothing."""
         path = Path(key) if key else self._key
         return read_key(path) if path else None
 
     @staticmethod
-    def _counted(answer: AnswerT, what: str) -> AnswerT:
+    def _accepted(answer: AnswerT, what: str) -> AnswerT:
+        """Return an accepted answer.
+
+        Raises:
+            NotAccepted: The run rejected the input. The message begins with `what`.
+        """
         if not answer.counts:
             raise NotAccepted(
                 f"{what}: {answer.outcome.replace('_', ' ')}: {answer.explanation}", outcome=answer.outcome
@@ -213,13 +220,13 @@ class Dialogue:
         return answer
 
 
-def named(given: str) -> str:
-    """Return the one spelling of a person's name.
+def checked_name(name: str) -> str:
+    """Return a person's name in its canonical spelling.
 
     Raises:
-        SettingsError: It could be mistaken for another name.
+        SettingsError: The name could be mistaken for another one.
     """
     try:
-        return person_name(given)
+        return person_name(name)
     except ValueError as error:
         raise SettingsError(str(error)) from None

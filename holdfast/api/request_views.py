@@ -1,4 +1,4 @@
-"""Models of what people decide in a thread: open requests and votes, remembered rules, constraints, refinements."""
+"""Models of decisions in a thread: open requests and votes, remembered rules, constraints, refinements."""
 
 from datetime import datetime
 from typing import Any, Literal
@@ -13,81 +13,81 @@ from holdfast.core.tools.cannot import Scope
 
 
 class PendingVote(Frozen):
-    """An approver's answer to a request that needs more than one."""
+    """An approver's vote on a request that needs several."""
 
     by: str
     decision: DecisionKind
     proof: Proof = ""
-    """How it is known who this is; empty for a name that somebody claims."""
+    """How the approver was authenticated; empty for an unauthenticated name."""
     right: str = Field(default="", alias="for")
-    """Who delegated the authority that was used; empty for the approver's own."""
+    """The person who delegated the authority used; empty for the approver's own authority."""
     result: str = ""
     remember: bool = False
 
 
 class PendingRequirement(Frozen):
-    """What one of several policies requires of the decision on a request."""
+    """The approval requirement of one of several policies."""
 
     policy: str
     """Digest of the policy; empty for the agent's own."""
     rule: str
-    """Label of the rule that asks."""
+    """Label of the rule that requires approval."""
     who: tuple[str, ...]
-    """The people and roles who may decide for it; empty for all its approvers."""
+    """The people and roles who may decide under this policy; empty for all its approvers."""
     quorum: int
     votes: tuple[str, ...]
-    """Whose votes count for it."""
+    """The people whose votes count for it."""
 
 
 class PendingRequest(Frozen):
-    """An open request: may a tool call run, or did it happen? Pass it to `Thread.decide`."""
+    """An open request: may a tool call run, or did its effect happen? Pass it to `Thread.decide`."""
 
     request: str
     """The request's id within the thread: `1`, `2`, …"""
     kind: RequestKind
     tool: str
     arguments: dict[str, Any] | str
-    """The call's arguments; text where they are no object."""
+    """The call's arguments; text if they are not a JSON object."""
     digest: str
-    """What a decision is bound to: the call, the agent and the one effect of the call."""
+    """Digest that binds a decision to the call, the agent and the call's effect."""
     spec_hash: str
     effect_key: str
     epoch: int
     why: str
-    """Why approval is required, or why the outcome is unknown."""
+    """The reason why approval is required, or why the outcome is unknown."""
     rule: str = ""
     """Label of the policy's rule that requires approval."""
     edited_by: str
     """The person who changed the LLM's arguments; empty if they are the LLM's."""
     asked_at: datetime
     expires_at: datetime | None
-    """When `on_expiry` decides; None for never."""
+    """The time at which `on_expiry` decides; None for never."""
     settles_at: datetime | None = None
-    """Until when a request of a call whose outcome is unknown may still arrive: what `absent` or `undo` leads to is
-    done after that. None for no longer."""
+    """The time until which an unknown call may still take effect; `absent` and `undo` are carried out after it. None
+    if that time has passed."""
     answers: tuple[DecisionKind, ...]
-    """The decisions that fit."""
+    """The decisions that the request accepts."""
     who: tuple[str, ...]
     """The people and roles who may decide; empty for all approvers."""
     on_expiry: Literal["deny", "approve"]
     veto: tuple[str, ...]
     quorum: int
-    """How many approvers must agree; of several policies that ask, for the one that asks most."""
+    """The number of approvers who must agree; if several policies require approval, the highest of their numbers."""
     requirements: tuple[PendingRequirement, ...] = ()
-    """What each policy requires, where another one than the agent's own asks, too; all must be satisfied."""
+    """The requirement of each policy, if policies besides the agent's own require approval; all must be met."""
     votes: tuple[PendingVote, ...]
     reminded: int = 0
-    """How often the approvers were reminded."""
+    """The number of reminders sent to the approvers."""
     remind_at: datetime | None = None
-    """When they are reminded next."""
+    """The time of the next reminder."""
     escalate_at: datetime | None = None
-    """When more people are asked."""
+    """The time at which more people are asked."""
     path: tuple[str, ...] = ()
-    """Of a sub-agent's request: the threads from the root of its tree to its own, which takes the decision."""
+    """For a sub-agent's request: the threads from the root of its tree to its own, which receives the decision."""
 
 
 class RememberedRule(Frozen):
-    """A call that is allowed from now on in the thread, because those who approved it asked for that."""
+    """A call that the thread now allows without asking, because its approvers chose to remember it."""
 
     rule: str
     tool: str
@@ -96,7 +96,7 @@ class RememberedRule(Frozen):
 
 
 class Delegation(Frozen):
-    """Approval authority that an approver has delegated within the thread."""
+    """Approval authority delegated within the thread."""
 
     by: str
     to: str
@@ -104,7 +104,7 @@ class Delegation(Frozen):
 
 
 class Constraint(Frozen):
-    """Calls that the run refuses, because a tool said that it cannot make them (`holdfast.Cannot`)."""
+    """Calls that the run rejects, because a tool reported that it cannot make them (`holdfast.Cannot`)."""
 
     constraint: int
     """Its number, for `Thread.lift`."""
@@ -115,11 +115,11 @@ class Constraint(Frozen):
     """The beginning of the arguments; empty for every call of the tool."""
     reason: str
     until: datetime | None
-    """When it ends by itself, which is perhaps over; None for when a person lifts it."""
+    """The time at which it expires, possibly in the past; None if only a person can remove it."""
 
 
 class TaskRefinement(Frozen):
-    """How a person refined the task of a thread (`Thread.refine`)."""
+    """A person's refinement of a thread's task (`Thread.refine`)."""
 
     refinement: int
     """Its number, counted from 1 throughout the thread."""

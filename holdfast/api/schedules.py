@@ -1,11 +1,11 @@
-"""The schedules of a namespace, as a program holds them."""
+"""The public `Schedules` of a namespace, and the models of a schedule's state."""
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Literal
 
-from holdfast.api.dialogue import named
+from holdfast.api.dialogue import checked_name
 from holdfast.api.thread import Thread
 from holdfast.api.views import ThreadStatus
 from holdfast.client import schedules
@@ -18,64 +18,64 @@ from holdfast.core.llm.blocks import Content
 
 
 class ScheduledRun(Frozen):
-    """A run that a schedule has started, or failed to start."""
+    """A run that a schedule started, or failed to start."""
 
     thread: str
     due_at: datetime
     started_at: datetime
     status: ThreadStatus | Literal["starting", "not_started", "removed"]
-    """That of the thread; `starting` before a worker has taken it up, `not_started` where `why` says so, `removed`
-    where Temporal has it no more."""
+    """The thread's status; `starting` before a worker has picked it up, `not_started` if it could not start (see
+    `why`), `removed` if Temporal has deleted it."""
     why: str
-    """Why the run failed, or was not started; else empty."""
+    """The reason why the run failed or was not started; else empty."""
 
 
 class ScheduleState(Frozen):
-    """What a schedule runs, when and for whom."""
+    """The definition of a schedule, and its runs."""
 
     schedule: str
-    """Its name, with which the ids of its threads begin."""
+    """The name, which is the prefix of the ids of its threads."""
     task: str
     by: str
-    """Who made it: who gives the task of each run."""
+    """The person who made it, and who gives the task of each run."""
     agent: str | None
     """The agent's name; None for the catalog's first."""
     workspace: str | None
-    """A folder on the worker; None for one of each thread's own."""
+    """A folder on the worker; None for each thread's own folder."""
     reason: str
     budget: str = ""
-    """What each run may use: `usd=2,tokens=100000`; empty for what its agent says."""
+    """The budget of each run: `usd=2,tokens=100000`; empty for the agent's own."""
     cron: str | None
-    """The cron expression; None with `every`, or for times that somebody has set in Temporal."""
+    """The cron expression; None with `every`, or for times that somebody set in Temporal."""
     every: float | None
     """Seconds from one run to the next; None with `cron`."""
     tz: str
     until: datetime | None
     overlap: Overlap
     catchup: float | None
-    """How many seconds late a run may start that was due while Temporal was down."""
+    """The maximum delay, in seconds, of a run that was due while Temporal was down."""
     paused: bool
     note: str
-    """By whom and why it was paused or resumed last."""
+    """The last pause or resumption: by whom, and why."""
     problem: str
-    """Why it starts no run, though it is not paused: somebody has changed it in Temporal. Empty for no problem."""
+    """The reason why it starts no runs although it is not paused: somebody changed it in Temporal. Else empty."""
     next: tuple[datetime, ...]
-    """The next five times; empty while it is paused, and after its end."""
+    """The next five start times; empty while it is paused, and after its end."""
     started: int
-    """How many runs it has started."""
+    """The number of runs started."""
     skipped: int
-    """How many it has left out, because the last one was open."""
+    """The number of runs skipped because the previous one was still open."""
     missed: int
-    """How many it has left out, because Temporal was down for longer than `catchup`."""
+    """The number of runs skipped because Temporal was down for longer than `catchup`."""
     runs: tuple[ScheduledRun, ...]
-    """The last ten runs, the newest first; of a list, none."""
+    """The last ten runs, newest first; empty in a list of schedules."""
 
 
 class Schedules:
-    """Starts runs by schedule. `Client.schedules` has it. No method needs a worker.
+    """Starts runs by schedule: `Client.schedules`. No method needs a worker.
 
-    Every method raises `ServerUnreachable` if Temporal does not answer, and all but `add` and `list` raise
-    `ScheduleNotFound` if there is no schedule of that name.
+    Every method raises `ServerUnreachable` if Temporal does not respond, and all but `add` and `list` raise
+    `ScheduleNotFound` if no schedule has that name.
     """
 
     def __init__(self, threads: Threads, thread: Callable[[str], Thread], *, by: str = "") -> None:
@@ -102,35 +102,35 @@ class Schedules:
         budget: Budget | None = None,
         replace: bool = False,
     ) -> ScheduleState:
-        """Add a schedule. The same schedule again changes nothing.
+        """Add a schedule. Adding the same schedule again changes nothing.
 
         Args:
-            name: Its name, with which the ids of its threads begin: `NAME-2026-11-22T07:00:00Z`.
-            task: What the agent is to do: text, or content blocks.
-            cron: When: minute, hour, day of the month, month, day of the week, such as `0 7 * * 1-5`.
-            every: When: the time from one run to the next, or its seconds, counted from 1970-01-01 in UTC. Either this
-                or `cron`.
+            name: Its name, which is the prefix of the ids of its threads: `NAME-2026-11-22T07:00:00Z`.
+            task: The task for the agent: text, or content blocks.
+            cron: The start times: minute, hour, day of the month, month, day of the week, such as `0 7 * * 1-5`.
+            every: The time from one run to the next, as a duration or in seconds, counted from 1970-01-01 in UTC. Pass
+                either this or `cron`.
             tz: The IANA name of the time zone of `cron`.
             agent: The agent's name; None for the catalog's first.
-            workspace: A folder on the worker's machine; None for one of each thread's own.
+            workspace: A folder on the worker's machine; None for each thread's own folder.
             overlap: If the last run is still open: `skip` the new one, `queue` one, `cancel` the old one, or `allow`
                 both.
-            catchup: How late a run may start that was due while Temporal was down, or its seconds; None for the time
-                from one run to the next: only the last missed run.
-            until: No run starts after this, which has a time zone; None for no end.
-            by: Who gives the task of each run; None for the client's `by`.
-            by_proven: This program has authenticated the person that it names in `by`, as in `Client.start`.
-            reason: Why there is the schedule.
-            budget: What each run may use, as far as the agent's own budget allows it; None for that one.
-            replace: Replace another schedule of that name, which stays paused if it is.
+            catchup: The maximum delay of a run that was due while Temporal was down, as a duration or in seconds; None
+                for the time from one run to the next: only the last missed run.
+            until: The time, with a time zone, after which no run starts; None for no end.
+            by: The person who gives the task of each run; None for the client's `by`.
+            by_proven: Whether this program has authenticated the person in `by`, as in `Client.start`.
+            reason: The purpose of the schedule.
+            budget: The budget of each run, within the agent's own budget; None for the agent's budget.
+            replace: Replace another schedule with this name; a paused one stays paused.
 
         Raises:
             ScheduleInvalid: The name, the times or the options cannot be used.
-            ScheduleExists: There is another schedule of that name.
+            ScheduleExists: Another schedule has this name.
             TaskInvalid: The task is empty, too long, or neither text nor content blocks.
             FleetKeyMissing: Without a fleet key, no schedule can be made.
         """
-        given = Definition(
+        definition = Definition(
             task=task,
             cron=cron,
             every=_seconds(every),
@@ -140,12 +140,12 @@ class Schedules:
             catchup=_seconds(catchup),
             agent=agent,
             workspace=None if workspace is None else str(workspace),
-            by=named(self._by if by is None else by),
+            by=checked_name(self._by if by is None else by),
             by_proven=by_proven or by is None,
             reason=reason,
             budget=budget,
         )
-        await schedules.add_schedule(self._threads, name, given, replace=replace)
+        await schedules.add_schedule(self._threads, name, definition, replace=replace)
         return await self.state(name)
 
     async def list(self) -> list[ScheduleState]:
@@ -153,24 +153,24 @@ class Schedules:
         return [ScheduleState.model_validate(each) for each in await list_schedules(self._threads)]
 
     async def state(self, name: str) -> ScheduleState:
-        """Return what a schedule runs, when and for whom, and what became of its last runs."""
+        """Return the definition of a schedule, and its last runs."""
         return ScheduleState.model_validate(await schedule_state(self._threads, name))
 
     async def pause(self, name: str, *, by: str | None = None, reason: str = "") -> None:
-        """Pause a schedule: open runs continue, and no other starts. Again: change the reason."""
-        by = named(self._by if by is None else by)
+        """Pause a schedule: open runs continue, and none starts. On a paused schedule, change the reason."""
+        by = checked_name(self._by if by is None else by)
         await schedules.pause_schedule(self._threads, name, by=by, reason=reason)
 
     async def resume(self, name: str, *, by: str | None = None, reason: str = "") -> None:
-        """Resume a paused schedule. What was due meanwhile does not start."""
-        by = named(self._by if by is None else by)
+        """Resume a paused schedule. Runs that were due during the pause do not start."""
+        by = checked_name(self._by if by is None else by)
         await schedules.resume_schedule(self._threads, name, by=by, reason=reason)
 
     async def trigger(self, name: str) -> Thread | None:
-        """Start a run now, also beside an open one, and while the schedule is paused; return its thread.
+        """Start a run now, even if another is open or the schedule is paused, and return its thread.
 
-        There is such a thread as soon as a worker has taken the run up, for which this waits up to five seconds. None
-        if Temporal has not begun within that time; it will.
+        The thread exists once a worker has picked up the run; this waits for up to five seconds. None if Temporal has
+        not started the run by then; it still will.
         """
         thread = await schedules.trigger_schedule(self._threads, name)
         if not thread:
@@ -182,5 +182,5 @@ class Schedules:
         await schedules.delete_schedule(self._threads, name)
 
 
-def _seconds(given: timedelta | float | None) -> float | None:
-    return given.total_seconds() if isinstance(given, timedelta) else given
+def _seconds(duration: timedelta | float | None) -> float | None:
+    return duration.total_seconds() if isinstance(duration, timedelta) else duration

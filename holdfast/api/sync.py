@@ -1,6 +1,6 @@
-"""The sync face: the same client for scripts and notebooks. An event loop in a thread of its own runs the async one.
+"""The synchronous client for scripts and notebooks. An event loop in a background thread runs the async client.
 
-`sync` makes each method of the sync face from the async one, with its parameters, types and docstring.
+`sync` wraps each async method as a synchronous one with the same parameters, types and docstring.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class Loop:
-    """An event loop that runs in a thread of its own."""
+    """An event loop that runs in a background thread."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
@@ -28,12 +28,12 @@ class Loop:
         self._thread.start()
 
     def run(self, awaitable: Awaitable[R]) -> R:
-        """Run an awaitable to its end and return its result; stop it when Ctrl-C interrupts the caller."""
+        """Run an awaitable to completion and return its result; cancel it when Ctrl-C interrupts the caller."""
 
-        async def awaited() -> R:
+        async def await_result() -> R:
             return await awaitable
 
-        future = asyncio.run_coroutine_threadsafe(awaited(), self._loop)
+        future = asyncio.run_coroutine_threadsafe(await_result(), self._loop)
         try:
             return future.result()
         except BaseException:
@@ -41,7 +41,7 @@ class Loop:
             raise
 
     def iterate(self, items: AsyncIterator[R]) -> Iterator[R]:
-        """Yield the items of an async generator, and close it in its loop even if the reader stops early."""
+        """Yield the items of an async generator, and close it in its own loop even if the caller stops early."""
         try:
             while True:
                 try:
@@ -53,60 +53,60 @@ class Loop:
                 self.run(close())
 
     def close(self) -> None:
-        """End the loop and its thread."""
+        """Stop the loop and its thread."""
         self.run(self._loop.shutdown_asyncgens())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
 
 
-class _Face(Generic[T_co]):
-    """A sync object in front of an async one."""
+class _Wrapper(Generic[T_co]):
+    """A synchronous wrapper around an async object."""
 
-    def __init__(self, behind: T_co, loop: Loop) -> None:
-        self._behind = behind
+    def __init__(self, wrapped: T_co, loop: Loop) -> None:
+        self._wrapped = wrapped
         self._loop = loop
 
 
-# A thread becomes its sync face.
+# A `Thread` becomes a `SyncThread`.
 @overload
 def sync(
     method: Callable[Concatenate[T_co, P], Awaitable[Thread]],
-) -> Callable[Concatenate[_Face[T_co], P], "SyncThread"]: ...
+) -> Callable[Concatenate[_Wrapper[T_co], P], "SyncThread"]: ...
 @overload
 def sync(
     method: Callable[Concatenate[T_co, P], Awaitable[Thread | None]],
-) -> Callable[Concatenate[_Face[T_co], P], "SyncThread | None"]: ...
+) -> Callable[Concatenate[_Wrapper[T_co], P], "SyncThread | None"]: ...
 @overload
 def sync(
     method: Callable[Concatenate[T_co, P], AsyncIterator[R]],
-) -> Callable[Concatenate[_Face[T_co], P], Iterator[R]]: ...
+) -> Callable[Concatenate[_Wrapper[T_co], P], Iterator[R]]: ...
 @overload
 def sync(
     method: Callable[Concatenate[T_co, P], Awaitable[R]],
-) -> Callable[Concatenate[_Face[T_co], P], R]: ...
+) -> Callable[Concatenate[_Wrapper[T_co], P], R]: ...
 def sync(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Make a method of the sync face: it calls the async one, and waits for the result or for each item."""
+    """Wrap an async method: call it, and wait for its result or for each item."""
 
     @wraps(method)
-    def call(self: _Face[Any], *args: Any, **kwargs: Any) -> Any:
-        made = method(self._behind, *args, **kwargs)
-        if isinstance(made, AsyncIterator):
-            return self._loop.iterate(made)
-        result = self._loop.run(made)
+    def call(self: _Wrapper[Any], *args: Any, **kwargs: Any) -> Any:
+        pending = method(self._wrapped, *args, **kwargs)
+        if isinstance(pending, AsyncIterator):
+            return self._loop.iterate(pending)
+        result = self._loop.run(pending)
         return SyncThread(result, self._loop) if isinstance(result, Thread) else result
 
     return call
 
 
-def _connecting(
+def _blocking_connect(
     connect: Callable[P, AbstractAsyncContextManager[Client]],
 ) -> Callable[P, AbstractContextManager["SyncClient"]]:
-    """Make `SyncClient.connect`, for a `with` block."""
+    """Turn `Client.connect` into `SyncClient.connect`, for a `with` block."""
 
     @wraps(connect)
     @contextmanager
-    def connected(*args: P.args, **kwargs: P.kwargs) -> Iterator["SyncClient"]:
+    def connect_blocking(*args: P.args, **kwargs: P.kwargs) -> Iterator["SyncClient"]:
         with closing(Loop()) as loop:
             connection = connect(*args, **kwargs)
             client = loop.run(connection.__aenter__())
@@ -115,16 +115,16 @@ def _connecting(
             finally:
                 loop.run(connection.__aexit__(None, None, None))
 
-    return connected
+    return connect_blocking
 
 
-class SyncThread(_Face[Thread]):
-    """`Thread` for programs without an event loop: the same methods, which wait."""
+class SyncThread(_Wrapper[Thread]):
+    """`Thread` for programs without an event loop: the same methods, but blocking."""
 
     @property
     def id(self) -> str:
-        """The thread id, which is Temporal's workflow id."""
-        return self._behind.id
+        """The thread id, which is also Temporal's workflow id."""
+        return self._wrapped.id
 
     def __repr__(self) -> str:
         return f"SyncThread({self.id!r})"
@@ -152,8 +152,8 @@ class SyncThread(_Face[Thread]):
     restart = sync(Thread.restart)
 
 
-class SyncSchedules(_Face[Schedules]):
-    """`Schedules` for programs without an event loop: the same methods, which wait."""
+class SyncSchedules(_Wrapper[Schedules]):
+    """`Schedules` for programs without an event loop: the same methods, but blocking."""
 
     add = sync(Schedules.add)
     list = sync(Schedules.list)
@@ -164,14 +164,16 @@ class SyncSchedules(_Face[Schedules]):
     trigger = sync(Schedules.trigger)
 
 
-class SyncClient(_Face[Client]):
-    """`Client` for programs without an event loop, such as scripts and notebooks. Threads may share it.
+class SyncClient(_Wrapper[Client]):
+    """`Client` for programs without an event loop, such as scripts and notebooks: the same methods, but blocking.
 
-    with SyncClient.connect() as client:
-        print(client.start("Publish 1.2", thread="rel-1.2").result().text)
+        with SyncClient.connect() as client:
+            print(client.start("Publish 1.2", thread="rel-1.2").result().text)
+
+    OS threads may share it.
     """
 
-    connect = staticmethod(_connecting(Client.connect))
+    connect = staticmethod(_blocking_connect(Client.connect))
     start = sync(Client.start)
     threads = sync(Client.threads)
     import_thread = sync(Client.import_thread)
@@ -182,12 +184,12 @@ class SyncClient(_Face[Client]):
     @property
     def schedules(self) -> SyncSchedules:
         """Runs that start by cron or interval."""
-        return SyncSchedules(self._behind.schedules, self._loop)
+        return SyncSchedules(self._wrapped.schedules, self._loop)
 
     def thread(self, thread: str) -> SyncThread:
-        """Return a thread by its id, without asking whether there is one.
+        """Return a thread by its id, without checking that it exists.
 
         Raises:
             ThreadIdInvalid: The text cannot be a thread id.
         """
-        return SyncThread(self._behind.thread(thread), self._loop)
+        return SyncThread(self._wrapped.thread(thread), self._loop)

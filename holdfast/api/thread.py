@@ -1,4 +1,4 @@
-"""A thread, as a program holds it: read it, talk to it, control its run, fork it, export it, verify it, move it."""
+"""The public `Thread`: read it, send it messages, and control, fork, export, verify or move it."""
 
 from collections.abc import Sequence
 from copy import copy
@@ -6,7 +6,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from holdfast.api.controls import Controls
-from holdfast.api.dialogue import log, named
+from holdfast.api.dialogue import checked_name, log
 from holdfast.audit.evidence.verdicts import Check, Verification, required
 from holdfast.client import forks
 from holdfast.client.restarts import restart
@@ -19,17 +19,17 @@ from holdfast.portable.format.manifest import Exported
 
 
 class Thread(Controls):
-    """A thread. `Client.start` and `Client.thread` make it; making one asks no server.
+    """A thread. `Client.start` and `Client.thread` create it; creating one contacts no server.
 
-    Reading works without a worker, from history and the permanent record; a note in the log `holdfast.client` says
-    when that is what was read. Every method raises `ThreadNotFound` if there is no such thread, and
-    `ServerUnreachable` if Temporal does not answer.
+    Without a worker, a thread is read from history and the permanent record, and the logger `holdfast.client` says so.
+    Every method raises `ThreadNotFound` if there is no such thread, and `ServerUnreachable` if Temporal does not
+    respond.
     """
 
     def __repr__(self) -> str:
         return f"Thread({self.id!r})"
 
-    def _beside(self, thread: str) -> "Thread":
+    def _sibling(self, thread: str) -> "Thread":
         other = copy(self)
         other.id = thread
         return other
@@ -50,26 +50,26 @@ class Thread(Controls):
     ) -> "Thread":
         """Fork the thread: a new one that begins with the same events, byte for byte. This one does not change.
 
-        Effects of the fork ask a person first until an approver lifts that: `lift(0)` on the fork.
+        Effects of the fork require approval until an approver removes that constraint: `lift(0)` on the fork.
 
         Args:
-            at: The position of the last event that the fork has; None for the last.
-            id: The fork's id: the same fork again returns the one that there is. None for a new id.
+            at: The position of the last event that the fork shares; None for the thread's last event.
+            id: The fork's id; repeating the fork returns the existing thread. None for a new id.
             say: A message that the fork begins with; None for none.
-            edit_message: A message in place of the last one of a person up to `at`; None for none.
-            agent: Another agent of the catalog, with its LLM and policy; None for the thread's.
+            edit_message: A message that replaces the last one from a person up to `at`; None for none.
+            agent: Another agent of the catalog, with its LLM and policy; None for the thread's agent.
             llm: The LLM of its agents, at the worker's endpoint; empty for their own.
-            policy: A policy that judges the fork's calls beside its agent's: the strictest verdict counts, and the
-                agent's own policy says who decides. None for no other.
-            workspace: A folder on the worker's machine; None for one of the fork's own.
-            by: Who forks it; None for the client's `by`.
-            by_proven: This program has authenticated that person; as with `Client.start`.
+            policy: A policy that judges the fork's calls in addition to the agent's: the strictest verdict applies, and
+                the agent's own policy names the approvers. None for no additional policy.
+            workspace: A folder on the worker's machine; None for the fork's own folder.
+            by: The person who forks it; None for the client's `by`.
+            by_proven: Whether this program has authenticated that person, as in `Client.start`.
 
         Raises:
-            PositionInvalid: There is no such event, or no message that could be edited.
-            ThreadExists: There is another thread of that id.
+            PositionInvalid: There is no such event, or no message to edit.
+            ThreadExists: Another thread has this id.
             ThreadIdInvalid: The id cannot be used.
-            TaskInvalid: The message cannot be sent, or there are two.
+            TaskInvalid: The message cannot be sent, or there are two messages.
             FleetKeyMissing: A fork needs the fleet key.
             EventsMissing: The thread's events can no longer be read.
         """
@@ -84,10 +84,10 @@ class Thread(Controls):
             llm=llm,
             policies=() if policy is None else (policy,),
             workspace=None if workspace is None else str(workspace),
-            by=named(self._by if by is None else by),
+            by=checked_name(self._by if by is None else by),
             by_proven=by_proven or by is None,
         )
-        return self._beside(done.thread)
+        return self._sibling(done.thread)
 
     async def restart(
         self,
@@ -99,18 +99,18 @@ class Thread(Controls):
         by: str | None = None,
         by_proven: bool = False,
     ) -> "Thread":
-        """Start the thread's task again in a new thread, with a clean slate. This one keeps its record.
+        """Start the thread's task again in a new thread, with a clean slate. This thread keeps its record.
 
         Args:
-            id: The new thread's id; None for a new one.
+            id: The new thread's id; None for a generated id.
             task: Another task; None for the same.
             agent: Another agent; None for the same.
-            workspace: A folder on the worker's machine; None for one of the new thread's own.
-            by: Who gives the task; None for the client's `by`, or else the same person, as a claim.
-            by_proven: This program has authenticated that person; as with `Client.start`.
+            workspace: A folder on the worker's machine; None for the new thread's own folder.
+            by: The person who gives the task; None for the client's `by`, or else the same person, unauthenticated.
+            by_proven: Whether this program has authenticated that person, as in `Client.start`.
 
         Raises:
-            ThreadExists: There is a thread of that id.
+            ThreadExists: A thread has this id.
             ThreadIdInvalid: The id cannot be used.
             TaskInvalid: The task is empty or too long.
             EventsMissing: The thread's first events can no longer be read.
@@ -118,10 +118,10 @@ class Thread(Controls):
         options = StartOptions(
             agent=agent,
             workspace=None if workspace is None else str(workspace),
-            by=named(self._by if by is None else by),
+            by=checked_name(self._by if by is None else by),
             by_proven=by_proven or by is None,
         )
-        return self._beside((await restart(self._threads, self.id, options, id=id, task=task)).thread)
+        return self._sibling((await restart(self._threads, self.id, options, id=id, task=task)).thread)
 
     async def export(
         self,
@@ -135,24 +135,24 @@ class Thread(Controls):
     ) -> Exported:
         """Write the thread to a new file that verifies offline, as `holdfast export` does.
 
-        An open run is exported as far as it is recorded. The ledger and the artifacts come from the database that the
-        client knows; `left_out` says which of them the file does not have, and `unread` which sub-agents' logs could
-        not be read. `seals` says how many seals of nodes it has.
+        An open run is exported up to its last recorded event. The ledger and the artifacts come from the client's
+        database. In the result, `left_out` lists those that the file lacks, `unread` the sub-agents whose logs could
+        not be read, and `seals` counts the signed checkpoints in the file.
 
         Args:
-            path: The file. An existing one is never overwritten.
+            path: The file. An existing file is never overwritten.
             redact: Drop bodies and artifacts, and keep digests.
-            artifacts: Whether the file is to have the artifacts.
-            subagents: Whether the file is to have the logs of the sub-agents, of theirs, and so on.
-            key: The file of the private key to sign with; None for the client's `key`. Without one, the file is not
+            artifacts: Whether to include the artifacts.
+            subagents: Whether to include the logs of sub-agents, recursively.
+            key: The file of the private key to sign with; None for the client's `key`. Without a key, the file is not
                 signed, and anybody could have made it.
-            anchors: Folders and files with seals of the thread, which the file is to have; None for those that
-                `HOLDFAST_ANCHORS` names and that can be read here, which excludes webhooks; empty for none.
+            anchors: Folders and files with signed checkpoints of the thread to include; None for the anchors in
+                `HOLDFAST_ANCHORS` that can be read from this machine, which excludes webhooks; empty for none.
 
         Raises:
             ExportFailed: The file exists, cannot be written or would be too large; or the id is that of a loop.
             EventsMissing: Some of the thread's events can no longer be read.
-            ArtifactNotFound: The store lacks an artifact that an event refers to.
+            ArtifactNotFound: The store lacks an artifact that an event references.
             SettingsError: The key or an anchor cannot be read, or a package is missing.
         """
         _require_cli("exporting", "psycopg", "securesystemslib")
@@ -181,17 +181,17 @@ class Thread(Controls):
         nodes: Sequence[str] = (),
         require: Sequence[Check] = (),
     ) -> Verification:
-        """Check that the thread is what was recorded, as `holdfast verify` does.
+        """Check that the thread is as it was recorded, as `holdfast verify` does.
 
-        The answer is in `verdict`: `proven`, `altered`, or `not_proven`, where nothing that could be checked is wrong,
-        and `unchecked` says what could not be. The seals of Temporal's histories are checked if the client has the
-        fleet key.
+        `verdict` is `proven`, `altered`, or `not_proven` if no check failed but some could not run; `unchecked` lists
+        those. The MACs of Temporal's histories are checked if the client has the fleet key.
 
         Args:
             keys: A file with people, gateways and their keys, as a policy lists them; None to trust the log's own.
-            anchors: Where workers have sealed the record; None for those of `HOLDFAST_ANCHORS` that can be read here.
-            nodes: Public keys of the nodes whose seals count; empty for all nodes.
-            require: What must have been checked; without one of these, the answer is not `proven`.
+            anchors: Folders and files to which workers wrote signed checkpoints of the record; None for those in
+                `HOLDFAST_ANCHORS` that can be read from this machine.
+            nodes: Public keys of the trusted nodes; empty for all nodes.
+            require: Checks that must have run for the verdict `proven`.
 
         Raises:
             SettingsError: A file or an anchor cannot be read, or a package is missing.
@@ -203,17 +203,17 @@ class Thread(Controls):
         from holdfast.core.authority.signatures import check_key
 
         try:
-            known = {check_key(node): None for node in nodes} or None
+            trusted_nodes = {check_key(node): None for node in nodes} or None
         except ValueError as error:
             raise SettingsError(f"nodes: {error}") from None
         trusted, places = load_policy(Path(keys)) if keys else None, self._places(anchors)
-        sealed = Anchors(places, known) if places else None
+        witnesses = Anchors(places, trusted_nodes) if places else None
         evidence = await self._evidence() if self._evidence else None
-        found = await verify(self._threads, self.id, evidence=evidence, trusted=trusted, anchors=sealed)
-        return required(found, require)
+        result = await verify(self._threads, self.id, evidence=evidence, trusted=trusted, anchors=witnesses)
+        return required(result, require)
 
     def _places(self, anchors: Sequence[Path | str] | None) -> Sequence[Path]:
-        """Where seals are: in these anchors; with None, in those of the settings."""
+        """Return the paths of these anchors; with None, of those in the settings."""
         from holdfast.audit.anchors.setting import given_place
 
         own = self._anchors if anchors is None else None
@@ -228,22 +228,22 @@ class Thread(Controls):
         reason: str = "",
         key: Path | str | None = None,
     ) -> Exported:
-        """End the thread here as `moved`, and write it to a new file that `Client.import_thread` continues elsewhere.
+        """End the thread here as `moved`, and write a file from which `Client.import_thread` continues it elsewhere.
 
-        Tools under way end first. Repeat it where it fails: a thread that has been moved is only written.
+        Running tools finish first. If it fails, repeat it: for a thread that is moved already, it only writes the file.
 
         Args:
-            path: The file. An existing one is never overwritten.
-            to: The id of the only place that may import it: `Client.place` there; empty for any.
-            by: Who moves it; None for the client's `by`.
-            reason: Why; it is in the log.
-            key: As for `export`.
+            path: The file. An existing file is never overwritten.
+            to: The id of the only namespace that may import it, as returned by `Client.place` there; empty for any.
+            by: The person who moves it; None for the client's `by`.
+            reason: The reason, which is logged.
+            key: The file of the private key to sign with, as for `export`.
 
         Raises:
-            NotAccepted: The run stays here: it is a sub-agent's or a loop's, or has sub-agents that are open.
-            NoWorker: No worker answers.
+            NotAccepted: The run cannot move: it belongs to a sub-agent or a loop, or has open sub-agents.
+            NoWorker: No worker responds.
             ExportFailed: The file exists, or would lack the ledger or the artifacts.
-            SettingsError: The key cannot be read, nothing says who moves it, or a package is missing.
+            SettingsError: The key cannot be read, `by` is not set, or a package is missing.
         """
         _require_cli("moving", "psycopg", "securesystemslib")
         from holdfast.portable.moving import move_thread
@@ -261,11 +261,11 @@ class Thread(Controls):
         )
 
 
-def _require_cli(doing: str, *packages: str) -> None:
-    """Check that packages of the command line are installed.
+def _require_cli(activity: str, *packages: str) -> None:
+    """Check that packages of the `cli` extra are installed.
 
     Raises:
-        SettingsError: One is missing.
+        SettingsError: A package is missing.
     """
     if not all(find_spec(package) for package in packages):
-        raise SettingsError(f"{doing} needs packages of the command line: {setup_command('cli')}")
+        raise SettingsError(f"{activity} needs packages of the command line: {setup_command('cli')}")

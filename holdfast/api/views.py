@@ -1,4 +1,4 @@
-"""Models of a thread, of threads in a list and of a result: workers return them, and `show --json` prints them."""
+"""Models of a thread, a listed thread and a result. Workers return them, and `show --json` prints them."""
 
 from datetime import datetime
 from typing import Any, Literal, TypeVar, overload
@@ -18,109 +18,109 @@ from holdfast.errors import ResultNotStructured
 T = TypeVar("T")
 
 ThreadStatus = Status | Literal["paused_in_temporal", "unauthenticated"]
-"""A thread's status; `paused_in_temporal` is Temporal's own pause (`temporal workflow pause`), at any step. No process
-with a fleet key that is known here has made a run that is `unauthenticated`: nothing that it says counts."""
+"""A thread's status. `paused_in_temporal` is Temporal's own pause (`temporal workflow pause`), at any step. An
+`unauthenticated` run was not made by a process with a known fleet key: nothing in it can be trusted."""
 
 
 class DelayedCall(Frozen):
-    """A call that is allowed and starts later, because it repeats itself."""
+    """A call that is allowed but starts later, because it repeats earlier calls."""
 
     call: int
     """Its number in the thread."""
     tool: str
     repeats: int
-    """How often it has had the same result."""
+    """The number of times it has had the same result."""
     starts_at: datetime
 
 
 class ThreadFork(Frozen):
-    """Where a thread was forked from (`Thread.fork`)."""
+    """The origin of a forked thread (`Thread.fork`)."""
 
     thread: str
     """The thread that it was forked from."""
     position: int
-    """The last event that both have."""
+    """The position of the last event that both threads have."""
     head: str
     """The digest of that event."""
     by: str
     effects_ask: bool
-    """Effects ask a person first, whatever the policy allows; `Thread.lift(0)` ends that."""
+    """Effects require approval even if the policy allows them; `Thread.lift(0)` ends that."""
     lifted_by: str | None = None
-    """Who ended it."""
+    """The person who ended that."""
     llm: str = ""
-    """The LLM that was given with the fork; empty for that of the agent."""
+    """The LLM set by the fork; empty for the agent's LLM."""
     policies: tuple[str, ...] = ()
-    """Digests of the policies that were given with it, and judge its calls beside the agent's."""
+    """Digests of the policies added by the fork; they judge its calls together with the agent's policy."""
 
 
 class ThreadLimits(Frozen):
-    """What counts towards an agent's limits, and the limits (`holdfast.Limits`)."""
+    """An agent's limits (`holdfast.Limits`), and the counts towards them."""
 
     steps: int
     """LLM replies so far."""
     step_limit: int
-    """At how many the run is blocked; each `retry` there raises it."""
+    """The number at which the run is blocked; each `retry` at the limit raises it."""
     rejected_replies: int
     """Unusable replies in a row."""
     max_rejected_replies: int
     max_calls: int
-    """How many calls of one reply run."""
+    """The maximum number of calls that run per reply."""
     repeats: int = 0
-    """How often the call that repeats most has ended in the same way, with nothing new in between."""
+    """The highest number of times that one call has had the same result, with nothing new in between."""
     repeats_asked: int = 0
-    """At how many people are asked, or the run is blocked; 0 for never."""
+    """The number of repeats at which people are asked, or the run is blocked; 0 for never."""
 
 
 class BudgetLimit(Frozen):
-    """What a limit of a run's budget allows, and what became of it: exact decimals, in dollars, seconds or a count."""
+    """One limit of a run's budget, and its use: exact decimals, in US dollars, seconds or a count."""
 
     limit: LimitName
     allowed: str
     spent: str
     reserved: str
-    """By what is under way."""
+    """The amount reserved by running calls."""
     left: str
 
 
 class ThreadBudget(Frozen):
-    """The account of a run."""
+    """The budget account of a run."""
 
     limits: tuple[BudgetLimit, ...]
     closing: Literal["", "asked", "over"] = ""
-    """`asked`: the LLM makes its last call; `over`: no further call before a person extends the budget."""
+    """`asked`: the LLM makes its last call; `over`: no further call until a person extends the budget."""
     short: str = ""
-    """The limit that ended it."""
+    """The limit that was reached."""
 
 
 class ThreadPolls(Frozen):
-    """How often a call that sleeps has looked, and when it looks again."""
+    """The polls of a sleeping call, and the time of the next one."""
 
     count: int
     again: datetime
     result: Literal["news", "same", "partial", "timeout", "no_response"] | None
-    """What the last look brought; None before the first."""
+    """The result of the last poll; None before the first."""
 
 
 class ThreadWait(Frozen):
-    """A call that sleeps."""
+    """A sleeping call, and its wake trigger."""
 
     call: int
     kind: Literal["time", "event", "poll"]
     event: str = ""
     """The name of the event that it waits for; empty for anything else."""
     match: dict[str, Any] = {}
-    """Fields that the event's data has to have, with these values."""
+    """Fields and values that the event's data must have."""
     tool: str = ""
     """The tool that it polls; empty for anything else."""
     arguments: str = ""
     """The arguments of the polled call, as JSON."""
     condition: dict[str, Any] = {}
-    """What the result of the polled call has to be like: the one of `contains`, `lacks`, `equals` and `changes` that is
+    """The condition on the result of the polled call: the one of `contains`, `lacks`, `equals` and `changes` that is
     not empty."""
     polls: ThreadPolls | None = None
-    """Its polls so far; None where it does not poll."""
+    """Its polls so far; None if it does not poll."""
     until: datetime | None = None
-    """When it ends by itself; None for never."""
+    """The time at which the wait ends without a trigger; None for never."""
     since: datetime
 
 
@@ -133,27 +133,27 @@ class KeptEvent(Frozen):
 
 
 class ThreadDormancy(Frozen):
-    """What an agent has put itself to sleep for."""
+    """The waits of an agent that has put its run to sleep."""
 
     until: datetime | None
-    """When the first of its waits ends by itself; None for never."""
+    """The time at which the first of its waits ends without a trigger; None for never."""
     waits: tuple[ThreadWait, ...]
     buffered: tuple[KeptEvent, ...]
 
 
 class ThreadLineage(Frozen):
-    """Which run started a sub-agent."""
+    """The runs above a sub-agent."""
 
     parent: str
     root: str
     path: tuple[str, ...]
-    """The threads above it, the root first."""
+    """The threads above it, root first."""
     call: int
-    """The number of the parent's call."""
+    """The number of the parent's call that started it."""
 
 
 class Subagent(Frozen):
-    """A sub-agent, as its parent has it."""
+    """A sub-agent, as its parent records it."""
 
     call: int
     """The number of the call that started it."""
@@ -166,63 +166,61 @@ class Subagent(Frozen):
 
 
 class ThreadState(Frozen):
-    """Where a thread stands."""
+    """The current state of a thread."""
 
     thread: str
     agent: str | None
     """The agent's name; None until a worker has loaded it."""
     status: ThreadStatus
     step: int
-    """How many times the LLM has replied."""
+    """The number of LLM replies so far."""
     events: int
-    """How many events the thread has; the last one is at position `events - 1`."""
+    """The number of events; the last one is at position `events - 1`."""
     lifecycle: Phase | None = None
-    """Where the run is in its lifecycle (`holdfast.core.run.views.lifecycle`); None from a worker of an older release.
-    """
+    """The run's lifecycle phase (`holdfast.core.run.views.lifecycle`); None from a worker of an older release."""
     now: str = ""
-    """What the run does or waits for: `waits for a decision on request 3`."""
+    """The run's current activity or wait: `waits for a decision on request 3`."""
     next: tuple[Following, ...] = ()
-    """What follows, and after what."""
+    """The possible next actions, each with its trigger."""
     task: str
-    """What the thread was started with."""
+    """The task that the thread was started with."""
     refinements: tuple[TaskRefinement, ...] = ()
-    """How people have refined the task since, oldest first."""
+    """Refinements of the task by people, oldest first."""
     workspace: str
     """The run's folder on the worker."""
     schedule: str = ""
-    """The name of the schedule that started the thread; empty for none."""
+    """The name of the schedule that started the thread; empty if none did."""
     fork: ThreadFork | None = None
-    """Where the thread was forked from; None if it was not."""
+    """The thread's origin, if it is a fork; else None."""
     lineage: ThreadLineage | None = None
-    """Which run started it as a sub-agent; None for none."""
+    """The runs above it, if it is a sub-agent; else None."""
     subagents: tuple[Subagent, ...] = ()
     """The sub-agents that it has started."""
     pending: tuple[PendingRequest, ...]
     remembered: tuple[RememberedRule, ...] = ()
     delegated: tuple[Delegation, ...] = ()
     constraints: tuple[Constraint, ...] = ()
-    """What tools said cannot be done, oldest first."""
+    """Calls that tools reported as impossible, oldest first."""
     delayed: tuple[DelayedCall, ...] = ()
-    """Calls that start later, because they repeat themselves."""
+    """Calls that start later, because they repeat earlier calls."""
     blocked: Blocked | None
-    """Why the run is blocked; `Thread.retry` resumes it."""
+    """The reason why the run is blocked; `Thread.retry` resumes it."""
     paused: Pause | None = None
-    """Who has paused the run, why and until when; `Thread.resume` resumes it."""
+    """The pause: by whom, why and until when; `Thread.resume` ends it."""
     dormancy: ThreadDormancy | None = None
-    """What the agent has put itself to sleep for, and events that no call has waited for yet; None where there is
-    neither."""
+    """The waits of a sleeping agent, and buffered events that no call has waited for yet; None if there are neither."""
     llm: str | None = None
     """The LLM that the agent uses."""
     limits: ThreadLimits | None = None
-    """What counts towards the agent's limits; None until a worker has loaded it."""
+    """The agent's limits, and the counts towards them; None until a worker has loaded the agent."""
     budget: ThreadBudget | None = None
-    """What the run may use, and has used; None where it has no budget."""
+    """The run's budget and its use; None if it has no budget."""
     warning: str = ""
-    """What a person should change, though the run can continue; empty for nothing."""
+    """A problem that a person should fix, although the run can continue; empty for none."""
     usage: Usage
     """Tokens of all LLM calls of the thread."""
     result: str | None
-    """The LLM's last reply, or why the run failed; None while the agent is at work."""
+    """The LLM's last reply, or the reason why the run failed; None while the agent works."""
     structured: bool = False
     """`result` is a value of the agent's result type, as canonical JSON."""
     updated_at: datetime
@@ -238,38 +236,38 @@ class ThreadSummary(Frozen):
     started_at: datetime
     """When its latest Temporal run started."""
     pending: int = 0
-    """How many requests are open."""
+    """The number of open requests."""
     task: str | None = None
     """The task in one line; None if another program started the run without it."""
     refinements: int | None = None
-    """How often people have refined the task; None where the run could not say so in time."""
+    """The number of task refinements; None if the run could not report it in time."""
     usage: Usage | None = None
-    """Tokens of all LLM calls; None where the run could not report them in time."""
+    """Tokens of all LLM calls; None if the run could not report them in time."""
     llm: str | None = None
-    """The LLM that the agent uses; None where that is unknown."""
+    """The LLM that the agent uses; None if unknown."""
     budget: ThreadBudget | None = None
-    """What an open run may use, and has used; None where it has no budget, or could not say so in time."""
+    """The budget of an open run and its use; None if it has no budget, or could not report it in time."""
 
 
 class Result(Frozen):
-    """What a run has come to."""
+    """The result of a run."""
 
     thread: str
     status: ThreadStatus
-    """`completed`; with `until="attention"` also what the run waits for."""
+    """`completed`; with `until="attention"`, also the status in which the run waits."""
     text: str
-    """The LLM's last reply, or what it has handed in where a budget is spent; a structured result as canonical JSON.
-    Empty while it asks or is blocked."""
+    """The LLM's last reply, or its partial result if a budget is used up; a structured result as canonical JSON. Empty
+    while the run waits for a decision or is blocked."""
     structured: bool = False
     """`text` is a value of the agent's result type (`Agent(result=…)`), which `parse` reads."""
     steps: int
     usage: Usage
     pending: tuple[PendingRequest, ...] = ()
-    """The requests to decide, where the status is `waiting_approval`."""
+    """The requests to decide, if the status is `waiting_approval`."""
     blocked: Blocked | None = None
-    """Why, where the status is `blocked`."""
+    """The reason, if the status is `blocked`."""
     paused: Pause | None = None
-    """By whom, why and until when, where the status is `paused`."""
+    """The pause, if the status is `paused`: by whom, why and until when."""
 
     @overload
     def parse(self, kind: type[T]) -> T: ...
@@ -279,11 +277,11 @@ class Result(Frozen):
         """Return the structured result as a value of a type.
 
         Args:
-            kind: The type, which is that of `Agent(result=…)`.
+            kind: The type, as in `Agent(result=…)`.
 
         Raises:
-            ResultNotStructured: The result is text, as what is handed in where a budget is spent; or it does not fit
-                the type.
+            ResultNotStructured: The result is text, such as the partial result of a run whose budget is used up; or it
+                does not fit the type.
         """
         if not self.structured:
             raise ResultNotStructured(f"thread {self.thread!r} is {self.status}, and has no structured result")

@@ -1,4 +1,4 @@
-"""Wait until a thread has ended, or until it waits for a person."""
+"""Wait until a thread has ended, or needs a person."""
 
 import asyncio
 import contextlib
@@ -16,53 +16,53 @@ from holdfast.client.threads import Threads
 from holdfast.errors import HistoryForged, HoldfastError, QueryRefused, RunCancelled, RunFailed, ServerUnreachable
 
 Until = Literal["end", "attention"]
-"""Until the run has ended · or, before that, until it waits for an approval, a message or a retry, or is
-paused or dormant."""
+"""`end`: until the run has ended. `attention`: also return earlier, if it waits for an approval, a message or a
+retry, or is paused or dormant."""
 
 _log = logging.getLogger("holdfast.client")
 _LONG_POLL = timedelta(seconds=60)
 
 
 async def wait(threads: Threads, thread: str, *, until: Until, poll: float = POLL_SECONDS) -> ThreadState:
-    """Wait, however long it takes, and return the state in which the thread is then.
+    """Wait without a time limit, and return the thread's state at the end of the wait.
 
-    Once something has answered, it waits through restarts of servers and workers.
+    After the first response, the wait survives restarts of servers and workers.
 
     Args:
         threads: The threads.
         thread: The thread's id.
-        until: What to wait for.
-        poll: Seconds between two looks at a run that is under way.
+        until: The condition to wait for.
+        poll: Seconds between polls of an open run.
 
     Raises:
         ThreadNotFound: There is no such thread.
-        ServerUnreachable: No server answers the first call.
+        ServerUnreachable: No server responds to the first call.
     """
-    answered, noted = False, ""
+    reached, last_logged = False, ""
     while True:
         try:
             found = await threads.reader.find(thread)
-            answered = True
+            reached = True
             over = found is None or found.status in ENDED
             if found and not over and until == "end":
                 await _until_closed(threads, found)
                 continue
-            # Temporal has the status without a worker; only a worker can tell whether a message is under way.
+            # Temporal returns the status without a worker; only a worker can say whether a message is being handled.
             if found is None or over or status_of(found) != "running":
                 state = ThreadState.model_validate(await threads.state(thread, found=found if over else None))
                 if over or state.status != "running":
                     return state
         except (ServerUnreachable, QueryRefused) as error:
-            if not answered:
+            if not reached:
                 raise
-            if noted != str(error):
-                noted = str(error)
-                _log.info("%s", noted)
+            if last_logged != str(error):
+                last_logged = str(error)
+                _log.info("%s", last_logged)
         await asyncio.sleep(poll)
 
 
 async def _until_closed(threads: Threads, found: WorkflowExecutionDescription) -> None:
-    """Wait until Temporal has closed a run; it may continue as new. The server answers when that happens."""
+    """Wait until Temporal has closed a run, which may continue as new. The server responds to a long poll."""
     run = threads.runs.client.get_workflow_handle(found.id, run_id=found.run_id)
     only_last = WorkflowHistoryEventFilterType.CLOSE_EVENT
     try:
@@ -76,12 +76,12 @@ async def _until_closed(threads: Threads, found: WorkflowExecutionDescription) -
 
 
 async def result_of(threads: Threads, state: ThreadState) -> Result:
-    """Return what a run has come to.
+    """Return the result of a run.
 
     Raises:
-        RunFailed: It has failed.
-        RunCancelled: It was cancelled.
-        HistoryForged: Our own processes did not make it.
+        RunFailed: The run failed.
+        RunCancelled: The run was cancelled.
+        HistoryForged: The run was not made by our own processes.
     """
     if state.status == UNAUTHENTICATED:
         raise HistoryForged(f"the run of thread {state.thread!r} has no result that counts: {state.warning}")
@@ -104,7 +104,7 @@ async def result_of(threads: Threads, state: ThreadState) -> Result:
 
 
 async def cause_of(threads: Threads, state: ThreadState) -> str:
-    """Return the short name of why a run failed; empty if its last event does not say."""
+    """Return the short name of the reason why a run failed; empty if its last event has none."""
     with contextlib.suppress(HoldfastError):
         async for event in threads.events(state.thread, after=state.events - 2):
             if event["type"] == "run_finished":

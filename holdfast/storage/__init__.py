@@ -1,4 +1,4 @@
 """PostgreSQL: threads, artifacts, the effect ledger and semantic memory, their migrations and pruning.
 
-The protocols are in `holdfast.core.stores` and `holdfast.core.memory.semantic`; users may supply stores of their own.
+The protocols are in `holdfast.core.stores` and `holdfast.core.memory.semantic`; users may supply their own stores.
 """

@@ -1,7 +1,7 @@
 """Artifacts: large content, addressed by its digest, in PostgreSQL or in a folder.
 
-Reads are verified. The first read of an artifact in a process reads all of it and compares its digest with the address;
-later reads load only the parts that they need, and compare their digests with those of the first read.
+Reads are verified. The first read of an artifact in a process loads all of it and compares its digest with the address.
+Later reads load only the parts that they need, and compare the digests of these parts with those of the first read.
 """
 
 import asyncio
@@ -22,10 +22,10 @@ from holdfast.storage.pool import retried_by_temporal
 from holdfast.storage.thread_rows import lock_thread
 
 PART_BYTES = 1_000_000
-"""Bytes in one row, and so the granularity in which a part of an artifact is read."""
+"""Bytes in one row, and so the granularity of partial reads."""
 
 MOST_VERIFIED = 1_000
-"""Artifacts whose part digests a store keeps in memory, at 32 bytes per part."""
+"""The most artifacts whose part digests a store keeps in memory, at 32 bytes per part."""
 
 
 class PostgresArtifacts:
@@ -42,11 +42,11 @@ class PostgresArtifacts:
         self._verified = _VerifiedArtifacts()
 
     async def put(self, content: bytes, *, thread: str) -> str:
-        """Store `content`, record that `thread` refers to it, and return its address."""
+        """Store `content`, record that `thread` references it, and return its address."""
         return await self._put(content, thread, again=False)
 
     async def repair(self, content: bytes, *, thread: str) -> str:
-        """Store `content` as `put` does, in place of what is at its address: that was altered."""
+        """Store `content` as `put` does, replacing altered content at its address."""
         return await self._put(content, thread, again=True)
 
     async def _put(self, content: bytes, thread: str, *, again: bool) -> str:
@@ -75,7 +75,7 @@ class PostgresArtifacts:
         return address
 
     async def share(self, origin: str, thread: str) -> None:
-        """Record that `thread` refers to every artifact that `origin` refers to."""
+        """Record that `thread` references every artifact that `origin` references."""
         with retried_by_temporal(f"the artifacts of {origin}"):
             async with self._pool.connection() as connection, connection.transaction():
                 # `prune` of the original waits for this, so that it finds the fork's references.
@@ -132,7 +132,7 @@ async def _size(connection: psycopg.AsyncConnection, address: str) -> int:
 class FolderArtifacts:
     """A `holdfast.core.stores.ArtifactStore` in a folder: on a shared disk, or in a mounted bucket.
 
-    It does not record which threads refer to an artifact, so it never prunes: use the bucket's lifecycle rules.
+    It does not record which threads reference an artifact, so it never prunes: use the bucket's lifecycle rules.
 
     Args:
         path: The folder; created with the first artifact.
@@ -147,7 +147,7 @@ class FolderArtifacts:
         return await asyncio.to_thread(self._put, content)
 
     async def repair(self, content: bytes, *, thread: str) -> str:
-        """Store `content` as `put` does, in place of what is at its address: that was altered."""
+        """Store `content` as `put` does, replacing altered content at its address."""
         return await asyncio.to_thread(self._put, content, again=True)
 
     async def get(self, address: str, offset: int = 0, limit: int | None = None) -> bytes:
@@ -208,13 +208,13 @@ class _VerifiedArtifact:
 
 
 class _VerifiedArtifacts:
-    """The artifacts that a process has verified, by address; the least recently used are dropped."""
+    """The artifacts verified by this process, by address; the least recently used are dropped."""
 
     def __init__(self) -> None:
         self._artifacts: OrderedDict[str, _VerifiedArtifact] = OrderedDict()
 
     def get(self, address: str) -> _VerifiedArtifact | None:
-        """The verified artifact of this address, if there is one."""
+        """Return the verified artifact at this address; None if there is none."""
         if artifact := self._artifacts.get(address):
             self._artifacts.move_to_end(address)
         return artifact
@@ -229,7 +229,7 @@ class _VerifiedArtifacts:
 def _read_verified(
     address: str, size: int, offset: int, limit: int | None, verified: _VerifiedArtifacts
 ) -> Generator[int, bytes, bytes]:
-    """Read and verify content without I/O: yields the number of each part that it needs, and is sent that part.
+    """Read and verify content without I/O: yield the number of each required part, and receive that part.
 
     Returns:
         The content from `offset` on, up to `limit` bytes of it.
@@ -238,11 +238,11 @@ def _read_verified(
         ArtifactAltered: The parts are not the content of this address.
     """
     stop = size if limit is None else min(size, offset + limit)
-    known, all_parts = verified.get(address), -(-size // PART_BYTES)
+    earlier, all_parts = verified.get(address), -(-size // PART_BYTES)
     numbers = range(all_parts)
-    if known:
+    if earlier:
         numbers = range(offset // PART_BYTES, -(-stop // PART_BYTES))
-        if size != known.size:
+        if size != earlier.size:
             raise _altered(address)
     pieces: list[bytes] = []
     digests: list[bytes] = []
@@ -251,12 +251,12 @@ def _read_verified(
         part, begin = (yield number), number * PART_BYTES
         digests.append(hashlib.sha256(part).digest())
         # Parts of other lengths could add up to the same content, and give other bytes for an offset.
-        if len(part) != min(PART_BYTES, size - begin) or (known and digests[-1] != known.parts[number]):
+        if len(part) != min(PART_BYTES, size - begin) or (earlier and digests[-1] != earlier.parts[number]):
             raise _altered(address)
-        if not known:
+        if not earlier:
             digest.update(part)
         pieces.append(part[max(0, offset - begin) : max(0, stop - begin)])
-    if not known:
+    if not earlier:
         if digest.hexdigest() != digest_of(address):
             raise _altered(address)
         verified.put(address, _VerifiedArtifact(size, tuple(digests)))
@@ -264,7 +264,7 @@ def _read_verified(
 
 
 def _advance(reader: Generator[int, bytes, bytes], part: bytes | None) -> tuple[int, bytes | None]:
-    """Advance `_read_verified`: returns the number of the next part that it needs, or the content."""
+    """Advance `_read_verified`: return the number of the next required part, or -1 and the content."""
     try:
         return (next(reader) if part is None else reader.send(part)), None
     except StopIteration as end:

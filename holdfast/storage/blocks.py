@@ -1,12 +1,12 @@
 """Packs lines of the record into blocks and back: the same bytes, in a fifth of the space.
 
-1. Consecutive lines are compressed together: the lines of a step repeat each other, and so do steps.
-2. Fields that follow from the line before are left out: the position, the digest, and part of the time. That is
-   lossless because events are canonical JSON in a chain of digests. A block whose lines cannot be rebuilt byte for
-   byte stores them verbatim.
-3. A block holds the digests of its first and its last event. If an event between them is altered, the last digest no
+1. Consecutive lines are compressed together, because lines and steps repeat each other.
+2. Fields that follow from the line before are omitted: the position, the digest, and part of the time. That is
+   lossless because events are canonical JSON in a chain of digests. If the lines of a block cannot be rebuilt byte for
+   byte, they are stored verbatim.
+3. A block has the digests of its first and its last event. If an event between them is altered, the last digest no
    longer follows from the first.
-4. The body's first byte gives its form, so older blocks stay readable.
+4. The body's first byte gives its format, so older blocks stay readable.
 """
 
 import json
@@ -23,17 +23,17 @@ from holdfast.core.base.lines import PAGE_BYTES
 from holdfast.core.log.event_log import stamped_line
 
 BLOCK_BYTES = PAGE_BYTES // 3
-"""Bytes of lines in a block; one more line may fit. Larger blocks take less space, but reading one event is slower."""
+"""Bytes of lines in a block; one more line may fit. Larger blocks take less space, but slow down single reads."""
 
 _COMPRESSED = 1
 _REBUILT = 2
 _DICTIONARY = 1 << 18
-"""The largest dictionary, in bytes. Stored blocks depend on it and on `pb`: larger ones need another form."""
+"""The largest dictionary, in bytes. Stored blocks depend on it and on `pb`: larger ones need another format."""
 _WORTHWHILE_RATIO = 0.9
-"""A body that compresses to more than this share is not worth the time to decompress."""
+"""A body that compresses to more than this share is stored uncompressed, to save the time to decompress it."""
 
 _VERSION = 1
-"""The schema version that blocks leave out. Stored blocks depend on it: it stays 1 when the schema moves on."""
+"""The schema version that blocks omit. Stored blocks depend on it: it stays 1 when the schema changes."""
 _DIGEST = 32
 """Bytes of a digest."""
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -75,12 +75,13 @@ def pack(position: int, lines: Sequence[bytes]) -> list[Block]:
 
 
 def pack_like(stored: Sequence[Block], lines: Sequence[bytes]) -> list[Block]:
-    """Pack the lines of a thread, from its first one on: large blocks of another thread that hold the same lines at the
-    same positions are taken as they are. Comparing takes a fifth of the time of compressing.
+    """Pack all lines of a thread, reusing large blocks of another thread with the same lines at the same positions.
+
+    Comparing takes a fifth of the time of compressing.
 
     Args:
-        stored: Blocks of the other thread, in their order.
-        lines: The lines.
+        stored: Blocks of the other thread, in order.
+        lines: The lines, from the thread's first one on.
     """
     blocks: list[Block] = []
     done = 0
@@ -95,7 +96,7 @@ def pack_like(stored: Sequence[Block], lines: Sequence[bytes]) -> list[Block]:
 
 def _holds(block: Block, lines: Sequence[bytes]) -> bool:
     if (len(lines), sum(map(len, lines))) != (block.length, block.size):
-        return False  # without unpacking it
+        return False  # saves unpacking the block
     try:
         return unpack(block) == lines and block.at == _time(lines[-1])
     except ValueError:
@@ -119,8 +120,9 @@ def unpack(block: Block) -> list[bytes]:
 
 
 def events_reversed(block: Block) -> Iterator[dict[str, Any]]:
-    """A block's events, the last first; without the fields that follow from the line before, and without checking
-    digests. An event that does not decode is empty.
+    """Yield a block's events in reverse, without the fields that follow from the line before.
+
+    Digests are not checked. An event that does not decode is empty.
     """
     try:
         form, content = _content(block)
@@ -136,10 +138,10 @@ def events_reversed(block: Block) -> Iterator[dict[str, Any]]:
 
 
 def _filters(size: int = _DICTIONARY) -> tuple[dict[str, int]]:
-    """LZMA2 for text of that size, without a container: the digests replace its header and checksum.
+    """Return LZMA2 filters for text of that size, without a container: the digests replace its header and checksum.
 
-    A dictionary as small as the text gives the same bytes in a quarter of the time. Nor do stored blocks depend on the
-    preset: 6 takes three times as long, for 5 % less.
+    A dictionary as small as the text gives the same bytes in a quarter of the time. Stored blocks do not depend on the
+    preset; preset 6 takes three times as long, and saves 5 %.
     """
     dictionary = min(_DICTIONARY, max(1 << 12, 1 << (size - 1).bit_length()))
     return ({"id": lzma.FILTER_LZMA2, "preset": 3, "pb": 0, "dict_size": dictionary},)
@@ -147,7 +149,7 @@ def _filters(size: int = _DICTIONARY) -> tuple[dict[str, int]]:
 
 def _block(position: int, lines: list[bytes]) -> Block:
     block = Block(position, position + len(lines), sum(map(len, lines)), _time(lines[-1]), b"")
-    content = _condensed(block, lines)
+    content = _condense(block, lines)
     form = 0 if content is None else _REBUILT
     if content is None:
         content = struct.pack(f">{len(lines)}I", *map(len, lines)) + b"".join(lines)
@@ -160,7 +162,7 @@ def _block(position: int, lines: list[bytes]) -> Block:
 
 
 def _content(block: Block) -> tuple[int, bytes]:
-    """The form of a block, and its decompressed content.
+    """Return the format of a block, and its decompressed content.
 
     Raises:
         ValueError: The block was damaged.
@@ -183,7 +185,7 @@ def _content(block: Block) -> tuple[int, bytes]:
 
 
 def _split(block: Block, content: bytes) -> list[bytes]:
-    """The lines of a block that stores them verbatim: their lengths, then the lines."""
+    """Return the lines of a block that stores them verbatim: their lengths, then the lines."""
     if len(content) < 4 * block.length:
         raise ValueError("it ends too early")
     stops = list(accumulate(struct.unpack_from(f">{block.length}I", content), initial=4 * block.length))
@@ -192,8 +194,8 @@ def _split(block: Block, content: bytes) -> list[bytes]:
     return [content[start:stop] for start, stop in pairwise(stops)]
 
 
-def _condensed(block: Block, lines: list[bytes]) -> bytes | None:
-    """The first and the last digest, and the events without derivable fields; None if they could not be rebuilt.
+def _condense(block: Block, lines: list[bytes]) -> bytes | None:
+    """Return the first and last digest and the events without derivable fields; None if they could not be rebuilt.
 
     In an event's JSON, `at` is the number of microseconds since the event before it in the block.
     """

@@ -1,8 +1,8 @@
 """Removes the content of a thread from the database, and keeps a tombstone (`holdfast.core.log.tombstones`).
 
-Removed: events, artifacts that no other thread refers to, the thread's own memories with their vectors, and what the
-ledger has of its calls and their outcomes. PostgreSQL keeps removed rows on disk until it vacuums, and in its backups.
-This module does not access Temporal: the caller makes sure that no run is open, and removes the histories.
+It removes events, artifacts that no other thread references, the thread's own memories with their vectors, and the
+calls and outcomes in its ledger rows. PostgreSQL keeps removed rows on disk until it vacuums, and in its backups. This
+module does not access Temporal: the caller ensures that no run is open, and removes the histories.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ _CLEAR_EFFECTS = """
         outcome = CASE WHEN outcome IS NOT NULL THEN '{}' END
     WHERE thread = %s AND (call IS NOT NULL OR call_digest IS NOT NULL OR mac IS NOT NULL OR outcome <> '{}')
 """
-"""The keys stay: they show which effects there were, and say nothing about them."""
+"""The keys stay: they identify the effects, and reveal nothing about them."""
 _MEMORIES = "SELECT id FROM holdfast.memories WHERE thread = %s AND text IS NOT NULL ORDER BY number"
 _FIND = """
     SELECT threads.thread, forgotten_at, forgotten_by, reason, events, head, remains, digest
@@ -43,17 +43,17 @@ _FORKS = """
 
 
 class Forgotten(Frozen):
-    """What was removed of a thread, and what could not be."""
+    """The outcome of forgetting a thread: its tombstone, and content that stays elsewhere."""
 
     tombstone: Tombstone
     asides: tuple[str, ...] = ()
-    """Logs that resets of the thread had set aside, forgotten with it."""
+    """Archived branches of the thread, forgotten with it."""
     memories: tuple[str, ...] = ()
-    """Ids of memories in wider scopes that came from the thread: they stay."""
+    """Ids of memories in wider scopes that came from the thread, and stay."""
     shared_artifacts: int = 0
-    """How many artifacts stay because other threads refer to them."""
+    """The number of artifacts that stay because other threads reference them."""
     forks: tuple[str, ...] = ()
-    """Threads that were forked from it: they have its events up to there, and stay."""
+    """Forks of the thread: they stay, with its events up to the fork."""
 
 
 async def find_tombstone(pool: AsyncConnectionPool, thread: str) -> Tombstone | None:
@@ -64,16 +64,16 @@ async def find_tombstone(pool: AsyncConnectionPool, thread: str) -> Tombstone | 
 
 
 async def forget(pool: AsyncConnectionPool, thread: str, *, by: str, reason: str) -> Forgotten:
-    """Remove the content of a thread, and of the logs set aside from it, in one transaction.
+    """Remove the content of a thread and of its archived branches, in one transaction.
 
-    Repeating it removes what a call that was still under way has written since. The first tombstone stays.
+    Repeating it removes content that a running call has written since. The first tombstone stays.
 
     Args:
         pool: Open, to a migrated database.
-        thread: The thread's id. The database need not have it: then only the tombstone is made, so that the id cannot
-            be used again.
-        by: Who removes it.
-        reason: Why; it is kept.
+        thread: The thread's id. If the database does not have it, only a tombstone is made, so that the id cannot be
+            used again.
+        by: The person who removes it.
+        reason: The reason, which the tombstone keeps.
     """
     asides: list[str] = []
     shared = 0
@@ -85,16 +85,16 @@ async def forget(pool: AsyncConnectionPool, thread: str, *, by: str, reason: str
             row = await (await connection.execute(_SHARED, [mine, mine])).fetchone()
             shared = row[0] if row else 0
             for each, name in [(number, thread), *others]:
-                await _entomb(connection, each, name, by=by, reason=reason)
+                await _replace_by_tombstone(connection, each, name, by=by, reason=reason)
             asides = [name for _, name in others]
         await connection.execute("DELETE FROM holdfast.memories WHERE scope = %s", [f"thread:{thread}"])
         await connection.execute(_CLEAR_EFFECTS, [thread])
         rows = await (await connection.execute(_MEMORIES, [thread])).fetchall()
         forks = await (await connection.execute(_FORKS, [thread])).fetchall()
-    found = await find_tombstone(pool, thread)
-    assert found is not None
+    kept = await find_tombstone(pool, thread)
+    assert kept is not None
     return Forgotten(
-        tombstone=found,
+        tombstone=kept,
         asides=tuple(asides),
         memories=tuple(id for (id,) in rows),
         shared_artifacts=shared,
@@ -102,37 +102,42 @@ async def forget(pool: AsyncConnectionPool, thread: str, *, by: str, reason: str
     )
 
 
-async def insert_tombstone(connection: psycopg.AsyncConnection, found: Tombstone) -> None:
-    """Insert a tombstone from a backup, where the database does not have it.
+async def insert_tombstone(connection: psycopg.AsyncConnection, restored: Tombstone) -> None:
+    """Insert a tombstone from a backup, unless the database has it.
 
     Raises:
         ThreadForgotten: The database has the thread's content.
     """
-    number = await _lock(connection, found.thread)
+    number = await _lock(connection, restored.thread)
     if number is None:
         return
     last = await connection.execute("SELECT FROM holdfast.events WHERE thread = %s LIMIT 1", [number])
     if last.rowcount:
         raise ThreadForgotten(
-            f"the backup has forgotten thread {found.thread!r}, and the database has its content: remove it with "
+            f"the backup has forgotten thread {restored.thread!r}, and the database has its content: remove it with "
             "`forget-thread`, then restore again"
         )
-    await _insert(connection, number, found)
+    await _insert(connection, number, restored)
 
 
 async def _lock(connection: psycopg.AsyncConnection, thread: str) -> int | None:
-    """Lock a thread's row until the transaction ends, inserting it if it is new; None if it is forgotten."""
+    """Lock a thread's row until the transaction ends, inserting it if it is new; return its number.
+
+    Returns None if the thread is forgotten already.
+    """
     await connection.execute("INSERT INTO holdfast.threads (thread) VALUES (%s) ON CONFLICT DO NOTHING", [thread])
-    found = await connection.execute(
+    rows = await connection.execute(
         "SELECT id, forgotten_at FROM holdfast.threads WHERE thread = %s FOR UPDATE", [thread]
     )
-    row = await found.fetchone()
+    row = await rows.fetchone()
     if row is None:  # pruned meanwhile
         return await _lock(connection, thread)
     return int(row[0]) if row[1] is None else None
 
 
-async def _entomb(connection: psycopg.AsyncConnection, number: int, thread: str, *, by: str, reason: str) -> None:
+async def _replace_by_tombstone(
+    connection: psycopg.AsyncConnection, number: int, thread: str, *, by: str, reason: str
+) -> None:
     remains: list[bytes] = []
     async with connection.cursor(name="forget", binary=True) as cursor:
         await cursor.execute(_BLOCKS, [number])
@@ -143,19 +148,17 @@ async def _entomb(connection: psycopg.AsyncConnection, number: int, thread: str,
     await _insert(connection, number, tombstone(thread, remains, at=datetime.now(UTC), by=by, reason=reason))
 
 
-async def _insert(connection: psycopg.AsyncConnection, number: int, found: Tombstone) -> None:
+async def _insert(connection: psycopg.AsyncConnection, number: int, new: Tombstone) -> None:
     await connection.execute(
         "INSERT INTO holdfast.tombstones (thread, forgotten_by, reason, events, head, remains, digest) "
         "VALUES (%s, %s, %s, %s, %s, %s, %s)",
-        [number, found.forgotten_by, found.reason, found.events, found.head, found.remains, found.digest],
+        [number, new.forgotten_by, new.reason, new.events, new.head, new.remains, new.digest],
     )
-    await connection.execute(
-        "UPDATE holdfast.threads SET forgotten_at = %s WHERE id = %s", [found.forgotten_at, number]
-    )
+    await connection.execute("UPDATE holdfast.threads SET forgotten_at = %s WHERE id = %s", [new.forgotten_at, number])
 
 
 def _remains(block: Block) -> list[bytes]:
-    """What remains of the events of a block; of a damaged one, their positions."""
+    """Return the remains of a block's events, for a tombstone; if the block is damaged, those of empty lines."""
     try:
         lines = unpack(block)
     except ValueError:

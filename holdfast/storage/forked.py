@@ -1,4 +1,4 @@
-"""What the record of a fork has in common with that of its original: the database has it already."""
+"""The origin of a fork: the record of the original already has the events that both share."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -11,15 +11,15 @@ class Original(NamedTuple):
 
     thread: str
     events: int
-    """How many events the fork has of it."""
+    """The number of events that the fork shares with it."""
 
 
 def original_of(lines: Sequence[bytes]) -> Original | None:
-    """Return the thread that another one was forked from, by its lines from the first one on; None if it was not."""
-    for place in range(len(lines) - 1, 0, -1):
-        if b'"type":"run_forked"' not in lines[place] or (event := event_of(lines[place])).get("type") != "run_forked":
+    """Return the original of a fork, from all lines of the fork; None if the thread is not a fork."""
+    for index in range(len(lines) - 1, 0, -1):
+        if b'"type":"run_forked"' not in lines[index] or (event := event_of(lines[index])).get("type") != "run_forked":
             continue
         point = event.get("point")
         thread = point.get("thread") if isinstance(point, dict) else None
-        return Original(fit(thread), place) if isinstance(thread, str) else None
+        return Original(fit(thread), index) if isinstance(thread, str) else None
     return None

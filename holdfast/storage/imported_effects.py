@@ -1,8 +1,8 @@
 """Rows of the effect ledger that come from a portable file.
 
-A row that is there already has to agree. What was under way may have an outcome since; what has one keeps it. The
-outcomes get MACs of the fleet here: whoever imports a file has checked who vouches for them. What may still be under
-way gets its whole settling time here: the attempt may have been made elsewhere.
+An existing row must agree with the imported one. An effect without an outcome may get one; an existing outcome stays.
+The outcomes get MACs with the fleet key of this cluster, because the importer has checked who vouches for them. An
+effect without an outcome starts a new settling time: its attempt may have been made on another cluster.
 """
 
 from collections.abc import Sequence
@@ -33,7 +33,7 @@ _DIFFERS = """
 
 
 class ImportedEffect(NamedTuple):
-    """An effect of an imported log, and its outcome as the ledger is to have it."""
+    """An effect of an imported log, and its outcome for the ledger."""
 
     effect: PastEffect
     outcome: str | None
@@ -41,7 +41,7 @@ class ImportedEffect(NamedTuple):
 
 
 async def conflicting(pool: AsyncConnectionPool, thread: str, effects: Sequence[ImportedEffect]) -> str:
-    """Return which effect has another row in the ledger; empty if none has."""
+    """Describe the first effect that differs from its row in the ledger; empty if none does."""
     async with pool.connection() as connection:
         for each in effects:
             if row := await (await connection.execute(_DIFFERS, _values(thread, each, None))).fetchone():
@@ -52,7 +52,7 @@ async def conflicting(pool: AsyncConnectionPool, thread: str, effects: Sequence[
 async def put_effects(
     pool: AsyncConnectionPool, thread: str, effects: Sequence[ImportedEffect], *, seals: Seals
 ) -> None:
-    """Insert the rows that the ledger lacks, all or none, and give outcomes to those that have none.
+    """Insert missing ledger rows and outcomes, in one transaction.
 
     Args:
         pool: Connections to the database.
@@ -71,5 +71,5 @@ async def put_effects(
 
 def _values(thread: str, row: ImportedEffect, mac: str | None) -> dict[str, object]:
     columns = ("key", "epoch", "tool", "number", "first_run_id", "call_digest", "call")
-    own = {name: getattr(row.effect, name) for name in columns}
-    return {**own, "thread": thread, "outcome": row.outcome, "mac": mac}
+    fields = {name: getattr(row.effect, name) for name in columns}
+    return {**fields, "thread": thread, "outcome": row.outcome, "mac": mac}

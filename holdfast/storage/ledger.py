@@ -1,15 +1,15 @@
-"""The effect ledger: which effects were started, which were finished, and with which outcome.
+"""The effect ledger: the effects that started, those that finished, and their outcomes.
 
 1. `claim` gives one attempt at a time an exclusive claim on an effect, across all workers: a PostgreSQL advisory lock.
-   It ends with the connection, and so with the process; an attempt confirms it right before it acts. It is one for the
-   effect, whatever people have said about earlier attempts: they lock the epochs before, too.
-2. The start is committed before the effect happens, in the same statement that takes the claim; `finish` after it. What
-   is recorded first stands: an attempt that lost its claim, and ends late, overwrites nothing.
-3. An outcome counts if a process of this fleet has recorded it for this very effect: its MAC shows that
-   (`holdfast.core.mac.outcomes`). Any other is none: a worker does not adopt it, but asks people, and overwrites it
-   with its own. A row without an outcome needs no MAC, because it can only make a worker look, or ask.
-4. How long a request of a lost attempt has had to arrive is measured by this server's clock alone, and begins again
-   after an attempt that has not looked, such as one of an older release.
+   The claim ends with the connection, and so with the process; an attempt confirms it right before it acts. It covers
+   the effect in all epochs up to its own, so that people's answers about earlier attempts do not split it.
+2. The start is committed before the effect happens, in the same statement that takes the claim; `finish` after it. The
+   first recorded outcome wins: an attempt that lost its claim and ends late overwrites nothing.
+3. An outcome counts if a process of this fleet recorded it for this exact effect, as its MAC shows
+   (`holdfast.core.mac.outcomes`). A worker does not adopt any other outcome: it asks people, and overwrites it with its
+   own. A row without an outcome needs no MAC, because it can only make a worker check the effect, or ask.
+4. The time that a lost attempt's request has had to arrive is measured by this server's clock alone. It starts again
+   after an attempt that did not measure it, such as one of an older release.
 """
 
 import asyncio
@@ -40,10 +40,10 @@ from holdfast.storage.pool import retried_by_temporal, unlock_all
 log = structlog.get_logger(__name__)
 
 MOST_PAST_EFFECTS = 500
-"""The most past effects that a reset run is given, which fits into its state; further ones are only counted."""
+"""The most past effects that a reset run receives, so that its state stays small; further ones are only counted."""
 
 PAST_RESULT_CHARS = 500
-"""The most characters of the result of each."""
+"""The most characters of the result of each past effect."""
 
 _DOUBTS: Final[Mapping[MACVerdict, str]] = {
     "missing": "it carries no MAC of the fleet: a release before 0.2.0 has recorded it, or somebody else",
@@ -53,8 +53,8 @@ _DOUBTS: Final[Mapping[MACVerdict, str]] = {
 
 _COLUMNS = ("key", "epoch", "tool", "number", "first_run_id", "call_digest", "call")
 CONFIRMED_SECONDS = 1.0
-"""For how long a claim need not be confirmed again. A worker has to be silent for longer (`HEARTBEAT_TIMEOUT`), or be
-dead, before another one gets its call."""
+"""Seconds for which a confirmed claim is valid without another check. Temporal gives a call to another worker only
+after the first one crashed or was silent for longer (`HEARTBEAT_TIMEOUT`)."""
 
 _OUTCOME = "SELECT outcome, mac FROM holdfast.effects WHERE key = %s AND epoch = %s"
 _EPOCHS = "SELECT epoch, outcome, mac FROM holdfast.effects WHERE key = %s AND epoch <= %s ORDER BY epoch DESC"
@@ -109,25 +109,25 @@ class Entry:
     outcome: ToolOutcome | None
     """The outcome of an earlier attempt, if one finished."""
     doubt: str
-    """Why an outcome that is recorded of this epoch does not count; empty for no doubt."""
+    """The reason why a recorded outcome of this epoch does not count; else empty."""
     _doubtful: tuple[int, ...]
     """The epochs whose outcomes do not count."""
     _attempt: CallAttempt
     _connection: psycopg.AsyncConnection
     _confirmed: float
-    """When this attempt held the claim."""
+    """The last time at which this attempt certainly held the claim."""
     _ledger: "Ledger"
 
     @property
     def fresh(self) -> bool:
-        """Whether the claim was confirmed so recently that no other attempt can hold it."""
+        """True if the claim was confirmed so recently that no other attempt can hold it."""
         return _clock() - self._confirmed < CONFIRMED_SECONDS
 
     async def confirm(self) -> None:
-        """Make sure that this attempt still holds the claim: that its connection has not ended.
+        """Check that this attempt still holds the claim, by a query on its connection.
 
         Raises:
-            psycopg.OperationalError: It has.
+            psycopg.OperationalError: The connection has ended, and the claim with it.
         """
         if not self.fresh:
             now = _clock()
@@ -141,7 +141,7 @@ class Entry:
         self._confirmed = now
 
     async def settling(self) -> float | None:
-        """Return for how many seconds no attempt has been at work whose request may still arrive."""
+        """Return the seconds since the last attempt whose request may still arrive; None if there is none."""
         values = {
             "key": self.effect.key,
             "epoch": self.effect.epoch,
@@ -150,14 +150,13 @@ class Entry:
             "doubtful": list(self._doubtful),
         }
         cursor = await self._connection.execute(_SETTLING, values)
-        found = await cursor.fetchone()
-        return None if found is None or found[0] is None else float(found[0])
+        row = await cursor.fetchone()
+        return None if row is None or row[0] is None else float(row[0])
 
     async def finish(self, outcome: ToolOutcome) -> ToolOutcome:
-        """Record the outcome, unless one is recorded, and return the recorded one.
+        """Record the outcome, unless another is recorded, and return the recorded one.
 
-        The effect has happened, so this retries while the database is unavailable, until the activity's own time limit
-        ends it.
+        The effect has happened, so this retries while the database is unavailable, up to the activity's time limit.
         """
         while True:
             try:
@@ -172,15 +171,16 @@ class Entry:
     async def _record(self, connection: psycopg.AsyncConnection, outcome: ToolOutcome) -> ToolOutcome:
         encoded, mac = self._ledger.with_mac(self.effect, outcome, thread=self.thread)
         name = [self.effect.key, self.effect.epoch]
-        if self.effect.epoch and not self.started_before:  # adopted from an earlier epoch, or refused: there is no row
+        # Without a row, the outcome was adopted from an earlier epoch, or is a rejection.
+        if self.effect.epoch and not self.started_before:
             await connection.execute(_ADD, _row(self.thread, self.effect))
-        first: Sequence[Any] = (None, None)
-        while not await _first_row(connection, _FINISH, [encoded, mac, *name, *first]):
-            found = await _first_row(connection, _OUTCOME, name)
-            if found is None:  # somebody has deleted the row
+        stored: Sequence[Any] = (None, None)
+        while not await _first_row(connection, _FINISH, [encoded, mac, *name, *stored]):
+            row = await _first_row(connection, _OUTCOME, name)
+            if row is None:  # somebody has deleted the row
                 return outcome
-            first = found
-            other, _ = self._ledger.outcome(self.effect, *first, thread=self.thread)
+            stored = row
+            other, _ = self._ledger.outcome(self.effect, *stored, thread=self.thread)
             if other:
                 return other
         return outcome
@@ -190,8 +190,8 @@ class Ledger:
     """The `holdfast.core.run.contracts.ledger.EffectLedger` in PostgreSQL.
 
     Args:
-        pool: Open; one connection is held per effect under way.
-        url: The same database, to reconnect if the connection held is lost.
+        pool: Open; each running effect holds a connection.
+        url: URL of the same database, to reconnect if that connection is lost.
         seals: The fleet keys, for the MACs of outcomes.
     """
 
@@ -204,22 +204,22 @@ class Ledger:
     async def claim(
         self, effect: PastEffect, *, thread: str, start: bool = False, attempt: CallAttempt = FIRST_ATTEMPT
     ) -> AsyncIterator[Entry]:
-        """Hold an exclusive claim on an effect, in this epoch and those before, during the block.
+        """Hold an exclusive claim on an effect, in this epoch and all earlier ones, during the block.
 
         Args:
             effect: The effect, identified by key and epoch; its other fields describe the call.
             thread: The thread of the call.
-            start: Record that the effect may happen from here on, unless an earlier attempt has. Only in the first
-                epoch; in a later one, `Entry.start` does.
-            attempt: The attempt that claims it.
+            start: Record that the effect may happen from here on, unless an earlier attempt did. Only in the first
+                epoch; in a later one, `Entry.start` records it.
+            attempt: The attempt that claims the effect.
 
         Raises:
-            ApplicationError: Another attempt holds the claim, or the database is unavailable; Temporal tries again.
+            ApplicationError: Another attempt holds the claim, or the database is unavailable; Temporal retries.
         """
         with retried_by_temporal(effect.tool):
             async with self._pool.connection() as connection:
                 try:
-                    yield await self._claimed(connection, effect, thread=thread, start=start, attempt=attempt)
+                    yield await self._claim(connection, effect, thread=thread, start=start, attempt=attempt)
                 finally:
                     await unlock_all(connection)
 
@@ -228,17 +228,17 @@ class Ledger:
 
         Args:
             thread: The thread's id.
-            after: A call's number.
+            after: The number of a call.
         """
         with retried_by_temporal(f"the effects of {thread}"):
             async with self._pool.connection() as connection:
                 rows = await connection.execute(_PAST_EFFECTS, [thread, after])
-                read = [self._past_effect(thread, *row) for row in await rows.fetchall()]
-        found = _last_of_each(effect for effect in read if effect)
-        newest = found[:MOST_PAST_EFFECTS]
-        return PastEffects(effects=tuple(reversed(newest)), left_out=len(found) - len(newest))
+                effects = [self._past_effect(thread, *row) for row in await rows.fetchall()]
+        last = _last_of_each(effect for effect in effects if effect)
+        newest = last[:MOST_PAST_EFFECTS]
+        return PastEffects(effects=tuple(reversed(newest)), left_out=len(last) - len(newest))
 
-    async def _claimed(
+    async def _claim(
         self,
         connection: psycopg.AsyncConnection,
         effect: PastEffect,
@@ -264,36 +264,36 @@ class Ledger:
             )
         if started:
             return Entry(effect, thread, False, None, "", (), attempt, connection, now, self)
-        # A separate statement, because its snapshot must be taken after the claim was.
+        # A separate statement, because its snapshot must be taken after the claim.
         rows = await (await connection.execute(_EPOCHS, name)).fetchall()
         outcome, doubts = self._outcomes(effect, rows, thread=thread)
         started = bool(rows) and rows[0][0] == effect.epoch
-        # People were asked about the epochs before, and have answered.
+        # People have already answered about earlier epochs.
         doubt = "" if outcome else doubts.get(effect.epoch, "")
         return Entry(effect, thread, started, outcome, doubt, tuple(doubts), attempt, connection, now, self)
 
     def _outcomes(
         self, effect: PastEffect, rows: Sequence[Sequence[Any]], *, thread: str
     ) -> tuple[ToolOutcome | None, dict[int, str]]:
-        """Return the outcome of an effect that counts, and why the others do not, by epoch."""
+        """Return the outcome of an effect that counts, and the reasons why others do not, by epoch."""
         outcome, doubts = None, dict[int, str]()
         for epoch, encoded, mac in rows:
-            found, doubt = self.outcome(effect.model_copy(update={"epoch": epoch}), encoded, mac, thread=thread)
+            valid, doubt = self.outcome(effect.model_copy(update={"epoch": epoch}), encoded, mac, thread=thread)
             if doubt:
                 doubts[epoch] = doubt
-            if found and outcome is None and stands(found, effect, epoch):
-                outcome = found
+            if valid and outcome is None and stands(valid, effect, epoch):
+                outcome = valid
         return outcome, doubts
 
     def with_mac(self, effect: PastEffect, outcome: ToolOutcome, *, thread: str) -> tuple[str, str | None]:
-        """Return an outcome as a row has it, and its MAC."""
+        """Return an outcome in its stored form, and its MAC."""
         encoded = outcome.model_dump_json()
         return encoded, self._macs.make(recorded(effect, encoded, thread=thread))
 
     def outcome(
         self, effect: PastEffect, encoded: str | None, mac: str | None, *, thread: str
     ) -> tuple[ToolOutcome | None, str]:
-        """Return the outcome that a row has, if it counts; else why it does not, if it has one."""
+        """Return the stored outcome if it counts, and otherwise the reason; the reason is empty if none is stored."""
         if encoded is None:
             return None, ""
         if doubt := _DOUBTS.get(self._macs.verify(mac, recorded(effect, encoded, thread=thread))):
@@ -305,7 +305,7 @@ class Ledger:
         return ToolOutcome.model_validate_json(encoded), ""
 
     def _past_effect(self, thread: str, *row: Any) -> PastEffect | None:
-        """Return the effect of a row; None for one whose key is not that of any call of the thread."""
+        """Return the effect of a row; None if its key does not belong to a call of the thread."""
         *columns, encoded, mac = row
         effect = PastEffect.model_validate(dict(zip(_COLUMNS, columns, strict=True)))
         number, chain, digest = effect.number, effect.first_run_id, effect.call_digest
@@ -322,12 +322,12 @@ class Ledger:
 async def _first_row(
     connection: psycopg.AsyncConnection, statement: str, values: Sequence[Any]
 ) -> tuple[Any, ...] | None:
-    """The first row that a statement returns."""
+    """Return the first row of a statement's result."""
     return await (await connection.execute(statement, values)).fetchone()
 
 
 def _clock() -> float:
-    """Seconds that pass also while this process, or the whole machine, is suspended."""
+    """Return a clock in seconds that keeps running while this process, or the whole machine, is suspended."""
     return time.clock_gettime(time.CLOCK_BOOTTIME) if sys.platform == "linux" else time.monotonic()
 
 
@@ -336,20 +336,20 @@ def _row(thread: str, effect: PastEffect) -> list[Any]:
 
 
 def _last_of_each(effects: Iterable[PastEffect]) -> list[PastEffect]:
-    """Return one row for each key, as `stands` has it: the last whose effect has happened; else that of the last epoch.
+    """Return one row per key, by the rule of `stands`: the last one that happened; else that of the last epoch.
 
-    A row without an outcome hides none, because anybody who can write here can have added it.
+    A row without an outcome never hides one with an outcome, because anybody who can write here may have added it.
     """
-    found: dict[str, PastEffect] = {}
+    last: dict[str, PastEffect] = {}
     for each in effects:
-        known = found.get(each.key)
-        if known is None or (each.status == "ok", each.epoch) > (known.status == "ok", known.epoch):
-            found[each.key] = each
-    return list(found.values())
+        other = last.get(each.key)
+        if other is None or (each.status == "ok", each.epoch) > (other.status == "ok", other.epoch):
+            last[each.key] = each
+    return list(last.values())
 
 
 def recorded(effect: PastEffect, outcome: str, *, thread: str) -> Recorded:
-    """Return what the MAC of an outcome covers.
+    """Return the values that the MAC of an outcome covers.
 
     Args:
         effect: The effect.
@@ -360,7 +360,7 @@ def recorded(effect: PastEffect, outcome: str, *, thread: str) -> Recorded:
 
 
 async def effects_of(pool: AsyncConnectionPool, thread: str) -> list[EffectRow]:
-    """Read the ledger's rows of a thread, the oldest first."""
+    """Read the ledger's rows of a thread, oldest first."""
     with retried_by_temporal(f"the ledger of {thread}"):
         async with pool.connection() as connection:
             rows = await connection.execute(

@@ -1,12 +1,12 @@
-"""The record for SQL: what the view `holdfast.log` shows of each event.
+"""The record for SQL: the columns of each event in the view `holdfast.log`.
 
-Blocks (`holdfast.storage.blocks`) are compressed with LZMA, which SQL cannot read. So the row of a block also
-has what the view shows of its events, as one JSON value, which PostgreSQL compresses.
+Blocks (`holdfast.storage.blocks`) are compressed with LZMA, which SQL cannot read. So the row of a block also has the
+columns of its events for the view (the "SQL rows"), as one JSON value, which PostgreSQL compresses.
 
-1. They are a copy, and prove nothing: no digest covers them. `verify` checks the record.
-2. A thread's rows begin with its first event and have no gap. Those that an older release did not write are added by
-   the next append, or by `holdfast migrate`.
-3. Nothing in an event keeps it out of the record: what jsonb refuses is replaced, and long texts are cut.
+1. SQL rows are a copy, and prove nothing: no digest covers them. `verify` checks the record.
+2. A thread's SQL rows begin with its first event and have no gap. The next append, or `holdfast migrate`, adds those
+   that an older release did not write.
+3. No content of an event can keep it out of the record: values that jsonb rejects are replaced, and long texts are cut.
 """
 
 import json
@@ -20,40 +20,40 @@ from psycopg.types.json import Jsonb
 from pydantic import TypeAdapter, ValidationError
 
 TEXT_CHARS = 4_000
-"""The most characters of a text in a body; the record has all of them."""
+"""The most characters of a text in a body; the record has the full text."""
 
 MOST_NESTED = 40
-"""How deep a body may be nested."""
+"""The maximum nesting of a body."""
 
 MOST_OPEN = 200
-"""The most calls, and the most requests, that are carried on."""
+"""The most open calls, and the most open requests, in the context for the next block."""
 
 _COLUMNS = ("at", "position", "type")
 _UNSHOWN = ("digest", "schema_version")
-"""Fields that a body leaves out: the columns have them, or only the record can vouch for them."""
+"""Fields omitted from a body, because only the record can vouch for them."""
 
 WrittenT = TypeVar("WrittenT")
 
 
 @dataclass
 class Carried:
-    """What the columns of an event take from events before it."""
+    """Context from earlier events for the columns of an event."""
 
     step: int = 0
     agent: str | None = None
     tools: dict[str, str] = field(default_factory=dict)
-    """Number of a call that has not ended → its tool."""
+    """Number of an open call → its tool."""
     requests: dict[str, tuple[int | None, str | None]] = field(default_factory=dict)
-    """Id of a request about such a call → its number and tool."""
+    """Id of a request about an open call → the call's number and tool."""
 
 
 _CARRIED = TypeAdapter(Carried)
 
 
 def carried_from(value: Any) -> Carried | None:
-    """Read what a block's row carries on; None where it has no rows yet.
+    """Decode the context in a block's row; None if the block has no SQL rows yet.
 
-    What somebody has altered there carries on nothing: it must not keep events out of the record.
+    An altered value decodes to an empty context: it must not keep events out of the record.
     """
     if value is None:
         return None
@@ -64,43 +64,43 @@ def carried_from(value: Any) -> Carried | None:
 
 
 class LogRows(NamedTuple):
-    """What the row of a block has for SQL."""
+    """The SQL columns of a block's row."""
 
     log_rows: Jsonb | None
-    """What the view shows, as a list; None where it has nothing yet."""
+    """The columns of each event, as a list; None if not written yet."""
     carried: Jsonb | None
-    """What the next block takes over."""
+    """The context for the next block."""
     origins: list[str] | None
-    """The threads that a fork among the events comes from; None for no fork."""
+    """The original threads of forks among the events; None for no fork."""
 
 
 NOT_YET = LogRows(None, None, None)
 
 
 async def with_bodies(thread: str, write: Callable[[bool], Awaitable[WrittenT]]) -> WrittenT:
-    """Have a transaction add rows with the events' bodies, or without them where the database refuses one.
+    """Write SQL rows with the events' bodies, or without them if the database rejects a body.
 
     Args:
         thread: The thread's id.
-        write: Does it in a transaction of its own, with bodies or without.
+        write: Writes them in its own transaction; its argument says whether with bodies.
     """
     try:
         return await write(True)
     except psycopg.DataError as error:
-        import structlog  # here: commands that only read log nothing, and it takes 50 ms to import
+        import structlog  # its import takes 50 ms, which commands that log nothing should not pay
 
         structlog.get_logger(__name__).warning("event_bodies_left_out", thread=thread, reason=str(error).strip())
         return await write(False)
 
 
 def log_rows_of(position: int, lines: Sequence[bytes], carried: Carried, *, bodies: bool = True) -> LogRows:
-    """Return what the row of a block has for SQL. `carried` moves on with it.
+    """Return the SQL columns of a block's row, and update `carried` for the next block.
 
     Args:
-        position: Of the first line.
+        position: The position of the first line.
         lines: The block's lines.
-        carried: Of the block before.
-        bodies: Add the events' bodies, too.
+        carried: The context from the block before.
+        bodies: Whether to add the events' bodies.
     """
     events = [event_of(line) for line in lines]
     rows = list(rows_of(position, events, carried, bodies=bodies))
@@ -116,8 +116,8 @@ def log_rows_of(position: int, lines: Sequence[bytes], carried: Carried, *, bodi
 def rows_of(
     position: int, events: Sequence[dict[str, Any]], carried: Carried, *, bodies: bool = True
 ) -> Iterator[dict[str, Any]]:
-    """Yield the columns of each event, as JSON, without those that it does not have."""
-    for place, event in enumerate(events, position):
+    """Yield the columns of each event as JSON, without empty ones."""
+    for index, event in enumerate(events, position):
         kind = _text(event.get("type")) or "unknown"
         if kind == "llm_replied":
             carried.step += 1
@@ -137,7 +137,7 @@ def rows_of(
             tool = carried.tools.get(str(call))
         at = _time(event.get("at"))
         columns = {
-            "position": place,
+            "position": index,
             "at": at.isoformat() if at else None,
             "type": kind,
             "step": carried.step,
@@ -153,7 +153,7 @@ def rows_of(
 
 
 def fit(value: Any, depth: int = 0) -> Any:
-    """Return a JSON value as jsonb takes it: without what it refuses, and with long texts cut."""
+    """Return a JSON value that jsonb accepts: rejected characters and numbers replaced, and long texts cut."""
     if isinstance(value, str):
         cut = value[:TEXT_CHARS].replace("\0", "\ufffd").encode("utf-8", "replace").decode()
         return cut if len(value) <= TEXT_CHARS else f"{cut}… ({len(value) - TEXT_CHARS:,} more characters)"
@@ -169,7 +169,7 @@ def fit(value: Any, depth: int = 0) -> Any:
 
 
 def event_of(line: bytes) -> dict[str, Any]:
-    """Decode a line, as far as it is an event."""
+    """Decode a line; empty if it is not an event."""
     try:
         event = json.loads(line)
     except (ValueError, RecursionError):

@@ -1,7 +1,7 @@
 """Semantic memory in PostgreSQL: full-text search always; vectors too, with pgvector and an embedding model.
 
-1. An item is stored before its vector: while the embedding endpoint is unavailable, items are found by words. Every
-   later call fetches the vectors of a few items that have none, or one of another model.
+1. An item is stored before its vector: while the embedding endpoint is unavailable, items are found by words. Later
+   calls fetch vectors for a few items at a time that have none, or one from another model.
 2. Items that are superseded or forgotten have no lexemes and no vector, so no search can find them by mistake.
 3. `HOLDFAST_ENCRYPTION_KEYS` does not cover these rows: a database cannot search encrypted text. PostgreSQL also keeps
    removed rows until it vacuums, and in its backups.
@@ -41,7 +41,7 @@ MOST_STANDING = 200
 """The most standing items that are read."""
 
 _ID_ALPHABET = "23456789abcdefghjkmnpqrstuvwxyz"
-"""Without characters that look alike."""
+"""Excludes characters that look alike."""
 
 _COLUMNS = """id, scope, coalesce(text, '') AS text, trust, standing, kind, thread, position, by, created_at,
     expires_at, supersedes, superseded_by, forgotten_at, forgotten_by, forgotten_why"""
@@ -116,7 +116,7 @@ class PostgresMemories:
         return item
 
     async def recall(self, query: str, scopes: Sequence[str] | None, *, limit: int = 5) -> Recalled:
-        """Find the items that match `query` best; without a query, the newest."""
+        """Return the items that match `query` best; without a query, the newest."""
         query = clean(query).strip()
         with retried_by_temporal("semantic memory"):
             if not query:
@@ -127,35 +127,35 @@ class PostgresMemories:
                 if self._vectors and vector is not None:
                     rankings.append(await self._vectors.search(connection, vector, scopes))
                 best = fuse(rankings)
-                # The best may have expired or been forgotten since.
+                # Some of the best may have expired or been forgotten meanwhile.
                 where = f"number = ANY(%s) AND {_LIVE} ORDER BY array_position(%s::bigint[], number) LIMIT %s"
-                found = await _items(connection, where, [best, best, limit])
-        return Recalled(items=tuple(found), note=note)
+                items = await _items(connection, where, [best, best, limit])
+        return Recalled(items=tuple(items), note=note)
 
     async def forget(
         self, id: str, scopes: Sequence[str] | None, *, trust: Trust, by: str, why: str = ""
     ) -> MemoryItem:
-        """Remove the text of an item and of all that it superseded; return the item without its text."""
+        """Remove the text of an item and of its earlier versions; return the item without its text."""
         with retried_by_temporal("semantic memory"):
             async with self._pool.connection() as connection, connection.transaction():
                 item = await _item(connection, id, scopes, lock=True)
                 if item.forgotten_at is not None:
                     return item
                 check_may_replace(item, trust)
-                given = {"id": item.id, "by": one_line(clean(by))[:200], "why": one_line(clean(why))[:500]}
-                forgotten = await (await connection.execute(_FORGET, given)).fetchall()
+                values = {"id": item.id, "by": one_line(clean(by))[:200], "why": one_line(clean(why))[:500]}
+                forgotten = await (await connection.execute(_FORGET, values)).fetchall()
                 await _remove_vectors(connection, [number for (number,) in forgotten])
                 return await _item(connection, id, scopes)
 
     async def standing(self, scopes: Sequence[str], chars: int) -> list[MemoryItem]:
-        """The standing items, newest first, as many as `standing_text` fits into `chars` characters."""
+        """Return the newest standing items, as many as `standing_text` fits into `chars` characters."""
         where = f"{_LIVE} AND standing AND scope = ANY(%s) ORDER BY number DESC LIMIT %s"
         with retried_by_temporal("semantic memory"):
             async with self._pool.connection() as connection:
                 return within(await _items(connection, where, [list(scopes), MOST_STANDING]), chars)
 
     async def history(self, id: str, scopes: Sequence[str] | None) -> list[MemoryItem]:
-        """An item and all that it superseded, newest first."""
+        """Return an item and its earlier versions, newest first."""
         with retried_by_temporal("semantic memory"):
             async with self._pool.connection() as connection:
                 await _item(connection, id, scopes)
@@ -163,30 +163,30 @@ class PostgresMemories:
                 return [MemoryItem(**row) for row in await (await cursor.execute(_HISTORY, [id])).fetchall()]
 
     async def purge(self, limit: int = 100) -> int:
-        """Remove items that have expired, and what they superseded."""
+        """Remove expired items and their earlier versions; return the number of removed rows."""
         with retried_by_temporal("semantic memory"):
             async with self._pool.connection() as connection:
                 return (await connection.execute(_PURGE, [limit])).rowcount
 
     async def _newest(self, scopes: Sequence[str] | None, limit: int) -> list[MemoryItem]:
-        where, given = _LIVE, list[Any]()
+        where, values = _LIVE, list[Any]()
         if scopes is not None:
-            where, given = f"{_LIVE} AND scope = ANY(%s)", [list(scopes)]
+            where, values = f"{_LIVE} AND scope = ANY(%s)", [list(scopes)]
         async with self._pool.connection() as connection:
-            return await _items(connection, f"{where} ORDER BY number DESC LIMIT %s", [*given, limit])
+            return await _items(connection, f"{where} ORDER BY number DESC LIMIT %s", [*values, limit])
 
 
 async def _insert(connection: psycopg.AsyncConnection, new: NewMemory, key: str) -> MemoryItem:
     """Insert an item, unless its key exists, and supersede the one that it replaces."""
     while True:
         id = "m-" + "".join(secrets.choice(_ID_ALPHABET) for _ in range(7))
-        given = {**new.model_dump(), "id": id, "key": key, "lexeme": lexeme_of(new.scope)}
+        values = {**new.model_dump(), "id": id, "key": key, "lexeme": lexeme_of(new.scope)}
         cursor = connection.cursor(row_factory=dict_row)
-        if row := await (await cursor.execute(_INSERT, given)).fetchone():
+        if row := await (await cursor.execute(_INSERT, values)).fetchone():
             break
         if stored := await _items(connection, "key = %s", [key]):
             return stored[0]
-        # Otherwise another item has this id: try again with a new one.
+        # Another item has this id: try again with a new id.
     item = MemoryItem(**row)
     if new.supersedes:
         await _supersede(connection, item)
@@ -214,10 +214,10 @@ async def _remove_vectors(connection: psycopg.AsyncConnection, numbers: list[int
 async def _item(
     connection: psycopg.AsyncConnection, id: str, scopes: Sequence[str] | None, *, lock: bool = False
 ) -> MemoryItem:
-    """The item of that id.
+    """Return the item with this id.
 
     Raises:
-        ItemNotFound: There is none in these scopes.
+        ItemNotFound: These scopes have no such item.
     """
     found = await _items(connection, "id = %s" + " FOR UPDATE" * lock, [clean(id)])
     if not found or (scopes is not None and found[0].scope not in scopes):
@@ -226,7 +226,7 @@ async def _item(
     return found[0]
 
 
-async def _items(connection: psycopg.AsyncConnection, where: str, given: list[Any]) -> list[MemoryItem]:
+async def _items(connection: psycopg.AsyncConnection, where: str, values: list[Any]) -> list[MemoryItem]:
     cursor = connection.cursor(row_factory=dict_row)
-    await cursor.execute(f"SELECT {_COLUMNS} FROM holdfast.memories WHERE {where}", given)
+    await cursor.execute(f"SELECT {_COLUMNS} FROM holdfast.memories WHERE {where}", values)
     return [MemoryItem(**row) for row in await cursor.fetchall()]

@@ -1,7 +1,7 @@
-"""Searches semantic memory: by words and by vectors, each with a ranking of its own.
+"""Searches semantic memory by words and by vectors; each search returns its own ranking.
 
-1. Every word counts, rare words more; none is required. PostgreSQL's statistics show how common a word is.
-2. A search by words ranks about `CANDIDATES` items, however many there are: the rare words select the candidates, and
+1. Every word counts, rare words more, and no word is required. PostgreSQL's statistics show how common a word is.
+2. A search by words ranks about `CANDIDATES` items, regardless of the total: the rare words select the candidates, and
    common words only affect their ranking. A search by vectors uses the approximate index in large scopes.
 """
 
@@ -13,13 +13,13 @@ CANDIDATES = 1_000
 """Approximate number of items that a search by words ranks."""
 
 EXACT = 3_000
-"""The most vectors that are all compared; with more in the scopes, the index finds the nearest."""
+"""The most vectors for an exact search; if the scopes have more, the approximate index is used."""
 
 DEPTH = 50
 """The number of items in each ranking."""
 
 MOST_WORDS = 32
-"""The most words of a query that count; of a longer one, the rarest."""
+"""The most words of a query that count: its rarest ones."""
 
 QUERY_CHARS = 2_000
 """The most characters of a query that are read."""
@@ -34,7 +34,7 @@ _COMMON = """
 
 _SIZE = "SELECT greatest(reltuples, 0) FROM pg_class WHERE oid = 'holdfast.memories'::regclass"
 
-# Items with all words first, then items with a rare one. Weighted as in BM25, by how many candidates have a word.
+# Items with all words first, then items with a rare one. Weighted as in BM25, by the number of candidates with a word.
 _BY_WORDS = """
     WITH found AS MATERIALIZED (
         (SELECT number, lexemes, length(lexemes) AS size FROM holdfast.memories
@@ -58,7 +58,7 @@ _BY_WORDS = """
     LIMIT %(depth)s
 """
 
-_ENOUGH = "SELECT count(*) FROM (SELECT FROM holdfast.memory_vectors WHERE {within} LIMIT %(exact)s + 1) AS counted"
+_COUNT = "SELECT count(*) FROM (SELECT FROM holdfast.memory_vectors WHERE {within} LIMIT %(exact)s + 1) AS counted"
 
 _EXACT = """
     WITH within AS MATERIALIZED (SELECT number, embedding FROM holdfast.memory_vectors WHERE {within})
@@ -74,18 +74,18 @@ _NEAREST = """
 async def by_words(
     connection: psycopg.AsyncConnection, query: str, scopes: Sequence[str] | None, *, depth: int = DEPTH
 ) -> list[int]:
-    """Return the numbers of the items that have words of `query`, the best first.
+    """Return the numbers of the items that have words of `query`, best first.
 
     Args:
-        connection: In a transaction.
-        query: In natural language.
+        connection: A connection in a transaction.
+        query: Text in natural language.
         scopes: The scopes to search; None for all.
         depth: The most items to return.
     """
-    found = await (await connection.execute(_WORDS, [query[:QUERY_CHARS]])).fetchone()
-    if not found or not found[0] or (scopes is not None and not scopes):
+    lexemes = await (await connection.execute(_WORDS, [query[:QUERY_CHARS]])).fetchone()
+    if not lexemes or not lexemes[0] or (scopes is not None and not scopes):
         return []
-    words: list[str] = found[0]
+    words: list[str] = lexemes[0]
     scope_lexemes = [lexeme_of(scope) for scope in scopes or ()]
     common: dict[str, float] = dict(await (await connection.execute(_COMMON, [[*words, *scope_lexemes]])).fetchall())
     row = await (await connection.execute(_SIZE)).fetchone()
@@ -93,16 +93,17 @@ async def by_words(
     size = row[0] if row else 0
     in_scopes = size if scopes is None else size * min(1, sum(common.get(lexeme, 0) for lexeme in scope_lexemes))
     some = _rare(words, [min(in_scopes, size * common.get(word, 0)) for word in words])
-    within = f"({' | '.join(map(_quoted, scope_lexemes))}) & " if scopes is not None else ""
-    given = {
-        "all": f"{within}({' & '.join(map(_quoted, words))})",
-        "some": f"{within}({' | '.join(map(_quoted, some))})",
-        "words": [_quoted(word) for word in words],
+    within = f"({' | '.join(map(_quote, scope_lexemes))}) & " if scopes is not None else ""
+    values = {
+        "all": f"{within}({' & '.join(map(_quote, words))})",
+        "some": f"{within}({' | '.join(map(_quote, some))})",
+        "words": [_quote(word) for word in words],
         "candidates": CANDIDATES,
         "depth": depth,
     }
-    await connection.execute("SET LOCAL enable_seqscan = off")  # the planner may expect a LIMIT to end a scan early
-    rows = await connection.execute(_BY_WORDS, given, prepare=False)
+    # With a LIMIT, the planner may choose a sequential scan that it expects to end early.
+    await connection.execute("SET LOCAL enable_seqscan = off")
+    rows = await connection.execute(_BY_WORDS, values, prepare=False)
     return [number for (number,) in await rows.fetchall()]
 
 
@@ -114,10 +115,10 @@ async def by_vector(
     *,
     depth: int = DEPTH,
 ) -> list[int]:
-    """Return the numbers of the items whose vectors are nearest, the nearest first.
+    """Return the numbers of the items with the nearest vectors, nearest first.
 
     Args:
-        connection: In a transaction.
+        connection: A connection in a transaction.
         vector: The query's vector.
         space: The number of its embedding space.
         scopes: The scopes to search; None for all.
@@ -125,34 +126,35 @@ async def by_vector(
     """
     # The index covers one space, so its number must be a literal in the statement.
     within = f"space = {int(space)}" + (" AND scope = ANY(%(scopes)s)" if scopes is not None else "")
-    given = {
+    values = {
         "scopes": list(scopes or ()),
         "vector": vector_text(vector),
         "depth": depth,
         "exact": EXACT,
     }
-    counted = await (await connection.execute(_ENOUGH.format(within=within), given)).fetchone()
-    statement = _EXACT if counted and counted[0] <= EXACT else _NEAREST
+    count = await (await connection.execute(_COUNT.format(within=within), values)).fetchone()
+    statement = _EXACT if count and count[0] <= EXACT else _NEAREST
     if statement is _NEAREST:
         await connection.execute("SET LOCAL hnsw.iterative_scan = relaxed_order")
         await connection.execute("SET LOCAL enable_seqscan = off")
-        await connection.execute("SET LOCAL enable_sort = off")  # nor the other index, which would sort a whole scope
-    rows = await connection.execute(statement.format(within=within, size=len(vector)), given, prepare=False)
+        # The other index is ruled out, too: it would sort a whole scope.
+        await connection.execute("SET LOCAL enable_sort = off")
+    rows = await connection.execute(statement.format(within=within, size=len(vector)), values, prepare=False)
     return [number for (number,) in await rows.fetchall()]
 
 
 def lexeme_of(scope: str) -> str:
-    """The lexeme that marks a scope. It starts with a space, which no lexeme of a text contains."""
+    """Return the lexeme that marks a scope. It starts with a space, which no lexeme of a text contains."""
     return f" {scope}"
 
 
 def vector_text(vector: Sequence[float]) -> str:
-    """A vector as pgvector reads it."""
+    """Return a vector in the syntax of pgvector."""
     return f"[{','.join(map(repr, vector))}]"
 
 
 def _rare(words: Sequence[str], expected: Sequence[float]) -> list[str]:
-    """The first of `words`, sorted from the rarest, that together select about `CANDIDATES` items; at least one."""
+    """Return the first of `words`, rarest first, that together select about `CANDIDATES` items; at least one."""
     some, left = [words[0]], CANDIDATES - expected[0]
     for word, items in zip(words[1:], expected[1:], strict=True):
         if items > left:
@@ -162,6 +164,6 @@ def _rare(words: Sequence[str], expected: Sequence[float]) -> list[str]:
     return some
 
 
-def _quoted(lexeme: str) -> str:
+def _quote(lexeme: str) -> str:
     escaped = lexeme.replace("\\", "\\\\").replace("'", "''")
     return f"'{escaped}'"

@@ -16,7 +16,7 @@ _LOCK = 0x686F6C65
 """Advisory lock for creating tables and indexes: concurrent attempts would conflict."""
 
 # Two conditions, because the index on `space` cannot answer `<>`.
-_WITHOUT = """
+_WITHOUT_VECTOR = """
     SELECT number, text FROM holdfast.memories
     WHERE lexemes IS NOT NULL AND (space < %(space)s OR space > %(space)s) ORDER BY number DESC LIMIT %(batch)s
 """
@@ -31,7 +31,7 @@ _KEEP = """
 
 
 class Vectors:
-    """Maintains a vector of every item that can be found.
+    """Maintains a vector for every searchable item.
 
     Args:
         pool: Open, to a migrated database.
@@ -54,16 +54,16 @@ class Vectors:
     async def search(
         self, connection: psycopg.AsyncConnection, vector: Sequence[float], scopes: Sequence[str] | None
     ) -> list[int]:
-        """The numbers of the nearest items, the nearest first."""
+        """Return the numbers of the nearest items, nearest first."""
         return await by_vector(connection, vector, self._space or 0, scopes)
 
     async def catch_up(self) -> None:
-        """Fetch the vectors of some items that have none, or one of another model; the newest first."""
+        """Fetch vectors for some items that have none, or one from another model; newest first."""
         space = await self._ready()
         if space is None:
             return
         async with self._pool.connection() as connection:
-            rows = await connection.execute(_WITHOUT, {"space": space, "batch": BATCH})
+            rows = await connection.execute(_WITHOUT_VECTOR, {"space": space, "batch": BATCH})
             texts: dict[int, str] = dict(await rows.fetchall())
         try:
             vectors = await self._vectors_of(texts) if texts else {}
@@ -87,27 +87,27 @@ class Vectors:
             if len(texts) == 1:
                 log.warning("embedding_refused", reason=str(error))
                 return dict.fromkeys(texts)
-        found: dict[int, list[float] | None] = {}
+        vectors: dict[int, list[float] | None] = {}
         for number, text in texts.items():
-            found |= await self._vectors_of({number: text})
-        return found
+            vectors |= await self._vectors_of({number: text})
+        return vectors
 
     async def _keep(self, space: int, vectors: dict[int, list[float] | None]) -> None:
         async with self._pool.connection() as connection, connection.transaction():
-            # Lock the items, so that one that is being forgotten does not get a vector again.
+            # Lock the items, so that a forgotten one does not get a vector again.
             await connection.execute(
                 "SELECT FROM holdfast.memories WHERE number = ANY(%s) ORDER BY number FOR UPDATE", [list(vectors)]
             )
             texts = {number: vector_text(vector) for number, vector in vectors.items() if vector is not None}
-            given = {"space": space, "numbers": list(texts), "vectors": list(texts.values())}
-            await connection.execute(_KEEP, given)
+            values = {"space": space, "numbers": list(texts), "vectors": list(texts.values())}
+            await connection.execute(_KEEP, values)
             await connection.execute(
                 "UPDATE holdfast.memories SET space = %s WHERE number = ANY(%s) AND lexemes IS NOT NULL",
                 [space, list(vectors)],
             )
 
     async def _ready(self) -> int | None:
-        """The number of the model's space; None if the database has no pgvector. Determined once per worker."""
+        """Return the number of the model's space; None if the database has no pgvector. Determined once per worker."""
         if self._space is None and not self._absent:
             reason = "the database has no pgvector 0.8 or later"
             try:
@@ -125,24 +125,24 @@ async def space_of(connection: psycopg.AsyncConnection, model: str, dimensions: 
     """Return the number of a model's embedding space, creating it and its index if needed; None without pgvector.
 
     Args:
-        connection: In a transaction.
+        connection: A connection in a transaction.
         model: The embedding model.
         dimensions: The length of its vectors.
     """
-    given = [model, dimensions]
+    values = [model, dimensions]
     find = "SELECT space FROM holdfast.memory_spaces WHERE model = %s AND dimensions = %s"
     if not await has_vectors(connection):
         await connection.execute("SELECT pg_advisory_xact_lock(%s)", [_LOCK])
-        made = await (await connection.execute("SELECT holdfast.make_memory_vectors()")).fetchone()
-        if made != (True,):
+        created = await (await connection.execute("SELECT holdfast.make_memory_vectors()")).fetchone()
+        if created != (True,):
             return None
-    if row := await (await connection.execute(find, given)).fetchone():
+    if row := await (await connection.execute(find, values)).fetchone():
         return int(row[0])
     await connection.execute("SELECT pg_advisory_xact_lock(%s)", [_LOCK])
     await connection.execute(
-        "INSERT INTO holdfast.memory_spaces (model, dimensions) VALUES (%s, %s) ON CONFLICT DO NOTHING", given
+        "INSERT INTO holdfast.memory_spaces (model, dimensions) VALUES (%s, %s) ON CONFLICT DO NOTHING", values
     )
-    row = await (await connection.execute(find, given)).fetchone()
+    row = await (await connection.execute(find, values)).fetchone()
     assert row is not None
     space = int(row[0])
     await connection.execute(
@@ -153,6 +153,6 @@ async def space_of(connection: psycopg.AsyncConnection, model: str, dimensions: 
 
 
 async def has_vectors(connection: psycopg.AsyncConnection) -> bool:
-    """Whether the database has the table of vectors."""
+    """Return whether the database has the table of vectors."""
     found = await connection.execute("SELECT to_regclass('holdfast.memory_vectors') IS NOT NULL")
     return await found.fetchone() == (True,)

@@ -1,4 +1,4 @@
-"""Adds the rows for SQL (`holdfast.storage.log_rows`) that blocks of an older release lack."""
+"""Adds the SQL rows (`holdfast.storage.log_rows`) that blocks of an older release lack."""
 
 import asyncio
 from functools import partial
@@ -9,12 +9,12 @@ from holdfast.storage.blocks import Block, unpack
 from holdfast.storage.log_rows import Carried, carried_from, log_rows_of, with_bodies
 from holdfast.storage.thread_rows import lock_thread
 
-_BEHIND = """
+_THREADS_WITHOUT_ROWS = """
     SELECT DISTINCT threads.id, threads.thread
     FROM holdfast.threads JOIN holdfast.events ON events.thread = threads.id
     WHERE carried IS NULL ORDER BY threads.id
 """
-"""The threads with blocks without rows for SQL: always their last ones."""
+"""Threads with blocks without SQL rows; such blocks are always the last ones."""
 _WITHOUT_ROWS = """
     SELECT position, stop, size, at, body FROM holdfast.events WHERE thread = %s AND carried IS NULL ORDER BY position
 """
@@ -27,23 +27,23 @@ _SET_ROWS = """
 
 
 async def fill_rows(url: str) -> int:
-    """Add all missing rows, thread by thread; return how many.
+    """Add all missing rows, thread by thread, and return their number.
 
-    Workers may append meanwhile.
+    Workers may append events at the same time.
 
     Args:
-        url: A migrated database.
+        url: URL of a migrated database.
     """
     count = 0
     async with await psycopg.AsyncConnection.connect(url, connect_timeout=5, autocommit=True) as connection:
-        behind = await (await connection.execute(_BEHIND)).fetchall()
-        for number, thread in behind:
+        threads = await (await connection.execute(_THREADS_WITHOUT_ROWS)).fetchall()
+        for number, thread in threads:
             count += await with_bodies(thread, partial(_fill, connection, number, thread))
     return count
 
 
 async def _fill(connection: psycopg.AsyncConnection, number: int, thread: str, bodies: bool) -> int:
-    """Add the missing rows of a thread, in a transaction; return how many."""
+    """Add the missing rows of a thread in a transaction, and return their number."""
     async with connection.transaction():
         await lock_thread(connection, thread, lock="NO KEY UPDATE")
         added, _ = await add_missing_rows(connection, number, bodies=bodies)
@@ -55,19 +55,19 @@ async def add_missing_rows(
 ) -> tuple[int, Carried | None]:
     """Add the missing rows of a thread, unless it lacks too many.
 
-    A damaged block gets none, and keeps no other from its rows: `verify` finds it.
+    A damaged block gets no rows, but other blocks do: `verify` reports the damage.
 
     Args:
-        connection: In a transaction that holds the thread's lock.
+        connection: A connection in a transaction that holds the thread's lock.
         number: The thread's number.
-        bodies: Add the events' bodies to the rows, too.
-        most: The most rows to add; None for all.
+        bodies: Whether to add the events' bodies to the rows.
+        most: The maximum number of rows to add; None for all.
 
     Returns:
-        How many were added, and what the rows of the next block take over: None where some are still missing.
+        The number of added rows, and the context for the rows of the next block: None if some are still missing.
     """
-    found = await connection.execute(_WITHOUT_ROWS, [number], binary=True)
-    blocks = [Block(*row) for row in await found.fetchall()]
+    rows_of_blocks = await connection.execute(_WITHOUT_ROWS, [number], binary=True)
+    blocks = [Block(*row) for row in await rows_of_blocks.fetchall()]
     missing = sum(block.length for block in blocks)
     if most is not None and missing > most:
         return 0, None
@@ -85,6 +85,6 @@ async def add_missing_rows(
 
 
 async def carried_before(connection: psycopg.AsyncConnection, number: int, position: int) -> Carried | None:
-    """What the rows of the block at a position take over; None where those before it are missing."""
+    """Return the context for the rows of the block at a position; None if earlier rows are missing."""
     before = await (await connection.execute(_CARRIED_BEFORE, [number, position])).fetchone()
     return carried_from(before[0]) if before else Carried()

@@ -15,25 +15,25 @@ from holdfast.config.programs import CLI
 from holdfast.errors import StackError
 
 EFFECTS_AT_ONCE = 32
-"""Tool calls with effects that one worker runs at the same time: each holds a database connection."""
+"""The most tool calls with effects that one worker runs at the same time: each holds a database connection."""
 
 MIGRATIONS = Path(__file__).parent / "migrations"
 _LOCK = 0x686F6C64
-"""Advisory lock of migrations: those that run at the same time take turns."""
+"""Advisory lock that serializes concurrent migrations."""
 
 WAIT_SECONDS = 2.0
-"""Seconds between two looks at a schema that is to be migrated."""
+"""Seconds between polls of a schema that somebody has to migrate."""
 
 
 def open_pool(url: str, *, size: int) -> AsyncConnectionPool:
-    """Create a pool of at most `size` connections, not opened yet, that fails within seconds if it gets none."""
+    """Create an unopened pool of at most `size` connections, which fails within seconds if it cannot get one."""
     return AsyncConnectionPool(
         url,
         min_size=1,
         max_size=size,
         timeout=5,
         open=False,
-        check=_check,  # after the database restarts, all idle connections are dead
+        check=_check,  # a restart of the database breaks all idle connections
         kwargs={"autocommit": True, "connect_timeout": 5},
     )
 
@@ -54,24 +54,24 @@ async def unlock_all(connection: psycopg.AsyncConnection) -> None:
         return
     try:
         await connection.execute("SELECT pg_advisory_unlock_all()")
-    except BaseException:  # when it is cancelled, too: the locks end with the connection
+    except BaseException:  # also on cancellation: closing the connection releases the locks
         await connection.close()
         raise
 
 
 @dataclass(frozen=True)
 class Schema:
-    """Which migrations a database has, compared with those of this release."""
+    """The migrations of a database, compared with those of this release."""
 
     version: str
-    """The last migration that was applied; empty for a database without any."""
+    """The last applied migration; empty if there is none."""
     missing: tuple[str, ...]
-    """Those of this release that it lacks, oldest first."""
+    """Migrations of this release that the database lacks, oldest first."""
     unknown: tuple[str, ...]
-    """Those of a later release that it has."""
+    """Applied migrations of a later release."""
 
     def advice(self) -> str:
-        """Say what to do; empty where nothing is to be done."""
+        """Return the next step for a person; empty if none is needed."""
         if self.missing:
             at = f"at {self.version}" if self.version else "empty"
             return (
@@ -87,20 +87,20 @@ class Schema:
 
 
 async def read_schema(connection: psycopg.AsyncConnection) -> Schema:
-    """Read which migrations a database has."""
+    """Compare the migrations of a database with those of this release."""
     table = await (await connection.execute("SELECT to_regclass('holdfast.migrations') IS NOT NULL")).fetchone()
     rows = await connection.execute("SELECT name FROM holdfast.migrations") if table == (True,) else None
-    done = sorted(name for (name,) in await rows.fetchall()) if rows else []
+    applied = sorted(name for (name,) in await rows.fetchall()) if rows else []
     ours = [file.stem for file in _files()]
     return Schema(
-        version=done[-1] if done else "",
-        missing=tuple(name for name in ours if name not in done),
-        unknown=tuple(name for name in done if name not in ours),
+        version=applied[-1] if applied else "",
+        missing=tuple(name for name in ours if name not in applied),
+        unknown=tuple(name for name in applied if name not in ours),
     )
 
 
 async def schema_of(url: str) -> Schema:
-    """Connect, and read which migrations a database has.
+    """Connect to a database, and compare its migrations with those of this release.
 
     Raises:
         psycopg.Error: The database cannot be reached.
@@ -110,7 +110,7 @@ async def schema_of(url: str) -> Schema:
 
 
 async def migrate(url: str) -> list[str]:
-    """Bring the schema up to date. Of several that do so at the same time, one does, and the others find it done.
+    """Bring the schema up to date. Concurrent callers wait for the first, and then find nothing to do.
 
     Returns:
         The names of the migrations applied, oldest first; empty if the schema was up to date.
@@ -140,21 +140,21 @@ def _files() -> list[Path]:
 
 
 def _log() -> Any:
-    import structlog  # here: commands that only read log nothing, and it takes 50 ms to import
+    import structlog  # its import takes 50 ms, which commands that log nothing should not pay
 
     return structlog.get_logger("worker")
 
 
 async def until_migrated(url: str) -> None:
-    """Wait until the database has every migration of this release; the log says for what, and which command to run.
+    """Wait until the database has every migration of this release. The log names the missing ones and the command.
 
     Raises:
         psycopg.Error: The database cannot be reached.
     """
-    said = ""
+    logged = ""
     while (schema := await schema_of(url)).missing:
-        if said != (said := schema.advice()):
-            _log().warning("waiting_for_migration", reason=said)
+        if logged != (logged := schema.advice()):
+            _log().warning("waiting_for_migration", reason=logged)
         await asyncio.sleep(WAIT_SECONDS)
     if schema.unknown:
         _log().warning("schema_is_newer", reason=schema.advice())
@@ -162,12 +162,12 @@ async def until_migrated(url: str) -> None:
 
 @asynccontextmanager
 async def open_database(url: str, *, size: int, migrating: bool) -> AsyncIterator[AsyncConnectionPool]:
-    """Open a pool of `size` connections for the length of the block, to a database with an up-to-date schema.
+    """Open a pool of `size` connections for a block, to a database with an up-to-date schema.
 
     Args:
         url: The database.
         size: The most connections.
-        migrating: Bring the schema up to date; else wait until somebody has.
+        migrating: Bring the schema up to date; otherwise wait until somebody else has.
 
     Raises:
         StackError: The database cannot be used.
@@ -189,13 +189,13 @@ def retried_by_temporal(what: str) -> Iterator[None]:
     """Convert connection errors within the block into an error that Temporal retries.
 
     Args:
-        what: What needs the database, for the message.
+        what: The item that needs the database, for the message.
 
     Raises:
         ApplicationError: `DatabaseUnavailable`.
     """
     try:
         yield
-    except psycopg.OperationalError as error:  # the pool's timeout is one, too
+    except psycopg.OperationalError as error:  # includes the pool's timeout
         reason = f"no connection to the database; {what} waits for one ({str(error).strip()})"
         raise ApplicationError(reason, type="DatabaseUnavailable") from None

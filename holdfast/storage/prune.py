@@ -1,6 +1,6 @@
-"""Removes threads that ended long ago from the permanent record; `forget` beside it removes the content of one.
+"""Removes threads that ended long ago from the permanent record. `forget` removes the content of a single thread.
 
-This module does not access Temporal: the caller makes sure that no run of a thread is open before pruning it.
+This module does not access Temporal: the caller ensures that no run of a thread is open before pruning it.
 """
 
 from datetime import UTC, datetime, timedelta
@@ -37,7 +37,7 @@ _SIZES = """
     FROM holdfast.events WHERE thread = ANY(%s) GROUP BY thread
 """
 
-# In this order: rows that refer to others are removed before them.
+# Rows are removed before the rows that they reference.
 _REMOVE_THREAD = (
     "DELETE FROM holdfast.memories WHERE scope = 'thread:' || (SELECT thread FROM holdfast.threads WHERE id = %s)",
     "DELETE FROM holdfast.effects WHERE thread = (SELECT thread FROM holdfast.threads WHERE id = %s)",
@@ -56,7 +56,7 @@ class Prunable(Frozen):
     last_at: datetime
     """The time of its last event."""
     outcome: str = ""
-    """How its last run ended: `completed`, `failed` or `cancelled`."""
+    """The outcome of its last run: `completed`, `failed` or `cancelled`."""
 
     @property
     def last_position(self) -> int:
@@ -65,40 +65,40 @@ class Prunable(Frozen):
 
 
 BEGINNING = 0
-"""Before the number of the first thread: numbers grow, so going by number looks at each thread once."""
+"""A number before that of the first thread. Numbers grow, so a pass in their order reads each thread once."""
 
 BATCH = 500
-"""Threads that are looked at together."""
+"""The number of threads that are read together."""
 
 
 async def prunable(pool: AsyncConnectionPool, older_than: timedelta) -> list[Prunable]:
-    """List the threads whose last run has finished and whose last event is older than that, the oldest first.
+    """List the threads whose last run has finished and whose last event is older than `older_than`, oldest first.
 
     Raises:
         psycopg.OperationalError: The database is unavailable.
     """
-    found: list[Prunable] = []
-    place: int | None = BEGINNING
-    while place is not None:
-        some, place = await prunable_batch(pool, older_than, after=place)
-        found += some
-    return sorted(found, key=lambda each: each.last_at)
+    threads: list[Prunable] = []
+    cursor: int | None = BEGINNING
+    while cursor is not None:
+        batch, cursor = await prunable_batch(pool, older_than, after=cursor)
+        threads += batch
+    return sorted(threads, key=lambda each: each.last_at)
 
 
 async def prunable_batch(
     pool: AsyncConnectionPool, older_than: timedelta, *, after: int, size: int = BATCH
 ) -> tuple[list[Prunable], int | None]:
-    """List the next threads to prune by number, and where to go on after them; None at the end.
+    """List the next threads to prune by number, and the number to continue after; None at the end.
 
-    Logs set aside are removed with their thread, and not listed. Events that arrived while the run closed may follow
-    its end (`holdfast.core.log.event_log.has_ended`). A thread is left out if the event that would show its end does
-    not decode.
+    Archived branches are removed with their thread, and not listed. Events that arrived while the run closed may follow
+    its end (`holdfast.core.log.event_log.has_ended`). A thread is omitted if the event that would show its end does not
+    decode.
 
     Args:
         pool: Open, to a migrated database.
-        older_than: The least age of the last event.
+        older_than: The minimum age of the last event.
         after: The number at which the last batch ended; `BEGINNING` for the first.
-        size: How many threads to look at.
+        size: The number of threads to read.
 
     Raises:
         psycopg.OperationalError: The database is unavailable.
@@ -106,31 +106,30 @@ async def prunable_batch(
     cutoff = (datetime.now(UTC) - EPOCH - older_than) // timedelta(microseconds=1)
     ended: dict[int, Prunable] = {}
     async with pool.connection() as connection:
-        asked = await connection.execute(_LAST_BLOCKS, [after, cutoff, size], binary=True)
-        rows = await asked.fetchall()
+        last_blocks = await connection.execute(_LAST_BLOCKS, [after, cutoff, size], binary=True)
+        rows = await last_blocks.fetchall()
         for number, thread, *columns in rows:
             block = Block(*columns)
             if origin_of(thread) or not (outcome := await _outcome(connection, number, block)):
                 continue
             last_at = EPOCH + timedelta(microseconds=columns[3])
             ended[number] = Prunable(thread=thread, events=block.stop, bytes=0, last_at=last_at, outcome=outcome)
-        counted = await connection.execute(_SIZES, [_ROW_BYTES, list(ended)])
-        sizes: dict[int, int] = dict(await counted.fetchall())
-    found = [each.model_copy(update={"bytes": sizes.get(number, 0)}) for number, each in ended.items()]
-    return found, rows[-1][0] if len(rows) == size else None
+        size_rows = await connection.execute(_SIZES, [_ROW_BYTES, list(ended)])
+        sizes: dict[int, int] = dict(await size_rows.fetchall())
+    threads = [each.model_copy(update={"bytes": sizes.get(number, 0)}) for number, each in ended.items()]
+    return threads, rows[-1][0] if len(rows) == size else None
 
 
 async def prune(pool: AsyncConnectionPool, thread: str, *, last_position: int) -> bool:
-    """Remove a thread: its events, its effects in the ledger, its own memories, the artifacts that only it refers to,
-    and the logs set aside from it.
+    """Remove a thread and its archived branches, with their events, ledger rows, memories and unshared artifacts.
 
     Args:
         pool: Open, to a migrated database.
         thread: The thread's id.
-        last_position: As `prunable` listed it.
+        last_position: The position that `prunable` listed.
 
     Returns:
-        Whether it was removed; False if the thread has grown since it was listed, or is gone.
+        True if it was removed; False if the thread has grown since it was listed, or no longer exists.
 
     Raises:
         psycopg.OperationalError: The database is unavailable; nothing was removed.
@@ -157,8 +156,8 @@ async def _remove(connection: psycopg.AsyncConnection, number: int) -> None:
 
 
 async def remove_artifacts(connection: psycopg.AsyncConnection, number: int) -> None:
-    """Remove a thread's references to artifacts, and those artifacts that no other thread refers to."""
-    # Lock first, in an order that all prunes share, so that the statements below see every other reference.
+    """Remove a thread's references to artifacts, and the artifacts that no other thread references."""
+    # Lock first, in the same order in every prune, so that the statements below see all other references.
     locked = await connection.execute(
         "SELECT digest FROM holdfast.artifacts "
         "WHERE digest IN (SELECT digest FROM holdfast.artifact_threads WHERE thread = %s) ORDER BY digest FOR UPDATE",
@@ -174,7 +173,7 @@ async def remove_artifacts(connection: psycopg.AsyncConnection, number: int) -> 
 
 
 async def _outcome(connection: psycopg.AsyncConnection, number: int, block: Block) -> str:
-    """How the last run of a thread has ended, by its last block or, after late events, one before; empty if not."""
+    """Return the outcome of a thread's last run, from its last event that is not late; empty if it has not ended."""
     while True:
         last = next((event for event in events_reversed(block) if event.get("type") not in LATE), None)
         if last is not None:

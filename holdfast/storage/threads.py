@@ -1,7 +1,7 @@
 """The permanent record in PostgreSQL, in blocks of consecutive events (`holdfast.storage.blocks`).
 
-Blocks are only inserted or set aside; setting aside may cut one in two. `holdfast.storage.prune` removes
-threads. A lock on the thread's row serialises appends to one thread, so that its positions have no gaps.
+Blocks are only inserted or moved to an archived branch, which may split one in two. `holdfast.storage.prune` removes
+threads. A lock on the thread's row serializes appends to one thread, so that its positions have no gaps.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from holdfast.storage.forked import original_of
 from holdfast.storage.log_rows import NOT_YET, Carried, carried_from, log_rows_of, with_bodies
 from holdfast.storage.missing_rows import add_missing_rows, carried_before
 from holdfast.storage.pool import retried_by_temporal
-from holdfast.storage.thread_rows import forgotten, list_asides, lock_thread, new_aside, refuse_forgotten
+from holdfast.storage.thread_rows import forgotten_error, list_asides, lock_thread, new_aside, refuse_forgotten
 
 _PAGE_BLOCKS = 2000
 """The most blocks read to fill a page."""
@@ -43,8 +43,8 @@ _BLOCKS = """
 """
 
 CATCH_UP = 2_000
-"""The most events for which one append adds the rows for SQL that an older release did not write; `holdfast migrate`
-adds them all."""
+"""The most events for which one append adds the rows for SQL that an older release did not write. `holdfast migrate`
+adds them for all events."""
 
 _INSERT = """
     INSERT INTO holdfast.events (thread, position, stop, size, at, body, log_rows, carried, origins)
@@ -52,11 +52,11 @@ _INSERT = """
 """
 _NEW_THREAD = "INSERT INTO holdfast.threads (thread) VALUES (%s) ON CONFLICT DO NOTHING"
 _LOCK_TO_APPEND = "SELECT id, forgotten_at FROM holdfast.threads WHERE thread = %s FOR NO KEY UPDATE"
-_STANDS = """
+_LAST_BLOCK = """
     SELECT stop, carried FROM holdfast.events WHERE thread = (SELECT id FROM holdfast.threads WHERE thread = %s)
     ORDER BY position DESC LIMIT 1
 """
-"""How many events a thread has, and what the rows for SQL of the next ones take over."""
+"""The number of a thread's events, and the context for the SQL rows of the next ones."""
 
 
 class PostgresThreads:
@@ -73,13 +73,13 @@ class PostgresThreads:
 
     async def append(self, thread: str, start: int, lines: Sequence[bytes]) -> None:
         """Store `lines` at the positions from `start` on, atomically and idempotently."""
-        blocks = await self._packed(start, lines) if lines else []  # before taking the lock
+        blocks = await self._pack(start, lines) if lines else []  # before taking the lock
         with retried_by_temporal(f"the record of {thread}"):
             async with self._pool.connection() as connection:
                 await with_bodies(thread, partial(_append, connection, thread, start, lines, blocks))
 
-    async def _packed(self, start: int, lines: Sequence[bytes]) -> list[Block]:
-        """Pack lines; those that a fork has of its original are packed already."""
+    async def _pack(self, start: int, lines: Sequence[bytes]) -> list[Block]:
+        """Pack lines. A fork reuses the packed blocks of its original."""
         original = None if start else original_of(lines)
         if original is None:
             return await asyncio.to_thread(pack, start, lines)
@@ -100,21 +100,21 @@ class PostgresThreads:
     async def set_aside(self, thread: str, start: int, lines: Sequence[bytes]) -> str:
         """Make room for `lines`, which continue the thread from an earlier event after its run was reset.
 
-        The complete log so far becomes a thread of its own, with its artifacts. This thread keeps the events before
-        the first one that differs from `lines`. Returns the id of the log set aside.
+        The complete log so far becomes an archived branch: a separate thread, with its artifacts. This thread keeps the
+        events before the first one that differs from `lines`. Returns the id of the archived branch.
         """
         with retried_by_temporal(f"the record of {thread}"):
             async with self._pool.connection() as connection:
                 return await with_bodies(thread, partial(_set_aside, connection, thread, start, lines))
 
     async def asides(self, thread: str) -> list[str]:
-        """The ids of the logs set aside from a thread, the oldest first."""
+        """Return the ids of a thread's archived branches, oldest first."""
         with retried_by_temporal(f"the record of {thread}"):
             async with self._pool.connection() as connection:
                 return [aside for _, aside in await list_asides(connection, thread)]
 
     async def length(self, thread: str) -> int:
-        """The number of recorded events."""
+        """Return the number of recorded events."""
         with retried_by_temporal(f"the record of {thread}"):
             async with self._pool.connection() as connection:
                 length = await _length(connection, thread)
@@ -131,15 +131,15 @@ async def _append(
     blocks: Sequence[Block],
     bodies: bool,
 ) -> None:
-    """Append in one transaction. Its statements are sent together as far as they do not need each other's results.
+    """Append in one transaction. Statements that do not need each other's results are sent together.
 
     Args:
-        connection: Outside of a transaction.
+        connection: A connection outside a transaction.
         thread: The thread's id.
         start: The position of the first line.
         lines: The lines.
-        blocks: The same, packed.
-        bodies: Add the events' bodies to the rows for SQL, too.
+        blocks: The same lines, packed.
+        bodies: Whether to add the events' bodies to the rows for SQL.
     """
     async with connection.pipeline(), connection.transaction():
         number, length, carried = await _lock_to_append(connection, thread, start=start)
@@ -160,7 +160,7 @@ async def _append(
 async def _set_aside(
     connection: psycopg.AsyncConnection, thread: str, start: int, lines: Sequence[bytes], bodies: bool
 ) -> str:
-    """Make room for `lines`, in one transaction; return the id of the log set aside."""
+    """Make room for `lines` in one transaction; return the id of the archived branch."""
     async with connection.transaction():
         number = await lock_thread(connection, thread, lock="NO KEY UPDATE")
         stored = await _stored_lines(connection, thread, start, start + len(lines))
@@ -179,8 +179,8 @@ async def _set_aside(
             "UPDATE holdfast.events SET thread = %s WHERE thread = %s AND stop > %s",
             [branch, number, differs],
         )
-        for block in cut:  # the update moved all of it, but the thread needs its beginning, too
-            stays = [line for position, line in _numbered(thread, block) if position < differs]
+        for block in cut:  # the update moved the whole block, but the thread still needs its beginning
+            stays = [line for position, line in _with_positions(thread, block) if position < differs]
             carried = await carried_before(connection, number, block.position)
             if stays:
                 await _insert(connection, number, pack(block.position, stays), stays, carried, bodies=bodies)
@@ -195,26 +195,27 @@ async def _set_aside(
 async def _lock_to_append(
     connection: psycopg.AsyncConnection, thread: str, *, start: int
 ) -> tuple[int, int, Carried | None]:
-    """Lock a thread's row until the transaction ends, inserting it if it is new and is to have its first events.
+    """Lock a thread's row until the transaction ends. The append of the first events inserts the row.
 
     Returns:
-        The thread's number, how many events it has, and what the rows for SQL of the next ones take over: None where
-        those before have no rows yet.
+        The thread's number, the number of its events, and the context for the SQL rows of the next ones: None if
+        earlier events have no rows yet.
 
     Raises:
-        ThreadForgotten: Its content was removed, and nothing may be added.
+        ThreadForgotten: The thread's content was removed, and nothing may be added.
     """
     while True:
         if not start:
             # Not "ON CONFLICT DO UPDATE", which would leave a dead row behind on every append.
             await connection.execute(_NEW_THREAD, [thread])
         locked = await connection.execute(_LOCK_TO_APPEND, [thread])
-        stands = await connection.execute(_STANDS, [thread])  # a statement of its own: it sees what the lock waited for
-        row, stood = await locked.fetchone(), await stands.fetchone()
+        # A separate statement: its snapshot includes the changes of the transaction that the lock waited for.
+        last = await connection.execute(_LAST_BLOCK, [thread])
+        row, block = await locked.fetchone(), await last.fetchone()
         if row and row[1] is not None:
-            raise forgotten(thread, row[1])
-        if row and stood:
-            return int(row[0]), int(stood[0]), carried_from(stood[1])
+            raise forgotten_error(thread, row[1])
+        if row and block:
+            return int(row[0]), int(block[0]), carried_from(block[1])
         if row:
             return int(row[0]), 0, Carried()
         if start:
@@ -242,9 +243,11 @@ async def _compare(connection: psycopg.AsyncConnection, thread: str, start: int,
 
 
 async def _stored_lines(connection: psycopg.AsyncConnection, thread: str, start: int, stop: int) -> dict[int, bytes]:
-    """The lines from position `start` up to `stop`, and those that share a block with them, by position."""
+    """Return the lines from position `start` up to `stop`, and those in the same blocks, by position."""
     blocks = await _blocks(connection, thread, start, stop)
-    return await asyncio.to_thread(lambda: {at: line for block in blocks for at, line in _numbered(thread, block)})
+    return await asyncio.to_thread(
+        lambda: {at: line for block in blocks for at, line in _with_positions(thread, block)}
+    )
 
 
 async def _blocks(
@@ -259,16 +262,16 @@ async def _blocks(
     """Read the blocks that hold the positions from `start` up to `stop`.
 
     Args:
-        connection: To the database.
+        connection: A connection to the database.
         thread: The thread's id.
         start: The first position.
         stop: The position after the last.
-        most: The most blocks; None for all.
-        size: Return no further block after this many bytes of lines.
+        most: The maximum number of blocks; None for all.
+        size: Bytes of lines after which no further block is returned.
     """
-    wanted = {"thread": thread, "start": start, "stop": stop, "most": most, "size": size}
-    found = await connection.execute(_BLOCKS, wanted, binary=True)
-    return [Block(*row) for row in await found.fetchall()]
+    values = {"thread": thread, "start": start, "stop": stop, "most": most, "size": size}
+    rows = await connection.execute(_BLOCKS, values, binary=True)
+    return [Block(*row) for row in await rows.fetchall()]
 
 
 async def _insert(
@@ -280,15 +283,15 @@ async def _insert(
     *,
     bodies: bool,
 ) -> None:
-    """Insert blocks, with the rows for SQL of their lines.
+    """Insert blocks, with the SQL rows of their lines.
 
     Args:
-        connection: In a transaction that holds the thread's lock.
+        connection: A connection in a transaction that holds the thread's lock.
         number: The thread's number.
         blocks: The blocks.
         lines: Their lines.
-        carried: What these rows take from those before; None where those have no rows yet, so that these get none.
-        bodies: Add the events' bodies to the rows, too.
+        carried: The context from earlier rows; None if those are missing, so that no rows are added now.
+        bodies: Whether to add the events' bodies to the rows.
     """
     for block in blocks:
         rows, own, lines = NOT_YET, lines[: block.length], lines[block.length :]
@@ -302,8 +305,8 @@ def _page(thread: str, start: int, blocks: list[Block]) -> list[bytes]:
     size = 0
     for block in blocks:
         if lines and size + block.size > PAGE_BYTES:
-            break  # the next page begins with it: a block is unpacked once
-        for position, line in _numbered(thread, block):
+            break  # the next page begins with this block, so that it is unpacked once
+        for position, line in _with_positions(thread, block):
             if position < start:
                 continue
             size += len(line)
@@ -313,8 +316,8 @@ def _page(thread: str, start: int, blocks: list[Block]) -> list[bytes]:
     return lines
 
 
-def _numbered(thread: str, block: Block) -> Iterator[tuple[int, bytes]]:
-    """The lines of a block, each with its position."""
+def _with_positions(thread: str, block: Block) -> Iterator[tuple[int, bytes]]:
+    """Return the lines of a block, each with its position."""
     try:
         return enumerate(unpack(block), block.position)
     except ValueError as error:

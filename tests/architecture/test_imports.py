@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PURE = ("holdfast.core", "holdfast.audit.judge", "holdfast.portable.format", "holdfast.evaluation.compare")
 """The packages without I/O, clock and randomness."""
 APART = ("errors", "version", "core", "testing", "activities", "examples", "workflows", "__main__", "starter")
-"""The members of `holdfast` that are no rooms of an adapter or a surface."""
+"""The members of `holdfast` that are not rooms of an adapter or a surface."""
 ROOMS = tuple(
     f"holdfast.{path.stem}"
     for path in sorted((ROOT / "holdfast").iterdir())
@@ -26,7 +26,7 @@ ROOMS = tuple(
 """The rooms around the core, one for each adapter and each surface."""
 SURFACES = tuple(f"holdfast.{name}" for name in ("api", "cli", "client", "devstack", "evaluation", "gateway"))
 READING = "holdfast.client.reading"
-"""Reads runs and records, for activities as well as for surfaces."""
+"""The room that reads runs and records, for activities as well as for surfaces."""
 LINKS = {
     "holdfast/activities": "activities",
     "holdfast/examples": "examples",
@@ -35,7 +35,7 @@ LINKS = {
     "holdfast/gateway/__main__.py": "gateway.py",
     "holdfast/worker/__main__.py": "worker.py",
 }
-"""The links in `holdfast` to what is at the top: they give it the name that it is imported by."""
+"""The links in `holdfast` to the top-level modules, which are imported by these names."""
 PROGRAMS = ("holdfast.worker.__main__", "holdfast.starter", "holdfast.gateway.__main__")
 APPLICATION = ("holdfast.workflows", "holdfast.activities", *PROGRAMS)
 IO_LIBRARIES = ("openai", "httpx", "httpx2", "psycopg", "structlog", "typer", "rich", "psutil", "docstring_parser")
@@ -43,19 +43,19 @@ IO_LIBRARIES = ("openai", "httpx", "httpx2", "psycopg", "structlog", "typer", "r
 
 def imports(file: Path) -> set[str]:
     """Return the modules that a file names in import statements."""
-    found: set[str] = set()
+    modules: set[str] = set()
     for node in ast.walk(ast.parse(file.read_text())):
         if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
+            modules |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
-            found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
-    return found
+            modules |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+    return modules
 
 
 def files(*folders: str) -> list[Path]:
-    """Python files below these folders, without those behind links."""
-    found = (file for folder in folders for file in (ROOT / folder).rglob("*.py"))
-    return sorted(file for file in found if file.resolve() == file)
+    """Return the Python files below these folders, without those behind links."""
+    paths = (file for folder in folders for file in (ROOT / folder).rglob("*.py"))
+    return sorted(file for file in paths if file.resolve() == file)
 
 
 def within(module: str, packages: tuple[str, ...]) -> bool:
@@ -64,7 +64,7 @@ def within(module: str, packages: tuple[str, ...]) -> bool:
 
 
 def test_workflows_import_of_ours_the_core_alone() -> None:
-    """The one law: `holdfast.core` is pure, and the only thing of ours that workflows import."""
+    """This is the one law: `holdfast.core` is pure, and the only code of ours that workflows import."""
     for file in files("workflows"):
         ours = {module for module in imports(file) if within(module, ("holdfast",))}
         wrong = {
@@ -80,9 +80,11 @@ def test_the_core_imports_no_room_and_no_io() -> None:
     allowed = {"decorator.py": ("docstring_parser",)}  # used when a tool is defined, never by workflows
     folders = [package.replace(".", "/") for package in PURE]
     for file in files(*folders):
-        found = imports(file)
+        imported = imports(file)
         wrong = {
-            module for module in found if within(module, (*impure, *ROOMS, *APPLICATION)) and not within(module, PURE)
+            module
+            for module in imported
+            if within(module, (*impure, *ROOMS, *APPLICATION)) and not within(module, PURE)
         }
         assert not {module for module in wrong if not within(module, allowed.get(file.name, ()))}, file
 
@@ -102,13 +104,13 @@ def test_imports_point_one_way(folder: str, forbidden: tuple[str, ...]) -> None:
     """No file of a layer imports a module of a layer that it must not depend on."""
     for file in files(folder):
         if file == ROOT / "holdfast/__main__.py":
-            continue  # the command knows the programs
+            continue  # the command imports the programs
         wrong = {module for module in imports(file) if within(module, forbidden) and not within(module, (READING,))}
         assert not wrong, f"{file.relative_to(ROOT)} imports {wrong}"
 
 
 def test_each_module_has_one_name() -> None:
-    """What is at the top has one link in `holdfast`, and is imported by that name, as in the wheel, and by no other."""
+    """Each top-level module has one link in `holdfast`, and is imported only by that name, as in the wheel."""
     links = {str(path.relative_to(ROOT)) for path in (ROOT / "holdfast").rglob("*") if path.is_symlink()}
     assert links == set(LINKS)
     for link, top in LINKS.items():
@@ -129,7 +131,7 @@ def test_loading_the_workflows_loads_no_io_library() -> None:
 
 
 def test_every_activity_of_the_table_has_an_implementation_of_the_same_signature() -> None:
-    """The activities' names, requests and answers are those of the table, no more and no fewer."""
+    """The activities' names, requests and results are exactly those of the table."""
     from holdfast.activities.llm_calls.call_llm import LLM
     from holdfast.activities.load_agent import Agents
     from holdfast.activities.loop_iteration import Loops
@@ -164,7 +166,7 @@ def test_every_request_of_a_run_has_an_activity() -> None:
 
 
 def test_every_test_states_its_rule() -> None:
-    """Each test has a docstring: the rule that it proves."""
+    """Each test has a docstring with the rule that it proves."""
     silent = [
         f"{file.relative_to(ROOT)}: {node.name}"
         for file in files("tests")

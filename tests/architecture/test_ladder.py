@@ -1,4 +1,4 @@
-"""The packages of `holdfast` form a ladder: each names what it may import, and nothing runs back up."""
+"""The packages of `holdfast` form a ladder: each names its permitted imports, and no import points back up."""
 
 import ast
 from collections.abc import Iterator
@@ -45,7 +45,7 @@ ROOMS = {
         "portable portable.format retention version worker workspace"
     ),
 }
-"""The rooms of `holdfast`, each with those it may import."""
+"""The rooms of `holdfast`, each with its permitted imports."""
 
 CORE = {
     "base": "",
@@ -122,18 +122,18 @@ LADDERS = {
     "holdfast.cli": CLI,
     "holdfast.gateway": GATEWAY,
 }
-"""The ladder of each package: a member names what it may import, of the members above it."""
+"""The ladder of each package: a member names the members above it that it may import."""
 
 
 def modules() -> dict[str, Path]:
     """Return every module of the project by its dotted name."""
     below = [file for folder in ("holdfast", *LINKED) for file in (ROOT / folder).rglob("*.py")]
-    found = {module: ROOT / f"{name}.py" for module, name in PROGRAMS.items()}
+    files = {module: ROOT / f"{name}.py" for module, name in PROGRAMS.items()}
     for file in below:
-        if file.resolve() == file and "templates" not in file.parts:  # what `holdfast init` copies
+        if file.resolve() == file and "templates" not in file.parts:  # the files that `holdfast init` copies
             name = ".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
-            found[name if name.split(".")[0] == "holdfast" else f"holdfast.{name}"] = file
-    return found
+            files[name if name.split(".")[0] == "holdfast" else f"holdfast.{name}"] = file
+    return files
 
 
 def imported(file: Path, known: dict[str, Path]) -> Iterator[str]:
@@ -147,18 +147,18 @@ def imported(file: Path, known: dict[str, Path]) -> Iterator[str]:
 
 
 def arrows(package: str) -> dict[str, set[str]]:
-    """Return which of its members each member of `package` imports; the pure part of a room is a member of its own."""
+    """Return each member of `package` with its imports; the pure part of a room is a member of its own."""
     known = modules()
     above = {*LINKED, "__main__", "__init__", "starter", "testing"} if package == "holdfast" else set()
-    found: dict[str, set[str]] = {}
+    imports: dict[str, set[str]] = {}
     for name, file in known.items():
         if not name.startswith(f"{package}.") or name in PROGRAMS:
             continue
         importer = member(package, name)
         others = {member(package, other) for other in imported(file, known) if other.startswith(f"{package}.")}
         if importer not in above and others - {importer}:
-            found.setdefault(importer, set()).update(others - {importer})
-    return found
+            imports.setdefault(importer, set()).update(others - {importer})
+    return imports
 
 
 def member(package: str, module: str) -> str:
@@ -185,7 +185,7 @@ def test_every_package_says_what_it_owns() -> None:
 
 
 def test_no_modules_import_each_other() -> None:
-    """Modules import each other in one direction only; no circle, however long."""
+    """Modules import each other in one direction only, without a cycle of any length."""
     known = modules()
     graph = {name: set(imported(file, known)) - {name} for name, file in known.items()}
-    TopologicalSorter(graph).prepare()  # raises CycleError, which names the circle
+    TopologicalSorter(graph).prepare()  # raises CycleError, which names the cycle

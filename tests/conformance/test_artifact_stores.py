@@ -30,7 +30,7 @@ async def alter(pool: AsyncConnectionPool, address: str, content: bytes, part_by
 class TestFolderArtifacts(ArtifactStoreConformance):
     @pytest.fixture
     def store(self, tmp_path: Path) -> ArtifactStore:
-        """A store for this test, in a folder that does not exist yet."""
+        """Return a store for this test, in a folder that does not exist yet."""
         return FolderArtifacts(tmp_path / "artifacts")
 
     async def alter(self, store: ArtifactStore, address: str, content: bytes) -> None:
@@ -39,7 +39,7 @@ class TestFolderArtifacts(ArtifactStoreConformance):
         store._file(address).write_bytes(content)
 
     async def test_nothing_but_whole_files_is_left(self, tmp_path: Path) -> None:
-        """However often content is stored concurrently, the folder holds it once and nothing else."""
+        """After any number of concurrent writes, the folder holds the content once and nothing else."""
         store = FolderArtifacts(tmp_path)
         await asyncio.gather(*(store.put(b"content", thread="t") for _ in range(8)))
         assert [file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()] == [b"content"]
@@ -57,7 +57,7 @@ class TestFolderArtifacts(ArtifactStoreConformance):
 class TestPostgresArtifacts(ArtifactStoreConformance):
     @pytest.fixture
     def store(self, pool: AsyncConnectionPool) -> ArtifactStore:
-        """The database that all tests share."""
+        """Return the database that all tests share."""
         return PostgresArtifacts(pool)
 
     async def alter(self, store: ArtifactStore, address: str, content: bytes) -> None:
@@ -68,7 +68,7 @@ class TestPostgresArtifacts(ArtifactStoreConformance):
     async def test_parts_of_other_lengths_are_altered_content(
         self, store: ArtifactStore, pool: AsyncConnectionPool
     ) -> None:
-        """The same bytes in parts of other lengths would give wrong content for an offset, and are refused."""
+        """The same bytes in parts of other lengths would give wrong content for an offset, and are rejected."""
         content = b"\x00" * PART_BYTES + b"\x01" * 10
         address = await store.put(content, thread="cut")
         await alter(pool, address, content, part_bytes=PART_BYTES - 5)

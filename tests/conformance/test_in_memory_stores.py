@@ -1,4 +1,4 @@
-"""The stores in memory, which `holdfast.testing.agent` runs on and catalogs may use."""
+"""The in-memory stores, which `holdfast.testing.agent` uses and catalogs may use."""
 
 import pytest
 
@@ -12,11 +12,11 @@ from holdfast.testing.conformance import a_thread, record
 class TestInMemoryThreads(ThreadStoreConformance):
     @pytest.fixture
     def store(self) -> ThreadStore:
-        """A store for this test."""
+        """Return a store for this test."""
         return InMemoryThreads()
 
     async def test_a_log_is_set_aside(self, store: ThreadStore) -> None:
-        """The whole log is copied to the first id that is free; the thread ends where the new branch differs."""
+        """The whole log is copied to the first free id; the thread ends at the first difference of the new branch."""
         assert isinstance(store, SetsAside)
         thread, before, after = a_thread(), record("a", "b", "c"), record("a", "x")
         for number in (1, 2):
@@ -29,11 +29,11 @@ class TestInMemoryThreads(ThreadStoreConformance):
 class TestInMemoryArtifacts(ArtifactStoreConformance):
     @pytest.fixture
     def store(self) -> ArtifactStore:
-        """A store for this test."""
+        """Return a store for this test."""
         return InMemoryArtifacts()
 
     async def alter(self, store: ArtifactStore, address: str, content: bytes) -> None:
-        """Replace what is kept at an address."""
+        """Replace the content at an address."""
         assert isinstance(store, InMemoryArtifacts)
         store._contents[address] = content
 
@@ -41,5 +41,5 @@ class TestInMemoryArtifacts(ArtifactStoreConformance):
 class TestInMemoryMemories(MemoryStoreConformance):
     @pytest.fixture
     def store(self) -> MemoryStore:
-        """A store for this test."""
+        """Return a store for this test."""
         return InMemoryMemories()

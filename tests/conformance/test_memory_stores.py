@@ -18,7 +18,7 @@ from holdfast.testing.memory_conformance import a_memory, a_scope, keep, recalle
 
 @pytest.fixture
 async def embeddings() -> AsyncIterator[Embeddings]:
-    """The scripted LLM's embedding endpoint."""
+    """Return the scripted LLM's embedding endpoint."""
     with ScriptedLLM() as llm:
         async with llm.client() as client:
             yield Embeddings(client, "scripted", 64)
@@ -27,20 +27,20 @@ async def embeddings() -> AsyncIterator[Embeddings]:
 class TestWords(MemoryStoreConformance):
     @pytest.fixture
     def store(self, pool: AsyncConnectionPool) -> MemoryStore:
-        """No embedding model is set."""
+        """Return a store without an embedding model."""
         return PostgresMemories(pool)
 
 
 class TestWordsAndVectors(MemoryStoreConformance):
     @pytest.fixture
     def store(self, pool: AsyncConnectionPool, embeddings: Embeddings) -> MemoryStore:
-        """A model is set, and the database has pgvector."""
+        """Return a store with a model, in a database that has pgvector."""
         return PostgresMemories(pool, embeddings)
 
 
 @pytest.fixture
 async def bare_url(database_url: str) -> str:
-    """A migrated database without vectors, whose user may not add extensions."""
+    """Return a migrated database without vectors, whose user may not add extensions."""
     name = f"bare_{uuid4().hex}"
     async with await psycopg.AsyncConnection.connect(database_url, autocommit=True) as connection:
         await connection.execute(f"CREATE ROLE {name} LOGIN PASSWORD '{name}'")
@@ -53,7 +53,7 @@ async def bare_url(database_url: str) -> str:
 class TestWithoutPgvector(MemoryStoreConformance):
     @pytest.fixture
     async def store(self, bare_url: str, embeddings: Embeddings) -> AsyncIterator[MemoryStore]:
-        """A model is set, and the database has no pgvector."""
+        """Return a store with a model, in a database without pgvector."""
         async with open_pool(bare_url, size=4) as pool:
             yield PostgresMemories(pool, embeddings)
 
@@ -62,17 +62,17 @@ async def test_vectors_follow_when_pgvector_is_installed(
     database_url: str, bare_url: str, embeddings: Embeddings
 ) -> None:
     """Without pgvector, words are searched; a worker that starts after its installation adds the vectors."""
-    scope, words = a_scope(), "termostat calibraton"
+    scope, query = a_scope(), "termostat calibraton"
     async with open_pool(bare_url, size=2) as pool:
         item = await keep(PostgresMemories(pool, embeddings), "Thermostat calibration is due.", scope)
-        assert await recalled(PostgresMemories(pool, embeddings), words, scope) == []
+        assert await recalled(PostgresMemories(pool, embeddings), query, scope) == []
         name = psycopg.conninfo.conninfo_to_dict(bare_url)["dbname"]
         admin = psycopg.conninfo.make_conninfo(database_url, dbname=name)
         async with await psycopg.AsyncConnection.connect(admin) as connection:
             await connection.execute("CREATE EXTENSION vector")
         store = PostgresMemories(pool, embeddings)
-        await store.recall(words, [scope])  # which adds the missing ones
-        assert await recalled(store, words, scope) == [item]
+        await store.recall(query, [scope])  # which adds the missing ones
+        assert await recalled(store, query, scope) == [item]
 
 
 async def test_without_a_database_memory_waits() -> None:

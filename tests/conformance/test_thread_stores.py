@@ -72,14 +72,14 @@ class FileThreads:
 class TestFileThreads(ThreadStoreConformance):
     @pytest.fixture
     def store(self, tmp_path: Path) -> ThreadStore:
-        """A store for this test."""
+        """Return a store for this test."""
         return FileThreads(tmp_path)
 
 
 class TestPostgresThreads(ThreadStoreConformance):
     @pytest.fixture
     def store(self, pool: AsyncConnectionPool) -> ThreadStore:
-        """The database that all tests share."""
+        """Return the database that all tests share."""
         return PostgresThreads(pool)
 
     async def test_lines_of_any_bytes(self, store: ThreadStore) -> None:
@@ -130,12 +130,12 @@ class TestPostgresThreads(ThreadStoreConformance):
     async def test_a_fork_has_the_lines_that_were_read(
         self, store: ThreadStore, pool: AsyncConnectionPool, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """A fork shares blocks with its original where they hold its lines; where one was altered, the fork has the
-        lines that it was given.
+        """A fork shares those of its original's blocks that hold its lines; if one was altered, the fork keeps the
+        lines that it read.
         """
         monkeypatch.setattr(blocks, "BLOCK_BYTES", 700)
         origin, forks = f"origin-{uuid4().hex}", [f"fork-{uuid4().hex}" for _ in range(2)]
-        lines = chained([f"{number}" * 100 for number in range(20)], position=0)
+        lines = chained_lines([f"{number}" * 100 for number in range(20)], position=0)
         await store.append(origin, 0, lines)
         point = {"thread": origin, "position": 16, "head": json.loads(lines[16])["digest"]}
         forked = [*lines[:17], canonical({"type": "run_forked", "position": 17, "point": point})]
@@ -144,7 +144,7 @@ class TestPostgresThreads(ThreadStoreConformance):
         own, shared = await self._bodies(pool, forks[0]), await self._bodies(pool, origin)
         assert own[:3] == shared[:3]
         assert own[-1] not in shared
-        (other,) = pack(0, chained(["other", "events"], position=0))
+        (other,) = pack(0, chained_lines(["other", "events"], position=0))
         async with pool.connection() as connection:
             await connection.execute("UPDATE holdfast.events SET body = %s WHERE body = %s", [other.body, shared[1]])
         await store.append(forks[1], 0, forked)
@@ -163,7 +163,7 @@ class TestPostgresThreads(ThreadStoreConformance):
     async def test_wherever_blocks_begin_and_end(
         self, store: ThreadStore, pool: AsyncConnectionPool, monkeypatch: pytest.MonkeyPatch, seed: int
     ) -> None:
-        """Appends, pages and logs set aside behave as if lines were stored one by one."""
+        """At any block boundary, appends, pages and archived branches behave as if lines were stored one by one."""
         monkeypatch.setattr(blocks, "BLOCK_BYTES", 700)
         chance, thread, log = random.Random(seed), f"blocks-{uuid4().hex}", EventLog()
         kept: list[bytes] = []
@@ -263,7 +263,7 @@ def at_second(number: int) -> datetime:
     return datetime(2026, 1, 2, tzinfo=UTC) + timedelta(seconds=number)
 
 
-def chained(contents: Sequence[str], *, position: int = 7) -> list[bytes]:
+def chained_lines(contents: Sequence[str], *, position: int = 7) -> list[bytes]:
     """Return lines of events as a run writes them."""
     log = EventLog(position=position)
     for number, content in enumerate(contents):
@@ -273,7 +273,7 @@ def chained(contents: Sequence[str], *, position: int = 7) -> list[bytes]:
 
 @given(st.lists(LINES, min_size=1, max_size=6), st.integers(0, 9))
 def test_any_lines_fit_blocks(lines: list[bytes], position: int) -> None:
-    """Blocks return the bytes of their lines, whether events, other JSON or anything else."""
+    """Blocks return the bytes of their lines: events, other JSON or any other bytes."""
     packed = pack(position, lines)
     assert [line for block in packed for line in unpack(block)] == lines
     for block in packed:
@@ -283,14 +283,14 @@ def test_any_lines_fit_blocks(lines: list[bytes], position: int) -> None:
 @given(st.lists(st.text(st.characters(codec=None)), min_size=1, max_size=6), st.lists(LINES, max_size=2))
 def test_events_are_condensed(contents: list[str], others: list[bytes]) -> None:
     """Fields that follow from the event before are not stored; lines that are not events are unaffected."""
-    lines = chained(contents)
+    lines = chained_lines(contents)
     (block,) = pack(7, lines)
     assert (block.position, block.stop, block.size) == (7, 7 + len(lines), sum(map(len, lines)))
     assert unpack(block) == lines
     assert [event["type"] for event in events_reversed(block)] == ["tool_call_finished"] * len(lines)
     assert block.at == (datetime.fromisoformat(json.loads(lines[-1])["at"]) - blocks.EPOCH) // timedelta(microseconds=1)
-    told = [{"content": each, "number": number, "status": "ok"} for number, each in enumerate(contents)]
-    rest = [canonical(portable({"type": "tool_call_finished", "at": 1_000_000} | each)) for each in told]
+    results = [{"content": each, "number": number, "status": "ok"} for number, each in enumerate(contents)]
+    rest = [canonical(portable({"type": "tool_call_finished", "at": 1_000_000} | each)) for each in results]
     assert len(block.body) <= 1 + 64 + sum(map(len, rest)) + len(rest)
     assert [line for part in pack(7, [*lines, *others, *lines]) for line in unpack(part)] == [*lines, *others, *lines]
 
@@ -307,11 +307,14 @@ def test_blocks_are_of_about_equal_size(sizes: list[int]) -> None:
 
 
 def test_blocks_are_shared_only_where_they_hold_the_same_lines(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lines are packed byte for byte, whatever the blocks hold that could be taken; those that do not hold them, are
-    damaged, or have another time than their last line, are not taken.
+    """Lines are packed byte for byte, for any existing blocks; a block that lacks them, is damaged, or has another time
+    than their last line is not shared.
     """
     monkeypatch.setattr(blocks, "BLOCK_BYTES", 700)
-    lines = [*chained([f"{number}" * 100 for number in range(12)], position=0), *(b"%d" % n * 400 for n in range(4))]
+    lines = [
+        *chained_lines([f"{number}" * 100 for number in range(12)], position=0),
+        *(b"%d" % n * 400 for n in range(4)),
+    ]
     stored = pack(0, lines)
     assert pack_like(stored, lines) == stored
     altered = [*lines[:5], b"another", *lines[6:], b"more"]
@@ -332,7 +335,7 @@ def test_blocks_are_shared_only_where_they_hold_the_same_lines(monkeypatch: pyte
 @given(st.integers(0, 3), st.data())
 def test_an_event_altered_within_a_block_is_detected(place: int, data: st.DataObject) -> None:
     """A reader of the block detects changed content, order, time or position."""
-    lines = chained(["one", "two", "three", "four"])
+    lines = chained_lines(["one", "two", "three", "four"])
     (block,) = pack(7, lines)
     content = blocks._content(block)[1]
     digests, parts = content[:64], content[64:].split(b"\n")
@@ -374,7 +377,7 @@ def test_a_damaged_block_takes_no_memory() -> None:
 
 
 def test_the_form_of_a_block_never_changes() -> None:
-    """Blocks that an earlier release wrote stay readable: these are their four forms."""
+    """Blocks of an earlier release stay readable in all four forms."""
     lines = [
         b'{"at":"2026-01-02T03:04:05.000600Z","by":"a",'
         b'"digest":"ce5fd8dc7041fc589111cc3fecac386ba0b8e587199fa8d9044052f1691b6401",'
@@ -399,8 +402,8 @@ def test_the_form_of_a_block_never_changes() -> None:
     assert unpack(Block(3, 6, 521, at, b"\x03" + digests[0] + digests[2] + compressed)) == lines
 
 
-async def test_a_connection_that_the_server_has_closed_is_not_handed_out(database_url: str) -> None:
-    """The pool finds out without a round trip, also where the server's last words were not read yet."""
+async def test_the_pool_never_returns_a_connection_that_the_server_has_closed(database_url: str) -> None:
+    """The pool detects it without a round trip, even if the server's last message has not been read yet."""
     pool = open_pool(database_url, size=3)
     async with pool:
         await pool.wait()

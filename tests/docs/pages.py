@@ -15,7 +15,7 @@ from markdown_it.token import Token
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md"), *(ROOT / "examples").rglob("README.md")])
-"""What is written to be read on GitHub and on the site."""
+"""Pages to be read on GitHub and on the site."""
 
 
 class Snippet(NamedTuple):
@@ -28,14 +28,14 @@ class Snippet(NamedTuple):
 
     @property
     def place(self) -> str:
-        """File and line, for messages."""
+        """Return file and line, for messages."""
         return f"{self.page.relative_to(ROOT)}:{self.line}"
 
     @property
     def file(self) -> str:
-        """The path in a first line such as `# mycompany/agents.py`; empty if there is none."""
-        found = re.match(r"(?:#|//) ([\w/]+\.\w+)\n", self.code)
-        return found[1] if found else ""
+        """Return the path in a first line such as `# mycompany/agents.py`; empty if there is none."""
+        match = re.match(r"(?:#|//) ([\w/]+\.\w+)\n", self.code)
+        return match[1] if match else ""
 
 
 @cache
@@ -46,8 +46,8 @@ def tokens(page: Path) -> list[Token]:
 
 def snippets(page: Path) -> list[Snippet]:
     """Return a page's fenced blocks."""
-    found = (token for token in tokens(page) if token.type == "fence")
-    return [Snippet(page, (token.map or [0])[0] + 1, token.info.strip(), token.content) for token in found]
+    fences = (token for token in tokens(page) if token.type == "fence")
+    return [Snippet(page, (token.map or [0])[0] + 1, token.info.strip(), token.content) for token in fences]
 
 
 def files(page: Path) -> dict[str, str]:
@@ -56,7 +56,7 @@ def files(page: Path) -> dict[str, str]:
 
 
 def links(page: Path) -> Iterator[str]:
-    """Yield where a page's links and images lead."""
+    """Yield the targets of a page's links and images."""
     for token in tokens(page):
         for child in token.children or ():
             for name in ("href", "src"):
@@ -76,14 +76,14 @@ def headings(page: Path) -> set[str]:
 def anchors(page: Path) -> set[str]:
     """Return the anchors of a page's headings, as GitHub makes them."""
     seen: Counter[str] = Counter()
-    found = set()
+    slugs = set()
     for heading, inline in pairwise(tokens(page)):
         if heading.type == "heading_open":
             text = "".join(child.content for child in inline.children or () if child.type in ("text", "code_inline"))
             slug = heading_slug(text)
-            found.add(f"{slug}-{seen[slug]}" if seen[slug] else slug)
+            slugs.add(f"{slug}-{seen[slug]}" if seen[slug] else slug)
             seen[slug] += 1
-    return found
+    return slugs
 
 
 def heading_slug(text: str) -> str:

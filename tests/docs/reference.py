@@ -82,7 +82,7 @@ shows both.
 
 
 def errors_page() -> str:
-    """The page of errors and causes, with all their names."""
+    """Return the page of errors and causes, with all their names."""
     folder = DOCS / "reference/errors"
     names: dict[str, list[str]] = {}
     for page in sorted(folder.glob("*.md")):
@@ -97,7 +97,7 @@ def errors_page() -> str:
 
 
 def cli_page() -> str:
-    """The page of the command line."""
+    """Return the page of the command line."""
     group = command()
     context = typer.Context(group, info_name="holdfast")
     sections = [_verb(group.commands[name], (name,), context) for name in group.list_commands(context)]
@@ -108,7 +108,7 @@ def cli_page() -> str:
 
 @cache
 def command() -> TyperGroup:
-    """The command `holdfast`, with its programs."""
+    """Return the command `holdfast`, with its programs."""
     programs = {WORKER: "holdfast.worker.__main__", GATEWAY: "holdfast.gateway.__main__"}
     for program, module in programs.items():
         add_program(app, program, module, help="")
@@ -126,8 +126,8 @@ def _verb(verb: Any, path: tuple[str, ...], parent: Any) -> str:
     context = typer.Context(verb, info_name=path[-1], parent=parent)
     if isinstance(verb, TyperGroup):
         return "\n".join(_verb(each, (*path, name), context) for name, each in verb.commands.items())
-    given = f"{inspect.cleandoc(verb.help or '')}\n\n{inspect.cleandoc(verb.epilog or '')}"
-    text = re.sub(r"python (starter|worker|gateway)\.py", _program, given)
+    description = f"{inspect.cleandoc(verb.help or '')}\n\n{inspect.cleandoc(verb.epilog or '')}"
+    text = re.sub(r"python (starter|worker|gateway)\.py", _program, description)
     says, _, examples = text.replace("\b\n", "").partition("Examples:\n")
     pieces = " ".join(piece for piece in verb.collect_usage_pieces(context))
     lines = [
@@ -141,8 +141,8 @@ def _verb(verb: Any, path: tuple[str, ...], parent: Any) -> str:
         "",
     ]
     rows = [_row(param, context) for param in verb.params]
-    if found := [row for row in rows if row]:
-        lines += ["| argument or option | meaning |", "|---|---|", *found, ""]
+    if filled_rows := [row for row in rows if row]:
+        lines += ["| argument or option | meaning |", "|---|---|", *filled_rows, ""]
     if examples.strip():
         lines += ["```sh", *(line.strip() for line in examples.strip().splitlines()), "```", ""]
     return "\n".join(lines)
@@ -162,7 +162,7 @@ def _row(param: Any, context: Any) -> str:
 
 
 def events_page() -> str:
-    """The page of the events."""
+    """Return the page of the events."""
     return "\n".join([EVENTS_HEAD, *map(_event, EVENT_CLASSES)])
 
 
@@ -187,7 +187,7 @@ def _linked(text: str) -> str:
 
 
 def _fields(kind: type[events.Event]) -> Iterator[tuple[str, str, str]]:
-    """The fields that an event adds, with the source of their types and their docstrings."""
+    """Return the fields that an event adds, with the source of their types and their docstrings."""
     parts: list[type] = [kind, *(base for base in kind.__bases__ if base is not events.Event)]
     for part in parts:
         body = ast.parse(inspect.getsource(part)).body[0]

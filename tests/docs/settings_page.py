@@ -16,20 +16,20 @@ PAGE = DOCS / "reference/settings.md"
 
 
 def descriptions() -> dict[str, str]:
-    """The text below each field of `Settings`, without the variable that it begins with."""
+    """Return the text below each field of `Settings`, without the variable that it begins with."""
     tree = ast.parse(inspect.getsource(settings))
     (body,) = (node.body for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "Settings")
-    found = {}
+    texts = {}
     for declared, text in pairwise(body):
         if isinstance(declared, ast.AnnAssign) and isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant):
             assert isinstance(declared.target, ast.Name)
-            words = " ".join(str(text.value.value).split()).partition(": ")[2]
-            found[declared.target.id] = words[0].upper() + words[1:]
-    return found
+            description = " ".join(str(text.value.value).split()).partition(": ")[2]
+            texts[declared.target.id] = description[0].upper() + description[1:]
+    return texts
 
 
-def meaning(field: str) -> str:
-    """A field's description, with its default and its name in `holdfast.toml`, if it has them."""
+def description_of(field: str) -> str:
+    """Return a field's description, with its default and its name in `holdfast.toml`, if it has them."""
     value = Settings.model_fields[field].default
     shown = str(value).lower() if isinstance(value, bool) else value
     default = "" if value in (None, PydanticUndefined) else f" Default: `{shown}`."
@@ -37,8 +37,8 @@ def meaning(field: str) -> str:
 
 
 def tables() -> dict[str, list[str]]:
-    """Each table of the page, by its marker."""
-    rows = [f"| `{variable}` | {meaning(field)} |" for field, variable in variables().items()]
+    """Return each table of the page, by its marker."""
+    rows = [f"| `{variable}` | {description_of(field)} |" for field, variable in variables().items()]
     ports = Ports()
     used = {
         ports.grpc: "Temporal, of `worker --dev`",
@@ -54,7 +54,7 @@ def tables() -> dict[str, list[str]]:
 
 
 def settings_page() -> str:
-    """The page as it is, with the tables as they must be."""
+    """Return the current page with up-to-date tables."""
     page = PAGE.read_text(encoding="utf-8")
     for name, lines in tables().items():
         begin, end = f"<!-- {name} -->\n", f"<!-- /{name} -->"

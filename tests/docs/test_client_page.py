@@ -1,4 +1,4 @@
-"""The page about the client: its programs run as they are printed there. The contract for other clients is frozen."""
+"""The page about the client: its programs run as printed there. The contract for other clients is frozen."""
 
 import asyncio
 import json
@@ -38,13 +38,13 @@ CATALOG = Catalog(
 
 
 def script(conversation: Conversation) -> Reply:
-    """Refund if asked to; else repeat what was said."""
+    """Refund if asked to; otherwise repeat the message."""
     if conversation.messages[-1]["role"] == "tool":
         return say(str(conversation.messages[-1]["content"]))
-    said = conversation.last_user_message.strip()
-    if given := re.match(r"Refund (\d+) cents of order (\d+)", said):
-        return call("refund", order=int(given[2]), cents=int(given[1]))
-    return say(f"You said: {said}")
+    message = conversation.last_user_message.strip()
+    if value := re.match(r"Refund (\d+) cents of order (\d+)", message):
+        return call("refund", order=int(value[2]), cents=int(value[1]))
+    return say(f"You said: {message}")
 
 
 @asynccontextmanager
@@ -72,9 +72,9 @@ async def program(name: str, *command: str, rig: Rig, stack: Stack, folder: Path
 def request(url: str, body: Any = None) -> tuple[int, Any]:
     """Send a request; return status and JSON."""
     data = None if body is None else json.dumps(body).encode()
-    asked = urllib.request.Request(url, data=data, headers={"Content-Type": "application/json"})
+    request = urllib.request.Request(url, data=data, headers={"Content-Type": "application/json"})
     try:
-        with urllib.request.urlopen(asked, timeout=PATIENCE) as answer:  # our own server
+        with urllib.request.urlopen(request, timeout=PATIENCE) as answer:  # our own server
             return answer.status, json.loads(answer.read())
     except urllib.error.HTTPError as error:
         return error.code, json.loads(error.read())
@@ -83,7 +83,7 @@ def request(url: str, body: Any = None) -> tuple[int, Any]:
 
 
 async def test_the_web_handler(rig: StartRig, stack: Stack, tmp_path: Path, unused_tcp_port: int) -> None:
-    """A form that is sent twice starts one refund; a decision on what was shown lets it happen."""
+    """A form that is sent twice starts one refund; a decision with the digest that was shown lets it happen."""
     url, order = f"http://127.0.0.1:{unused_tcp_port}/refunds", int(uuid4().hex[:6], 16)
     serve = ("-m", "uvicorn", "web:app", "--port", str(unused_tcp_port), "--log-level", "warning")
     async with (
@@ -111,7 +111,7 @@ async def test_the_web_handler(rig: StartRig, stack: Stack, tmp_path: Path, unus
 
 
 async def test_the_batch(rig: StartRig, stack: Stack, tmp_path: Path) -> None:
-    """Run twice, the batch prints the same answers, of one run for each customer."""
+    """Run twice, the batch prints the same answers, from one run for each customer."""
     customers = [uuid4().hex[:8] for _ in range(5)]
     async with rig(CATALOG, script) as worker:
         outputs = []
@@ -129,8 +129,8 @@ async def test_the_chat_loop(rig: StartRig, stack: Stack, tmp_path: Path) -> Non
         rig(CATALOG, script) as worker,
         program("chat.py", "chat.py", rig=worker, stack=stack, folder=tmp_path) as chat,
     ):
-        said = b"hello\nRefund 5 cents of order 1.\ny\nbye\n"
-        output, _ = await chat.communicate(said)
+        typed_lines = b"hello\nRefund 5 cents of order 1.\ny\nbye\n"
+        output, _ = await chat.communicate(typed_lines)
         assert output.decode().splitlines() == [
             "You said: hello",
             "May it call refund with {'cents': 5, 'order': 1}? (y/n)",
@@ -139,7 +139,7 @@ async def test_the_chat_loop(rig: StartRig, stack: Stack, tmp_path: Path) -> Non
         ]
 
 
-def test_the_contract_is_what_is_frozen() -> None:
+def test_the_contract_equals_the_frozen_formats() -> None:
     """The contract names the fields of a plain start, and every signal, update, query and search attribute."""
     frozen = json.loads((ROOT / "tests/replay/frozen/0.1.0.json").read_text(encoding="utf-8"))
     rows = {row.split("|")[1].strip(): row for row in CONTRACT.splitlines() if row.startswith("| ")}

@@ -1,4 +1,4 @@
-"""Figures in prose are those of the measurements, and no text names a distribution that others own."""
+"""Figures in prose match the measurements, and no text names a distribution of other owners."""
 
 import re
 import tomllib
@@ -17,16 +17,18 @@ TEXTS = [*PAGES, *ROOT.glob("holdfast/cli/templates/**/*.*"), *ROOT.glob("exampl
 
 @pytest.mark.parametrize("page", [ROOT / "README.md", DOCS / "explanation/effects.md"], ids=lambda page: page.name)
 def test_figures_in_prose_are_those_of_the_results(page: Path) -> None:
-    """A number of kills, effects, trees or steps in prose stands in the measurements, too."""
-    found = {number for match in MEASURED.finditer(page.read_text(encoding="utf-8")) for number in match.groups()[::2]}
-    figures = {number for number in found if number}
+    """A number of kills, effects, trees or steps in prose is in the measurements, too."""
+    figures_in_page = {
+        number for match in MEASURED.finditer(page.read_text(encoding="utf-8")) for number in match.groups()[::2]
+    }
+    figures = {number for number in figures_in_page if number}
     assert figures
     assert {number for number in figures if not re.search(rf"(?<![\d,]){number}(?![\d,])", RESULTS)} == set()
 
 
 @pytest.mark.parametrize("text", TEXTS, ids=lambda page: str(page.relative_to(ROOT)))
-def test_no_text_installs_the_distribution_of_others(text: Path) -> None:
-    """The distribution is `holdfast-agents`; what is called `holdfast` on a package index is somebody else's."""
+def test_no_text_installs_another_projects_distribution(text: Path) -> None:
+    """The distribution is `holdfast-agents`; `holdfast` on a package index belongs to somebody else."""
     installing = re.findall(
         r"(?:pip|uv|pipx|poetry)\b[^\n`]*?\b(?:install|add)\b[^\n`]*", text.read_text(encoding="utf-8")
     )

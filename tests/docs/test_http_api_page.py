@@ -1,4 +1,4 @@
-"""docs/how-to/http-api.md: its commands and its program run as they are printed there, against a real gateway."""
+"""docs/how-to/http-api.md: its commands and its program run as printed there, against a real gateway."""
 
 import asyncio
 import json
@@ -27,7 +27,7 @@ SCOPES: tuple[Scope, ...] = tuple(yaml.safe_load(FILES["tokens.yaml"])["tokens"]
 
 
 async def run(*command: str, **environ: str) -> str:
-    """Run a command, and return what it prints."""
+    """Run a command, and return its output."""
     process = await asyncio.create_subprocess_exec(*command, env={**os.environ, **environ}, stdout=PIPE, stderr=PIPE)
     async with asyncio.timeout(PATIENCE):
         out, errors = await process.communicate()
@@ -37,7 +37,7 @@ async def run(*command: str, **environ: str) -> str:
 
 @pytest.mark.skipif(not shutil.which("curl"), reason="needs curl")
 async def test_the_commands_and_the_program(rig: StartRig, tmp_path: Path) -> None:
-    """Start, wait, approve, read with curl; then the same in JavaScript, where there is Node."""
+    """The commands start, wait, approve and read with curl; then JavaScript does the same, if Node is installed."""
     tokens = CallersFile(tokens=(Token(name="shop", sha256=sha256("of-shop"), scopes=SCOPES),))
     async with rig(CATALOG, script) as worker:
         threads = Threads(worker.client, task_queue=worker.task_queue)

@@ -1,4 +1,4 @@
-"""The pages form one site: every link leads somewhere, and every page can be reached."""
+"""The pages form one site: every link resolves, and every page can be reached."""
 
 import re
 import runpy
@@ -19,7 +19,7 @@ def test_links_resolve(page: Path) -> None:
 
 
 def resolves(page: Path, target: str) -> bool:
-    """Whether a relative link leads to a file and, in a page, to a heading."""
+    """Return whether a relative link leads to a file and, in a page, to a heading."""
     path, _, anchor = target.partition("#")
     file = (page.parent / path).resolve() if path else page
     if not file.is_file() or not file.is_relative_to(ROOT):

@@ -1,4 +1,4 @@
-"""The tables that say which test holds each promise name tests that there are."""
+"""The tables of promises and their tests name existing tests."""
 
 import re
 
@@ -11,7 +11,7 @@ PAGES = ("explanation/security.md", "how-to/share-a-machine.md")
 
 @pytest.mark.parametrize("page", PAGES)
 def test_every_named_test_is_there(page: str) -> None:
-    """A renamed test file would leave a promise without proof, and nobody would notice."""
+    """Renaming a test file would silently leave a promise without proof."""
     rows = [line for line in (DOCS / page).read_text(encoding="utf-8").splitlines() if line.startswith("|")]
     named = {name for row in rows for name in re.findall(r"`(?:tests/\w+/)?(test_\w+)(?:\.py)?`", row)}
     assert named

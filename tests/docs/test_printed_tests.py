@@ -1,4 +1,4 @@
-"""The tests that pages print, run as they are printed there, in plain pytest."""
+"""The tests on pages, run as printed there, in plain pytest."""
 
 import sys
 from pathlib import Path
@@ -23,13 +23,13 @@ TESTS = {
 
 @pytest.mark.parametrize(("page", "file"), TESTS)
 def test_they_pass(page: str, file: str, tmp_path: Path) -> None:
-    """Each test passes."""
+    """Each printed test passes."""
     assert passed(page, file, tmp_path) == TESTS[page, file]
 
 
 @pytest.mark.slow
 def test_the_kill_matrix_passes(tmp_path: Path) -> None:
-    """So does the kill matrix."""
+    """The printed kill matrix passes."""
     assert len(passed("test-your-agent.md", "test_kills.py", tmp_path)) == 2
 
 
@@ -52,12 +52,12 @@ def passed(page: str, file: str, folder: Path) -> set[str]:
 
 
 class Reports:
-    """A pytest plugin that notes which tests passed."""
+    """A pytest plugin that records the passed tests."""
 
     def __init__(self) -> None:
         self.passed: set[str] = set()
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Note a test that passed."""
+        """Record a passed test."""
         if report.when == "call" and report.passed:
             self.passed.add(report.nodeid.partition("::")[2])

@@ -1,4 +1,4 @@
-"""The reference is complete: it says the same as the code, and leaves nothing out."""
+"""The reference is complete: it agrees with the code, and leaves nothing out."""
 
 import ast
 import importlib
@@ -42,8 +42,8 @@ def test_every_setting_is_described() -> None:
     assert descriptions().keys() == Settings.model_fields.keys()
 
 
-def words(page: Path) -> set[str]:
-    """Return what a page shows as code."""
+def code_spans(page: Path) -> set[str]:
+    """Return the code spans of a page."""
     return set(re.findall(r"`([^`\n]+)`", page.read_text(encoding="utf-8")))
 
 
@@ -64,14 +64,14 @@ def test_every_error_has_an_entry() -> None:
 
 
 def causes(*files: str, functions: tuple[str, ...]) -> set[str]:
-    """Return the short names that are given to these functions, as literals, in these files."""
-    found = set()
+    """Return the short names that these files pass to these functions, as literals."""
+    names = set()
     for file in files:
         for node in ast.walk(ast.parse((ROOT / file).read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in functions:
-                given = [*node.args[:1], *(word.value for word in node.keywords if word.arg in ("type", "cause"))]
-                found |= {str(each.value) for each in given if isinstance(each, ast.Constant)}
-    return {each for each in found if TYPE.fullmatch(each)}
+                arguments = [*node.args[:1], *(word.value for word in node.keywords if word.arg in ("type", "cause"))]
+                names |= {str(each.value) for each in arguments if isinstance(each, ast.Constant)}
+    return {each for each in names if TYPE.fullmatch(each)}
 
 
 def test_every_cause_has_an_entry() -> None:
@@ -106,7 +106,7 @@ def test_every_problem_of_the_gateway_is_explained() -> None:
 def test_every_field_of_a_policy_is_described() -> None:
     """The page about policy files has each field and each variable of a condition."""
     fields = {name for model in (Policy, Rule, Terms, Approver, Gateway) for name in model.model_fields}
-    shown = {word for each in words(DOCS / "reference/policy-file.md") for word in re.findall(r"\w+", each)}
+    shown = {word for each in code_spans(DOCS / "reference/policy-file.md") for word in re.findall(r"\w+", each)}
     assert not (fields | set(VARIABLES)) - shown
 
 

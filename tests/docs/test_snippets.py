@@ -2,7 +2,7 @@
 
 1. Python blocks of a page run in their order, in one namespace and in a folder of their own. A block whose first line
    is a comment such as `# mycompany/agents.py` is a file there. A page that awaits something runs beside a worker.
-2. Files that need more than to be imported are run by a test of their page (`DRIVEN`); those in `TYPED` are only
+2. Files that need more than an import are run by a test of their page (`DRIVEN`); those in `TYPED` are only
    type-checked, because they would take minutes.
 3. All Python is type-checked in strict mode.
 4. `sh` holds commands alone: bash parses them, and ours are parsed by the command line itself. Tutorials are carried
@@ -49,7 +49,7 @@ TYPED = {"test_kills.py", "test_mystores.py"}
 
 
 def test_the_languages_are_known() -> None:
-    """Each block says what it is; a block that only shows something is `text` or `console`."""
+    """Each block names its language; a block that only shows something is `text` or `console`."""
     assert not [snippet.place for snippet in ALL if snippet.language not in LANGUAGES]
 
 
@@ -73,7 +73,7 @@ async def test_python_runs(
             if snippet.file and snippet.file not in DRIVEN | TYPED:
                 runpy.run_path(snippet.file)
         code = "".join(snippet.code for snippet in own if not snippet.file)
-        if not awaits(code):
+        if not has_await(code):
             exec(compile(code, str(page), "exec"), {"__name__": page.stem})
             return
         async with rig(CATALOG, default_script) as worker:
@@ -93,8 +93,8 @@ async def test_python_runs(
                 del sys.modules[name]
 
 
-def awaits(code: str) -> bool:
-    """Whether code awaits something outside a function."""
+def has_await(code: str) -> bool:
+    """Return whether code awaits something outside a function."""
     try:
         compile(code, "", "exec")
     except SyntaxError:
@@ -115,7 +115,7 @@ def test_python_has_types(tmp_path: Path) -> None:
         own = [snippet for snippet in PYTHON if snippet.page == page]
         files = {snippet.file: snippet.code for snippet in own if snippet.file}
         if code := "".join(snippet.code for snippet in own if not snippet.file):
-            files["inline.py"] = in_function(code) if awaits(code) else code
+            files["inline.py"] = in_function(code) if has_await(code) else code
         modules = {file.partition("/")[0].removesuffix(".py") for file in files}
         for file, code in files.items():
             for module in modules:  # the pages' modules share names; each page becomes a package
@@ -150,19 +150,21 @@ def test_commands_exist(snippet: Snippet) -> None:
     parsed = subprocess.run(["bash", "-n"], input=snippet.code, capture_output=True, text=True, check=False)
     assert parsed.returncode == 0, parsed.stderr
     for line in snippet.code.replace("\\\n", " ").splitlines():
-        words = shlex.split(line, comments=True)
-        settings = {word.partition("=")[0] for word in words if re.match(r"HOLDFAST_\w+=", word)}
+        arguments = shlex.split(line, comments=True)
+        settings = {word.partition("=")[0] for word in arguments if re.match(r"HOLDFAST_\w+=", word)}
         assert settings <= set(variables().values()), line
-        while words and (re.match(r"\w+=", words[0]) or words[0] == "export"):
-            words.pop(0)
-        simple = words[: next((at for at, word in enumerate(words) if word in ("|", "<", ">", "&&", "&")), None)]
+        while arguments and (re.match(r"\w+=", arguments[0]) or arguments[0] == "export"):
+            arguments.pop(0)
+        simple = arguments[
+            : next((at for at, word in enumerate(arguments) if word in ("|", "<", ">", "&&", "&")), None)
+        ]
         if simple[:1] == ["holdfast"]:
             parse(simple[1:])
         elif simple[:1] == ["make"]:
             assert simple[1] in targets(), line
 
 
-def parse(words: list[str]) -> None:
+def parse(arguments: list[str]) -> None:
     """Parse a command of ours, and run nothing.
 
     Raises:
@@ -171,10 +173,10 @@ def parse(words: list[str]) -> None:
     """
     verb: Any = command()
     while isinstance(verb, TyperGroup):
-        name, *words = words
+        name, *arguments = arguments
         verb = verb.commands[name]
     try:
-        verb.make_context("holdfast", [word for word in words if word != "--help"])
+        verb.make_context("holdfast", [word for word in arguments if word != "--help"])
     except BadParameter as error:
         if "does not exist" not in str(error):  # as the files of an example do not
             raise
@@ -182,12 +184,12 @@ def parse(words: list[str]) -> None:
 
 @cache
 def targets() -> set[str]:
-    """The targets of the Makefile."""
+    """Return the targets of the Makefile."""
     return set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
 
 
 def test_stores_pass_their_suite(tmp_path: Path) -> None:
-    """The thread store of the page keeps the rules, as its own test says."""
+    """The thread store of the page passes its suite, in the page's own test."""
     page = ROOT / "docs/how-to/use-your-own-stores.md"
     for snippet in snippets(page):
         if snippet.file:

@@ -1,4 +1,4 @@
-"""The tutorials, carried out as they are printed: their files, and their commands in their order.
+"""The tutorials, carried out as printed: their files, and their commands in their order.
 
 A command that starts the worker runs until `kill -KILL $!` or the end of the page, as it does in a first terminal. The
 test carries out both itself. `pip install` is left out.
@@ -42,7 +42,7 @@ class Terminals:
 
     @property
     def environ(self) -> dict[str, str]:
-        """The environment of a reader who has installed Holdfast."""
+        """Return the environment of a reader who has installed Holdfast."""
         path = f"{self._path}{os.pathsep}{os.environ['PATH']}"
         keys = {"HOLDFAST_HOME": str(self.folder / ".holdfast"), "PYTHONPATH": str(ROOT), "PATH": path}
         patience = "10" if self._worker is None else "60"  # a worker may be slow
@@ -56,11 +56,11 @@ class Terminals:
             self.kill(signal.SIGKILL)
         elif not line.startswith("pip install"):
             self.printed += self.output(line)
-            if found := re.search(r"\bcd (\w+)$", line):
-                self.folder = self.folder / found[1]
+            if match := re.search(r"\bcd (\w+)$", line):
+                self.folder = self.folder / match[1]
 
     def output(self, line: str) -> str:
-        """Carry out a command; return what it prints."""
+        """Carry out a command; return its output."""
         ran = subprocess.run(
             line, shell=True, cwd=self.folder, env=self.environ, capture_output=True, text=True, timeout=SECONDS
         )
@@ -69,10 +69,10 @@ class Terminals:
 
     def _start(self, line: str) -> None:
         log = self._path / "worker.log"
-        words = shlex.split(line.removesuffix("&"))
+        arguments = shlex.split(line.removesuffix("&"))
         with log.open("wb") as output:
             self._worker = subprocess.Popen(
-                ["env", *words],
+                ["env", *arguments],
                 cwd=self.folder,
                 env=self.environ,
                 stdin=subprocess.DEVNULL,
@@ -100,7 +100,7 @@ def until(condition: Callable[[], object]) -> None:
 
 @pytest.fixture
 def terminals(tmp_path: Path) -> Iterator[Terminals]:
-    """Terminals in an empty folder, whose servers are stopped at the end."""
+    """Yield terminals in an empty folder, and stop their servers at the end."""
     opened = Terminals(tmp_path)
     try:
         yield opened
@@ -115,7 +115,7 @@ def carry_out(
     *,
     edits: Mapping[str, str] | None = None,
 ) -> None:
-    """Carry out a tutorial, its files with these edits; before a command, wait for what its reader would wait for."""
+    """Carry out a tutorial, its files with these edits; before a command, wait as its reader would."""
     for snippet in snippets(DOCS / page):
         if snippet.file:
             code = snippet.code
@@ -130,7 +130,7 @@ def carry_out(
 
 
 def test_the_readme_is_the_first_tutorial() -> None:
-    """The README's commands and files are those of the first tutorial, which `tests/package/test_newcomer.py` plays."""
+    """The README has the commands and files of the first tutorial, which `tests/package/test_newcomer.py` plays."""
     tutorial = DOCS / "tutorial/first-agent.md"
     typed = {line for each in snippets(tutorial) if each.language == "sh" for line in each.code.splitlines()}
     readme = ROOT / "README.md"
@@ -151,7 +151,7 @@ def test_approvals_and_recovery(terminals: Terminals) -> None:
         "cat payments.txt": paid,
         "holdfast show pay-1": lambda: "completed" in terminals.output("holdfast show pay-1"),
     }
-    # However slow the machine, the bank has not answered yet when the worker is killed.
+    # On a machine of any speed, the bank has not answered yet when the worker is killed.
     edits = {"time.sleep(20)": "time.sleep(600)"}
     carry_out(terminals, "tutorial/approvals-and-recovery.md", waits, edits=edits)
     assert "Request 1 of pay-1: may this run?" in terminals.printed
@@ -165,11 +165,11 @@ def test_approvals_and_recovery(terminals: Terminals) -> None:
 
 @pytest.mark.slow
 def test_a_loop(terminals: Terminals) -> None:
-    """Each task is done once, and what the reader added is a commit of its own."""
+    """Each task is done once, and the reader's addition is a commit of its own."""
     carry_out(terminals, "tutorial/loop.md", {})
-    words = terminals.folder / "words"
-    assert {path.stem for path in words.glob("*.md")} == {"TASKS", "ledger", "quorum", "takeover"}
-    assert (words / "TASKS.md").read_text().count("- [x]") == 3
+    repository = terminals.folder / "words"
+    assert {path.stem for path in repository.glob("*.md")} == {"TASKS", "ledger", "quorum", "takeover"}
+    assert (repository / "TASKS.md").read_text().count("- [x]") == 3
     authors = [line.partition(": ")[0] for line in terminals.output("git -C words log --format='%an: %s'").splitlines()]
     assert authors[0] == "writer (Holdfast)"
     assert authors[1] != authors[0]

@@ -1,1 +1,1 @@
-"""Tests of what is installed: the wheel's contents, the command `holdfast`, and the public names."""
+"""Tests of the installed package: the wheel's contents, the command `holdfast`, and the public names."""

@@ -13,25 +13,25 @@ LOCK = ROOT / "requirements/package.lock"
 
 @pytest.fixture(scope="session")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel of this checkout."""
+    """Return the wheel of this checkout."""
     return build("wheel", tmp_path_factory.mktemp("wheel"))
 
 
 @pytest.fixture(scope="session")
 def bare(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Installation:
-    """Holdfast alone, without any of its dependencies."""
+    """Return Holdfast alone, without any of its dependencies."""
     return install(wheel, tmp_path_factory.mktemp("bare"), beside=None)
 
 
 @pytest.fixture(scope="session")
 def developed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Installation:
-    """Holdfast beside the packages that these tests run with."""
+    """Return Holdfast beside the packages that these tests run with."""
     return install(wheel, tmp_path_factory.mktemp("developed"), beside=Path(sys.executable))
 
 
 @pytest.fixture(scope="session")
 def clean(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Installation:
-    """Holdfast beside the packages of its extra `embedded`, and one that owns the top-level name `workflows`."""
+    """Return Holdfast beside the packages of its extra `embedded`, and one that owns the top-level name `workflows`."""
     installed = CLEAN / "installed.lock"
     if not installed.exists() or installed.read_bytes() != LOCK.read_bytes():
         pytest.skip("there is no .venv-package with requirements/package.lock: `make test-package` makes it")

@@ -14,7 +14,7 @@ from tests.support.processes import reserve_ports
 
 ROOT = Path(__file__).parents[2]
 SECONDS = 120.0
-"""After which a worker that is not ready, or does not end, is a failure."""
+"""Seconds after which a worker that is not ready, or does not end, is a failure."""
 
 OURS = ("HOLDFAST_", "TEMPORAL_", "OPENAI_", "DATABASE_URL", "PG", "PYTHON", "VIRTUAL_ENV")
 
@@ -37,17 +37,17 @@ class Installation:
 
     @property
     def python(self) -> str:
-        """Its interpreter."""
+        """Return its interpreter."""
         return str(self.folder / "bin/python")
 
     @property
     def command(self) -> str:
-        """The command `holdfast`."""
+        """Return the command `holdfast`."""
         return str(self.folder / "bin/holdfast")
 
     @property
     def environ(self) -> dict[str, str]:
-        """The environment of a user who has activated it, without any setting of ours."""
+        """Return the environment of a user who has activated it, without any setting of ours."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith(OURS)}
         path = os.pathsep.join([*map(str, self.programs), kept.get("PATH", os.defpath)])
         return {**kept, "PATH": path, "TEMPORAL_CONFIG_FILE": os.devnull}
@@ -63,7 +63,7 @@ class Installation:
 
     @contextmanager
     def worker(self, *words: str, folder: Path) -> Iterator[str]:
-        """Run `holdfast worker …` during the block, on ports of its own; yield what it printed until it was ready."""
+        """Run `holdfast worker …` during the block, on ports of its own; yield its output until it was ready."""
         if not (folder / ".holdfast").exists():
             reserve_ports(folder / ".holdfast")
         log = folder / "worker.log"
@@ -101,8 +101,8 @@ def install(wheel: Path, folder: Path, *, beside: Path | None) -> Installation:
     programs = [folder / "bin"]
     if beside:
         say = "import sysconfig; print(sysconfig.get_path('purelib'))"
-        found = subprocess.run([beside, "-c", say], check=True, capture_output=True, text=True).stdout
-        (packages / "beside.pth").write_text(found)
+        output = subprocess.run([beside, "-c", say], check=True, capture_output=True, text=True).stdout
+        (packages / "beside.pth").write_text(output)
         programs.append(beside.parent)
     target = ["--python", str(folder / "bin/python"), "--no-config", "--no-cache", "--offline", "--no-index"]
     command = [sys.executable, "-m", "uv", "pip", "install", "--quiet", "--no-deps", *target, str(wheel)]

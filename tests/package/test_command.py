@@ -1,4 +1,4 @@
-"""The command `holdfast`, as it is installed."""
+"""The installed command `holdfast`."""
 
 import re
 from pathlib import Path
@@ -23,7 +23,7 @@ main()
 
 @pytest.fixture
 def nowhere(tmp_path: Path) -> dict[str, str]:
-    """An environment in which no server runs."""
+    """Return an environment in which no server runs."""
     return {"TEMPORAL_ADDRESS": f"127.0.0.1:{any_free()}"}
 
 
@@ -31,10 +31,10 @@ def test_help_and_version_load_nothing_heavy(developed: Installation, tmp_path: 
     """They are as quick as those of `starter.py`; the help lists `worker` and `gateway` without loading them."""
     modules = {"temporalio", "psycopg", "openai", "rich", "pydantic", "asyncio"}
     modules |= {f"holdfast.{name}" for name in ("activities", "gateway", "log.events", "worker", "workflows")}
-    for option, said in (("--help", "  gateway  "), ("--version", f"{holdfast.__version__}\n")):
+    for option, message in (("--help", "  gateway  "), ("--version", f"{holdfast.__version__}\n")):
         ran = developed.run(developed.python, "-c", AT_EXIT.format(modules=modules), option, folder=tmp_path)
         assert (ran.returncode, ran.stderr.split()) == (0, [])
-        assert said in ran.stdout
+        assert message in ran.stdout
 
 
 def test_every_verb_is_there_and_names_the_command(developed: Installation, tmp_path: Path) -> None:
@@ -51,7 +51,7 @@ def test_every_verb_is_there_and_names_the_command(developed: Installation, tmp_
 
 
 def test_errors_name_the_command(developed: Installation, tmp_path: Path, nowhere: dict[str, str]) -> None:
-    """Prefixes and hints name what the user can type, and the exit codes are those of the programs."""
+    """Prefixes and hints name commands that the user can type, and the exit codes are those of the programs."""
     expected = {
         ("show", "x"): (4, "holdfast: no Temporal server answers at 127.0.0.1:", "`holdfast worker --dev`"),
         ("approve", "x", "1", "--key", "none"): (2, "holdfast: the key none cannot be read", "`holdfast keygen`"),
@@ -59,8 +59,8 @@ def test_errors_name_the_command(developed: Installation, tmp_path: Path, nowher
         ("gateway",): (2, "holdfast gateway: no caller could use the gateway", "HOLDFAST_GATEWAY_TOKENS"),
         ("worker", "--catalog", "nothing:there"): (2, "holdfast worker: 'nothing:there': there is no module", ""),
     }
-    for words, (code, beginning, hint) in expected.items():
-        ran = developed.holdfast(*words, folder=tmp_path, **nowhere)
+    for arguments, (code, beginning, hint) in expected.items():
+        ran = developed.holdfast(*arguments, folder=tmp_path, **nowhere)
         assert (ran.returncode, ran.stdout) == (code, ""), ran
         assert ran.stderr.startswith(beginning)
         assert hint in ran.stderr
@@ -70,7 +70,7 @@ def test_errors_name_the_command(developed: Installation, tmp_path: Path, nowher
 
 @pytest.mark.parametrize(("verb", "extra"), [("start", "cli"), ("worker", "worker"), ("gateway", "gateway")])
 def test_a_missing_extra_is_named(bare: Installation, tmp_path: Path, verb: str, extra: str) -> None:
-    """Without the packages that it needs, a command says in one line which extra to install, and ends with 2."""
+    """Without the packages that it needs, a command names the missing extra in one line, and ends with 2."""
     ran = bare.holdfast(verb, folder=tmp_path)
-    said = f"holdfast: packages that this command needs are missing: pip install 'holdfast-agents[{extra}]'\n"
-    assert (ran.returncode, ran.stdout, ran.stderr) == (2, "", said)
+    message = f"holdfast: packages that this command needs are missing: pip install 'holdfast-agents[{extra}]'\n"
+    assert (ran.returncode, ran.stdout, ran.stderr) == (2, "", message)

@@ -1,4 +1,4 @@
-"""The wheel has all that is imported below `holdfast`, and nothing else; the sdist makes the same wheel."""
+"""The wheel has every module imported below `holdfast`, and nothing else; the sdist makes the same wheel."""
 
 import ast
 import os
@@ -36,14 +36,14 @@ sys.meta_path[:] = [Without(finder) for finder in sys.meta_path]
 
 
 def files_below(folder: Path) -> set[str]:
-    """The files of a folder and behind its links, without what running them has made."""
+    """Return the files of a folder and behind its links, without those that running them has made."""
     walked = ((Path(place), name) for place, _, names in os.walk(folder, followlinks=True) for name in names)
-    found = {place / name for place, name in walked if place.name != "__pycache__"}
-    return {str(file.relative_to(folder.parent)) for file in found}
+    files = {place / name for place, name in walked if place.name != "__pycache__"}
+    return {str(file.relative_to(folder.parent)) for file in files}
 
 
 def test_the_wheel_has_all_of_holdfast_and_nothing_else(wheel: Path) -> None:
-    """Files behind links are in the links' places; other distributions own `workflows`, `activities` and `examples`."""
+    """Files behind links replace the links; other distributions own `workflows`, `activities` and `examples`."""
     names = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
     assert names == files_below(ROOT / "holdfast")
     parts = {
@@ -72,7 +72,7 @@ def test_links_of_the_index_page_are_absolute(wheel: Path) -> None:
 
 
 def test_the_sdist_makes_the_same_wheel(wheel: Path, tmp_path: Path) -> None:
-    """Who builds from the sdist gets the very bytes of our wheel."""
+    """A build from the sdist gives the very bytes of our wheel."""
     with tarfile.open(build("sdist", tmp_path / "sdist")) as sdist:
         sdist.extractall(tmp_path / "source", filter="data")
     (source,) = (tmp_path / "source").iterdir()
@@ -80,7 +80,7 @@ def test_the_sdist_makes_the_same_wheel(wheel: Path, tmp_path: Path) -> None:
 
 
 def test_the_version_is_one() -> None:
-    """What `holdfast --version` prints is the distribution's version."""
+    """`holdfast --version` prints the distribution's version."""
     assert PROJECT["version"] == holdfast.__version__
 
 
@@ -95,8 +95,8 @@ def test_public_names_are_the_same_for_programs_and_type_checkers() -> None:
         assert getattr(holdfast, name or "") is getattr(import_module(module), name or "")
 
 
-def without(*blocked: str, code: str) -> list[str]:
-    """Run code in a process that cannot import these modules; return the words that it prints."""
+def run_without(*blocked: str, code: str) -> list[str]:
+    """Run code in a process that cannot import these modules; return its output."""
     program = BLOCKED.format(blocked=set(blocked)) + code
     ran = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
@@ -119,7 +119,7 @@ try:
 except holdfast.ServerUnreachable:
     print("unreachable")
 """
-    assert without(*EVERY, code=code) == ["a", "unreachable"]
+    assert run_without(*EVERY, code=code) == ["a", "unreachable"]
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ except holdfast.ServerUnreachable:
     ],
 )
 def test_a_program_needs_its_own_extra_only(extra: str, modules: tuple[str, ...]) -> None:
-    """Nothing that a program imports is of another program's extra."""
+    """No program imports a package of another program's extra."""
     code = f"""
 for name in {modules}:
     module = importlib.import_module("holdfast." + name)
@@ -139,12 +139,12 @@ for name in {modules}:
         importlib.import_module(found.name)
 """
     blocked = EVERY - {*EXTRAS[extra], "rich"}  # typer brings rich along
-    assert without(*blocked, code=code) == []
+    assert run_without(*blocked, code=code) == []
 
 
 @pytest.mark.parametrize("extra", sorted(EXTRAS))
 def test_an_extra_has_the_distributions_of_its_modules(extra: str) -> None:
-    """What a program looks for before it starts is what its extra installs."""
+    """An extra installs the modules that its program looks for before it starts."""
     named = {requirement.split(">")[0].split("[")[0] for requirement in PROJECT["optional-dependencies"][extra]}
     owners = packages_distributions()
     assert {owner.lower() for module in EXTRAS[extra] for owner in owners[module]} - {"psycopg-pool"} == named

@@ -1,4 +1,4 @@
-"""A newcomer types the commands of the first tutorial, in an empty folder, where the wheel is installed."""
+"""A newcomer types the commands of the first tutorial, in an empty folder, with the wheel installed."""
 
 import shlex
 import time
@@ -18,46 +18,46 @@ FIVE_MINUTES = 300.0
 
 @pytest.fixture(params=[pytest.param("developed", marks=pytest.mark.slow), "clean"])
 def installation(request: pytest.FixtureRequest) -> Installation:
-    """The wheel beside the packages of these tests, and beside those of a user."""
-    found = request.getfixturevalue(request.param)
-    assert isinstance(found, Installation)
-    return found
+    """Return the wheel beside the packages of these tests, and beside those of a user."""
+    installed = request.getfixturevalue(request.param)
+    assert isinstance(installed, Installation)
+    return installed
 
 
 @dataclass
 class Newcomer:
-    """Somebody who types what the page says, and waits where a person would look first."""
+    """A person who types the page's commands, and waits at the points where a person would look first."""
 
     installation: Installation
     folder: Path
     workers: ExitStack = field(default_factory=ExitStack)
     typed: list[str] = field(default_factory=list)
     said: dict[str, str] = field(default_factory=dict)
-    """What each command printed."""
+    """The output of each command."""
 
     def type(self, line: str) -> None:
         """Carry out a line of the page."""
-        words = shlex.split(line, comments=True)
+        arguments = shlex.split(line, comments=True)
         self.typed.append(line)
-        match words:
+        match arguments:
             case ["pip", "install", _]:
                 return  # the fixture has done it
             case ["cd", folder]:
                 self.folder /= folder
             case ["holdfast", "worker", "--dev"]:
                 self.workers.close()
-                self.workers.enter_context(self.installation.worker(*words[2:], folder=self.folder))
+                self.workers.enter_context(self.installation.worker(*arguments[2:], folder=self.folder))
             case ["holdfast", verb, thread, *_] if verb in ("approve", "show"):
                 state = "waiting_approval" if verb == "approve" else "completed"
                 self.wait(lambda: f'"status": "{state}"' in self.run("show", thread, "--json"))
-                self.said[line] = self.run(*words[1:])
+                self.said[line] = self.run(*arguments[1:])
             case ["holdfast", *rest]:
                 self.said[line] = self.run(*rest)
             case _:
                 raise AssertionError(f"nobody can type {line!r}")
 
     def run(self, *words: str) -> str:
-        """Run `holdfast` to its end, without fault; return what it printed."""
+        """Run `holdfast` to its end, without a fault; return its output."""
         ran = self.installation.holdfast(*words, folder=self.folder)
         assert ran.returncode == 0, ran
         return ran.stdout
@@ -98,8 +98,8 @@ def test_a_newcomer_has_an_agent_of_their_own(
     assert seconds < FIVE_MINUTES
 
 
-def test_a_client_in_another_folder_says_where_it_looked(developed: Installation, tmp_path: Path) -> None:
-    """Without a server, the error names the settings, the state folder and the address; no project is needed to ask."""
+def test_a_client_in_another_folder_names_the_places_it_searched(developed: Installation, tmp_path: Path) -> None:
+    """Without a server, the error names the settings, the state folder and the address; the client needs no project."""
     home = str(tmp_path / "home")
     ran = developed.holdfast("list", folder=tmp_path, TEMPORAL_ADDRESS="127.0.0.1:1", HOLDFAST_HOME=home)
     assert (ran.returncode, ran.stdout) == (4, "")
@@ -116,12 +116,12 @@ def test_completion_is_written_only_when_asked_for(developed: Installation, tmp_
     """`--install-completion` writes into the home folder, `--show-completion` does not, and verbs complete."""
     home = tmp_path / "home"
     home.mkdir()
-    given = {"HOME": str(home), "SHELL": "/bin/bash"}
-    assert "--install-completion" in developed.holdfast("--help", folder=tmp_path, **given).stdout
+    values = {"HOME": str(home), "SHELL": "/bin/bash"}
+    assert "--install-completion" in developed.holdfast("--help", folder=tmp_path, **values).stdout
     completing = {"_HOLDFAST_COMPLETE": "complete_bash", "COMP_WORDS": "holdfast appr", "COMP_CWORD": "1"}
-    assert developed.holdfast(folder=tmp_path, **given, **completing).stdout.split() == ["approve"]
+    assert developed.holdfast(folder=tmp_path, **values, **completing).stdout.split() == ["approve"]
     assert list(home.iterdir()) == []
     shell = ["bash", "--norc", "-c", f"{developed.command} --install-completion; exit $?"]
-    installed = developed.run(*shell, folder=tmp_path, **given)
+    installed = developed.run(*shell, folder=tmp_path, **values)
     assert installed.returncode == 0, installed
     assert (home / ".bash_completions/holdfast.sh").exists()

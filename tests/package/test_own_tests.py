@@ -1,4 +1,4 @@
-"""A user's own tests, as the how-to page prints them, in plain pytest with the installed wheel."""
+"""A user's own tests, as printed on the how-to page, in plain pytest with the installed wheel."""
 
 from pathlib import Path
 
@@ -21,13 +21,13 @@ def test_a_users_agent_is_tested(developed: Installation, tmp_path: Path) -> Non
     write(tmp_path)
     ran = developed.run(developed.python, "-m", "pytest", "-q", "-W", "error", "test_support.py", folder=tmp_path)
     assert (ran.returncode, "4 passed" in ran.stdout) == (0, True), ran.stdout
-    made = {path.name for path in tmp_path.iterdir()}
-    assert made == {*FILES, "__pycache__", ".pytest_cache"}
+    names = {path.name for path in tmp_path.iterdir()}
+    assert names == {*FILES, "__pycache__", ".pytest_cache"}
 
 
 @pytest.mark.slow
 def test_a_users_kill_matrix_runs(developed: Installation, tmp_path: Path) -> None:
-    """The kill matrix runs from the wheel, with a catalog that lies beside the test."""
+    """The kill matrix runs from the wheel, with a catalog beside the test."""
     write(tmp_path)
     ran = developed.run(
         developed.python, "-m", "pytest", "-q", "test_kills.py", "-k", "after and effect", folder=tmp_path

@@ -1,4 +1,4 @@
-"""The wheel, where nothing is set up: the example without a catalog, and the names that it must not take."""
+"""The wheel without a project: the example without a catalog, and the names that it must not take."""
 
 import subprocess
 from pathlib import Path
@@ -28,7 +28,7 @@ def test_no_other_package_loses_its_name(clean: Installation, tmp_path: Path) ->
 @pytest.mark.slow
 @pytest.mark.parametrize("demo", ["release", "loop"])
 def test_the_demos_run_where_holdfast_is_installed(clean: Installation, tmp_path: Path, demo: str) -> None:
-    """Both demos end well, from an empty folder."""
+    """Both demos succeed in an empty folder."""
     ran = subprocess.run(
         [clean.python, "-m", f"holdfast.examples.{demo}.demo"],
         cwd=tmp_path,

@@ -1,4 +1,4 @@
-"""Compare the formats of two releases, and say for each difference what has to come with it."""
+"""Compare the formats of two releases, and give the required follow-up for each difference."""
 
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -22,7 +22,7 @@ See docs/adr/0016-frozen-formats.md. Before the first release that has the forma
 
 
 SHOWN = 200
-"""The longest value that a report shows in full."""
+"""The maximum length of a value that a report shows in full."""
 
 
 class Change(NamedTuple):
@@ -30,15 +30,15 @@ class Change(NamedTuple):
 
     place: tuple[str, ...]
     before: str | None
-    """None for what is new."""
+    """None for an addition."""
     after: str | None
-    """None for what is gone."""
+    """None for a removal."""
     whole: bool = False
-    """The event or model that the field belongs to is new or gone, too."""
+    """The event or model that the field belongs to is new or removed, too."""
 
     @property
     def breaking(self) -> bool:
-        """Whether data of the older release may not be readable, or not mean the same."""
+        """Whether data of the older release may become unreadable, or change its meaning."""
         if self.before is None:
             is_field = self.place[0] in ("events", "models", "policy file") and len(self.place) > 2
             return is_field and self.after is not None and " = " not in self.after and not self.whole
@@ -58,7 +58,7 @@ class Change(NamedTuple):
 
 
 def changes(before: Any, after: Any) -> list[Change]:
-    """Return the differences between two releases' formats, in the order of their places.
+    """Return the differences between two releases' formats, in the order of their paths.
 
     A new schema version of an event allows any change of its fields: its upcaster has a test of its own.
     """
@@ -66,7 +66,7 @@ def changes(before: Any, after: Any) -> list[Change]:
 
 
 def report(found: list[Change], *, before: str, after: str) -> str:
-    """Return what has changed between two releases, and what to do about it; empty if nothing has."""
+    """Return the changes between two releases, and the required follow-up; empty if there are none."""
     if not found:
         return ""
     breaking = any(change.breaking for change in found)
@@ -87,7 +87,7 @@ def _changes(before: Any, after: Any, place: tuple[str, ...]) -> Iterator[Change
 
 
 def _excerpts(before: str, after: str) -> tuple[str, str]:
-    """Both texts; of long ones, what surrounds the first difference."""
+    """Return both texts; for long ones, the surroundings of the first difference."""
     if max(len(before), len(after)) <= SHOWN:
         return before, after
     same = next((at for at, pair in enumerate(zip(before, after, strict=False)) if len(set(pair)) > 1), len(before))
@@ -108,7 +108,7 @@ def _upcast(change: Change, before: Any, after: Any) -> bool:
 
 
 def _widened(before: str, after: str) -> bool:
-    """Whether a field takes all that it took before, with the same default, and more."""
+    """Return whether a field accepts everything that it accepted before, with the same default, and more."""
     kinds, _, default = before.partition(" = ")
     more, _, now = after.partition(" = ")
     while kinds[:1] == more[:1] and kinds[:1] in ("[", "{") and " | " not in _outside(kinds):
@@ -117,7 +117,7 @@ def _widened(before: str, after: str) -> bool:
 
 
 def _outside(kinds: str) -> str:
-    """The part of a type that is in no brackets."""
+    """Return the part of a type outside all brackets."""
     depth, outside = 0, ""
     for letter in kinds:
         depth += (letter in "[{") - (letter in "]}")

@@ -1,4 +1,5 @@
-"""Everything that outlives a release, computed from the code: what is stored, signed, or named in Temporal's histories.
+"""Everything that outlives a release, computed from the code: stored and signed formats, and names in Temporal's
+histories.
 
 `tests/replay/frozen/RELEASE.json` has it as each release had it; `docs/adr/0016-frozen-formats.md` says what may
 change, and how.
@@ -35,7 +36,7 @@ from tests.replay.schemas import EVENT_TYPES, fields_of
 CALLS: tuple[Activity[Any, Any, Any], ...] = (*ACTIVITIES.values(), *LOOP_ACTIVITIES)
 
 STATEMENTS = (Decision, AuthorityDelegation, Revocation, Lift, Message, Refinement)
-"""What people send and may sign."""
+"""Statements that people send and may sign."""
 
 INPUTS: dict[str, tuple[type[Start], type[Frozen]]] = {
     WORKFLOW: (RunInput, RunResult),
@@ -48,7 +49,7 @@ Formats = dict[str, Any]
 
 
 def formats() -> Formats:
-    """Return all formats of the code at hand, as JSON."""
+    """Return all formats of the current code, as JSON."""
     begins = [each for pair in INPUTS.values() for each in pair]
     exchanged = [each for call in CALLS for each in (call.request, call.answer)]
     models = fields_of([*begins, *exchanged, *EVENT_CLASSES, Failures, LLMFailed, *STATEMENTS])
@@ -80,9 +81,9 @@ def formats() -> Formats:
 
 
 def _workflow(kind: type) -> Formats:
-    """The names under which Temporal reaches a workflow: its own, and those of its signals, updates and queries."""
+    """Return the names by which Temporal reaches a workflow: its own, and those of its signals, updates and queries."""
     definition = workflow._Definition.must_from_class(kind)
     begin, result = INPUTS[str(definition.name)]
     handlers = {"signal": definition.signals, "update": definition.updates, "query": definition.queries}
-    names = {f"{what} {name or '(any other)'}": "handled" for what, found in handlers.items() for name in found}
+    names = {f"{what} {name or '(any other)'}": "handled" for what, handled in handlers.items() for name in handled}
     return {"name": definition.name, "input": begin.__name__, "result": result.__name__, **names}

@@ -1,7 +1,7 @@
-"""Golden values: what fixed inputs lead to. The same inputs lead to them in every later release.
+"""Golden values: the results of fixed inputs, which stay the same in every later release.
 
-The run has feature level 0, as every run that the first release has recorded: what later releases add to the log, they
-add at a higher level.
+The run has feature level 0, like every run that the first release recorded: additions of later releases to the log come
+at a higher level.
 """
 
 import asyncio
@@ -54,7 +54,7 @@ STATEMENTS: tuple[Signed, ...] = (
 
 
 def goldens() -> dict[str, str]:
-    """Return what the code at hand makes of the fixed inputs."""
+    """Return the results of the current code for the fixed inputs."""
     call = ToolCall(id="c1", name="pay", arguments='{"amount": 5, "to": "é"}')
     values: dict[str, Any] = {"b": [1, 1.5, 1e100, True, None], "a": "é\n\u2028😀", "A": {}}
     run = _played()
@@ -73,7 +73,7 @@ def goldens() -> dict[str, str]:
 
 
 def _signed() -> Iterator[tuple[str, str]]:
-    """What is signed, and the signature: Ed25519 is deterministic."""
+    """Return the signed bytes, and the signature: Ed25519 is deterministic."""
     signed = {f"{type(each).__name__} {number}": each.signed_bytes(THREAD) for number, each in enumerate(STATEMENTS)}
     parts = SignedParts("https://gateway.example", "POST", "/threads/rel-1.2/decisions", digest_of(b"{}"))
     for name, text in {**signed, "HTTP request": parts.signed_bytes("1767323045", "nonce")}.items():
@@ -81,7 +81,7 @@ def _signed() -> Iterator[tuple[str, str]]:
         yield f"signature of {name}", sign(KEY, text)
 
 
-# A run: three calls, two of which ask, with a refused signal, changed arguments and an unknown outcome.
+# A run: three calls, two of which ask, with a rejected signal, changed arguments and an unknown outcome.
 
 
 class _Run:
@@ -114,14 +114,14 @@ def _played() -> AgentRun:
     people = (Approver(name="alice", keys=(public_key(KEY),)), Approver(name="bob"))
     policy = Policy(rules=(allow("look"), ask("pay"), ask("wipe")), approvers=people)
     spec = AgentSpec(name="clerk", instructions="Work.", tools=tools, policy=policy, llm="scripted", limits=Limits())
-    made = tuple(ToolCall(id=f"c-{tool.name}", name=tool.name, arguments="{}") for tool in tools)
+    tool_calls = tuple(ToolCall(id=f"c-{tool.name}", name=tool.name, arguments="{}") for tool in tools)
 
     thought = ReasoningBlock(text="hm", provider=ProviderPart(issuer="responses", data={"id": "rs_1", "score": 600.0}))
     picture = ImageBlock(data="AAAA", media_type="image/png")
 
     play = _Run(RunInput(task=(TextBlock(text="pay"), ImageBlock(url="https://example.com/a.png")), by="carol"))
     play.end(AgentRequest, LoadedAgent(spec=spec, workspace="/w"))
-    play.end(LLMRequest, LLMReply(message=AssistantMessage(content=(thought, *made))))
+    play.end(LLMRequest, LLMReply(message=AssistantMessage(content=(thought, *tool_calls))))
     play.end(ToolRequest, ToolOutcome(status="ok", content=(TextBlock(text="looked"), picture)))
     play.observed().signal("nonsense", {"by": "eve"})
     play.observed().signal("deny", {"request": "2", "by": "bob", "reason": "never"})
@@ -134,14 +134,14 @@ def _played() -> AgentRun:
     return play.run
 
 
-# What a release has written in forms that differ each time: later releases read it.
+# Output in forms that differ each time: later releases read it.
 
 _ENCRYPTION = "k1:" + base64.b64encode(bytes(32)).decode()
 _INPUT = b'{"task":"pay"}'
 
 
 def written(before: dict[str, Any]) -> dict[str, Any]:
-    """Return a block of the record and an encrypted payload; those that were written before, where they are right."""
+    """Return a block of the record and an encrypted payload, reusing earlier ones if they are valid."""
     lines = [line for name, line in sorted(goldens().items()) if name.startswith("log ")]
     with suppress(ValueError):  # not released, and of another format
         if before and read(before) == (lines, _INPUT.decode()):

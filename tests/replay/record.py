@@ -2,10 +2,10 @@
 
     python -m tests.replay.record [SCENARIO ...]
 
-1. They are those of the version in `holdfast/version.py`. Each release has a folder of its own and never writes to
+1. The release is the version in `holdfast/version.py`. Each release has a folder of its own and never writes to
    another's.
-2. The histories of a release that is out, which is one that CHANGELOG.md has a date for, are never changed or removed:
-   they stand for runs that may still be open.
+2. The histories of a published release, which is one that CHANGELOG.md has a date for, are never changed or removed:
+   they represent runs that may still be open.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ def folder_of(release: str, changelog: str | None = None) -> Path:
         changelog: The changelog's text; None for CHANGELOG.md.
 
     Raises:
-        SystemExit: The release is out.
+        SystemExit: The release is published.
     """
     if is_released(release, changelog):
         raise SystemExit(
@@ -53,11 +53,11 @@ async def record(release: str, only: Sequence[str]) -> None:
     """Play scenarios on a real server, and write the history of each of its Temporal runs.
 
     Args:
-        release: The release that the histories stand for.
+        release: The release that the histories represent.
         only: The names of the scenarios; other histories stay. Empty for all.
 
     Raises:
-        SystemExit: The release is out.
+        SystemExit: The release is published.
     """
     folder = folder_of(release)
     folder.mkdir(parents=True, exist_ok=True)

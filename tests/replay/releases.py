@@ -1,4 +1,4 @@
-"""Which releases are out: their recorded histories and frozen formats never change."""
+"""Published releases: their recorded histories and frozen formats never change."""
 
 import re
 from pathlib import Path
@@ -11,7 +11,7 @@ CURRENT = holdfast.__version__
 
 
 def is_released(version: str, changelog: str | None = None) -> bool:
-    """Whether the changelog gives that version a date.
+    """Return whether the changelog gives that version a date.
 
     Args:
         version: Such as `0.1.0`.

@@ -1,4 +1,4 @@
-"""The runs and loops whose histories each release records: the agents, what the LLM says, and what people send."""
+"""The runs and loops whose histories each release records: the agents, the LLM's replies, and people's inputs."""
 
 import asyncio
 import json
@@ -146,7 +146,7 @@ def keeper() -> Agent:
 
 
 def archivist() -> Agent:
-    """Return an agent that keeps progress.txt, and remembers what it has learnt at the end."""
+    """Return an agent that keeps progress.txt, and stores its learnings at the end."""
     memory = Memory(progress=True, learn=True, semantic=True)
     policy = Policy(rules=(allow("look"), allow("update_progress"), allow("remember")))
     return Agent(name="archivist", instructions="Work.", policy=policy, memory=memory)
@@ -213,7 +213,7 @@ async def retried(run: Handle, rig: Rig) -> None:
 
 
 async def unknown_outcome(run: Handle, rig: Rig) -> None:
-    """Have a call with an unknown outcome that a person runs again, and then gives up."""
+    """Have a call with an unknown outcome that a person runs again, and then abandons."""
     await status_of(run, "waiting_approval")
     await answer_of(run.execute_update("decide", {"decision": "absent", "request": "1", "by": "alice"}))
     await status_of(run, "waiting_approval")
@@ -249,7 +249,7 @@ async def approved(run: Handle, rig: Rig) -> None:
 
 
 async def flooded(run: Handle, rig: Rig) -> None:
-    """Send more signals without a meaning than are recorded one by one, then decide."""
+    """Send more meaningless signals than are recorded one by one, then decide."""
     await status_of(run, "waiting_approval")
     for number in range(RECORDED + 5):
         await run.signal("nonsense", number)
@@ -266,7 +266,7 @@ async def was_reset(run: Handle, rig: Rig) -> None:
 
 
 async def by_signal(run: Handle, rig: Rig) -> None:
-    """Send what other scenarios send as updates; two calls are decided, and one whose outcome is unknown."""
+    """Send as signals what other scenarios send as updates; two calls are decided, and one whose outcome is unknown."""
     await eventually(lambda: run.query("state"), lambda state: len(state["pending"]) == 3)
     await run.signal("delegate_authority", {"by": "bob", "to": "alice", "seconds": 60})
     revoked = await answer_of(run.execute_update("revoke", {"by": "bob", "delegated_to": "alice"}))
@@ -318,14 +318,14 @@ async def forked_strictly(run: Handle, rig: Rig) -> Handle:
     await eventually(lambda: rig.threads.length(run.id), bool)
     lines = await rig.threads.read(run.id)
     point = ForkPoint(thread=run.id, position=len(lines) - 1, head=json.loads(lines[-1])["digest"])
-    given = {"llm": "other", "policies": (Policy(rules=(deny("pay"), allow())),)}
-    fork = await rig.start("and pay 2", thread="forked_strictly", fork=point, features=FORKS, by="alice", **given)
+    options = {"llm": "other", "policies": (Policy(rules=(deny("pay"), allow())),)}
+    fork = await rig.start("and pay 2", thread="forked_strictly", fork=point, features=FORKS, by="alice", **options)
     await fork.result()
     return fork
 
 
 async def forked(run: Handle, rig: Rig) -> Handle:
-    """Fork a thread while a request is open, lift what makes effects ask, and return the fork."""
+    """Fork a thread while a request is open, remove the requirement to ask for effects, and return the fork."""
     await status_of(run, "waiting_approval")
     await eventually(lambda: rig.threads.length(run.id), bool)
     lines = await rig.threads.read(run.id)
@@ -339,7 +339,7 @@ async def forked(run: Handle, rig: Rig) -> Handle:
 
 
 async def moved(run: Handle, rig: Rig) -> None:
-    """Move a run away while a request is open, import it again in the same place, and move it while it waits."""
+    """Migrate a run while a request is open, import it again in the same cluster, and migrate it while it waits."""
     await status_of(run, "waiting_approval")
     await run.signal("move", {"by": "alice", "reason": "to and fro"})
     await run.result()
@@ -374,9 +374,9 @@ async def authorised(run: Handle, rig: Rig) -> None:
     changed = {"decision": "approve", "request": "1", "by": "bob", "arguments": {"amount": 7}, "remember": True}
     await answer_of(run.execute_update("decide", changed))
     request = await eventually(pending, lambda request: request["request"] == "2")
-    said = Decision(decision="approve", request="2", by="alice", digest=request["digest"], remember=True)
-    signature = sign(ALICE, said.signed_bytes(run.id))
-    await answer_of(run.execute_update("decide", {**said.model_dump(exclude_none=True), "signature": signature}))
+    decision = Decision(decision="approve", request="2", by="alice", digest=request["digest"], remember=True)
+    signature = sign(ALICE, decision.signed_bytes(run.id))
+    await answer_of(run.execute_update("decide", {**decision.model_dump(exclude_none=True), "signature": signature}))
     await eventually(pending, lambda request: request["request"] == "3")
     await run.signal("revoke", {"by": "alice", "remembered": "1"})
     await run.signal("revoke", {"by": "bob", "delegated_to": "alice"})
@@ -424,14 +424,14 @@ async def asked(run: Handle, rig: Rig) -> None:
 
 
 def meeting_constraints(conversation: Conversation) -> Reply:
-    """Fetch what cannot be fetched, twice, then after a message what nobody can, and another one."""
+    """Fetch an invoice that cannot be fetched, twice, then after a message one that nobody can, and another one."""
     here, other = call("fetch", id=11), call("fetch", id=1)
     replies = [here, together(here, other), say("locked"), here, call("fetch", id=21), other, say("all locked")]
     return (*replies, other, say("done"))[conversation.replies]
 
 
 async def constrained(run: Handle, rig: Rig) -> None:
-    """Lift one constraint by update and another by signal; what is not there cannot be lifted."""
+    """Remove one constraint by update and another by signal; an unknown constraint cannot be removed."""
     await status_of(run, "waiting_message")
     await answer_of(run.execute_update("lift", {"constraint": 1, "by": "alice", "reason": "unlocked"}))
     await answer_of(run.execute_update("lift", {"constraint": 1, "by": "alice"}))
@@ -451,7 +451,7 @@ def looks_again(conversation: Conversation) -> Reply:
 
 
 async def repeated(run: Handle, rig: Rig) -> None:
-    """Approve a repeated call, which grants as many again; then deny it; unblock the run with a message."""
+    """Approve a repeated call, which grants the same number again; then deny it; unblock the run with a message."""
     await status_of(run, "waiting_approval")
     await answer_of(run.execute_update("decide", {"decision": "approve", "request": "1", "by": "alice"}))
     await eventually(lambda: run.query("state"), lambda state: [each["request"] for each in state["pending"]] == ["2"])
@@ -469,7 +469,7 @@ def first_looks(conversation: Conversation) -> Reply:
 
 
 async def paused(run: Handle, rig: Rig) -> None:
-    """Pause with a request open, twice, approve meanwhile, resume; then again, and for a while, and say something."""
+    """Pause with a request open, twice, approve meanwhile, resume; then again, and for a while, and send a message."""
     await status_of(run, "waiting_approval")
     await answer_of(run.execute_update("pause", {"by": "alice", "reason": "let me look"}))
     await run.signal("pause", {"by": "alice", "reason": "let me look again"})
@@ -497,7 +497,7 @@ async def refined(run: Handle, rig: Rig) -> None:
 
 
 async def budgeted(run: Handle, rig: Rig) -> None:
-    """Come to the end of a budget, refuse what extends it wrongly, and extend it twice: too little, and enough."""
+    """Exhaust a budget, reject invalid extensions, and extend it twice: too little, and enough."""
     await status_of(run, "blocked")
     await run.signal("extend", {"steps": -1, "by": "alice"})
     await run.execute_update("extend", {"steps": 1, "by": "alice", "id": "1"})
@@ -523,7 +523,7 @@ async def lost(run: Handle, rig: Rig) -> None:
 
 
 def sleepy(conversation: Conversation) -> Reply:
-    """Sleep badly and well, wait for events that were sent before and after, and be woken by a message and a person."""
+    """Sleep badly and well, wait for earlier and later events, and be woken by a message and a person."""
     bad, nap = call("sleep_until", until="tomorrow"), call("sleep_until", until="2s")
     waits = together(
         call("wait_for_event", name="early"),
@@ -535,7 +535,7 @@ def sleepy(conversation: Conversation) -> Reply:
 
 
 async def dormant(run: Handle, rig: Rig) -> None:
-    """Send events early, twice, that do not fit and that do; wake the run, say something, wake it again."""
+    """Send events early, twice, unmatched and matched; wake the run, send a message, wake it again."""
     await eventually(lambda: run.query("state"), lambda state: state["status"] == "dormant")
     await answer_of(run.execute_update("wake", {"event": "early", "id": "1", "data": {"n": 1}, "by": "ci"}))
     await run.signal("wake", {"event": "early", "id": "1"})
@@ -551,7 +551,7 @@ async def dormant(run: Handle, rig: Rig) -> None:
 
 
 def polling(conversation: Conversation) -> Reply:
-    """Poll for what is there, for what never changes, for what cannot be done, and for what may not be polled."""
+    """Poll for a present value, for one that never changes, for an impossible call, and for a forbidden one."""
 
     def look(at: str, condition: Any, **more: Any) -> Reply:
         return call("check_back", tool="look", arguments={"at": at}, condition=condition, **more)
@@ -566,7 +566,7 @@ def polling(conversation: Conversation) -> Reply:
 
 
 async def polled(run: Handle, rig: Rig) -> None:
-    """Pause and resume the run while it polls for what never comes, and wake it by a message."""
+    """Pause and resume the run while it polls for a value that never comes, and wake it by a message."""
 
     def looked(state: Any) -> Any:
         asleep = state["step"] == 4 and state["status"] == "dormant"
@@ -596,7 +596,7 @@ def until_stopped(conversation: Conversation) -> Reply:
 
 
 async def learnt(run: Handle, rig: Rig) -> None:
-    """Deny one thing that the LLM has learnt, and approve another."""
+    """Deny one of the LLM's learnings, and approve another."""
     await status_of(run, "waiting_approval")
     await run.signal("deny", {"request": "2", "by": "alice", "reason": "not so"})
     await run.signal("approve", {"request": "1", "by": "alice"})
@@ -604,10 +604,10 @@ async def learnt(run: Handle, rig: Rig) -> None:
 
 
 async def not_learnt(run: Handle, rig: Rig) -> None:
-    """Be blocked, answer, and have an LLM that cannot be asked what it has learnt."""
+    """Be blocked, answer, and have an LLM that cannot be asked for its learnings."""
     await status_of(run, "blocked")
-    noted = ["run_blocked", "tool_call_requested", "verdict_given", "tool_call_started", "tool_call_finished"]
-    await eventually(lambda: events_of(run), lambda events: [event.type for event in events[-5:]] == noted)
+    notes = ["run_blocked", "tool_call_requested", "verdict_given", "tool_call_started", "tool_call_finished"]
+    await eventually(lambda: events_of(run), lambda events: [event.type for event in events[-5:]] == notes)
     rig.llm.script = steps([call("update_progress", status="half", next_action="all"), say("done"), fail(401, "gone")])
     await run.signal("retry", {"by": "carol"})
     await run.result()
@@ -714,7 +714,7 @@ SCENARIOS: dict[str, Scenario] = {
 
 
 def delegates(conversation: Conversation) -> Reply:
-    """As the manager, wait for a clerk, and leave another one behind; as a clerk, pay."""
+    """As the manager, wait for a clerk, and leave another one running; as a clerk, pay."""
     if conversation.messages[0]["content"].startswith("Delegate"):
         first = call("run_agent", agent="clerk", task="first")
         return [first, call("run_agent", agent="clerk", task="second", background=True), say("done")][
@@ -724,17 +724,17 @@ def delegates(conversation: Conversation) -> Reply:
 
 
 async def delegated(run: Handle, rig: Rig) -> None:
-    """Hint falsely at the end of a sub-agent, decide its request, and let the run cancel the other one."""
-    child = rig.client.get_workflow_handle(f"{run.id}.1")
+    """Send a false hint of a sub-agent's end, decide its request, and let the run cancel the other one."""
+    subagent = rig.client.get_workflow_handle(f"{run.id}.1")
     await eventually(lambda: run.query("state"), lambda state: state["subagents"])
-    await status_of(child, "waiting_approval")
+    await status_of(subagent, "waiting_approval")
     await run.signal("subagent_ended", {"thread": "somebody-else"})
-    await child.signal("approve", {"request": "1", "by": "alice"})
+    await subagent.signal("approve", {"request": "1", "by": "alice"})
     await run.result()
 
 
 def allots(conversation: Conversation) -> Reply:
-    """As the steward, have something looked at; as the saver, look until the allowance has ended."""
+    """As the steward, delegate a look; as the saver, look until the allowance has ended."""
     if conversation.messages[0]["content"].startswith("Delegate"):
         return [call("run_agent", agent="saver", task="look"), say("done")][conversation.replies]
     return [call("look", at="1"), call("look", at="2"), say("half of it")][conversation.replies]
@@ -760,7 +760,7 @@ BUILDERS = Catalog(
 
 
 def builds(conversation: Conversation) -> Reply:
-    """Plan two tasks, give up at the first one once, and complete both."""
+    """Plan two tasks, abandon the first one once, and complete both."""
     brief = conversation.messages[1]["content"]
     task = brief.partition("## Your task, from TASKS.md\n\n")[2].partition("\n")[0]
     if not task:
@@ -783,7 +783,7 @@ async def build(run: Handle, rig: Rig) -> None:
 
 
 async def pause_build(run: Handle, rig: Rig) -> None:
-    """Pause a blocked loop until a time, refuse what is wrong, flood it until it continues as new, and resume it."""
+    """Pause a blocked loop until a time, reject invalid signals, flood it until it continues as new, and resume it."""
     by = {"by": "alice", "reason": "lunch"}
     await status_of(run, "blocked")
     await run.execute_update("pause", {**by, "seconds": 1})

@@ -23,7 +23,7 @@ _REF = "#/$defs/"
 
 
 class _Defaults(GenerateJsonSchema):
-    """Has the defaults of factories, too, and leaves out what a default has as its own default."""
+    """Includes the defaults of factories, and leaves out a default's own default values."""
 
     def get_default_value(self, schema: core_schema.WithDefaultSchema) -> Any:
         """Return the default of a field, made by its factory if it has one."""
@@ -36,7 +36,7 @@ class _Defaults(GenerateJsonSchema):
 
 
 def fields_of(kinds: Iterable[Any]) -> dict[str, Fields]:
-    """Return the fields of these models and dataclasses, and of all that they refer to: class → field → text."""
+    """Return the fields of these models and dataclasses, and of everything that they refer to: class → field → text."""
     inputs: list[tuple[str, JsonSchemaMode, TypeAdapter[Any]]] = [
         (kind.__name__, "validation", TypeAdapter(kind)) for kind in kinds
     ]
@@ -50,13 +50,13 @@ def fields_of(kinds: Iterable[Any]) -> dict[str, Fields]:
 
 def _fields(definition: dict[str, Any]) -> Fields:
     required = definition.get("required", ())
-    found = {}
+    fields = {}
     for name, schema in sorted(definition["properties"].items()):
         text = type_text(schema)
         if name not in required:
             text += f" = {json.dumps(schema['default'], ensure_ascii=False, sort_keys=True)}"
-        found[name] = text
-    return found
+        fields[name] = text
+    return fields
 
 
 def type_text(schema: dict[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""I8: what an older release has stored, signed or named keeps its meaning (docs/adr/0016-frozen-formats.md)."""
+"""I8: everything that an older release stored, signed or named keeps its meaning (docs/adr/0016-frozen-formats.md)."""
 
 import copy
 from collections.abc import Callable
@@ -19,27 +19,27 @@ now = cache(formats)
 
 
 def frozen(release: str) -> Formats:
-    """Return what a release has frozen, without what it has written."""
+    """Return the frozen formats of a release, without its written output."""
     return {section: entries for section, entries in read(release).items() if section != WRITTEN}
 
 
 def test_this_release_has_frozen_its_formats() -> None:
-    """The formats of the code at hand are those in the file of this version."""
-    assert (found := report(changes(frozen(CURRENT), now()), before=f"{CURRENT} as frozen", after="this code")) == "", (
-        found
-    )
+    """The formats of the current code are those in the file of this version."""
+    assert (
+        differences := report(changes(frozen(CURRENT), now()), before=f"{CURRENT} as frozen", after="this code")
+    ) == "", differences
 
 
 @pytest.mark.parametrize("release", RELEASES)
 def test_no_release_is_broken(release: str) -> None:
-    """Since each release, formats have only been added to."""
+    """Since each release, formats have only been extended."""
     broken = [change for change in changes(frozen(release), now()) if change.breaking]
     assert not broken, report(broken, before=release, after="this code")
 
 
 @pytest.mark.parametrize("release", RELEASES)
-def test_what_a_release_has_written_is_still_read(release: str) -> None:
-    """A block of the record and an encrypted payload of each release yield what went into them."""
+def test_the_output_of_a_release_is_still_readable(release: str) -> None:
+    """A block of the record and an encrypted payload of each release yield their original content."""
     stored = read(release)
     lines, payload = read_written(stored[WRITTEN])
     assert lines == [line for name, line in sorted(stored["golden"].items()) if name.startswith("log ")]
@@ -47,11 +47,11 @@ def test_what_a_release_has_written_is_still_read(release: str) -> None:
 
 
 def test_formats_are_the_same_each_time() -> None:
-    """Nothing that is frozen depends on the time, on chance, or on the machine."""
+    """No frozen value depends on the time, on chance, or on the machine."""
     assert changes(now(), formats()) == []
 
 
-# What the comparison finds. Each alteration is made to what was frozen before.
+# Results of the comparison. Each alteration is applied to frozen formats.
 
 Alter = Callable[[Any], object]
 
@@ -92,7 +92,7 @@ ADDED: dict[str, Alter] = {
 }
 
 
-def altered(alter: Alter) -> Formats:
+def alter_frozen(alter: Alter) -> Formats:
     """Return formats that an older release may have had."""
     old = copy.deepcopy(now())
     alter(old)
@@ -101,30 +101,30 @@ def altered(alter: Alter) -> Formats:
 
 @pytest.mark.parametrize("alter", BROKEN.values(), ids=BROKEN)
 def test_a_change_that_breaks_older_data_is_found(alter: Alter) -> None:
-    """The report names it, and says how such a change is made."""
-    found = changes(altered(alter), now())
-    assert [change for change in found if change.breaking]
-    assert report(found, before="0.1.0", after="this code").endswith(BREAKING)
+    """The report names it, and says how to make such a change."""
+    differences = changes(alter_frozen(alter), now())
+    assert [change for change in differences if change.breaking]
+    assert report(differences, before="0.1.0", after="this code").endswith(BREAKING)
 
 
 @pytest.mark.parametrize("alter", ADDED.values(), ids=ADDED)
 def test_an_addition_is_found_and_allowed(alter: Alter) -> None:
     """The report names it, and says that it has to be frozen."""
-    found = changes(altered(alter), now())
-    assert found
-    assert not [change for change in found if change.breaking]
-    assert report(found, before="0.1.0", after="this code").endswith(ADDITIVE)
+    differences = changes(alter_frozen(alter), now())
+    assert differences
+    assert not [change for change in differences if change.breaking]
+    assert report(differences, before="0.1.0", after="this code").endswith(ADDITIVE)
 
 
 def test_an_event_of_a_new_schema_version_may_have_any_fields() -> None:
-    """Its upcaster converts older ones; `tests/unit/core/log/test_upcasters.py` fails where there is none."""
+    """Its upcaster converts older ones; `tests/unit/core/log/test_upcasters.py` fails if there is none."""
     later = copy.deepcopy(now())
     later["events"]["run_finished"].update(schema_version=2, fields={"how": "string"})
     assert changes(now(), later) == []
 
 
 def test_a_report_of_long_values_shows_where_they_differ() -> None:
-    """Of two long lines, the report shows what surrounds the first difference."""
+    """For two long lines, the report shows the surroundings of the first difference."""
     before, after = ({"golden": {"log 00": 300 * "x" + each + 300 * "y"}} for each in ("<was>", "<is>"))
     text = report(changes(before, after), before="a", after="b")
     assert "<was>" in text
@@ -133,10 +133,12 @@ def test_a_report_of_long_values_shows_where_they_differ() -> None:
 
 
 def test_a_report_shows_both_sides() -> None:
-    """A difference is shown by its place, with what it was and what it is."""
-    found = changes({"models": {"Limits": {"steps": "integer = 1"}}}, {"models": {"Limits": {"steps": "integer = 2"}}})
+    """A difference has its path, the old value and the new one."""
+    differences = changes(
+        {"models": {"Limits": {"steps": "integer = 1"}}}, {"models": {"Limits": {"steps": "integer = 2"}}}
+    )
     assert "! models / Limits / steps:\n      was integer = 1\n      is  integer = 2" in report(
-        found, before="a", after="b"
+        differences, before="a", after="b"
     )
 
 
@@ -150,5 +152,5 @@ def test_a_report_shows_both_sides() -> None:
     ],
 )
 def test_a_release_is_out_when_the_changelog_has_its_date(heading: str, released: bool) -> None:
-    """What is out is never frozen or recorded anew."""
+    """A published release is never frozen or recorded again."""
     assert is_released("0.2.0", f"# Changelog\n\n{heading}\n") is released

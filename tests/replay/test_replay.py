@@ -41,7 +41,7 @@ COMMANDS = {
     EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CANCELED,
     EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CONTINUED_AS_NEW,
 }
-"""What our workflows' commands leave in Temporal's history."""
+"""The traces of our workflows' commands in Temporal's history."""
 
 
 def replayer() -> Replayer:
@@ -57,64 +57,64 @@ def replayer() -> Replayer:
 def history_in(file: Path) -> WorkflowHistory:
     """Return a recorded history."""
     history = WorkflowHistory.from_json(file.stem.partition(".")[0], file.read_text())
-    # The workflow id is in the orders of a run, and a launcher reads its time from it.
+    # The workflow id is in a run's activity requests, and a launcher reads its time from it.
     own = history.events[0].workflow_execution_started_event_attributes.workflow_id
     return WorkflowHistory(own or history.workflow_id, history.events)
 
 
 def is_run(history: WorkflowHistory) -> bool:
-    """Whether the history is one of an agent run, and not of a loop."""
+    """Return whether the history is one of an agent run, and not of a loop."""
     return history.events[0].workflow_execution_started_event_attributes.workflow_type.name == WORKFLOW
 
 
 @pytest.mark.parametrize("file", RECORDED, ids=[f"{file.parent.name}/{file.stem}" for file in RECORDED])
 async def test_a_recorded_history_replays(file: Path) -> None:
-    """The current workflow makes exactly the commands that the history holds, with the same events and digests."""
+    """The current workflow makes exactly the commands of the history, with the same events and digests."""
     history = history_in(file)
     await replayer().replay_workflow(history)
     if is_run(history):
-        read_events(history.events)  # compares what Temporal does not: digests, requests, the next run's input
+        read_events(history.events)  # compares values that Temporal ignores: digests, requests, the next run's input
     else:
         lines = lines_in(history.events)
         assert not lines or read_lines(history.workflow_id, min(lines), list(lines.values()))
 
 
 async def test_a_divergent_replay_is_detected() -> None:
-    """The check can fail: a history with other commands does not replay."""
+    """As a control, a history with other commands does not replay."""
     text = next(file for file in RECORDED if file.stem == "plain").read_text()
     history = WorkflowHistory.from_json("plain", text.replace('"call_llm"', '"call_someone_else"'))
     with pytest.raises(Exception, match=r"(?i)nondetermin"):
         await replayer().replay_workflow(history)
 
 
-# What the histories of this release cover.
+# Coverage of this release's histories.
 
 
 @pytest.fixture(scope="module")
 def recorded() -> list[WorkflowHistory]:
-    """The histories of this release."""
+    """Return the histories of this release."""
     return [history_in(file) for file in sorted((HISTORIES / CURRENT).glob("*.json"))]
 
 
 def test_every_scenario_of_this_release_is_recorded(recorded: list[WorkflowHistory]) -> None:
     """`make histories` has been run for this version."""
     assert {history.workflow_id for history in recorded} >= {*SCENARIOS, *LOOPS}
-    found = [launched(history.workflow_id) for history in recorded]
-    assert [each[0] for each in found if each] == [*LAUNCHERS]
+    launches = [launched(history.workflow_id) for history in recorded]
+    assert [each[0] for each in launches if each] == [*LAUNCHERS]
 
 
 def test_the_histories_of_this_release_have_every_event_type(recorded: list[WorkflowHistory]) -> None:
     """Each type of event is in some log, so that a later release proves to read and repeat it."""
-    found: set[str] = {event.type for history in recorded if is_run(history) for event in read_events(history.events)}
+    types: set[str] = {event.type for history in recorded if is_run(history) for event in read_events(history.events)}
     loops = [history for history in recorded if not is_run(history)]
-    found |= {json.loads(line)["type"] for history in loops for line in lines_in(history.events).values()}
-    assert set(EVENT_TYPES) - found == set()
+    types |= {json.loads(line)["type"] for history in loops for line in lines_in(history.events).values()}
+    assert set(EVENT_TYPES) - types == set()
 
 
 def test_the_histories_of_this_release_have_a_loop_that_reaches_its_limit_of_tokens(
     recorded: list[WorkflowHistory],
 ) -> None:
-    """A loop with an account is in some history: its limit ends an iteration and blocks it, and more is granted."""
+    """In some history a limit ends an iteration and blocks a loop with an account, and an extension follows."""
     (lines,) = [
         [json.loads(line) for line in lines_in(history.events).values()]
         for history in recorded
@@ -137,7 +137,7 @@ def test_the_histories_of_this_release_have_every_kind_of_command(recorded: list
 
 
 def test_the_histories_of_this_release_have_every_signal_and_update(recorded: list[WorkflowHistory]) -> None:
-    """Each name under which people reach a run is in some history, and so is a signal of an unknown name."""
+    """Each signal and update of a run is in some history, and so is a signal of an unknown name."""
     sent = [event for history in recorded if is_run(history) for event in history.events]
     signals = {event.workflow_execution_signaled_event_attributes.signal_name for event in sent}
     assert set(SIGNALS) - signals == set()

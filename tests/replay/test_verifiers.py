@@ -43,7 +43,7 @@ console.log(JSON.stringify(logs.map((log) => verify(log))));
 Line = bytes
 Log = list[Line]
 Judgement = tuple[int, str]
-"""The position of the first event that is not sound, or -1; and the head of a sound log."""
+"""The position of the first invalid event, or -1; and the head of a valid log."""
 
 
 @cache
@@ -67,7 +67,7 @@ def recorded_logs() -> dict[str, list[StoredEvent]]:
 
 
 def ours(log: bytes) -> Judgement:
-    """Judge a log as Holdfast does: each line is canonical, in its place, and continues the chain."""
+    """Judge a log as Holdfast does: each line is canonical, in its position, and continues the chain."""
     head = GENESIS
     lines = log.removesuffix(b"\n").split(b"\n")
     for position, line in enumerate(lines):
@@ -83,8 +83,8 @@ def ours(log: bytes) -> Judgement:
     return -1, head
 
 
-def judgement(found: str) -> Judgement:
-    """Read what a verifier says."""
+def parse_judgement(found: str) -> Judgement:
+    """Parse a verifier's output."""
     if fault := re.match(r"event (\d+): ", found):
         return int(fault[1]), ""
     sound = re.fullmatch(r"head ([0-9a-f]{64}), \d+ events", found)
@@ -92,7 +92,7 @@ def judgement(found: str) -> Judgement:
     return -1, sound[1]
 
 
-def theirs() -> ModuleType:
+def import_verifier() -> ModuleType:
     """Import the Python verifier, which nothing else imports."""
     spec = importlib.util.spec_from_file_location("verify", FOLDER / "verify.py")
     assert spec
@@ -104,23 +104,23 @@ def theirs() -> ModuleType:
 
 def in_python(logs: Sequence[bytes]) -> list[Judgement]:
     """Judge logs with the Python verifier."""
-    module = theirs()
-    return [judgement(module.verify(log, "")) for log in logs]
+    module = import_verifier()
+    return [parse_judgement(module.verify(log, "")) for log in logs]
 
 
 def in_node(logs: Sequence[bytes]) -> list[Judgement]:
     """Judge logs with the JavaScript verifier."""
     assert NODE
     script = BATCH % json.dumps((FOLDER / "verify.mjs").as_uri())
-    given = json.dumps([base64.b64encode(log).decode() for log in logs])
+    text = json.dumps([base64.b64encode(log).decode() for log in logs])
     done = subprocess.run(
-        [NODE, "--input-type=module", "--eval", script], input=given, capture_output=True, text=True, check=True
+        [NODE, "--input-type=module", "--eval", script], input=text, capture_output=True, text=True, check=True
     )
-    return [judgement(found) for found in json.loads(done.stdout)]
+    return [parse_judgement(judgement) for judgement in json.loads(done.stdout)]
 
 
 def redigested(lines: Log, start: int = 0) -> Log:
-    """Compute the chain anew from a line on, as a forger would."""
+    """Recompute the chain from a line on, as a forger would."""
     head = GENESIS if start == 0 else str(json.loads(lines[start - 1])["digest"])
     kept = lines[:start]
     for line in lines[start:]:
@@ -170,7 +170,7 @@ def truncate(log: Log, others: Sequence[Log], chance: random.Random) -> Log:
 
 
 def renumber(log: Log, others: Sequence[Log], chance: random.Random) -> Log:
-    """Write a number in another way: 1.0, 1e0, 01, -0, 2^53 + 1."""
+    """Write a number in another form: 1.0, 1e0, 01, -0, 2^53 + 1."""
     at = chance.randrange(len(log))
     spelled = chance.choice(
         [rb"\1.0", rb"\1e0", rb"0\1", rb"-\1", rb"\g<1>00000000000000003", rb"\1.5", b"1e400", b"NaN"]
@@ -179,7 +179,7 @@ def renumber(log: Log, others: Sequence[Log], chance: random.Random) -> Log:
 
 
 def reencode(log: Log, others: Sequence[Log], chance: random.Random) -> Log:
-    """Write an event's JSON in another way: escapes, spaces, other order, a byte order mark, twice the same key."""
+    """Write an event's JSON in another form: escapes, spaces, other order, a byte order mark, duplicate keys."""
     at = chance.randrange(len(log))
     event, line = json.loads(log[at]), log[at]
     spellings: list[bytes] = [
@@ -198,7 +198,7 @@ def reencode(log: Log, others: Sequence[Log], chance: random.Random) -> Log:
 
 
 def forge(log: Log, others: Sequence[Log], chance: random.Random) -> Log:
-    """Alter an event, and compute the digests anew from there on, or from the one after."""
+    """Alter an event, and recompute the digests from there on, or from the next one."""
     at = chance.randrange(len(log))
     odd = [600.0, 1e-7, 1e20, 1e21, 5e-324, -0.0, 2**53, "\U0001f600\ue000", {"\U0001f600": 1, "\ue000": 2, "": [True]}]
     event = json.loads(log[at]) | {"type": "altered", "odd": chance.choice(odd)}
@@ -207,7 +207,7 @@ def forge(log: Log, others: Sequence[Log], chance: random.Random) -> Log:
 
 
 def forge_badly(log: Log, others: Sequence[Log], chance: random.Random) -> Log:
-    """Compute digests over what canonical JSON cannot hold, or a position that is none."""
+    """Compute digests over values without canonical JSON, or over an invalid position."""
     at = chance.randrange(len(log))
     position = chance.choice([True, None, str(at), at + 0.5, [at], -1])
     altered = [*log[:at], canonical(json.loads(log[at]) | {"position": position}), *log[at + 1 :]]
@@ -229,18 +229,18 @@ def mutants() -> list[bytes]:
     """Return mutated logs, the same on every run."""
     logs = [[event_line(event) for event in events] for events in recorded_logs().values()]
     chance = random.Random(8785)
-    made = []
+    mutated = []
     for number in range(MUTATIONS):
         log = chance.choice(logs)
         for _ in range(chance.choice([1, 1, 1, 2])):
             with suppress(ValueError, TypeError, KeyError, AttributeError):  # the first mutation left no JSON to mutate
                 log = MUTATE[number % len(MUTATE)](log, logs, chance)
-        made.append(b"\n".join(log) + b"\n" * chance.randrange(3 if number % 7 == 0 else 2))
-    return made
+        mutated.append(b"\n".join(log) + b"\n" * chance.randrange(3 if number % 7 == 0 else 2))
+    return mutated
 
 
 def garbage() -> list[bytes]:
-    """Return what is no log at all."""
+    """Return input that is no log at all."""
     bits = random.Random(1)
     lines = [
         b"",
@@ -263,16 +263,16 @@ def test_recorded_logs_are_sound_in_python() -> None:
     """The Python verifier accepts every recorded log, with the head that we compute."""
     logs = recorded_logs()
     assert all(first_altered(events) is None for events in logs.values())
-    found = in_python([b"\n".join(map(event_line, events)) for events in logs.values()])
-    assert found == [(-1, events[-1].digest) for events in logs.values()]
+    actual = in_python([b"\n".join(map(event_line, events)) for events in logs.values()])
+    assert actual == [(-1, events[-1].digest) for events in logs.values()]
 
 
 @needs_node
 def test_recorded_logs_are_sound_in_node() -> None:
     """The JavaScript verifier accepts every recorded log, with the head that we compute."""
     logs = recorded_logs()
-    found = in_node([b"\n".join(map(event_line, events)) + b"\n" for events in logs.values()])
-    assert found == [(-1, events[-1].digest) for events in logs.values()]
+    actual = in_node([b"\n".join(map(event_line, events)) + b"\n" for events in logs.values()])
+    assert actual == [(-1, events[-1].digest) for events in logs.values()]
 
 
 def test_altered_logs_are_judged_alike_in_python() -> None:
@@ -294,7 +294,7 @@ def test_altered_logs_are_judged_alike_in_node() -> None:
 
 def test_the_python_verifier_writes_numbers_as_ecmascript_does() -> None:
     """Its own RFC 8785 agrees with the library's for floats of every size."""
-    module, chance = theirs(), random.Random(2)
+    module, chance = import_verifier(), random.Random(2)
     numbers = [sign * chance.random() * 10 ** chance.randrange(-330, 309) for sign in (1, -1) for _ in range(20_000)]
     numbers += [float(chance.randrange(10 ** chance.randrange(1, 26))) for _ in range(20_000)]
     for number in [*numbers, 600.0, 1e-05, 1e-06, 1e-07, 1e16, 5e-324, -0.0, 1e20, 1e21, 1.7976931348623157e308]:
@@ -309,7 +309,9 @@ VERIFIERS = [
 
 @pytest.mark.parametrize("command", VERIFIERS)
 def test_a_verifier_ends_with_a_code_and_without_a_traceback(command: list[str], tmp_path: Path) -> None:
-    """0 for a sound log, from a file or from stdin; 1 for one that was altered, for garbage, and for no file."""
+    """It exits with 0 for a valid log, from a file or from stdin; with 1 for an altered one, for garbage, and for no
+    file.
+    """
 
     def run(*arguments: str, given: bytes = b"") -> tuple[int, str]:
         done = subprocess.run([*command, *arguments], input=given, capture_output=True, check=False)
@@ -332,7 +334,7 @@ def test_a_verifier_ends_with_a_code_and_without_a_traceback(command: list[str],
 
 
 def test_the_verifiers_are_short() -> None:
-    """A stranger reads them before trusting them: under 60 lines each, and nothing but the standard library."""
+    """A stranger reads them before trusting them: each has under 60 lines, and uses only the standard library."""
     for name in ("verify.py", "verify.mjs"):
         assert len((FOLDER / name).read_text().splitlines()) < 60
     assert (

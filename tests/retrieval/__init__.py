@@ -1,1 +1,1 @@
-"""A labelled set for semantic memory: `items.jsonl` and `queries.jsonl`, written by `make.py`, and how to score it."""
+"""A labelled set for semantic memory: `items.jsonl` and `queries.jsonl`, written by `make.py`, and its scoring."""

@@ -1,4 +1,4 @@
-"""The labelled set in a store, and the share of queries whose item is among the first five answers."""
+"""The labelled set in a store, and the share of queries whose item is among the first five results."""
 
 import json
 from collections import defaultdict
@@ -25,10 +25,10 @@ def read_rows(name: str) -> list[dict[str, Any]]:
 
 async def keep(pool: AsyncConnectionPool, embeddings: Embeddings, scope: str) -> dict[int, str]:
     """Remember all items in a scope; return the label of each row number."""
-    words, both = PostgresMemories(pool), PostgresMemories(pool, embeddings)
+    by_text, both = PostgresMemories(pool), PostgresMemories(pool, embeddings)
     labels = {}
     for count, item in enumerate(read_rows("items"), 1):
-        store = words if count % BATCH else both  # `both` also fetches the missing vectors of earlier items
+        store = by_text if count % BATCH else both  # `both` also fetches the missing vectors of earlier items
         memory = await store.remember(NewMemory(scope=scope, text=item["text"], trust="person"), key=f"{scope}/{count}")
         labels[memory.id] = item["label"]
     await both.recall("the rest", [scope])
@@ -49,9 +49,9 @@ async def recall_at_five(
         async with pool.connection() as connection, connection.transaction():
             space = await space_of(connection, embeddings.model, embeddings.dimensions)
             assert space is not None
-            words = await by_words(connection, query["query"], [scope])
+            by_text = await by_words(connection, query["query"], [scope])
             near = await by_vector(connection, vector, space, [scope])
-        for method, ranking in {"words": words, "vectors": near, "fused": fuse([words, near])}.items():
+        for method, ranking in {"words": by_text, "vectors": near, "fused": fuse([by_text, near])}.items():
             hit = query["label"] in _first(ranking, labels)
             hits[method][query["kind"]].append(hit)
             hits[method]["all"].append(hit)

@@ -1,7 +1,7 @@
 """Writes the labelled set: `python -m tests.retrieval.make`. The same set every time.
 
 Each fact has questions with its own words, with other forms of them, and in words that share little with it; and one of
-the first kind with spelling mistakes. Distractors say the like of other things, in the same words.
+the first kind with spelling mistakes. Distractors state similar facts about other subjects, in the same words.
 """
 
 import json

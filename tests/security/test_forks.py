@@ -22,7 +22,7 @@ from holdfast.core.run.contracts.loading import LoadedThread, ThreadRequest
 from holdfast.core.run.contracts.runs import RunInput
 from holdfast.core.run.contracts.snapshot import snapshot_of
 from holdfast.core.run.contracts.subagents import StartChildren
-from holdfast.core.run.rules.forks import MOST_GIVEN
+from holdfast.core.run.rules.forks import MAX_FORK_POLICIES
 from holdfast.core.run.state.features import FORKS
 from holdfast.workspace.folders import digested_name
 from holdfast.workspace.git.git import GitFailed
@@ -285,7 +285,7 @@ def test_a_repeated_policy_judges_once_and_policies_are_limited() -> None:
         thread = thread.fork(name=f"same{number}", task="go on", policies=(strict, strict))
         thread.load(FORKS)
     assert thread.state.origin.policies == (strict,)
-    others = [Policy(rules=(deny(f"tool{number}"), allow())) for number in range(MOST_GIVEN)]
+    others = [Policy(rules=(deny(f"tool{number}"), allow())) for number in range(MAX_FORK_POLICIES)]
     thread = thread.fork(name="many", task="go on", policies=tuple(others[1:]))
     thread.load(FORKS)
     assert rejection_of(thread.fork(name="more", task="go on", policies=(others[0],))).startswith("too many policies")

@@ -1,1 +1,1 @@
-"""What several tests use: rigs, servers, stand-in services, agents that programs load, and made-up runs."""
+"""Shared test support: rigs, servers, stand-in services, agents that programs load, and made-up runs."""

@@ -57,7 +57,7 @@ class Attack:
 
 @workflow.defn(name=WORKFLOW)
 class Impostor:
-    """The same, under the name of Holdfast's own workflow."""
+    """The same workflow, under the name of Holdfast's own."""
 
     @workflow.run
     async def run(self, activity: str, order: RawValue, task_queue: str) -> Any:
@@ -119,12 +119,12 @@ async def payloads_of(run: WorkflowHandle[Any, Any], activity: str) -> list[Payl
 
 async def snatch(client: Client, task_queue: str) -> PollActivityTaskQueueResponse:
     """Poll the next activity task of a queue, as a worker would."""
-    asked = PollActivityTaskQueueRequest(
+    poll = PollActivityTaskQueueRequest(
         namespace=client.namespace,
         task_queue=TaskQueue(name=task_queue, kind=TaskQueueKind.TASK_QUEUE_KIND_NORMAL),
         identity="somebody",
     )
-    return await client.workflow_service.poll_activity_task_queue(asked, timeout=timedelta(seconds=30))
+    return await client.workflow_service.poll_activity_task_queue(poll, timeout=timedelta(seconds=30))
 
 
 async def answer(client: Client, task: PollActivityTaskQueueResponse, payload: Payload) -> None:
@@ -141,16 +141,18 @@ async def answer(client: Client, task: PollActivityTaskQueueResponse, payload: P
 
 async def forge_local_end(client: Client, task_queue: str, *, activity: str, order: str, result: Payload) -> None:
     """Poll the first workflow task of a run, as a worker would, and report that a local activity has ended."""
-    asked = PollWorkflowTaskQueueRequest(
+    poll = PollWorkflowTaskQueueRequest(
         namespace=client.namespace,
         task_queue=TaskQueue(name=task_queue, kind=TaskQueueKind.TASK_QUEUE_KIND_NORMAL),
         identity="somebody",
     )
-    task = await client.workflow_service.poll_workflow_task_queue(asked, timeout=timedelta(seconds=30))
-    told = {"seq": 1, "attempt": 1, "activity_id": order, "activity_type": activity}
-    told |= dict.fromkeys(("complete_time", "backoff", "original_schedule_time"))
+    task = await client.workflow_service.poll_workflow_task_queue(poll, timeout=timedelta(seconds=30))
+    marker_details = {"seq": 1, "attempt": 1, "activity_id": order, "activity_type": activity}
+    marker_details |= dict.fromkeys(("complete_time", "backoff", "original_schedule_time"))
     details = {
-        "data": Payloads(payloads=[Payload(metadata={"encoding": b"json/plain"}, data=json.dumps(told).encode())]),
+        "data": Payloads(
+            payloads=[Payload(metadata={"encoding": b"json/plain"}, data=json.dumps(marker_details).encode())]
+        ),
         "result": Payloads(payloads=[result]),
     }
     upsert = UpsertWorkflowSearchAttributesCommandAttributes(

@@ -20,7 +20,7 @@ def play_demo(module: str, home: Path, *, seconds: float = 360) -> dict[str, str
     Args:
         module: `holdfast.examples.release.demo`.
         home: The state folder.
-        seconds: When it is given up.
+        seconds: The time limit.
     """
     environ = {name: value for name, value in os.environ.items() if not name.startswith(("OPENAI_", "HOLDFAST_"))}
     environ |= {

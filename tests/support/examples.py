@@ -1,4 +1,4 @@
-"""How many examples a property has: few in `make test`, many in `make test-all`."""
+"""The number of examples for a property: few in `make test`, many in `make test-all`."""
 
 from hypothesis import settings
 
@@ -7,5 +7,5 @@ THOROUGH = "thorough"
 
 
 def examples(usual: int, thorough: int) -> int:
-    """Return the number of examples under the profile that is loaded."""
+    """Return the number of examples under the loaded profile."""
     return thorough if settings.get_current_profile_name() == THOROUGH else usual

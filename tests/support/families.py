@@ -24,7 +24,7 @@ from tests.support.runs import Thread, agent_spec, calls, says, tool_spec
 from tests.unit.core.run.test_subagents import asks
 
 Tree = dict[str, list[AgentEvent]]
-"""Logs by path, the one at the top first."""
+"""Logs by path, the root's first."""
 
 
 def family(
@@ -41,14 +41,14 @@ def family(
     """Return the logs of a run and of its sub-agents, one below the other.
 
     Args:
-        task: What the sub-agents are asked for.
-        levels: How many sub-agents there are.
-        answer: What they say.
-        end: They have ended, and so has the run at the top.
-        name: The thread of the run at the top.
-        budget: That of the run at the top.
-        cannot: The run at the top is told first that something cannot be done.
-        from_record: Temporal no longer has the sub-agents when the runs above look at them.
+        task: The task of the sub-agents.
+        levels: The number of sub-agents.
+        answer: Their answer.
+        end: Whether they and the root have ended.
+        name: The thread of the root.
+        budget: The budget of the root.
+        cannot: Whether a tool first reports a constraint to the root.
+        from_record: Whether Temporal no longer has the sub-agents when the runs above poll them.
     """
     tree: Tree = {}
     top = Thread(_spec(), name=name, features=1, budget=budget)
@@ -94,11 +94,11 @@ def _grow(
         assert isinstance(order, Call)
         assert isinstance(order.request, StartChildren)
         (start,) = order.request.children
-        child = Thread(_spec(), name=f"{thread.name}.{start.number}", **dict(child_input(order.request, start)))
+        subagent = Thread(_spec(), name=f"{thread.name}.{start.number}", **dict(child_input(order.request, start)))
         below = f"{path}.{start.number}".lstrip(".")
         thread.end(order, StartedChildren(children=(StartedChild(number=start.number, run_id="r1"),)))
         more = {"end": end, "from_record": from_record}
-        result = _grow(own, child, below, task=task, levels=levels - 1, answer=answer, **more)
+        result = _grow(own, subagent, below, task=task, levels=levels - 1, answer=answer, **more)
         if result:
             _read(thread, start.number, result, from_record=from_record)
     if end:
@@ -108,12 +108,12 @@ def _grow(
             thread.end(hint, Announced())
     tree[path] = thread.log
     tree |= own
-    found = thread.run.end
-    return found.result if found else None
+    ending = thread.run.end
+    return ending.result if ending else None
 
 
 def _read(thread: Thread, number: int, result: RunResult, *, from_record: bool) -> None:
-    """Have a run look at its sub-agent, which has ended."""
+    """Make a run poll its sub-agent, which has ended."""
     thread.signal("subagent_ended", {"thread": f"{thread.name}.{number}"})
     (look,) = thread.waiting(LookAtChildren)
     assert isinstance(look, Call)

@@ -60,7 +60,7 @@ def run(
             answer += part
         pid, code = (int(word) for word in answer.split())
         with suppress(ProcessLookupError):
-            os.killpg(pid, signal.SIGKILL)  # the processes that it has left behind
+            os.killpg(pid, signal.SIGKILL)  # the processes that it left behind
         out.seek(0)
         err.seek(0)
         return Ended(code, out.read(), err.read())

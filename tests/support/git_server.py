@@ -16,7 +16,7 @@ class Backend(BaseHTTPRequestHandler):
     open = True
 
     def do_GET(self) -> None:  # as http.server calls it
-        """Answer."""
+        """Answer the request."""
         path, _, query = self.path.partition("?")
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         environment = {
@@ -51,7 +51,7 @@ class Backend(BaseHTTPRequestHandler):
 
 @contextmanager
 def serving(root: Path) -> Iterator[tuple[str, type[Backend]]]:
-    """Serve the repositories of a folder; gives the URL, and what answers."""
+    """Serve the repositories of a folder; yield the URL and the backend."""
     backend = type("OneBackend", (Backend,), {"root": root})
     with ThreadingHTTPServer(("127.0.0.1", 0), backend) as server:
         thread = threading.Thread(target=server.serve_forever, daemon=True)

@@ -1,4 +1,4 @@
-"""Payloads that nobody can read, and some that take long to read, each by what is wrong with it."""
+"""Payloads that nobody can decode, and some that take long to read, by their fault."""
 
 import json
 from functools import cache
@@ -6,11 +6,11 @@ from functools import cache
 from temporalio.api.common.v1 import Payload
 
 LARGE = 1_900_000
-"""Bytes of a large one. Temporal takes signals and starts of up to 2 MB."""
+"""The size of a large one in bytes. Temporal accepts signals and starts of up to 2 MB."""
 
 
 def as_json(data: bytes) -> Payload:
-    """A payload that claims to be JSON."""
+    """Return a payload that claims to be JSON."""
     return Payload(metadata={"encoding": b"json/plain"}, data=data)
 
 
@@ -51,7 +51,7 @@ UNREADABLE: dict[str, Payload] = {
 
 @cache
 def laborious(size: int) -> dict[str, Payload]:
-    """Return payloads of about that many bytes that could take long to read, each by what is in it."""
+    """Return payloads of about this many bytes that could take long to read, by their content."""
     marks = "a" + "\u0301\u0316" * (size // 4)
     return {
         "combining marks": as_json(json.dumps({"by": marks}, ensure_ascii=False).encode()),

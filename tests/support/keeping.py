@@ -1,4 +1,4 @@
-"""Databases of one test alone, and threads in them, for tests of backups and of forgetting."""
+"""Databases for a single test, and threads in them, for tests of backups and of forgetting."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -18,7 +18,7 @@ from holdfast.storage.pool import migrate, open_pool
 from holdfast.storage.threads import PostgresThreads
 
 _MIGRATED: dict[str, str] = {}
-"""Server → a migrated database of it, which is copied: that takes less than migrating each."""
+"""Server → one of its migrated databases, to be copied: that takes less than migrating each."""
 
 
 @asynccontextmanager

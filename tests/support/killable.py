@@ -13,7 +13,7 @@ from holdfast.worker import construction
 from holdfast.workspace.memory.progress_tool import update_progress
 from holdfast.workspace.memory.tools import complete_task, note_learning
 
-if "STICKY_SECONDS" in os.environ:  # so long that a takeover comes first, however slow the machine is
+if "STICKY_SECONDS" in os.environ:  # so long that a takeover comes first, on any machine
     construction.STICKY_TIMEOUT = timedelta(seconds=int(os.environ["STICKY_SECONDS"]))
 
 
@@ -81,8 +81,8 @@ def look(context: ToolContext) -> str:
     return str(len(_lines(context)))
 
 
-def _held(builtin: Tool) -> Tool:
-    """The tool; after its effect, it waits while the file `hold` has its name."""
+def _holding(builtin: Tool) -> Tool:
+    """Run the tool; after its effect, wait while the file `hold` has its name."""
 
     @wraps(builtin.function)
     def run(*arguments: Any, **named: Any) -> Any:
@@ -113,5 +113,5 @@ catalog = Catalog(
             policy=Policy(rules=(allow(),)),
         ),
     ],
-    tools=[ship, mail, look, stare, parse, render, *map(_held, (complete_task, note_learning, update_progress))],
+    tools=[ship, mail, look, stare, parse, render, *map(_holding, (complete_task, note_learning, update_progress))],
 )

@@ -40,7 +40,7 @@ catalog = Catalog(
 
 
 def script(conversation: Conversation) -> Reply:
-    """Each task in four steps: a file and a count, a commit in between, completion, last words."""
+    """Do each task in four steps: a file and a count, a commit in between, completion, a final text."""
     task = conversation.messages[1]["content"].partition("## Your task, from TASKS.md\n\n")[2].partition("\n")[0]
     replies = (
         together(call("write_file", path=f"{task}.txt", content=f"{task}\n"), call("count", task=task)),
@@ -63,9 +63,9 @@ def prepare(workspace: Path, tasks: int) -> None:
 
 
 async def judge(client: Client, record: ThreadStore, loop: str, workspace: Path, tasks: int) -> list[str]:
-    """Return the faults of a loop that has ended, one sentence each.
+    """Return the faults of a finished loop, one sentence each.
 
-    Nothing was done twice, nothing was skipped, and files, git and logs agree.
+    No task was done twice, none was skipped, and files, git and logs agree.
     """
     wrong = _files(workspace, tasks) + _commits(workspace, tasks)
     state = await client.get_workflow_handle(loop).query("state")
@@ -93,9 +93,9 @@ async def judge(client: Client, record: ThreadStore, loop: str, workspace: Path,
 
 def _files(workspace: Path, tasks: int) -> list[str]:
     wrong = []
-    found = parse_tasks((workspace / "TASKS.md").read_text())
-    if [(task.title, task.status) for task in found] != [(title, "done") for title in titles(tasks)]:
-        wrong.append(f"TASKS.md says {[(task.title, task.status) for task in found]}")
+    parsed = parse_tasks((workspace / "TASKS.md").read_text())
+    if [(task.title, task.status) for task in parsed] != [(title, "done") for title in titles(tasks)]:
+        wrong.append(f"TASKS.md says {[(task.title, task.status) for task in parsed]}")
     done = [entry.title for entry in reversed(parse_entries((workspace / "progress.txt").read_text()))]
     if done != titles(tasks):
         wrong.append(f"progress.txt says {done}")

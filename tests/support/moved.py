@@ -1,4 +1,4 @@
-"""The catalog and the script of runs that are moved from place to place: what they wait for, and what they do."""
+"""The catalog and the script of runs that migrate between clusters: their waits and their calls."""
 
 import re
 import zlib
@@ -17,16 +17,16 @@ TURNS: tuple[tuple[str, ...], ...] = (
     ("answer", "charge"),
     ("nap", "transfer"),
 )
-"""What the LLM calls, repeatedly: effects of all classes, waits of all kinds, sub-agents before and behind it."""
+"""The LLM's calls, repeatedly: effects of all classes, waits of all kinds, sub-agents waited for or not."""
 
 END = "That is all: finish."
-"""A message after which a run says that it is done."""
+"""A message after which a run ends."""
 
 _THREAD = re.compile(r"in thread (\S+)\. `agent_result`")
 
 
 def script(conversation: Conversation) -> Reply:
-    """Call what is next, until somebody says that it is over; each reply takes up to half a second."""
+    """Make the next call, until the message ends the run; each reply takes up to half a second."""
     seconds = zlib.crc32(str(conversation.messages[-1]).encode()) % 100 / 200
     if "Help with" in str(conversation.messages[1]["content"]):
         return slow(call("charge", order="help") if not conversation.replies else say("helped"), seconds)

@@ -33,19 +33,19 @@ from tests.support.values import IDENT, JSON, NAME, TEXT, Wire
 
 @dataclass(frozen=True)
 class Api:
-    """An adapter, and what its API sends and wants. The types of the SDKs are imported when a test needs them."""
+    """An adapter, and the messages that its API sends and accepts. SDK types are imported when a test needs them."""
 
     adapter: Adapter
     name: str
 
     @property
     def replies(self) -> st.SearchStrategy[Wire]:
-        """What the API replies."""
+        """Return the API's replies."""
         replies: Callable[[], st.SearchStrategy[Wire]] = getattr(_wire_replies(), f"{self.name}_replies")
         return replies()
 
     def wants(self, reply: Wire) -> list[Wire]:
-        """Return what the API wants sent back."""
+        """Return the message that the API expects back."""
         wants: Callable[[Wire], list[Wire]] = getattr(_wire_replies(), f"{self.name}_wants")
         return wants(reply)
 
@@ -94,7 +94,7 @@ USERS = st.builds(UserMessage, content=_HEARD)
 RESULTS = st.builds(ToolMessage, tool_call_id=_ID, content=_HEARD, failed=st.booleans())
 ASSISTANTS = st.builds(AssistantMessage, content=TEXT | st.lists(_SAID, max_size=5).map(tuple), provider=_PART)
 MESSAGES = USERS | RESULTS | ASSISTANTS
-"""Messages with every kind of block, none of them with anything that our adapters' APIs issued."""
+"""Messages with every kind of block, without anything that our adapters' APIs issued."""
 
 
 def drawn(strategy: st.SearchStrategy[Any], count: int) -> list[Any]:
@@ -137,7 +137,7 @@ def thread(seed: int) -> Thread:
     messages: list[AnyMessage] = rng.sample(pool["user"], rng.randint(1, 2))
     calls = [len(messages)]
     for number in range(rng.randint(1, 4)):
-        if rng.random() < 0.2:  # rejected: the LLM is told, and called again
+        if rng.random() < 0.2:  # rejected: the LLM reads why, and is called again
             messages.append(rng.choice(pool["user"]))
         else:
             reply = _with_unique_ids(rng.choice(pool["assistant"]), number)

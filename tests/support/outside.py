@@ -22,13 +22,13 @@ import psycopg
 from holdfast import Absent, Agent, Catalog, Found, Limits, Policy, ToolContext, allow, ask, tool
 
 LATE = 0.1
-"""The share of the requests that are late where workers are killed."""
+"""The share of late requests in kill tests."""
 
 LATEST = 4.0
 """Seconds that a request may take to arrive."""
 
 SETTLES = LATEST + 2
-"""What the tools declare, with room for a busy machine."""
+"""The limits that the tools declare, with room for a busy machine."""
 
 
 class Api:
@@ -36,8 +36,7 @@ class Api:
 
     Args:
         seconds: The delay between an effect and its answer.
-        late: The share of the requests that take 1 to `LATEST` seconds to have their effect, whatever has become of
-            their sender by then.
+        late: The share of requests that take 1 to `LATEST` seconds to have their effect, even if their sender is gone.
     """
 
     def __init__(self, seconds: float = 0.0, *, late: float = 0.0) -> None:
@@ -45,7 +44,7 @@ class Api:
         self.charges: Counter[str] = Counter()
         self.transfers: Counter[str] = Counter()
         self.carriers: dict[str, Callable[[str, str], None]] = {}
-        """What further paths do with a key and an order."""
+        """The effects of further paths, given a key and an order."""
         self.asked = 0
         """Requests to charge."""
         self._late, self._chance = late, random.Random(7)
@@ -126,7 +125,7 @@ class _Served(BaseHTTPRequestHandler):
 
 
 class Outside:
-    """What the test observes of the outside systems.
+    """The test's view of the outside systems.
 
     Args:
         api: The running API.

@@ -1,4 +1,4 @@
-"""A user's catalog with stores of its own, each in files below the folder that OWN_STORES names."""
+"""A user's catalog with stores of its own, each in files below the folder in OWN_STORES."""
 
 import json
 import os
@@ -21,7 +21,7 @@ class FileThreads:
         self._folder = folder
 
     def __len__(self) -> int:
-        """Nothing Holdfast asks for: an empty store is still a store."""
+        """Return 0, which Holdfast never uses: an empty store is still a store."""
         return 0
 
     async def append(self, thread: str, start: int, lines: Sequence[bytes]) -> None:
@@ -67,7 +67,7 @@ class FileArtifacts:
 
 
 class FileMemories:
-    """All memories in one JSON file, found by words."""
+    """All memories in one JSON file, searched by words."""
 
     def __init__(self, folder: Path) -> None:
         self._file = folder / "memories.json"
@@ -79,13 +79,13 @@ class FileMemories:
         return item
 
     async def recall(self, query: str, scopes: Sequence[str] | None, *, limit: int = 5) -> Recalled:
-        found = [item for item in self._items() if query in item.text and (scopes is None or item.scope in scopes)]
-        return Recalled(items=tuple(found[:limit]))
+        matching = [item for item in self._items() if query in item.text and (scopes is None or item.scope in scopes)]
+        return Recalled(items=tuple(matching[:limit]))
 
     async def history(self, id: str, scopes: Sequence[str] | None) -> list[MemoryItem]:
-        if not (found := [item for item in self._items() if item.id == id]):
+        if not (matches := [item for item in self._items() if item.id == id]):
             raise ItemNotFound(f"no memory has the id {id}")
-        return found
+        return matches
 
     async def forget(self, id: str, scopes: Sequence[str] | None, **_: Any) -> MemoryItem:
         raise NotImplementedError
@@ -107,7 +107,7 @@ def measure(what: str) -> str:
 
 
 def in_folder(folder: Path) -> Catalog:
-    """The catalog, with its stores below a folder."""
+    """Return the catalog, with its stores below a folder."""
     agent = Agent(name="clerk", instructions="", policy=Policy(rules=(allow(),)), limits=Limits(tool_result_chars=500))
     return Catalog(
         agents=[agent],

@@ -70,7 +70,7 @@ def revocation(thread: str, by: str, **what: Any) -> dict[str, Any]:
 
 
 def lift(thread: str, by: str, constraint: int, **more: Any) -> dict[str, Any]:
-    """Return a signed lift of a constraint."""
+    """Return a signed removal of a constraint."""
     return signed(Lift, thread, by=by, constraint=constraint, **more)
 
 
@@ -90,8 +90,8 @@ def message(thread: str, text: str, **said: Any) -> dict[str, Any]:
 
 async def answer(run: WorkflowHandle[Any, Any], update: str, payload: Any) -> str:
     """Send an update and return its outcome."""
-    told: dict[str, str] = await answer_of(run.execute_update(update, payload))
-    return told["outcome"]
+    reply: dict[str, str] = await answer_of(run.execute_update(update, payload))
+    return reply["outcome"]
 
 
 async def pending(run: WorkflowHandle[Any, Any], count: int = 1) -> list[dict[str, Any]]:
@@ -108,8 +108,8 @@ async def request_of(run: WorkflowHandle[Any, Any], name: str = "") -> dict[str,
         lambda: run.query("pending_approvals"),
         lambda requests: any(not name or each["request"] == name for each in requests),
     )
-    found: dict[str, Any] = next(each for each in requests if not name or each["request"] == name)
-    return found
+    match: dict[str, Any] = next(each for each in requests if not name or each["request"] == name)
+    return match
 
 
 def steering(thread: str, state: dict[str, Any], name: str, by: str, **said: Any) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Two places for tests of moves: each has a Temporal namespace, a database, a worker and an LLM of its own."""
+"""Two clusters for tests of migrations: each has a Temporal namespace, a database, a worker and an LLM of its own."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -40,7 +40,7 @@ SIGNER = public_key(CAROL)
 
 @dataclass
 class Site:
-    """A place, and what a person does there."""
+    """A cluster, and the actions of a person there."""
 
     rig: Rig
     threads: Threads
@@ -49,12 +49,12 @@ class Site:
 
     @property
     def place(self) -> Place:
-        """The stores."""
+        """Return the stores."""
         return Place(PostgresThreads(self.pool), PostgresArtifacts(self.pool), self.pool)
 
     @property
     def evidence(self) -> Evidence:
-        """Ledger and artifacts."""
+        """Return ledger and artifacts."""
         return collect_evidence(self.place.threads, self.pool, self.place.artifacts)
 
     def run(self, thread: str) -> WorkflowHandle[Any, Any]:
@@ -66,18 +66,18 @@ class Site:
         return self.folder / f"{uuid4().hex[:8]}.holdfast"
 
     async def move(self, thread: str, path: Path | None = None, **options: Any) -> Path:
-        """Move a thread away; return its file."""
+        """Migrate a thread away; return its file."""
         path = path or self.path()
         await move_thread(self.threads, thread, path, by="carol", evidence=self.evidence, private=CAROL, **options)
         return path
 
     async def bring(self, path: Path, **options: Any) -> Imported:
         """Import a file that the person trusts."""
-        given = {"signer": SIGNER, "by": "carol", **options}
-        return await import_thread(self.threads, path, self.place, **given)
+        arguments = {"signer": SIGNER, "by": "carol", **options}
+        return await import_thread(self.threads, path, self.place, **arguments)
 
     async def lines(self, thread: str) -> list[bytes]:
-        """Return the lines that the permanent record has."""
+        """Return the lines in the permanent record."""
         lines: list[bytes] = []
         while page := await self.place.threads.read(thread, len(lines)):
             lines += page
@@ -102,7 +102,7 @@ class Site:
 
 @asynccontextmanager
 async def site(stack: Stack, catalog: Catalog, script: Script, folder: Path, **options: Any) -> AsyncIterator[Site]:
-    """Open a place for a block: nothing of it is shared with another one but the server processes."""
+    """Open a cluster for a block: it shares nothing with another one but the server processes."""
     folder.mkdir()
     name = f"place-{uuid4().hex[:8]}"
     service = (await connect_stack(stack)).workflow_service

@@ -53,7 +53,7 @@ from tests.support.examples import examples
 from tests.support.runs import Thread, agent_spec, tool_spec
 
 PLAYS = examples(30, 60)
-"""How many plays there are: few enough that all tests share them and each is played once."""
+"""The number of plays: few enough that all tests share them and each is played once."""
 SEEDS = st.integers(0, PLAYS - 1)
 
 SHARED = Path(os.environ.get("PYTEST_DEBUG_TEMPROOT", ""))
@@ -205,8 +205,8 @@ class Play:
         thread.at += timedelta(seconds=chance.choice([0, 0, 0, 1, HOUR / 3]))
         if self.sleeper and self.sleeper.random() < 0.1:
             self._wake(self.sleeper)
-        if self.parent and (children := thread.state.subagents.children) and self.parent.random() < 0.2:
-            thread.signal("subagent_ended", {"thread": self.parent.choice(children).thread})
+        if self.parent and (subagents := thread.state.subagents.children) and self.parent.random() < 0.2:
+            thread.signal("subagent_ended", {"thread": self.parent.choice(subagents).thread})
         if self.spender and self.spender.random() < 0.05:
             self._extend(self.spender)
         calls = list(thread.in_progress.values())
@@ -323,10 +323,10 @@ class Play:
         match call.request:
             case StartChildren(children=children):
                 started = [
-                    StartedChild(number=child.number, problem="taken")
+                    StartedChild(number=subagent.number, problem="taken")
                     if chance.random() < 0.1
-                    else StartedChild(number=child.number, run_id=f"c{child.number}")
-                    for child in children
+                    else StartedChild(number=subagent.number, run_id=f"c{subagent.number}")
+                    for subagent in children
                 ]
                 self.thread.end(call, StartedChildren(children=tuple(started)))
             case LookAtChildren(children=refs) | EndChildren(children=refs):
@@ -351,8 +351,8 @@ class Play:
         """Simulate what happened before a reset: to waiting calls, and to calls that the LLM may still make."""
         chance, state = self.chance, self.thread.state
         waiting = [(call.number, call.call) for call in state.calls.current if not call.begun and chance.random() < 0.5]
-        made = [ToolCall(id="", name="pay", arguments=f'{{"at":{chance.randrange(3)},"n":2}}') for _ in range(2)]
-        later = list(enumerate(made, state.calls.count + 1))
+        tool_calls = [ToolCall(id="", name="pay", arguments=f'{{"at":{chance.randrange(3)},"n":2}}') for _ in range(2)]
+        later = list(enumerate(tool_calls, state.calls.count + 1))
         first = state.origin.first_run_id
         return [
             PastEffect(
@@ -387,15 +387,15 @@ class Play:
             names = chance.choices(
                 ["look", "look", "pay", "pay", "wipe", "nonsense", "keep", "note_learning"], k=chance.randint(1, 5)
             )
-            made = tuple(
+            tool_calls = tuple(
                 ToolCall(id=f"c{step}.{n}", name=name, arguments=f'{{"n": {n}, "at": {chance.randrange(3)}}}')
                 for n, name in enumerate(names)
             )
-            made = (*self._sleeps(self.sleeper, step), *made) if self.sleeper else made
-            made = (*self._delegates(self.parent, step), *made) if self.parent else made
-            problems = {call.id: "n: too small" for call in made if chance.random() < 0.1}
-            said = (ReasoningBlock(text="…"), *blocks_of(chance.choice(["", *TEXTS])), *made)
-            message = AssistantMessage(content=said)
+            tool_calls = (*self._sleeps(self.sleeper, step), *tool_calls) if self.sleeper else tool_calls
+            tool_calls = (*self._delegates(self.parent, step), *tool_calls) if self.parent else tool_calls
+            problems = {call.id: "n: too small" for call in tool_calls if chance.random() < 0.1}
+            blocks = (ReasoningBlock(text="…"), *blocks_of(chance.choice(["", *TEXTS])), *tool_calls)
+            message = AssistantMessage(content=blocks)
             thread.reply(LLMReply(message=message, problems=problems, usage=usage))
 
     def _reply_to_compaction(self) -> None:
@@ -405,8 +405,8 @@ class Play:
         elif chance.random() < self.rates["overflow"] / 2:
             thread.refuse(CONTEXT_TOO_LONG)
         elif chance.random() < self.rates["overflow"]:
-            made = (ToolCall(id="f", name="look", arguments="{}"),)
-            message = chance.choice([None, AssistantMessage(content=" "), AssistantMessage(content=made)])
+            tool_calls = (ToolCall(id="f", name="look", arguments="{}"),)
+            message = chance.choice([None, AssistantMessage(content=" "), AssistantMessage(content=tool_calls)])
             thread.reply(LLMReply(message=message, usage=Usage(prompt_tokens=9)))
         else:
             summary = f"summary at step {thread.state.steps.count} {chance.choice(TEXTS)}"
@@ -423,26 +423,26 @@ class Play:
             request = one.id
             if chance.random() < 0.9:
                 decision = chance.choice(one.answers)
-        given: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "by": chance.choice(PEOPLE),
             "reason": "because",
             "result": chance.choice([None, "so"]),
         }
         if decision == "approve":
-            given["arguments"] = chance.choice([None, None, {"n": 4, "at": chance.randrange(4)}])
-            given["remember"] = chance.random() < 0.2
+            fields["arguments"] = chance.choice([None, None, {"n": 4, "at": chance.randrange(4)}])
+            fields["remember"] = chance.random() < 0.2
         if chance.random() < 0.5:
-            outcome = thread.decide(request, decision, **given)
+            outcome = thread.decide(request, decision, **fields)
         else:
             name = decision if decision in SIGNALS else "reconcile"
             before = len(thread.log)
-            thread.signal(name, {"request": request, "decision": decision, **given})
+            thread.signal(name, {"request": request, "decision": decision, **fields})
             received = [event for event in thread.log[before:] if isinstance(event, DecisionReceived)]
             outcome = received[-1].outcome if received and received[-1].request == request else ""
         self.accepted += [request] if outcome == "accepted" else []
 
     def _delegate(self) -> None:
-        """Delegate approval authority, or revoke or lift something."""
+        """Delegate approval authority, or revoke or remove something."""
         thread, chance = self.thread, self.chance
         by, to = chance.choice(PEOPLE), chance.choice(PEOPLE)
         thread.update("delegate_authority", {"by": by, "to": to, "seconds": chance.choice([0, 60, HOUR])})
@@ -463,17 +463,17 @@ class Play:
     def _sleeps(self, chance: random.Random, step: int) -> tuple[ToolCall, ...]:
         """Return calls that sleep, or that should."""
         waits = (f'{{"name": "{chance.choice("abc!")}"}}', '{"name": "a", "match": {"n": 1}, "until": "20m"}')
-        made = chance.choices(
+        chosen = chance.choices(
             [("sleep_until", f'{{"until": "{chance.choice([0, 60, 900, "?"])}"}}')]
             + [("wait_for_event", each) for each in waits],
             k=chance.choice([0, 0, 1, 2]),
         )
-        sleeping = (ToolCall(id=f"s{step}.{n}", name=name, arguments=text) for n, (name, text) in enumerate(made))
+        sleeping = (ToolCall(id=f"s{step}.{n}", name=name, arguments=text) for n, (name, text) in enumerate(chosen))
         return (*sleeping, *self._polls(chance, step))
 
     def _delegates(self, chance: random.Random, step: int) -> tuple[ToolCall, ...]:
         """Return calls that run sub-agents, or that should."""
-        given: list[tuple[str, dict[str, Any]]] = [
+        candidates: list[tuple[str, dict[str, Any]]] = [
             (
                 "run_agent",
                 {"agent": chance.choice(["helper", "helper", "stranger"]), "task": chance.choice(["help", "risky"])},
@@ -481,9 +481,9 @@ class Play:
             ("run_agent", {"agent": "helper", "task": "help", "background": True}),
             ("agent_result", {"thread": f"t.{chance.randrange(1, 1 + self.thread.state.calls.count + 1)}"}),
         ]
-        made = chance.choices(given, k=chance.choice([0, 1, 3]))
+        chosen = chance.choices(candidates, k=chance.choice([0, 1, 3]))
         return tuple(
-            ToolCall(id=f"d{step}.{n}", name=name, arguments=json.dumps(a)) for n, (name, a) in enumerate(made)
+            ToolCall(id=f"d{step}.{n}", name=name, arguments=json.dumps(a)) for n, (name, a) in enumerate(chosen)
         )
 
     def _wake(self, chance: random.Random) -> None:

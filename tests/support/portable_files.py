@@ -1,4 +1,4 @@
-"""Portable files for tests: made from any log, taken apart, and put together again as an attacker would."""
+"""Portable files for tests: made from any log, taken apart, and reassembled as an attacker would."""
 
 import asyncio
 import hashlib
@@ -63,12 +63,12 @@ def export(
 
     Args:
         events: The log.
-        thread: Whose it is.
+        thread: Its thread.
         private: The key to sign with.
         rows: The ledger's; sub-agents' ledgers are empty.
         artifacts: The content of artifacts.
         redact: Drop bodies.
-        seals: Of the log.
+        seals: The log's signed checkpoints.
         children: The logs of sub-agents, by path, in the order of the file.
     """
     own = OwnSeals(tuple(seals))
@@ -110,7 +110,7 @@ NODE_KEY, OTHER_NODE_KEY = encode_key(b"n" * 32), encode_key(b"o" * 32)
 
 
 def sealed(events: Sequence[AgentEvent], counts: Iterable[int], *, thread: str, key: str = NODE_KEY) -> list[NodeSeal]:
-    """Return seals that a node made when the log had so many events."""
+    """Return the checkpoints that a node signed when the log had these numbers of events."""
     return [
         make_seal(
             key,
@@ -125,7 +125,7 @@ def sealed(events: Sequence[AgentEvent], counts: Iterable[int], *, thread: str, 
 
 
 def export_tree(tree: Mapping[str, Sequence[AgentEvent]], *, thread: str = "t", **options: Any) -> bytes:
-    """Return the file of a tree of logs, by path, the one at the top first; the ledgers are empty."""
+    """Return the file of a tree of logs, by path, the root's first; the ledgers are empty."""
     below = {path: events for path, events in tree.items() if path}
     return export(tree[""], thread=thread, **{"rows": (), "children": below, **options})
 
@@ -137,14 +137,14 @@ def parts_of(file: bytes) -> Parts:
 
 
 def packed(parts: Parts) -> bytes:
-    """Put members together, in a layout that is right for any names."""
+    """Assemble members in a layout that is valid for any names."""
     entries = [Entry(name, len(content), zlib.crc32(content)) for name, content in parts]
-    found = [local_header(entry) + content for entry, (_, content) in zip(entries, parts, strict=True)]
-    return b"".join(found) + directory(entries)
+    members = [local_header(entry) + content for entry, (_, content) in zip(entries, parts, strict=True)]
+    return b"".join(members) + directory(entries)
 
 
 def rebuilt(parts: Parts, private: str | None, **changes: Any) -> bytes:
-    """Put members together with a manifest and a statement that are right for them: all that an attacker can do.
+    """Assemble members with a manifest and a statement that match them: all that an attacker can do.
 
     Args:
         parts: The members; a manifest and a statement among them are replaced.
@@ -161,7 +161,7 @@ def rebuilt(parts: Parts, private: str | None, **changes: Any) -> bytes:
 
 
 def log_changes(parts: Mapping[str, bytes]) -> dict[str, Any]:
-    """Return what a manifest says of the log among these members."""
+    """Return the manifest's entries about the log among these members."""
     lines = parts.get(LOG, parts.get(REDACTED_LOG, b"")).splitlines()
     try:
         return {"events": len(lines), "head": str(json.loads(lines[-1])["digest"])} if lines else {}

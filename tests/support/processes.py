@@ -65,20 +65,20 @@ class WorkerProcess:
 
     @property
     def stack(self) -> Stack:
-        """The addresses of its servers."""
+        """Return the addresses of its servers."""
         stack = read_stack(self.home)
         assert stack is not None
         return stack
 
     @property
     def pid(self) -> int:
-        """The process id."""
+        """Return the process id."""
         assert self._process is not None
         return self._process.pid
 
     @property
     def log(self) -> str:
-        """What it has printed since it was started."""
+        """Return its output since it was started."""
         return self._log.read_text(errors="replace")
 
     @property
@@ -106,7 +106,7 @@ class WorkerProcess:
             time.sleep(0.02)
 
     def is_alive(self) -> bool:
-        """Whether the process runs."""
+        """Return whether the process runs."""
         return self._process is not None and self._process.poll() is None
 
     def kill(self) -> None:

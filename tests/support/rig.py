@@ -43,7 +43,7 @@ from holdfast.workspace.approved_instructions import Approvals
 from holdfast.workspace.memory.recall import WorkspaceMemory
 
 PATIENCE = 120.0
-"""Seconds after which a test gives up waiting for a condition."""
+"""Seconds after which a test stops waiting for a condition."""
 
 _migrated: set[str] = set()
 """The databases that this process has migrated."""
@@ -62,17 +62,17 @@ class Rig:
     async def start(self, task: Content = "do it", **run: Any) -> WorkflowHandle[Any, Any]:
         """Start a run, with a new thread id unless one is given, and return its handle."""
         thread = run.pop("thread", None) or f"test-{uuid4().hex[:8]}"
-        given = {"workspace": str(self.workspace), **run}
+        arguments = {"workspace": str(self.workspace), **run}
         return await self.client.start_workflow(
-            WORKFLOW, issued(RunInput(task=task, **given)), id=thread, task_queue=self.task_queue
+            WORKFLOW, issued(RunInput(task=task, **arguments)), id=thread, task_queue=self.task_queue
         )
 
     async def start_loop(self, name: str = "", **loop: Any) -> WorkflowHandle[Any, LoopResult]:
         """Start a loop on the rig's workspace, with a new id unless one is given, and return its handle."""
-        given = LoopInput(**{"workspace": str(self.workspace), "by": "dana", **loop})
+        loop_input = LoopInput(**{"workspace": str(self.workspace), "by": "dana", **loop})
         name = name or f"loop-{uuid4().hex[:8]}"
         return await self.client.start_workflow(
-            LOOP_WORKFLOW, issued(given), id=name, task_queue=self.task_queue, result_type=LoopResult
+            LOOP_WORKFLOW, issued(loop_input), id=name, task_queue=self.task_queue, result_type=LoopResult
         )
 
     async def launch(
@@ -155,12 +155,12 @@ async def start_rig(
 
 def approve(workspace: Path) -> None:
     """Approve the instructions in a workspace, as a person does with `starter.py trust`."""
-    found = [each for each, _ in WorkspaceMemory().instructions(workspace)]
-    Approvals().add(found, by="dana", at=datetime.now(UTC))
+    paths = [each for each, _ in WorkspaceMemory().instructions(workspace)]
+    Approvals().add(paths, by="dana", at=datetime.now(UTC))
 
 
 async def die() -> None:
-    """End the attempt that calls this as SIGKILL ends it: nothing after it is recorded."""
+    """End the calling attempt like SIGKILL: nothing after it is recorded."""
     attempt = attempt_of.get()
     assert attempt is not None
     attempt.cancel()
@@ -176,7 +176,7 @@ async def lose_attempt(
         client: A connected client.
         run: The run that has the activity.
         activity_id: The activity.
-        delay: When Temporal makes the next attempt.
+        delay: The time before Temporal's next attempt.
     """
     died = ApplicationFailureInfo(type=WORKER_DIED)
     died.next_retry_delay.FromTimedelta(delay)
@@ -193,10 +193,10 @@ async def lose_attempt(
 async def eventually(ask: Callable[[], Awaitable[Any]], wanted: Callable[[Any], bool]) -> Any:
     """Poll until the answer satisfies the condition, and return it.
 
-    The longer it takes, the rarer the polls: most are queries, which cost a worker and Temporal CPU time.
+    Polls become rarer over time: most are queries, which cost a worker and Temporal CPU time.
 
     Raises:
-        AssertionError: It never did; the message holds the last answer.
+        AssertionError: It never did; the message has the last answer.
     """
     answer, pause = None, 0.02
     try:
@@ -215,7 +215,7 @@ async def skip(client: Client, run: WorkflowHandle[Any, Any], **time: float) -> 
 
 
 async def answer_of(update: Awaitable[Any]) -> dict[str, str]:
-    """Return an update's outcome and explanation, whether the run accepted it or refused it before recording it."""
+    """Return an update's outcome and explanation, whether the run accepted it or rejected it before recording it."""
     try:
         answer: dict[str, str] = await update
     except WorkflowUpdateFailedError as error:
@@ -240,7 +240,7 @@ async def events_of(handle: WorkflowHandle[Any, Any]) -> list[AgentEvent]:
 
 
 async def events_and_history(run: WorkflowHandle[Any, Any]) -> tuple[list[AgentEvent], WorkflowHistory]:
-    """Return the events and the history of a Temporal run at the same moment: it may be moving."""
+    """Return the events and the history of a Temporal run at the same moment, although it may be changing."""
     while True:
         before, history = await events_of(run), await run.fetch_history()
         if before == await events_of(run):
@@ -265,9 +265,9 @@ async def tasks_of(run: WorkflowHandle[Any, Any]) -> list[int]:
 
 
 async def task_of(run: WorkflowHandle[Any, Any], activity: str) -> int:
-    """Return the event to reset a run to before its first call of this activity, which it makes anew.
+    """Return the event to reset a run to before its first call of this activity, which the run then repeats.
 
-    How many workflow tasks come before that depends on how fast the machine is.
+    The number of workflow tasks before it depends on the speed of the machine.
     """
     history = (await run.fetch_history()).events
     scheduled = (event.activity_task_scheduled_event_attributes for event in history)
@@ -307,10 +307,10 @@ async def check_thread(client: Client, handle: WorkflowHandle[Any, Any]) -> list
         debug_mode=True,
     )
     for run in await runs_of(client, handle):
-        told, history = await events_and_history(run)
+        recorded, history = await events_and_history(run)
         await replayer.replay_workflow(history)
         own = read_events(history.events)
-        assert own == told
+        assert own == recorded
         first = own[0].position
         assert first <= len(events), "a gap between two runs"
         assert own[: len(events) - first] == events[first:]

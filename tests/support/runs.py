@@ -61,22 +61,22 @@ _Model = TypeVar("_Model", bound=Frozen)
 
 
 UNGUARDED: dict[str, Any] = {"repeats_slowed": 0, "repeats_told": 0, "repeats_asked": 0}
-"""The limits of an agent that may repeat calls as it likes."""
+"""The limits of an agent that may repeat calls freely."""
 
 
 WAITING = ("waiting_approval", "waiting_message", "paused", "dormant", "blocked")
-"""Statuses of a run that may have nothing in progress: people, or events, lead on."""
+"""Statuses of a run that may have nothing in progress: it waits for people, or for events."""
 
 
 def tool_spec(name: str, effect: Effect = Effect.READ, **more: Any) -> ToolSpec:
     """Return a tool that takes any arguments."""
-    values: dict[str, Any] = {"parameters": {"type": "object"}, "timeout": 5, **more}
-    return ToolSpec(name=name, description=name, effect=effect, **values)
+    fields: dict[str, Any] = {"parameters": {"type": "object"}, "timeout": 5, **more}
+    return ToolSpec(name=name, description=name, effect=effect, **fields)
 
 
 def agent_spec(**changes: Any) -> AgentSpec:
     """Return an agent with a tool for each verdict: `look` runs, `pay` asks, `wipe` is denied."""
-    values: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "name": "agent",
         "instructions": "Work.",
         "tools": (tool_spec("look"), tool_spec("pay", Effect.UNSAFE), tool_spec("wipe", Effect.UNSAFE)),
@@ -84,13 +84,13 @@ def agent_spec(**changes: Any) -> AgentSpec:
         "llm": "scripted",
         "limits": Limits(max_steps=50, max_rejected_replies=3),
     }
-    return AgentSpec(**(values | changes))
+    return AgentSpec(**(fields | changes))
 
 
 def calls(*names: str, first: int = 0) -> LLMReply:
     """Return a reply that calls tools, each without arguments."""
-    made = tuple(ToolCall(id=f"c{first + index}", name=name, arguments="{}") for index, name in enumerate(names))
-    return LLMReply(message=AssistantMessage(content=made), usage=Usage(prompt_tokens=10, completion_tokens=1))
+    tool_calls = tuple(ToolCall(id=f"c{first + index}", name=name, arguments="{}") for index, name in enumerate(names))
+    return LLMReply(message=AssistantMessage(content=tool_calls), usage=Usage(prompt_tokens=10, completion_tokens=1))
 
 
 def says(text: str) -> LLMReply:
@@ -140,7 +140,7 @@ class Thread:
         """All events of the runs before the current one."""
         self.sent: list[Sent] = []
         self.attempts: Counter[tuple[str, int]] = Counter()
-        """How often each effect, by key and epoch, was started."""
+        """The number of starts of each effect, by key and epoch."""
         self.snapshots: list[int] = []
         """The size of each snapshot."""
         self.at = NOW
@@ -162,12 +162,12 @@ class Thread:
 
     @property
     def state(self) -> RunState:
-        """The thread's state."""
+        """Return the thread's state."""
         return self.run.state
 
     @property
     def log(self) -> list[AgentEvent]:
-        """All events."""
+        """Return all events."""
         own = self.run.log
         if not own.length:  # while loading
             return self.events
@@ -178,27 +178,27 @@ class Thread:
 
     @property
     def closed(self) -> bool:
-        """Whether no run is open."""
+        """Return whether no run is open."""
         return self.run.end is not None
 
     # Calls in progress.
 
     def waiting(self, kind: Any = object) -> list[Call | Sleep]:
         """Return the calls in progress whose request is of that kind, oldest first; `Sleep` for sleeps."""
-        found = self.in_progress.values()
-        return [call for call in found if isinstance(call.request if isinstance(call, Call) else call, kind)]
+        open_call = self.in_progress.values()
+        return [call for call in open_call if isinstance(call.request if isinstance(call, Call) else call, kind)]
 
     def calling_llm(self) -> bool:
-        """Whether an LLM call is in progress."""
+        """Return whether an LLM call is in progress."""
         return bool(self.waiting(LLMRequest))
 
     def summarizing(self) -> bool:
-        """Whether an LLM call for a summary is in progress."""
+        """Return whether an LLM call for a summary is in progress."""
         return self.calling_llm() and self.sent[-1].compacting
 
     @property
     def running_calls(self) -> list[int]:
-        """The numbers of the tool calls in progress."""
+        """Return the numbers of the tool calls in progress."""
         return [call.number for call in self.waiting(ToolRequest) if isinstance(call, Call) and call.number]
 
     # Inputs of the run.
@@ -272,10 +272,10 @@ class Thread:
         (call,) = self.waiting(LLMRequest)
         assert isinstance(call, Call)
         assert isinstance(call.request, LLMRequest)
-        refused = None
+        failure = None
         if call.request.budgeted:
-            refused = LLMFailed(answers=call.request.order, cause=cause, outage=Outage.from_details(details))
-        self.fail(call, cause, "no", *details, proof=refused)
+            failure = LLMFailed(answers=call.request.order, cause=cause, outage=Outage.from_details(details))
+        self.fail(call, cause, "no", *details, proof=failure)
 
     def lose(
         self, cause: str = LLM_LOST, *, attempts: int = 1, request_tokens: int = 100, usage: Usage | None = None
@@ -383,8 +383,8 @@ class Thread:
         """Return a fork of this thread, with the id `u`, whose events are in the record and whose agent is to load."""
         events = self.log if at is None else self.log[: at + 1]
         point = ForkPoint(thread=self.name, position=len(events) - 1, head=events[-1].digest)
-        given: dict[str, Any] = {"task": "", "fork": point, "features": FORKS}
-        thread = Thread(self.spec, **({"name": "u"} | given | begin))
+        fields: dict[str, Any] = {"task": "", "fork": point, "features": FORKS}
+        thread = Thread(self.spec, **({"name": "u"} | fields | begin))
         (call,) = thread.waiting(ThreadRequest)
         thread.events, thread.record = events, [event_line(event) for event in events]
         thread.end(call, LoadedThread(snapshot=snapshot_of(events)))
@@ -393,7 +393,7 @@ class Thread:
         return thread
 
     def moved(self, payload: dict[str, Any] | None = None, **more: Any) -> "Thread":
-        """Move the thread away, to its end; tools in progress return."""
+        """Migrate the thread away, to its end; tools in progress return."""
         assert self.update("move", {**(payload or {"by": "carol"}), **more})["outcome"] == "accepted"
         for number in self.running_calls:
             self.finish(number)
@@ -402,11 +402,11 @@ class Thread:
         return self
 
     def imported(self, spec: AgentSpec | None = None, *, signer: str = "k", **begin: Any) -> "Thread":
-        """Return this thread in another place, whose agent is `spec`, after the import of its log."""
+        """Return this thread in another cluster, whose agent is `spec`, after the import of its log."""
         events = self.log
         point = ImportPoint(position=len(events) - 1, head=events[-1].digest, manifest=64 * "0", signer=signer)
-        given: dict[str, Any] = {"task": "", "by": "carol", "resume": True, "imported": point, "features": MOVES}
-        thread = Thread(spec or self.spec, **({"name": self.name} | given | begin))
+        fields: dict[str, Any] = {"task": "", "by": "carol", "resume": True, "imported": point, "features": MOVES}
+        thread = Thread(spec or self.spec, **({"name": self.name} | fields | begin))
         thread.events, thread.record = events, [event_line(event) for event in events]
         (call,) = thread.waiting(ThreadRequest)
         thread.end(call, LoadedThread(snapshot=snapshot_of(events)))
@@ -528,11 +528,11 @@ class Thread:
                 if isinstance(command.request, LLMRequest):
                     self._send(command.request)
                 elif (
-                    isinstance(made := command.request, ToolRequest)
+                    isinstance(tool_calls := command.request, ToolRequest)
                     and command.number
-                    and not (made.settle or made.poll)
+                    and not (tool_calls.settle or tool_calls.poll)
                 ):
-                    self.attempts[made.key, made.epoch] += 1
+                    self.attempts[tool_calls.key, tool_calls.epoch] += 1
         assert len(self.waiting(AgentRequest | LLMRequest | ThreadRequest)) <= 1, (
             "more than one of these calls is in progress"
         )
@@ -551,7 +551,7 @@ class Thread:
         """Return whether the run waits for the end of a call that it has stopped."""
         if not isinstance(call.request, ToolRequest):
             return False
-        return not call.request.poll or self.state.dormancy.waits_of(call.number)
+        return not call.request.poll or self.state.dormancy.is_asleep(call.number)
 
     def _send(self, request: LLMRequest) -> None:
         ref: TranscriptRef = request.transcript

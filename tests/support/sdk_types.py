@@ -28,7 +28,7 @@ def _messages() -> dict[str, tuple[TypeAdapter[Any], ...]]:
     from openai.types.responses import ResponseInputItemParam
 
     class Turn(TypedDict):
-        """A message of Anthropic's as we send it; the SDK's own type also takes the SDK's own objects."""
+        """A message of Anthropic's as we send it; the SDK's own type also accepts the SDK's own objects."""
 
         role: Literal["user", "assistant"]
         content: Iterable[ContentBlockParam]
@@ -70,7 +70,7 @@ def check_message(issuer: str, message: dict[str, Any]) -> None:
 
 
 def _read(value: Any) -> Any:
-    """Read what pydantic checks only as it is read: an `Iterable`."""
+    """Read a value that pydantic checks lazily: an `Iterable`."""
     if isinstance(value, dict):
         return {name: _read(each) for name, each in value.items()}
     if isinstance(value, BaseModel):

@@ -1,6 +1,6 @@
-"""The servers that tests share: their log is part of a failure, and one that has ended is started again.
+"""The servers that tests share: a failure includes their log, and one that has ended is restarted.
 
-Otherwise, all later tests of the process would fail, and none would say why.
+Otherwise, all later tests of the process would fail without a reason.
 """
 
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ SETTINGS: dict[str, int | str] = {
     # A closed run is deleted only after the queue's progress was stored, by default every 30 s.
     "history.transferProcessorUpdateAckInterval": "500ms",
 }
-"""What the shared Temporal has beside the settings of the embedded one."""
+"""Settings of the shared Temporal beyond those of the embedded one."""
 
 _shared: list["_Servers"] = []
 _restarted: list[str] = []
@@ -54,11 +54,11 @@ class _Servers:
         home = self._stack.home
         recorded = read_stack(home)
         assert recorded is not None
-        found = {
+        servers = {
             "temporal": TemporalServer(home, report=print).find(recorded.temporal_pid),
             "postgres": Postgres(home, report=print).find(recorded.postgres_pid),
         }
-        logs = {name: home / "logs" / f"{name}.log" for name, process in found.items() if process is None}
+        logs = {name: home / "logs" / f"{name}.log" for name, process in servers.items() if process is None}
         return [f"{name} has ended. The last lines of {log}:\n{processes.tail(log)}" for name, log in logs.items()]
 
 
@@ -82,7 +82,7 @@ def ended_servers() -> list[str]:
 
 
 def restart_ended() -> None:
-    """Start shared servers again that have ended, at the same addresses and on the same data."""
+    """Restart shared servers that have ended, at the same addresses and on the same data."""
     _restarted.clear()
     for servers in _shared:
         if ended := servers.ended():

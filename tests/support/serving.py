@@ -29,7 +29,7 @@ async def served(app: Any) -> AsyncIterator[str]:
 
 
 def sha256(token: str) -> str:
-    """Return a token's hash, as the gateway's file has it."""
+    """Return a token's hash in the form of the gateway's file."""
     return hashlib.sha256(token.encode()).hexdigest()
 
 
@@ -50,7 +50,7 @@ class Receiver:
 
     @property
     def taken(self) -> list[JSON]:
-        """The notifications that were accepted."""
+        """Return the accepted notifications."""
         return [json.loads(body) for status, _, body in self.requests if status == 200]
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:

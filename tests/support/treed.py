@@ -1,6 +1,6 @@
 """The catalog and script of the kill tests of trees, and the check that logs, accounts and effects of a tree agree.
 
-A tree is a plan: which member has which effects, and which members it runs. The plan is the task of the root, and each
+A tree is a plan: the effects of each member, and the members that it runs. The plan is the task of the root, and each
 part of it that of a sub-agent, so the script is a pure function of the conversation.
 """
 
@@ -25,7 +25,7 @@ _THREAD = re.compile(r"in thread (\S+)\. `agent_result`")
 
 
 class Member(Frozen):
-    """What one run of a tree does."""
+    """The actions of one run of a tree."""
 
     name: str
     effects: tuple[str, ...] = ()
@@ -45,7 +45,7 @@ class Member(Frozen):
 
 
 def plan(name: str, chance: random.Random) -> Member:
-    """Return a tree at random, of at most `LARGEST` runs."""
+    """Return a random tree of at most `LARGEST` runs."""
     return _member(name, chance, levels=DEPTH, room=[LARGEST - 1])
 
 
@@ -58,11 +58,11 @@ def _member(name: str, chance: random.Random, *, levels: int, room: list[int]) -
         kind = chance.choices(list(kinds), weights=(6, 3, 1))[0]
         kinds[kind].append(_member(f"{name}-{number}", chance, levels=levels - 1, room=room))
     effects = tuple(chance.sample(("charge", "transfer", "ship"), k=chance.randint(1, 2)))
-    return Member(name=name, effects=effects, **{kind: tuple(found) for kind, found in kinds.items()})
+    return Member(name=name, effects=effects, **{kind: tuple(chosen) for kind, chosen in kinds.items()})
 
 
 def task_of(member: Member) -> str:
-    """Return the task that has a run do this."""
+    """Return the task that makes a run do this."""
     return member.model_dump_json(exclude_defaults=True)
 
 
@@ -75,12 +75,14 @@ def budget_of(member: Member, *, tight: bool) -> Budget:
 
 
 def member_of(messages: Sequence[Mapping[str, object]]) -> Member:
-    """Return what the run of a conversation does."""
+    """Return the actions of a conversation's run."""
     return Member.model_validate_json(str(messages[1]["content"]))
 
 
 def script(conversation: Conversation) -> Reply:
-    """Have the effects and run the sub-agents; read those in the background; answer. Hand in at the budget's end."""
+    """Make the effects and run the sub-agents; read those in the background; answer. Return a partial result at the
+    budget's end.
+    """
     seconds = zlib.crc32(json.dumps(conversation.messages).encode()) % 100 / 250
     return slow(_reply(conversation), seconds)
 
@@ -99,8 +101,8 @@ def _reply(conversation: Conversation) -> Reply:
         return together(*effects, *awaited, *behind)
     if conversation.replies == 1:
         first = len(member.effects) + len(member.awaited)
-        found = [_THREAD.search(text) for text in results[first : first + len(member.background)]]
-        if threads := [match.group(1) for match in found if match]:
+        matches = [_THREAD.search(text) for text in results[first : first + len(member.background)]]
+        if threads := [match.group(1) for match in matches if match]:
             return together(*(call("agent_result", thread=thread) for thread in threads), call("ship", order="late"))
     return say(f"{member.name} has done it")
 

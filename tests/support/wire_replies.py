@@ -1,4 +1,4 @@
-"""Replies of the three APIs, generated from the types in the providers' own SDKs, and what each wants sent back."""
+"""Replies of the three APIs, generated from the types in the providers' own SDKs, and the form each expects back."""
 
 from typing import Any
 
@@ -103,7 +103,7 @@ def responses_replies(draw: st.DrawFn) -> Wire:
 
 
 def responses_wants(reply: Wire) -> list[Wire]:
-    """Return the items that the API wants back: those of its output, verbatim."""
+    """Return the items that the API expects back: those of its output, verbatim."""
     return list(reply["output"])
 
 
@@ -164,7 +164,7 @@ def chat_replies(draw: st.DrawFn) -> Wire:
 
 
 def chat_wants(reply: Wire) -> list[Wire]:
-    """Return the message that the API wants back: an audio's id alone, and no nulls but for the content."""
+    """Return the message that the API expects back: only an audio's id, and no nulls except the content."""
     message = {name: value for name, value in reply["choices"][0]["message"].items() if value is not None}
     if audio := message.get("audio"):
         message["audio"] = {"id": audio["id"]}
@@ -244,7 +244,9 @@ def anthropic_replies(draw: st.DrawFn) -> Wire:
 
 
 def anthropic_wants(reply: Wire) -> list[Wire]:
-    """Return the message that the API wants back: its blocks, verbatim but for nulls and the blank text it refuses."""
-    given = [{name: value for name, value in block.items() if value is not None} for block in reply["content"]]
-    blocks = [block for block in given if block["type"] != "text" or block["text"].strip()]
+    """Return the message that the API expects back: its blocks, verbatim except for nulls and the blank text that it
+    rejects.
+    """
+    kept = [{name: value for name, value in block.items() if value is not None} for block in reply["content"]]
+    blocks = [block for block in kept if block["type"] != "text" or block["text"].strip()]
     return [{"role": "assistant", "content": blocks}] if blocks else []

@@ -1,1 +1,1 @@
-"""What type checkers see of Holdfast in a user's project; checked against the installed wheel."""
+"""Holdfast's types in a user's project, as type checkers see them; checked against the installed wheel."""

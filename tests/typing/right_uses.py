@@ -1,4 +1,4 @@
-"""A user's catalog, stores, tests and client, as `mypy --strict` must accept them. No type is `Any`."""
+"""A user's catalog, stores, tests and client, which `mypy --strict` must accept. No type is `Any`."""
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -72,7 +72,7 @@ async def open_invoices(customer: str, limit: int = 10) -> list[str]:
 
 
 def find_payment(context: ToolContext) -> Found | Absent | Unknown:
-    """Look whether a payment was made."""
+    """Find out whether a payment was made."""
     assert_type(context.key, str)
     return Found("receipt") if context.attempt else Absent()
 
@@ -107,7 +107,7 @@ def ledger() -> Ledger:
 @resource(secrets=("BANK_KEY",))
 @asynccontextmanager
 async def bank(ledger: Ledger, secrets: Secrets) -> AsyncIterator[Bank]:
-    """A provider with one, and with a secret."""
+    """A provider with a lifetime and a secret."""
     yield Bank(ledger, secrets.value("BANK_KEY"))
 
 
@@ -214,12 +214,12 @@ async def test_dunning() -> None:
 
 
 async def test_open_invoices() -> None:
-    """A tool is called as the function it was."""
+    """A tool can be called as the original function."""
     assert_type(await open_invoices("4711", limit=1), list[str])
 
 
 def script(conversation: Conversation) -> Reply:
-    """The LLM's part."""
+    """Play the LLM's part."""
     assert_type(conversation.last_user_message, str)
     return say("Done.")
 
@@ -229,7 +229,7 @@ with ScriptedLLM(steps([call("greet", name="you"), say("Done.")])) as llm:
 
 
 async def program() -> None:
-    """A program that uses the client."""
+    """Use the client."""
     async with Client.connect(task_queue="mine", by="alice") as client:
         assert_type(client, Client)
         thread = await client.start("Remind.", agent="dunning", thread="dunning-1", idle_limit=60)

@@ -13,7 +13,7 @@ HERE = Path(__file__).parent
 
 
 def check(installation: Installation, folder: Path, *names: str, options: tuple[str, ...] = ()) -> str:
-    """Type-check a user's files by the installed wheel; return what mypy prints."""
+    """Type-check a user's files against the installed wheel; return mypy's output."""
     for name in names:
         shutil.copy(HERE / name, folder)
     target = ["--python-executable", installation.python, "--config-file=", f"--cache-dir={folder / 'cache'}"]
@@ -24,17 +24,17 @@ def check(installation: Installation, folder: Path, *names: str, options: tuple[
 
 @pytest.mark.slow
 def test_a_users_project_is_checked(developed: Installation, tmp_path: Path) -> None:
-    """A catalog with stores and tests passes in strict mode; each mistake is an error of the kind that is expected."""
-    found = check(developed, tmp_path, "right_uses.py", "wrong_uses.py")
-    assert found == "Success: no issues found in 2 source files\n"
+    """A catalog with stores and tests passes in strict mode; each mistake gives an error of the expected kind."""
+    output = check(developed, tmp_path, "right_uses.py", "wrong_uses.py")
+    assert output == "Success: no issues found in 2 source files\n"
 
 
 @pytest.mark.slow
 def test_a_users_project_has_no_any(developed: Installation, tmp_path: Path) -> None:
-    """Each expression has a type of its own; but `Tool` alone is any tool, and decorators and providers take any."""
-    found = check(developed, tmp_path, "right_uses.py", options=("--disallow-any-expr",))
+    """Each expression has a type of its own; but `Tool` alone is any tool, and decorators and providers accept any."""
+    output = check(developed, tmp_path, "right_uses.py", options=("--disallow-any-expr",))
     lines = (HERE / "right_uses.py").read_text().splitlines()
-    untyped = {lines[int(line.split(":")[1]) - 1] for line in found.splitlines() if ": error:" in line}
+    untyped = {lines[int(line.split(":")[1]) - 1] for line in output.splitlines() if ": error:" in line}
     generic = ("@tool", "@resource", "    resources=[")
-    assert all(line.startswith(generic) or "workspace_tools()" in line for line in untyped), found
-    assert "error" in found  # the option works
+    assert all(line.startswith(generic) or "workspace_tools()" in line for line in untyped), output
+    assert "error" in output  # the option works

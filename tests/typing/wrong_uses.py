@@ -1,6 +1,6 @@
 """Mistakes that `mypy --strict` must find in a user's project: each line's comment is the expected error.
 
-mypy reports a comment that is not needed, so a mistake that it would miss is an error, too.
+mypy reports an unneeded comment, so a mistake that it missed would be an error, too.
 """
 
 import holdfast

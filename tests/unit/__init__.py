@@ -1,1 +1,1 @@
-"""Pure code and small pieces."""
+"""Unit tests: pure code and small pieces."""

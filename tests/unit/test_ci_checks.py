@@ -1,4 +1,4 @@
-"""What CI checks besides the tests: secrets in tracked files, known vulnerabilities, and images by digest."""
+"""CI checks besides the tests: secrets in tracked files, known vulnerabilities, and images by digest."""
 
 import base64
 import hashlib
@@ -13,7 +13,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 NOISE = base64.b64encode(hashlib.sha512(b"noise").digest()).decode().replace("/", "x").replace("+", "y")
-"""Random text; in parts below, so that this file has no secret."""
+"""Random text, written in parts so that this file has no secret."""
 
 PLANTED = {
     "private key": "-----BEGIN " + f"PRIVATE KEY-----\n{NOISE}\n",
@@ -49,14 +49,14 @@ def checkout(folder: Path, text: str, name: str = "settings.txt") -> Path:
     """Make a checkout with one tracked file."""
     folder.mkdir(exist_ok=True)
     (folder / name).write_text(text)
-    for words in (["init", "-q"], ["add", name]):
-        subprocess.run(["git", *words], cwd=folder, check=True)
+    for arguments in (["init", "-q"], ["add", name]):
+        subprocess.run(["git", *arguments], cwd=folder, check=True)
     return folder
 
 
 @pytest.mark.parametrize("kind", PLANTED)
 def test_a_planted_secret_is_found_and_not_shown(tmp_path: Path, kind: str) -> None:
-    """The file and the line are named, and the secret is not: CI's log is read by many."""
+    """The file and the line are named, and the secret is not: CI's log has many readers."""
     ran = scan(checkout(tmp_path / "checkout", f"first line\n{PLANTED[kind]}\n"))
     assert (ran.returncode, "settings.txt:" in ran.stderr) == (1, True)
     assert NOISE[:16] not in ran.stderr
@@ -65,20 +65,20 @@ def test_a_planted_secret_is_found_and_not_shown(tmp_path: Path, kind: str) -> N
 
 @pytest.mark.parametrize("text", HARMLESS)
 def test_code_and_placeholders_are_no_secrets(tmp_path: Path, text: str) -> None:
-    """Otherwise, somebody would switch the scan off."""
+    """False alarms would make somebody switch the scan off."""
     ran = scan(checkout(tmp_path / "checkout", text))
     assert ran.returncode == 0, ran.stderr
 
 
 def test_an_untracked_file_does_not_count(tmp_path: Path) -> None:
-    """A developer's own `.env` stays what it is."""
+    """A developer's own `.env` is ignored."""
     folder = checkout(tmp_path / "checkout", "nothing")
     (folder / ".env").write_text(PLANTED["api key"])
     assert scan(folder).returncode == 0
 
 
 def test_an_archive_without_git_is_scanned_whole(tmp_path: Path) -> None:
-    """What was unpacked has no list of tracked files; packages and caches beside it do not count."""
+    """An unpacked archive has no list of tracked files; packages and caches beside it do not count."""
     (tmp_path / ".venv").mkdir()
     (tmp_path / ".venv/package.txt").write_text(PLANTED["api key"])
     assert scan(tmp_path).returncode == 0
@@ -87,7 +87,7 @@ def test_an_archive_without_git_is_scanned_whole(tmp_path: Path) -> None:
 
 
 def test_an_exception_is_for_one_file_and_one_value() -> None:
-    """Each has a reason; one that names no tracked file is left over."""
+    """Each has a reason; one that names no tracked file is reported as unused."""
     lines = (ROOT / ".ci/secrets-allowed.txt").read_text(encoding="utf-8").splitlines()[1:]
     for fingerprint, name, reason in (line.split(maxsplit=2) for line in lines):
         assert len(fingerprint) == 16
@@ -111,15 +111,15 @@ def audit(folder: Path, lock: str, **affected: object) -> tuple[int, str]:
     [("1.9", 0, "none applies"), ("2.0", 1, "fixed in 2.3"), ("2.3", 0, "none applies"), ("3.1", 1, "no version is")],
 )
 def test_a_known_vulnerability_of_a_locked_package_is_found(tmp_path: Path, version: str, code: int, said: str) -> None:
-    """By the ranges of the advisory; a package has one name, however it is spelt."""
+    """The advisory's ranges decide; a package has one name in any spelling."""
     ranges = [{"introduced": "2.0"}, {"fixed": "2.3"}, {"introduced": "3.0"}]
     lock = f"some-package=={version} \\\n    --hash=sha256:0\nother==1.0\n"
-    found, text = audit(tmp_path, lock, ranges=[{"type": "ECOSYSTEM", "events": ranges}])
-    assert (found, said in text) == (code, True), text
+    exit_code, text = audit(tmp_path, lock, ranges=[{"type": "ECOSYSTEM", "events": ranges}])
+    assert (exit_code, said in text) == (code, True), text
 
 
 def test_an_advisory_may_list_versions(tmp_path: Path) -> None:
-    """As OSV allows; and a folder without advisories is no clean result."""
+    """OSV allows that; a folder without advisories is no clean result."""
     assert audit(tmp_path, "some.package==1.0\n", versions=["1.0"])[0] == 1
     assert audit(tmp_path, "some.package==1.1\n", versions=["1.0"])[0] == 0
     shutil.rmtree(tmp_path / "database")
@@ -129,7 +129,7 @@ def test_an_advisory_may_list_versions(tmp_path: Path) -> None:
 
 
 def test_an_image_without_a_digest_is_named(tmp_path: Path) -> None:
-    """A tag can be moved: `docker/pin-images.sh --check` lists those that have nothing else, and pins the others."""
+    """A tag can be moved: `docker/pin-images.sh --check` lists images with only a tag, and pins the others."""
     for name in ("docker-compose.yml", "Dockerfile"):
         shutil.copy(ROOT / name, tmp_path / name)
     (tmp_path / "docker").mkdir()

@@ -37,7 +37,7 @@ def test_every_image_names_an_exact_version(service: dict[str, Any]) -> None:
 
 
 def test_the_base_image_has_a_digest() -> None:
-    """So the same checkout builds the same image."""
+    """The same checkout then builds the same image."""
     assert re.search(r"^ARG PYTHON_IMAGE=\S+@sha256:[0-9a-f]{64}$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
 
 
@@ -177,13 +177,13 @@ GATEWAY = {"HOLDFAST_ANSWER_SECONDS", "HOLDFAST_SLACK_SIGNING_SECRET"}
 
 def receivers_of(name: str) -> set[str]:
     """Return our services that receive the variable from outside."""
-    found = set()
+    services = set()
     for service in ("worker", "gateway"):
         environment = SERVICES[service]["environment"]
         value = environment.get(name, "") or f"${{{name}"
         if name in environment and value.startswith(f"${{{name}"):
-            found.add(service)
-    return found
+            services.add(service)
+    return services
 
 
 @pytest.mark.parametrize("name", EXAMPLE)
@@ -239,10 +239,10 @@ def test_existing_values_are_kept(tmp_path: Path) -> None:
     """Only missing values are added to an existing .env; values of the environment are not written to it."""
     (tmp_path / ".env").write_text("OPENAI_API_KEY=sk-1\n#POSTGRES_PASSWORD=\nTEMPORAL_DB_PASSWORD=mine")
     (tmp_path / ".env").chmod(0o644)
-    found, output = make_secrets(tmp_path, HOLDFAST_DB_PASSWORD="from outside")
-    assert found["OPENAI_API_KEY"] == "sk-1"
-    assert found["TEMPORAL_DB_PASSWORD"] == "mine"
-    assert found.keys() == {"OPENAI_API_KEY", "TEMPORAL_DB_PASSWORD", "POSTGRES_PASSWORD", "HOLDFAST_FLEET_KEYS"}
+    secrets, output = make_secrets(tmp_path, HOLDFAST_DB_PASSWORD="from outside")
+    assert secrets["OPENAI_API_KEY"] == "sk-1"
+    assert secrets["TEMPORAL_DB_PASSWORD"] == "mine"
+    assert secrets.keys() == {"OPENAI_API_KEY", "TEMPORAL_DB_PASSWORD", "POSTGRES_PASSWORD", "HOLDFAST_FLEET_KEYS"}
     assert output.splitlines() == ["made POSTGRES_PASSWORD in .env", "made HOLDFAST_FLEET_KEYS in .env"]
     assert (tmp_path / ".env").stat().st_mode & 0o777 == 0o600
 
@@ -287,7 +287,7 @@ def test_scripts_are_executable() -> None:
 
 
 def test_the_gateways_temporary_files_fit_in_its_memory() -> None:
-    """A tmpfs is memory: exports fill it, and must leave the gateway enough of it."""
+    """A tmpfs is memory: exports fill it, and must leave enough of it for the gateway."""
     gateway = COMPOSE["services"]["gateway"]
     (size,) = [re.fullmatch(r"/tmp:size=(\d+)m", each) for each in gateway["tmpfs"]]
     assert size

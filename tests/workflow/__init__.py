@@ -1,1 +1,1 @@
-"""Workflows on a real server."""
+"""Tests of workflows on a real server."""

@@ -58,7 +58,7 @@ def diligent(conversation: Conversation) -> Reply:
 
 
 def git(workspace: Path, *arguments: str) -> list[str]:
-    """Return what git prints, line by line."""
+    """Return git's output, line by line."""
     done = subprocess.run(["git", *arguments], cwd=workspace, capture_output=True, text=True, check=True)
     return done.stdout.splitlines()
 
@@ -150,7 +150,7 @@ async def test_a_paused_loop_follows_peoples_edits(rig: StartRig) -> None:
 
 
 async def test_limits_block_a_loop_until_more_is_granted(rig: StartRig) -> None:
-    """At its limit of iterations a loop waits; `retry` grants as many again."""
+    """At its limit of iterations a loop waits; `retry` grants the same number again."""
     async with rig(catalog(), diligent) as at_work:
         (at_work.workspace / "TASKS.md").write_text(TASKS)
         handle = await at_work.start_loop(limits=LoopLimits(iterations=1))
@@ -160,8 +160,8 @@ async def test_limits_block_a_loop_until_more_is_granted(rig: StartRig) -> None:
         assert (await handle.result()).iterations == 2
 
 
-async def test_a_limit_of_tokens_ends_an_iteration_that_hands_in_what_it_has(rig: StartRig, client: Client) -> None:
-    """An iteration has what the loop has left, and no call more; the loop is then blocked until `retry` grants more."""
+async def test_a_token_limit_ends_an_iteration_with_a_partial_result(rig: StartRig, client: Client) -> None:
+    """An iteration gets the loop's remainder and no call beyond it; the loop then waits for `retry` to grant more."""
 
     def reads_on(conversation: Conversation) -> Reply:
         if "The budget of this run has ended" in str(conversation.messages[-1]["content"]):
@@ -205,14 +205,14 @@ async def test_a_limit_of_tokens_ends_an_iteration_that_hands_in_what_it_has(rig
         assert (await handle.result()).tasks == 1
         limits = (await handle.query("state"))["budget"]["limits"]
         assert limits[0]["allowed"] == "120000"
-        found = await verify_loop(Threads(client, task_queue=at_work.task_queue, record=at_work.threads), handle.id)
-        assert found.ok, found.reason
+        result = await verify_loop(Threads(client, task_queue=at_work.task_queue, record=at_work.threads), handle.id)
+        assert result.ok, result.reason
         await replays(client, handle)
 
 
 @pytest.mark.slow
 async def test_the_end_of_an_agents_own_budget_fails_an_iteration_of_a_loop_with_limits(rig: StartRig) -> None:
-    """The iteration hands in what it has, the loop's limits are not reached, and what was spent is in its account."""
+    """The iteration returns its partial result, the loop's limits are not reached, and its account has the cost."""
 
     def never_done(conversation: Conversation) -> Reply:
         if "The budget of this run has ended" in str(conversation.messages[-1]["content"]):
@@ -260,12 +260,12 @@ async def test_a_cancelled_loop_stops_its_iteration_and_leaves_a_clean_tree(rig:
         state = await handle.query("state")
         assert (state["status"], state["iterations"][0]["outcome"]) == ("cancelled", "failed")
         assert git(at_work.workspace, "status", "--porcelain") == []
-        child = at_work.client.get_workflow_handle(f"{handle.id}-0")
-        assert (await child.query("state"))["status"] == "cancelled"
+        iteration_run = at_work.client.get_workflow_handle(f"{handle.id}-0")
+        assert (await iteration_run.query("state"))["status"] == "cancelled"
 
 
 async def test_an_agent_without_the_tools_cannot_work_in_a_loop(rig: StartRig) -> None:
-    """A loop whose agent lacks the tool that completes a task fails at once, and says what is missing."""
+    """A loop whose agent lacks the tool that completes a task fails at once, and the error names the tool."""
     agents = [Agent(name="bare", instructions="x", tools=())]
     async with rig(Catalog(agents=agents), diligent) as at_work:
         handle = await at_work.start_loop()
@@ -278,7 +278,7 @@ async def test_an_agent_without_the_tools_cannot_work_in_a_loop(rig: StartRig) -
 
 @pytest.mark.slow
 async def test_a_long_loop_continues_as_new(rig: StartRig, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Past a number of events in its history the loop continues as new, and keeps its counts."""
+    """Beyond a number of events in its history the loop continues as new, and keeps its counts."""
     monkeypatch.setattr("holdfast.workflows.agent_loop.HISTORY_EVENTS", 40)
     titles = [f"task {number}" for number in range(6)]
     async with rig(catalog(), diligent) as at_work:
@@ -290,8 +290,8 @@ async def test_a_long_loop_continues_as_new(rig: StartRig, client: Client, monke
         assert latest.run_id != handle.first_execution_run_id
 
 
-async def test_broken_files_block_with_the_place(rig: StartRig) -> None:
-    """A features.json that cannot be read blocks the loop, stays unchanged, and the reason names the place."""
+async def test_broken_files_block_with_the_location(rig: StartRig) -> None:
+    """An unreadable features.json blocks the loop and stays unchanged, and the reason gives the location."""
     async with rig(catalog(), diligent) as at_work:
         (at_work.workspace / "TASKS.md").write_text(TASKS)
         (at_work.workspace / "features.json").write_text("{")

@@ -49,31 +49,33 @@ def pay(amount: int, context: ToolContext) -> str:
 
 @tool(effect="unsafe")
 def wipe() -> str:
-    """Never runs."""
+    """Never run."""
     raise AssertionError("a denied tool ran")
 
 
 @tool(effect="read")
 def breaks() -> str:
-    """Raises."""
+    """Raise an error."""
     raise FileNotFoundError("no such thing")
 
 
 @tool(effect="read")
 def floods() -> str:
-    """Returns three megabytes."""
+    """Return three megabytes."""
     return "x" * 3_000_000
 
 
 def catalog(**agent: Any) -> Catalog:
     """Return one agent that may look, must ask to pay, and may not wipe."""
     policy = Policy(rules=(deny("wipe", reason="we keep what we have"), allow("look")))
-    values = {"name": "clerk", "instructions": "Work.", "policy": policy, **agent}
-    return Catalog(agents=[Agent(**values)], tools=[look, pay, wipe, breaks, floods])
+    fields = {"name": "clerk", "instructions": "Work.", "policy": policy, **agent}
+    return Catalog(agents=[Agent(**fields)], tools=[look, pay, wipe, breaks, floods])
 
 
 async def test_a_run_calls_tools_and_returns_the_final_reply(rig: StartRig) -> None:
-    """Task in, tool calls, result out; the log's chain is valid, and the LLM saw the results in call order."""
+    """The result follows from the task and the tool calls; the log's chain is valid, and the LLM saw the results in
+    call order.
+    """
     script = steps([together(call("look", at="a"), call("look", at="b")), call("breaks"), say("fine")])
     async with rig(catalog(), script) as r:
         run = await r.start("look around")
@@ -88,7 +90,7 @@ async def test_a_run_calls_tools_and_returns_the_final_reply(rig: StartRig) -> N
 
 
 async def test_each_request_begins_with_the_bytes_of_the_one_before(rig: StartRig) -> None:
-    """I3, on the wire: a provider's prompt cache hits all but the tail."""
+    """I3, on the wire: a provider's prompt cache hits everything but the tail."""
     async with rig(catalog(), steps([call("look", at=str(n)) for n in range(4)] + [say("done")])) as r:
         await (await r.start()).result()
         bodies = [request.body for request in r.llm.requests]
@@ -165,7 +167,7 @@ async def test_invalid_signals_are_recorded_and_change_nothing(
 
 
 async def test_messages_of_any_shape_do_no_harm(rig: StartRig) -> None:
-    """Too many arguments, too few, none: each is recorded and answered, and the run continues."""
+    """Too many arguments, too few and none are each recorded and answered, and the run continues."""
     async with rig(catalog(), steps([call("pay", amount=1), say("done")])) as r:
         run = await r.start()
         await status_of(run, "waiting_approval")
@@ -186,12 +188,12 @@ async def test_the_log_is_the_same_on_every_replay(rig: StartRig) -> None:
         run = await r.start()
         await status_of(run, "waiting_approval")
         # A task of one kind is running when a message of the other kind arrives.
-        refused: list[Any] = []
+        rejected: list[Any] = []
         for _ in range(12):
             update = asyncio.create_task(run.execute_update("no_such_update"))
             await asyncio.gather(*(run.signal("approve", {"request": "9"}) for _ in range(3)))
-            refused += await asyncio.gather(update, return_exceptions=True)
-        assert all(isinstance(each, WorkflowUpdateFailedError) for each in refused)
+            rejected += await asyncio.gather(update, return_exceptions=True)
+        assert all(isinstance(each, WorkflowUpdateFailedError) for each in rejected)
         await answer_of(run.execute_update("decide", {"decision": "deny", "request": "2", "by": "alice"}))
         before = await run.query("log", 0, result_type=bytes)
     async with rig(catalog(), script, task_queue=r.task_queue) as r:
@@ -211,7 +213,7 @@ async def test_a_request_id_may_be_sent_as_a_number_or_as_json_text(rig: StartRi
 
 
 async def test_the_update_answers_with_the_outcome_and_duplicates_change_nothing(rig: StartRig) -> None:
-    """`decide` says accepted, then duplicate; the effect happens once."""
+    """`decide` returns accepted, then duplicate; the effect happens once."""
     async with rig(catalog(), steps([call("pay", amount=1), call("pay", amount=2), say("done")])) as r:
         run = await r.start()
         await status_of(run, "waiting_approval")
@@ -229,7 +231,9 @@ async def test_the_update_answers_with_the_outcome_and_duplicates_change_nothing
 
 
 async def test_replies_that_cannot_be_used_go_back_to_the_llm(rig: StartRig) -> None:
-    """Bad JSON, unknown tool, wrong arguments, cut off: the LLM gets the error, and the run continues."""
+    """For bad JSON, an unknown tool, wrong arguments or a truncated reply, the LLM gets the error, and the run
+    continues.
+    """
     script = steps(
         [
             together(call_verbatim("look", '{"at": '), call("fly"), call("look", to="x"), call("look", at="ok")),
@@ -249,7 +253,7 @@ async def test_replies_that_cannot_be_used_go_back_to_the_llm(rig: StartRig) -> 
 
 
 async def test_a_reply_without_content_blocks_after_bounded_tries(rig: StartRig) -> None:
-    """An empty message: the LLM gets the error three times, then the run is blocked until `retry`."""
+    """After an empty message, the LLM gets the error three times, then the run is blocked until `retry`."""
     async with rig(catalog(), lambda _: raw({"choices": [{"message": {"content": None}}]})) as r:
         run = await r.start()
         state = await status_of(run, "blocked")
@@ -389,7 +393,7 @@ async def test_cancelling_stops_a_tool_and_records_the_outcome_of_its_effect(
 
 
 async def test_a_flood_of_output_is_clipped_on_entry(rig: StartRig) -> None:
-    """Three megabytes of tool output enter the transcript as head and tail, with the size of what is missing."""
+    """Three megabytes of tool output enter the transcript as head and tail, with the size of the omitted part."""
     async with rig(catalog(), steps([call("floods"), say("done")])) as r:
         run = await r.start()
         await run.result()
@@ -405,7 +409,7 @@ def photograph(kilobytes: int) -> list[str | ImageBlock]:
 
 
 async def test_a_result_may_have_an_image(rig: StartRig) -> None:
-    """The log has it as a block, an adapter without a form for it says so, and a large one becomes an artifact."""
+    """The log has the image as a block, an adapter without a form for it says so; a large one becomes an artifact."""
     offer = Catalog(agents=[Agent(name="clerk", instructions="", policy=Policy(rules=(allow(),)))], tools=[photograph])
     async with rig(
         offer, steps([call("photograph", kilobytes=1), call("photograph", kilobytes=900), say("done")])
@@ -434,7 +438,7 @@ async def test_a_result_may_have_an_image(rig: StartRig) -> None:
 async def test_a_run_that_cannot_begin_fails_with_a_reason(
     rig: StartRig, run: dict[str, str], kind: str, words: str
 ) -> None:
-    """No such agent, no such workspace, no task: the run fails at once with a typed error that says what to do."""
+    """Without such an agent, workspace or task, the run fails at once with a typed error that gives the remedy."""
     async with rig(catalog(), steps([say("hello")])) as r:
         handle = await r.start(**run)
         with pytest.raises(WorkflowFailureError) as failure:
@@ -488,7 +492,7 @@ async def test_search_attributes_and_details_follow_the_run(rig: StartRig) -> No
 
 
 async def test_several_workers_share_runs(rig: StartRig) -> None:
-    """Steps and calls of one run go to any worker; each sends the LLM exactly the workflow's transcript."""
+    """Any worker runs steps and calls of a run; each sends the LLM exactly the workflow's transcript."""
     script = steps([together(*(call("look", at=f"{step}.{n}") for n in range(3))) for step in range(4)] + [say("done")])
     async with rig(catalog(), script) as one, rig(catalog(), script, task_queue=one.task_queue) as other:
         runs = [await one.start(f"run {number}") for number in range(6)]

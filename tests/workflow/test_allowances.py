@@ -1,4 +1,4 @@
-"""Budgets of trees on a real server: allowances, what comes back, and the end of a budget below and above."""
+"""Budgets of trees on a real server: allowances, returned remainders, and exhausted budgets below and above."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -50,7 +50,7 @@ def family(budget: Budget) -> Catalog:
 
 
 def script(conversation: Conversation) -> Reply:
-    """The boss and the manager delegate; a worker looks at four things. Each says what it has when told to."""
+    """Let the boss and the manager delegate, and a worker look at four things; each reports when asked to finish."""
     task = str(conversation.messages[1]["content"])
     if "The budget of this run has ended" in str(conversation.messages[-1]["content"]):
         return say(f"half of {task}")
@@ -68,7 +68,7 @@ def script(conversation: Conversation) -> Reply:
 
 
 async def logs_of(r: Rig, root: str, events: Sequence[AgentEvent]) -> dict[str, Sequence[AgentEvent]]:
-    """Return the logs of a tree, each of which its audit finds in order."""
+    """Return the logs of a tree, after checking that each passes its audit."""
     logs = {root: events}
     for event in events:
         if isinstance(event, SubagentStarted):
@@ -89,7 +89,7 @@ def state_of(thread: str, events: Sequence[AgentEvent]) -> RunState:
 
 
 def check_balance(root: str, logs: dict[str, Sequence[AgentEvent]]) -> None:
-    """The account of the root is the sum of all LLM calls of the tree; each run got what was reserved."""
+    """Check that the root's account is the sum of the tree's LLM calls, and that each run got its reservation."""
     usages = [event.usage for log in logs.values() for event in log if isinstance(event, LLMReplied)]
     account = state_of(root, logs[root]).account
     assert account.spent.steps == len(usages)
@@ -105,7 +105,7 @@ def check_balance(root: str, logs: dict[str, Sequence[AgentEvent]]) -> None:
 
 
 async def test_a_tree_with_enough_budget_completes_and_its_sums_balance(rig: StartRig) -> None:
-    """One boss, three agents, and two more below one of these: what is not spent comes back."""
+    """One boss, three agents, and two more below one of these: unspent amounts are returned."""
     async with rig(family(Budget(steps=200, tokens=2_000_000)), script) as r:
         run = await r.start("all")
         result = (await run.result())["result"]
@@ -115,8 +115,8 @@ async def test_a_tree_with_enough_budget_completes_and_its_sums_balance(rig: Sta
         check_balance(run.id, logs)
 
 
-async def test_a_tree_with_too_small_a_budget_hands_in_from_below(rig: StartRig) -> None:
-    """The workers close and end, the manager has no room for workers, and the boss says what it got: no person acts."""
+async def test_a_tree_with_too_small_a_budget_returns_partial_results(rig: StartRig) -> None:
+    """The workers close and end, the manager has no room for workers, and the boss reports: no person acts."""
     async with rig(family(Budget(steps=12, tokens=2_000_000)), script) as r:
         run = await r.start("all")
         result = (await run.result())["result"]
@@ -129,8 +129,8 @@ async def test_a_tree_with_too_small_a_budget_hands_in_from_below(rig: StartRig)
         check_balance(run.id, logs)
 
 
-async def test_a_child_that_was_cancelled_or_terminated_costs_what_its_log_says(rig: StartRig) -> None:
-    """It has no result. Its log has what it spent; a call that was under way counts as it was reserved."""
+async def test_a_cancelled_or_terminated_sub_agent_costs_what_its_log_says(rig: StartRig) -> None:
+    """The sub-agent has no result. Its log has its cost; a call in progress counts as reserved."""
     asking = Policy(rules=(ask("look"), allow()))
     boss = Agent(name="boss", instructions="Rule.", tools=(), subagents=("worker",), budget=Budget(steps=40))
     worker = Agent(name="worker", instructions="Work.", tools=("look",), policy=asking)
@@ -145,9 +145,9 @@ async def test_a_child_that_was_cancelled_or_terminated_costs_what_its_log_says(
         run = await r.start("all")
         await eventually(lambda: run.query("state"), lambda state: len(state["subagents"]) == 2)
         for number in (1, 2):
-            child = r.client.get_workflow_handle(f"{run.id}.{number}")
-            await eventually(lambda c=child: c.query("state"), lambda state: state["pending"])  # type: ignore[misc]
-            await (child.cancel() if number == 1 else child.terminate())
+            subagent = r.client.get_workflow_handle(f"{run.id}.{number}")
+            await eventually(lambda c=subagent: c.query("state"), lambda state: state["pending"])  # type: ignore[misc]
+            await (subagent.cancel() if number == 1 else subagent.terminate())
         with suppress(RPCError):  # on a slow machine, the run has found both ends by itself
             await run.signal("subagent_ended", {"thread": f"{run.id}.2"})
         await run.result()
@@ -158,7 +158,7 @@ async def test_a_child_that_was_cancelled_or_terminated_costs_what_its_log_says(
         assert (account.spent.steps, account.reserved) == (4, {})
 
 
-def asking() -> Catalog:
+def asking_family() -> Catalog:
     """Return a boss with a budget, whose workers ask before they do anything."""
     boss = Agent(name="boss", instructions="Rule.", tools=(), subagents=("worker",), budget=Budget(steps=40))
     policy = Policy(rules=(ask("look"), allow()))
@@ -168,21 +168,21 @@ def asking() -> Catalog:
 
 
 async def approve_child(r: Rig, run: WorkflowHandle[Any, Any], number: int) -> None:
-    """Wait until the run has this child, and the child asks for something; approve that."""
+    """Wait until the run's sub-agent asks for an approval, and approve that."""
 
     def is_there(state: dict[str, Any]) -> bool:
-        return any(child["call"] == number for child in state["subagents"])
+        return any(subagent["call"] == number for subagent in state["subagents"])
 
-    child = r.client.get_workflow_handle(f"{run.id}.{number}")
+    subagent = r.client.get_workflow_handle(f"{run.id}.{number}")
     await eventually(lambda: run.query("state"), is_there)
-    await eventually(lambda: child.query("state"), lambda state: state["pending"])
-    await child.signal("approve", {"request": "1", "by": "dana"})
+    await eventually(lambda: subagent.query("state"), lambda state: state["pending"])
+    await subagent.signal("approve", {"request": "1", "by": "dana"})
 
 
 @pytest.mark.parametrize("tasks", ["a", "abc"])
 async def test_a_reset_never_lets_a_tree_spend_more_than_its_budget(rig: StartRig, tasks: str) -> None:
-    """A child from before the reset is taken over where what is reserved covers its share. Where the LLM shares the
-    budget out among more now, that child is cancelled.
+    """A sub-agent from before the reset is taken over if the reservation covers its share. If the LLM now divides the
+    budget among more, that sub-agent is cancelled.
     """
     wanted = ["a"]
 
@@ -194,7 +194,7 @@ async def test_a_reset_never_lets_a_tree_spend_more_than_its_budget(rig: StartRi
     def run_agent(task: str) -> Reply:
         return call("run_agent", agent="worker", task=task)
 
-    async with rig(asking(), shares) as r:
+    async with rig(asking_family(), shares) as r:
         run = await r.start("all")
         first = r.client.get_workflow_handle(f"{run.id}.1")
         await eventually(lambda: run.query("state"), lambda state: state["subagents"])

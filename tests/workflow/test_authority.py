@@ -1,4 +1,4 @@
-"""Authority on a real server: signed decisions, edits, time, hostile input. The rules:
+"""Authority on a real server: signed decisions, edits, time, hostile input. For the rules see
 tests/unit/core/run/test_authority.py.
 """
 
@@ -44,13 +44,15 @@ def desk_of(policy: Policy) -> Catalog:
 
 def signed(thread: str, request: dict[str, Any], key: str, **said: Any) -> dict[str, Any]:
     """Return a signed decision on a request."""
-    values = {"decision": "approve", "request": request["request"], "by": "alice", "digest": request["digest"], **said}
-    signature = sign(key, Decision.model_validate(values).signed_bytes(thread))
-    return {**values, "signature": signature}
+    payload = {"decision": "approve", "request": request["request"], "by": "alice", "digest": request["digest"], **said}
+    signature = sign(key, Decision.model_validate(payload).signed_bytes(thread))
+    return {**payload, "signature": signature}
 
 
 async def test_only_signed_calls_run(rig: StartRig) -> None:
-    """Unsigned, forged, for another call, twice: recorded and refused. Two signed ones, one edited: each runs once."""
+    """An unsigned, forged, repeated or misdirected decision is recorded and rejected; two signed ones, one edited, each
+    run their call once.
+    """
     policy = Policy(rules=(ask("pay", terms=Terms(by=("finance",))),), approvers=PEOPLE, signatures="required")
     script = steps([together(call("pay", cents=1), call("pay", cents=2_000)), say("done")])
     async with rig(desk_of(policy), script) as r:
@@ -92,9 +94,9 @@ def hostile(chance: random.Random) -> Any:
             return {chance.choice(["request", "by", "digest", "arguments", "signature"]): chance.choice(fields)}
         case _:
             signature, digest = chance.choice(["", "x" * 86, 1]), chance.choice(["0" * 64, None, 7])
-            given = {name: chance.choice(fields) for name in ("request", "by", "arguments", "result", "text")}
+            payload = {name: chance.choice(fields) for name in ("request", "by", "arguments", "result", "text")}
             return {
-                **given,
+                **payload,
                 "kind": "narrow",
                 "decision": chance.choice(decisions),
                 "signature": signature,
@@ -103,8 +105,8 @@ def hostile(chance: random.Random) -> Any:
 
 
 @contextmanager
-def moving() -> Iterator[None]:
-    """Ignore that the server turns an update away while the run continues as new: it can be sent again."""
+def tolerate_continue_as_new() -> Iterator[None]:
+    """Ignore that the server rejects an update while the run continues as new: it can be sent again."""
     try:
         yield
     except RPCError as error:
@@ -114,7 +116,7 @@ def moving() -> Iterator[None]:
 
 @pytest.mark.parametrize("count", [150, pytest.param(1_000, marks=pytest.mark.slow)])
 async def test_no_hostile_input_harms_a_run(rig: StartRig, count: int) -> None:
-    """Signals and updates of any name and shape: no workflow task fails, nothing runs, and the run ends normally."""
+    """For signals and updates of any name and shape, no workflow task fails, nothing runs, and the run completes."""
     chance = random.Random(count)
     policy = Policy(rules=(deny("pay", when="args.cents > 9"), ask("pay")), approvers=PEOPLE, signatures="required")
     async with rig(desk_of(policy), steps([call("pay", cents=5), say("done")])) as r:
@@ -135,7 +137,7 @@ async def test_no_hostile_input_harms_a_run(rig: StartRig, count: int) -> None:
 
         async def send() -> None:
             payload = hostile(chance)
-            with suppress(WorkflowUpdateFailedError, UnicodeEncodeError, ValueError), moving():
+            with suppress(WorkflowUpdateFailedError, UnicodeEncodeError, ValueError), tolerate_continue_as_new():
                 if chance.random() < 0.5:
                     await run.signal(chance.choice(names), payload)
                 else:
@@ -152,6 +154,6 @@ async def test_no_hostile_input_harms_a_run(rig: StartRig, count: int) -> None:
             for event in (await each.fetch_history()).events:
                 if event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED:
                     cause = event.workflow_task_failed_event_attributes.cause
-                    # The server's own: a signal came in as the run was about to continue as new.
+                    # The server's own rejection: a signal arrived as the run was about to continue as new.
                     assert cause == WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_UNHANDLED_COMMAND, event
         await check_thread(r.client, run)

@@ -1,4 +1,4 @@
-"""Budgets on a real server: reserve, settle, notice, last call, extend, continue; and what programs see of it."""
+"""Budgets on a real server: reserve, settle, notice, last call, extend, continue; and the view of programs."""
 
 import pytest
 from temporalio.client import Client
@@ -56,9 +56,9 @@ async def test_a_run_ends_its_budget_is_extended_and_replays(rig: StartRig, clie
         assert "by bob (claimed), steps=3, and the run continues" in lines
 
 
-async def test_only_attempts_that_had_sent_their_request_and_were_not_refused_are_charged(rig: StartRig) -> None:
-    """A refusal costs nothing, by a status or in words; a connection that ends, half a reply, or a gateway's time-out
-    may have cost.
+async def test_only_sent_and_unrejected_attempts_are_charged(rig: StartRig) -> None:
+    """A rejection costs nothing, by its status or its message; a broken connection, half a reply, or a gateway's
+    time-out may have cost something.
     """
     busy, cut = {"error": {"message": "overloaded"}}, b'{"id": "1", "choices": [{"mess'
     replies = [say("done"), disconnect(), raw(cut), raw(busy), fail(503, "busy"), fail(504, "late")]
@@ -83,7 +83,9 @@ async def test_only_attempts_that_had_sent_their_request_and_were_not_refused_ar
 
 
 async def test_money_is_computed_by_the_worker_and_shown_everywhere(rig: StartRig, client: Client) -> None:
-    """Sums balance to the billionth of a dollar; programs, `show` and `list` have spent, reserved and left."""
+    """Sums balance to the billionth of a dollar; programs, `show` and `list` have the spent, reserved and remaining
+    amounts.
+    """
     async with rig(SPENDER, steps([call("look", at="a"), call("look", at="b"), say("half"), say("done")])) as r:
         run = await r.start(budget=Budget(usd="5", steps=9), features=1)
         await status_of(run, "blocked")

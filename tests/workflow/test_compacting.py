@@ -9,7 +9,7 @@ from tests.support.rig import StartRig, check_thread
 
 
 async def test_a_waiting_run_is_compacted_at_once_and_replays(rig: StartRig, client: Client) -> None:
-    """The log says who asked; the signal that came too late is refused; the history rebuilds the same events."""
+    """The log names the requester; the signal that came too late is rejected; the history rebuilds the same events."""
     script, _, begin = SCENARIOS["compacted_on_request"]
     async with rig(CATALOG, script) as r:
         run = await r.start(**begin)

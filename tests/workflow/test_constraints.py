@@ -1,4 +1,4 @@
-"""Negative capability on a real server: refused calls, a lift, and what programs read of both."""
+"""Negative capability on a real server: rejected calls, the removal of a constraint, and the view of programs."""
 
 import pytest
 from temporalio.client import Client
@@ -15,10 +15,8 @@ from tests.support.rig import StartRig, check_thread, status_of
 from tests.unit.core.temporal.test_history import EXPECTED
 
 
-async def test_what_cannot_be_done_is_refused_until_a_person_lifts_it_and_replays(
-    rig: StartRig, client: Client
-) -> None:
-    """The tool runs once for each constraint; the log says who lifted which; the history rebuilds the same events."""
+async def test_a_constraint_rejects_calls_until_a_person_removes_it_and_replays(rig: StartRig, client: Client) -> None:
+    """The tool runs once for each constraint; the log names who removed which; the history rebuilds the same events."""
     script, _, begin = SCENARIOS["constrained"]
     async with rig(CATALOG, script) as r:
         run = await r.start(**begin)
@@ -34,8 +32,8 @@ async def test_what_cannot_be_done_is_refused_until_a_person_lifts_it_and_replay
         assert "constraint 1, by alice (claimed): unlocked" in lines
 
 
-async def test_programs_and_the_command_line_show_and_lift_constraints(rig: StartRig, client: Client) -> None:
-    """`state` lists each with its number; `lift` says what became of it; `show` names the command."""
+async def test_programs_and_the_command_line_show_and_remove_constraints(rig: StartRig, client: Client) -> None:
+    """`state` lists each with its number; `lift` reports the outcome; `show` names the command."""
     async with rig(CATALOG, steps([call("fetch", id=21), say("locked")])) as r:
         run = await r.start(idle_limit=60.0)
         state = await status_of(run, "waiting_message")

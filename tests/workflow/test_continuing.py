@@ -51,12 +51,12 @@ def pay(amount: int, context: ToolContext) -> str:
 
 def catalog(**limits: Any) -> Catalog:
     """Return an agent that may look, must ask to pay, and whose runs continue as new often."""
-    given = {"history_events": 60, "max_steps": 1_000, **UNGUARDED, **limits}
-    agent = Agent(name="clerk", instructions="Work.", policy=Policy(rules=(allow("look"),)), limits=Limits(**given))
+    options = {"history_events": 60, "max_steps": 1_000, **UNGUARDED, **limits}
+    agent = Agent(name="clerk", instructions="Work.", policy=Policy(rules=(allow("look"),)), limits=Limits(**options))
     return Catalog(agents=[agent], tools=[look, pay])
 
 
-def paid(workspace: Path) -> list[int]:
+def amounts_paid(workspace: Path) -> list[int]:
     """Return the amounts that were paid, each effect once."""
     lines = (workspace / "paid").read_text().splitlines()
     keys = Counter(line.split()[0] for line in lines)
@@ -65,17 +65,17 @@ def paid(workspace: Path) -> list[int]:
 
 
 def count(events: list[AgentEvent], kind: str) -> int:
-    """Return how many events are of that type."""
+    """Return the number of events of that type."""
     return sum(event.type == kind for event in events)
 
 
-async def in_record(rig: Rig, thread: str) -> int:
-    """Return how many events the permanent record has."""
+async def recorded_count(rig: Rig, thread: str) -> int:
+    """Return the number of events in the permanent record."""
     return await rig.threads.length(thread)
 
 
 async def test_a_run_continues_as_new_with_one_log(rig: StartRig) -> None:
-    """Thirty steps over several Temporal runs: one chain of events, one transcript, and every request extends it."""
+    """Thirty steps over several Temporal runs have one chain of events and one transcript; every request extends it."""
     script = steps([call("look", at=str(n)) for n in range(30)] + [say("done")])
     async with rig(catalog(history_events=90), script) as r:
         run = await r.start("look around")
@@ -87,13 +87,13 @@ async def test_a_run_continues_as_new_with_one_log(rig: StartRig) -> None:
         events = await check_thread(r.client, run)
         assert events[-1].type == "run_finished"
         assert count(events, "run_continued") >= 2
-        assert await in_record(r, run.id) == len(events)
+        assert await recorded_count(r, run.id) == len(events)
 
 
 async def test_a_step_of_many_calls_continues_as_new_with_open_requests(rig: StartRig) -> None:
-    """Sixty-four parallel calls, sixteen of which ask: decided in any order across Temporal runs, each happens once."""
-    made = [call("pay", amount=n // 4) if n % 4 == 0 else call("look", at=str(n)) for n in range(64)]
-    async with rig(catalog(history_events=60), steps([together(*made), say("done")])) as r:
+    """Sixty-four parallel calls, sixteen of which ask, are decided in any order over Temporal runs; each runs once."""
+    tool_calls = [call("pay", amount=n // 4) if n % 4 == 0 else call("look", at=str(n)) for n in range(64)]
+    async with rig(catalog(history_events=60), steps([together(*tool_calls), say("done")])) as r:
         run = await r.start()
         await eventually(lambda: run.query("state"), lambda state: len(state["pending"]) == 16)
         numbers = [str(number) for number in range(1, 17)]
@@ -102,7 +102,7 @@ async def test_a_step_of_many_calls_continues_as_new_with_open_requests(rig: Sta
             await run.signal("deny" if number == "7" else "approve", {"request": number, "by": "alice"})
             await asyncio.sleep(0.05)
         await run.result()
-        assert paid(r.workspace) == [n for n in range(16) if n != 6]
+        assert amounts_paid(r.workspace) == [n for n in range(16) if n != 6]
         results = [m["content"] for m in r.llm.requests[-1].json()["messages"] if m["role"] == "tool"]
         wanted = [f"paid {n // 4}" if n % 4 == 0 else f"it is {n}" for n in range(64)]
         wanted[24] = "Denied by alice"
@@ -112,7 +112,7 @@ async def test_a_step_of_many_calls_continues_as_new_with_open_requests(rig: Sta
 
 @pytest.mark.slow
 async def test_no_message_of_a_storm_is_lost_across_temporal_runs(rig: StartRig) -> None:
-    """Two hundred signals and twenty updates during continue-as-new: each is recorded once, each update answered."""
+    """During continue-as-new, each of two hundred signals is recorded once, and each of twenty updates answered."""
     chance = random.Random(7)
     steps_before_the_end = 10
 
@@ -163,24 +163,26 @@ async def test_no_message_of_a_storm_is_lost_across_temporal_runs(rig: StartRig)
         await run.result()
         events = await check_thread(r.client, run)
         assert count(events, "run_continued") >= 2
-        told = Counter(
+        counts = Counter(
             event.signal if event.type == "signal_rejected" else event.by
             for event in events
             if event.type in ("signal_rejected", "decision_received", "user_message_received")
         )
-        assert {f"s{number}": told[f"s{number}"] for number in range(200)} == {f"s{number}": 1 for number in range(200)}
+        assert {f"s{number}": counts[f"s{number}"] for number in range(200)} == {
+            f"s{number}": 1 for number in range(200)
+        }
         taken = {by: int(outcome in ("accepted", "queued")) for by, outcome in answers.items()}
-        assert {by: told[by] for by in taken} == taken, "what an update is refused for leaves no trace"
+        assert {by: counts[by] for by in taken} == taken, "what an update is refused for leaves no trace"
         accepted = [e for e in events if e.type == "decision_received" and e.outcome == "accepted"]
         assert len({event.request for event in accepted}) == len(accepted) == int(last)
-        assert len(paid(r.workspace)) == sum(event.decision == "approve" for event in accepted)
+        assert len(amounts_paid(r.workspace)) == sum(event.decision == "approve" for event in accepted)
         spoken = r.llm.requests[-1].body
         assert all(f"<s{number}>".encode() in spoken for number in range(0, 200, 4))
-        assert await in_record(r, run.id) == len(events)
+        assert await recorded_count(r, run.id) == len(events)
 
 
 def summing_up(conversation: Conversation, until: int) -> Reply:
-    """Look at one thing after another; a summary says at how many."""
+    """Look at one thing after another; a summary gives their number."""
     text = conversation.messages[1]["content"]
     before = re.search(r"looked at (\d+)", text if isinstance(text, str) else "")
     looked = int(before[1]) if before else 0
@@ -192,7 +194,7 @@ def summing_up(conversation: Conversation, until: int) -> Reply:
 
 
 async def test_a_transcript_is_compacted_by_its_reported_size(rig: StartRig) -> None:
-    """On the wire: requests extend each other, up to and including the compaction's; then a new prefix starts."""
+    """On the wire, requests extend each other, up to and including the compaction's; then a new prefix starts."""
     script = lambda conversation: summing_up(conversation, 16)  # noqa: E731
     async with rig(catalog(compaction_tokens=1_500, history_events=120), script) as r:
         run = await r.start("look at sixteen things")
@@ -215,7 +217,7 @@ async def test_a_transcript_is_compacted_by_its_reported_size(rig: StartRig) -> 
 
 
 async def test_a_request_that_does_not_fit_is_compacted_but_unanswered_messages_stay(rig: StartRig) -> None:
-    """The provider says 'context too long': the answered part is compacted, and the last result stays verbatim."""
+    """On 'context too long', the answered part is compacted, and the last result stays verbatim."""
     too_long = 6_000
 
     def script(conversation: Conversation) -> Reply:
@@ -224,8 +226,8 @@ async def test_a_request_that_does_not_fit_is_compacted_but_unanswered_messages_
         if size > too_long and not folding_now:
             return fail(400, "this model's maximum context length is small", code="context_length_exceeded")
         results = [str(message["content"]) for message in conversation.messages if message["role"] == "tool"]
-        seen = [int(found[1]) for text in [str(conversation.messages[1]["content"]), *results] if (
-            found := re.search(r"(?:looked at|it is) (\d+)", text)
+        seen = [int(actual[1]) for text in [str(conversation.messages[1]["content"]), *results] if (
+            actual := re.search(r"(?:looked at|it is) (\d+)", text)
         )]  # fmt: skip
         looked = max(seen, default=0)
         if folding_now:
@@ -240,15 +242,15 @@ async def test_a_request_that_does_not_fit_is_compacted_but_unanswered_messages_
         assert count(events, "run_continued") >= 1
         folds = [event for event in events if event.type == "context_compacted"]
         assert [event.kept for event in folds] == [2] * len(folds), "the reply and its result"
-        asked = [json.loads(event.call.arguments) for event in events if event.type == "tool_call_requested"]
-        assert [each["at"].split()[0] for each in asked] == [f"{n}" for n in range(1, 10)], (
+        arguments = [json.loads(event.call.arguments) for event in events if event.type == "tool_call_requested"]
+        assert [each["at"].split()[0] for each in arguments] == [f"{n}" for n in range(1, 10)], (
             "nothing was looked at twice"
         )
 
 
 @pytest.mark.slow
 async def test_an_image_of_the_task_survives_compaction_and_cold_workers(rig: StartRig) -> None:
-    """Compacted, carried into a new Temporal run, read from the record: the LLM gets exactly the same block."""
+    """Compacted, carried into a new Temporal run and read from the record, the LLM gets exactly the same block."""
     task = (TextBlock(text="look at this"), ImageBlock(data="A" * 20_000, media_type="image/png"))
     sent = json.loads(ChatCompletions().encode(UserMessage(content=task)))["content"]
     assert sent[1]["image_url"]["url"].startswith("data:image/png;base64,AAA")
@@ -264,7 +266,7 @@ async def test_an_image_of_the_task_survives_compaction_and_cold_workers(rig: St
     async with rig(catalog(compaction_tokens=10, history_events=20), script) as r:
         run = await r.start(task)
         await eventually(lambda: run.query("pending_approvals"), bool)
-        await eventually(lambda: in_record(r, run.id), bool)
+        await eventually(lambda: recorded_count(r, run.id), bool)
         await run.signal("approve", {"request": "1", "by": "alice"})
         assert (await run.result())["result"] == "done"
         events = await check_thread(r.client, run)
@@ -294,8 +296,8 @@ async def test_an_interrupt_abandons_the_llm_call_in_flight(rig: StartRig) -> No
         ]
         assert outcomes == ["queued", "busy", "interrupting"]
         assert (await run.result())["result"] == "stopped"
-        said = [m["content"] for m in r.llm.requests[-1].json()["messages"] if m["role"] == "user"]
-        assert said == ["do it", "wait", "stop"]
+        messages = [m["content"] for m in r.llm.requests[-1].json()["messages"] if m["role"] == "user"]
+        assert messages == ["do it", "wait", "stop"]
         await check_thread(r.client, run)
 
 
@@ -318,7 +320,7 @@ async def test_another_worker_takes_over_in_the_middle_of_a_thread(rig: StartRig
 
 @pytest.mark.parametrize("door", ["signal", "update"])
 async def test_a_message_that_arrives_with_the_final_reply_is_accepted(client: Client, door: str) -> None:
-    """In one workflow task: the LLM's final reply, and a message. The run does not close without answering."""
+    """If the LLM's final reply and a message share a workflow task, the run does not close before it has answered."""
     desk = Desk(says("done"), says("done again"), spec=agent_spec())
     desk.llm_open.clear()
     async with working(client, desk) as queue:
@@ -340,7 +342,7 @@ async def test_a_message_that_arrives_with_the_final_reply_is_accepted(client: C
 
 
 async def test_a_message_that_arrives_while_the_run_is_archived_is_too_late(client: Client) -> None:
-    """The run has its result and is archiving its events: the sender gets `too_late`, and may re-open the thread."""
+    """The run has its result and archives its events: the sender gets `too_late`, and may re-open the thread."""
     desk = Desk(says("done"), spec=agent_spec())
     desk.record_open.clear()
     async with working(client, desk) as queue, deciding(client, queue, desk):
@@ -360,9 +362,9 @@ async def test_a_message_that_arrives_while_the_run_is_archived_is_too_late(clie
 @pytest.mark.slow
 @pytest.mark.parametrize("first", ["update", "signal"])
 async def test_a_query_that_overtakes_a_workflow_task_leaves_a_history_that_replays(client: Client, first: str) -> None:
-    """A cold worker, queries that arrive first, a signal after the last task, with or without an update: ten times.
+    """A cold worker gets queries first and a signal after the last task, with or without an update, ten times.
 
-    The SDK shows a run the signal in the time of the task before it, and the worker drops it (`early_events`).
+    The SDK shows a run the signal in the time of the task before it, and the worker drops that run (`early_events`).
     """
 
     async def attempt() -> Handle:
@@ -383,7 +385,7 @@ async def test_a_query_that_overtakes_a_workflow_task_leaves_a_history_that_repl
                 with suppress(WorkflowUpdateRPCTimeoutOrCancelledError, RPCError):
                     await run.execute_update("decide", {"decision": "approve"}, rpc_timeout=timedelta(seconds=1.5))
             else:
-                await asyncio.sleep(1.5)  # by then, queries go to any worker: the first one's queue is given up
+                await asyncio.sleep(1.5)  # now queries go to any worker: the first one's queue is abandoned
                 await run.signal("whatever")
             async with deciding(client, queue, desk, sticky=timedelta(seconds=1), debug_mode=False):
                 if first == "signal":
@@ -412,4 +414,4 @@ async def test_a_run_that_waits_for_weeks_continues_as_new_too(rig: StartRig) ->
         await run.result()
         events = await check_thread(r.client, run)
         assert count(events, "signal_rejected") == 12
-        assert paid(r.workspace) == [1]
+        assert amounts_paid(r.workspace) == [1]

@@ -65,8 +65,8 @@ async def test_a_dormant_run_is_woken_by_time_events_and_people_and_replays(rig:
         assert "call_tool" not in activities(await run.fetch_history())
 
 
-async def test_visibility_says_when_a_run_wakes_and_what_it_waits_for(rig: StartRig) -> None:
-    """Both attributes are set while it sleeps, and unset after; the client's outcome says what an event led to."""
+async def test_visibility_shows_a_runs_wake_time_and_its_wait(rig: StartRig) -> None:
+    """Both attributes are set only while the run sleeps; the client's outcome reports the effect of an event."""
     waits = call("wait_for_event", name="built", until="20d")
     async with rig(SLEEPER, steps([waits, say("done")])) as r:
         run = await r.start()
@@ -92,7 +92,7 @@ async def test_visibility_says_when_a_run_wakes_and_what_it_waits_for(rig: Start
 
 
 async def test_an_agent_without_dormancy_has_no_trace_of_it(rig: StartRig) -> None:
-    """Its attributes are those of before, and an event finds nothing that waits."""
+    """Its search attributes are unchanged, and an event finds no wait."""
     agent = Agent(name="a", instructions="Work.", tools=(), policy=Policy(rules=(allow(),)))
     async with rig(Catalog(agents=[agent]), lambda _: say("done")) as r:
         run = await r.start(idle_limit=30.0)
@@ -104,7 +104,7 @@ async def test_an_agent_without_dormancy_has_no_trace_of_it(rig: StartRig) -> No
 
 
 async def test_a_wait_survives_a_flood_that_makes_the_run_continue_as_new(rig: StartRig, client: Client) -> None:
-    """Events beyond the limit are refused, the ones before it are delivered, and the sleep goes on to its end."""
+    """Events beyond the limit are rejected, earlier ones are delivered, and the sleep continues to its end."""
     replies = [call("wait_for_event", name="built"), *[call("wait_for_event", name="x")] * 2, say("done")]
     async with rig(SLEEPER, steps(replies)) as r:
         run = await r.start()
@@ -121,7 +121,7 @@ async def test_a_wait_survives_a_flood_that_makes_the_run_continue_as_new(rig: S
 
 
 async def test_a_reset_into_a_wait_resumes_it(rig: StartRig, client: Client) -> None:
-    """The wait is as it was, the ledger has nothing of it, and events that came after that point arrive again."""
+    """The wait is unchanged, the ledger has no entry for it, and later events arrive again."""
     async with rig(SLEEPER, steps([call("wait_for_event", name="built"), say("done")])) as r:
         run = await r.start()
         await status_of(run, "dormant")
@@ -136,15 +136,15 @@ async def test_a_reset_into_a_wait_resumes_it(rig: StartRig, client: Client) -> 
         assert len([event for event in events if isinstance(event, ToolCallStarted)]) == 1
 
 
-async def listed(client: Client, thread: str) -> list[Any]:
-    """Return what visibility has of the thread's run that is under way: agent, status, steps and events."""
-    found = client.list_workflows(f"WorkflowId = '{thread}' AND ExecutionStatus = 'Running'")
-    each = [run.typed_search_attributes async for run in found]
+async def visibility_of(client: Client, thread: str) -> list[Any]:
+    """Return the visibility data of the thread's open run: agent, status, steps and events."""
+    listing = client.list_workflows(f"WorkflowId = '{thread}' AND ExecutionStatus = 'Running'")
+    each = [run.typed_search_attributes async for run in listing]
     return [(own.get(AGENT), own.get(STATUS), own.get(STEP), tuple(own.get(WAITS_FOR) or ())) for own in each]
 
 
 async def test_a_run_that_continues_as_new_is_found_by_its_attributes(rig: StartRig, client: Client) -> None:
-    """Only what changes is published: what is listed is the state nevertheless, in each Temporal run."""
+    """Although only changes are published, the listing equals the state in each Temporal run."""
     names = ("one", "two", "three")
     agent = SLEEPER.agents["a"].model_copy(update={"limits": Limits(history_events=20)})
     script = steps([*(call("wait_for_event", name=name) for name in names), say("done")])
@@ -153,7 +153,7 @@ async def test_a_run_that_continues_as_new_is_found_by_its_attributes(rig: Start
         again = client.get_workflow_handle(run.id)
         for step, name in enumerate(names, 1):
             now = [("a", "dormant", step, (name,))]
-            await eventually(partial(listed, client, run.id), partial(eq, now))
+            await eventually(partial(visibility_of, client, run.id), partial(eq, now))
             await again.signal("wake", {"event": name})
         await again.result()
         last = await again.describe()
@@ -163,7 +163,7 @@ async def test_a_run_that_continues_as_new_is_found_by_its_attributes(rig: Start
 
 
 async def test_a_run_that_is_reset_is_found_by_its_attributes(rig: StartRig, client: Client) -> None:
-    """They are those of the place that it was reset to, and then those of its new course."""
+    """The attributes are those of the reset point, and then those of the new branch."""
     async with rig(SLEEPER, steps([call("wait_for_event", name="built"), say("done")])) as r:
         run = await r.start()
         await status_of(run, "dormant")
@@ -171,14 +171,14 @@ async def test_a_run_that_is_reset_is_found_by_its_attributes(rig: StartRig, cli
         await run.signal("wake", {"event": "built"})
         await run.result()
         again = await reset(r, run, to=asleep, again=False)
-        await eventually(partial(listed, client, run.id), partial(eq, [("a", "dormant", 1, ("built",))]))
+        await eventually(partial(visibility_of, client, run.id), partial(eq, [("a", "dormant", 1, ("built",))]))
         await again.signal("wake", {"event": "built"})
         await again.result()
         assert not (await again.describe()).typed_search_attributes.get(WAITS_FOR)
 
 
 async def test_a_closed_thread_is_reopened_in_the_midst_of_a_wait(rig: StartRig) -> None:
-    """The wait ends as cancelled, which the LLM reads; an event that was kept is there for the next run."""
+    """The wait ends as cancelled, which the LLM reads; the next run gets the buffered event."""
 
     def script(conversation: Conversation) -> Reply:
         if "and on" not in str(conversation.messages):
@@ -198,7 +198,9 @@ async def test_a_closed_thread_is_reopened_in_the_midst_of_a_wait(rig: StartRig)
 
 
 async def test_a_worker_adds_the_search_attributes_that_an_older_installation_lacks(client: Client) -> None:
-    """A namespace with those of 0.1.0 gets the new ones when a worker of this release starts; again changes nothing."""
+    """A namespace with those of 0.1.0 gets the new ones when a worker of this release starts; a second start changes
+    nothing.
+    """
     old = {name: SEARCH_ATTRIBUTES[name] for name in ("HoldfastAgent", "HoldfastStatus")}
     name = f"older-{uuid4().hex[:8]}"
     retention = duration_pb2.Duration(seconds=86_400)
@@ -225,6 +227,6 @@ async def test_a_worker_adds_the_search_attributes_that_an_older_installation_la
     assert (await known()).keys() == old.keys()
     for _ in range(2):
         await ensure_search_attributes(older)
-        found = await known()
-        assert found.keys() == SEARCH_ATTRIBUTES.keys()
-        assert found["HoldfastWakeAt"] == IndexedValueType.INDEXED_VALUE_TYPE_DATETIME
+        attributes = await known()
+        assert attributes.keys() == SEARCH_ATTRIBUTES.keys()
+        assert attributes["HoldfastWakeAt"] == IndexedValueType.INDEXED_VALUE_TYPE_DATETIME

@@ -1,4 +1,4 @@
-"""Effects that raise, or arrive late, through a whole run: who is asked, what is shown, what the LLM reads."""
+"""Effects that raise, or arrive late, through a whole run: the questions, the screens and the LLM's messages."""
 
 import asyncio
 
@@ -20,16 +20,16 @@ def catalog_of(*tools: Tool) -> Catalog:
 
 
 def insistent(conversation: Conversation) -> Reply:
-    """Call again where the result is no receipt."""
+    """Repeat the call until its result is a receipt."""
     if not conversation.results or ("receipt" not in conversation.results[-1] and conversation.replies < 3):
         return call("pay", to="bob")
     return say("finished")
 
 
 async def test_a_wait_for_a_late_request_is_shown() -> None:
-    """The run says until when it waits and why; what arrives meanwhile is found."""
+    """The run gives the end and the reason of the wait; an effect that arrives meanwhile is found."""
     arrived: list[str] = []
-    refused = asyncio.Event()
+    connection_failed = asyncio.Event()
 
     def find(context: ToolContext) -> Found | Absent:
         return Found("receipt 1") if arrived else Absent()
@@ -37,12 +37,12 @@ async def test_a_wait_for_a_late_request_is_shown() -> None:
     @tool(effect="verifiable", check=find, settles_within=3_600)
     def pay(to: str) -> str:
         """Pay."""
-        refused.set()
+        connection_failed.set()
         raise TimeoutError("no answer")
 
     async with agent(catalog_of(pay), insistent) as run:
         paying = asyncio.create_task(run.task("Pay bob."))
-        await refused.wait()
+        await connection_failed.wait()
         found = await eventually(lambda: run._threads.runs.describe(run.thread.id), lambda found: bool(retrying(found)))
         assert "because a request of a lost attempt of pay may still arrive" in retrying(found)[0].reason
         arrived.append("late")
@@ -50,8 +50,8 @@ async def test_a_wait_for_a_late_request_is_shown() -> None:
         assert [(each.status, each.text) for each in await run.effects()] == [("ok", "receipt 1")]
 
 
-async def test_what_never_arrived_is_the_llms_to_decide() -> None:
-    """It reads the exception, once nothing can arrive any more."""
+async def test_the_llm_decides_about_an_effect_that_never_arrived() -> None:
+    """The LLM reads the exception, once nothing can arrive any more."""
 
     @tool(effect="verifiable", check=lambda: Absent(), settles_within=0)
     def pay(to: str) -> str:
@@ -64,8 +64,8 @@ async def test_what_never_arrived_is_the_llms_to_decide() -> None:
 
 
 @pytest.mark.parametrize("ends", ["raises", "returns"])
-async def test_a_person_says_what_became_of_an_unsafe_effect(ends: str) -> None:
-    """They read why that is unknown; what they say did not happen runs again."""
+async def test_a_person_reports_the_outcome_of_an_unsafe_effect(ends: str) -> None:
+    """People read why the outcome is unknown; an effect that they report as absent runs again."""
     done: list[str] = []
 
     @tool(effect="unsafe", settles_within=0)
@@ -85,8 +85,8 @@ async def test_a_person_says_what_became_of_an_unsafe_effect(ends: str) -> None:
         assert len(done) == 2
 
 
-async def test_a_tool_says_that_nothing_happened() -> None:
-    """The LLM reads that, and calls again with other arguments."""
+async def test_a_tool_reports_that_nothing_happened() -> None:
+    """The LLM reads the report, and calls again with other arguments."""
 
     @tool(effect="unsafe")
     def pay(cents: int) -> str:
@@ -104,7 +104,7 @@ async def test_a_tool_says_that_nothing_happened() -> None:
 
 
 async def test_the_same_unsafe_call_twice_in_a_reply() -> None:
-    """It happens once, and the LLM reads why."""
+    """The effect happens once, and the LLM reads why."""
     done: list[str] = []
 
     @tool(effect="unsafe")

@@ -1,4 +1,4 @@
-"""The end of a run on a real server: progress.txt, and what the LLM has learnt."""
+"""The end of a run on a real server: progress.txt, and the LLM's learnings."""
 
 import asyncio
 from pathlib import Path
@@ -31,14 +31,14 @@ def catalog(*tools: Any, **memory: Any) -> Catalog:
     return Catalog(agents=[agent], tools=[glance, *tools])
 
 
-def current(workspace: Path) -> Current:
-    """Return the status that progress.txt says; an empty one without such a file."""
+def progress_status(workspace: Path) -> Current:
+    """Return the status in progress.txt; an empty one without such a file."""
     file = workspace / "progress.txt"
     return parse_current(file.read_text() if file.exists() else "")
 
 
 async def test_a_run_learns_and_replays(rig: StartRig, client: Client, pool: AsyncConnectionPool) -> None:
-    """What the LLM has learnt from tools is asked about; what is approved is kept with its provenance."""
+    """Learnings from tool results need an approval; approved ones are kept with their provenance."""
     script, _, begin = SCENARIOS["learnt"]
     async with rig(CATALOG, script) as r:
         run = await r.start(**begin)
@@ -54,25 +54,25 @@ async def test_a_run_learns_and_replays(rig: StartRig, client: Client, pool: Asy
         assert item.position in started
         assert (item.trust, item.by) == ("person", "archivist")
         assert not (r.workspace / "LEARNINGS.md").exists()
-        assert (current(r.workspace).thread, current(r.workspace).last_step) == (run.id, "3, completed")
+        assert (progress_status(r.workspace).thread, progress_status(r.workspace).last_step) == (run.id, "3, completed")
 
 
 async def test_a_run_that_is_blocked_says_so_and_replays(rig: StartRig, client: Client) -> None:
-    """Progress.txt names the step and the cause of a blocked run, keeps what the LLM wrote, and then says it ended."""
+    """Progress.txt names the step and the cause, keeps the LLM's own text, and finally notes the end."""
     script, _, begin = SCENARIOS["not_learnt"]
     async with rig(CATALOG, script) as r:
         run = await r.start(**begin)
         step = "0, blocked (LLMRejected)"
-        await eventually(lambda: asyncio.sleep(0, current(r.workspace).last_step), lambda last: last == step)
+        await eventually(lambda: asyncio.sleep(0, progress_status(r.workspace).last_step), lambda last: last == step)
         await not_learnt(run, r)
         await check_thread(client, run)
-        found = current(r.workspace)
-        assert (found.goal, found.status, found.next_action) == ("do it", "half", "all")
-        assert found.last_step == "2, completed"
+        status = progress_status(r.workspace)
+        assert (status.goal, status.status, status.next_action) == ("do it", "half", "all")
+        assert status.last_step == "2, completed"
 
 
 async def test_a_new_thread_archives_the_progress_and_a_continued_one_resumes_it(rig: StartRig) -> None:
-    """The next run of a thread reads its own progress; another thread's becomes an entry, which it reads, too."""
+    """The next run of a thread reads its own progress; another thread's becomes an entry, which the run reads, too."""
     script = steps([call("update_progress", status="half done", next_action="the rest"), say("so far")])
     async with rig(catalog(progress=True), script) as r:
         first = await r.start("move house")
@@ -81,14 +81,14 @@ async def test_a_new_thread_archives_the_progress_and_a_continued_one_resumes_it
         again = await r.start("go on", thread=first.id, resume=True)
         await again.result()
         assert "> - Next Action: the rest" in r.llm.requests[-1].body.decode()
-        found = current(r.workspace)
-        assert (found.thread, found.goal, found.next_action) == (first.id, "move house", "the rest")
+        status = progress_status(r.workspace)
+        assert (status.thread, status.goal, status.next_action) == (first.id, "move house", "the rest")
         other = await r.start("paint the fence")
         await other.result()
         assert "> - Next Action: the rest" in r.llm.requests[-1].body.decode()
         text = (r.workspace / "progress.txt").read_text()
-        found = current(r.workspace)
-        assert (found.thread, found.goal, found.next_action) == (other.id, "paint the fence", "")
+        status = progress_status(r.workspace)
+        assert (status.thread, status.goal, status.next_action) == (other.id, "paint the fence", "")
         (entry,) = parse_entries(text)
         assert (entry.title, entry.what, entry.next) == (f"{first.id}: move house", "half done", "the rest")
 
@@ -100,13 +100,13 @@ async def test_two_runs_in_one_workspace_lose_nothing(rig: StartRig) -> None:
         for run in runs:
             await run.result()
         text = (r.workspace / "progress.txt").read_text()
-        named = {current(r.workspace).thread, *(entry.title.split(":")[0] for entry in parse_entries(text))}
+        named = {progress_status(r.workspace).thread, *(entry.title.split(":")[0] for entry in parse_entries(text))}
         assert named == {run.id for run in runs}
         assert text.count("## Current Status") == text.count("- Goal:") == 1
 
 
 async def test_learnings_of_one_run_are_read_by_the_next(rig: StartRig) -> None:
-    """An insight goes to LEARNINGS.md with the thread, and the next run is shown it, quoted, with less trust."""
+    """An insight goes to LEARNINGS.md with its thread, and the next run reads it, quoted, with less trust."""
     replies = [say("done"), call("note_learning", title="Tests", text="They need a database.")]
     async with rig(catalog(learn=True, files=1_000), steps(replies)) as r:
         run = await r.start()
@@ -118,18 +118,18 @@ async def test_learnings_of_one_run_are_read_by_the_next(rig: StartRig) -> None:
 
 
 async def test_the_run_waits_for_no_llm_that_fails_after_the_answer(rig: StartRig) -> None:
-    """An error of the provider in the step after the answer leaves the result and the status as they are."""
+    """An error of the provider in the step after the answer changes neither the result nor the status."""
     async with rig(catalog(learn=True), steps([say("done"), fail(400, "no")])) as r:
         run = await r.start()
         assert (await run.result())["result"] == "done"
 
 
 async def test_an_ordinary_run_works_through_tasks(rig: StartRig) -> None:
-    """The task tools of loops work in any run: a task starts, is completed, and says when."""
+    """The task tools of loops work in any run: a task starts, is completed, and has its dates."""
 
     def script(conversation: Conversation) -> Reply:
-        made = [call("start_task", title="one"), call("complete_task", title="one", what="did it"), say("done")]
-        return made[conversation.replies]
+        replies = [call("start_task", title="one"), call("complete_task", title="one", what="did it"), say("done")]
+        return replies[conversation.replies]
 
     async with rig(catalog(*memory_tools(), progress=True), script) as r:
         (r.workspace / "TASKS.md").write_text("## To do\n- [ ] one\n- [ ] two\n## In progress\n## Done\n")
@@ -141,5 +141,5 @@ async def test_an_ordinary_run_works_through_tasks(rig: StartRig) -> None:
         own = [event.number for event in events if isinstance(event, ToolCallRequested) and event.own]
         ended = {event.number: event.status for event in events if isinstance(event, ToolCallFinished)}
         assert [ended[number] for number in own] == ["ok", "ok"]
-        found = current(r.workspace)
-        assert (found.active, found.last_completed, found.last_step) == ("two", "one", "3, completed")
+        status = progress_status(r.workspace)
+        assert (status.active, status.last_completed, status.last_step) == ("two", "one", "3, completed")

@@ -1,4 +1,4 @@
-"""Endpoints that do not keep to the API, on a real server: they send no reply, or do not count its tokens."""
+"""Endpoints that violate the API, on a real server: they send no reply, or do not count its tokens."""
 
 import json
 import re
@@ -20,19 +20,19 @@ CATALOG = Catalog(agents=[Agent(name="clerk", instructions="Work.")])
 SECRET = "sk-0123456789abcdef"
 
 
-def soon(body: Any) -> Reply:
-    """Return a response with status 200 and that body, to be tried again at once."""
+def retryable_success(body: Any) -> Reply:
+    """Return a response with status 200 and that body, to be retried at once."""
     return replace(raw(body), headers=(("retry-after-ms", "20"),))
 
 
-def cut(conversation: Conversation) -> Reply:
+def half_completion(conversation: Conversation) -> Reply:
     """Return the first half of a completion."""
     message = {"role": "assistant", "content": f"Reply {conversation.replies + 1}."}
-    return soon(json.dumps({"choices": [{"message": message, "finish_reason": "stop"}]}).encode()[:40])
+    return retryable_success(json.dumps({"choices": [{"message": message, "finish_reason": "stop"}]}).encode()[:40])
 
 
 async def retried(r: Rig, thread: str, attempts: int) -> Retrying:
-    """Wait until Temporal has retried the LLM call that often, and return the retry."""
+    """Wait until Temporal has retried the LLM call this many times, and return the retry."""
 
     async def ask() -> list[Retrying]:
         return retrying(await r.client.get_workflow_handle(thread).describe())
@@ -54,9 +54,9 @@ async def retried(r: Rig, thread: str, attempts: int) -> Retrying:
     ],
 )
 async def test_a_success_without_a_reply_is_an_outage(rig: StartRig, body: Any, words: str) -> None:
-    """Temporal retries it, the event names it among the failed attempts, and the LLM is sent the same request again."""
+    """Temporal retries it, the event names it among the failed attempts, and the LLM gets the same request again."""
     bodies = [body, body]
-    async with rig(CATALOG, lambda _: soon(bodies.pop()) if bodies else say("at last")) as r:
+    async with rig(CATALOG, lambda _: retryable_success(bodies.pop()) if bodies else say("at last")) as r:
         run = await r.start()
         assert (await run.result())["result"] == "at last"
         events = await check_thread(r.client, run)
@@ -71,8 +71,8 @@ async def test_a_success_without_a_reply_is_an_outage(rig: StartRig, body: Any, 
 
 @pytest.mark.slow
 async def test_an_endpoint_that_sends_garbage_for_long_delays_the_run_alone(rig: StartRig) -> None:
-    """Thirty failed attempts add nothing to history, end and block nothing, and the run goes on when it recovers."""
-    async with rig(CATALOG, cut) as r:
+    """Thirty failed attempts add nothing to history, end and block nothing, and the run resumes after the recovery."""
+    async with rig(CATALOG, half_completion) as r:
         run = await r.start()
         early = await retried(r, run.id, 2)
         assert "NotAReply" not in early.reason
@@ -91,11 +91,11 @@ async def test_an_endpoint_that_sends_garbage_for_long_delays_the_run_alone(rig:
         assert len(replied.outage.last) == 10
 
 
-async def test_what_is_shown_of_a_body_is_short_and_has_no_secret(rig: StartRig) -> None:
-    """A megabyte with the key in it is redacted before it is cut: wherever the cut is, no part of the key is left."""
+async def test_the_shown_part_of_a_body_is_short_and_has_no_secret(rig: StartRig) -> None:
+    """A megabyte with the key in it is redacted before it is cut, so that no cut leaves a part of the key."""
     bodies = [b"." * start + SECRET.encode() + b" " + b"x" * 1_000_000 for start in range(190, 230, 4)]
     secrets = Secrets({}, more=[("OPENAI_API_KEY", SECRET)])
-    async with rig(CATALOG, lambda _: soon(bodies.pop()) if bodies else say("done"), secrets=secrets) as r:
+    async with rig(CATALOG, lambda _: retryable_success(bodies.pop()) if bodies else say("done"), secrets=secrets) as r:
         run = await r.start()
         await run.result()
         (replied,) = [event for event in await check_thread(r.client, run) if event.type == "llm_replied"]
@@ -115,19 +115,19 @@ def look(at: int) -> str:
     return f"[{at}] " + "so it is, " * 40
 
 
-def uncounted(reply: Reply) -> Reply:
+def without_usage(reply: Reply) -> Reply:
     """Return the same reply, from an endpoint that reports no usage."""
-    asked = [{"function": {"name": name, "arguments": arguments}} for name, arguments in reply.calls]
-    return raw({"choices": [{"message": {"content": reply.text, "tool_calls": asked}}]})
+    tool_calls = [{"function": {"name": name, "arguments": arguments}} for name, arguments in reply.calls]
+    return raw({"choices": [{"message": {"content": reply.text, "tool_calls": tool_calls}}]})
 
 
 def looking(conversation: Conversation) -> Reply:
-    """Look at ten things; a summary says at how many."""
+    """Look at ten things; a summary gives their number."""
     seen = [int(number) for number in re.findall(r"\[(\d+)\]", json.dumps(conversation.messages))]
     if conversation.last_user_message == INSTRUCTION:
-        return uncounted(say(f"[{max(seen)}]"))
+        return without_usage(say(f"[{max(seen)}]"))
     looked = max(seen, default=0)
-    return uncounted(call("look", at=looked + 1) if looked < 10 else say(f"looked at {looked}"))
+    return without_usage(call("look", at=looked + 1) if looked < 10 else say(f"looked at {looked}"))
 
 
 def observer(compaction_tokens: int) -> Catalog:
@@ -138,7 +138,7 @@ def observer(compaction_tokens: int) -> Catalog:
 
 
 async def test_a_transcript_is_compacted_without_the_endpoints_count(rig: StartRig) -> None:
-    """An endpoint without `usage`: tokens are estimated, and the context is compacted in time."""
+    """If the endpoint reports no `usage`, tokens are estimated, and the context is compacted in time."""
     async with rig(observer(800), looking) as r:
         run = await r.start()
         assert (await run.result())["result"] == "looked at 10"
@@ -152,7 +152,7 @@ async def test_a_transcript_is_compacted_without_the_endpoints_count(rig: StartR
 
 
 async def test_an_image_is_not_estimated_by_its_bytes(rig: StartRig) -> None:
-    """An image of half a megabyte does not trigger a compaction where the endpoint does not count."""
+    """An image of half a megabyte does not trigger a compaction if the endpoint does not count."""
     image = ImageBlock(media_type="image/png", data="iVBO" * 125_000)
     async with rig(observer(10_000), looking) as r:
         run = await r.start((TextBlock(text="Compare with this."), image))

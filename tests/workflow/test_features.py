@@ -1,4 +1,4 @@
-"""Feature levels on a real server: what a later release adds changes no run that an older release recorded.
+"""Feature levels on a real server: additions of a later release change no run that an older release recorded.
 
 `later_release` turns this process into one of a later release: one more level, and a signal `halt` that blocks a run.
 """
@@ -40,7 +40,7 @@ def _halt(state: RunState, payload: Any, *, at: datetime) -> Reaction:
 
 @contextmanager
 def later_release(*, since: int = LATER) -> Iterator[None]:
-    """Be a release with one more level for a block: runs from level `since` on have the signal `halt`."""
+    """Act as a release with one more level during a block: runs from level `since` on have the signal `halt`."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(features, "FEATURES", LATER)
         patch.setitem(INTERVENTIONS, "halt", Intervention(react=_halt, signal=since))
@@ -77,7 +77,7 @@ async def halt(run: Handle) -> None:
     await run.signal("halt", {"by": "alice"})
 
 
-async def begun(run: Handle) -> AgentEvent:
+async def wait_for_request(run: Handle) -> AgentEvent:
     """Wait until the run asks whether to pay, and return the last event."""
     await status_of(run, "waiting_approval")
     return (await events_of(run))[-1]
@@ -92,7 +92,7 @@ async def test_a_signal_of_a_later_release_changes_no_recorded_run(rig: StartRig
     """A release with the signal `halt` replays a history in which an older one recorded it as unknown."""
     async with rig(CATALOG, steps([call("pay", amount=1), call("pay", amount=2)])) as r:
         run = await r.start()
-        await begun(run)
+        await wait_for_request(run)
         await halt(run)
         await run.signal("halt")  # no payload
         await run.signal("approve", {"request": "1"})
@@ -105,15 +105,15 @@ async def test_a_signal_of_a_later_release_changes_no_recorded_run(rig: StartRig
             read_events((await run.fetch_history()).events)
 
 
-async def test_only_continuing_as_new_raises_the_level_of_a_run_under_way(rig: StartRig, client: Client) -> None:
-    """A worker of a later release continues a run as it began; the next Temporal run has what that release adds."""
+async def test_only_continuing_as_new_raises_the_level_of_an_open_run(rig: StartRig, client: Client) -> None:
+    """A worker of a later release continues a run at its level; the next Temporal run has the release's additions."""
     async with rig(CATALOG, SCRIPT, task_queue="raised") as r:
         run = await r.start()
-        await begun(run)
+        await wait_for_request(run)
         await halt(run)
     with later_release():
         async with rig(CATALOG, SCRIPT, task_queue="raised"):
-            await halt(run)  # the worker has the signal, the run has not
+            await halt(run)  # the worker has the signal, the run does not
             await eventually(lambda: events_of(run), lambda events: rejected(events) == ["halt"] * 2)
             await run.signal("approve", {"request": "1"})
             await eventually(lambda: runs_of(client, run), lambda runs: len(runs) > 1)
@@ -133,19 +133,19 @@ async def test_only_continuing_as_new_raises_the_level_of_a_run_under_way(rig: S
 
 
 async def test_a_new_run_has_the_level_of_the_worker_that_loads_its_agent(rig: StartRig, client: Client) -> None:
-    """A start names no level; its run has what the workers' release adds as soon as the agent is loaded."""
+    """A start names no level; its run has the additions of the workers' release as soon as the agent is loaded."""
     with later_release():
         async with rig(CATALOG, SCRIPT) as r:
             run = await r.start()
-            await begun(run)
+            await wait_for_request(run)
             await halt(run)
             await status_of(run, "blocked")
             assert [e.features for e in await check_thread(client, run) if isinstance(e, AgentLoaded)] == [LATER]
             assert (await answer_of(run.execute_update("decide", {"decision": "approve", "request": "1"})))["outcome"]
 
 
-async def refusal_in(run: Handle) -> str:
-    """Wait until a worker has failed a workflow task of the run, and return why."""
+async def task_failure_of(run: Handle) -> str:
+    """Wait until a worker has failed a workflow task of the run, and return the reason."""
 
     async def why() -> str:
         events = (await run.fetch_history()).events
@@ -156,7 +156,7 @@ async def refusal_in(run: Handle) -> str:
 
 
 @pytest.mark.parametrize("later", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["first run", "continued"])
-async def test_an_older_worker_refuses_a_run_of_a_later_level_and_a_newer_one_takes_it(
+async def test_an_older_worker_rejects_a_run_of_a_later_level_and_a_newer_one_takes_it(
     rig: StartRig, client: Client, later: bool
 ) -> None:
     """The workflow task fails with the advice to upgrade, the run does not; the next newer worker resumes it."""
@@ -164,7 +164,7 @@ async def test_an_older_worker_refuses_a_run_of_a_later_level_and_a_newer_one_ta
     with later_release():
         async with rig(CATALOG, SCRIPT, task_queue=queue) as r:
             run = await r.start()
-            await begun(run)
+            await wait_for_request(run)
             if later:
                 await run.signal("approve", {"request": "1"})
                 await eventually(lambda: runs_of(client, run), lambda runs: len(runs) > 1)
@@ -172,7 +172,7 @@ async def test_an_older_worker_refuses_a_run_of_a_later_level_and_a_newer_one_ta
     now = (await runs_of(client, run))[-1]
     async with rig(CATALOG, SCRIPT, task_queue=queue):
         await now.signal("approve", {"request": "2" if later else "1"})
-        assert f"feature level {LATER}" in (why := await refusal_in(now))
+        assert f"feature level {LATER}" in (why := await task_failure_of(now))
         assert "upgrade" in why
         with pytest.raises(HistoryUnreadable, match=f"feature level {LATER}"):
             read_events((await now.fetch_history()).events)
@@ -190,7 +190,7 @@ async def test_an_older_worker_refuses_a_run_of_a_later_level_and_a_newer_one_ta
 async def test_an_older_worker_leaves_a_closed_thread_that_it_cannot_read_to_a_newer_one(
     rig: StartRig, client: Client
 ) -> None:
-    """An event that only a later release knows, in a log of its level: the run waits, and does not fail."""
+    """If a log of a later level has an event that only a later release can read, the run waits, and does not fail."""
     with later_release():
         async with rig(CATALOG, steps([say("done")]), task_queue="closed") as r:
             run = await r.start()
@@ -211,7 +211,7 @@ async def test_an_older_worker_leaves_a_closed_thread_that_it_cannot_read_to_a_n
 
 
 @pytest.mark.slow
-async def test_an_older_worker_refuses_a_loop_of_a_later_level(rig: StartRig, client: Client) -> None:
+async def test_an_older_worker_rejects_a_loop_of_a_later_level(rig: StartRig, client: Client) -> None:
     """A loop takes its level from its surveys, and an older worker leaves it to a newer one."""
     with later_release():
         async with rig(loop_catalog(), diligent, task_queue="loop") as r:
@@ -221,7 +221,7 @@ async def test_an_older_worker_refuses_a_loop_of_a_later_level(rig: StartRig, cl
             (r.workspace / "TASKS.md").write_text("- [x] one\n")
     async with rig(loop_catalog(), diligent, task_queue="loop"):
         await loop.signal("retry", {"by": "alice"})
-        assert f"feature level {LATER}" in await refusal_in(loop)
+        assert f"feature level {LATER}" in await task_failure_of(loop)
     with later_release():
         async with rig(loop_catalog(), diligent, task_queue="loop"):
             await loop.result()

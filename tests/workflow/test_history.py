@@ -43,19 +43,19 @@ from tests.support.runs import agent_spec, calls, says, tool_spec
 Handle = WorkflowHandle[Any, Any]
 
 
-async def rebuilt(run: Handle) -> list[AgentEvent]:
+async def rebuild_events(run: Handle) -> list[AgentEvent]:
     """Return the events from the history."""
     return read_events((await run.fetch_history()).events)
 
 
 async def check(run: Handle) -> list[AgentEvent]:
     """Compare the workflow's answers with its history, and return the events."""
-    told, history = await events_and_history(run)
-    found = read_events(history.events)
-    assert [(event.type, event.at) for event in found] == [(event.type, event.at) for event in told]
-    assert found == told
-    assert first_altered(found) is None
-    return found
+    events, history = await events_and_history(run)
+    events = read_events(history.events)
+    assert [(event.type, event.at) for event in events] == [(event.type, event.at) for event in events]
+    assert events == events
+    assert first_altered(events) is None
+    return events
 
 
 @tool(effect="read")
@@ -210,7 +210,7 @@ RUNS: dict[str, tuple[Any, Callable[[Handle, Rig], Awaitable[None]], dict[str, s
 
 @pytest.mark.parametrize("name", RUNS)
 async def test_the_history_holds_the_workflows_events(rig: StartRig, name: str) -> None:
-    """Whatever happens to a run, its log can be rebuilt from its history alone."""
+    """For every kind of run, the log can be rebuilt from its history alone."""
     script, play, start = RUNS[name]
     async with rig(CATALOG, script) as r:
         run = await r.start(**start)
@@ -321,7 +321,7 @@ async def begin(client: Client, queue: str, task: str = "do it", **more: Any) ->
 
 
 async def ended(run: Handle, count: int) -> None:
-    """Wait until that many activities have ended in history, including local ones."""
+    """Wait until this many activities have ended in history, including local ones."""
 
     async def ends() -> int:
         return sum(
@@ -334,7 +334,7 @@ async def ended(run: Handle, count: int) -> None:
 
 
 async def test_simultaneous_decisions_and_results_are_recorded_in_the_workflows_order(client: Client) -> None:
-    """Messages that arrive while no workflow code runs are one workflow task: signals, then updates, then results."""
+    """Messages that arrive while no workflow code runs share one workflow task: signals, then updates, then results."""
     desk = Desk(calls("look", "look", "pay", "pay", "doubt"), says("done"), spec=SPEC)
     async with working(client, desk) as queue:
         async with deciding(client, queue, desk):
@@ -358,7 +358,7 @@ async def test_simultaneous_decisions_and_results_are_recorded_in_the_workflows_
 async def test_a_cancellation_that_arrives_with_results_is_recorded_in_the_workflows_order(
     client: Client, first: str
 ) -> None:
-    """Results, an approval and a cancel request in one workflow task, in either order: no result is lost."""
+    """With results, an approval and a cancel request in one workflow task, in either order, no result is lost."""
     desk = Desk(calls("look", "pay", "doubt"), spec=SPEC)
     async with working(client, desk) as queue:
         async with deciding(client, queue, desk):
@@ -384,7 +384,7 @@ async def test_a_cancellation_that_arrives_with_results_is_recorded_in_the_workf
 async def test_a_cancellation_that_arrives_with_a_reply_loses_no_event(
     client: Client, reply: LLMReply, status: str
 ) -> None:
-    """A reply and a cancel request in one workflow task: the reply is recorded, and its calls are stopped."""
+    """With a reply and a cancel request in one workflow task, the reply is recorded, and its calls are stopped."""
     desk = Desk(reply, spec=SPEC)
     desk.llm_open.clear()
     async with working(client, desk) as queue:
@@ -402,7 +402,9 @@ async def test_a_cancellation_that_arrives_with_a_reply_loses_no_event(
 
 @pytest.mark.parametrize("task", ["do it", " "])
 async def test_messages_before_the_first_task_are_recorded_in_the_workflows_order(client: Client, task: str) -> None:
-    """Signals and a cancel request that wait for the first worker, with a task that can begin and one that cannot."""
+    """This covers signals and a cancel request that wait for the first worker, for a task that can begin and one that
+    cannot.
+    """
     desk = Desk(says("done"), spec=SPEC)
     async with working(client, desk) as queue:
         run = await begin(client, queue, task)
@@ -415,7 +417,7 @@ async def test_messages_before_the_first_task_are_recorded_in_the_workflows_orde
 
 
 async def test_signals_without_commands_before_an_update_keep_their_time(client: Client) -> None:
-    """Workflow tasks that produce only events, with an update right after them."""
+    """This covers workflow tasks that produce only events, with an update right after them."""
     desk = Desk(calls("pay"), says("done"), spec=SPEC)
     desk.open.set()
     async with working(client, desk) as queue, deciding(client, queue, desk):
@@ -455,8 +457,8 @@ async def test_a_reset_run_has_a_log_of_its_own(client: Client) -> None:
         )
         reset = await client.workflow_service.reset_workflow_execution(request)
         again = client.get_workflow_handle(run.id, run_id=reset.run_id)
-        asked = await status_of(again, "waiting_approval", "completed")
-        for pending in asked["pending"]:
+        state = await status_of(again, "waiting_approval", "completed")
+        for pending in state["pending"]:
             await answer_of(again.execute_update("decide", {"request": pending["request"], "decision": "approve"}))
         await again.result()
         events = await check(again)
@@ -466,7 +468,7 @@ async def test_a_reset_run_has_a_log_of_its_own(client: Client) -> None:
 
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2, 3, 4, 5))])
 async def test_under_a_storm_of_messages_the_history_holds_the_workflows_events(client: Client, seed: int) -> None:
-    """Dozens of decisions, by signal and update, valid and not, with parallel calls and workers that stop."""
+    """This covers dozens of decisions by signal and update, valid or not, with parallel calls and stopping workers."""
     chance = random.Random(seed)
     names = [chance.choice(["look", "pay", "pay", "doubt", "breaks"]) for _ in range(16)]
     desk = Desk(calls(*names), calls("pay", "look", "pay", first=50), says("done"), spec=SPEC)
@@ -506,8 +508,8 @@ async def test_under_a_storm_of_messages_the_history_holds_the_workflows_events(
             await thrown
             await asyncio.gather(*(throw(updates=True) for _ in range(40)))
             state = await run.query("state")
-            told = await events_of(run)
-            assert (await rebuilt(run))[: len(told)] == told  # more events may have followed
+            events = await events_of(run)
+            assert (await rebuild_events(run))[: len(events)] == events  # more events may have followed
             while state["status"] not in ("completed", "cancelled"):
                 for request in state["pending"]:
                     decision = "approve" if request["kind"] == "approval" else "happened"

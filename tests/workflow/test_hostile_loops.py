@@ -44,7 +44,7 @@ class Hostile:
 
 
 def plan(root: Path) -> None:
-    """Write a valid TASKS.md in place of any other."""
+    """Write a valid TASKS.md over any other."""
     tasks = root / "TASKS.md"
     if tasks.is_dir() and not tasks.is_symlink():
         tasks.rmdir()
@@ -125,14 +125,14 @@ if os.geteuid():  # permissions do not apply to root
 
 def everything(root: Path) -> dict[str, Any]:
     """Return every file beside and in a workspace except git's own: its kind and its content."""
-    found: dict[str, Any] = {}
+    files: dict[str, Any] = {}
     for path in root.parent.rglob("*"):
         kind = stat.S_IFMT(path.lstat().st_mode)
         if ".git" in path.parts or "workspaces" in path.parts:
             continue
         content = path.readlink() if kind == stat.S_IFLNK else path.read_bytes() if kind == stat.S_IFREG else None
-        found[str(path)] = (kind, content)
-    return found
+        files[str(path)] = (kind, content)
+    return files
 
 
 @pytest.mark.slow
@@ -160,7 +160,7 @@ async def test_a_hostile_workspace_blocks_until_it_is_fixed(rig: StartRig) -> No
 
 @pytest.mark.skipif(not Path("/sys/kernel").is_dir(), reason="needs /sys, which nobody can make files in")
 async def test_an_unwritable_workspace_blocks(rig: StartRig) -> None:
-    """Also as root, a workspace that cannot be written blocks the loop with a clear reason."""
+    """A workspace that cannot be written blocks the loop with a clear reason, also for root."""
     async with rig(catalog(), diligent) as at_work:
         handle = await at_work.start_loop(workspace="/sys/kernel", task="build")
         state = await status_of(handle, "blocked")
@@ -217,10 +217,10 @@ async def test_a_pause_while_the_files_are_read_starts_no_iteration(
     looking, go_on, survey = threading.Event(), threading.Event(), LoopFiles.survey
 
     def slow(self: LoopFiles, request: SurveyRequest) -> Survey:
-        found = survey(self, request)
+        surveyed = survey(self, request)
         looking.set()
         go_on.wait(30)
-        return found
+        return surveyed
 
     monkeypatch.setattr(LoopFiles, "survey", slow)
     async with rig(catalog(), diligent) as at_work:
@@ -256,10 +256,10 @@ async def test_cancelling_works_while_an_iteration_is_being_stopped(rig: StartRi
         (at_work.workspace / "TASKS.md").write_text(TASKS)
         handle = await at_work.start_loop(limits=LoopLimits(seconds=10))
         await asyncio.to_thread(held.wait, 30)
-        child = at_work.client.get_workflow_handle(f"{handle.id}-0")
+        iteration_run = at_work.client.get_workflow_handle(f"{handle.id}-0")
 
         async def events() -> set[int]:
-            return {event.event_type for event in (await child.fetch_history()).events}
+            return {event.event_type for event in (await iteration_run.fetch_history()).events}
 
         cancelling = EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CANCEL_REQUESTED
         await eventually(events, lambda found: cancelling in found)
@@ -296,8 +296,8 @@ async def test_a_terminated_iteration_has_failed_and_is_retried(rig: StartRig) -
         assert git(at_work.workspace, "log", "--format=%s", "--", "half.txt") == ["Note that iteration 0 failed: one"]
 
 
-async def test_an_iteration_that_was_moved_has_failed_and_is_retried(rig: StartRig) -> None:
-    """A signal that moves an iteration's run does not complete its task."""
+async def test_a_migrated_iteration_has_failed_and_is_retried(rig: StartRig) -> None:
+    """The `move` signal for an iteration's run does not complete its task."""
 
     def hangs_once(conversation: Conversation) -> Reply:
         return diligent(conversation) if "Earlier attempts" in conversation.messages[1]["content"] else hang()
@@ -324,8 +324,8 @@ async def test_a_thread_of_an_iterations_name_is_not_taken_over(rig: StartRig) -
         assert (first["outcome"], "there is or was a thread taken-0" in first["explanation"]) == ("failed", True)
 
 
-def settle(root: Path, before: str, after: str) -> str:
-    """Return the outcome of an iteration at `one` that began with one TASKS.md and ended with another."""
+def outcome_of(root: Path, before: str, after: str) -> str:
+    """Return the outcome of an iteration at `one`, given TASKS.md before and after it."""
     (root / "TASKS.md").write_text(before)
     seen = LoopFiles().survey(SurveyRequest(workspace=str(root), agent=None, key="s"))
     assert seen.next == "one"
@@ -361,8 +361,8 @@ def settle(root: Path, before: str, after: str) -> str:
 def test_the_outcome_is_the_change_of_the_iterations_own_task(
     tmp_path: Path, before: str, after: str, outcome: str
 ) -> None:
-    """Tasks of the same title that were done earlier or added meanwhile are not taken for the iteration's own."""
-    assert outcome == settle(tmp_path, before, after)
+    """Tasks of the same title that were completed earlier or added meanwhile do not count as the iteration's own."""
+    assert outcome == outcome_of(tmp_path, before, after)
 
 
 def test_long_subjects_reasons_and_names_are_cut(tmp_path: Path) -> None:

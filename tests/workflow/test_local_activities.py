@@ -40,15 +40,15 @@ async def history(run: Handle) -> list[HistoryEvent]:
 
 
 def scheduled(events: list[HistoryEvent]) -> Counter[str]:
-    """Return how many ordinary activities of each type there were."""
+    """Return the number of ordinary activities of each type."""
     names = (event.activity_task_scheduled_event_attributes.activity_type.name for event in events)
     return Counter(name for name in names if name)
 
 
 def markers(events: list[HistoryEvent]) -> list[str]:
     """Return the Web UI's text for each local activity."""
-    told = (event for event in events if event.HasField("marker_recorded_event_attributes"))
-    return [event.user_metadata.summary.data.decode() for event in told]
+    marked = (event for event in events if event.HasField("marker_recorded_event_attributes"))
+    return [event.user_metadata.summary.data.decode() for event in marked]
 
 
 async def test_reads_are_local_activities_with_markers(rig: StartRig) -> None:
@@ -70,7 +70,7 @@ async def test_reads_are_local_activities_with_markers(rig: StartRig) -> None:
         await run.result()
         events = await history(run)
         assert scheduled(events) == {"call_llm": 3, "call_tool": 1, "archive": 1}
-        assert [words for words in markers(events) if "load" not in words] == [
+        assert [text for text in markers(events) if "load" not in text] == [
             '"look(at=\\"a\\")"',
             '"look(at=\\"b\\")"',
         ]
@@ -148,7 +148,7 @@ async def test_a_workflow_task_that_is_extended_for_a_read_keeps_one_log(client:
         await eventually(lambda: asyncio.sleep(0, len(desk.began)), lambda count: count == 2)
         for _ in range(3):
             await run.signal("what", {"by": "x"})
-            await asyncio.sleep(0.4)  # in all, longer than four fifths of the time-out: the read is still open
+            await asyncio.sleep(0.4)  # together longer than four fifths of the time-out: the read is still open
         desk.open.set()
         await run.result()
         events = await check(run)
@@ -165,7 +165,7 @@ async def test_a_forged_marker_is_named(client: Client) -> None:
     async with working(client, desk) as queue, deciding(client, queue, desk):
         run = await begin(client, queue)
         await run.result()
-    for found, forged in ((b'"activity_id":"3.', b'"activity_id":"4.'), (b"call_tool", b"load_agent"), (b"{", b"[")):
+    for actual, forged in ((b'"activity_id":"3.', b'"activity_id":"4.'), (b"call_tool", b"load_agent"), (b"{", b"[")):
         events = await history(run)
         (marker,) = [
             event
@@ -174,8 +174,8 @@ async def test_a_forged_marker_is_named(client: Client) -> None:
             and b"call_tool" in event.marker_recorded_event_attributes.details["data"].payloads[0].data
         ]
         (data,) = marker.marker_recorded_event_attributes.details["data"].payloads
-        assert found in data.data
-        data.data = data.data.replace(found, forged)
+        assert actual in data.data
+        data.data = data.data.replace(actual, forged)
         with pytest.raises(HistoryUnreadable, match=f"event {marker.event_id} "):
             read_events(events)
 
@@ -204,11 +204,11 @@ async def queried_continuously(run: Handle) -> AsyncIterator[None]:
 async def test_queries_and_signals_while_calls_read_leave_one_log(client: Client, seed: int, replies: int) -> None:
     """Reads of all lengths, under constant queries, with signals at any time: live, rebuilt and replayed logs agree."""
     chance = random.Random(seed)
-    made = [
+    calls_made = [
         calls(*chance.choices(["look", "look", "doubt"], k=chance.randint(1, 3)), first=10 * number)
         for number in range(replies)
     ]
-    desk = Desk(*made, says("done"), spec=LOCAL)
+    desk = Desk(*calls_made, says("done"), spec=LOCAL)
     desk.open.set()
     desk.delay = lambda: chance.choice([0, 0, 0.002, 0.01, 0.03])
     async with working(client, desk) as queue, deciding(client, queue, desk):

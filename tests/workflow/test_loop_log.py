@@ -1,4 +1,4 @@
-"""The log of a loop on a real server: what it records, that the record has it, and what it shows of alterations."""
+"""The log of a loop on a real server: its events, their copy in the record, and how it reveals alterations."""
 
 import asyncio
 import json
@@ -38,7 +38,7 @@ Handle = WorkflowHandle[Any, Any]
 ITERATION = ["workspace_surveyed", "iteration_started", "iteration_ended"]
 
 
-async def recorded(rig: Rig, loop: str) -> list[StoredEvent]:
+async def recorded_events(rig: Rig, loop: str) -> list[StoredEvent]:
     """Return a loop's events from the permanent record, after checking their chain."""
     lines: list[bytes] = []
     while page := await rig.threads.read(loop, len(lines)):
@@ -66,7 +66,7 @@ async def test_a_loop_records_all_that_it_does(rig: StartRig) -> None:
         await status_of(handle, "blocked")
         await handle.execute_update("retry", {"by": "alice", "reason": "go on"})
         await handle.result()
-        events = await recorded(at_work, handle.id)
+        events = await recorded_events(at_work, handle.id)
         assert kinds(events) == [
             "loop_started",
             *ITERATION,
@@ -81,10 +81,10 @@ async def test_a_loop_records_all_that_it_does(rig: StartRig) -> None:
         ends = [event for event in events if event.type == "iteration_ended"]
         assert [event.commits[0].split(" ", 1)[1] for event in ends] == ["Complete: one", "Complete: two"]
         for number, event in enumerate(ends):
-            run = await recorded(at_work, f"{handle.id}-{number}")
+            run = await recorded_events(at_work, f"{handle.id}-{number}")
             assert (event.log_events, event.log_head) == (len(run), run[-1].digest)
-        found = await verify_loop(client_of(at_work), handle.id)
-        assert (found.ok, found.sources, found.events) == (True, ("history", "record"), len(events))
+        result = await verify_loop(client_of(at_work), handle.id)
+        assert (result.ok, result.sources, result.events) == (True, ("history", "record"), len(events))
         await replays(at_work.client, handle)
 
 
@@ -96,8 +96,8 @@ async def test_the_log_costs_a_loop_no_event_per_iteration(rig: StartRig) -> Non
         handle = await at_work.start_loop()
         await handle.result()
         history = await handle.fetch_history()
-        made = [event.activity_task_scheduled_event_attributes.activity_type.name for event in history.events]
-        assert {name: made.count(name) for name in made if name} == {
+        activity_types = [event.activity_task_scheduled_event_attributes.activity_type.name for event in history.events]
+        assert {name: activity_types.count(name) for name in activity_types if name} == {
             "survey_workspace": 3,
             "settle_iteration": 2,
             "archive_loop": 1,
@@ -105,7 +105,7 @@ async def test_the_log_costs_a_loop_no_event_per_iteration(rig: StartRig) -> Non
 
 
 async def test_a_running_loop_shows_its_log(rig: StartRig) -> None:
-    """`log` has the events that are not written yet from the worker; `--follow` goes through to the end."""
+    """`log` gets unwritten events from the worker; `--follow` continues to the end."""
     async with rig(catalog(), diligent) as at_work:
         (at_work.workspace / "TASKS.md").write_text(TASKS)
         handle = await at_work.start_loop()
@@ -125,7 +125,7 @@ async def test_a_loop_is_paused_like_a_run(rig: StartRig) -> None:
         return str((await answer_of(handle.execute_update(name, payload)))["outcome"])
 
     async with rig(catalog(), diligent) as at_work:
-        handle = await at_work.start_loop()  # nothing to plan from, so it is blocked
+        handle = await at_work.start_loop()  # there is no source for a plan, so it is blocked
         await status_of(handle, "blocked")
         assert await answer(handle, "resume", BY) == "not_paused"
         until = (datetime.now(UTC) + timedelta(hours=1)).isoformat()
@@ -143,7 +143,7 @@ async def test_a_loop_is_paused_like_a_run(rig: StartRig) -> None:
         )
         assert changed.outcome == "accepted"
         assert (await handle.result()).tasks == 1
-        events = await recorded(at_work, handle.id)
+        events = await recorded_events(at_work, handle.id)
         ends = [event for event in events if event.type == "run_resumed"]
         assert [event.by for event in ends] == [""]
         assert (await verify_loop(client_of(at_work), handle.id)).ok
@@ -159,7 +159,7 @@ async def test_a_cancelled_loop_records_its_end(rig: StartRig) -> None:
         await handle.cancel()
         with pytest.raises(WorkflowFailureError):
             await handle.result()
-        events = await recorded(at_work, handle.id)
+        events = await recorded_events(at_work, handle.id)
         assert kinds(events)[-2:] == ["iteration_ended", "run_finished"]
         assert (await verify_loop(client_of(at_work), handle.id)).ok
 
@@ -173,37 +173,37 @@ async def test_a_log_continues_with_the_loop_as_new(rig: StartRig, monkeypatch: 
         (at_work.workspace / "TASKS.md").write_text("".join(f"- [ ] {title}\n" for title in titles))
         handle = await at_work.start_loop()
         await handle.result()
-        events = await recorded(at_work, handle.id)
+        events = await recorded_events(at_work, handle.id)
         assert kinds(events).count("run_continued") >= 1
         assert kinds(events).count("iteration_ended") == 4
-        found = await verify_loop(client_of(at_work), handle.id)
-        assert (found.ok, found.unchecked) == (True, ())
+        result = await verify_loop(client_of(at_work), handle.id)
+        assert (result.ok, result.unchecked) == (True, ())
 
 
 @pytest.mark.slow
 async def test_a_reset_loop_continues_its_log(rig: StartRig) -> None:
-    """What a reset abandons is set aside; the log continues from the event at which the loop was reset."""
+    """A reset archives the branch that it abandons; the log continues from the event at which the loop was reset."""
     async with rig(catalog(), diligent) as at_work:
         (at_work.workspace / "TASKS.md").write_text("- [ ] one\n")
         handle = await at_work.start_loop()
         await handle.result()
-        abandoned = await recorded(at_work, handle.id)
+        abandoned = await recorded_events(at_work, handle.id)
         completed = EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED
         tasks = [event.event_id for event in (await handle.fetch_history()).events if event.event_type == completed]
         again = await reset(at_work, handle, to=tasks[1])
         await again.result()
-        events = await recorded(at_work, handle.id)
+        events = await recorded_events(at_work, handle.id)
         assert (events[0], events[-1].type) == (abandoned[0], "run_finished")
-        assert await recorded(at_work, f"{handle.id}~reset-1") == abandoned
-        found = await verify_loop(client_of(at_work), handle.id)
-        assert (found.ok, found.reason) == (True, "")
+        assert await recorded_events(at_work, f"{handle.id}~reset-1") == abandoned
+        result = await verify_loop(client_of(at_work), handle.id)
+        assert (result.ok, result.reason) == (True, "")
 
 
 # Attacks.
 
 
-async def test_a_forged_log_in_a_plain_start_is_refused(rig: StartRig) -> None:
-    """Anybody can start a workflow: one whose input brings a log fails at once, and nothing is written."""
+async def test_a_forged_log_in_a_plain_start_is_rejected(rig: StartRig) -> None:
+    """Anybody can start a workflow: one whose input includes a log fails at once, and nothing is written."""
     async with rig(catalog(), diligent) as at_work:
         forged = {"workspace": "/", "log": {"start": 3, "events": [{"type": "made up"}]}, "state": {"thread": "x"}}
         name = f"forged-{at_work.task_queue}"
@@ -218,7 +218,7 @@ async def test_a_forged_log_in_a_plain_start_is_refused(rig: StartRig) -> None:
 
 
 async def test_a_flood_of_signals_is_bounded(rig: StartRig) -> None:
-    """Signals from anybody grow the log by a bounded number of events; what they send is not kept."""
+    """Signals from anybody grow the log by a bounded number of events; their content is not kept."""
     async with rig(catalog(), diligent) as at_work:
         handle = await at_work.start_loop()
         await status_of(handle, "blocked")
@@ -229,7 +229,7 @@ async def test_a_flood_of_signals_is_bounded(rig: StartRig) -> None:
         await handle.cancel()
         with pytest.raises(WorkflowFailureError):
             await handle.result()
-        events = await recorded(at_work, handle.id)
+        events = await recorded_events(at_work, handle.id)
         counts = {kind: kinds(events).count(kind) for kind in ("signal_rejected", "run_paused")}
         assert counts["run_paused"] == PAUSES
         assert counts["signal_rejected"] <= RECORDED
@@ -247,8 +247,8 @@ def task_changed(line: bytes) -> bytes:
     return line.replace(b'"task":"one"', b'"task":"two"')
 
 
-class Altered:
-    """A record in which somebody has changed lines, and computed the chain again from there on."""
+class AlteredStore:
+    """A record in which somebody has changed lines, and recomputed the chain from there on."""
 
     def __init__(self, store: ThreadStore, change: Callable[[bytes], bytes], *, again: bool) -> None:
         self._store, self._change, self._again = store, change, again
@@ -278,21 +278,21 @@ class Altered:
 async def test_verify_names_the_first_altered_event(
     rig: StartRig, change: Callable[[bytes], bytes], position: int, again: bool
 ) -> None:
-    """A forged result of an iteration in the database is named, also where the whole chain was computed again."""
+    """A forged result of an iteration in the database is named, even if the whole chain was recomputed."""
     async with rig(catalog(), diligent) as at_work:
         (at_work.workspace / "TASKS.md").write_text("- [ ] one\n")
         handle = await at_work.start_loop()
         await handle.result()
-        altered = client_of(at_work, Altered(at_work.threads, change, again=again))
-        found = await verify_loop(altered, handle.id)
-        assert (found.ok, found.where, found.position) == (False, "record", position)
+        altered = client_of(at_work, AlteredStore(at_work.threads, change, again=again))
+        result = await verify_loop(altered, handle.id)
+        assert (result.ok, result.where, result.position) == (False, "record", position)
 
 
 @pytest.mark.parametrize("lies", [False, True])
-async def test_verify_compares_what_an_iteration_has_spent_with_its_own_log(
+async def test_verify_compares_an_iterations_cost_with_its_own_log(
     rig: StartRig, monkeypatch: pytest.MonkeyPatch, lies: bool
 ) -> None:
-    """A worker is found that settles less than the log of the iteration's thread has."""
+    """`verify` detects a worker that settles less than the log of the iteration's thread has."""
 
     async def nothing(record: LoopRecord, thread: str, run_id: str) -> TreeCost:
         return TreeCost(steps=1, tokens=1)
@@ -303,8 +303,8 @@ async def test_verify_compares_what_an_iteration_has_spent_with_its_own_log(
         (at_work.workspace / "TASKS.md").write_text("- [ ] one\n")
         handle = await at_work.start_loop(limits=LoopLimits(tokens=1_000_000))
         await handle.result()
-        found = await verify_loop(client_of(at_work), handle.id)
-        assert (found.ok, "`spent`" in found.reason, found.position) == (
+        result = await verify_loop(client_of(at_work), handle.id)
+        assert (result.ok, "`spent`" in result.reason, result.position) == (
             (False, True, 3) if lies else (True, False, None)
         )
 
@@ -328,7 +328,7 @@ async def test_a_loop_and_a_run_do_not_share_a_log(rig: StartRig, client: Client
 
 
 def test_an_event_of_a_loop_is_no_event_of_a_run() -> None:
-    """Neither log is read as the other's, so that no event of one can stand in for an event of the other."""
+    """Neither log is read as the other's, so that no event of one can replace an event of the other."""
     loop = b'{"number":0,"position":2,"schema_version":1,"thread":"l-0","type":"iteration_started"}'
     assert decode_loop_event(loop).type == "iteration_started"
     with pytest.raises(EventUnreadable, match="is no event of an agent run"):

@@ -1,4 +1,4 @@
-"""LLM calls whose attempts vanish: however the call ends, the account has at least what the LLM has received."""
+"""LLM calls whose attempts vanish: however the call ends, the account covers everything that the LLM received."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -67,11 +67,11 @@ CLERK = Agent(
 CATALOG = Catalog(agents=[CLERK], tools=[look])
 
 
-class Losing:
+class LostAttempts:
     """Attempts that wait for a reply until their worker has died.
 
     Args:
-        rig: Its LLM hangs where an attempt is to be lost.
+        rig: Its LLM hangs when an attempt is to be lost.
     """
 
     def __init__(self, rig: Rig) -> None:
@@ -80,12 +80,12 @@ class Losing:
 
     @property
     def received(self) -> int:
-        """Tokens of all requests that the LLM has received."""
+        """Return the tokens of all requests that the LLM has received."""
         return sum(len(request.body) // 4 for request in self._rig.llm.requests)
 
     async def sent(self, run: WorkflowHandle[Any, Any], number: int) -> tuple[str, str]:
-        """Wait until the LLM has received that many requests; return the Temporal run and the activity that has sent
-        the last one.
+        """Wait until the LLM has received this many requests; return the Temporal run and the activity that sent the
+        last one.
         """
 
         async def requests() -> int:
@@ -108,15 +108,15 @@ class Losing:
 
         Args:
             run: The run.
-            number: Of the request.
-            delay: When Temporal makes the next attempt.
+            number: The number of the request.
+            delay: The time before Temporal's next attempt.
         """
         self._last = await self.sent(run, number)
         await lose_attempt(self._rig.client, run, self._last[1], delay=delay)
 
 
-def spent_by(thread: str, events: Sequence[AgentEvent]) -> int:
-    """Return the tokens of a log's account, which its audit finds in order, after its end."""
+def tokens_charged(thread: str, events: Sequence[AgentEvent]) -> int:
+    """Return the tokens of a finished log's account, after checking that the log passes its audit."""
     audit, state = Audit(thread), RunState(thread=thread)
     audit.take(events)
     assert audit.fault is None
@@ -130,16 +130,16 @@ def of_kind(events: Sequence[AgentEvent], kind: Any) -> list[Any]:
     return [event for event in events if isinstance(event, kind)]
 
 
-def then(*replies: Reply) -> Callable[[Conversation], Reply]:
-    """Return a script that gives these replies in turn, whatever is asked."""
+def replies_in_turn(*replies: Reply) -> Callable[[Conversation], Reply]:
+    """Return a script that gives these replies in turn, for any requests."""
     left = list(replies)
     return lambda _: left.pop(0)
 
 
 async def test_attempts_before_a_reply_are_charged_with_their_requests(rig: StartRig, client: Client) -> None:
-    """Each ends its call, is charged to the token, and the step has one reply."""
-    async with rig(CATALOG, then(hang(), hang(), call("look", at="a"), hang(), say("done"))) as r:
-        losing, run = Losing(r), await r.start()
+    """Each lost attempt ends its call and is charged to the token, and the step has one reply."""
+    async with rig(CATALOG, replies_in_turn(hang(), hang(), call("look", at="a"), hang(), say("done"))) as r:
+        losing, run = LostAttempts(r), await r.start()
         for number in (1, 2, 4):
             await losing.lose(run, number)
         assert (await run.result())["result"] == "done"
@@ -148,25 +148,25 @@ async def test_attempts_before_a_reply_are_charged_with_their_requests(rig: Star
         lost = of_kind(events, LLMCallLost)
         assert [event.attempts for event in lost] == [1, 1, 1]
         replied = sum(event.usage.prompt_tokens + event.usage.completion_tokens for event in replies)
-        spent = spent_by(run.id, events)
+        spent = tokens_charged(run.id, events)
         assert spent == replied + sum(event.request_tokens for event in lost)
         assert spent >= losing.received
 
 
-async def test_attempts_before_a_refusal_are_charged(rig: StartRig, client: Client) -> None:
-    """The refusal itself costs nothing."""
-    async with rig(CATALOG, then(hang(), hang(), fail(401, "wrong key"), say("done"))) as r:
-        losing, run = Losing(r), await r.start()
+async def test_attempts_before_a_rejection_are_charged(rig: StartRig, client: Client) -> None:
+    """The rejection itself costs nothing."""
+    async with rig(CATALOG, replies_in_turn(hang(), hang(), fail(401, "wrong key"), say("done"))) as r:
+        losing, run = LostAttempts(r), await r.start()
         await losing.lose(run, 1)
         await losing.lose(run, 2)
         await status_of(run, "blocked")
-        refused = len(r.llm.requests[-1].body) // 4
+        rejected_tokens = len(r.llm.requests[-1].body) // 4
         before = [event for event in await events_of(run) if isinstance(event, LLMCallLost)]
         (limit,) = (await run.query("state"))["budget"]["limits"]
-        assert int(limit["spent"]) == sum(event.request_tokens for event in before) >= losing.received - refused
+        assert int(limit["spent"]) == sum(event.request_tokens for event in before) >= losing.received - rejected_tokens
         await run.signal("retry", {"by": "alice"})
         await run.result()
-        spent_by(run.id, await check_thread(client, run))
+        tokens_charged(run.id, await check_thread(client, run))
 
 
 @pytest.mark.parametrize("between", [False, True], ids=["in flight", "between attempts"])
@@ -174,9 +174,9 @@ async def test_attempts_before_a_refusal_are_charged(rig: StartRig, client: Clie
 async def test_a_cancelled_run_has_paid_for_every_attempt(
     rig: StartRig, client: Client, lost: int, between: bool
 ) -> None:
-    """Cancelled while an attempt is under way, or while Temporal waits to make the next one."""
+    """This holds for a cancellation during an attempt, and while Temporal waits before the next one."""
     async with rig(CATALOG, lambda _: hang()) as r:
-        losing, run = Losing(r), await r.start()
+        losing, run = LostAttempts(r), await r.start()
         for number in range(1, lost + 1):
             await losing.lose(run, number)
         if between:
@@ -188,42 +188,42 @@ async def test_a_cancelled_run_has_paid_for_every_attempt(
             await run.result()
         events = await check_thread(client, run)
         assert len(r.llm.requests) == lost + 1
-        assert spent_by(run.id, events) >= losing.received
+        assert tokens_charged(run.id, events) >= losing.received
         assert len(of_kind(events, LLMCallLost)) == lost
 
 
 async def test_a_run_that_is_cancelled_before_its_first_attempt_counts_what_it_reserved(
     rig: StartRig, client: Client
 ) -> None:
-    """Whether the attempt has sent anything is unknown then."""
-    async with rig(CATALOG, then(call("look", at="a"), hang())) as r:
-        losing, run = Losing(r), await r.start()
+    """It is then unknown whether the attempt has sent anything."""
+    async with rig(CATALOG, replies_in_turn(call("look", at="a"), hang())) as r:
+        losing, run = LostAttempts(r), await r.start()
         await losing.sent(run, 2)
         await run.cancel()
         with pytest.raises(WorkflowFailureError):
             await run.result()
         events = await check_thread(client, run)
         reserved, replied = of_kind(events, BudgetReserved)[-1], of_kind(events, LLMReplied)[0].usage
-        spent = spent_by(run.id, events)
+        spent = tokens_charged(run.id, events)
         assert spent == reserved.tokens + replied.prompt_tokens + replied.completion_tokens >= losing.received
 
 
 async def test_an_interrupted_call_has_paid_for_every_attempt(rig: StartRig, client: Client) -> None:
-    """The message gives the call up; the next call is another one."""
-    async with rig(CATALOG, then(hang(), hang(), hang(), say("done"))) as r:
-        losing, run = Losing(r), await r.start()
+    """The message abandons the call; the next call is another one."""
+    async with rig(CATALOG, replies_in_turn(hang(), hang(), hang(), say("done"))) as r:
+        losing, run = LostAttempts(r), await r.start()
         await losing.lose(run, 1)
         await losing.lose(run, 2)
         await losing.sent(run, 3)
         await run.signal("say", {"message": "stop", "by": "alice", "when_busy": "interrupt"})
         assert (await run.result())["result"] == "done"
-        assert spent_by(run.id, await check_thread(client, run)) >= losing.received
+        assert tokens_charged(run.id, await check_thread(client, run)) >= losing.received
 
 
 async def test_a_compaction_is_made_again_and_charged(rig: StartRig, client: Client) -> None:
-    """Its lost attempts count like those of a step, and the summary is asked for again."""
-    async with rig(CATALOG, then(say("hello"), hang(), hang(), say("a summary"), say("done"))) as r:
-        losing, run = Losing(r), await r.start(idle_limit=3_600.0)
+    """Its lost attempts count like those of a step, and the summary is requested again."""
+    async with rig(CATALOG, replies_in_turn(say("hello"), hang(), hang(), say("a summary"), say("done"))) as r:
+        losing, run = LostAttempts(r), await r.start(idle_limit=3_600.0)
         await status_of(run, "waiting_message")
         await run.signal("compact", {"by": "alice"})
         await losing.lose(run, 2)
@@ -236,55 +236,55 @@ async def test_a_compaction_is_made_again_and_charged(rig: StartRig, client: Cli
             await run.result()
         events = await check_thread(client, run)
         assert len(of_kind(events, LLMCallLost)) == 2
-        assert spent_by(run.id, events) >= losing.received
+        assert tokens_charged(run.id, events) >= losing.received
 
 
 async def test_a_run_that_continues_as_new_between_attempts_keeps_its_account(rig: StartRig, client: Client) -> None:
-    """What was lost before is spent after."""
+    """A loss before continue-as-new counts as spent after it."""
     agent = CLERK.model_copy(update={"limits": Limits(tool_result_chars=400, history_events=20)})
-    script = then(hang(), hang(), call("look", at="a"), hang(), call("look", at="b"), hang(), say("done"))
+    script = replies_in_turn(hang(), hang(), call("look", at="a"), hang(), call("look", at="b"), hang(), say("done"))
     async with rig(Catalog(agents=[agent], tools=[look]), script) as r:
-        losing, run = Losing(r), await r.start()
+        losing, run = LostAttempts(r), await r.start()
         for number in (1, 2, 4, 6):
             await losing.lose(run, number)
         await run.result()
         events = await check_thread(client, run)
         assert of_kind(events, RunContinued)
         assert len(of_kind(events, LLMCallLost)) == 4
-        assert spent_by(run.id, events) >= losing.received
+        assert tokens_charged(run.id, events) >= losing.received
 
 
 @pytest.mark.parametrize("end", ["cancel", "terminate"])
 async def test_a_sub_agents_attempts_are_in_its_parents_account(rig: StartRig, client: Client, end: str) -> None:
-    """Whether it is cancelled or terminated: what it hands back has what it may have spent."""
+    """The result of a cancelled or terminated sub-agent includes its possible cost."""
     boss = Agent(**{**vars(CLERK), "name": "boss", "subagents": ("clerk",)})
     catalog = Catalog(agents=[boss, CLERK.model_copy(update={"budget": None})], tools=[look])
-    script = then(call("run_agent", agent="clerk", task="work"), hang(), hang(), hang(), say("done"))
+    script = replies_in_turn(call("run_agent", agent="clerk", task="work"), hang(), hang(), hang(), say("done"))
     async with rig(catalog, script) as r:
-        losing, run = Losing(r), await r.start(agent="boss")
+        losing, run = LostAttempts(r), await r.start(agent="boss")
         begun = await eventually(lambda: events_of(run), lambda events: bool(of_kind(events, SubagentStarted)))
-        child = client.get_workflow_handle(of_kind(begun, SubagentStarted)[0].thread)
-        await losing.lose(child, 2)
-        await losing.lose(child, 3)
-        await losing.sent(child, 4)
+        subagent = client.get_workflow_handle(of_kind(begun, SubagentStarted)[0].thread)
+        await losing.lose(subagent, 2)
+        await losing.lose(subagent, 3)
+        await losing.sent(subagent, 4)
         below = losing.received - len(r.llm.requests[0].body) // 4
-        await (child.cancel() if end == "cancel" else child.terminate())
+        await (subagent.cancel() if end == "cancel" else subagent.terminate())
         assert (await run.result())["result"] == "done"
         events = await check_thread(client, run)
         (ended,) = of_kind(events, SubagentEnded)
         assert ended.cost
         assert ended.cost.tokens >= below
-        assert spent_by(run.id, events) >= losing.received
+        assert tokens_charged(run.id, events) >= losing.received
 
 
 async def test_an_iterations_attempts_are_in_the_loops_account(rig: StartRig) -> None:
     """The loop settles the iteration with them."""
     builder = CLERK.model_copy(update={"budget": None})
     tools = [*workspace_tools(confine="never"), *memory_tools()]
-    script = then(hang(), call("complete_task", title="one", what="did it"), hang(), say("done"))
+    script = replies_in_turn(hang(), call("complete_task", title="one", what="did it"), hang(), say("done"))
     async with rig(Catalog(agents=[builder], tools=tools), script) as r:
         (r.workspace / "TASKS.md").write_text("- [ ] one\n")
-        losing, handle = Losing(r), await r.start_loop(limits=LoopLimits(tokens=100_000))
+        losing, handle = LostAttempts(r), await r.start_loop(limits=LoopLimits(tokens=100_000))
 
         async def iterations() -> list[Any]:
             return list((await handle.query("state"))["iterations"])
@@ -298,11 +298,11 @@ async def test_an_iterations_attempts_are_in_the_loops_account(rig: StartRig) ->
         assert int(limit["spent"]) >= losing.received
 
 
-async def test_a_last_call_that_is_lost_is_made_again_and_not_for_ever(rig: StartRig, client: Client) -> None:
-    """Three of its attempts may be lost; then the budget is over, and nothing more is sent."""
+async def test_a_lost_last_call_is_repeated_a_bounded_number_of_times(rig: StartRig, client: Client) -> None:
+    """Three of its attempts may be lost; then the budget is exhausted, and no request is sent."""
     agent = CLERK.model_copy(update={"budget": Budget(steps=1)})
     async with rig(Catalog(agents=[agent]), lambda _: hang()) as r:
-        losing, run = Losing(r), await r.start()
+        losing, run = LostAttempts(r), await r.start()
         for number in (1, 2, 3):
             await losing.lose(run, number)
         state = await status_of(run, "blocked")
@@ -311,7 +311,7 @@ async def test_a_last_call_that_is_lost_is_made_again_and_not_for_ever(rig: Star
         await run.cancel()
         with pytest.raises(WorkflowFailureError):
             await run.result()
-        spent_by(run.id, await check_thread(client, run))
+        tokens_charged(run.id, await check_thread(client, run))
 
 
 @pytest.mark.parametrize("failures", [0, 1, 2])
@@ -319,15 +319,17 @@ async def test_a_last_call_that_is_lost_is_made_again_and_not_for_ever(rig: Star
 async def test_an_attempt_at_an_activity_that_is_reset_is_charged(
     rig: StartRig, client: Client, failures: int, forgets: bool
 ) -> None:
-    """Temporal counts its attempts anew (`temporal activity reset`): the attempt under way has sent its request."""
+    """Temporal restarts its count of attempts (`temporal activity reset`): the attempt in progress has sent its
+    request.
+    """
     replies = [*[fail(503, "busy")] * failures, hang(), say("done")]
-    async with rig(CATALOG, then(*replies)) as r:
-        losing, run = Losing(r), await r.start()
+    async with rig(CATALOG, replies_in_turn(*replies)) as r:
+        losing, run = LostAttempts(r), await r.start()
         _, activity = await losing.sent(run, failures + 1)
 
         async def beats() -> bool:
-            (found,) = (await run.describe()).raw_description.pending_activities
-            return found.last_heartbeat_time.ToNanoseconds() > found.last_started_time.ToNanoseconds()
+            (description,) = (await run.describe()).raw_description.pending_activities
+            return description.last_heartbeat_time.ToNanoseconds() > description.last_started_time.ToNanoseconds()
 
         await eventually(beats, bool)
         reset = ResetActivityRequest(
@@ -341,21 +343,21 @@ async def test_an_attempt_at_an_activity_that_is_reset_is_charged(
         events = await check_thread(client, run)
         (lost,) = of_kind(events, LLMCallLost)
         assert lost.attempts == 1
-        assert spent_by(run.id, events) >= losing.received - failures * lost.request_tokens
+        assert tokens_charged(run.id, events) >= losing.received - failures * lost.request_tokens
 
 
-def using(text: str, tokens: int) -> Reply:
-    """Return a reply to a request for which the provider counts so many tokens."""
+def reply_costing(text: str, tokens: int) -> Reply:
+    """Return a reply with this many tokens for the request by the provider's count."""
     message = {"choices": [{"message": {"role": "assistant", "content": text}, "finish_reason": "stop"}]}
     usage = {"prompt_tokens": tokens, "completion_tokens": 11}
     return Reply(body=json.dumps({**message, "usage": usage}).encode())
 
 
-class Refusing(Middleware):
-    """Middleware that refuses each reply that says `secret`, or fails."""
+class RejectingMiddleware(Middleware):
+    """Middleware that rejects each reply that says `secret`, or fails."""
 
     async def around_llm(self, call: LLMCall, proceed: ProceedLLM) -> LLMResult:
-        """Read the reply, then refuse it."""
+        """Read the reply, then reject it."""
         result = await proceed()
         text = result.message.text if result.message else ""
         if "secret" in text:
@@ -366,9 +368,11 @@ class Refusing(Middleware):
 
 
 async def test_a_reply_that_is_not_recorded_is_charged_with_what_it_has_used(rig: StartRig, client: Client) -> None:
-    """Middleware has refused it, or failed: what the provider counted is known, and is more than the request."""
-    catalog = Catalog(agents=[CLERK], tools=[look], middleware=[Refusing()])
-    async with rig(catalog, then(*map(using, ("bug", "secret", "done"), (7_000, 7_001, 7_002)))) as r:
+    """Middleware has rejected it, or failed: the provider's count is known, and exceeds the request."""
+    catalog = Catalog(agents=[CLERK], tools=[look], middleware=[RejectingMiddleware()])
+    async with rig(
+        catalog, replies_in_turn(*map(reply_costing, ("bug", "secret", "done"), (7_000, 7_001, 7_002)))
+    ) as r:
         run = await r.start()
         state = await status_of(run, "blocked")
         assert state["blocked"]["cause"] == LLM_REJECTED
@@ -377,15 +381,15 @@ async def test_a_reply_that_is_not_recorded_is_charged_with_what_it_has_used(rig
         events = await check_thread(client, run)
         lost = of_kind(events, LLMCallLost)
         assert [event.usage.prompt_tokens for event in lost if event.usage] == [7_000, 7_001]
-        assert spent_by(run.id, events) == 7_000 + 7_001 + 7_002 + 3 * 11
+        assert tokens_charged(run.id, events) == 7_000 + 7_001 + 7_002 + 3 * 11
 
 
 def _has_lost(count: int, events: Sequence[AgentEvent]) -> bool:
     return len(of_kind(events, LLMCallLost)) == count
 
 
-async def test_what_is_lost_ends_the_budget(rig: StartRig, client: Client) -> None:
-    """No call is made again for which the budget has no room: the LLM hands in what it has."""
+async def test_lost_calls_exhaust_the_budget(rig: StartRig, client: Client) -> None:
+    """A call beyond the budget is not repeated: the LLM returns its partial result."""
     agent = CLERK.model_copy(update={"budget": Budget(tokens=2_000)})
 
     def script(conversation: Conversation) -> Reply:
@@ -393,7 +397,7 @@ async def test_what_is_lost_ends_the_budget(rig: StartRig, client: Client) -> No
         return say("what I have") if closing else hang()
 
     async with rig(Catalog(agents=[agent]), script) as r:
-        losing, run, number = Losing(r), await r.start("x" * 800), 0
+        losing, run, number = LostAttempts(r), await r.start("x" * 800), 0
         while not of_kind(await events_of(run), BudgetSpent):
             number += 1
             await losing.lose(run, number)
@@ -405,4 +409,4 @@ async def test_what_is_lost_ends_the_budget(rig: StartRig, client: Client) -> No
         await run.cancel()
         with pytest.raises(WorkflowFailureError):
             await run.result()
-        spent_by(run.id, await check_thread(client, run))
+        tokens_charged(run.id, await check_thread(client, run))

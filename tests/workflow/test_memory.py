@@ -44,12 +44,12 @@ def skills(folder: Path) -> list[Skill]:
 
 def catalog(folder: Path, **agent: Any) -> Catalog:
     """Return one agent with a memory of every kind."""
-    given = {"name": "clerk", "instructions": "Work.", "memory": ALL, **agent}
-    return Catalog(agents=[Agent(**given)], tools=[look], skills=skills(folder))
+    fields = {"name": "clerk", "instructions": "Work.", "memory": ALL, **agent}
+    return Catalog(agents=[Agent(**fields)], tools=[look], skills=skills(folder))
 
 
 def furnish(workspace: Path) -> None:
-    """Write each file of a workspace that an agent is shown."""
+    """Write each kind of file that an agent is shown."""
     put_skill(workspace / ".agents" / "skills" / "deploy", "Carefully.")
     (workspace / ".agents" / "skills" / "broken").mkdir()
     (workspace / ".agents" / "skills" / "broken" / "SKILL.md").write_text("nothing")
@@ -214,7 +214,7 @@ async def test_the_hash_changes_with_a_skill_or_a_strategy_and_not_otherwise(rig
 
 
 async def test_standing_memory_survives_a_compaction(rig: StartRig, tmp_path: Path, database_url: str) -> None:
-    """The message with the summary has it verbatim; the files, which may have changed, are left to the summary."""
+    """The summary message has it verbatim; the files, which may have changed, are left to the summary."""
     limits = Limits(compaction_tokens=600)
 
     def script(conversation: Conversation) -> Reply:
@@ -248,8 +248,8 @@ async def test_an_agent_without_memory_has_no_memory_tools(rig: StartRig) -> Non
 async def test_a_catalogs_own_store_remembers(rig: StartRig, tmp_path: Path, database_url: str) -> None:
     """A catalog's own store replaces the built-in one, for the tools and for standing memory."""
 
-    class Own(PostgresMemories):
-        """The built-in store, which records its calls."""
+    class RecordingMemories(PostgresMemories):
+        """The built-in store, recording its calls."""
 
         def __init__(self, pool: AsyncConnectionPool) -> None:
             super().__init__(pool)
@@ -264,7 +264,7 @@ async def test_a_catalogs_own_store_remembers(rig: StartRig, tmp_path: Path, dat
             return await super().standing(scopes, chars)
 
     async with open_pool(database_url, size=2) as pool:
-        own = Own(pool)
+        own = RecordingMemories(pool)
         agent = Agent(
             name="keeper",
             instructions="Work.",

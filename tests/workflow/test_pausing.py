@@ -22,7 +22,7 @@ def thread_of(rig: Rig, thread: str) -> Thread:
 
 
 async def test_a_paused_run_resumes_by_person_and_by_time_and_replays(rig: StartRig, client: Client) -> None:
-    """The log says who paused and resumed it and why; the history rebuilds the same events."""
+    """The log has who paused and resumed it and why; the history rebuilds the same events."""
     script, _, begin = SCENARIOS["paused"]
     async with rig(CATALOG, script) as r:
         run = await r.start(**begin)
@@ -37,8 +37,8 @@ async def test_a_paused_run_resumes_by_person_and_by_time_and_replays(rig: Start
         assert kinds.index("user_message_received", started) < kinds.index("message_taken")
 
 
-async def test_a_tool_under_way_ends_and_the_llm_is_called_when_somebody_resumes_the_run(rig: StartRig) -> None:
-    """Client and visibility say `paused`, by whom and until when; a message with `resume` is read before all else."""
+async def test_a_tool_in_progress_ends_and_the_llm_is_called_after_the_resume(rig: StartRig) -> None:
+    """Client and visibility show `paused`, by whom and until when; a message with `resume` is read first."""
     begun, go = asyncio.Event(), asyncio.Event()
 
     @tool(effect="read")

@@ -24,7 +24,7 @@ def poller(*tools: Any, **limits: Any) -> Catalog:
 
 
 def counting(until: int) -> tuple[Any, list[int]]:
-    """Return a tool that is done after so many calls, and its calls."""
+    """Return a tool that is done after this many calls, and the list of its calls."""
     calls: list[int] = []
 
     @tool(effect="read")
@@ -38,18 +38,18 @@ def counting(until: int) -> tuple[Any, list[int]]:
 
 def check(**more: Any) -> Any:
     """Return a call that waits for the build."""
-    given = {"tool": "build", "condition": {"equals": {"state": "done"}}, **more}
-    return call("check_back", **given)
+    arguments = {"tool": "build", "condition": {"equals": {"state": "done"}}, **more}
+    return call("check_back", **arguments)
 
 
 async def polls_of(run: Any) -> list[WaitPolled]:
-    """Return the polls that a run has recorded."""
+    """Return the polls recorded by a run."""
     return [event for event in await events_of(run) if isinstance(event, WaitPolled)]
 
 
 @pytest.mark.slow
 async def test_polls_pauses_and_ends_of_waits_replay(rig: StartRig, client: Client) -> None:
-    """What is polled has its results, what may not be polled says why, and each history rebuilds the same events."""
+    """Each poll has its result, a forbidden poll gives the reason, and each history rebuilds the same events."""
     script, _, begin = SCENARIOS["polled"]
     async with rig(CATALOG, script) as r:
         run = await r.start(**begin)
@@ -85,8 +85,8 @@ async def test_a_run_polls_until_its_condition_is_met_and_calls_the_llm_once(rig
         assert len(r.llm.requests) == 2
 
 
-async def test_a_message_ends_a_wait_whose_poll_hangs(rig: StartRig, client: Client) -> None:
-    """The LLM is called at once; the poll is stopped, and its end is recorded nowhere."""
+async def test_a_message_ends_a_wait_with_a_hanging_poll(rig: StartRig, client: Client) -> None:
+    """The LLM is called at once; the poll is stopped, and its end is not recorded."""
 
     @tool(effect="read", timeout=60)
     async def build() -> str:
@@ -104,12 +104,12 @@ async def test_a_message_ends_a_wait_whose_poll_hangs(rig: StartRig, client: Cli
 
 
 async def test_a_cancelled_run_stops_its_poll(rig: StartRig, client: Client) -> None:
-    """The tool that is polled is cancelled like any tool, and waited for."""
+    """The polled tool is cancelled and awaited like any tool."""
     stopped: list[bool] = []
 
     @tool(effect="read", timeout=60)
     async def build() -> str:
-        """Note that it was stopped."""
+        """Record that it was stopped."""
         try:
             await asyncio.sleep(600)
         except asyncio.CancelledError:
@@ -126,7 +126,7 @@ async def test_a_cancelled_run_stops_its_poll(rig: StartRig, client: Client) -> 
         await check_thread(client, run)
 
 
-async def test_a_reset_into_a_wait_polls_again(rig: StartRig, client: Client) -> None:
+async def test_a_reset_into_a_wait_repeats_the_polls(rig: StartRig, client: Client) -> None:
     """Polls leave nothing in the ledger: they are repeated, and the wait ends as before."""
     build, calls = counting(3)
     async with rig(poller(build), steps([check(), say("done")])) as r:
@@ -140,8 +140,8 @@ async def test_a_reset_into_a_wait_polls_again(rig: StartRig, client: Client) ->
         assert end.text.startswith("Your condition was met")
 
 
-async def test_the_state_says_when_it_looks_again(rig: StartRig) -> None:
-    """It has how often the run has looked, and what the last look brought."""
+async def test_the_state_gives_the_next_poll(rig: StartRig) -> None:
+    """The state has the number of polls, and the last result."""
     build, _ = counting(1_000)
     async with rig(poller(build, poll_seconds=60), steps([check(until="20d"), say("done")])) as r:
         run = await r.start()

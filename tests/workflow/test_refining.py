@@ -1,4 +1,4 @@
-"""Refinements of the task on a real server: recorded, replayed, and what programs read of them."""
+"""Refinements of the task on a real server: recorded, replayed, and read by programs."""
 
 import pytest
 from temporalio.client import Client, WorkflowExecutionStatus
@@ -17,23 +17,27 @@ from tests.unit.core.temporal.test_history import EXPECTED
 
 
 async def test_a_refined_run_continues_and_replays(rig: StartRig, client: Client) -> None:
-    """The request that was open is approved as before; the history rebuilds the same events."""
+    """The open request is approved as before; the history rebuilds the same events."""
     script, _, begin = SCENARIOS["refined"]
     async with rig(CATALOG, script) as r:
         run = await r.start(**begin)
         await refined(run, r)
         events = await check_thread(client, run)
         assert [event.type for event in events] == EXPECTED["refined"].split()
-        found = [event for event in events if isinstance(event, TaskRefined)]
-        assert [(event.refinement, event.kind) for event in found] == [(1, "narrow"), (2, "correct"), (3, "rescope")]
+        refinements = [event for event in events if isinstance(event, TaskRefined)]
+        assert [(event.refinement, event.kind) for event in refinements] == [
+            (1, "narrow"),
+            (2, "correct"),
+            (3, "rescope"),
+        ]
         taken = {event.message for event in events if isinstance(event, MessageTaken)}
-        assert taken == {event.position for event in found}
+        assert taken == {event.position for event in refinements}
         lines = [event_summary(event.model_dump(mode="json")) for event in events]
         assert "refinement 1, narrow, by alice (claimed): only a and b" in lines
 
 
 async def test_programs_and_the_command_line_refine_and_show_it(rig: StartRig, client: Client) -> None:
-    """The task stays readable, with each refinement after it; a closed thread says how to continue it."""
+    """The task stays readable, with each refinement after it; a closed thread names the command that continues it."""
 
     def script(conversation: Conversation) -> Reply:
         return say(f"answer to: {conversation.last_user_message.rpartition('> ')[2]}")
@@ -63,7 +67,7 @@ async def test_programs_and_the_command_line_refine_and_show_it(rig: StartRig, c
 
 
 async def test_a_list_marks_refined_threads(rig: StartRig, client: Client) -> None:
-    """Open ones and completed ones: the task is not the whole of it any more."""
+    """Open and completed threads are marked, because the task alone is incomplete."""
     async with rig(CATALOG, lambda _: say("done")) as r:
         run = await r.start(idle_limit=3_600.0)
         await status_of(run, "waiting_message")
@@ -75,13 +79,13 @@ async def test_a_list_marks_refined_threads(rig: StartRig, client: Client) -> No
         async def rows() -> list[dict[str, object]]:
             return [row for row in await list_threads(threads) if row["thread"] == run.id]
 
-        found = await eventually(rows, lambda rows: bool(rows and rows[0]["refinements"]))
-        assert found[0]["refinements"] == 1
-        assert "(refined) all of it" in list_screen([{**found[0], "task": "all of it"}]).plain
+        result = await eventually(rows, lambda rows: bool(rows and rows[0]["refinements"]))
+        assert result[0]["refinements"] == 1
+        assert "(refined) all of it" in list_screen([{**result[0], "task": "all of it"}]).plain
 
 
-async def test_an_interrupt_gives_up_the_llm_call(rig: StartRig) -> None:
-    """The LLM is called again at once, with the refinement after all that it was sent before."""
+async def test_an_interrupt_abandons_the_llm_call(rig: StartRig) -> None:
+    """The LLM is called again at once, with the refinement after everything that it was sent before."""
 
     def script(conversation: Conversation) -> Reply:
         return say("done") if "> stop" in str(conversation.messages[-1]) else hang()
@@ -95,7 +99,7 @@ async def test_an_interrupt_gives_up_the_llm_call(rig: StartRig) -> None:
 
 
 async def test_a_refinement_that_is_sent_twice_counts_once(rig: StartRig) -> None:
-    """A client sends it as a signal where no worker has answered the update: the id is the same."""
+    """A client sends it as a signal if no worker has answered the update: the id is the same."""
     async with rig(CATALOG, lambda c: call("look", at="a") if not c.replies else say("done")) as r:
         run = await r.start(idle_limit=60.0)
         await status_of(run, "waiting_message")

@@ -1,4 +1,4 @@
-"""Starts that a worker refuses: what they say, and what `show` presents of them."""
+"""Starts that a worker rejects: their reasons, and how `show` presents them."""
 
 from typing import Any
 from uuid import uuid4
@@ -26,7 +26,7 @@ from tests.support.rig import StartRig
 async def test_a_start_that_fails_before_its_first_event_is_shown_like_any_failed_thread(
     rig: StartRig, stack: Stack, begin: dict[str, Any]
 ) -> None:
-    """`show` has the id, the status and the reason, for people and for programs; nothing of it cannot be read."""
+    """`show` has the id, the status and the reason, for people and for programs, and reports nothing as unreadable."""
     stranger = await reach(stack)
     async with rig(CATALOG, steps([say("done")])) as r:
         run = await stranger.start_workflow(WORKFLOW, begin, id=f"t-{uuid4().hex[:8]}", task_queue=r.task_queue)
@@ -43,8 +43,8 @@ async def test_a_start_that_fails_before_its_first_event_is_shown_like_any_faile
         assert "Why\n" in shown
 
 
-async def test_a_start_under_a_reserved_id_is_no_log_that_a_reset_has_set_aside(rig: StartRig, stack: Stack) -> None:
-    """`show` says that the start failed, and why, instead of presenting it as what a reset left behind."""
+async def test_a_start_under_a_reserved_id_is_not_shown_as_an_archived_branch(rig: StartRig, stack: Stack) -> None:
+    """`show` reports that the start failed, and why, and does not present it as an archived branch."""
     stranger, thread = await reach(stack), f"t-{uuid4().hex[:8]}~reset-1"
     async with rig(CATALOG, steps([say("done")])) as r:
         run = await stranger.start_workflow(WORKFLOW, {"task": "go"}, id=thread, task_queue=r.task_queue)
@@ -58,7 +58,7 @@ async def test_a_start_under_a_reserved_id_is_no_log_that_a_reset_has_set_aside(
         assert "--thread" not in view["continue"]["command"]
 
 
-async def test_a_start_sealed_with_another_stacks_key_is_told_which_key_to_use(rig: StartRig, stack: Stack) -> None:
+async def test_a_start_sealed_with_another_stacks_key_names_the_right_key(rig: StartRig, stack: Stack) -> None:
     """The reason names the seal's key and this worker's keys, and not the command that the person has used."""
     theirs = await connect(stack_config(stack), seals=Seals({"dev": bytes(32)}))
     async with rig(CATALOG, steps([say("done")])) as r:
@@ -66,10 +66,10 @@ async def test_a_start_sealed_with_another_stacks_key_is_told_which_key_to_use(r
         run = await theirs.start_workflow(WORKFLOW, issued(RunInput(task="go")), id=thread, task_queue=r.task_queue)
         with pytest.raises(WorkflowFailureError) as failed:
             await run.result()
-        words = str(failed.value.cause)
+        message = str(failed.value.cause)
         for part in ("names the fleet key 'dev'", "this process has dev", "another stack's key", "HOLDFAST_FLEET_KEYS"):
-            assert part in words
-        assert "with the command line" not in words
+            assert part in message
+        assert "with the command line" not in message
         view = (await show_thread(Threads(r.client), thread, note=print)).view
         assert (view["thread"], view["status"]) == (thread, "failed")
         assert "another stack's key" in view["result"]
@@ -87,8 +87,8 @@ AUTHORITY = {
 
 
 @pytest.mark.parametrize("status", ["completed", "failed", "cancelled", "moved"])
-def test_a_closed_thread_is_shown_without_commands_that_would_be_refused(status: str) -> None:
-    """Constraints, rules, delegations, pauses and blocks stay on the screen; the commands are those of open threads."""
+def test_a_closed_thread_is_shown_without_commands_that_would_be_rejected(status: str) -> None:
+    """Constraints, rules, delegations, pauses and blocks stay on the screen; the commands are only for open threads."""
     state = run_view(RunState(thread="t")) | AUTHORITY
     shown = show_screen(state | {"status": status, "agent": "clerk"}, retrying=[], ui=None).plain
     commands = (" lift t", " revoke t", " resume t", " retry t", " approve t")

@@ -1,4 +1,6 @@
-"""The loop guard on a real server: an LLM that repeats itself is slowed, told, and ends up at a person."""
+"""The loop guard on a real server: an LLM that repeats itself is slowed down and notified, and finally people are
+asked.
+"""
 
 import asyncio
 
@@ -17,10 +19,10 @@ from tests.unit.core.temporal.test_history import EXPECTED
 
 
 @pytest.mark.slow
-async def test_an_llm_that_loops_ends_up_at_a_person_who_approves_and_denies_and_replays(
-    rig: StartRig, client: Client
-) -> None:
-    """Four results, a question; approved, four more; denied, no further question, and the run is blocked."""
+async def test_a_looping_llm_is_put_to_a_person_and_replays(rig: StartRig, client: Client) -> None:
+    """After four results a question comes; approved, four more follow; denied, no further question comes, and the run
+    is blocked.
+    """
     script, _, begin = SCENARIOS["repeated"]
     async with rig(CATALOG, script) as r:
         run = await r.start(**begin)
@@ -30,8 +32,8 @@ async def test_an_llm_that_loops_ends_up_at_a_person_who_approves_and_denies_and
         verdicts = [event for event in events if isinstance(event, VerdictGiven)]
         assert [event.delay for event in verdicts if event.delay] == [2, 2]
         assert [event.verdict for event in verdicts if event.rule == RULE][:3] == ["ask", "ask", "deny"]
-        told = [event for event in events if isinstance(event, ToolCallFinished) and event.repeats]
-        assert told[0].repeats == 3
+        finished = [event for event in events if isinstance(event, ToolCallFinished) and event.repeats]
+        assert finished[0].repeats == 3
         assert "this call has now had the same result 3 times" in str(r.llm.requests[3])
         (blocked,) = (event for event in events if isinstance(event, RunBlocked))
         assert blocked.cause == "RefusedAgain"
@@ -41,7 +43,7 @@ async def test_an_llm_that_loops_ends_up_at_a_person_who_approves_and_denies_and
 
 
 async def test_a_message_wakes_a_run_that_waits_for_a_repeated_call(rig: StartRig) -> None:
-    """`show` says how long the call waits and why; the message ends the wait, however long it is."""
+    """`show` gives the length and the reason of the delay; a message ends even a long one."""
 
     @tool(effect="read")
     def look() -> str:
@@ -66,7 +68,7 @@ async def test_a_message_wakes_a_run_that_waits_for_a_repeated_call(rig: StartRi
 
 
 async def test_why_a_call_failed_and_which_attempts_did_is_recorded(rig: StartRig, client: Client) -> None:
-    """A time-out is told apart from other errors; attempts that failed travel with the outcome, which has one event."""
+    """A time-out differs from other errors; failed attempts travel with the outcome, in one event."""
     tries: list[int] = []
 
     @tool(effect="read", timeout=0.2)
@@ -88,7 +90,7 @@ async def test_why_a_call_failed_and_which_attempts_did_is_recorded(rig: StartRi
 
     @tool(effect="verifiable", check=check, timeout=1)
     async def stop() -> str:
-        """Take too long; its check fails twice before it can say that nothing happened."""
+        """Take too long; its check fails twice before it can report that nothing happened."""
         await asyncio.sleep(60)
         return "never"
 

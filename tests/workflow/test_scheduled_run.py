@@ -1,4 +1,4 @@
-"""The launcher of scheduled runs, on a real server: one run for each time, which it waits for."""
+"""The launcher of scheduled runs, on a real server: one run for each scheduled time, which it waits for."""
 
 from uuid import uuid4
 
@@ -20,13 +20,13 @@ CATALOG = Catalog(agents=[Agent(name="clerk", instructions="Work.")])
 AT = "2026-01-02T03:04:05Z"
 
 
-def named() -> str:
+def new_name() -> str:
     """Return a new name."""
     return f"inbox-{uuid4().hex[:8]}"
 
 
-async def refusal_of(launcher: WorkflowHandle[object, ScheduledResult]) -> tuple[str, str]:
-    """Return why a launcher failed: the type and the message."""
+async def failure_of(launcher: WorkflowHandle[object, ScheduledResult]) -> tuple[str, str]:
+    """Return the type and the message of a launcher's failure."""
     with pytest.raises(WorkflowFailureError) as failed:
         await launcher.result()
     assert isinstance(failed.value.cause, ApplicationError)
@@ -35,13 +35,13 @@ async def refusal_of(launcher: WorkflowHandle[object, ScheduledResult]) -> tuple
 
 @pytest.mark.sandbox
 async def test_a_launcher_starts_a_run_and_ends_with_it(rig: StartRig) -> None:
-    """The run is sealed and in its thread; its log says who made the schedule, and which schedule it was."""
+    """The run is sealed and in its thread; its log names the schedule and its maker."""
     async with rig(CATALOG, lambda _: say("sorted")) as worker:
-        name = named()
+        name = new_name()
         launcher = await worker.launch(name, at=AT)
         assert (await launcher.result()).thread == f"{name}-{AT}"
-        found = await worker.client.get_workflow_handle(f"{name}-{AT}").describe()
-        run = worker.client.get_workflow_handle(found.id, run_id=found.run_id)
+        description = await worker.client.get_workflow_handle(f"{name}-{AT}").describe()
+        run = worker.client.get_workflow_handle(description.id, run_id=description.run_id)
         started, task, *_ = await check_thread(worker.client, run)
         assert started.type == "run_started"
         assert task.type == "user_message_received"
@@ -51,21 +51,21 @@ async def test_a_launcher_starts_a_run_and_ends_with_it(rig: StartRig) -> None:
 
 
 async def test_a_thread_that_exists_is_not_started_again(rig: StartRig) -> None:
-    """A second launcher for the same time starts nothing, and says so; the run that there is continues."""
+    """A second launcher for the same time starts nothing and reports that; the existing run continues."""
     async with rig(CATALOG, lambda _: say("sorted")) as worker:
-        name = named()
+        name = new_name()
         await (await worker.launch(name, at=AT)).result()
-        cause, why = await refusal_of(await worker.launch(name, at=AT))
+        cause, why = await failure_of(await worker.launch(name, at=AT))
         assert cause == THREAD_EXISTS
         assert f"{name}-{AT}" in why
         assert len(worker.llm.requests) == 1
 
 
 async def test_a_run_that_fails_fails_its_launcher(rig: StartRig) -> None:
-    """The reason is that of the run: here, that the agent exists no more."""
+    """The reason is that of the run: here, that the agent no longer exists."""
     async with rig(CATALOG, lambda _: say("sorted")) as worker:
         with pytest.raises(WorkflowFailureError) as failed:
-            await (await worker.launch(named(), agent="gone", at=AT)).result()
+            await (await worker.launch(new_name(), agent="gone", at=AT)).result()
         assert isinstance(failed.value.cause, ChildWorkflowError)
         assert "no agent named 'gone'" in str(failed.value.cause.cause)
 
@@ -73,9 +73,9 @@ async def test_a_run_that_fails_fails_its_launcher(rig: StartRig) -> None:
 @pytest.mark.sandbox
 @pytest.mark.slow
 async def test_a_cancelled_launcher_cancels_its_run_and_waits_for_it(rig: StartRig) -> None:
-    """So the overlap policy `cancel` stops the agent, and starts the next run afterwards."""
+    """The overlap policy `cancel` therefore stops the agent, and starts the next run afterwards."""
     async with rig(CATALOG, lambda _: hang()) as worker:
-        name = named()
+        name = new_name()
         launcher = await worker.launch(name, at=AT)
         await eventually(lambda: _count(worker), bool)
         await launcher.cancel()
@@ -88,7 +88,7 @@ async def test_a_cancelled_launcher_cancels_its_run_and_waits_for_it(rig: StartR
 async def test_a_run_outlives_its_launcher(rig: StartRig) -> None:
     """Terminating the launcher, as an operator may, leaves the thread alone."""
     async with rig(CATALOG, lambda _: hang()) as worker:
-        name = named()
+        name = new_name()
         launcher = await worker.launch(name, at=AT)
         await eventually(lambda: _count(worker), bool)
         await launcher.terminate()
@@ -98,9 +98,9 @@ async def test_a_run_outlives_its_launcher(rig: StartRig) -> None:
 
 
 async def test_a_run_that_is_cancelled_ends_its_launcher(rig: StartRig) -> None:
-    """A person cancels the run; its launcher does not wait on."""
+    """If a person cancels the run, its launcher stops waiting."""
     async with rig(CATALOG, lambda _: hang()) as worker:
-        name = named()
+        name = new_name()
         launcher = await worker.launch(name, at=AT)
         await eventually(lambda: _count(worker), bool)
         await worker.client.get_workflow_handle(f"{name}-{AT}").cancel()
@@ -116,20 +116,20 @@ async def test_a_run_that_is_cancelled_ends_its_launcher(rig: StartRig) -> None:
         ("", {}, "does not say which schedule"),
     ],
 )
-async def test_a_launcher_that_may_not_start_says_why(
+async def test_a_launcher_that_may_not_start_gives_the_reason(
     rig: StartRig, suffix: str, given: dict[str, object], says: str
 ) -> None:
-    """After its end a schedule starts nothing, and without a time there is no thread id."""
+    """A schedule past its end starts nothing, and without a time there is no thread id."""
     async with rig(CATALOG, lambda _: say("sorted")) as worker:
         begin = issued(ScheduledInput.model_validate({"task": "Sort", **given}))
         launcher = await worker.client.start_workflow(
             SCHEDULED_WORKFLOW,
             begin,
-            id=launcher_prefix(named()) + suffix,
+            id=launcher_prefix(new_name()) + suffix,
             task_queue=worker.task_queue,
             result_type=ScheduledResult,
         )
-        cause, why = await refusal_of(launcher)
+        cause, why = await failure_of(launcher)
         assert cause == START_REFUSED
         assert says in why
 

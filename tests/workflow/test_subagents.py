@@ -1,4 +1,4 @@
-"""Sub-agents on a real server: what a parent starts, waits for, reads, and ends."""
+"""Sub-agents on a real server: how a parent starts, awaits, reads and ends them."""
 
 from contextlib import suppress
 from typing import Any
@@ -48,7 +48,7 @@ def family(limits: Limits | None = None, *, policy: Policy = ALLOWED, worker: Po
 
 
 def script(conversation: Conversation) -> Reply:
-    """Do what the task says, step by step: `run A;B & pay 3 & wait THREAD & back A`; then say the results."""
+    """Follow the task step by step: `run A;B & pay 3 & wait THREAD & back A`; then report the results."""
     task = str(conversation.messages[1]["content"])
     steps = [step.strip() for step in task.split("&")]
     if conversation.replies >= len(steps):
@@ -68,25 +68,25 @@ def script(conversation: Conversation) -> Reply:
     return say(f"the answer to {task}")
 
 
-def ended(events: list[AgentEvent]) -> list[ToolCallFinished]:
+def call_results(events: list[AgentEvent]) -> list[ToolCallFinished]:
     """Return the results of calls."""
     return [event for event in events if isinstance(event, ToolCallFinished)]
 
 
 def child_of(r: Rig, run: WorkflowHandle[Any, Any], number: int = 1) -> WorkflowHandle[Any, Any]:
-    """Return the child that a call of this number has started."""
+    """Return the sub-agent that the call of this number has started."""
     return r.client.get_workflow_handle(f"{run.id}.{number}")
 
 
 async def child_status(r: Rig, run: WorkflowHandle[Any, Any], *wanted: str, number: int = 1) -> dict[str, Any]:
-    """Wait until there is a child with one of these statuses, and return its state."""
+    """Wait until there is a sub-agent with one of these statuses, and return its state."""
     state: dict[str, Any] = await eventually(lambda: run.query("state"), lambda s: len(s["subagents"]) >= 1)
     return await status_of(child_of(r, run, number), *wanted) or state
 
 
 async def test_a_parent_runs_agents_side_by_side_and_reads_only_their_answers(rig: StartRig) -> None:
-    """Each child is a thread of its own, whose lineage names the parent; the parent reads its last words. The log
-    leads from event to event, and one that was changed does not.
+    """Each sub-agent is a thread of its own, whose lineage names the parent; the parent reads its final text. The log
+    leads from event to event, and an altered one does not.
     """
     async with rig(family(), script) as r:
         run = await r.start("run one;two;pay 3", by="dana")
@@ -96,13 +96,13 @@ async def test_a_parent_runs_agents_side_by_side_and_reads_only_their_answers(ri
         events = await check_thread(r.client, run)
         started = [event for event in events if isinstance(event, SubagentStarted)]
         assert [each.thread for each in started] == [f"{run.id}.{n}" for n in (1, 2, 3)]
-        assert {(end.status, end.trust) for end in ended(events)} == {("ok", "agent"), ("ok", "tool")}
-        child = await check_thread(r.client, r.client.get_workflow_handle(f"{run.id}.3", run_id=started[2].run_id))
-        first = child[0]
+        assert {(end.status, end.trust) for end in call_results(events)} == {("ok", "agent"), ("ok", "tool")}
+        subagent = await check_thread(r.client, r.client.get_workflow_handle(f"{run.id}.3", run_id=started[2].run_id))
+        first = subagent[0]
         assert isinstance(first, RunStarted)
         assert first.lineage is not None
         assert (first.lineage.path, first.lineage.number, first.depth, first.trust) == ((run.id,), 3, 1, "agent")
-        for thread, log in ((run.id, events), (f"{run.id}.3", child)):
+        for thread, log in ((run.id, events), (f"{run.id}.3", subagent)):
             audit = Audit(thread)
             audit.take(log)
             assert audit.fault is None
@@ -120,15 +120,15 @@ async def test_a_parent_runs_agents_side_by_side_and_reads_only_their_answers(ri
             assert audit.fault is not None, (kind, change)
 
 
-async def test_a_child_in_the_background_is_read_later_or_cancelled_at_the_end(rig: StartRig) -> None:
-    """`run_agent` returns at once, `agent_result` waits, twice if asked twice; the one that nobody reads is ended."""
+async def test_a_background_sub_agent_is_read_later_or_cancelled_at_the_end(rig: StartRig) -> None:
+    """`run_agent` returns at once; `agent_result` waits, and may be called twice; an unread sub-agent is ended."""
     async with rig(family(worker=ASKS), script) as r:
         thread = "background-parent"
         run = await r.start(f"back one & back pay 1 & wait {thread}.1 & wait {thread}.1 & wait x", thread=thread)
         await run.result()
         events = await check_thread(r.client, run)
-        assert ["the answer to one" in end.text for end in ended(events)] == [False, False, True, True, False]
-        assert "You run no agent in that thread" in ended(events)[-1].text
+        assert ["the answer to one" in end.text for end in call_results(events)] == [False, False, True, True, False]
+        assert "You run no agent in that thread" in call_results(events)[-1].text
         assert [e.status for e in events if isinstance(e, SubagentEnded)] == ["completed", "cancelled"]
         assert (await child_of(r, run, 2).query("state"))["status"] == "cancelled"
         audit = Audit(thread)
@@ -136,8 +136,8 @@ async def test_a_child_in_the_background_is_read_later_or_cancelled_at_the_end(r
         assert audit.fault is None
 
 
-async def test_a_childs_approval_is_asked_for_at_the_root_and_decided_in_the_child(rig: StartRig) -> None:
-    """The tree shows the request with its path; deciding it in the root does nothing, in the child lets it run."""
+async def test_a_sub_agents_approval_is_shown_at_the_root_and_decided_in_the_sub_agent(rig: StartRig) -> None:
+    """The tree shows the request with its path; deciding it in the root has no effect, in the sub-agent lets it run."""
     async with rig(family(worker=ASKS), script) as r:
         run = await r.start("nest run pay 1")
         await eventually(lambda: run.query("state"), lambda state: state["subagents"])
@@ -159,14 +159,14 @@ async def test_a_childs_approval_is_asked_for_at_the_root_and_decided_in_the_chi
         assert attribute == [run.id]
 
 
-async def test_no_agent_escapes_the_policy_above_it(rig: StartRig) -> None:
-    """What the parent's policy denies is denied in the child, whose own policy allows everything."""
+async def test_a_policy_from_above_binds_every_agent(rig: StartRig) -> None:
+    """The parent's policy applies to the sub-agent, whose own policy allows everything."""
     async with rig(family(policy=Policy(rules=(deny("pay"), allow()))), script) as r:
         run = await r.start("run pay 1")
         assert "Denied by policy" in (await run.result())["result"]
 
 
-async def test_a_tree_is_bounded_in_depth_and_a_run_in_its_children(rig: StartRig) -> None:
+async def test_a_tree_is_bounded_in_depth_and_a_run_in_its_sub_agents(rig: StartRig) -> None:
     """Beyond a limit nothing starts, and the LLM reads why."""
     async with rig(family(Limits(max_subagents=2, max_depth=2)), script) as r:
         deep, wide = await r.start("nest nest run x"), await r.start("run a;b;c")
@@ -191,32 +191,32 @@ async def test_cancelling_the_parent_cancels_the_tree_from_below(rig: StartRig) 
         assert [e.status for e in await check_thread(r.client, run) if isinstance(e, SubagentEnded)] == ["cancelled"]
 
 
-async def test_a_child_that_was_terminated_gives_a_result_that_says_so(rig: StartRig) -> None:
-    """A hint makes the parent look, whoever sends it; the hint itself ends nothing. A false one is recorded as refused
-    where it names no open child.
+async def test_a_terminated_sub_agent_has_a_result_that_says_so(rig: StartRig) -> None:
+    """A hint from anybody makes the parent poll; the hint itself ends nothing. A false one is rejected and recorded if
+    it names no open sub-agent.
     """
     async with rig(family(worker=ASKS), script) as r:
         run = await r.start("run pay 1")
         await child_status(r, run, "waiting_approval")
         for forged in ({"thread": f"{run.id}.1"}, {"thread": "x"}, {"thread": f"{run.id}.1", "result": "paid"}, 7):
             await run.signal(ENDED_SIGNAL, forged)
-        refused = await eventually(lambda: refused_of(run), lambda refused: len(refused) == 2)
-        assert [e.outcome for e in refused] == ["not_waiting", "not_waiting"]
-        assert [child["status"] for child in (await run.query("state"))["subagents"]] == ["open"]
+        rejections = await eventually(lambda: rejections_of(run), lambda rejections: len(rejections) == 2)
+        assert [e.outcome for e in rejections] == ["not_waiting", "not_waiting"]
+        assert [subagent["status"] for subagent in (await run.query("state"))["subagents"]] == ["open"]
         await child_of(r, run).terminate("a test")
-        with suppress(RPCError):  # it has ended: it looked because of a forged hint, or as it does from time to time
+        with suppress(RPCError):  # it has ended: the parent polled because of a forged hint, or at a regular poll
             await run.signal(ENDED_SIGNAL, {"thread": f"{run.id}.1"})
         assert "was closed from outside" in (await run.result())["result"]
         events = await check_thread(r.client, run)
         assert [e.status for e in events if isinstance(e, SubagentEnded)] == ["terminated"]
 
 
-async def refused_of(run: WorkflowHandle[Any, Any]) -> list[SignalRejected]:
-    """Return what the run has refused so far."""
+async def rejections_of(run: WorkflowHandle[Any, Any]) -> list[SignalRejected]:
+    """Return the run's rejections so far."""
     return [e for e in await events_of(run) if isinstance(e, SignalRejected)]
 
 
-async def test_the_thread_of_somebody_else_is_never_taken_for_a_child(rig: StartRig) -> None:
+async def test_another_persons_thread_is_never_taken_for_a_sub_agent(rig: StartRig) -> None:
     """Its result is not read; the LLM reads that the id is taken."""
     async with rig(family(), script) as r:
         thread = "taken-parent"
@@ -228,8 +228,8 @@ async def test_the_thread_of_somebody_else_is_never_taken_for_a_child(rig: Start
         assert "secret" not in result
 
 
-async def test_a_reset_parent_finds_its_child_again(rig: StartRig) -> None:
-    """The child was started in the branch that the reset abandoned; it is not started twice."""
+async def test_a_reset_parent_finds_its_sub_agent_again(rig: StartRig) -> None:
+    """The sub-agent was started in the abandoned branch; it is not started twice."""
     async with rig(family(worker=ASKS), script) as r:
         run = await r.start("run pay 1")
         await child_status(r, run, "waiting_approval")
@@ -243,7 +243,7 @@ async def test_a_reset_parent_finds_its_child_again(rig: StartRig) -> None:
 
 
 async def test_a_wait_survives_that_the_parent_continues_as_new(rig: StartRig) -> None:
-    """A flood of signals makes the parent continue as new while it waits; the next Temporal run looks by itself."""
+    """A flood of signals makes the parent continue as new while it waits; the next Temporal run polls by itself."""
     async with rig(family(Limits(history_events=40), worker=ASKS), script) as r:
         run = await r.start("run pay 1")
         await child_status(r, run, "waiting_approval")
@@ -256,40 +256,40 @@ async def test_a_wait_survives_that_the_parent_continues_as_new(rig: StartRig) -
         await check_thread(r.client, run)
 
 
-async def test_a_constraint_counts_in_the_parent_and_in_later_children(rig: StartRig) -> None:
-    """What a child's tool said cannot be done is refused in the parent without being tried, and in the next child."""
+async def test_a_constraint_counts_in_the_parent_and_in_later_sub_agents(rig: StartRig) -> None:
+    """A constraint from a sub-agent's tool rejects the call in the parent, untried, and in the next sub-agent."""
     async with rig(family(), script) as r:
         run = await r.start("run pay 13 & pay 1 & run pay 2")
         await run.result()
-        ends = ended(await check_thread(r.client, run))
+        ends = call_results(await check_thread(r.client, run))
         assert [end.status for end in ends] == ["ok", "cannot", "ok"]
         assert all("the safe is empty" in end.text for end in ends)
         assert "constraint 0.1 from the run above" in ends[-1].text
-        child = child_of(r, run, 3)
-        child = r.client.get_workflow_handle(child.id, run_id=(await child.describe()).run_id)
-        for log in (await check_thread(r.client, run), await check_thread(r.client, child)):
+        subagent = child_of(r, run, 3)
+        subagent = r.client.get_workflow_handle(subagent.id, run_id=(await subagent.describe()).run_id)
+        for log in (await check_thread(r.client, run), await check_thread(r.client, subagent)):
             audit = Audit(log[0].thread if isinstance(log[0], RunStarted) else "")
             audit.take(log)
             assert audit.fault is None
 
 
-async def test_who_asked_the_parent_may_not_approve_in_the_child_either(rig: StartRig) -> None:
-    """Where requesters may not decide, whoever gave the parent its task is one in the child."""
+async def test_the_parents_requester_may_not_approve_in_the_sub_agent(rig: StartRig) -> None:
+    """If requesters may not decide, the parent's requester is one in the sub-agent, too."""
     strict = Policy(rules=(ask("pay"), allow()), terms=Terms(requester_may_decide=False))
     async with rig(family(worker=strict), script) as r:
         run = await r.start("run pay 1", by="dana")
         await child_status(r, run, "waiting_approval")
-        child = child_of(r, run)
-        await child.signal("approve", {"request": "1", "by": "dana"})
-        await child.signal("approve", {"request": "1", "by": "erin"})
+        subagent = child_of(r, run)
+        await subagent.signal("approve", {"request": "1", "by": "dana"})
+        await subagent.signal("approve", {"request": "1", "by": "erin"})
         assert "paid 1" in (await run.result())["result"]
-        child = r.client.get_workflow_handle(child.id, run_id=(await child.describe()).run_id)
-        outcomes = [e.outcome for e in await check_thread(r.client, child) if e.type == "decision_received"]
+        subagent = r.client.get_workflow_handle(subagent.id, run_id=(await subagent.describe()).run_id)
+        outcomes = [e.outcome for e in await check_thread(r.client, subagent) if e.type == "decision_received"]
         assert outcomes == ["not_entitled", "accepted"]
 
 
-async def test_a_closed_child_is_continued_like_any_thread(rig: StartRig) -> None:
-    """The parent has its result from before; the thread keeps its lineage."""
+async def test_a_closed_sub_agent_is_continued_like_any_thread(rig: StartRig) -> None:
+    """The parent keeps the earlier result; the thread keeps its lineage."""
     async with rig(family(), script) as r:
         run = await r.start("run one")
         await run.result()
@@ -302,7 +302,7 @@ async def test_a_closed_child_is_continued_like_any_thread(rig: StartRig) -> Non
 
 
 @pytest.mark.parametrize("count", [12, pytest.param(100, marks=pytest.mark.slow)])
-async def test_many_children_end_and_cost_the_parent_little(rig: StartRig, count: int) -> None:
+async def test_many_sub_agents_cost_the_parent_little_history(rig: StartRig, count: int) -> None:
     """The parent's history grows by less than 2 kB for each of them."""
     catalog = family(Limits(subagents_at_once=100, max_calls=100, compaction_tokens=10**9))
     async with rig(catalog, script) as r:

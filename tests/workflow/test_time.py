@@ -1,4 +1,4 @@
-"""Weeks of waiting on a real server, in a second each: the server skips the time in which nothing is under way.
+"""Weeks of waiting on a real server, in a second each: the server skips the time in which no work is in progress.
 
 Each test ends with `check_thread`: the histories replay, with the skipped time in them.
 """
@@ -44,7 +44,7 @@ def pay() -> str:
 
 
 def catalog(terms: Terms | None = None, **limits: float) -> Catalog:
-    """Return a clerk who must ask to pay, on these terms."""
+    """Return a clerk who must ask to pay, under these requirements."""
     rules = (ask("pay", terms=terms or Terms()), allow())
     clerk = Agent(
         name="clerk",
@@ -66,18 +66,18 @@ def threads(rig: Rig) -> Threads:
     return Threads(rig.client, task_queue=rig.task_queue, record=rig.threads)
 
 
-async def at_step(run: WorkflowHandle[Any, Any], step: int) -> None:
+async def wait_for_step(run: WorkflowHandle[Any, Any], step: int) -> None:
     """Wait until the run has made that many LLM calls."""
     await eventually(lambda: run.query("state"), lambda state: state["step"] == step)
 
 
 def kinds(events: list[AgentEvent], prefix: str) -> list[str]:
-    """Return the types of the events that begin so, without that."""
+    """Return the types of the events that begin with this prefix, without it."""
     return [event.type.removeprefix(prefix) for event in events if event.type.startswith(prefix)]
 
 
 async def test_an_unanswered_request_reminds_escalates_and_expires(rig: StartRig, client: Client) -> None:
-    """Three weeks without an answer: the log has each step at its time, the call was denied, and nothing has run."""
+    """After three weeks without an answer, the log has each step at its time, the call is denied, and nothing ran."""
     terms = Terms(by=("finance",), remind_every=7 * DAY, escalate=(Escalation(after=10 * DAY, by=("bob",)),))
     terms = terms.model_copy(update={"expires_after": 20 * DAY})
     async with rig(catalog(terms), steps([call("pay"), say("I was not allowed to")])) as r:
@@ -93,7 +93,7 @@ async def test_an_unanswered_request_reminds_escalates_and_expires(rig: StartRig
 
 
 async def test_a_run_waits_a_month_for_a_message(rig: StartRig, client: Client) -> None:
-    """A message after three weeks is answered, and a month after that the run closes; later, it is today again."""
+    """A message after three weeks is answered, a month later the run closes, and the clock returns to today."""
     async with rig(catalog(), counting) as r:
         run = await r.start(idle_limit=30 * DAY)
         assert (await status_of(run, "waiting_message"))["result"] == "answer 1"
@@ -132,8 +132,8 @@ async def test_a_paused_run_resumes_when_its_time_has_come(rig: StartRig, client
         assert started.at >= resumed.at
 
 
-async def test_after_weeks_the_world_is_looked_at_again(rig: StartRig, client: Client) -> None:
-    """The verify tools run before the LLM reads a message that comes after three weeks; after an hour, they do not."""
+async def test_after_weeks_the_world_is_verified_again(rig: StartRig, client: Client) -> None:
+    """The verify tools run before the LLM reads a message after three weeks, but not after an hour."""
     async with rig(catalog(), counting) as r:
         run = await r.start(idle_limit=60 * DAY)
         for time in ({"hours": 1}, {"days": 21}):
@@ -148,8 +148,8 @@ async def test_after_weeks_the_world_is_looked_at_again(rig: StartRig, client: C
         await run.cancel()
 
 
-async def test_a_refusal_for_a_fortnight_ends(rig: StartRig, client: Client) -> None:
-    """What a tool cannot do for a fortnight is refused until then, and tried again after that."""
+async def test_a_rejection_for_a_fortnight_ends(rig: StartRig, client: Client) -> None:
+    """A call that a tool cannot do for a fortnight is rejected until then, and tried again after that."""
     async with rig(catalog(), lambda said: call("knock") if said.replies % 2 == 0 else say("so it is")) as r:
         run = await r.start(idle_limit=60 * DAY)
         for days in (7, 14):
@@ -157,7 +157,7 @@ async def test_a_refusal_for_a_fortnight_ends(rig: StartRig, client: Client) -> 
             step = (await run.query("state"))["step"]
             await skip(client, run, days=days)
             await run.signal("say", "and now?")
-            await at_step(run, step + 2)
+            await wait_for_step(run, step + 2)
         await status_of(run, "waiting_message")
         events = await check_thread(client, run)
         ends = [event for event in events if isinstance(event, ToolCallFinished)]
@@ -166,7 +166,7 @@ async def test_a_refusal_for_a_fortnight_ends(rig: StartRig, client: Client) -> 
 
 
 async def test_time_is_skipped_across_continue_as_new(rig: StartRig, client: Client) -> None:
-    """Daily reminders over three weeks take several Temporal runs: one log, and a reminder on each day."""
+    """Daily reminders over three weeks take several Temporal runs with one log, which has a reminder on each day."""
     async with rig(catalog(Terms(remind_every=DAY), history_events=30), steps([call("pay"), say("done")])) as r:
         run = await r.start()
         await status_of(run, "waiting_approval")
@@ -179,8 +179,8 @@ async def test_time_is_skipped_across_continue_as_new(rig: StartRig, client: Cli
         await client.get_workflow_handle(run.id).cancel()
 
 
-async def test_no_time_is_skipped_after_a_refusal(rig: StartRig, client: Client) -> None:
-    """A call under way is not skipped: the refusal names it, and no time is skipped when it has ended."""
+async def test_no_time_is_skipped_after_a_rejection(rig: StartRig, client: Client) -> None:
+    """Time is not skipped during a call: the error names the call, and no time is skipped after it has ended."""
     go = asyncio.Event()
 
     @tool(effect="read")
@@ -202,7 +202,9 @@ async def test_no_time_is_skipped_after_a_refusal(rig: StartRig, client: Client)
         await run.cancel()
 
 
-async def test_an_outage_is_not_hammered(rig: StartRig, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_retries_during_an_outage_are_bounded(
+    rig: StartRig, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Skipping the pauses between retries ends after a number of them."""
     monkeypatch.setattr(time_skipping, "MAX_TIMERS", 5)
     async with rig(catalog(), lambda _: fail(503, "overloaded")) as r:
@@ -215,7 +217,7 @@ async def test_an_outage_is_not_hammered(rig: StartRig, client: Client, monkeypa
 
 
 async def test_a_hanging_llm_and_a_missing_worker_are_named(rig: StartRig, client: Client) -> None:
-    """The refusal says what time is not skipped for, and how to start a worker."""
+    """The error names what prevents skipping, and how to start a worker."""
     async with rig(catalog(), lambda _: hang()) as r:
         run = await r.start()
         await eventually(lambda: asyncio.sleep(0, len(r.llm.requests)), bool)
@@ -231,7 +233,7 @@ async def test_a_hanging_llm_and_a_missing_worker_are_named(rig: StartRig, clien
 
 @pytest.mark.parametrize("duration", [timedelta(), timedelta(days=-1), timedelta(days=3_661)])
 async def test_only_a_sensible_time_is_skipped(rig: StartRig, duration: timedelta) -> None:
-    """Time does not go back or stand still, and ten years at once are enough."""
+    """Time does not go back or stand still, and at most ten years are skipped at once."""
     async with rig(catalog(), counting) as r:
         with pytest.raises(Refused, match="cannot be skipped"):
             await skip_time(threads(r).runs, "anything", duration, within=1)

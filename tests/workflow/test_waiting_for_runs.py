@@ -23,7 +23,7 @@ def sleepers(policy: Policy | None = None) -> Catalog:
 
 
 def script(conversation: Conversation) -> Reply:
-    """Wait for the thread that the task names; as the other agent, answer."""
+    """Wait for the thread that the task names; the other agent answers."""
     task = conversation.messages[1]["content"]
     if "wait_for_run" not in conversation.tools:
         return say(f"the answer to {task}")
@@ -54,7 +54,7 @@ async def test_an_agent_waits_until_another_run_has_ended(rig: StartRig) -> None
 
 
 async def test_the_result_of_a_run_that_has_ended_is_there_at_once(rig: StartRig) -> None:
-    """Its words come with it."""
+    """The result includes the run's final text."""
     async with rig(sleepers(), script) as r:
         other = await r.start("41 + 1", agent="worker", by="dana")
         await other.result()
@@ -64,7 +64,7 @@ async def test_the_result_of_a_run_that_has_ended_is_there_at_once(rig: StartRig
 
 @pytest.mark.parametrize("by", ["mallory", ""])
 async def test_runs_of_others_are_as_if_there_were_none(rig: StartRig, by: str) -> None:
-    """A run of somebody else, of an unknown starter, and no run at all have the same answer; so has an odd id."""
+    """Another person's run, a run of an unknown starter, a missing run and an odd id all have the same answer."""
     async with rig(sleepers(), script) as r:
         other = await r.start("secret", agent="worker", by="dana")
         await other.result()
@@ -78,14 +78,14 @@ async def test_runs_of_others_are_as_if_there_were_none(rig: StartRig, by: str) 
 
 
 async def test_a_run_does_not_wait_for_itself(rig: StartRig) -> None:
-    """It would wait for ever."""
+    """The run would wait for ever."""
     async with rig(sleepers(), script) as r:
         run = await r.start("run_status own-thread", agent="waiter", by="dana", thread="own-thread")
         assert "the thread that you run in" in (await run.result())["result"]
 
 
-async def test_a_policy_that_denies_the_look_denies_the_wait(rig: StartRig) -> None:
-    """What is judged is what runs."""
+async def test_a_policy_that_denies_run_status_denies_the_wait(rig: StartRig) -> None:
+    """The policy judges the call that runs."""
     policy = Policy(rules=(deny("run_status"), allow()))
     async with rig(sleepers(policy), script) as r:
         run = await r.start("wait_for_run other", agent="waiter", by="dana")
@@ -93,20 +93,20 @@ async def test_a_policy_that_denies_the_look_denies_the_wait(rig: StartRig) -> N
 
 
 @pytest.mark.parametrize("thread", [None, "", 7, "x" * 201, "a\ud800"])
-def test_what_is_no_thread_id_is_told_to_the_llm(thread: Any) -> None:
-    """Bad arguments are a sentence, and poll nothing."""
+def test_an_invalid_thread_id_is_reported_to_the_llm(thread: Any) -> None:
+    """Bad arguments give a sentence, and nothing is polled."""
     assert isinstance(read_trigger("wait_for_run", {"thread": thread}, at=NOW), str)
 
 
 def test_the_polled_call_is_the_one_that_is_judged() -> None:
-    """Its thread is that of the call, and nothing else of the arguments reaches it."""
-    made = ToolCall(id="1", name="wait_for_run", arguments='{"thread": "other", "tool": "pay", "until": "3h"}')
-    polled = polled_call(made)
+    """The polled thread is that of the call, and no other argument reaches it."""
+    tool_call = ToolCall(id="1", name="wait_for_run", arguments='{"thread": "other", "tool": "pay", "until": "3h"}')
+    polled = polled_call(tool_call)
     assert polled is not None
     assert (polled.name, polled.arguments) == ("run_status", '{"thread":"other"}')
 
 
-async def test_a_tool_of_that_name_is_refused(rig: StartRig) -> None:
+async def test_a_tool_of_that_name_is_rejected(rig: StartRig) -> None:
     """A user's own `run_status` would be polled in its place."""
 
     @tool(effect="read")

@@ -38,7 +38,7 @@ from holdfast.core.log.events import (
 )
 from holdfast.core.log.references import artifacts_of
 from holdfast.core.run.fold.evolve import evolve
-from holdfast.core.run.rules.loop_guard import told
+from holdfast.core.run.rules.loop_guard import repeats_to_report
 from holdfast.core.run.rules.policies import policy_for
 from holdfast.core.run.state.features import RESULT_NAMES_ARTIFACTS, SIGNED_STEERING
 from holdfast.core.run.state.state import RunState
@@ -193,7 +193,7 @@ class Audit:
         if isinstance(event, ToolCallStarted):
             self._begun(event)
         if isinstance(event, ToolCallFinished):
-            if told(self.state, event) != event.repeats:
+            if repeats_to_report(self.state, event) != event.repeats:
                 raise Wrong(f"call {event.number} has not ended like this {event.repeats} times in a row")
             self._finished(event)
         for address in artifacts_of(event, named=self.state.features >= RESULT_NAMES_ARTIFACTS):

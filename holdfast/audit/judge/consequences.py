@@ -88,7 +88,7 @@ from holdfast.core.run.inputs.steering import sent_payload
 from holdfast.core.run.rules.baselines import on_findings
 from holdfast.core.run.rules.budget import on_call, on_report
 from holdfast.core.run.rules.closing_work import on_complete, on_learning_due, on_progress_due
-from holdfast.core.run.rules.forks import forked_events
+from holdfast.core.run.rules.forks import fork_events
 from holdfast.core.run.state.next_actions import (
     AskForLearnings,
     CallLLM,
@@ -163,10 +163,10 @@ def leads_to(before: Before, event: AgentEvent, events: Sequence[AgentEvent]) ->
                 raise Wrong("its digests are not those of the agent and of the policy that it holds")
             if (own := event.spec.budget) and event.budget != own.narrowed(event.budget):
                 raise Wrong(f"its budget allows more than the agent's own ({own.words})")
-            if (given := state.origin.handed) and event.budget != given.narrowed(event.budget):
+            if (given := state.origin.inherited_budget) and event.budget != given.narrowed(event.budget):
                 raise Wrong(f"its budget allows more than its parent gave it ({given.words})")
-            entered = evolve(state, event) if state.entering else state
-            yield [event, *(on_entered(entered, at=at) if state.entering and not on_loaded(entered) else [])]
+            entered = evolve(state, event) if state.resumes_import else state
+            yield [event, *(on_entered(entered, at=at) if state.resumes_import and not on_loaded(entered) else [])]
         case BudgetReserved(call=int()):
             yield on_starts_due(state)
             yield from raisings(state, event, events)
@@ -279,7 +279,7 @@ def _forks(before: Before, event: RunForked) -> Sequence[Expected]:
         raise Wrong(f"it forks {point.thread!r} after event {point.position}, which is not what comes before it")
     if event.thread in (before.thread, point.thread):
         raise Wrong("it forks the thread from itself")
-    forked = forked_events(
+    forked = fork_events(
         state,
         point,
         thread=event.thread,
@@ -311,7 +311,7 @@ def _ends(before: Before, event: ToolCallFinished | ReconcileRequested | RunFini
     state = before.state
     number = event.request.number if isinstance(event, ReconcileRequested) else getattr(event, "number", 0)
     returning = any(call.number == number and call.phase in RETURNING for call in state.calls.current)
-    if state.dormancy.waits_of(number):
+    if state.dormancy.is_asleep(number):
         yield on_due(state, at=event.at)
     elif isinstance(event, ToolCallFinished) and is_subagent_call(state, number):
         yield from results(state, event)

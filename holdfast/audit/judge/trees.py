@@ -115,9 +115,9 @@ class Waiting:
         return tuple(self.states[self.since[number] :]) if number in self.since else ()
 
     def _in(self, state: RunState) -> Handed:
-        kept = state.constraints.unended(state.updated_at).kept
+        kept = state.constraints.active(state.updated_at).kept
         if kept != self._kept:
-            self._kept, self._handed = kept, state.constraints.to_hand_over(state.updated_at)
+            self._kept, self._handed = kept, state.constraints.to_propagate(state.updated_at)
         account, authority = state.account, state.authority
         return Handed(
             constraints=self._handed,

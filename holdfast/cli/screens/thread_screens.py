@@ -30,7 +30,7 @@ from holdfast.client.threads import JSON
 from holdfast.config.programs import CLI
 from holdfast.core.base.constraint_names import constraint_name, constraint_origin
 from holdfast.core.base.readable_json import readable_json
-from holdfast.core.run.state.dormancy import looks_words
+from holdfast.core.run.state.dormancy import polls_text
 from holdfast.core.tools.triggers import WAKE_TRIGGER
 
 TASK_CHARS = 48
@@ -214,7 +214,7 @@ def _dormancy_text(thread: str, dormancy: JSON, *, acts: bool) -> Text:
         trigger = WAKE_TRIGGER.validate_python(wait).words
         screen.append("\nDormant ", "bold blue").append(f"call {wait['call']} waits for {brief(trigger, 400)}\n")
         if polls := wait.get("polls"):
-            looks = looks_words(polls["count"], polls["result"])
+            looks = polls_text(polls["count"], polls["result"])
             screen.append(f"  looks again at {clock(polls['again'])} ({looks})\n")
         data = ("--data", json.dumps(wait["match"])) if wait.get("match") else ()  # ASCII, because an LLM wrote it
         event = ("--event", wait["event"], *data) if wait["kind"] == "event" else ()

@@ -65,7 +65,7 @@ class LoopRecorder:
         """Append events to the log, and apply them to the state."""
         for event in events:
             if isinstance(event, SignalRejected):
-                if self._refusals.many:
+                if self._refusals.over_limit:
                     self._refusals.count(event)
                     continue
             else:

@@ -14,8 +14,8 @@ from holdfast.core.log.events import RunPaused, RunResumed, RunUnblocked, Signal
 from holdfast.core.log.loop_events import LoopEvent
 from holdfast.core.loop.state import WORDS, LoopState, Steering
 from holdfast.core.run.inputs.pause import LONGEST_PAUSE, PAUSES, read_end
-from holdfast.core.run.rules.authority import claimed
-from holdfast.core.run.rules.refusals import bounded_rejection
+from holdfast.core.run.rules.authority import read_claim
+from holdfast.core.run.rules.refusals import bound_rejection
 
 Steered = tuple[str, str, list[LoopEvent]]
 """The outcome, an explanation, and the events that follow."""
@@ -37,7 +37,7 @@ def on_steering(state: LoopState, what: Steering, payload: Any, *, at: datetime)
         return _refused(what, "malformed", str(payload), payload)
     if not state.logged:
         return _as_in_0_1(state, what, payload)
-    by, reason = claimed(payload)
+    by, reason = read_claim(payload)
     by, reason = by[:200], reason[:WORDS]
     if state.outcome:
         return _refused(what, "too_late", f"the loop is {state.outcome}", payload)
@@ -105,5 +105,5 @@ def _as_in_0_1(state: LoopState, what: Steering, payload: Any) -> Steered:
 
 
 def _refused(what: Steering, outcome: str, why: str, payload: Any) -> Steered:
-    event = bounded_rejection(SignalRejected(signal=what, explanation=why, outcome=outcome), payload)
+    event = bound_rejection(SignalRejected(signal=what, explanation=why, outcome=outcome), payload)
     return outcome, why, [event]

@@ -1,7 +1,8 @@
-"""An agent run as a pure state machine, without I/O. `workflows.agent_run` carries out what it asks for.
+"""An agent run as a pure state machine, without I/O. `holdfast.workflows.agent_run` carries out its commands.
 
-`decide` says what follows from a state (the step limit is there), `judge` whether a call requires approval, `evolve`
-applies events to the state, whose parts are `substates`, and `machine` connects all of it to what arrives. `activities`
-says how each activity is called (the heartbeat timeout is there), `rollover` when the run continues as new
-(continue-as-new).
+`state` is everything that a decision depends on; `fold` applies events to it. `rules` are the rules that the run obeys
+(`rules.verdicts` decides whether a call requires approval), `decide` chooses the next action (the step limit is there),
+and `inputs` and `waits` turn inputs and wake triggers into events. `machine` connects them: inputs in, commands out;
+`machine.rollover` decides when the run continues as new (continue-as-new). `contracts` defines the activities and how
+each is called (the heartbeat timeout is in `contracts.table`), `views` present the run to people.
 """

@@ -34,7 +34,7 @@ _BEGINNINGS = ("run_started", "run_forked", "run_imported")
 """Types of events with the first run id of the chain of Temporal runs that recorded them, and what follows."""
 
 FIRST_HANDED, HANDED = 900_000_000, 50
-"""How the log numbers constraints that parents and sub-agents hand to one another (`Constraints.take_over`)."""
+"""How the log numbers constraints that parents and sub-agents hand to one another (`Constraints.adopt`)."""
 
 
 class Derived:

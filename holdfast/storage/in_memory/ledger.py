@@ -1,4 +1,4 @@
-"""The effect ledger in memory: for tests, where the worker and the effects end together."""
+"""The effect ledger in memory, for tests, in which the worker and the effects end together."""
 
 import time
 from collections.abc import AsyncIterator
@@ -30,16 +30,16 @@ Rows = dict[tuple[str, int], Row]
 
 @dataclass
 class Entry:
-    """An effect, as one attempt has claimed it."""
+    """An effect, claimed by one attempt."""
 
     effect: PastEffect
     thread: str
     started_before: bool
     rows: Rows
     fresh: bool = field(default=True, init=False)
-    """No other attempt can take the claim in the meantime."""
+    """Always true: no other process can take the claim."""
     doubt: str = field(default="", init=False)
-    """Nobody else can write here."""
+    """Always empty: no other process can write to this ledger."""
 
     @property
     def outcome(self) -> ToolOutcome | None:
@@ -59,10 +59,10 @@ class Entry:
         self.rows.setdefault(name, Row(self.effect, self.thread)).settling_since = None
 
     async def settling(self) -> float | None:
-        """Return for how many seconds no attempt has been at work whose request may still arrive."""
+        """Return the seconds since the last attempt whose request may still arrive; None if there is none."""
         key, now = self.effect.key, time.monotonic()
-        found = [self.rows.get((key, epoch)) for epoch in range(self.effect.epoch + 1)]
-        lost = [row for row in found if row and row.outcome is None]
+        rows = [self.rows.get((key, epoch)) for epoch in range(self.effect.epoch + 1)]
+        lost = [row for row in rows if row and row.outcome is None]
         for row in lost:
             row.settling_since = now if row.settling_since is None else row.settling_since
         return min((now - (row.settling_since or now) for row in lost), default=None)
@@ -75,8 +75,9 @@ class Entry:
 
 
 class InMemoryLedger:
-    """A `holdfast.core.run.contracts.ledger.EffectLedger` for one process. It cannot survive the worker, so no worker
-    uses it.
+    """A `holdfast.core.run.contracts.ledger.EffectLedger` for one process.
+
+    No worker uses it, because it does not survive the worker.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Semantic memory in memory: found by whole words, without an embedding model."""
+"""Semantic memory in memory: search by whole words, without an embedding model."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -24,15 +24,15 @@ _WORD = re.compile(r"\w+")
 class InMemoryMemories:
     """A `holdfast.core.memory.semantic.MemoryStore` for one worker process.
 
-    `recall` finds the items that share a word with the query, those with the most shared words first. It does not stem:
-    `invoices` does not find `invoice`.
+    `recall` finds the items that share words with the query, most shared words first, without stemming: `invoices` does
+    not find `invoice`.
     """
 
     def __init__(self) -> None:
         self._items: dict[str, MemoryItem] = {}
         """By id, oldest first."""
         self._ids: dict[str, str] = {}
-        """The id of the item that each key made."""
+        """Key → the id of its item."""
         self._count = 0
 
     async def remember(self, new: NewMemory, *, key: str) -> MemoryItem:
@@ -49,10 +49,10 @@ class InMemoryMemories:
         return item
 
     async def recall(self, query: str, scopes: Sequence[str] | None, *, limit: int = 5) -> Recalled:
-        """Find the items that share the most words with `query`; without a query, the newest."""
+        """Return the items that share the most words with `query`; without a query, the newest."""
         newest = self._live(scopes)
-        if wanted := _words(clean(query)):
-            shared = {item.id: len(wanted & _words(item.text)) for item in newest}
+        if words := _words(clean(query)):
+            shared = {item.id: len(words & _words(item.text)) for item in newest}
             newest = sorted((item for item in newest if shared[item.id]), key=lambda item: -shared[item.id])
         elif query.strip():
             newest = [item for item in newest if clean(query).strip() in item.text]
@@ -61,7 +61,7 @@ class InMemoryMemories:
     async def forget(
         self, id: str, scopes: Sequence[str] | None, *, trust: Trust, by: str, why: str = ""
     ) -> MemoryItem:
-        """Remove the text of an item and of all that it superseded; return the item without its text."""
+        """Remove the text of an item and of its earlier versions; return the item without its text."""
         item = self._item(id, scopes)
         if item.forgotten_at is not None:
             return item
@@ -70,29 +70,29 @@ class InMemoryMemories:
         emptied = {"text": "", "kind": "", "expires_at": None, "forgotten_at": datetime.now(UTC)}
         for each in self._versions(item):
             if each.forgotten_at is None:
-                given = {**emptied, "forgotten_by": who, "forgotten_why": reason}
-                self._items[each.id] = each.model_copy(update=given)
+                fields = {**emptied, "forgotten_by": who, "forgotten_why": reason}
+                self._items[each.id] = each.model_copy(update=fields)
         return self._items[id]
 
     async def standing(self, scopes: Sequence[str], chars: int) -> list[MemoryItem]:
-        """Return the standing items, newest first, as many as `standing_text` fits into `chars` characters."""
+        """Return the newest standing items, as many as `standing_text` fits into `chars` characters."""
         return within((item for item in self._live(scopes) if item.standing), chars)
 
     async def history(self, id: str, scopes: Sequence[str] | None) -> list[MemoryItem]:
-        """Return an item and all that it superseded, newest first."""
+        """Return an item and its earlier versions, newest first."""
         return self._versions(self._item(id, scopes))
 
     async def purge(self, limit: int = 100) -> int:
-        """Remove items that have expired, and what they superseded."""
+        """Remove expired items and their earlier versions; return the number of removed items."""
         now = datetime.now(UTC)
         expired = [item for item in self._items.values() if item.expires_at and item.expires_at <= now][:limit]
-        gone = {each.id for item in expired for each in self._versions(item)}
-        self._items = {id: item for id, item in self._items.items() if id not in gone}
-        self._ids = {key: id for key, id in self._ids.items() if id not in gone}
-        return len(gone)
+        removed = {each.id for item in expired for each in self._versions(item)}
+        self._items = {id: item for id, item in self._items.items() if id not in removed}
+        self._ids = {key: id for key, id in self._ids.items() if id not in removed}
+        return len(removed)
 
     def _live(self, scopes: Sequence[str] | None) -> list[MemoryItem]:
-        """Return the items that may be found, newest first."""
+        """Return the searchable items, newest first."""
         now = datetime.now(UTC)
         return [item for item in reversed(self._items.values()) if _is_live(item, now) and _is_in(item, scopes)]
 
@@ -118,8 +118,8 @@ class InMemoryMemories:
 
 
 def _is_live(item: MemoryItem, now: datetime) -> bool:
-    replaced = bool(item.superseded_by or item.forgotten_at)
-    return not replaced and (item.expires_at is None or item.expires_at > now)
+    inactive = bool(item.superseded_by or item.forgotten_at)
+    return not inactive and (item.expires_at is None or item.expires_at > now)
 
 
 def _is_in(item: MemoryItem, scopes: Iterable[str] | None) -> bool:

@@ -9,11 +9,11 @@ from holdfast.errors import RecordConflict, RecordGap
 
 
 class InMemoryThreads:
-    """A `holdfast.core.stores.ThreadStore` for one worker process, and for runs that shall leave nothing.
+    """A `holdfast.core.stores.ThreadStore` for one worker process, and for runs that must leave no traces.
 
-    It is empty when the process starts. A run that is older than its worker, and needs its earlier events (after
-    continue-as-new, or to re-open a closed thread), is blocked. Other processes, such as the command line, read such
-    threads from Temporal's history only.
+    It is empty when the process starts. A run that started before its worker is blocked if it needs earlier events
+    (after continue-as-new, or to reopen a closed thread). Other processes, such as the command line, can read these
+    threads only from Temporal's history.
     """
 
     def __init__(self) -> None:
@@ -50,7 +50,7 @@ class InMemoryThreads:
         return len(self._threads.get(thread, ()))
 
     async def set_aside(self, thread: str, start: int, lines: Sequence[bytes]) -> str:
-        """Copy the log to an id of its own, and truncate it at the first event that differs from `lines`."""
+        """Copy the log to an archived branch, and truncate it at the first event that differs from `lines`."""
         stored = self._threads.get(thread, [])
         aside = next(name for count in itertools.count(1) if (name := aside_id(thread, count)) not in self._threads)
         self._threads[aside] = stored
@@ -59,6 +59,6 @@ class InMemoryThreads:
 
 
 def _common(one: Sequence[bytes], other: Sequence[bytes]) -> int:
-    """Return how many lines two lists have in common at their beginning."""
+    """Return the length of the common prefix of two lists."""
     pairs = zip(one, other, strict=False)
     return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))

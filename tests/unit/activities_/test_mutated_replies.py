@@ -1,7 +1,7 @@
-"""Replies that a server, a proxy or an LLM has broken: none ends a run that did not end, none runs a call that is cut.
+"""Replies broken by a server, a proxy or an LLM never end a run early and never run a truncated call.
 
-Each reply of the three APIs is damaged in its structure. What may follow from it is judged by an oracle of its own,
-which looks at the JSON alone, for the words that each API documents for an end.
+The test damages the structure of replies from the three APIs. An independent oracle judges the outcome: it reads only
+the JSON, for the words with which each API documents the end of a reply.
 """
 
 import json
@@ -29,7 +29,7 @@ from tests.support.runs import NOW, agent_spec, loaded_thread, tool_spec
 from tests.support.values import Wire
 
 REPLIES, DAMAGES = examples(6, 670), 50
-"""Of each API, and of each reply: 900 damaged replies, or 100,500 in the thorough profile."""
+"""Damaged replies for each reply of each API: 900, or 100,500 in the thorough profile."""
 
 NAMES = ("look", "wipe", "functions.look", "b", "search")
 WORDS: list[Any] = [
@@ -46,7 +46,7 @@ ARGUMENTS: list[Any] = [
 ]
 
 ENDS = {"stop", "end_turn", "stop_sequence", "completed", "tool_calls", "tool_use", "function_call"}
-"""Words by which an API says that the LLM itself ended its reply; nothing at all counts as one, too."""
+"""Words with which an API says that the LLM itself ended its reply; a missing word counts as one, too."""
 
 
 @tool(effect="unsafe")
@@ -60,18 +60,18 @@ SPEC = agent_spec(tools=(tool_spec("look"), wipe.spec, tool_spec("b", Effect.UNS
 
 
 def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """Return the paths to everything in JSON."""
+    """Return the paths of all values in a JSON document."""
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     return [each for key, inner in items for each in ((*path, key), *places(inner, (*path, key)))]
 
 
-def damaged(rng: random.Random, reply: Wire) -> Wire:
-    """Return a reply in which some places are dropped, altered, doubled, or have another type."""
+def damage(rng: random.Random, reply: Wire) -> Wire:
+    """Return a reply with some values dropped, altered, duplicated or given another type."""
     for _ in range(rng.randint(1, 3)):
-        found = places(reply)
-        if not found:
+        paths = places(reply)
+        if not paths:
             return reply
-        *path, last = rng.choice(found)
+        *path, last = rng.choice(paths)
         parent: Any = reply
         for key in path:
             parent = parent[key]
@@ -85,14 +85,14 @@ def damaged(rng: random.Random, reply: Wire) -> Wire:
             case "cut" if isinstance(parent[last], str):
                 parent[last] = parent[last][: len(parent[last]) // 2]
             case "word":
-                _set_word(reply, json.loads(json.dumps(rng.choice(WORDS))))
+                _set_finish_reason(reply, json.loads(json.dumps(rng.choice(WORDS))))
             case _:
                 parent[last] = json.loads(json.dumps(rng.choice(VALUES)))
     return reply
 
 
-def _set_word(reply: Wire, word: Any) -> None:
-    """Write why the reply ended, where its API has that."""
+def _set_finish_reason(reply: Wire, word: Any) -> None:
+    """Set the finish reason, if the API has a field for it."""
     if "choices" in reply:
         for choice in reply["choices"] if isinstance(reply["choices"], list) else ():
             if isinstance(choice, dict):
@@ -103,26 +103,26 @@ def _set_word(reply: Wire, word: Any) -> None:
         reply["stop_reason"] = word
 
 
-def filled(rng: random.Random, value: Any) -> Any:
-    """Return a reply with names, arguments and texts that bear on what a run does."""
-    if isinstance(value, list):
-        return [filled(rng, each) for each in value]
-    if not isinstance(value, dict):
-        return value
-    value = {key: filled(rng, each) for key, each in value.items()}
-    if "name" in value:
-        value["name"] = rng.choice(NAMES)
-    if "arguments" in value:
-        value["arguments"] = json.loads(json.dumps(rng.choice(ARGUMENTS)))
-    if isinstance(value.get("text"), str) and rng.random() < 0.5:
-        value["text"] = rng.choice(TEXTS)
-    if isinstance(value.get("content"), str) and rng.random() < 0.5:
-        value["content"] = rng.choice(TEXTS)
-    return value
+def fill(rng: random.Random, reply: Any) -> Any:
+    """Return a reply whose names, arguments and texts affect what a run does."""
+    if isinstance(reply, list):
+        return [fill(rng, each) for each in reply]
+    if not isinstance(reply, dict):
+        return reply
+    reply = {key: fill(rng, each) for key, each in reply.items()}
+    if "name" in reply:
+        reply["name"] = rng.choice(NAMES)
+    if "arguments" in reply:
+        reply["arguments"] = json.loads(json.dumps(rng.choice(ARGUMENTS)))
+    if isinstance(reply.get("text"), str) and rng.random() < 0.5:
+        reply["text"] = rng.choice(TEXTS)
+    if isinstance(reply.get("content"), str) and rng.random() < 0.5:
+        reply["content"] = rng.choice(TEXTS)
+    return reply
 
 
-def word_of(reply: Wire) -> Any:
-    """Return the word for why a reply ended, as its JSON has it."""
+def finish_reason_of(reply: Wire) -> Any:
+    """Return the finish reason in a reply's JSON."""
     if "choices" in reply:
         choice = reply["choices"][0] if isinstance(reply["choices"], list) and reply["choices"] else None
         return choice.get("finish_reason") if isinstance(choice, dict) else None
@@ -132,22 +132,24 @@ def word_of(reply: Wire) -> Any:
     return reply.get("stop_reason")
 
 
-def is_end(word: Any) -> bool:
+def ends_reply(word: Any) -> bool:
     """Whether the word says that the LLM itself ended its reply."""
     return word is None or (isinstance(word, str) and (not word.strip() or word.strip().casefold() in ENDS))
 
 
 @pytest.mark.parametrize("api", APIS, ids=lambda api: api.adapter.issuer)
-def test_no_damaged_reply_ends_a_run_or_runs_what_was_cut_off(api: Api) -> None:
-    """None raises; none completes the run that did not end with text that shows something; no last call of one runs."""
+def test_no_damaged_reply_ends_a_run_or_runs_a_truncated_call(api: Api) -> None:
+    """The adapter raises nothing, no run completes on a reply that neither ended nor shows text, and no truncated last
+    call runs.
+    """
     states = [loaded_thread(SPEC, features=features).state for features in (0, CUT_OFF_CALLS)]
 
     @given(api.replies, st.integers())
-    @settings(max_examples=REPLIES, phases=[Phase.generate])  # to shrink fifty damages takes minutes
+    @settings(max_examples=REPLIES, phases=[Phase.generate])  # shrinking fifty mutations takes minutes
     def check(whole: Wire, seed: int) -> None:
         rng = random.Random(seed)
         for _ in range(DAMAGES):
-            reply = damaged(rng, filled(rng, whole))
+            reply = damage(rng, fill(rng, whole))
             try:
                 read = read_reply(json.dumps(reply).encode(), adapter=api.adapter, spec=SPEC, tools=TOOLS, step_id="s")
             except NotAReply:
@@ -160,11 +162,14 @@ def test_no_damaged_reply_ends_a_run_or_runs_what_was_cut_off(api: Api) -> None:
 
 
 def judge(reply: Wire, recorded: LLMReply, events: Sequence[AgentEvent]) -> None:
-    """Compare what follows from a reply with what its JSON says of its end."""
+    """Compare the outcome of a reply with how its JSON says that it ended."""
     ran = {event.number for event in events if isinstance(event, VerdictGiven)}
-    asked = [event.number for event in events if isinstance(event, ToolCallRequested)]
-    ended, announces = is_end(word_of(reply)), word_of(reply) in ("tool_calls", "tool_use", "function_call")
-    assert ended or not asked or asked[-1] not in ran
+    requested = [event.number for event in events if isinstance(event, ToolCallRequested)]
+    ended, announces = (
+        ends_reply(finish_reason_of(reply)),
+        finish_reason_of(reply) in ("tool_calls", "tool_use", "function_call"),
+    )
+    assert ended or not requested or requested[-1] not in ran
     if any(isinstance(event, RunFinished | MessageAwaited) for event in events):
         assert recorded.message is not None
         assert (ended and not announces) or "refusal" in json.dumps(reply)

@@ -1,4 +1,4 @@
-"""The record of an outage of the LLM, and its description."""
+"""The record of an LLM outage, and its description."""
 
 import socket
 from contextlib import suppress
@@ -38,7 +38,7 @@ AT = datetime(2026, 1, 2, tzinfo=UTC)
 
 
 def failed(times: int) -> Outage:
-    """Return an outage of that many attempts, one a second."""
+    """Return an outage with this number of attempts, one a second."""
     outage = None
     for number in range(times):
         at = AT + timedelta(seconds=number)
@@ -49,18 +49,20 @@ def failed(times: int) -> Outage:
     return outage
 
 
-def made(times: int, *, costly: int | None) -> Cost:
-    """Return what a call has cost whose attempts failed that often, of which some may have cost something."""
+def cost_of_attempts(times: int, *, costly: int | None) -> Cost:
+    """Return the cost of a call after this many failed attempts, some of which may have been charged."""
     outage = failed(times).model_copy(update={"costly": costly})
     usage = Usage(prompt_tokens=100, completion_tokens=7)
     return actual_cost(Account.open(Budget(tokens=9), None, tokens=0), usage, None, steps=1, attempt=14, outage=outage)
 
 
 def test_attempts_that_left_no_trace_or_may_have_cost_something_are_charged() -> None:
-    """All of them, of which the log keeps ten; where they did not say, those that timed out."""
-    assert made(13, costly=0).tokens == 107
-    assert made(13, costly=12).tokens == 107 + 12 * 100
-    assert made(11, costly=0).tokens == 107 + 2 * 100
+    """Every attempt that left no trace or may have been charged counts; without that detail, each timed-out attempt
+    counts. The log keeps ten.
+    """
+    assert cost_of_attempts(13, costly=0).tokens == 107
+    assert cost_of_attempts(13, costly=12).tokens == 107 + 12 * 100
+    assert cost_of_attempts(11, costly=0).tokens == 107 + 2 * 100
     late = LLMFailure(at=AT, seconds=1, cause="APITimeoutError", message="timed out")
     outage = Outage.of(Outage.of(None, late), late.model_copy(update={"cause": "InternalServerError"}))
     assert outage.costly is None
@@ -69,7 +71,7 @@ def test_attempts_that_left_no_trace_or_may_have_cost_something_are_charged() ->
 
 
 class Transcripts(TranscriptCache):
-    """Transcripts that cannot be read, or that are empty."""
+    """Transcripts that are unreadable, or empty."""
 
     def __init__(self, *, readable: bool) -> None:
         self.readable = readable
@@ -88,11 +90,13 @@ class Transcripts(TranscriptCache):
 @pytest.mark.parametrize("readable", [False, True])
 @pytest.mark.parametrize("budgeted", [False, True])
 async def test_an_attempt_that_sent_nothing_says_so(readable: bool, budgeted: bool) -> None:
-    """The transcript cannot be read, or the endpoint not be reached; without a budget it says what it said before."""
+    """An attempt sends nothing if the transcript is unreadable or the endpoint unreachable; without a budget the text
+    is unchanged.
+    """
     beats: list[Any] = []
     request = ORDER.model_copy(update={"budgeted": budgeted})
     with socket.socket() as closed:
-        closed.bind(("127.0.0.1", 0))  # and does not listen
+        closed.bind(("127.0.0.1", 0))  # bound, but not listening
         url = f"http://127.0.0.1:{closed.getsockname()[1]}/v1"
         async with openai.AsyncOpenAI(api_key="x", base_url=url, max_retries=0) as client:
             secrets = Secrets({}, more=[("DATABASE_PASSWORD", "hunter22")])
@@ -119,14 +123,14 @@ async def test_an_attempt_that_sent_nothing_says_so(readable: bool, budgeted: bo
 
 @given(st.integers(1, 60))
 def test_an_outage_is_bounded_and_says_how_many_attempts_failed(times: int) -> None:
-    """The record has the last ten failures, the number of all failures, and the start of the first attempt."""
+    """The record has the last ten failures, the number of all failures and the start of the first attempt."""
     outage = failed(times)
     assert (outage.failed, outage.began) == (times, AT)
     assert [each.message for each in outage.last] == [f"503: {n}" for n in range(max(0, times - KEPT), times)]
     assert Outage.from_details([outage.model_dump(mode="json")]) == outage
     attempts = "1 failed attempt" if times == 1 else f"{times} failed attempts"
-    words = outage.words(AT + timedelta(seconds=42.2))
-    assert words == f"after {attempts} in 42 s: InternalServerError: 503: {times - 1}"
+    text = outage.words(AT + timedelta(seconds=42.2))
+    assert text == f"after {attempts} in 42 s: InternalServerError: 503: {times - 1}"
 
 
 @pytest.mark.parametrize(
@@ -147,13 +151,13 @@ def test_an_outage_is_bounded_and_says_how_many_attempts_failed(times: int) -> N
     ],
 )
 def test_invalid_details_of_an_error_are_dropped(claim: Any) -> None:
-    """Any client of Temporal can fail an activity with any details."""
+    """Any Temporal client can fail an activity with arbitrary details, so invalid ones are dropped."""
     assert Outage.from_details([claim]) is None
     assert Outage.from_details([]) is None
 
 
 def test_a_blocked_run_reports_the_earlier_failures() -> None:
-    """The event has the failures, the state their description, and the Web UI shows it."""
+    """The event records the failures, the state describes them, and the Web UI shows that description."""
     thread = loaded_thread()
     thread.refuse(LLM_REJECTED, failed(3).model_dump(mode="json"))
     blocked = thread.log[-1]
@@ -165,7 +169,7 @@ def test_a_blocked_run_reports_the_earlier_failures() -> None:
     thread.check_consistent()
 
 
-def test_a_context_that_is_too_long_is_no_outage() -> None:
+def test_a_too_long_context_is_no_outage() -> None:
     """The context is compacted, even after failed attempts."""
     thread = loaded_thread()
     thread.refuse(CONTEXT_TOO_LONG, failed(1).model_dump(mode="json"))
@@ -173,13 +177,13 @@ def test_a_context_that_is_too_long_is_no_outage() -> None:
 
 
 def test_an_attempt_that_left_no_trace_is_counted() -> None:
-    """A killed worker recorded nothing, but the attempt's number shows one more attempt."""
+    """A killed worker recorded nothing, but the attempt number reveals one more attempt."""
     event = LLMReplied(
         message=None, transcript_length=1, usage=Usage(), finish_reason="stop", llm="m", attempt=4, outage=failed(2)
     )
     line = event_summary(event_json(event.model_copy(update={"at": AT + timedelta(seconds=9)})))
-    words = "after 2 failed attempts in 9 s: InternalServerError: 503: 1 (and 1 attempt that left no trace)"
-    assert line.endswith(f", attempt 4), {words}")
+    text = "after 2 failed attempts in 9 s: InternalServerError: 503: 1 (and 1 attempt that left no trace)"
+    assert line.endswith(f", attempt 4), {text}")
 
 
 @pytest.mark.parametrize(("lost", "seconds"), [(0, None), (1, 2), (3, 8), (40, 30)])
@@ -187,7 +191,7 @@ def test_an_attempt_that_left_no_trace_is_counted() -> None:
 def test_attempts_that_cost_something_again_and_again_wait_longer(
     error: Exception, lost: int, seconds: int | None
 ) -> None:
-    """Each ends its call, and the next call's attempts wait as if all were of one call."""
+    """Each charged attempt ends its call, and the next call backs off as if all attempts belonged to one call."""
     request = ORDER.model_copy(update={"budgeted": True, "lost": lost})
 
     def fail() -> None:
@@ -202,7 +206,7 @@ def test_attempts_that_cost_something_again_and_again_wait_longer(
 
 
 def test_an_attempt_after_a_lost_one_ends_the_call() -> None:
-    """It counts those that said so, and those that left no trace; for a run without a budget it counts none."""
+    """The call counts attempts reported as charged and those that left no trace; a run without a budget counts none."""
     for budgeted, died, lost in ((True, 0, 1), (True, 2, 3), (False, 2, 0)):
         env = attempt()
         env.info = replace(env.info, attempt=4 + died)
@@ -232,7 +236,9 @@ def test_an_attempt_after_a_lost_one_ends_the_call() -> None:
 def test_a_reset_of_the_activity_hides_no_attempt(
     number: int, recorded: int, untraced: bool, again: bool, lost: int
 ) -> None:
-    """Temporal counts attempts anew: one that may have cost something is found otherwise, and stays found."""
+    """A reset restarts Temporal's attempt numbers; an attempt that may have been charged is detected another way and
+    stays recorded.
+    """
     env = attempt()
     later = env.info.scheduled_time + timedelta(seconds=again)
     env.info = replace(env.info, attempt=number, current_attempt_scheduled_time=later)

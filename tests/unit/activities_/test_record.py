@@ -1,4 +1,4 @@
-"""Which faults of the permanent record are final, and which the next attempt at an activity may get over."""
+"""Which faults of the permanent record are final, and which the next attempt of the activity may recover from."""
 
 from collections.abc import Sequence
 from typing import cast
@@ -18,7 +18,7 @@ from holdfast.storage.in_memory.artifacts import InMemoryArtifacts
 from holdfast.storage.in_memory.threads import InMemoryThreads
 
 
-class OneChain(Chains):
+class SingleChain(Chains):
     """A thread whose newest run is the calling one."""
 
     async def first_run_id(self, workflow_id: str, run_id: str) -> str:
@@ -30,11 +30,11 @@ class OneChain(Chains):
         return "test-run"
 
 
-class Overtaken(InMemoryThreads):
-    """A store in which another attempt sets the branch aside just after it refused this one."""
+class OvertakenStore(InMemoryThreads):
+    """A store in which another attempt archives the branch just after this one was rejected."""
 
     async def append(self, thread: str, start: int, lines: Sequence[bytes]) -> None:
-        """Refuse the lines."""
+        """Reject the lines."""
         raise RecordConflict("another event")
 
 
@@ -45,22 +45,22 @@ class _Run:
 RUN = cast(WorkflowHandle[object, object], _Run())
 
 
-async def test_a_branch_that_another_attempt_has_set_aside_is_no_lasting_conflict() -> None:
-    """Two attempts run at once if heartbeats come late; the slower one is repeated instead of blocking the run."""
-    store = Record(Overtaken(), InMemoryArtifacts(), chains=OneChain())
+async def test_a_branch_archived_by_another_attempt_is_a_temporary_conflict() -> None:
+    """Two attempts run at once if heartbeats are late; the slower one is retried and does not block the run."""
+    store = Record(OvertakenStore(), InMemoryArtifacts(), chains=SingleChain())
     with pytest.raises(RecordConflict):
         await ActivityEnvironment().run(store.append, "thread", 0, [b"{}"])
 
 
 @pytest.mark.parametrize("status", list(RPCStatusCode))
 async def test_an_unavailable_temporal_is_no_conflict(monkeypatch: pytest.MonkeyPatch, status: RPCStatusCode) -> None:
-    """Only a history that Temporal no longer has is missing for good; any other failure to read it is repeated."""
+    """Only a history that Temporal no longer has is missing for good; any other read failure is retried."""
 
     async def fail(thread: str, run_id: str) -> None:
         raise RPCError("no history", status, b"")
 
     monkeypatch.setattr(record, "events_of_run", fail)
-    store = Record(InMemoryThreads(), InMemoryArtifacts(), chains=OneChain())
+    store = Record(InMemoryThreads(), InMemoryArtifacts(), chains=SingleChain())
     final = status is RPCStatusCode.NOT_FOUND
     with pytest.raises(ApplicationError if final else RPCError) as error:
         await ActivityEnvironment().run(store.ensure, RUN, 7, "head")

@@ -1,4 +1,4 @@
-"""What a provider may answer, and how it is read. No answer can break a run."""
+"""How a provider's response is read. No response can break a run."""
 
 import json
 from datetime import UTC, datetime, timedelta
@@ -44,7 +44,7 @@ def test_a_plain_reply_is_read() -> None:
 
 
 def test_missing_and_duplicate_call_ids_are_replaced() -> None:
-    """Every call can then be answered, and no two answers can be confused."""
+    """Unique ids let every call be answered, and keep results from being confused."""
     call = {"function": {"name": "look", "arguments": "{}"}}
     reply = read(answer({"tool_calls": [call, call | {"id": "a"}, call | {"id": "a"}, call | {"id": ""}]}))
     assert reply.message is not None
@@ -52,7 +52,7 @@ def test_missing_and_duplicate_call_ids_are_replaced() -> None:
 
 
 def test_calls_beyond_the_agents_limit_do_not_run() -> None:
-    """The LLM reads how many calls a reply may make; by default 100, and the default changes no agent's hash."""
+    """The LLM reads how many calls a reply may make; the default of 100 changes no agent's hash."""
     calls = [{"id": f"c{number}", "function": {"name": "look", "arguments": "{}"}} for number in range(101)]
     assert list(read(answer({"tool_calls": calls})).problems) == ["c100"]
     few = agent_spec(limits=Limits(max_calls=2))
@@ -63,13 +63,13 @@ def test_calls_beyond_the_agents_limit_do_not_run() -> None:
 
 
 def test_arguments_may_be_an_object() -> None:
-    """Some endpoints do not encode arguments twice."""
+    """Some endpoints send arguments as an object and not as an encoded string."""
     reply = read(answer({"tool_calls": [{"id": "a", "function": {"name": "look", "arguments": {"x": 1}}}]}))
     assert reply.message is not None
     assert reply.message.tool_calls[0].arguments == '{"x":1}'
 
 
-def test_fields_the_api_refuses_in_requests_are_left_out() -> None:
+def test_fields_the_api_rejects_in_requests_are_left_out() -> None:
     """Null, empty and output-only fields are dropped; reasoning is kept."""
     message = {"content": "x", "refusal": None, "annotations": [1], "audio": {"id": 1}, "reasoning_content": "hm"}
     reply = read(answer(message))
@@ -89,7 +89,7 @@ def test_fields_the_api_refuses_in_requests_are_left_out() -> None:
         (answer({"content": "and"}, finish_reason="content_filter"), "the provider's content filter cut it off"),
     ],
 )
-def test_an_unusable_reply_says_why(body: bytes | dict[str, Any], words: str) -> None:
+def test_an_unusable_reply_gives_the_reason(body: bytes | dict[str, Any], words: str) -> None:
     """The reason is a sentence the LLM can act on."""
     assert words in read(body).rejected
 
@@ -99,7 +99,7 @@ def test_an_unusable_reply_says_why(body: bytes | dict[str, Any], words: str) ->
     [{"refusal": "I can not help with that."}, {"tool_calls": [{"id": "a", "function": {"name": "look"}}]}],
 )
 def test_a_refusal_and_calls_stand_though_a_content_filter_ended_the_reply(message: dict[str, Any]) -> None:
-    """The LLM's own refusal is its answer, and calls are judged like any others."""
+    """The LLM's own refusal is its answer, and its calls are judged like any others."""
     assert read(answer(message, finish_reason="content_filter")).rejected == ""
 
 
@@ -125,8 +125,8 @@ def test_a_refusal_and_calls_stand_though_a_content_filter_ended_the_reply(messa
         (b"event: message_start\ndata: {}\n", "take `stream` out"),
     ],
 )
-def test_a_body_that_is_no_reply_is_a_fault_of_the_endpoint(body: bytes | dict[str, Any], words: str) -> None:
-    """It raises, with what the body is, and so never becomes a message to the LLM."""
+def test_a_body_without_a_reply_is_a_fault_of_the_endpoint(body: bytes | dict[str, Any], words: str) -> None:
+    """The adapter raises an error that describes the body, so that it never becomes a message to the LLM."""
     with pytest.raises(NotAReply) as raised:
         read(body)
     assert words in str(raised.value)
@@ -142,7 +142,7 @@ def read_or_refuse(body: bytes | dict[str, Any]) -> LLMReply | None:
 
 @given(ANY | st.dictionaries(st.sampled_from(["choices", "usage", "model"]), ANY))
 def test_any_json_is_read_without_an_exception(body: Any) -> None:
-    """Any JSON is no reply, or a reply that Temporal can record."""
+    """Any JSON is either rejected or read as a reply that Temporal can record."""
     to_json(read_or_refuse(json.dumps(body).encode()))
 
 
@@ -154,7 +154,7 @@ def test_any_message_is_read_without_an_exception(message: Any) -> None:
 
 @given(st.binary())
 def test_any_bytes_are_read_without_an_exception(body: bytes) -> None:
-    """Bytes that are not JSON are no reply."""
+    """Bytes that are not JSON are rejected."""
     reply = read_or_refuse(body)
     assert reply is None or reply.message is None or b"content" in body
 
@@ -167,7 +167,7 @@ def test_a_lone_surrogate_is_replaced() -> None:
 
 
 def test_deep_nesting_does_not_crash_a_worker() -> None:
-    """A hundred thousand brackets are no reply."""
+    """A hundred thousand nested brackets are rejected."""
     with pytest.raises(NotAReply):
         read(b"[" * 100_000)
 

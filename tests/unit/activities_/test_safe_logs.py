@@ -1,4 +1,4 @@
-"""The log of activities: a line that cannot be written fails nothing."""
+"""Activity logs: a line that cannot be written causes no failure."""
 
 import io
 import sys
@@ -10,7 +10,7 @@ from holdfast.activities.safe_logs import SafeLogger
 
 @pytest.mark.parametrize("encoding", ["ascii", "utf-8"])
 def test_a_line_that_cannot_be_encoded_is_escaped(monkeypatch: pytest.MonkeyPatch, encoding: str) -> None:
-    """A name that the output has no characters for is written in ASCII, and the call that it is about goes on."""
+    """A name that the output encoding lacks characters for is written in ASCII, and the call continues."""
     written = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding=encoding, write_through=True))
     SafeLogger("test").info("tool_failed", reason="cannot read \udce9")
@@ -18,7 +18,7 @@ def test_a_line_that_cannot_be_encoded_is_escaped(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_closed_output_loses_the_line_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A program may have closed its output."""
+    """If a program has closed its output, only the line is lost."""
     output = io.TextIOWrapper(io.BytesIO())
     output.close()
     monkeypatch.setattr(sys, "stdout", output)

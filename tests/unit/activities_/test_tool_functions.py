@@ -1,4 +1,6 @@
-"""Calls of users' functions: what they return is awaited and read, and only the attempt's own end ends the attempt."""
+"""Calls of users' functions: every result is awaited and read, and only the attempt's own cancellation ends the
+attempt.
+"""
 
 import asyncio
 import functools
@@ -28,7 +30,7 @@ def _clear() -> None:
 
 
 async def called(function: Callable[..., Any], *, timeout: float = 60, tool: str = "act") -> Any:
-    """Call a function as a tool's."""
+    """Call a function as a tool."""
     return await call_function(function, {}, timeout, tool=tool, key="k")
 
 
@@ -38,7 +40,7 @@ async def send() -> str:
     return "sent"
 
 
-class Later:
+class CustomAwaitable:
     """An awaitable that is not a coroutine."""
 
     def __await__(self) -> Generator[Any, None, str]:
@@ -64,7 +66,7 @@ def wrapped() -> Callable[[], Any]:
 
 
 def in_pool() -> "Future[str]":
-    """Leave the work to a pool of threads."""
+    """Run the work in a thread pool."""
 
     def work() -> str:
         done.append("sent")
@@ -75,23 +77,23 @@ def in_pool() -> "Future[str]":
 
 
 async def as_task() -> Any:
-    """Return a task in place of its result."""
+    """Return a task instead of its result."""
     return asyncio.ensure_future(send())
 
 
 async def nested() -> Any:
     """Return an awaitable, from an async function."""
-    return Later()
+    return CustomAwaitable()
 
 
 @pytest.mark.parametrize(
     "function",
     [
-        Later,
+        CustomAwaitable,
         send,
         lambda: send(),
-        lambda: Later(),
-        functools.partial(lambda: Later()),
+        lambda: CustomAwaitable(),
+        functools.partial(lambda: CustomAwaitable()),
         functools.partial(send),
         wrapped(),
         Sender(),
@@ -101,20 +103,20 @@ async def nested() -> Any:
         lambda: nested(),
     ],
 )
-async def test_what_is_returned_to_be_awaited_is_awaited(function: Callable[[], Any]) -> None:
-    """Whatever stands for a later value is awaited within the call: only then has anything happened."""
+async def test_a_returned_awaitable_is_awaited(function: Callable[[], Any]) -> None:
+    """Any awaitable is awaited within the call, because only then has the work happened."""
     assert await called(function) == "sent"
     assert done == ["sent"]
 
 
 async def test_a_result_with_a_trust_level_is_awaited() -> None:
-    """So is what `Labelled` and `Found` hold."""
+    """Awaitables inside `Labelled` and `Found` are awaited as well."""
     assert await called(lambda: Labelled(send(), "web")) == Labelled("sent", "web")
     assert await called(lambda: Found(iter([1, 2]))) == Found([1, 2])
 
 
 async def test_awaitables_without_an_end_fail() -> None:
-    """A value that is awaited again and again is none."""
+    """A value that yields awaitable after awaitable is no result."""
 
     class Endless:
         def __await__(self) -> Generator[Any, None, "Endless"]:
@@ -126,21 +128,21 @@ async def test_awaitables_without_an_end_fail() -> None:
 
 
 @pytest.mark.parametrize("value", [send, functools.partial(send), len, "".join])
-async def test_a_function_that_was_not_called_is_no_result(value: Any) -> None:
-    """A forgotten call is a failure: what the function would do has not happened."""
+async def test_an_uncalled_function_is_no_result(value: Any) -> None:
+    """An uncalled function is a failure, because its work has not happened."""
     with pytest.raises(TypeError, match="it returned a function, and did not call it"):
         await called(lambda: value)
     assert done == []
 
 
 async def each() -> AsyncIterator[int]:
-    """Give two numbers."""
+    """Yield two numbers."""
     for number in (1, 2):
         yield number
 
 
 def rows() -> sqlite3.Cursor:
-    """Return a cursor, which belongs to the thread that has opened it."""
+    """Return a cursor that only the thread that opened it can use."""
     return sqlite3.connect(":memory:").execute("SELECT 1 UNION SELECT 2")
 
 
@@ -162,8 +164,8 @@ async def one_by_one() -> Iterator[int]:
         (rows, [(1,), (2,)]),
     ],
 )
-async def test_what_gives_its_items_one_by_one_is_read(function: Callable[[], Any], items: list[Any]) -> None:
-    """An iterator is read within the call, and in the thread of the function."""
+async def test_an_iterator_is_read(function: Callable[[], Any], items: list[Any]) -> None:
+    """An iterator is consumed within the call, in the function's own thread."""
     assert await called(function) == items
 
 
@@ -175,14 +177,14 @@ async def endless() -> AsyncIterator[int]:
 
 @pytest.mark.parametrize("function", [itertools.count, endless, lambda: itertools.repeat("x")])
 async def test_an_iterator_without_an_end_is_cut(function: Callable[[], Any]) -> None:
-    """The first items are kept, and the last one says that there are more."""
+    """The first items are kept, and a last one says that there are more."""
     items = await called(function)
     assert len(items) == MOST_ITEMS + 1
     assert items[-1] == NOT_READ
 
 
 async def cancels() -> None:
-    """Cancel the own task, as a leaked cancel scope does."""
+    """Cancel the current task, as a leaked cancel scope does."""
     task = asyncio.current_task()
     assert task is not None
     task.cancel()
@@ -190,13 +192,13 @@ async def cancels() -> None:
 
 
 async def cancels_and_returns() -> None:
-    """Leave a cancellation to the next await."""
+    """Leave a pending cancellation for the next await."""
     task = asyncio.current_task()
     assert task is not None
     task.cancel()
 
 
-def raising(error: type[BaseException], *, is_async: bool) -> Callable[[], Any]:
+def function_that_raises(error: type[BaseException], *, is_async: bool) -> Callable[[], Any]:
     """A function that raises such an error."""
 
     def act() -> None:
@@ -220,18 +222,18 @@ def raising(error: type[BaseException], *, is_async: bool) -> Callable[[], Any]:
         (KeyboardInterrupt, "KeyboardInterrupt: "),
     ],
 )
-async def test_what_would_end_the_attempt_is_an_error_of_the_function(
+async def test_exceptions_that_would_end_the_attempt_are_errors_of_the_function(
     error: type[BaseException], words: str, *, is_async: bool
 ) -> None:
-    """Only the attempt's own cancellation is one: everything else that a function raises is its failure."""
+    """Only the attempt's own cancellation ends the attempt; anything else that a function raises is its failure."""
     with pytest.raises(BaseException) as caught:  # noqa: PT011  # any kind of error
-        await called(raising(error, is_async=is_async))
+        await called(function_that_raises(error, is_async=is_async))
     assert not isinstance(caught.value, asyncio.CancelledError | GeneratorExit)
     assert error_text(caught.value).startswith(words)
 
 
 async def test_a_function_that_cancels_its_own_task_has_failed() -> None:
-    """The task of the attempt is another one, and goes on."""
+    """The function runs in a task of its own, so the attempt's task continues."""
     with pytest.raises(StandIn):
         await called(cancels)
     assert await called(cancels_and_returns) is None
@@ -240,7 +242,7 @@ async def test_a_function_that_cancels_its_own_task_has_failed() -> None:
     assert not task.cancelling()
 
 
-async def test_the_attempts_own_end_stops_the_function() -> None:
+async def test_the_attempts_own_cancellation_stops_the_function() -> None:
     """A cancelled attempt is cancelled, and so is the function that it runs."""
     began = asyncio.Event()
 
@@ -260,7 +262,7 @@ async def test_the_attempts_own_end_stops_the_function() -> None:
 
 
 async def test_a_function_that_does_not_stop_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A function that swallows its cancellation does not hold its attempt."""
+    """A function that swallows its cancellation does not hold up its attempt."""
     monkeypatch.setattr(tool_functions, "STOPPING", 0.01)
     end = asyncio.Event()
 
@@ -278,7 +280,7 @@ async def test_a_function_that_does_not_stop_is_left_behind(monkeypatch: pytest.
 
 
 async def test_the_wait_for_a_thread_is_not_the_functions_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A call that waited for longer than its limit is made, and may take its whole limit."""
+    """A call that waited longer than its limit for a thread still runs, with its whole limit."""
     monkeypatch.setattr(tool_threads, "MOST", 1)
     leave = threading.Event()
     first = asyncio.ensure_future(called(leave.wait))
@@ -291,14 +293,16 @@ async def test_the_wait_for_a_thread_is_not_the_functions_time(monkeypatch: pyte
     assert await second == "made"
 
 
-async def test_calls_that_hang_leave_the_threads_to_other_tools(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So many calls of a tool may hang; further ones are not made, and say why; other tools run."""
+async def test_hanging_calls_leave_threads_to_other_tools(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tool may have a bounded number of hanging calls; further calls are rejected with the reason, and other tools
+    run.
+    """
     monkeypatch.setattr(tool_threads, "HUNG_EACH", 3)
     leave = threading.Event()
     for _ in range(3):
         with pytest.raises(TimedOut):
             await called(leave.wait, timeout=0.01, tool="hangs")
-    await asyncio.sleep(0)  # a call hangs from the loop's next turn on
+    await asyncio.sleep(0)  # a call counts as hanging from the loop's next turn
     with pytest.raises(NoThread, match="hangs was not called: 3 calls of hangs hang on this worker"):
         await called(lambda: done.append("made"), tool="hangs")
     assert done == []
@@ -311,8 +315,8 @@ async def test_calls_that_hang_leave_the_threads_to_other_tools(monkeypatch: pyt
             await asyncio.sleep(0.01)
 
 
-async def test_without_a_thread_a_call_says_what_holds_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    """If all threads are taken, a call that was not made names the tools whose calls hang."""
+async def test_without_a_free_thread_a_call_names_the_tools_that_hold_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If all threads are taken, a rejected call names the tools whose calls hang."""
     monkeypatch.setattr(tool_threads, "MOST", 1)
     monkeypatch.setattr(tool_threads, "LONGEST_WAIT", 0.05)
     leave = threading.Event()
@@ -326,7 +330,7 @@ async def test_without_a_thread_a_call_says_what_holds_them(monkeypatch: pytest.
 
 
 async def test_a_function_whose_result_no_thread_can_read_was_called(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only a call that was not made raises `NoThread`: it counts as one without an effect."""
+    """`NoThread` is raised only for a call that was never made, which counts as one without an effect."""
     monkeypatch.setattr(tool_threads, "MOST", 0)
     monkeypatch.setattr(tool_threads, "LONGEST_WAIT", 0.01)
 
@@ -352,13 +356,13 @@ async def test_a_call_that_is_cancelled_in_time_does_not_hang(monkeypatch: pytes
 
 
 async def test_context_variables_reach_the_thread() -> None:
-    """A sync function sees the attempt's context, and runs in another thread than the loop."""
+    """A sync function sees the attempt's context, and runs outside the event loop's thread."""
     assert await called(lambda: {"attempt": tool_functions.attempt_of.get()}) == {"attempt": asyncio.current_task()}
     assert await called(threading.get_ident) != threading.get_ident()
 
 
 async def test_many_calls_start_at_once() -> None:
-    """A hundred calls at a time have a thread each."""
+    """A hundred concurrent calls get a thread each."""
     barrier = threading.Barrier(100, timeout=60)
     started = time.monotonic()
     places = await asyncio.gather(*(called(barrier.wait, timeout=60) for _ in range(100)))

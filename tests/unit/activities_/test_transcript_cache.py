@@ -43,7 +43,7 @@ class FakeWorkflow:
         self.transcript = Transcript()
         self.queries: list[str] = []
         self.first = 0
-        """How many messages come from before this Temporal run, which does not have them."""
+        """Take the number of messages from before this Temporal run, which does not have them."""
 
     def get_workflow_handle(self, _: str, *, run_id: str) -> "FakeWorkflow":
         """Return the handle."""
@@ -66,7 +66,7 @@ class FakeWorkflow:
         }
 
     def encoded(self) -> list[bytes]:
-        """Return the messages as the LLM is sent them."""
+        """Return the messages as they are sent to the LLM."""
         return [ADAPTER.encode(decode(line)) for line in self.transcript.messages]
 
     def say(self, text: str) -> None:
@@ -104,7 +104,7 @@ class FakeWorker:
         return messages
 
     def load(self, messages: list[bytes]) -> None:
-        """Keep the messages of the thread, as after it was loaded."""
+        """Store the messages of the thread, as loading it does."""
         self._environment().run(self.transcripts.keep, messages)
 
     def forget(self) -> None:
@@ -115,7 +115,7 @@ class FakeWorker:
         return ActivityEnvironment(client=self.workflow)  # type: ignore[arg-type]
 
     def perform(self, reply: AssistantMessage, *results: str) -> None:
-        """Add a reply of the LLM, and the results of the first tool calls, as this worker's own."""
+        """Add an LLM reply and the first tool results, as made by this worker."""
         environment: Any = ActivityEnvironment()
         environment.run(self.transcripts.add_reply, reply)
         for call, result in zip(reply.tool_calls, results, strict=False):
@@ -131,7 +131,7 @@ def workflow() -> FakeWorkflow:
 
 
 async def test_a_new_worker_reads_everything_by_query(workflow: FakeWorkflow) -> None:
-    """After the loss of a cache, two queries read the transcript."""
+    """After a cache loss, two queries read the transcript."""
     workflow.step("a", "b")
     worker = FakeWorker(workflow)
     assert await worker.read() == workflow.encoded()
@@ -149,8 +149,8 @@ async def test_a_worker_that_made_all_calls_needs_no_query(workflow: FakeWorkflo
 
 
 @pytest.mark.parametrize("known", [("a",), ("a", "other")])
-async def test_a_worker_queries_what_it_did_not_do(workflow: FakeWorkflow, known: tuple[str, ...]) -> None:
-    """If another worker's or a person's result is missing or differs, the digest shows it and the tail is queried."""
+async def test_a_worker_queries_results_of_others(workflow: FakeWorkflow, known: tuple[str, ...]) -> None:
+    """If another worker's or a person's result is missing or differs, the digest reveals it and the tail is queried."""
     worker = FakeWorker(workflow)
     await worker.read()
     worker.perform(workflow.step("a", "b"), *known)
@@ -174,7 +174,7 @@ async def test_a_reset_run_is_read_again(workflow: FakeWorkflow) -> None:
 
 
 async def test_an_earlier_reference_keeps_its_meaning(workflow: FakeWorkflow) -> None:
-    """A second attempt of an older call gets only the messages of its reference."""
+    """A retry of an older call gets only the messages of its reference."""
     worker = FakeWorker(workflow)
     ref = workflow.transcript.ref(SPEC.hash)
     workflow.step("a")
@@ -199,7 +199,7 @@ async def test_a_full_cache_drops_the_least_recently_used_run(workflow: FakeWork
 
 
 async def test_every_worker_encodes_a_reply_alike(workflow: FakeWorkflow) -> None:
-    """The worker that got 5.0 from a provider sends the same bytes as one that reads 5 in the transcript."""
+    """The worker that got 5.0 from a provider sends the same bytes as one that reads 5 from the transcript."""
     part = ProviderPart(issuer=ADAPTER.issuer, data={"score": 5.0})
     call = ToolCall(id="c1", name="look", arguments="{}", provider=part)
     reply = AssistantMessage(content=(call,))
@@ -212,7 +212,7 @@ async def test_every_worker_encodes_a_reply_alike(workflow: FakeWorkflow) -> Non
 
 
 async def test_the_worker_that_loaded_a_thread_has_its_messages(workflow: FakeWorkflow) -> None:
-    """The first call after the thread was loaded reads neither them nor the permanent record; they count once."""
+    """The first call after loading reads neither the thread nor the permanent record; the messages are counted once."""
     workflow.step("a")
     workflow.first = workflow.transcript.length
     worker = FakeWorker(workflow)
@@ -225,7 +225,7 @@ async def test_the_worker_that_loaded_a_thread_has_its_messages(workflow: FakeWo
 
 
 async def test_messages_that_were_loaded_are_verified(workflow: FakeWorkflow) -> None:
-    """Where they are not those of the run, the permanent record is read."""
+    """If the loaded messages are not those of the run, the permanent record is read."""
     workflow.step("a")
     workflow.first = workflow.transcript.length
     worker = FakeWorker(workflow)

@@ -1,4 +1,6 @@
-"""Anchors: folders that several workers append to, what is refused, a node's key, and a sealer beside a bad anchor."""
+"""External witnesses: folders that several workers append to, rejected settings, a node's key, and sealing beside a
+faulty witness.
+"""
 
 import asyncio
 import subprocess
@@ -26,23 +28,23 @@ from tests.unit.audit.test_node_seals import KEY, NODE, seal_of
 HEAD = "a" * 64
 
 
-def settings(home: Path, **given: str) -> Settings:
+def settings(home: Path, **variables: str) -> Settings:
     """Return settings with this state folder."""
-    return Settings.from_env({"HOLDFAST_HOME": str(home), **given}, root=home)
+    return Settings.from_env({"HOLDFAST_HOME": str(home), **variables}, root=home)
 
 
 def names_in(folder: Path) -> list[str]:
-    """Return the names of what is in a folder."""
+    """Return the names of the files in a folder."""
     return sorted(path.name for path in folder.iterdir())
 
 
 def lines_in(place: Path, thread: str = "rel-1") -> list[bytes]:
-    """Return the lines that an anchor has of a thread."""
+    """Return a witness's lines about a thread."""
     return list(AnchoredLines([place], thread))
 
 
-class Kept:
-    """An anchor that keeps seals in a list, once it is `open`; while it is not, it fails, refuses or hangs."""
+class FakeWitness:
+    """A witness that keeps signed checkpoints in a list while `open`; otherwise it fails, rejects or hangs."""
 
     name = "kept"
 
@@ -52,7 +54,7 @@ class Kept:
         self.changed = asyncio.Event()
 
     async def put(self, seal: NodeSeal) -> None:
-        """Keep a seal."""
+        """Keep a checkpoint."""
         self.asked += 1
         if self.state == "hangs":
             await self.changed.wait()
@@ -66,35 +68,35 @@ class Kept:
         """Do nothing."""
 
     async def events(self) -> Sequence[int]:
-        """Return the numbers of events of what was kept."""
+        """Return the event numbers of the kept checkpoints."""
         return [seal.events for seal in self.seals]
 
 
 async def test_workers_that_append_at_the_same_time_lose_no_line(tmp_path: Path) -> None:
-    """Many appends to the files of one thread from threads leave whole lines, all of them."""
+    """Many concurrent appends to the files of one thread leave whole lines, and all of them."""
     anchors = [FolderAnchor(tmp_path), FolderAnchor(tmp_path)]
     with ThreadPoolExecutor(8) as pool:
         for number in range(1, 101):
             pool.submit(anchors[number % 2]._append, seal_of(number))
-    found = [read_seal(line) for line in lines_in(tmp_path)]
-    assert sorted(seal.events for seal in found if seal and seal.is_signed()) == list(range(1, 101))
+    checkpoints = [read_seal(line) for line in lines_in(tmp_path)]
+    assert sorted(seal.events for seal in checkpoints if seal and seal.is_signed()) == list(range(1, 101))
 
 
-async def test_a_torn_line_costs_no_other(tmp_path: Path) -> None:
-    """Where a machine stopped in mid-line, the next seal begins a line of its own."""
+async def test_a_torn_line_damages_no_other(tmp_path: Path) -> None:
+    """If a machine stopped in the middle of a line, the next checkpoint begins a line of its own."""
     anchor = FolderAnchor(tmp_path)
     await anchor.put(seal_of(1))
     (file,) = tmp_path.glob("*/*.jsonl")
     with file.open("ab") as opened:
         opened.write(seal_of(2).line()[:40])
     await anchor.put(seal_of(3))
-    found = [read_seal(line) for line in lines_in(tmp_path)]
-    assert [seal.events if seal else None for seal in found] == [1, None, 3]
+    checkpoints = [read_seal(line) for line in lines_in(tmp_path)]
+    assert [seal.events if seal else None for seal in checkpoints] == [1, None, 3]
 
 
 @pytest.mark.parametrize("thread", ["../../etc", "a/b", "x" * 900, "ä \n~reset-1", ".."])
 async def test_a_threads_id_names_no_path(tmp_path: Path, thread: str) -> None:
-    """Whatever a thread is called, its seals are two levels below the folder."""
+    """A thread's checkpoints are always two levels below the folder, for any id."""
     folder = tmp_path / "anchors"
     folder.mkdir()
     await FolderAnchor(folder).put(seal_of(1, thread=thread))
@@ -102,7 +104,7 @@ async def test_a_threads_id_names_no_path(tmp_path: Path, thread: str) -> None:
     assert len(lines_in(folder, thread)) == 1
 
 
-async def test_a_folder_that_is_not_mounted_gets_no_seals(tmp_path: Path) -> None:
+async def test_an_unmounted_folder_gets_no_checkpoints(tmp_path: Path) -> None:
     """A missing folder is not created; a link in place of a file is not followed."""
     with pytest.raises(OSError, match="No such file"):
         await FolderAnchor(tmp_path / "gone").put(seal_of(1))
@@ -115,8 +117,8 @@ async def test_a_folder_that_is_not_mounted_gets_no_seals(tmp_path: Path) -> Non
         await FolderAnchor(tmp_path).put(seal_of(1))
 
 
-def test_seals_are_also_read_from_files_of_any_threads(tmp_path: Path) -> None:
-    """Of what a webhook has received, only lines about the thread count; a place that is missing is named."""
+def test_checkpoints_are_also_read_from_mixed_files(tmp_path: Path) -> None:
+    """Only a webhook file's lines about the thread count; a missing location is named."""
     file = tmp_path / "received.jsonl"
     file.write_bytes(b"\n".join([seal_of(1).line(), seal_of(2, thread="rel-2").line(), b"no seal"]))
     assert lines_in(file) == [seal_of(1).line(), b"no seal"]
@@ -126,7 +128,7 @@ def test_seals_are_also_read_from_files_of_any_threads(tmp_path: Path) -> None:
 
 
 def test_the_setting_names_folders_and_urls(tmp_path: Path) -> None:
-    """Folders are absolute, of URLs only the host is shown, and plain http:// beyond this machine is refused."""
+    """Folders are absolute, URLs are shown by host alone, and plain http:// beyond this machine is rejected."""
     here = settings(tmp_path, HOLDFAST_ANCHORS=f"{tmp_path}, https://seals.example/?token=s3cret")
     assert [anchor.name for anchor in read_anchors(here)] == [str(tmp_path), "seals.example"]
     assert anchor_places(here) == [tmp_path]
@@ -138,8 +140,8 @@ def test_the_setting_names_folders_and_urls(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("repository", ["git:/srv/seals.git", "git:https://me:s3cret@git.example/x.git"])
-def test_a_git_repository_is_no_anchor(tmp_path: Path, repository: str) -> None:
-    """The refusal says what to name instead, to workers and verifiers alike, and shows no secret."""
+def test_a_git_repository_is_rejected_as_a_witness(tmp_path: Path, repository: str) -> None:
+    """The error names an alternative, for workers and verifiers alike, and shows no secret."""
     here = settings(tmp_path, HOLDFAST_ANCHORS=f"{tmp_path},{repository}")
     for read in (read_anchors, anchor_places):
         with pytest.raises(SettingsError, match=r"anchor 2 \(git:…\).*a folder inside a clone") as refused:
@@ -149,8 +151,8 @@ def test_a_git_repository_is_no_anchor(tmp_path: Path, repository: str) -> None:
         anchors_from_options(settings(tmp_path), [Path(repository)], ())
 
 
-def test_a_folder_inside_a_clone_is_an_anchor(tmp_path: Path) -> None:
-    """Its seals are read; so are those that were once committed, from a file with the messages of the commits."""
+def test_a_folder_inside_a_clone_may_be_a_witness(tmp_path: Path) -> None:
+    """Its checkpoints are read, and so are formerly committed ones from a file with the commit messages."""
     author = ["-c", "user.name=node", "-c", "user.email=node@example.com"]
     message = f"2 seals of {NODE}\n\n{seal_of(1).line().decode()}\n{seal_of(2).line().decode()}\n"
     asyncio.run(FolderAnchor(tmp_path).put(seal_of(3)))
@@ -165,7 +167,7 @@ def test_a_folder_inside_a_clone_is_an_anchor(tmp_path: Path) -> None:
 
 
 def test_a_machine_has_one_key(tmp_path: Path) -> None:
-    """The first worker makes it, for its owner alone; workers that start together have the same one."""
+    """The first worker creates the key, readable by its owner alone; workers that start together share it."""
     here = settings(tmp_path / "home")
     assert find_node_key(here) is None
     with ThreadPoolExecutor(4) as pool:
@@ -187,25 +189,29 @@ def test_a_machine_has_one_key(tmp_path: Path) -> None:
     assert "not a key" not in str(refused.value)
 
 
-async def test_without_a_place_for_the_key_seals_are_off(tmp_path: Path) -> None:
-    """The worker says so and runs; without anchors it says nothing, and makes no key."""
-    said: list[str] = []
+async def test_without_a_folder_for_the_key_sealing_is_off(tmp_path: Path) -> None:
+    """The worker reports it and runs; without witnesses it reports nothing and creates no key."""
+    messages: list[str] = []
     (tmp_path / "file").touch()
-    given = {"HOLDFAST_ANCHORS": str(tmp_path), "HOLDFAST_NODE_KEY": str(tmp_path / "file" / "node.key")}
-    async with open_sealer(settings(tmp_path, **given), namespace="default", say=said.append) as seal:
+    values = {"HOLDFAST_ANCHORS": str(tmp_path), "HOLDFAST_NODE_KEY": str(tmp_path / "file" / "node.key")}
+    async with open_sealer(settings(tmp_path, **values), namespace="default", say=messages.append) as seal:
         await seal("rel-1", 3, HEAD)
-    assert (len(said), said[0].startswith("Seals      off: "), "HOLDFAST_NODE_KEY" in said[0]) == (1, True, True)
-    async with open_sealer(settings(tmp_path), namespace="default", say=said.append) as seal:
+    assert (len(messages), messages[0].startswith("Seals      off: "), "HOLDFAST_NODE_KEY" in messages[0]) == (
+        1,
+        True,
+        True,
+    )
+    async with open_sealer(settings(tmp_path), namespace="default", say=messages.append) as seal:
         await seal("rel-1", 3, HEAD)
-    assert (len(said), names_in(tmp_path)) == (1, ["file"])
+    assert (len(messages), names_in(tmp_path)) == (1, ["file"])
     async with open_sealer(
-        settings(tmp_path, HOLDFAST_ANCHORS=str(tmp_path)), namespace="default", say=said.append
+        settings(tmp_path, HOLDFAST_ANCHORS=str(tmp_path)), namespace="default", say=messages.append
     ) as seal:
         await seal("rel-1", 3, HEAD)
         key = find_node_key(settings(tmp_path))
         assert key is not None
-        assert public_key(key) in said[1]
-        assert key not in said[1]
+        assert public_key(key) in messages[1]
+        assert key not in messages[1]
         (line,) = await eventually(lambda: asyncio.to_thread(lines_in, tmp_path), bool)
     kept = read_seal(line)
     assert kept is not None
@@ -213,9 +219,9 @@ async def test_without_a_place_for_the_key_seals_are_off(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("state", ["fails", "hangs"])
-async def test_a_bad_anchor_keeps_the_last_seal_until_it_answers(state: str) -> None:
-    """Sealing raises nothing, other anchors get all seals, and the bad one gets the last of the thread at last."""
-    bad, good = Kept(state), Kept()
+async def test_a_faulty_witness_gets_the_last_checkpoint_once_it_answers(state: str) -> None:
+    """Sealing raises nothing, other witnesses get every checkpoint, and the faulty one finally gets the last one."""
+    bad, good = FakeWitness(state), FakeWitness()
     async with Sealer(KEY, [bad, good], namespace="default") as sealer:
         for events in range(1, 6):
             await sealer.seal("rel-1", events, HEAD)
@@ -225,9 +231,9 @@ async def test_a_bad_anchor_keeps_the_last_seal_until_it_answers(state: str) -> 
         assert await eventually(bad.events, lambda events: events[-1:] == [5])
 
 
-async def test_what_an_anchor_refuses_is_not_sent_again() -> None:
-    """A receiver that refuses for good is asked once for each seal; a head that is no digest is not sealed at all."""
-    refusing, good = Kept("refuses"), Kept()
+async def test_a_checkpoint_that_a_witness_rejects_is_not_sent_again() -> None:
+    """A receiver that rejects for good gets each checkpoint once; a head that is not a digest is never sealed."""
+    refusing, good = FakeWitness("refuses"), FakeWitness()
     async with Sealer(KEY, [refusing, good], namespace="default") as sealer:
         await sealer.seal("rel-1", 1, HEAD)
         await sealer.seal("rel-1", 2, "no digest")
@@ -242,15 +248,17 @@ async def test_what_an_anchor_refuses_is_not_sent_again() -> None:
     assert (refusing.asked, {seal.thread for seal in good.seals}) == (2, {"rel-1", "rel-2"})
 
 
-def test_verify_is_told_whose_seals_count(tmp_path: Path) -> None:
-    """Keys, or files of keys with notes; what is neither is named. Folders come from the settings by default."""
+def test_verify_takes_the_trusted_nodes_as_an_option(tmp_path: Path) -> None:
+    """`verify` takes keys or files of keys with notes and names anything else; folders come from the settings by
+    default.
+    """
     other = public_key(encode_key(bytes([9]) * 32))
     file = tmp_path / "nodes.txt"
     file.write_text(f"# workers\n{NODE}  # one\n\n{other} two\n")
     here = settings(tmp_path, HOLDFAST_ANCHORS=f"{tmp_path},https://seals.example")
-    found = anchors_from_options(here, (), [str(file)])
-    assert found is not None
-    assert (list(found.places), found.nodes) == ([tmp_path], {NODE: None, other: None})
+    witnesses = anchors_from_options(here, (), [str(file)])
+    assert witnesses is not None
+    assert (list(witnesses.places), witnesses.nodes) == ([tmp_path], {NODE: None, other: None})
     assert anchors_from_options(settings(tmp_path), (), ()) is None
     for nodes, words in (
         ([str(tmp_path / "gone")], "neither a public key nor a file"),
@@ -266,7 +274,9 @@ def test_verify_is_told_whose_seals_count(tmp_path: Path) -> None:
 
 
 def test_doctor_shows_the_nodes_key(tmp_path: Path) -> None:
-    """Nothing without anchors; a folder that is missing is a fault; the public key is there to be copied."""
+    """`doctor` prints the public key to be copied, reports a missing folder as a fault, and prints nothing without
+    witnesses.
+    """
     assert anchors_check(settings(tmp_path)) is None
     gone = anchors_check(settings(tmp_path, HOLDFAST_ANCHORS=str(tmp_path / "gone")))
     assert gone is not None

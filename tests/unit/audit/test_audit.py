@@ -1,4 +1,4 @@
-"""The audit of a log: what a run records passes; events without a cause do not, even in a correct chain."""
+"""The audit of a log: a log that a run recorded passes; events without a cause do not, even in a correct chain."""
 
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
@@ -59,7 +59,7 @@ AUTHORITY = (ToolCallRequested, VerdictGiven, ApprovalRequested, RuleRemembered,
 RECORDED = sorted(file for file in HISTORIES.rglob("*.json") if not file.stem.startswith((LOOP, LAUNCHER)))
 
 
-def rechained(events: Sequence[AgentEvent]) -> list[AgentEvent]:
+def recompute_chain(events: Sequence[AgentEvent]) -> list[AgentEvent]:
     """Return the events in a correct chain, as an attacker with access to the database would write them."""
     log = EventLog()
     for event in events:
@@ -72,17 +72,17 @@ def fault(
 ) -> Fault | None:
     """Return the first fault in a log."""
     audit = Audit("t", trusted=trusted, state=state)
-    audit.take(rechained(events) if state is None else events)
+    audit.take(recompute_chain(events) if state is None else events)
     return audit.fault
 
 
 def without(events: Sequence[AgentEvent], *kinds: Any) -> list[AgentEvent]:
-    """Return the events except those of these kinds."""
+    """Return the events without those of these kinds."""
     return [event for event in events if not isinstance(event, kinds)]
 
 
 def changed(events: Sequence[AgentEvent], kind: Any, change: Callable[[Any], AgentEvent]) -> list[AgentEvent]:
-    """Return the events, with the first of that kind changed."""
+    """Return the events with the first one of that kind changed."""
     place = next(index for index, event in enumerate(events) if isinstance(event, kind))
     return [*events[:place], change(events[place]), *events[place + 1 :]]
 
@@ -92,7 +92,7 @@ def changed(events: Sequence[AgentEvent], kind: Any, change: Callable[[Any], Age
 
 @given(SEEDS)
 def test_a_recorded_run_passes(seed: int) -> None:
-    """Over all Temporal runs of a thread, with any end, each event follows from those before it."""
+    """Over all Temporal runs of a thread, however it ends, each event follows from those before it."""
     thread = play(seed).thread
     audit = Audit("t")
     audit.take(thread.log)
@@ -112,7 +112,7 @@ def test_a_log_can_be_audited_from_any_of_its_states(seed: int, data: st.DataObj
 
 @pytest.mark.parametrize("file", RECORDED, ids=lambda file: f"{file.parent.name}/{file.stem}")
 def test_a_recorded_history_passes(file: Path) -> None:
-    """Every history that a release has recorded passes, from the snapshot of its Temporal run."""
+    """Every history recorded by a release passes, starting from the snapshot of its Temporal run."""
     run = RecordedRun("", "", WorkflowHistory.from_json("", file.read_text()).events)
     begin = run.begin
     thread = first_thread(run.log, file.stem.partition(".")[0])
@@ -122,7 +122,7 @@ def test_a_recorded_history_passes(file: Path) -> None:
 
 
 def test_the_audit_collects_effects_and_artifacts() -> None:
-    """Effects by key and epoch, and artifacts: of results, of replies, and the files of skills."""
+    """The audit collects effects by key and epoch, and artifacts of results, replies and skill files."""
     addresses = {name: address_of(name.encode()) for name in ("skill", "reply", "result")}
     skill = SkillSpec(name="s", description="d", files={"SKILL.md": addresses["skill"]})
     thread = loaded_thread(agent_spec(skills=(skill,)))
@@ -141,7 +141,7 @@ def test_the_audit_collects_effects_and_artifacts() -> None:
 
 @given(SEEDS, st.data())
 def test_no_event_that_authorises_a_call_can_be_removed(seed: int, data: st.DataObject) -> None:
-    """A log without one of its verdicts, requests, counted decisions or starts of a run has a fault."""
+    """A log without one of its verdicts, requests, counted decisions or run starts has a fault."""
     events = play(seed).thread.log
     places = [
         index
@@ -167,15 +167,15 @@ def test_no_call_starts_without_a_cause(seed: int, data: st.DataObject) -> None:
     if start.undo and "undo" in change:
         change = {"undo": False}
     other = start.model_copy(update=change)
-    found = fault([other if event is start else event for event in events])
-    assert found is not None
-    assert found.position == start.position
+    first_fault = fault([other if event is start else event for event in events])
+    assert first_fault is not None
+    assert first_fault.position == start.position
 
 
 @settings(max_examples=examples(8, 20))
 @given(SEEDS, st.data())
 def test_the_audit_never_raises(seed: int, data: st.DataObject) -> None:
-    """With events in any order, twice, or of another thread, it finds a fault or none, and raises nothing."""
+    """Events in any order, duplicated or from another thread lead to a fault or none, never to an exception."""
     events, others = play(seed).thread.log, play((seed + 1) % 60).thread.log
     for _ in range(3):
         place = data.draw(st.integers(1, len(events)))
@@ -185,7 +185,9 @@ def test_the_audit_never_raises(seed: int, data: st.DataObject) -> None:
 
 
 def signed_off(**more: Any) -> Thread:
-    """Return a thread in which two people have signed and remembered an edited payment, which was made."""
+    """Return a thread in which two people signed an edited payment and asked to remember it, and which made the
+    payment.
+    """
     thread = loaded_thread(agent_spec(policy=POLICY))
     thread.reply(calls("pay"))
     for name, key, arguments in (("alice", ALICE, {"cents": 4}), ("bob", BOB, None)):
@@ -199,7 +201,7 @@ def signed_off(**more: Any) -> Thread:
 
 
 def test_a_thread_of_signed_votes_passes() -> None:
-    """Request, edit, quorum, rule and start follow from what is signed; each signature is verified."""
+    """Request, edit, quorum, rule and start follow from the signed statements, and each signature is verified."""
     audit = Audit("t", trusted=POLICY)
     audit.take(signed_off().log)
     assert (audit.fault, audit.signatures) == (None, 2)
@@ -214,15 +216,15 @@ def test_a_call_needs_its_requests_verdicts_and_decisions(kind: Any) -> None:
 
 
 def test_a_call_without_requests_and_decisions_is_a_fault() -> None:
-    """If all requests and decisions are removed, nothing lets the call run."""
+    """If all requests and decisions are removed, nothing permits the call."""
     events = without(signed_off().log, ApprovalRequested, DecisionReceived, RuleRemembered)
-    found = fault(events)
-    assert found is not None
-    assert "approval_requested" in found.reason
+    first_fault = fault(events)
+    assert first_fault is not None
+    assert "approval_requested" in first_fault.reason
     allowed = changed(events, VerdictGiven, lambda event: event.model_copy(update={"verdict": "allow"}))
-    found = fault(allowed)
-    assert found is not None
-    assert "its verdict is allow, and what came before leads to ask" in found.reason
+    first_fault = fault(allowed)
+    assert first_fault is not None
+    assert "its verdict is allow, and what came before leads to ask" in first_fault.reason
 
 
 @pytest.mark.parametrize(
@@ -241,17 +243,17 @@ def test_a_call_without_requests_and_decisions_is_a_fault() -> None:
     ],
 )
 def test_a_decision_has_the_outcome_that_the_policy_gives_it(change: dict[str, Any], words: str) -> None:
-    """A recorded outcome does not make a forged key valid, or one of two votes enough."""
+    """A recorded outcome neither makes a forged key valid nor turns one of two votes into a quorum."""
     events = signed_off().log
-    found = fault(changed(events, DecisionReceived, lambda event: event.model_copy(update=change)))
-    assert found is not None
-    assert found.position == next(event.position for event in events if isinstance(event, DecisionReceived))
-    assert words in found.reason
+    first_fault = fault(changed(events, DecisionReceived, lambda event: event.model_copy(update=change)))
+    assert first_fault is not None
+    assert first_fault.position == next(event.position for event in events if isinstance(event, DecisionReceived))
+    assert words in first_fault.reason
 
 
 @pytest.mark.parametrize("change", [{"quorum": 1}, {"by": ("mallory",)}, {"requester_may_decide": False}])
 def test_a_request_has_the_terms_of_its_rule(change: dict[str, Any]) -> None:
-    """With fewer or other people than the policy names, the request does not belong to this policy."""
+    """A request with fewer or other people than the policy names does not belong to this policy."""
 
     def relaxed(event: ApprovalRequested) -> ApprovalRequested:
         terms = event.request.terms.model_copy(update=change)
@@ -259,25 +261,25 @@ def test_a_request_has_the_terms_of_its_rule(change: dict[str, Any]) -> None:
             {**event.model_dump(), "request": event.request.model_copy(update={"terms": terms}).model_dump()}
         )
 
-    found = fault(changed(signed_off().log, ApprovalRequested, relaxed))
-    assert found is not None
-    assert found.reason.startswith("approval_requested: its terms")
+    first_fault = fault(changed(signed_off().log, ApprovalRequested, relaxed))
+    assert first_fault is not None
+    assert first_fault.reason.startswith("approval_requested: its terms")
 
 
 def test_an_agent_is_loaded_once_in_a_run() -> None:
-    """A second agent, with a policy that asks nobody, is a fault; so are results of a run that was replaced."""
+    """A second agent with a permissive policy is a fault, and so are results of a replaced run."""
     events = signed_off().log
     place = next(index for index, event in enumerate(events) if isinstance(event, LLMReplied))
     lax = agent_spec(policy=Policy())
     loaded = AgentLoaded(spec=lax, spec_hash=lax.hash, policy_hash=lax.policy.hash, workspace="/w", at=events[place].at)
-    found = fault([*events[:place], loaded, *events[place:]])
-    assert found == Fault(place, "agent_loaded: nothing that came before leads to it")
+    first_fault = fault([*events[:place], loaded, *events[place:]])
+    assert first_fault == Fault(place, "agent_loaded: nothing that came before leads to it")
     lying = changed(events, AgentLoaded, lambda event: event.model_copy(update={"spec": lax}))
     assert "its digests are not those" in str(fault(lying))
     amid = next(index for index, event in enumerate(events) if isinstance(event, ToolCallStarted)) + 1
-    found = fault([*events[:amid], events[0], events[1], *events[amid:]])
-    assert found is not None
-    assert found.position == amid + 2, "open effects are settled only after the agent is loaded again"
+    first_fault = fault([*events[:amid], events[0], events[1], *events[amid:]])
+    assert first_fault is not None
+    assert first_fault.position == amid + 2, "open effects are settled only after the agent is loaded again"
 
 
 def test_a_log_belongs_to_its_thread() -> None:
@@ -291,7 +293,7 @@ def test_a_log_belongs_to_its_thread() -> None:
 
 
 def test_events_that_the_fold_rejects_are_faults() -> None:
-    """Results of unknown calls and unsigned statements are reported as faults, and no exception is raised."""
+    """Results of unknown calls and unsigned statements are reported as faults, without an exception."""
     log, at = signed_off().log, datetime(2026, 1, 2, 4, tzinfo=UTC)
     for odd in (
         ToolCallFinished(number=7, status="ok", content="", at=at),
@@ -299,9 +301,9 @@ def test_events_that_the_fold_rejects_are_faults() -> None:
         RunFinished(outcome="completed", at=at),
         AuthorityDelegated(by="alice", to="bob", until=at + timedelta(hours=1), at=at),
     ):
-        found = fault([*log[:6], odd, *log[6:]])
-        assert found is not None
-        assert found.position == 6
+        first_fault = fault([*log[:6], odd, *log[6:]])
+        assert first_fault is not None
+        assert first_fault.position == 6
     with pytest.raises(RecordUnreadable):
         snapshot_of([log[0], RuleRemembered(rule="1", tool="pay", call_digest="c", by=("alice",))])
     assert "begins with run_started" in str(fault(log[1:]))
@@ -311,13 +313,13 @@ def test_events_that_the_fold_rejects_are_faults() -> None:
 def test_a_run_ends_only_where_the_rules_say(outcome: RunOutcome) -> None:
     """An end inserted during an LLM call, or right after a message, does not follow."""
     thread = loaded_thread()
-    found = fault([*thread.log, RunFinished(outcome=outcome, at=thread.at)])
-    cancelled = outcome == "cancelled"  # which can arrive at any time, from outside
-    assert found == (None if cancelled else Fault(3, "run_finished: nothing that came before leads to it"))
+    first_fault = fault([*thread.log, RunFinished(outcome=outcome, at=thread.at)])
+    cancelled = outcome == "cancelled"  # which can arrive from outside at any time
+    assert first_fault == (None if cancelled else Fault(3, "run_finished: nothing that came before leads to it"))
 
 
 def test_an_answer_that_the_run_rejected_is_ignored() -> None:
-    """An unsealed result of `archive` says nothing about what the record must have."""
+    """An unsealed result of `archive` is no evidence of the record's content."""
     file = next(file for file in RECORDED if file.stem == "plain")
     history = WorkflowHistory.from_json("", file.read_text()).events
     place = WorkflowSerializationContext(namespace="default", workflow_id="plain")
@@ -333,7 +335,9 @@ def test_an_answer_that_the_run_rejected_is_ignored() -> None:
 
 
 def test_keys_replaced_in_the_log_are_detected_by_trusted_keys() -> None:
-    """Mallory forges a whole thread, with her own keys under others' names; the log by itself is valid."""
+    """A thread that Mallory forged with her own keys under others' names is valid by itself, but not against trusted
+    keys.
+    """
     mine = tuple(person.model_copy(update={"keys": (public_key(MALLORY),)}) for person in PEOPLE)
     thread = loaded_thread(agent_spec(policy=POLICY.model_copy(update={"approvers": mine})))
     thread.reply(calls("pay"))
@@ -343,9 +347,9 @@ def test_keys_replaced_in_the_log_are_detected_by_trusted_keys() -> None:
         thread.update("decide", signed(payload, Decision, thread="t", private=MALLORY))
     assert thread.running_calls == [1]
     assert fault(thread.log) is None
-    found = fault(thread.log, trusted=Policy(approvers=PEOPLE))
-    assert found is not None
-    assert f"signed with {public_key(MALLORY)}, which is no key of alice" in found.reason
+    first_fault = fault(thread.log, trusted=Policy(approvers=PEOPLE))
+    assert first_fault is not None
+    assert f"signed with {public_key(MALLORY)}, which is no key of alice" in first_fault.reason
 
 
 def test_unsigned_decisions_are_detected_by_a_policy_that_requires_signatures() -> None:
@@ -354,13 +358,13 @@ def test_unsigned_decisions_are_detected_by_a_policy_that_requires_signatures() 
     thread.reply(calls("pay"))
     assert thread.decide("1") == "accepted"
     assert fault(thread.log, trusted=Policy(approvers=PEOPLE)) is None
-    found = fault(thread.log, trusted=Policy(approvers=PEOPLE, signatures="required"))
-    assert found is not None
-    assert "alice did not sign it" in found.reason
+    first_fault = fault(thread.log, trusted=Policy(approvers=PEOPLE, signatures="required"))
+    assert first_fault is not None
+    assert "alice did not sign it" in first_fault.reason
 
 
 def test_gateways_are_trusted_by_their_keys() -> None:
-    """A gateway's key must be among those given; delegations and messages are checked, too."""
+    """A gateway's key must be a trusted one; delegations and messages are checked, too."""
     policy = POLICY.model_copy(update={"rules": (ask("pay", terms=Terms(requester_may_decide=False)),)})
     thread = loaded_thread(agent_spec(policy=policy))
     until = (thread.at + timedelta(hours=1)).isoformat()

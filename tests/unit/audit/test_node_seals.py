@@ -1,4 +1,4 @@
-"""Seals of nodes: what is signed, what is evidence, and where a log does not bear it out."""
+"""Signed checkpoints of nodes: what is signed, what counts as evidence, and when a log contradicts it."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -15,7 +15,7 @@ AT = datetime(2026, 1, 2, 3, 4, 5, 678, UTC)
 
 
 def seal_of(events: int = 3, *, key: str = KEY, thread: str = "rel-1", namespace: str = "default") -> NodeSeal:
-    """Return a seal over so many events, whose digests are their numbers."""
+    """Return a checkpoint over this many events, whose digests are their numbers."""
     return make_seal(key, namespace=namespace, thread=thread, events=events, head=f"{events - 1:064x}", at=AT)
 
 
@@ -24,8 +24,8 @@ def log_of(events: int) -> dict[int, str]:
     return {position: f"{position:064x}" for position in range(events)}
 
 
-def test_a_seal_is_canonical_json_that_anybody_can_check() -> None:
-    """The signed text is the anchored line without its signature; a seal that was read is the one that was made."""
+def test_a_checkpoint_is_canonical_json_that_anybody_can_check() -> None:
+    """The signed text is the witnessed line without its signature; a parsed checkpoint equals the original."""
     seal = seal_of()
     assert seal.signed_bytes() == (
         b'{"at":"2026-01-02T03:04:05.000678Z","events":3,"head":"' + b"0" * 63 + b'2","holdfast":"node-seal/1",'
@@ -50,7 +50,7 @@ def test_a_seal_is_canonical_json_that_anybody_can_check() -> None:
     ],
 )
 def test_a_signature_covers_every_field(change: dict[str, object]) -> None:
-    """A seal with one field changed is not signed by its node."""
+    """A checkpoint with any field changed fails verification against its node's key."""
     assert not seal_of().model_copy(update=change).is_signed()
 
 
@@ -71,13 +71,13 @@ def test_a_signature_covers_every_field(change: dict[str, object]) -> None:
         seal_of().line()[:-5],
     ],
 )
-def test_other_lines_are_no_seals(line: bytes) -> None:
-    """Anything may be in an anchor; only a whole seal of this format is read as one."""
+def test_other_lines_are_no_checkpoints(line: bytes) -> None:
+    """A witness may hold any lines; only a complete checkpoint of this format is read as one."""
     assert read_seal(line) is None
 
 
-def test_only_seals_of_the_thread_by_trusted_nodes_are_evidence() -> None:
-    """What is forged, copied from elsewhere, by an unknown node or no seal is named, and does not count."""
+def test_only_checkpoints_of_the_thread_by_trusted_nodes_are_evidence() -> None:
+    """A line that is forged, copied, from an unknown node or no checkpoint is named, and does not count."""
     lines = [
         seal_of(5).line(),
         seal_of(2).line(),
@@ -88,9 +88,9 @@ def test_only_seals_of_the_thread_by_trusted_nodes_are_evidence() -> None:
         seal_of(4, namespace="test").line(),
         seal_of(4, key=OTHER).line(),
     ]
-    found = sort_out(lines, log_of(9), thread="rel-1", namespace="default", nodes={NODE: None})
-    assert (found.covered, found.fitting, found.nodes) == (5, 1, {NODE})
-    assert [why.split(" (")[0] for why in found.refused] == [
+    evidence = sort_out(lines, log_of(9), thread="rel-1", namespace="default", nodes={NODE: None})
+    assert (evidence.covered, evidence.fitting, evidence.nodes) == (5, 1, {NODE})
+    assert [why.split(" (")[0] for why in evidence.refused] == [
         "no evidence: lines that are not seals",
         "no evidence: seals that their node did not sign",
         "no evidence: seals of another thread",
@@ -100,8 +100,8 @@ def test_only_seals_of_the_thread_by_trusted_nodes_are_evidence() -> None:
     assert sort_out(lines, {}, thread="rel-1").nodes == {NODE, public_key(OTHER)}
 
 
-def test_a_log_bears_out_the_seals_that_it_has_led_to() -> None:
-    """Another digest, or no event there, does not fit; of a log with a part left out, a missing event is no fault."""
+def test_a_log_matches_the_checkpoints_signed_over_it() -> None:
+    """A different or absent event contradicts a checkpoint; in a partial log, a missing event is no fault."""
     seals = [seal_of(2), seal_of(5)]
 
     def misfits(digests: dict[int, str], *, whole: bool = True) -> list[NodeSeal]:
@@ -115,46 +115,46 @@ def test_a_log_bears_out_the_seals_that_it_has_led_to() -> None:
     assert misfits({}) == seals
 
 
-def gone_of(events: int, head: str = "", *, seconds: int = 0, key: str = KEY) -> NodeSeal:
-    """Return a seal which says that a reset has abandoned a log of so many events."""
+def abandoned_seal_of(events: int, head: str = "", *, seconds: int = 0, key: str = KEY) -> NodeSeal:
+    """Return a checkpoint which says that a reset abandoned a log of this many events."""
     head = head or f"{events - 1:064x}"
     at = AT + timedelta(seconds=seconds)
     return make_seal(key, namespace="default", thread="rel-1", events=events, head=head, at=at, gone="reset")
 
 
-def test_a_seal_accounts_for_the_log_that_is_gone_and_for_no_other() -> None:
-    """The same event does, and one before it in that log, by the log itself, or without it by time; nothing beyond."""
+def test_a_checkpoint_covers_the_abandoned_log_and_no_other() -> None:
+    """The checkpoint covers the abandoned log's own events, by that log or else by time, and nothing beyond."""
     seal, end = seal_of(5), "e" * 64
     branch = log_of(8) | {7: end}
     for gone, branches in (
-        (gone_of(5, seconds=-9), []),  # whatever the clocks say
-        (gone_of(8, end, seconds=-9), [branch]),
-        (gone_of(8, end, seconds=9), []),
+        (abandoned_seal_of(5, seconds=-9), []),  # however the clocks differ
+        (abandoned_seal_of(8, end, seconds=-9), [branch]),
+        (abandoned_seal_of(8, end, seconds=9), []),
     ):
         assert accounted_for(seal, [gone], branches, trusting=False) == gone
         assert accounted_for(seal, [gone], branches, trusting=True) == gone
     for gone, branches in (
-        (gone_of(4, seconds=9), [branch]),  # it ended before
-        (gone_of(8, end, seconds=-9), []),  # it was gone before
-        (gone_of(8, end, seconds=9), [branch | {4: "f" * 64}]),  # it was another log
+        (abandoned_seal_of(4, seconds=9), [branch]),  # it ended before
+        (abandoned_seal_of(8, end, seconds=-9), []),  # it was abandoned before
+        (abandoned_seal_of(8, end, seconds=9), [branch | {4: "f" * 64}]),  # it was another log
     ):
         assert accounted_for(seal, [gone], branches, trusting=False) is None
-    stranger = gone_of(5, key=OTHER)
+    stranger = abandoned_seal_of(5, key=OTHER)
     assert accounted_for(seal, [stranger], [], trusting=False) == stranger
     assert accounted_for(seal, [stranger], [], trusting=True) is None
 
 
 def test_a_key_that_was_revoked_counts_until_then() -> None:
-    """Seals from before still count, those from that moment on do not, and they are named."""
+    """Checkpoints from before the revocation count; later ones do not, and are named."""
     until = AT + timedelta(seconds=1)
     early, late = seal_of(2), seal_of(4).model_copy(update={"at": until})
     late = late.model_copy(update={"signature": sign(KEY, late.signed_bytes())})
-    found = sort_out([early.line(), late.line()], log_of(9), thread="rel-1", nodes={NODE: until})
-    assert (found.covered, len(found.refused), "revoked" in found.refused[0]) == (2, 1, True)
+    evidence = sort_out([early.line(), late.line()], log_of(9), thread="rel-1", nodes={NODE: until})
+    assert (evidence.covered, len(evidence.refused), "revoked" in evidence.refused[0]) == (2, 1, True)
 
 
-def test_more_seals_than_are_looked_at_hide_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What anchors hold takes bounded memory; beyond the bound, a seal that does not fit still accuses."""
+def test_too_many_checkpoints_hide_no_contradiction(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reading a witness takes bounded memory; a contradicting checkpoint beyond the bound is still reported."""
     monkeypatch.setattr(anchors, "MOST", 3)
-    found = sort_out((seal_of(events).line() for events in range(1, 6)), {}, thread="rel-1")
-    assert (len(found.misfits), found.beyond) == (3, seal_of(5))
+    evidence = sort_out((seal_of(events).line() for events in range(1, 6)), {}, thread="rel-1")
+    assert (len(evidence.misfits), evidence.beyond) == (3, seal_of(5))

@@ -1,4 +1,4 @@
-"""The three answers of `verify`, from what is wrong, what was checked and what was not."""
+"""The three verdicts of `verify`, from the faults, the checks made and the checks missing."""
 
 import pytest
 
@@ -6,9 +6,9 @@ from holdfast.audit.evidence.evidence import Finding, Unchecked
 from holdfast.audit.evidence.verdicts import Verdict, checked_of, conclude, required, verdict_of, view_of
 
 HISTORY = frozenset({"history", "seals", "record", "ledger", "artifacts"})
-"""What is checked while Temporal has the history."""
+"""Checks made while Temporal has the history."""
 RECORD = frozenset({"history", "record", "ledger", "artifacts"})
-"""What is checked once Temporal has none."""
+"""Checks made once Temporal no longer has it."""
 FILE = frozenset({"signature", "ledger", "artifacts", "keys"})
 
 
@@ -47,39 +47,44 @@ def gaps(*names: str) -> list[Unchecked]:
         pytest.param(FILE, ("history", "anchors", "subagents"), "not_proven", id="a file without its sub-agents"),
     ],
 )
-def test_proof_takes_a_witness_and_no_gap_that_matters(
+def test_proof_needs_a_witness_and_no_relevant_gap(
     made: frozenset[str], missing: tuple[str, ...], verdict: Verdict
 ) -> None:
-    """Without a fault, a log is proven only if something outside it shows who wrote it, and all of it was checked."""
+    """A log without a fault is proven only if external evidence shows who wrote it, and all of it was checked."""
     assert verdict_of((), checked_of(made, gaps(*missing)), gaps(*missing)) == verdict
 
 
 @pytest.mark.parametrize("missing", [(), ("seals", "ledger")])
-def test_a_fault_means_altered_whatever_was_checked(missing: tuple[str, ...]) -> None:
-    """The first event at fault comes first, and faults in no event come last."""
+def test_a_fault_means_altered_regardless_of_the_checks(missing: tuple[str, ...]) -> None:
+    """The first faulty event comes first, and faults in no event come last."""
     faults = [Finding("ledger", "no event starts it"), Finding("record", "later", 7), Finding("history", "first", 3)]
-    found = conclude("t", 9, ("record",), faults, gaps(*missing), made=HISTORY)
-    assert (found.verdict, found.where, found.position, found.reason) == ("altered", "history", 3, "first")
-    assert [fault.position for fault in found.faults] == [3, 7, None]
-    assert found.advice
-    assert required(found, ["anchors"]).verdict == "altered"
+    verification = conclude("t", 9, ("record",), faults, gaps(*missing), made=HISTORY)
+    assert (verification.verdict, verification.where, verification.position, verification.reason) == (
+        "altered",
+        "history",
+        3,
+        "first",
+    )
+    assert [fault.position for fault in verification.faults] == [3, 7, None]
+    assert verification.advice
+    assert required(verification, ["anchors"]).verdict == "altered"
 
 
 def test_a_check_that_is_required_and_was_not_made_is_an_error() -> None:
-    """What is proven without a check is not proven where that check is required, and the gap has its name."""
-    found = conclude("t", 9, ("history", "record"), (), (), made=HISTORY)
-    assert found.verdict == "proven"
-    assert required(found, ["seals", "record", "ledger"]) == found
-    demanded = required(found, ["seals", "anchors"])
+    """A log proven without an optional check is not proven if that check is required, and the gap is named."""
+    verification = conclude("t", 9, ("history", "record"), (), (), made=HISTORY)
+    assert verification.verdict == "proven"
+    assert required(verification, ["seals", "record", "ledger"]) == verification
+    demanded = required(verification, ["seals", "anchors"])
     assert (demanded.verdict, [gap.what for gap in demanded.unchecked]) == ("not_proven", ["anchors"])
     known = conclude("t", 9, ("history", "record"), (), gaps("keys"), made=HISTORY)
     assert [gap.what for gap in required(known, ["keys"]).unchecked] == ["keys"]  # named once
 
 
-def test_the_view_names_what_was_checked_what_was_not_and_all_faults() -> None:
+def test_the_view_names_checks_gaps_and_faults() -> None:
     """JSON has the verdict, the checks, the gaps and the faults, and never says `ok`."""
-    found = conclude("t", 9, ("record",), [Finding("record", "gone", 4)], gaps("history"), made=RECORD)
-    view = view_of(found)
+    verification = conclude("t", 9, ("record",), [Finding("record", "gone", 4)], gaps("history"), made=RECORD)
+    view = view_of(verification)
     assert (view["verdict"], view["checked"]) == ("altered", ("record", "ledger", "artifacts"))
     assert view["not_checked"] == ({"what": "history", "why": "why"},)
     assert view["faults"] == ({"where": "record", "reason": "gone", "position": 4},)

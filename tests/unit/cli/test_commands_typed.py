@@ -1,4 +1,4 @@
-"""What is typed on a command line: no option takes another one as its value."""
+"""Command line parsing: no option takes another option as its value."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -13,26 +13,30 @@ from holdfast.gateway import __main__ as gateway
 from holdfast.worker import __main__ as worker
 
 
-def commands(found: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Every command below one, with the words that lead there."""
-    for name, each in getattr(found, "commands", {}).items():
+def commands(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Yield every command below this one, with the words that lead to it."""
+    for name, each in getattr(command, "commands", {}).items():
         yield from commands(each, (*path, name))
-    if not hasattr(found, "commands"):
-        yield path, found
+    if not hasattr(command, "commands"):
+        yield path, command
 
 
-def single(main: Any) -> Any:
-    """The command of a program that has no verbs."""
+def only_command(main: Any) -> Any:
+    """Return the command of a program without verbs."""
     app = typer.Typer(add_completion=False)
     app.command(cls=Command)(main)
     return get_command(app)
 
 
-EVERY = [*commands(get_command(starter.app)), (("worker",), single(worker.main)), (("gateway",), single(gateway.main))]
+EVERY = [
+    *commands(get_command(starter.app)),
+    (("worker",), only_command(worker.main)),
+    (("gateway",), only_command(gateway.main)),
+]
 
 
 def test_no_option_of_any_verb_takes_another_as_its_value() -> None:
-    """`start --thread --json` is refused with exit code 2, and so is every other such pair."""
+    """`start --thread --json` is rejected with exit code 2, and so is every other such pair."""
     tried = 0
     for path, command in EVERY:
         for option in command.params:
@@ -48,13 +52,13 @@ def test_no_option_of_any_verb_takes_another_as_its_value() -> None:
 
 
 def test_a_value_may_look_like_an_option() -> None:
-    """With `=`, after `--`, and where no option has that name."""
+    """A value may begin with dashes after `=`, after `--`, and if no option has that name."""
     (start,) = (command for path, command in EVERY if path == ("start",))
-    for words, thread, task in (
+    for arguments, thread, task in (
         (["task", "--thread=--json"], "--json", "task"),
         (["--thread", "-1", "task"], "-1", "task"),
         (["--thread", "t", "--", "--json"], "t", "--json"),
         (["--", "--thread"], None, "--thread"),
     ):
-        found = start.make_context("start", words).params
-        assert (found["thread"], found["task"], found["json"]) == (thread, task, False)
+        parsed = start.make_context("start", arguments).params
+        assert (parsed["thread"], parsed["task"], parsed["json"]) == (thread, task, False)

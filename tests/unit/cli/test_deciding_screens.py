@@ -1,4 +1,4 @@
-"""What approvers see on a terminal: terms, possible answers, and a line for each event."""
+"""What approvers see on a terminal: requirements, possible answers, and a line for each event."""
 
 import io
 from datetime import UTC, datetime
@@ -26,7 +26,7 @@ from holdfast.core.authority.votes import Seen, Vote
 from holdfast.core.base.constraint_names import FIRST_HANDED
 from holdfast.core.run.state.state import RunState
 from holdfast.encryption.signing_keys import make_key, read_key
-from tests.unit.client.test_trees import Known
+from tests.unit.client.test_trees import FakeThreads
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 ALICE = Vote(
@@ -52,29 +52,29 @@ def view(request: ApprovalRequest = PAY, **more: Any) -> dict[str, Any]:
     return {"thread": "t", **request.view(), **more}
 
 
-def test_a_request_says_who_decides_how_many_have_and_until_when() -> None:
-    """One line; none if anyone may decide at any time, or from a worker of an earlier release."""
+def test_a_request_gives_approvers_votes_and_expiry() -> None:
+    """One line says it; there is none if anyone may decide at any time, or for a worker of an earlier release."""
     until = clock("2026-01-02T03:05:05+00:00")
     assert terms_text(view()) == f"Decided by finance; 1 of 2 have approved: alice (claimed); denied at {until}"
     assert terms_text(view(PAY.model_copy(update={"terms": Terms()}))) == ""
     assert terms_text({"request": "1", "kind": "approval"}) == ""
 
 
-def test_a_question_says_what_an_early_answer_waits_for() -> None:
-    """People who answer before nothing can arrive any more read that the run waits, and until when."""
+def test_a_question_explains_the_delay_of_an_early_answer() -> None:
+    """People who answer before the last call can arrive read that the run waits, and until when."""
     terms, until = Terms(), clock("2026-01-02T03:04:05+00:00")
-    asked = PAY.model_copy(update={"kind": "reconcile", "terms": terms, "settles_at": NOW})
-    assert terms_text(view(asked)) == (
+    request = PAY.model_copy(update={"kind": "reconcile", "terms": terms, "settles_at": NOW})
+    assert terms_text(view(request)) == (
         f"A request of it may still arrive until {until}: an absent or undo before that is held until then"
     )
-    assert f"may still arrive until {until}" in request_screen(view(asked)).plain
+    assert f"may still arrive until {until}" in request_screen(view(request)).plain
 
 
 def test_the_answers_that_fit_are_shown_as_commands() -> None:
-    """Every answer that the request accepts; `undo` only if the tool supports it."""
-    asked = request_screen(view()).plain
+    """The screen shows every answer that the request accepts, and `undo` only if the tool supports it."""
+    screen = request_screen(view()).plain
     for command in ("approve t 1", "deny t 1", "respond t 1 TEXT"):
-        assert f"python starter.py {command} " in asked
+        assert f"python starter.py {command} " in screen
     doubtful = PAY.model_copy(update={"kind": "reconcile"})
     assert "--undo" not in request_screen(view(doubtful)).plain
     undoable = doubtful.model_copy(update={"undoable": True})
@@ -99,7 +99,7 @@ def test_keys_answer_or_undo() -> None:
 
 
 def test_requests_of_sub_agents_are_decided_in_the_same_list_each_in_its_thread() -> None:
-    """Their numbers may be the same; one that comes before the one on the screen does not take its place."""
+    """Requests of different threads may have the same number; an earlier one never replaces the one on the screen."""
     ours, theirs = view(), view() | {"thread": "t.3"}
     keys = Keys([ours, theirs])
     keys.key("\t")
@@ -116,7 +116,7 @@ def test_requests_of_sub_agents_are_decided_in_the_same_list_each_in_its_thread(
 
 
 def test_the_live_view_offers_the_requests_of_sub_agents_until_they_are_decided() -> None:
-    """The screen names the thread that asks."""
+    """The screen names the thread that asks, for as long as the request is open."""
     shown = View("t", Console(width=120, height=30, file=io.StringIO(), color_system=None))
     theirs = view() | {"thread": "t.3"}
     shown.update_subagents([], [theirs])
@@ -128,7 +128,7 @@ def test_the_live_view_offers_the_requests_of_sub_agents_until_they_are_decided(
 
 
 async def test_a_decision_goes_to_the_thread_that_asks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Signed for that thread, too: a signature for the root would count for nothing there."""
+    """The decision is also signed for that thread: a signature for the root thread would not count there."""
     sent: list[tuple[str, Any]] = []
 
     async def send_update(threads: Any, thread: str, update: str, payload: Any, *, signal: str) -> UpdateResult:
@@ -139,14 +139,17 @@ async def test_a_decision_goes_to_the_thread_that_asks(monkeypatch: pytest.Monke
     answer = Answer(view() | {"thread": "t.3", "digest": shown_digest(view())}, "approve", "ok")
     public = make_key(tmp_path / "alice.key")
     private = read_key(tmp_path / "alice.key")
-    assert await watch.send(Known({}), "t", answer, by="alice", private=private) == ""
+    assert await watch.send(FakeThreads({}), "t", answer, by="alice", private=private) == ""
     ((thread, payload),) = sent
     assert thread == "t.3"
-    given = Decision.model_validate(payload)
-    assert [is_signed(public, given.signature, given.signed_bytes(each)) for each in ("t.3", "t")] == [True, False]
+    decision = Decision.model_validate(payload)
+    assert [is_signed(public, decision.signature, decision.signed_bytes(each)) for each in ("t.3", "t")] == [
+        True,
+        False,
+    ]
 
 
-def test_what_is_signed_is_shown_completely() -> None:
+def test_the_signed_content_is_shown_completely() -> None:
     """The call, the arguments that will run, the signer, and the key."""
     payload = {"decision": "approve", "by": "al\x1b[2Jice", "arguments": {"cents": 4}, "remember": True, "reason": "ok"}
     shown = deciding_screen(view(), payload, "ed25519:k").plain
@@ -163,10 +166,10 @@ def test_what_is_signed_is_shown_completely() -> None:
 
 
 def test_a_request_shows_its_rule_digest_and_reminders() -> None:
-    """Everything that a decision depends on besides the call."""
+    """The screen shows everything besides the call that a decision depends on."""
     terms = Terms(by=("finance",), veto=("legal",), remind_every=60)
-    asked = PAY.model_copy(update={"terms": terms, "rule": "ask pay if args.cents > 1", "reminded": 2})
-    shown = request_terms(view(asked, edited_by="bob\u202e"))
+    request = PAY.model_copy(update={"terms": terms, "rule": "ask pay if args.cents > 1", "reminded": 2})
+    shown = request_terms(view(request, edited_by="bob\u202e"))
     assert shown == (
         "Decided by finance",
         "Bob\\u202e has changed the LLM's arguments",
@@ -178,7 +181,7 @@ def test_a_request_shows_its_rule_digest_and_reminders() -> None:
 
 
 def test_a_paused_run_says_by_whom_and_how_to_resume_it() -> None:
-    """What a person wrote cannot act on the terminal; `P` pauses a run and resumes a paused one."""
+    """A person's text cannot act on the terminal; `P` pauses a run and resumes a paused one."""
     pause = {"by": "eve\x1b[2J", "reason": "look", "since": "2026-01-02T03:04:05Z", "until": "2026-01-02T04:04:05Z"}
     state = RunState(thread="t").view() | {"status": "paused", "paused": pause}
     shown = show_screen(state, retrying=[], ui=None).plain
@@ -191,8 +194,8 @@ def test_a_paused_run_says_by_whom_and_how_to_resume_it() -> None:
     assert keys.key("P") == "resume"
 
 
-def test_what_a_reset_left_behind_offers_nothing_to_continue_it() -> None:
-    """Neither a message nor a decision nor `retry`: the screen names the thread that continues."""
+def test_an_archived_branch_offers_no_way_to_continue_it() -> None:
+    """The screen offers neither a message, a decision nor `retry`, and names the thread that continues."""
     state = RunState(thread="t~reset-1").view() | {"status": "waiting_message", "result": "so far", "pending": [view()]}
     shown = show_screen(state | {"blocked": {"cause": "c", "message": "m"}}, retrying=[], ui=None).plain
     for command in (" say ", " approve ", " retry "):
@@ -201,7 +204,7 @@ def test_what_a_reset_left_behind_offers_nothing_to_continue_it() -> None:
 
 
 def test_show_lists_remembered_rules_and_delegations() -> None:
-    """Each with the command that revokes it."""
+    """Each entry comes with the command that revokes it."""
     state = RunState(thread="t").view()
     rule = {"rule": "1", "tool": "pay", "by": "alice", "call_digest": "c", "arguments": {"cents": 5}}
     state |= {"remembered": [rule]}
@@ -212,8 +215,8 @@ def test_show_lists_remembered_rules_and_delegations() -> None:
 
 
 @pytest.mark.parametrize("number", [1, FIRST_HANDED])
-def test_a_constraint_leaves_what_can_be_done_about_a_request_on_the_screen(number: int) -> None:
-    """The commands that decide are shown, and nothing says that a reset has left the thread behind."""
+def test_a_constraint_leaves_the_commands_for_a_request_on_the_screen(number: int) -> None:
+    """The commands that decide are shown, and nothing says that a reset abandoned the thread."""
     constraint = {"constraint": number, "tool": "pay", "scope": "tool", "arguments": "", "until": None, "reason": "no"}
     state = RunState(thread="t").view() | {"constraints": [constraint], "pending": [view()]}
     shown = show_screen(state, retrying=[], ui=None).plain
@@ -281,6 +284,6 @@ FINISHED = {"type": "tool_call_finished", "number": 1, "content": "c"}
     ],
 )
 def test_every_event_about_deciding_has_a_line(event: dict[str, Any], words: str) -> None:
-    """One line, never JSON."""
+    """Each event is one line, never JSON."""
     assert event_summary(event) == words
     assert isinstance(event_line({**event, "position": 1, "at": NOW.isoformat()}), Text)

@@ -25,7 +25,7 @@ LOOK = {"id": "c", "name": "look", "arguments": "{}"}
     ],
 )
 def test_a_message_has_an_arrow_only_before_calls(message: dict[str, Any], line: str) -> None:
-    """Words are apart, and an arrow leads to the tools that a reply calls."""
+    """Words are separated by spaces, and an arrow points to the tools that a reply calls."""
     assert _message(message) == line
 
 
@@ -47,7 +47,7 @@ def test_a_call_shows_its_verdict_apart() -> None:
     ],
 )
 def test_a_hint_names_the_limit_that_ended(left: dict[str, str], short: str, words: str) -> None:
-    """The command extends what is spent, by as much again."""
+    """The suggested command extends the exhausted limit by the same amount."""
     limits = [{"limit": name, "allowed": "9", "left": amount} for name, amount in left.items()]
     assert more_text({"limits": limits, "short": short} if limits else None) == words
 
@@ -61,7 +61,9 @@ def test_a_hint_names_the_limit_that_ended(left: dict[str, str], short: str, wor
     ],
 )
 def test_costs_are_summed(by: By, sums: list[tuple[str, int, int, float, int]]) -> None:
-    """By agent, day or tree, the dearest first; a thread without a known price is counted apart."""
+    """Costs are summed by agent, day or tree, most expensive first; a thread without a known price is counted
+    separately.
+    """
 
     def row(thread: str, agent: str, day: int, tokens: int, cost: float | None, root: str = "") -> dict[str, Any]:
         usage = {"prompt_tokens": tokens, "completion_tokens": 0}
@@ -76,9 +78,9 @@ def test_costs_are_summed(by: By, sums: list[tuple[str, int, int, float, int]]) 
         }
 
     rows = [row("t", "a", 25, 10, 0.5), row("t.1", "b", 26, 5, None, "t"), row("u", "a", 26, 20, 0.25)]
-    found = cost_rows(rows, by)
-    assert [(each[by], each["threads"], each["tokens"], each["cost"], each["unknown"]) for each in found] == sums
-    assert [line.split()[0] for line in costs_screen(found, by).plain.splitlines()] == [
+    cost_sums = cost_rows(rows, by)
+    assert [(each[by], each["threads"], each["tokens"], each["cost"], each["unknown"]) for each in cost_sums] == sums
+    assert [line.split()[0] for line in costs_screen(cost_sums, by).plain.splitlines()] == [
         by.upper(),
         *(s[0] for s in sums),
     ]

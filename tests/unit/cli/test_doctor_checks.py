@@ -1,4 +1,4 @@
-"""`doctor` on a project: each fault that a newcomer meets is named, with what to do next."""
+"""`doctor` on a project: each fault that a newcomer meets is named, with the next step."""
 
 import os
 import socket
@@ -22,21 +22,23 @@ from holdfast.worker.takeover.registry import Offer, WorkerRegistry
 QUEUE = ("127.0.0.1:7233", "default", "holdfast")
 
 
-def project(folder: Path, toml: str | None, **given: str) -> tuple[Settings, Project]:
-    """What the CLI reads in a folder."""
+def project(folder: Path, toml: str | None, **environ: str) -> tuple[Settings, Project]:
+    """Return the project as the CLI reads it from a folder."""
     if toml is not None:
         (folder / TOML).write_text(toml)
-    found = read_project(given, folder=folder, default_root=folder, runs_code=False)
-    return Settings.from_env(found.environ, root=found.root), found
+    loaded = read_project(environ, folder=folder, default_root=folder, runs_code=False)
+    return Settings.from_env(loaded.environ, root=loaded.root), loaded
 
 
 def offer(folder: Path, *, catalog: str = "agents:catalog", llm: str = "scripted", digest: str = "") -> Offer:
-    """What a worker says of itself."""
+    """Return the offer that a worker publishes."""
     return Offer(catalog=catalog, agents=("dunning",), llm=llm, folder=str(folder), digest=digest)
 
 
-def test_a_worker_says_what_it_offers_and_nothing_else_does(tmp_path: Path) -> None:
-    """`doctor` reads the offer that a worker registered; another queue, a stranger and a broken file have none."""
+def test_only_the_worker_itself_declares_its_offer(tmp_path: Path) -> None:
+    """`doctor` reads only the offer that a worker registered; another queue, a foreign worker and a broken file have
+    none.
+    """
     me = this_process()
     assert me
     registry = WorkerRegistry(tmp_path, *QUEUE)
@@ -51,22 +53,22 @@ def test_a_worker_says_what_it_offers_and_nothing_else_does(tmp_path: Path) -> N
 
 
 def test_the_workers_catalog_is_compared_with_the_folders(tmp_path: Path) -> None:
-    """Another catalog, or the same module name of another folder, is a fault that names both."""
+    """A different catalog, or the same module name in another folder, is a fault that names both."""
     (tmp_path / "agents.py").touch()
-    found = project(tmp_path, 'catalog = "agents:catalog"\n')
-    own = catalog_check(*found, [offer(tmp_path)])
+    loaded = project(tmp_path, 'catalog = "agents:catalog"\n')
+    own = catalog_check(*loaded, [offer(tmp_path)])
     assert (own.status, "the worker offers dunning" in own.detail) == ("ok", True)
     for other in (offer(tmp_path, catalog="other:catalog"), offer(tmp_path / "elsewhere")):
-        check = catalog_check(*found, [other])
+        check = catalog_check(*loaded, [other])
         assert check.status == "missing"
         assert f"offers dunning from {other.catalog}, and was started in {other.folder}" in check.detail
         assert f"in {tmp_path}" in check.fix
-    assert catalog_check(*found, []).status == "open"
+    assert catalog_check(*loaded, []).status == "open"
     assert catalog_check(*project(tmp_path, None, HOLDFAST_CATALOG="nothing:there"), []).status == "missing"
 
 
 def test_workers_with_different_agents_on_one_queue_are_a_fault(tmp_path: Path) -> None:
-    """By the digest of their agents; for a worker of an older release, by the catalog and the agents' names."""
+    """Workers are compared by the digest of their agents; older releases by the catalog and the agents' names."""
     ours = offer(tmp_path, digest="a")
     assert queue_check([]) is None
     assert queue_check([ours, offer(tmp_path / "elsewhere", digest="a")]) is None
@@ -79,7 +81,7 @@ def test_workers_with_different_agents_on_one_queue_are_a_fault(tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    ("toml", "given", "workers", "status"),
+    ("toml", "environ", "workers", "status"),
     [
         ("", {}, [], "missing"),
         ('script = "script:script"', {}, [], "ok"),
@@ -88,17 +90,17 @@ def test_workers_with_different_agents_on_one_queue_are_a_fault(tmp_path: Path) 
     ],
 )
 def test_a_project_without_key_endpoint_and_script_is_a_fault(
-    tmp_path: Path, toml: str | None, given: dict[str, str], workers: list[str], status: str
+    tmp_path: Path, toml: str | None, environ: dict[str, str], workers: list[str], status: str
 ) -> None:
-    """Elsewhere, the key may be on the workers' machine."""
-    check = llm_check(*project(tmp_path, toml, **given), [offer(tmp_path, llm=each) for each in workers])
+    """The fault applies to a local project only: elsewhere, the key may be on the workers' machine."""
+    check = llm_check(*project(tmp_path, toml, **environ), [offer(tmp_path, llm=each) for each in workers])
     assert check
     assert check.status == status
     assert check.status == "ok" or "OPENAI_API_KEY" in check.fix
 
 
 def test_a_port_that_is_taken_is_named_with_its_program(tmp_path: Path) -> None:
-    """The program and its process id, where this user may see it; a free port is no line."""
+    """The line names the program and its process id if this user may see it; a free port gets no line."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         check = port_check({"target_host": "temporal.example:7233"}, reached=False, gateway=port)
@@ -112,12 +114,12 @@ def test_a_port_that_is_taken_is_named_with_its_program(tmp_path: Path) -> None:
 
 
 def test_a_stack_file_of_others_is_a_fault(tmp_path: Path) -> None:
-    """A state folder whose record does not count is named, with the reason; a named server needs no stack."""
+    """A state folder whose record is not trusted is named, with the reason; a named server needs no stack."""
     (tmp_path / ".holdfast").mkdir()
     (tmp_path / ".holdfast/stack.json").write_text("{}")
     (tmp_path / ".holdfast/stack.json").chmod(0o644)
-    settings, found = project(tmp_path, "")
-    check = home_check(found, settings.home, "localhost:7233", reached=False)
+    settings, loaded = project(tmp_path, "")
+    check = home_check(loaded, settings.home, "localhost:7233", reached=False)
     assert check
     assert (check.status, "can be read by other users" in check.detail) == ("missing", True)
     settings, named = project(tmp_path, "", TEMPORAL_ADDRESS="temporal:7233")

@@ -18,12 +18,12 @@ def events() -> list[AgentEvent]:
     return [event for name in RECORDED for event in read_events(recorded(name).events)]
 
 
-def test_every_recorded_event_is_shown_in_words() -> None:
-    """No event of this release is shown as JSON, which is how events of newer releases appear."""
+def test_every_recorded_event_has_a_text() -> None:
+    """No event of this release is shown as JSON, which is reserved for events of newer releases."""
     for event in {event.type: event for event in events()}.values():
         shown = json.loads(event_bytes(event))
-        words = event_lines._summary(event_lines._with_defaults(shown))
-        assert event_lines.event_summary(shown) == words
+        summary = event_lines._summary(event_lines._with_defaults(shown))
+        assert event_lines.event_summary(shown) == summary
 
 
 def test_a_request_is_shown_with_its_id() -> None:
@@ -34,16 +34,16 @@ def test_a_request_is_shown_with_its_id() -> None:
 
 
 @pytest.mark.parametrize("columns", [30, 40, 60])
-def test_a_narrow_terminal_shows_what_an_event_says(columns: int) -> None:
-    """A row fits, and all but the time of day is what the event says, or its type where it says nothing."""
+def test_a_narrow_terminal_shows_each_events_text(columns: int) -> None:
+    """Each row fits, and besides the time shows the event's text, or its type if it has none."""
     for event in {event.type: json.loads(event_bytes(event)) for event in events()}.values():
         row = event_lines.event_row(event, columns).plain
-        said = event_lines.event_summary(event) or event["type"].replace("_", " ")
+        text = event_lines.event_summary(event) or event["type"].replace("_", " ")
         assert len(row) <= columns
-        assert row[6:26].rstrip("…") == said[: len(row[6:26].rstrip("…"))]
+        assert row[6:26].rstrip("…") == text[: len(row[6:26].rstrip("…"))]
 
 
 def test_a_wide_terminal_shows_the_whole_line() -> None:
-    """With room, a row is the line of `log`."""
+    """A wide terminal shows the same row as `log`."""
     event = json.loads(event_bytes(events()[0]))
     assert event_lines.event_row(event, 200).plain == event_lines.event_line(event).plain

@@ -29,7 +29,7 @@ def test_a_hardened_installation_is_ok(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr("os.geteuid", lambda: 1_000)
     tmp_path.chmod(0o700)
     (tmp_path / "policy.yaml").write_text(SIGNED)
-    found = statuses(
+    lines = statuses(
         tmp_path,
         host="temporal.internal:7233",
         tls=True,
@@ -39,32 +39,32 @@ def test_a_hardened_installation_is_ok(tmp_path: Path, monkeypatch: pytest.Monke
         HOLDFAST_POLICY=str(tmp_path / "policy.yaml"),
         DATABASE_URL="postgresql://holdfast:Zk3-x9Qv81@db/holdfast",
     )
-    assert set(found.values()) == {"ok"}, found
+    assert set(lines.values()) == {"ok"}, lines
 
 
 def test_each_weakness_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With nothing configured and everything open, every line is weak."""
+    """If nothing is configured and everything is open, every line is weak."""
     monkeypatch.setattr("os.geteuid", lambda: 0)
     tmp_path.chmod(0o755)
-    found = statuses(
+    lines = statuses(
         tmp_path,
         host="temporal.internal:7233",
         HOLDFAST_ENCRYPTION_KEYS=f"{KEY},plain",
         HOLDFAST_GATEWAY_HOST="0.0.0.0",
         DATABASE_URL="postgresql://holdfast:holdfast@db/holdfast",
     )
-    assert set(found.values()) == {"weak"}, found
+    assert set(lines.values()) == {"weak"}, lines
 
 
 def test_only_the_profile_asked_for_fails_on_weaknesses(tmp_path: Path) -> None:
-    """`doctor` checks what is necessary; only `doctor --hardened` fails on weaknesses."""
+    """`doctor` checks only what is necessary; `doctor --hardened` also fails on weaknesses."""
     settings = Settings.from_env({"HOLDFAST_HOME": str(tmp_path)}, root=tmp_path)
     checks = hardening(settings, {"target_host": "127.0.0.1:7233"})
     assert (exit_code(checks), exit_code(checks, hardened=True)) == (0, 1)
 
 
 def test_a_policy_that_no_worker_could_start_with_is_a_fault(tmp_path: Path) -> None:
-    """It is no mere weakness: `doctor` fails, and names the command that lists what is wrong with that file."""
+    """An unusable policy is more than a weakness: `doctor` fails, and names the command that lists its problems."""
     settings = Settings.from_env({"HOLDFAST_POLICY": str(tmp_path / "policy.yaml")}, root=tmp_path)
     checks = hardening(settings, {"target_host": "127.0.0.1:7233"})
     (policy,) = [check for check in checks if check.name == "policy"]

@@ -1,4 +1,4 @@
-"""The live view on terminals of any size: all of a request can be read, and nothing runs that was not."""
+"""The live view on terminals of any size: all of a request can be read, and nothing unread runs."""
 
 import io
 import json
@@ -28,11 +28,11 @@ HOSTILE = (
 def waiting(*calls: tuple[str, dict[str, Any]], width: int = 80, height: int = 24) -> View:
     """Return the view of a run with one open request for each call."""
     run = loaded_thread()
-    made = tuple(
+    tool_calls = tuple(
         ToolCall(id=f"c{number}", name=name, arguments=json.dumps(arguments))
         for number, (name, arguments) in enumerate(calls)
     )
-    run.reply(LLMReply(message=AssistantMessage(content=made)))
+    run.reply(LLMReply(message=AssistantMessage(content=tool_calls)))
     view = View("t", Console(width=width, height=height, file=io.StringIO(), color_system=None))
     for event in run.log:
         view.add(event.model_dump(mode="json"))
@@ -57,7 +57,7 @@ def all_seen(view: View) -> bool:
 
 @pytest.mark.parametrize(("width", "height"), SIZES)
 def test_all_of_a_hostile_call_can_be_read_on_any_terminal(width: int, height: int) -> None:
-    """Page by page every row appears, within the terminal, with marks above and below; only then it can be approved."""
+    """Page by page every row appears, within the terminal and between marks; only then can the call be approved."""
     arguments = {"command": HOSTILE, "path": "a" * 500, "files": [{"text": "x\ny"}] * 5}
     view = waiting(("pay", arguments), width=width, height=height)
     for _ in range(200):
@@ -91,7 +91,7 @@ def test_a_line_of_a_value_cannot_pass_for_the_views_own() -> None:
 
 
 def test_another_width_has_to_be_read_again() -> None:
-    """After the terminal was resized, what was cut elsewhere has not been seen."""
+    """After the terminal is resized, rows that were cut elsewhere count as unread."""
     view = waiting(("pay", {"command": "x" * 3_000}), width=80, height=10)
     while not all_seen(view):
         screen(view)
@@ -101,8 +101,8 @@ def test_another_width_has_to_be_read_again() -> None:
     assert not all_seen(view)
 
 
-def test_why_a_key_did_nothing_is_shown_until_the_next_key() -> None:
-    """On a small terminal, old words would push the keys off the screen, and contradict them once all was read."""
+def test_the_reason_of_an_ignored_key_is_shown_until_the_next_key() -> None:
+    """On a small terminal, an old message would push the keys off the screen, and would be wrong once all was read."""
     view = waiting(("pay", {"command": "x" * 800}), width=40, height=12)
     screen(view)
     view.pressed = "a"
@@ -117,8 +117,8 @@ def test_why_a_key_did_nothing_is_shown_until_the_next_key() -> None:
     assert not any("read all of it first" in row for row in screen(view))
 
 
-def test_requests_are_walked() -> None:
-    """Tab shows the next request and says which of how many it is; the decision is for the one on the screen."""
+def test_requests_are_shown_in_turn() -> None:
+    """Tab shows the next request and its position; the decision is for the one on the screen."""
     view = waiting(("pay", {"n": 1}), ("pay", {"n": 2}), ("pay", {"n": 3}))
     for number in (1, 2, 3, 1):
         assert f"({number} of 3 open)" in screen(view)[1]
@@ -132,7 +132,7 @@ def test_requests_are_walked() -> None:
 
 
 def test_an_edit_is_shown_before_it_is_sent() -> None:
-    """The edited arguments stand beside the LLM's; Enter after `a` sends them; Esc discards them."""
+    """The edited arguments appear beside the LLM's; Enter after `a` sends them; Esc discards them."""
     view = waiting(("pay", {"cents": 500, "to": "bob"}))
     screen(view)
     order = view.keys.key("e")
@@ -155,7 +155,7 @@ def test_an_edit_is_shown_before_it_is_sent() -> None:
 
 
 def test_an_edit_of_thousands_of_lines_is_shown_in_full() -> None:
-    """Every line of both texts is there, in order."""
+    """Every line of both texts appears, in order."""
     before, after = [f"│ a{number}" for number in range(5_000)], [f"│ b{number}" for number in range(5_000)]
     rows = [row.plain for row in diff_lines(before, [*after, before[-1]])]
     assert [row[2:] for row in rows if row[0] != "+"] == before
@@ -164,7 +164,7 @@ def test_an_edit_of_thousands_of_lines_is_shown_in_full() -> None:
 
 
 def test_an_edit_of_a_request_that_has_changed_is_dropped() -> None:
-    """The edited arguments were made for what was on the screen."""
+    """The edited arguments belong to the request that was on the screen."""
     view = waiting(("pay", {"cents": 500}))
     screen(view)
     order = view.keys.key("e")
@@ -185,7 +185,7 @@ def test_always_allow_is_a_decision_of_its_own() -> None:
 
 
 def test_a_long_reason_does_not_push_the_request_off_the_screen() -> None:
-    """What is typed scrolls within its own rows."""
+    """Typed text scrolls within its own rows."""
     view = waiting(("pay", {"cents": 5}), width=40, height=10)
     screen(view)
     view.keys.key("d")

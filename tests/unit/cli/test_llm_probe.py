@@ -18,7 +18,7 @@ Serve = Callable[..., "Endpoint"]
 
 
 class Endpoint(ThreadingHTTPServer):
-    """Gives one answer to every request, and keeps what it was asked."""
+    """Give every request the same answer, and record the requests."""
 
     def __init__(self, status: int, body: str, headers: dict[str, str]) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
@@ -27,7 +27,7 @@ class Endpoint(ThreadingHTTPServer):
 
     @property
     def url(self) -> str:
-        """Its base URL."""
+        """Return its base URL."""
         return f"http://127.0.0.1:{self.server_address[1]}/v1"
 
 
@@ -65,13 +65,13 @@ def serve() -> Iterator[Serve]:
 
 
 async def probe(url: str, key: str = KEY) -> Check:
-    """Return what `doctor` says of an endpoint."""
-    given = {"OPENAI_BASE_URL": url, "OPENAI_API_KEY": key}
-    return await probe_llm(Settings.from_env(given, root=Path()))
+    """Return what `doctor` reports about an endpoint."""
+    environ = {"OPENAI_BASE_URL": url, "OPENAI_API_KEY": key}
+    return await probe_llm(Settings.from_env(environ, root=Path()))
 
 
 @pytest.mark.parametrize(
-    ("status", "body", "found", "detail", "fix"),
+    ("status", "body", "expected", "detail", "fix"),
     [
         (200, '{"object": "list", "data": []}', "ok", "key set", ""),
         (200, "<html>Log in</html>", "weak", "not with a list of models", "ends in /v1"),
@@ -83,18 +83,18 @@ async def probe(url: str, key: str = KEY) -> Check:
     ],
 )
 async def test_each_answer_of_an_endpoint_has_its_meaning(
-    serve: Serve, status: int, body: str, found: str, detail: str, fix: str
+    serve: Serve, status: int, body: str, expected: str, detail: str, fix: str
 ) -> None:
-    """The provider's words are shown, a key in them is not, and each fault has a remedy."""
+    """The provider's message is shown, a key in it is redacted, and each fault has a remedy."""
     endpoint = serve(status, body)
     check = await probe(endpoint.url)
-    assert (check.status, detail in check.detail, fix in check.fix) == (found, True, True), check
+    assert (check.status, detail in check.detail, fix in check.fix) == (expected, True, True), check
     assert KEY not in check.detail + check.fix
     assert endpoint.asked == [("/v1/models", f"Bearer {KEY}")]
 
 
 async def test_a_redirect_is_named_and_not_followed(serve: Serve) -> None:
-    """A log-in page gets neither a request nor the key; what the address may have of a secret is not shown."""
+    """A log-in page gets neither a request nor the key; a secret in the address is not shown."""
     login = serve(200, "{}")
     check = await probe(serve(302, Location=f"{login.url}/login?token=hunter2").url)
     assert (check.status, f"redirects (302) to {login.url}/login" in check.detail) == ("missing", True)
@@ -117,7 +117,7 @@ async def test_an_endpoint_on_this_machine_is_asked_without_a_proxy(
 
 
 async def test_an_endpoint_that_cannot_be_reached_is_missing(serve: Serve) -> None:
-    """A closed port, a host without an address, and TLS where there is none."""
+    """A closed port, an unknown host and a missing TLS endpoint are each reported as unreachable."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     dead = await probe(f"http://user:hunter2@127.0.0.1:{port}/v1")
@@ -136,7 +136,7 @@ async def test_an_endpoint_that_cannot_be_reached_is_missing(serve: Serve) -> No
 
 
 async def test_a_key_is_asked_with_as_it_can_be_sent(serve: Serve) -> None:
-    """Quotation marks pasted around it are left out; one that no header can have is refused, and not shown."""
+    """Quotation marks pasted around a key are removed; a key that no header can carry is rejected and not shown."""
     plain = serve(200, "{}")
     assert (await probe(plain.url, "“sk-hunter2”")).status == "ok"
     assert [key for _, key in plain.asked] == [f"Bearer {KEY}"]
@@ -146,10 +146,10 @@ async def test_a_key_is_asked_with_as_it_can_be_sent(serve: Serve) -> None:
     assert len(plain.asked) == 1
 
 
-def test_a_variable_that_is_no_setting_is_named_with_the_nearest_one() -> None:
-    """It has no effect, so a misspelled one is a fault; what others read is not named."""
-    given = dict.fromkeys(("HOLDFAST_TASKQUEUE", "HOLDFAST_ZZZ", "HOLDFAST_LLM", "HOLDFAST_EXAMPLE_X", "PATH"), "x")
-    assert unknown_variables(given) == [
+def test_an_unknown_variable_is_named_with_the_nearest_setting() -> None:
+    """An unknown variable has no effect, so a misspelled one is a fault; other programs' variables are not named."""
+    values = dict.fromkeys(("HOLDFAST_TASKQUEUE", "HOLDFAST_ZZZ", "HOLDFAST_LLM", "HOLDFAST_EXAMPLE_X", "PATH"), "x")
+    assert unknown_variables(values) == [
         "There is no setting HOLDFAST_TASKQUEUE. Did you mean HOLDFAST_TASK_QUEUE?",
         "There is no setting HOLDFAST_ZZZ.",
     ]

@@ -1,4 +1,4 @@
-"""What a closed run has spent, as its log says it."""
+"""The cost of a closed run, from its log."""
 
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
@@ -13,10 +13,10 @@ STARTED = RunStarted(thread="l-0", run_id="r", first_run_id="r", agent="builder"
 FINISHED = RunFinished(outcome="failed", result="there is no such agent")
 
 
-async def spent(*events: AgentEvent, first_run_id: str = "r") -> TreeCost | None:
-    """Return what a run has spent by a log of these events."""
+async def cost_by_log(*events: AgentEvent, first_run_id: str = "r") -> TreeCost | None:
+    """Return the cost of a run from a log of these events."""
 
-    class Logged:
+    class FakeLog:
         async def lines(self, *_: Any, **__: Any) -> AsyncIterator[bytes]:
             log = EventLog()
             for event in events:
@@ -24,16 +24,16 @@ async def spent(*events: AgentEvent, first_run_id: str = "r") -> TreeCost | None
             for line in log.page(0).split(b"\n"):
                 yield line
 
-    reader: Any = Logged()
+    reader: Any = FakeLog()
     return await spent_by(reader, "l-0", first_run_id=first_run_id)
 
 
 async def test_a_run_that_never_had_its_agent_has_spent_nothing() -> None:
-    """It has made no LLM call: else an iteration that could not begin would use up all that its loop may spend."""
-    assert await spent(STARTED, FINISHED) == TreeCost()
+    """The run made no LLM call; otherwise an iteration that could not begin would use up the loop's whole limit."""
+    assert await cost_by_log(STARTED, FINISHED) == TreeCost()
 
 
-async def test_a_log_without_the_end_of_the_run_does_not_say_what_was_spent() -> None:
-    """The record may lack what followed; another run of the thread says nothing of this one, either."""
-    assert await spent(STARTED) is None
-    assert await spent(STARTED, FINISHED, first_run_id="other") is None
+async def test_a_log_without_the_runs_end_does_not_give_its_cost() -> None:
+    """A log cut short may lack later costs, and another run of the thread is no evidence about this one."""
+    assert await cost_by_log(STARTED) is None
+    assert await cost_by_log(STARTED, FINISHED, first_run_id="other") is None

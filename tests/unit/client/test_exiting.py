@@ -1,4 +1,4 @@
-"""The end of a program waits for the SDK's native threads."""
+"""A program waits for the SDK's native threads before it ends."""
 
 import _thread
 import subprocess
@@ -27,11 +27,11 @@ inside.wait()
 
 
 def test_it_waits_for_a_thread_that_python_did_not_start() -> None:
-    """A native thread that is in Python has left it when the wait is over."""
+    """The wait is over only after a native thread has left Python."""
     inside, left = threading.Event(), []
 
     def answer() -> None:
-        threading.current_thread()  # makes a dummy of it, as a log record does
+        threading.current_thread()  # registers a dummy thread, as a log record does
         inside.set()
         time.sleep(0.1)
         left.append("left")
@@ -43,6 +43,6 @@ def test_it_waits_for_a_thread_that_python_did_not_start() -> None:
 
 
 def test_a_program_ends_after_its_native_threads() -> None:
-    """The interpreter is finalized only when the thread has handed over its answer."""
+    """The interpreter is finalized only after the thread has returned its answer."""
     ran = subprocess.run([sys.executable, "-c", ENDING], capture_output=True, text=True, check=False)
     assert (ran.returncode, ran.stdout, ran.stderr) == (0, "handed over\n", "")

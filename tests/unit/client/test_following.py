@@ -26,7 +26,7 @@ BEGUN, FINISHED = {"position": 0, "type": "run_started"}, {"position": 1, "type"
 
 
 @dataclass
-class Found:
+class FakeDescription:
     """Temporal's description of a run."""
 
     status: WorkflowExecutionStatus = WorkflowExecutionStatus.RUNNING
@@ -43,13 +43,13 @@ class FakeHandle:
         self.signals.append(name)
 
     async def execute_update(self, name: str, payload: Any, **options: Any) -> Any:
-        """Answer no update, as a server that does not take them."""
+        """Reject updates, as an old server does."""
         raise RPCError("no updates", RPCStatusCode.UNIMPLEMENTED, b"")
 
 
 @dataclass
 class FakeThreads:
-    """One thread that answers by a script: for each query the events that it yields, or the error that it raises."""
+    """One thread that answers by a script: for each query the events to yield, or the error to raise."""
 
     answers: Answers
     signals: list[str] = field(default_factory=list)
@@ -81,7 +81,7 @@ class FakeThreads:
         return DataConverter.default
 
     def get_workflow_handle(self, thread: str) -> FakeHandle:
-        """The run."""
+        """Return the run."""
         return FakeHandle(self.signals)
 
     @property
@@ -89,20 +89,22 @@ class FakeThreads:
         """The thread's reader."""
         return self
 
-    async def find(self, thread: str, *, loops: bool = False) -> Found:
+    async def find(self, thread: str, *, loops: bool = False) -> FakeDescription:
         """Return a running or closed description."""
         return await self.describe(thread)
 
-    async def describe(self, thread: str, *, loops: bool = False) -> Found:
+    async def describe(self, thread: str, *, loops: bool = False) -> FakeDescription:
         """Return a running or closed description."""
-        return Found(WorkflowExecutionStatus.COMPLETED if self.asked >= self.ends_after else Found.status)
+        return FakeDescription(
+            WorkflowExecutionStatus.COMPLETED if self.asked >= self.ends_after else FakeDescription.status
+        )
 
     async def query(self, thread: str, name: str) -> dict[str, Any]:
-        """Return the state: closed with the last event of the script, unless a later run has begun."""
+        """Return the state: closed after the last event of the script, unless a later run has begun."""
         return {"status": "running" if self.reopened else "completed", "events": self.yielded}
 
     async def events(
-        self, thread: str, *, after: int = -1, found: Found, loops: bool = False
+        self, thread: str, *, after: int = -1, found: FakeDescription, loops: bool = False
     ) -> AsyncIterator[dict[str, Any]]:
         """Yield the script's events that the caller does not have yet."""
         self.asked += 1
@@ -141,16 +143,16 @@ async def followed(threads: Any, **options: Any) -> tuple[list[int], list[str], 
 
 @pytest.mark.parametrize("error", [REFUSED, SILENT, ServerUnreachable("Temporal does not answer")])
 async def test_after_the_first_event_a_follower_keeps_polling(error: Exception) -> None:
-    """A refused query is then treated like an unavailable server: noted once, and nothing is lost."""
+    """A rejected query then counts as an unavailable server: it is noted once, and no event is lost."""
     threads = FakeThreads([[BEGUN], [error], [error], [error], [BEGUN, FINISHED]])
     positions, notes, pulses = await followed(threads)
     assert positions == [0, 1]
     assert [str(error) in note for note in notes] == [True]
-    assert pulses == 1  # the reason is not noted again before a worker answers
+    assert pulses == 1  # the reason is noted again only after a worker answers
 
 
-async def test_a_refusal_in_the_middle_loses_no_event_and_repeats_none() -> None:
-    """What was yielded before a worker refused is not yielded again."""
+async def test_a_rejection_in_the_middle_loses_no_event_and_repeats_none() -> None:
+    """Events yielded before a worker rejected are not yielded again."""
     positions, notes, _ = await followed(FakeThreads([[BEGUN, REFUSED], [BEGUN, FINISHED]]))
     assert positions == [0, 1]
     assert notes == [f"{REFUSED}. Retrying."]
@@ -165,7 +167,7 @@ async def test_a_reason_is_noted_again_after_an_answer() -> None:
 
 
 async def test_before_the_first_event_errors_are_raised() -> None:
-    """If nothing was read yet, the error is raised."""
+    """Before anything was read, the error is raised."""
     for error in (REFUSED, SILENT, ThreadNotFound("no thread 't'")):
         threads = FakeThreads([[error], [error]])
         with pytest.raises(type(error)):
@@ -193,12 +195,12 @@ async def test_the_end_of_an_earlier_run_is_not_the_end() -> None:
 
 
 async def test_the_patient_wait_from_the_first_moment() -> None:
-    """With `patient`, refusals are noted, without a limit."""
+    """With `patient`, rejections are noted from the start, without a limit."""
     positions, notes, _ = await followed(FakeThreads([*[[REFUSED]] * 9, [BEGUN, FINISHED]]), patient=True)
     assert (positions, len(notes)) == ([0, 1], 1)
 
 
-async def test_a_run_that_ends_while_its_worker_refuses_is_read_to_its_end() -> None:
+async def test_a_run_that_ends_while_its_worker_rejects_is_read_to_its_end() -> None:
     """If no worker can replay a run, its last events are read from the history once it has ended."""
     threads = FakeThreads([[BEGUN], [REFUSED], [REFUSED], [BEGUN, FINISHED]], ends_after=3)
     positions, _, _ = await followed(threads)
@@ -224,7 +226,7 @@ class FakeRuns(Runs):
 
     @property
     def client(self) -> Any:
-        """The server's client, and the handle it gives."""
+        """Return the server's client, and its handle."""
         return self
 
     @client.setter
@@ -256,12 +258,12 @@ class Handle:
         return answer
 
 
-async def test_a_refused_query_is_retried() -> None:
+async def test_a_rejected_query_is_retried() -> None:
     """Refusals are retried for about a second and then raised; every other error is raised at once."""
-    refused = WorkflowQueryFailedError("a divergence")
-    passing = FakeRuns([*[refused] * QUERY_RETRIES, {"status": "running"}])
+    failing = WorkflowQueryFailedError("a divergence")
+    passing = FakeRuns([*[failing] * QUERY_RETRIES, {"status": "running"}])
     assert await passing.query("t", "state") == {"status": "running"}
-    lasting = FakeRuns([refused] * 100)
+    lasting = FakeRuns([failing] * 100)
     with pytest.raises(QueryRefused, match="a divergence"):
         await lasting.query("t", "state")
     assert lasting.asked == QUERY_RETRIES + 1
@@ -271,10 +273,10 @@ async def test_a_refused_query_is_retried() -> None:
 
 
 async def test_a_retry_is_sent_as_a_signal_if_the_worker_cannot_answer() -> None:
-    """A person who has fixed the cause need not return: the run itself decides whether there is something to retry."""
-    refused: Any = FakeThreads([REFUSED])
-    sent = await intervene(refused, "t", "retry", {"by": "ann"})
-    assert (sent.outcome, sent.counts, refused.signals) == ("sent", True, ["retry"])
+    """The person who fixed the cause need not return: the run itself decides whether there is something to retry."""
+    failing: Any = FakeThreads([REFUSED])
+    sent = await intervene(failing, "t", "retry", {"by": "ann"})
+    assert (sent.outcome, sent.counts, failing.signals) == ("sent", True, ["retry"])
     blocked: Any = FakeThreads(["blocked"])
     assert (await intervene(blocked, "t", "retry", {"by": "ann"})).outcome == "sent"
     assert blocked.signals == ["retry"]

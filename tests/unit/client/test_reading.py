@@ -1,4 +1,4 @@
-"""Reading a thread without a server, where Temporal's answers leave a gap."""
+"""Reading a thread without a server, when Temporal's answers leave a gap."""
 
 from types import SimpleNamespace
 from typing import Any, cast
@@ -17,7 +17,7 @@ LINES = record("one", "two")
 
 
 class FakeRuns:
-    """An open run that has continued as new and recorded no event since."""
+    """An open run that continued as new and has recorded no event since."""
 
     async def describe(self, thread: str) -> Any:
         """Return its description."""
@@ -28,21 +28,21 @@ class FakeRuns:
         return await self.describe(thread)
 
     async def readable(self, found: Any, *, loops: bool = False) -> Any:
-        """Return it."""
+        """Return the run."""
         return found
 
     async def query(self, thread: str, name: str, *given: int, run_id: str | None = None) -> Any:
-        """Return its state, which includes the events of the run before."""
+        """Return its state, which includes the events of the previous run."""
         return {"events": len(LINES)}
 
 
 async def own(latest: Any) -> Any:
-    """Take the newest run of the id for the thread's own."""
+    """Treat the newest run of the id as the thread's own."""
     return latest
 
 
 class FakeStore:
-    """A permanent record with the events of the run before."""
+    """A permanent record with the events of the previous run."""
 
     async def length(self, thread: str) -> int:
         """Return their number."""
@@ -71,7 +71,9 @@ async def test_a_run_that_has_just_continued_as_new_is_read_without_a_worker(mon
 
 
 async def test_a_run_that_begins_while_it_is_read_is_read_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It has no events at the first look, and has loaded those before it at the second: none of them is left out."""
+    """The run has no events at the first poll and has loaded the earlier ones by the second; the reader returns all of
+    them.
+    """
     looks = 0
 
     async def history(found: WorkflowExecutionDescription) -> Any:
@@ -86,14 +88,14 @@ async def test_a_run_that_begins_while_it_is_read_is_read_whole(monkeypatch: pyt
 
 
 async def test_a_run_that_begins_while_two_read_it_is_read_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One of them has seen its events before the other looks again: the other leaves none of them out."""
+    """One reader has seen the run's events before the other polls again; the other still returns all of them."""
     looks = 0
 
     async def history(found: WorkflowExecutionDescription) -> Any:
         nonlocal looks
         looks += 1
         if looks == 1:
-            reader._begun.add(found.run_id)  # the other has read it, after this answer was given
+            reader._begun.add(found.run_id)  # the other reader has read it since this answer
             return SimpleNamespace(log=[])
         return SimpleNamespace(log=[decode_event(line) for line in LINES])
 
@@ -104,7 +106,7 @@ async def test_a_run_that_begins_while_two_read_it_is_read_whole(monkeypatch: py
 
 
 async def test_a_run_that_continues_as_new_while_it_is_read_is_read_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The next Temporal run answers in its place and has no events yet: those of the runs before are read."""
+    """The next Temporal run answers instead and has no events yet: those of the earlier runs are read."""
 
     class Empty(FakeRuns):
         async def query(self, thread: str, name: str, *given: int, run_id: str | None = None) -> Any:

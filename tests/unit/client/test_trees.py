@@ -1,4 +1,4 @@
-"""Trees of runs, as people read them: whoever may read the top sees its tree, all of it, and nothing else."""
+"""Trees of runs, as people read them: a reader of the root sees its whole tree and nothing else."""
 
 import asyncio
 from types import SimpleNamespace
@@ -35,8 +35,8 @@ def state(*children: JSON, request: str = "") -> JSON:
     return {"agent": "boss", "status": "running", "step": 1, "subagents": children, "pending": pending}
 
 
-class Known(Threads):
-    """Threads whose states are known. Each read is counted."""
+class FakeThreads(Threads):
+    """Threads with known states, which count each read."""
 
     def __init__(self, states: dict[str, JSON]) -> None:
         self.states = states
@@ -46,7 +46,7 @@ class Known(Threads):
         """Return the state of a thread.
 
         Raises:
-            ServerUnreachable: It is not known; the message has what no caller may see.
+            ServerUnreachable: The thread is unknown; the message has text that no caller may see.
         """
         self.read.append(thread)
         if thread not in self.states:
@@ -61,23 +61,23 @@ FAMILY = {
     "billing-2.4": state(request="1"),
     "other-7": state(request="1"),
 }
-"""A tree with a state that names the threads of others, its own root, and a thread that cannot be read."""
+"""A tree with a state that names other people's threads and its own root, and with an unreadable thread."""
 
 
 async def test_a_tree_has_only_threads_below_its_top() -> None:
-    """A state that names another thread as a sub-agent leads nowhere, and no cycle is followed."""
-    threads = Known(FAMILY)
+    """A state that names an unrelated thread as a sub-agent leads nowhere, and no cycle is followed."""
+    threads = FakeThreads(FAMILY)
     tree = await read_tree(threads, "billing-1")
     assert [node.thread for _, node in tree.walk()] == ["billing-1", "billing-1.1", "billing-1.1.1", "billing-1.3"]
     assert len(threads.read) == 4
 
 
-async def test_a_tree_is_read_within_one_time_limit_that_names_what_was_not_read() -> None:
-    """Silent runs do not add up: what answers is read, however many do not, and all of these say so."""
+async def test_a_tree_is_read_within_one_time_limit_and_names_unread_runs() -> None:
+    """Timeouts of silent runs do not add up: every answer is read, and each silent run is reported."""
     loop, read = asyncio.get_running_loop(), asyncio.Event()
     clock, late = loop.time, 0.0
 
-    class Silent(Known):
+    class Silent(FakeThreads):
         async def state(self, thread: str, **_: Any) -> JSON:
             nonlocal late
             if thread == "t.1":
@@ -101,26 +101,26 @@ async def test_a_tree_is_read_within_one_time_limit_that_names_what_was_not_read
 
 
 async def test_after_the_first_silence_histories_are_read_at_once() -> None:
-    """Only where the caller takes them instead: each silence costs seconds."""
-    asked: list[bool] = []
+    """Histories are read at once only after a timeout, because each timeout costs seconds."""
+    reads: list[bool] = []
 
-    class Away(Known):
+    class Unavailable(FakeThreads):
         async def state(self, thread: str, *, note: Any = None, use_worker: bool = True, **_: Any) -> JSON:
-            asked.append(use_worker)
+            reads.append(use_worker)
             if use_worker and note:
                 note("no worker answers")
             return await super().state(thread)
 
     family = {"t": state(*(child(f"t.{n}", n) for n in (1, 2))), "t.1": state(), "t.2": state()}
     for note, expected in ((print, [True, False, False]), (None, [True, True, True])):
-        asked.clear()
-        await read_tree(Away(family), "t", note=note)
-        assert asked == expected
+        reads.clear()
+        await read_tree(Unavailable(family), "t", note=note)
+        assert reads == expected
 
 
 async def test_a_tenant_sees_through_a_tree_neither_other_threads_nor_errors_of_drivers() -> None:
-    """The token of `billing-` reads the requests of its tree; what cannot be read is named in words of our own."""
-    threads = Known(FAMILY)
+    """The token of `billing-` reads the requests of its tree; an unreadable thread is reported in our own words."""
+    threads = FakeThreads(FAMILY)
     transport = httpx2.ASGITransport(app=build_app(threads, Callers(FILE, POLICY)))
     async with httpx2.AsyncClient(transport=transport, base_url="http://gateway") as http:
         answer = await http.get("/threads/billing-1/pending", headers=bearer("of-billing"))
@@ -134,7 +134,7 @@ async def test_a_tenant_sees_through_a_tree_neither_other_threads_nor_errors_of_
 
 
 def test_no_row_hides_behind_a_claimed_root() -> None:
-    """Any start may set `HoldfastRoot`. Whatever it claims, each row is listed once; true sub-agents come below."""
+    """Any start may set `HoldfastRoot`; each row is still listed once, and true sub-agents come below their parent."""
     claims = [
         ("a", ""),
         ("a.1", "a"),
@@ -153,8 +153,8 @@ def test_no_row_hides_behind_a_claimed_root() -> None:
     assert indented_row(ordered[2])["thread"] == "    a.1.2"
 
 
-def test_a_tree_has_what_each_run_has_cost_by_itself() -> None:
-    """By the list price; in tokens where there is none; nothing where the run could not be read."""
+def test_a_tree_has_each_runs_own_cost() -> None:
+    """The cost is by list price, in tokens if there is no price, and empty if the run is unreadable."""
     used = {"prompt_tokens": 1_000_000, "completion_tokens": 0, "cached_tokens": 0}
     unpriced = Node("t.1", "worker", "running", usage=used, llm="homemade")
     unread = Node("t.2", "worker", "running", error=ServerUnreachable("away"))
@@ -168,8 +168,8 @@ def test_a_tree_has_what_each_run_has_cost_by_itself() -> None:
     assert [(child["usage"], child["cost"]) for child in view["children"]] == [(used, None), (None, None)]
 
 
-def test_a_tree_on_the_terminal_escapes_what_comes_from_outside() -> None:
-    """Thread ids, names and errors are texts of others."""
+def test_a_tree_on_the_terminal_escapes_foreign_texts() -> None:
+    """Thread ids, names and errors come from others and are escaped."""
     evil = "x\x1b]0;owned\x07\r\ny"
     asking: JSON = {"request": evil, "tool": evil}
     broken = Node(f"{evil}.1", evil, evil, error=ServerUnreachable(evil))
@@ -180,7 +180,7 @@ def test_a_tree_on_the_terminal_escapes_what_comes_from_outside() -> None:
 
 @pytest.mark.parametrize("count", [3, 500])
 def test_the_live_view_has_room_for_the_run_itself(count: int) -> None:
-    """Of many sub-agents, those that ask for something come first; the others are counted."""
+    """Sub-agents that ask for something come first; the rest are only counted."""
     runs = [(1, Node(f"t.{n}", "worker", "running")) for n in range(1, count)]
     runs.append((1, Node(f"t.{count}", "worker", "waiting_approval", pending=[{"request": "1", "tool": "pay"}])))
     lines = [line.plain for line in subagent_rows(runs, thread="t")]
@@ -193,7 +193,7 @@ def test_the_live_view_has_room_for_the_run_itself(count: int) -> None:
     ("thread", "needed"), [("p.1.2", True), ("p.1", True), ("p", True), ("q.1", False), ("p.x", False)]
 )
 async def test_a_sub_agent_is_not_pruned_while_a_run_above_it_is_open(thread: str, needed: bool) -> None:
-    """Its parent may still read its answer, and its parent's parent that of the parent."""
+    """Its parent may still read its answer, and the grandparent the parent's."""
 
     async def describe(thread: str, **_: Any) -> Any:
         if thread != "p":

@@ -1,4 +1,4 @@
-"""The composition root: which store a process uses, and what only PostgreSQL's can do."""
+"""The composition root: which store a process uses, and the operations that only PostgreSQL supports."""
 
 import socket
 from collections.abc import Sequence
@@ -25,13 +25,13 @@ NOWHERE = "postgresql://nobody@127.0.0.1:1/none"
 
 
 class Threads:
-    """A thread store of a user's, in memory."""
+    """A user's thread store, in memory."""
 
     def __init__(self, *names: str) -> None:
         self.names = names
 
     def __len__(self) -> int:
-        """None: an empty store is false, and still a store."""
+        """Return 0: an empty store is falsy, and still a store."""
         return 0
 
     async def append(self, thread: str, start: int, lines: Sequence[bytes]) -> None: ...
@@ -44,25 +44,25 @@ class Threads:
 
 
 class Resettable(Threads):
-    """The same, which also keeps what resets leave behind."""
+    """The same store, which also keeps the branches that resets leave behind."""
 
     async def set_aside(self, thread: str, start: int, lines: Sequence[bytes]) -> str:
         raise NotImplementedError
 
 
 def catalog(**stores: Any) -> Catalog:
-    """A catalog with stores of its own."""
+    """Return a catalog with stores of its own."""
     return Catalog(agents=[Agent(name="clerk", instructions="")], **stores)
 
 
 def components(tmp_path: Path, cleanup: AsyncExitStack, **environ: str) -> Components:
-    """The parts of a process with these settings."""
-    given = {"HOLDFAST_HOME": str(tmp_path), "TEMPORAL_ADDRESS": "127.0.0.1:1", **environ}
-    return Components(Settings.from_env(given, root=tmp_path), given, cleanup=cleanup)
+    """Return the parts of a process with these settings."""
+    variables = {"HOLDFAST_HOME": str(tmp_path), "TEMPORAL_ADDRESS": "127.0.0.1:1", **environ}
+    return Components(Settings.from_env(variables, root=tmp_path), variables, cleanup=cleanup)
 
 
 def test_a_catalogs_own_store_wins(tmp_path: Path) -> None:
-    """It takes the place of the database's, and of a folder's; what the catalog lacks is the database's."""
+    """The catalog's store replaces the database's and a folder's; the database provides the others."""
     own, folder = Threads(), FolderArtifacts(tmp_path)
     pool = open_pool(NOWHERE, size=1)
     chosen = choose_stores(catalog(threads=own), pool, artifacts=folder)
@@ -72,15 +72,15 @@ def test_a_catalogs_own_store_wins(tmp_path: Path) -> None:
     assert isinstance(choose_stores(catalog(), pool).threads, PostgresThreads)
 
 
-def test_without_a_database_only_what_the_catalog_has_is_there() -> None:
-    """Nothing is opened for a store that is not there."""
+def test_without_a_database_only_the_catalogs_stores_exist() -> None:
+    """Nothing is opened for a missing store."""
     own = Threads()
     chosen = choose_stores(catalog(threads=own), None)
     assert (chosen.threads, chosen.artifacts, chosen.memories) == (own, None, None)
 
 
 async def test_a_users_store_is_not_pruned() -> None:
-    """Neither listed nor removed: the error names the catalog."""
+    """A user's store is neither listed nor pruned, and the error names the catalog."""
     record = open_record(Threads(), open_pool(NOWHERE, size=1), None, catalog="mine:catalog")
     with pytest.raises(SettingsError, match="mine:catalog keeps threads in a store of its own"):
         await record.prunable(timedelta(days=1))
@@ -88,8 +88,8 @@ async def test_a_users_store_is_not_pruned() -> None:
         await record.prune("t", last_position=3)
 
 
-async def test_logs_that_resets_left_behind_are_found_in_a_users_store() -> None:
-    """They are numbered from 1; a store that keeps none has none."""
+async def test_branches_that_resets_archived_are_found_in_a_users_store() -> None:
+    """Logs are numbered from 1; a store that keeps none has none."""
     names = [aside_id("t", 1), aside_id("t", 2)]
     assert await collect_evidence(Resettable(*names), None, None).asides("t") == names
     assert await collect_evidence(Threads(*names), None, None).asides("t") == []
@@ -97,7 +97,7 @@ async def test_logs_that_resets_left_behind_are_found_in_a_users_store() -> None
 
 
 async def test_the_example_catalog_is_not_loaded_for_stores(tmp_path: Path) -> None:
-    """It has none; and a process without a database and without a catalog of its own has no record."""
+    """The example catalog has no stores, and a process without a database or a catalog of its own has no record."""
     async with AsyncExitStack() as cleanup:
         parts = components(tmp_path, cleanup)
         assert parts.threads() is None
@@ -114,8 +114,8 @@ async def test_a_worker_needs_a_database_of_its_settings(tmp_path: Path) -> None
         assert components(tmp_path, cleanup, DATABASE_URL=NOWHERE).require_database() == NOWHERE
 
 
-def test_a_closed_port_is_refused_and_others_are_left_to_temporal() -> None:
-    """Only a closed loopback port is refused here; Temporal reports every other fault."""
+def test_a_closed_port_is_rejected_and_other_faults_are_left_to_temporal() -> None:
+    """Only a closed loopback port is rejected here; Temporal reports every other fault."""
     with pytest.raises(ServerUnreachable, match=r"no Temporal server answers at 127.0.0.1:\d+ \(Connection refused\)"):
         check_port(f"127.0.0.1:{any_free()}")
     with socket.create_server(("127.0.0.1", 0)) as listening:

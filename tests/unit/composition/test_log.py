@@ -1,4 +1,4 @@
-"""What is logged, and what is withheld."""
+"""Logging: its lines, and the withheld values."""
 
 import io
 import json
@@ -85,7 +85,7 @@ def test_lines_below_the_level_are_not_logged(lines: io.StringIO) -> None:
 
 
 def test_nested_secrets_are_withheld(lines: io.StringIO) -> None:
-    """Secrets are withheld at any depth; counts of tokens are logged."""
+    """Secrets are withheld at any depth; token counts are logged."""
     structlog.get_logger("ours").info(
         "asked", request={"headers": {"a": "hush"}, "auth": [{"password": "hush"}]}, tokens=7
     )

@@ -1,4 +1,4 @@
-"""An object is found by `package.module:attribute`; otherwise an error says exactly what is wrong."""
+"""An object is loaded by `package.module:attribute`; otherwise an error says exactly what is wrong."""
 
 import sys
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from holdfast.errors import LoadError
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Start in an empty folder; unload afterwards what was imported from it."""
+    """Start in an empty folder, and afterwards unload the modules imported from it."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     before = set(sys.modules)
@@ -22,7 +22,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def message(reference: str, kind: type[object] = dict) -> str:
-    """Return the text of the error with which loading fails."""
+    """Return the text of the error that loading raises."""
     with pytest.raises(LoadError) as caught:
         load(reference, kind)
     return str(caught.value)
@@ -45,7 +45,7 @@ def test_the_current_directory_is_searched_last(folder: Path) -> None:
 
 
 def test_an_installed_module_of_the_same_name_is_named(folder: Path) -> None:
-    """Whose `colorsys.py` is not the one that was imported reads which one was."""
+    """The error names the installed module that was imported in place of the user's `colorsys.py`."""
     (folder / "colorsys.py").write_text("catalog = {}\n")
 
     assert f"is installed, and precedes the one in {folder}" in message("colorsys:catalog")
@@ -54,7 +54,7 @@ def test_an_installed_module_of_the_same_name_is_named(folder: Path) -> None:
 
 @pytest.mark.parametrize("reference", ["", "acme", "acme.agents", ":catalog", "acme:", "acme:a b", "acme:a.b"])
 def test_a_reference_needs_a_module_and_a_name(reference: str) -> None:
-    """Anything other than `module:attribute` is refused with the expected form."""
+    """Any other form than `module:attribute` is rejected, with the expected form."""
     assert "package.module:attribute" in message(reference)
 
 
@@ -68,7 +68,7 @@ def test_a_missing_module_is_named(folder: Path) -> None:
 
 
 def test_a_failing_import_inside_the_module_is_distinguished(folder: Path) -> None:
-    """If the module exists but imports a missing one, the error says where."""
+    """If the module exists but imports a missing one, the error names the failing import's location."""
     (folder / "agents.py").write_text("import json\nimport tools_of_mine\n")
     (folder / "outer.py").write_text("\n\nimport agents\n")
 
@@ -88,7 +88,7 @@ def test_a_failing_import_inside_the_module_is_distinguished(folder: Path) -> No
     ],
 )
 def test_a_module_that_fails_is_reported_with_file_and_line(folder: Path, source: str, words: str) -> None:
-    """Any exception of a module during its import becomes one error with the place."""
+    """Any exception of a module during its import becomes one error with its source location."""
     (folder / "agents.py").write_text(source)
 
     text = message("agents:catalog")
@@ -105,15 +105,15 @@ def test_a_missing_attribute_error_lists_possible_names(folder: Path) -> None:
     assert "Its names are: catalogue, other." in message("agents:catalog", list)
 
 
-def test_an_object_of_another_type_is_refused(folder: Path) -> None:
-    """The error says what the object is and what it should be."""
+def test_an_object_of_another_type_is_rejected(folder: Path) -> None:
+    """The error gives the object's type and the expected one."""
     (folder / "agents.py").write_text("catalog = [1]\n")
 
     assert "'agents:catalog' is a list, not a dict." in message("agents:catalog")
 
 
 def test_an_error_of_a_library_is_placed_in_the_users_file(folder: Path) -> None:
-    """Who misuses a library, ours included, reads the line to change, and no values or links of pydantic."""
+    """An error from misusing a library, ours included, names the user's line, without pydantic's values or links."""
     (folder / "rules.py").write_text("from holdfast import ask\n\nrule = ask('pay', when='arg.x > 1')\n")
     (folder / "tools.py").write_text("from holdfast import tool\n\n@tool(effect='raed')\ndef pay() -> None: ...\n")
     (folder / "data.py").write_text("import json\ncatalog = json.loads('{')\n")

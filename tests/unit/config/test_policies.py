@@ -1,4 +1,4 @@
-"""Policies as files: what they may contain, and how each problem is reported with its place."""
+"""Policies as files: their valid content, and the source location of each reported problem."""
 
 from contextlib import suppress
 from pathlib import Path
@@ -68,7 +68,7 @@ rules:
 
 def test_a_file_equals_the_same_policy_in_python() -> None:
     """A policy in a file equals the same policy written in Python and has the same hash."""
-    made = Policy(
+    policy = Policy(
         signatures="required",
         approvers=(
             Approver(name="alice", roles=("finance",), keys=(KEYS[0],)),
@@ -91,8 +91,8 @@ def test_a_file_equals_the_same_policy_in_python() -> None:
             Rule(verdict="allow", effect=Effect.READ, depth=1),
         ),
     )
-    assert read(WRITTEN) == made
-    assert read(WRITTEN).hash == made.hash
+    assert read(WRITTEN) == policy
+    assert read(WRITTEN).hash == policy.hash
 
 
 @given(POLICIES)
@@ -155,12 +155,12 @@ def test_a_policy_survives_a_round_trip_through_a_file(policy: Policy) -> None:
         ("terms: {remind_every: -5}", None),
     ],
 )
-def test_a_problem_is_reported_with_its_place(text: str | bytes, lines: list[str] | None) -> None:
-    """The error gives file, line, column, field and remedy; None where YAML or pydantic words the message."""
-    found = problems(text)
+def test_a_problem_is_reported_with_its_location(text: str | bytes, lines: list[str] | None) -> None:
+    """The error gives file, line, column, field and remedy; YAML's and pydantic's own messages vary."""
+    reported = problems(text)
     if lines is not None:
-        assert found == lines
-    assert all(line.startswith("p.yaml") for line in found)
+        assert reported == lines
+    assert all(line.startswith("p.yaml") for line in reported)
 
 
 def test_all_problems_are_reported_at_once() -> None:
@@ -181,7 +181,7 @@ def test_all_problems_are_reported_at_once() -> None:
     ]
 
 
-def test_unknown_names_are_reported_in_their_place() -> None:
+def test_unknown_names_are_reported_with_their_location() -> None:
     """Every list of names is checked, and the error suggests a similar name."""
     text = (
         "approvers: [{name: alice, roles: [finance]}]\n"
@@ -196,23 +196,25 @@ def test_unknown_names_are_reported_in_their_place() -> None:
     ]
 
 
-def test_the_policys_own_checks_are_reported_with_a_place() -> None:
-    """The reader of the file reports everything that `Policy` refuses."""
+def test_the_policys_own_checks_are_reported_with_a_location() -> None:
+    """The reader of the file reports everything that `Policy` rejects, with a source location."""
     assert problems("approvers: [{name: a}, {name: a}]") == ["p.yaml:1:12: approvers: a is there twice"]
     assert problems("rules: []\nsignatures: required") == [
         "p.yaml:2:13: signatures: they are required, but no approver has a key"
     ]
 
 
-def test_nested_aliases_are_refused() -> None:
-    """A few lines whose aliases stand for a billion values are refused before they are expanded."""
+def test_nested_aliases_are_rejected() -> None:
+    """A few lines whose aliases stand for a billion values are rejected before expansion."""
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 9)]
     assert any("100,000 values" in line for line in problems("\n".join(lines)))
 
 
 def test_a_files_size_is_limited() -> None:
-    """A file may have a megabyte and a condition some thousand characters; much longer ones could crash the process."""
+    """A file is limited to a megabyte and a condition to some thousand characters; much longer ones could crash the
+    process.
+    """
     assert problems(b"#" * (MAX_BYTES + 1)) == [f"p.yaml: the file has more than {MAX_BYTES:,} bytes"]
     long = "1" + "+1" * CONDITION_CHARS
     assert "longer than 4,000 characters" in problems(f"rules: [{{ask: x, when: '{long} > 0'}}]")[0]
@@ -242,7 +244,7 @@ _FILES = (
 @example(b"? [a]: b")
 @example(b"{? {a: b} : c}")
 def test_any_file_gives_a_policy_or_a_policy_error(data: bytes) -> None:
-    """Any bytes give a policy or a `PolicyError` that says what is wrong."""
+    """Any bytes give a policy or a `PolicyError` that names the fault."""
     with suppress(PolicyError):
         assert isinstance(read(data), Policy)
 
@@ -274,7 +276,7 @@ def test_the_example_for_production_requires_signatures_and_two_people() -> None
     ],
 )
 def test_the_examples_ask_before_later_runs_are_instructed(name: str, tool: str, arguments: dict[str, str]) -> None:
-    """No LLM changes unasked what all later runs or all agents read, although these tools are idempotent."""
+    """No LLM changes the instructions of later runs or other agents unasked, although these tools are idempotent."""
     use = ToolUse(tool=tool, effect=Effect.IDEMPOTENT, arguments=arguments)
     assert evaluate(load_policy(EXAMPLES / f"{name}.yaml"), use).verdict == "ask"
 
@@ -289,8 +291,8 @@ def test_a_duration_has_a_unit(text: str, seconds: float) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "d", "-1h", "1y", "1h30m", "٣d", "1e9"])
-def test_an_invalid_duration_is_refused(text: str) -> None:
-    """No value is guessed."""
+def test_an_invalid_duration_is_rejected(text: str) -> None:
+    """No value is guessed for an invalid duration."""
     with pytest.raises(ValueError, match="not a duration"):
         read_seconds(text)
 
@@ -308,11 +310,11 @@ def test_an_invalid_duration_is_refused(text: str) -> None:
         ("yes", "it has to be a number; YAML reads yes, no, on and off as true and false"),
     ],
 )
-def test_a_duration_that_yaml_or_people_read_otherwise_is_refused(written: str, words: str) -> None:
-    """Nothing is misread in silence: YAML 1.1 has numbers in base 60 and 8, and words for true and false."""
-    (found,) = problems(f"terms: {{expires_after: {written}}}")
-    assert found.startswith("p.yaml:1:24: terms.expires_after: ")
-    assert words in found
+def test_a_duration_that_yaml_or_people_misread_is_rejected(written: str, words: str) -> None:
+    """Values are never silently misread: YAML 1.1 has numbers in base 60 and 8, and words for true and false."""
+    (reported,) = problems(f"terms: {{expires_after: {written}}}")
+    assert reported.startswith("p.yaml:1:24: terms.expires_after: ")
+    assert words in reported
 
 
 @pytest.mark.parametrize("written", ["quorum: yes", "quorum: 02"])
@@ -322,7 +324,7 @@ def test_a_number_of_people_is_not_misread(written: str) -> None:
 
 
 def test_problems_of_people_are_reported_beside_invalid_fields() -> None:
-    """A misspelt field does not hide names that are there twice or nowhere, and quorums that nobody can reach."""
+    """A misspelt field does not hide duplicate or unknown names, or quorums that cannot be reached."""
     text = """
 approvers:
   - {name: alice, roles: [finance], keyz: []}
@@ -336,8 +338,8 @@ rules:
 signatures: required
 extensions: {by: [bob]}
 """
-    found = [line.partition(": ")[2] for line in problems(text)]
-    assert [line for line in found if "no such field" not in line and "can match" not in line] == [
+    messages = [line.partition(": ")[2] for line in problems(text)]
+    assert [line for line in messages if "no such field" not in line and "can match" not in line] == [
         "approvers: alice is there twice",
         "approvers: finance is a person and a role",
         "terms.by[0]: there is no approver or role 'finanse'; did you mean finance?",
@@ -345,18 +347,18 @@ extensions: {by: [bob]}
         "signatures: they are required, but no approver has a key",
         "extensions.by[0]: there is no approver or role 'bob'; known are alice, finance",
     ]
-    assert len(found) == 9
+    assert len(messages) == 9
 
 
 @pytest.mark.parametrize(
     "approvers", ["[{name: [x]}]", "[{nme: bob}]", "[{name: alice, roles: finance}]", "alice", "[7]"]
 )
 def test_nothing_is_concluded_from_approvers_that_cannot_be_read(approvers: str) -> None:
-    """A name may be that of an approver whose entry is invalid: only the entry itself is reported."""
+    """A name may belong to an approver whose entry is invalid, so only the entry itself is reported."""
     assert not any("there is no approver" in line for line in problems(f"approvers: {approvers}\nterms: {{by: [bob]}}"))
 
 
-def test_a_pattern_that_matches_nothing_has_its_place() -> None:
+def test_a_useless_pattern_has_its_source_location() -> None:
     """Each useless pattern of a file is reported with line and field."""
     assert problems('rules:\n  - deny: "pay "\n  - deny: a|b\n    agent: ""') == [
         "p.yaml:2:11: rules[0].deny: no tool can match the pattern 'pay ': a tool's name has up to 64 ASCII letters, "
@@ -369,7 +371,7 @@ def test_a_pattern_that_matches_nothing_has_its_place() -> None:
 
 
 def test_a_policy_replaces_those_of_all_agents() -> None:
-    """Rules can name agents; the given catalog is not changed."""
+    """Rules can name agents; the original catalog is unchanged."""
     own = Policy(rules=(allow(),))
     catalog = Catalog(agents=[Agent(name="a", instructions="", policy=own), Agent(name="b", instructions="")])
     policy = Policy(rules=(deny(),))

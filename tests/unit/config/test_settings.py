@@ -94,7 +94,7 @@ def test_a_home_is_absolute_and_may_begin_with_a_tilde(monkeypatch: pytest.Monke
         ("OPENAI_BASE_URL", "localhost:8000", "https://"),
     ],
 )
-def test_a_bad_value_is_refused_by_the_name_of_its_variable(variable: str, value: str, words: str) -> None:
+def test_a_bad_value_is_rejected_by_the_name_of_its_variable(variable: str, value: str, words: str) -> None:
     """The error names the variable and a valid value."""
     with pytest.raises(SettingsError) as caught:
         Settings.from_env({variable: value}, root=ROOT)

@@ -1,4 +1,4 @@
-"""Payloads for Temporal are encrypted, decrypted unchanged, or refused with a reason."""
+"""Payloads for Temporal are encrypted, decrypted unchanged, or rejected with a reason."""
 
 import base64
 import hashlib
@@ -84,7 +84,7 @@ async def test_plain_payloads_are_read_unchanged() -> None:
 
 
 @given(place=st.integers(0, 10_000), bit=st.integers(0, 7))
-async def test_an_altered_payload_is_refused(place: int, bit: int) -> None:
+async def test_an_altered_payload_is_rejected(place: int, bit: int) -> None:
     """A changed bit of nonce, text or tag is detected."""
     (sealed,) = await CODEC.encode([PLAIN])
     altered = bytearray(sealed.data)
@@ -95,8 +95,8 @@ async def test_an_altered_payload_is_refused(place: int, bit: int) -> None:
 
 
 @given(length=st.integers(0, 40))
-async def test_a_truncated_payload_is_refused(length: int) -> None:
-    """A payload of any shorter length, down to zero bytes, is refused."""
+async def test_a_truncated_payload_is_rejected(length: int) -> None:
+    """A payload of any shorter length, down to zero bytes, is rejected."""
     (sealed,) = await CODEC.encode([PLAIN])
     sealed.data = sealed.data[:length]
     with pytest.raises(PayloadAltered):
@@ -177,11 +177,11 @@ def test_invalid_keys_are_named_and_not_shown(setting: str, words: str) -> None:
     """The error has the variable, the position and the fix, but never the value."""
     with pytest.raises(SettingsError) as caught:
         Settings.from_env({"HOLDFAST_ENCRYPTION_KEYS": setting}, root=Path("/srv"))
-    said = str(caught.value)
-    assert "HOLDFAST_ENCRYPTION_KEYS is not valid" in said
-    assert words in said
+    message = str(caught.value)
+    assert "HOLDFAST_ENCRYPTION_KEYS is not valid" in message
+    assert words in message
     for secret in (OLD.text[1:20], NEW.text[1:20], "aHVudGVyMg"):
-        assert secret not in said
+        assert secret not in message
     assert caught.value.__cause__ is None
 
 
@@ -210,7 +210,7 @@ def body(*payloads: Payload) -> bytes:
 
 
 async def test_the_codec_servers_bodies_are_those_of_the_protocol() -> None:
-    """A body that is encoded and decoded keeps its meaning; unencrypted payloads pass."""
+    """A body keeps its meaning through encoding and decoding; unencrypted payloads pass."""
     sealed = await encode_body(CODEC, body(PLAIN))
     assert b"dGhlIHRhc2s" not in sealed
     assert json.loads(await decode_body(CODEC, sealed)) == json.loads(body(PLAIN))
@@ -220,21 +220,25 @@ async def test_the_codec_servers_bodies_are_those_of_the_protocol() -> None:
 
 
 @pytest.mark.parametrize("junk", [b"", b"[]", b"\xff", b'{"payloads": 1}', b'{"payloads": [{"data": 1}]}', b"[" * 5000])
-async def test_an_invalid_body_is_refused(junk: bytes) -> None:
-    """Any other body is refused."""
+async def test_an_invalid_body_is_rejected(junk: bytes) -> None:
+    """Any other body is rejected."""
     with pytest.raises(BodyInvalid, match="not JSON of the form"):
         await decode_body(CODEC, junk)
 
 
 def allowed_in(request: Request) -> None:
-    """Return a client of an application that mounts the router."""
+    """Admit requests with one bearer token.
+
+    Raises:
+        HTTPException: The token is missing or wrong.
+    """
     if request.headers.get("authorization") != "Bearer let me in":
         raise HTTPException(401)
 
 
 @pytest.fixture
 async def web() -> Any:
-    """A client of an application that mounts the router."""
+    """Return a client of an application that mounts the router."""
     app = FastAPI()
     app.include_router(codec_router(CODEC, ORIGIN, dependencies=[Depends(allowed_in)]), prefix="/codec")
     async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url="http://gateway") as client:

@@ -1,4 +1,4 @@
-"""Signing keys, and what a signature covers: by whom, over what, and in which encoding."""
+"""Signing keys, and what a signature covers: its author, its content and its encoding."""
 
 from pathlib import Path
 from typing import Any
@@ -58,8 +58,8 @@ def test_an_invalid_statement_is_not_signed() -> None:
     "lie",
     [{"arguments": {"cents": 1}}, {"tool": "look"}, {"digest": "d" * 64}, {"effect_key": "k"}, {"epoch": 1}],
 )
-def test_nothing_is_signed_but_what_is_shown(lie: dict[str, Any]) -> None:
-    """A request whose digest does not match what it shows is not signed, and the error says so."""
+def test_only_the_shown_content_is_signed(lie: dict[str, Any]) -> None:
+    """A request whose digest does not match its visible content is not signed, and the error says so."""
     thread = loaded_thread()
     thread.reply(calls("pay"))
     (request,) = thread.state.authority.requests
@@ -69,7 +69,7 @@ def test_nothing_is_signed_but_what_is_shown(lie: dict[str, Any]) -> None:
 
 
 def test_a_signature_and_a_key_have_one_encoding() -> None:
-    """Padding, the other alphabet, white space and unused bits are refused, so each has only one encoding."""
+    """Padding, the other alphabet, white space and unused bits are rejected, so each has only one encoding."""
     key, message = public_key(ALICE), b"message"
     signature = sign(ALICE, message)
     alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"

@@ -1,4 +1,4 @@
-"""The LLM endpoint's variables: what is pasted around a value is no part of it; what is wrong is named at the start."""
+"""The LLM endpoint's variables: text pasted around a value is removed, and faults are named at the start."""
 
 from pathlib import Path
 
@@ -19,14 +19,16 @@ def settings(**environ: str) -> Settings:
 
 
 @pytest.mark.parametrize("around", AROUND)
-def test_what_is_pasted_around_a_key_or_an_address_is_left_out(around: str) -> None:
-    """Quotes, blanks, line ends and a byte order mark; the key is redacted as it is sent."""
+def test_text_pasted_around_a_key_or_an_address_is_removed(around: str) -> None:
+    """Quotes, blanks, line ends and a byte order mark are removed; the key is redacted in the form that is sent."""
     key, url = around.format("sk-abcdefgh12345"), around.format("https://llm.example/v1")
-    given = settings(OPENAI_API_KEY=key, OPENAI_BASE_URL=url)
-    assert given.openai_api_key is not None
-    assert given.openai_api_key.get_secret_value() == "sk-abcdefgh12345"
-    assert given.openai_base_url == "https://llm.example/v1"
-    assert "sk-abcdefgh12345" not in own_secrets(given, {"OPENAI_API_KEY": key}).redact("refused: sk-abcdefgh12345")
+    configured = settings(OPENAI_API_KEY=key, OPENAI_BASE_URL=url)
+    assert configured.openai_api_key is not None
+    assert configured.openai_api_key.get_secret_value() == "sk-abcdefgh12345"
+    assert configured.openai_base_url == "https://llm.example/v1"
+    assert "sk-abcdefgh12345" not in own_secrets(configured, {"OPENAI_API_KEY": key}).redact(
+        "refused: sk-abcdefgh12345"
+    )
 
 
 @pytest.mark.parametrize("blank", ["", " ", '""', "\ufeff", "\xa0", "''"])
@@ -35,16 +37,16 @@ def test_a_blank_value_counts_as_unset(blank: str) -> None:
     assert settings(OPENAI_API_KEY=blank, OPENAI_BASE_URL=blank).scripted
 
 
-def test_a_bearer_is_no_part_of_a_key() -> None:
-    """It is copied from an example of a header."""
-    given = settings(OPENAI_API_KEY="Bearer sk-abcdefgh12345").openai_api_key
-    assert given is not None
-    assert given.get_secret_value() == "sk-abcdefgh12345"
+def test_the_word_bearer_is_removed_from_a_key() -> None:
+    """The word is often copied with the key from an example of a header."""
+    configured = settings(OPENAI_API_KEY="Bearer sk-abcdefgh12345").openai_api_key
+    assert configured is not None
+    assert configured.get_secret_value() == "sk-abcdefgh12345"
 
 
 @pytest.mark.parametrize("key", ["sk-abc def", "sk-abc\ndef", "sk-\u0430bcdef", "sk-abc\x00def", "sk-abc\xa0def"])
-def test_a_key_that_no_request_can_carry_is_refused_unseen(key: str) -> None:
-    """The error names the variable, and shows nothing of the key."""
+def test_a_key_that_no_request_can_carry_is_rejected_unseen(key: str) -> None:
+    """The error names the variable, and shows no part of the key."""
     with pytest.raises(SettingsError) as raised:
         settings(OPENAI_API_KEY=key)
     assert "OPENAI_API_KEY" in str(raised.value)
@@ -64,22 +66,22 @@ def test_a_key_that_no_request_can_carry_is_refused_unseen(key: str) -> None:
         ("https://a.exa mple/v1", "blanks"),
     ],
 )
-def test_an_address_that_is_none_is_refused(url: str, words: str) -> None:
-    """The error says what to write."""
+def test_an_invalid_endpoint_address_is_rejected(url: str, words: str) -> None:
+    """The error shows a valid address."""
     with pytest.raises(SettingsError, match=words) as raised:
         settings(OPENAI_BASE_URL=url)
     assert "OPENAI_BASE_URL" in str(raised.value)
 
 
 def test_the_clients_own_variables_are_read_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A blank address is not taken for one, and a header that cannot be sent is named."""
+    """A blank address counts as unset, and a header that cannot be sent is named."""
     monkeypatch.setenv("OPENAI_BASE_URL", "")
     monkeypatch.setenv("OPENAI_ORG_ID", " ")
-    given = settings(OPENAI_API_KEY="sk-abcdefgh12345", OPENAI_BASE_URL="")
-    with llm_client(given, dev=False, say=print) as client:
+    configured = settings(OPENAI_API_KEY="sk-abcdefgh12345", OPENAI_BASE_URL="")
+    with llm_client(configured, dev=False, say=print) as client:
         assert f"{client.base_url}" == "https://api.openai.com/v1/"
     monkeypatch.setenv("OPENAI_ORG_ID", "org-\u0430")
-    with pytest.raises(SettingsError, match="OPENAI_ORG_ID"), llm_client(given, dev=False, say=print):
+    with pytest.raises(SettingsError, match="OPENAI_ORG_ID"), llm_client(configured, dev=False, say=print):
         pass
 
 
@@ -94,10 +96,10 @@ def test_the_clients_own_variables_are_read_here(monkeypatch: pytest.MonkeyPatch
         ("HTTPS_PROXY", "ftp://user:hunter22@127.0.0.1:1", "HTTPS_PROXY is no proxy that can be used"),
     ],
 )
-def test_what_is_wrong_around_the_client_is_named(
+def test_faults_of_the_clients_environment_are_named(
     variable: str, value: str, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The variable and the remedy, and no password."""
+    """The error gives the variable and the remedy, and no password."""
     for name in ("SSL_CERT_FILE", "SSL_CERT_DIR", "ALL_PROXY", "HTTPS_PROXY", "https_proxy", "NO_PROXY", "no_proxy"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv(variable, value)
@@ -107,7 +109,7 @@ def test_what_is_wrong_around_the_client_is_named(
 
 
 async def test_a_local_endpoint_needs_none_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither proxies nor certificates bear on plain HTTP to this machine."""
+    """Neither proxies nor certificates affect plain HTTP to this machine."""
     monkeypatch.setenv("SSL_CERT_FILE", "/nowhere/ca.pem")
     monkeypatch.setenv("ALL_PROXY", "socks5://127.0.0.1:1")
     async with http_client("http://localhost:11434/v1"):
@@ -116,11 +118,11 @@ async def test_a_local_endpoint_needs_none_of_it(monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.5", "::1", "[::1]", "llm.localhost", "LOCALHOST."])
 def test_this_machine_is_known_by_its_names(host: str) -> None:
-    """Loopback addresses and the names that always mean them."""
+    """Loopback addresses, and the names that always resolve to them, are this machine."""
     assert is_loopback(host)
 
 
 @pytest.mark.parametrize("host", ["localhost.example", "10.0.0.1", "llm.example", "127.0.0.1.example"])
 def test_another_host_is_not_this_machine(host: str) -> None:
-    """What goes there goes through the proxy."""
+    """Requests to another host go through the proxy."""
     assert not is_loopback(host)

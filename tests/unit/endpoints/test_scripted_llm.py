@@ -38,22 +38,22 @@ USER = {"role": "user", "content": "Hello"}
 
 @pytest.fixture
 def llm() -> Iterator[ScriptedLLM]:
-    """A running server."""
+    """Start a server."""
     with ScriptedLLM() as llm:
         yield llm
 
 
 @pytest.fixture
 def client(llm: ScriptedLLM) -> Iterator[OpenAI]:
-    """The real client, without retries."""
+    """Return the real client, without retries."""
     with OpenAI(base_url=llm.base_url, api_key="scripted", max_retries=0, timeout=120) as client:
         yield client
 
 
 def ask(client: OpenAI, *messages: Any, **options: Any) -> ChatCompletion:
     """Send one request with those messages, or with one."""
-    asked: Any = messages or (USER,)
-    reply = client.chat.completions.create(model="any", messages=list(asked), **options)
+    sent_messages: Any = messages or (USER,)
+    reply = client.chat.completions.create(model="any", messages=list(sent_messages), **options)
     assert isinstance(reply, ChatCompletion)
     return reply
 
@@ -94,7 +94,7 @@ def test_steps_follow_the_conversation(llm: ScriptedLLM, client: OpenAI) -> None
         ask(client, *longer, {"role": "assistant", "content": "two"})
 
 
-def test_what_a_script_sees(llm: ScriptedLLM, client: OpenAI) -> None:
+def test_a_script_gets_the_conversation(llm: ScriptedLLM, client: OpenAI) -> None:
     """A script gets the messages, the results since the last reply, the tools and the requested model."""
     seen: list[Conversation] = []
 
@@ -103,12 +103,12 @@ def test_what_a_script_sees(llm: ScriptedLLM, client: OpenAI) -> None:
         return say("")
 
     llm.script = script
-    made = {"id": "c", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+    tool_call = {"id": "c", "type": "function", "function": {"name": "look", "arguments": "{}"}}
     messages: list[dict[str, Any]] = [
         {"role": "system", "content": "Be brief."},
         {"role": "user", "content": [{"type": "text", "text": "Look"}, {"type": "text", "text": " here"}]},
         {"role": "tool", "tool_call_id": "b", "content": "old"},
-        {"role": "assistant", "content": None, "tool_calls": [made]},
+        {"role": "assistant", "content": None, "tool_calls": [tool_call]},
         {"role": "tool", "tool_call_id": "c", "content": "first"},
         {"role": "tool", "tool_call_id": "d", "content": "second"},
     ]
@@ -141,8 +141,8 @@ def test_errors(status: int, kind: type[openai.APIStatusError], llm: ScriptedLLM
     assert (caught.value.code, caught.value.response.headers["retry-after"]) == ("some_code", "7")
 
 
-def test_a_script_that_fails_says_where(llm: ScriptedLLM, client: OpenAI) -> None:
-    """One line: the error, and the line of the script. A screen has no room for a stack."""
+def test_a_failing_script_is_located(llm: ScriptedLLM, client: OpenAI) -> None:
+    """The error is one line with the location in the script. A screen has no room for a stack trace."""
 
     def script(conversation: Conversation) -> Reply:
         return conversation.results[7]  # type: ignore[return-value]
@@ -159,7 +159,7 @@ def test_a_script_that_fails_says_where(llm: ScriptedLLM, client: OpenAI) -> Non
 
 
 def test_a_script_is_a_function(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A list of replies, which `holdfast.testing.agent` takes, is refused at the start, with what to write."""
+    """A list of replies, which `holdfast.testing.agent` accepts, is rejected at the start, with the correct form."""
     (tmp_path / "replies_in_a_list.py").write_text("from holdfast.testing import say\nscript = [say('Hi')]\n")
     monkeypatch.chdir(tmp_path)
     settings = Settings.from_env({"HOLDFAST_SCRIPT": "replies_in_a_list:script"}, root=tmp_path)
@@ -212,7 +212,7 @@ def test_disconnect(llm: ScriptedLLM, client: OpenAI) -> None:
 
 
 def test_default_script(client: OpenAI) -> None:
-    """Without a script, the reply says what it is and how to get a real LLM."""
+    """Without a script, the reply identifies itself and says how to get a real LLM."""
     text = ask(client).choices[0].message.content or ""
 
     assert all(part in text for part in ("scripted LLM", "'Hello'", "OPENAI_API_KEY", "OPENAI_BASE_URL"))
@@ -223,8 +223,8 @@ def test_models(client: OpenAI) -> None:
     assert [model.id for model in client.models.list()] == ["scripted"]
 
 
-def test_other_requests_are_refused(llm: ScriptedLLM, client: OpenAI) -> None:
-    """The endpoint says what it does not support."""
+def test_other_requests_are_rejected(llm: ScriptedLLM, client: OpenAI) -> None:
+    """The endpoint names the unsupported part."""
     with pytest.raises(openai.NotFoundError, match="there is /v1/chat/completions"):
         client.post("/images/generations", body={}, cast_to=object)
     with pytest.raises(openai.NotFoundError, match="there is /v1/models"):
@@ -284,7 +284,7 @@ def test_unparsed(client: OpenAI, llm: ScriptedLLM) -> None:
     ids = []
     for body in (b"not", b"json"):
         reply = client.post("/chat/completions", content=body, cast_to=ChatCompletion)
-        ids += [made.id for made in reply.choices[0].message.tool_calls or []]
+        ids += [tool_call.id for tool_call in reply.choices[0].message.tool_calls or []]
 
     assert len(set(ids)) == 2
     assert client.post("/chat/completions", content=b"!", cast_to=ChatCompletion).choices[0].message.content == "end"
@@ -344,7 +344,7 @@ def test_stop_ends_everything(reply: Reply) -> None:
 
 
 def test_restart_on_the_same_port() -> None:
-    """A test makes an outage by naming a port, stopping the server, and starting it there again."""
+    """A test simulates an outage by choosing a port, stopping the server, and starting it there again."""
     with ScriptedLLM() as llm:
         port = int(llm.base_url.split(":")[2].split("/")[0])
         with OpenAI(base_url=llm.base_url, api_key="x", max_retries=0) as client:

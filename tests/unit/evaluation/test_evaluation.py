@@ -1,4 +1,4 @@
-"""Comparing a play with its recording: pure functions of two logs, and what a set may say."""
+"""Comparing a rerun with its recording: pure functions of two logs, and the valid content of a dataset."""
 
 import json
 from pathlib import Path
@@ -30,7 +30,7 @@ SEEDS = st.integers(min_value=0, max_value=2**16)
 
 
 def recording_of(events: list[AgentEvent]) -> Recording | None:
-    """Return the recording of a log; None where such a log is not played."""
+    """Return the recording of a log; None if such a log cannot be rerun."""
     try:
         return read_recording(events)
     except NotPlayable:
@@ -40,12 +40,17 @@ def recording_of(events: list[AgentEvent]) -> Recording | None:
 @settings(max_examples=examples(5, 300))
 @given(SEEDS)
 def test_a_run_does_not_diverge_from_itself(seed: int) -> None:
-    """Compared with itself, every run has the same calls, effects and result, and what a play needs can be read."""
+    """Compared with itself, every run has the same calls, effects and result, and its recording can be read."""
     events = play(seed).thread.log
     course = course_of(events)
-    found = compare("run", course, course)
-    assert (found.diverges_at, found.divergence, found.same_calls, found.same_result) == (None, "", True, True)
-    assert found.same_effects
+    comparison = compare("run", course, course)
+    assert (comparison.diverges_at, comparison.divergence, comparison.same_calls, comparison.same_result) == (
+        None,
+        "",
+        True,
+        True,
+    )
+    assert comparison.same_effects
     requested = [event for event in events if isinstance(event, ToolCallRequested) and not event.own]
     assert [event.call.digest for event in requested] == [call.digest for call in course.calls]
     if recording := recording_of(events):
@@ -55,9 +60,9 @@ def test_a_run_does_not_diverge_from_itself(seed: int) -> None:
 
 
 @pytest.mark.slow
-def test_every_recorded_log_is_a_recording_or_says_why_not() -> None:
-    """Logs of every release are read; the only ones that are not played are those of forks, sub-agents and loops."""
-    refused = {}
+def test_every_recorded_log_is_a_recording_or_is_explained() -> None:
+    """Logs of every release are read; only forks, sub-agents and loops cannot be rerun."""
+    rejected = {}
     for name, log in recorded_logs().items():
         events: Any = [event for event in log if not event.type.startswith("loop_")]
         if len(events) < len(log):
@@ -67,44 +72,44 @@ def test_every_recorded_log_is_a_recording_or_says_why_not() -> None:
         try:
             assert read_recording(events).course == course
         except NotPlayable as error:
-            refused[name] = str(error)
-    assert all("fork" in why or "sub-agent" in why or "no task" in why for why in refused.values()), refused
+            rejected[name] = str(error)
+    assert all("fork" in why or "sub-agent" in why or "no task" in why for why in rejected.values()), rejected
 
 
-def course(*steps: tuple[tuple[Any, ...], ...], **more: Any) -> Course:
-    """A course of (tool, status, effect) for each call."""
+def trajectory_of(*steps: tuple[tuple[Any, ...], ...], **more: Any) -> Course:
+    """Return a trajectory of (tool, status, effect) for each call."""
 
     def call(tool: str, status: Any = "ok", effect: Effect = Effect.READ) -> Call:
         ran = tool if status == "ok" else ""
         return Call(tool=tool, arguments="{}", digest=tool, status=status, effect=effect, ran=ran)
 
-    given = {"ended": "completed", "result": "done", **more}
-    return Course(steps=tuple(tuple(call(*each) for each in step) for step in steps), **given)
+    fields = {"ended": "completed", "result": "done", **more}
+    return Course(steps=tuple(tuple(call(*each) for each in step) for step in steps), **fields)
 
 
-BASE = course((("a",), ("b",)), (("pay", "ok", Effect.UNSAFE),), ())
+BASE = trajectory_of((("a",), ("b",)), (("pay", "ok", Effect.UNSAFE),), ())
 
 
 @pytest.mark.parametrize(
     ("played", "at"),
     [
         (BASE, None),
-        (course((("a",), ("b",)), (("pay", "ok", Effect.UNSAFE),)), None),
-        (course((("b",), ("a",)), (("pay", "ok", Effect.UNSAFE),), ()), 1),
-        (course((("a",),), (("pay", "ok", Effect.UNSAFE),), ()), 1),
-        (course((("a",), ("b",)), (("pay", "denied", Effect.UNSAFE),), ()), 2),
-        (course((("a",), ("b",)), (), (("pay", "ok", Effect.UNSAFE),)), 2),
-        (course((("a",), ("b",)), (("pay", "ok", Effect.UNSAFE),), (("a",),)), 3),
-        (course(), 1),
+        (trajectory_of((("a",), ("b",)), (("pay", "ok", Effect.UNSAFE),)), None),
+        (trajectory_of((("b",), ("a",)), (("pay", "ok", Effect.UNSAFE),), ()), 1),
+        (trajectory_of((("a",),), (("pay", "ok", Effect.UNSAFE),), ()), 1),
+        (trajectory_of((("a",), ("b",)), (("pay", "denied", Effect.UNSAFE),), ()), 2),
+        (trajectory_of((("a",), ("b",)), (), (("pay", "ok", Effect.UNSAFE),)), 2),
+        (trajectory_of((("a",), ("b",)), (("pay", "ok", Effect.UNSAFE),), (("a",),)), 3),
+        (trajectory_of(), 1),
     ],
 )
 def test_the_first_divergence(played: Course, at: int | None) -> None:
-    """The first step whose calls differ, in their order, or in whether they were refused; prose does not count."""
-    found = compare("run", BASE, played)
-    assert (at, at is None) == (found.diverges_at, found.same_calls)
-    assert bool(found.divergence) is (at is not None)
+    """This is the first step whose calls differ, in their order, or in being rejected; prose does not count."""
+    comparison = compare("run", BASE, played)
+    assert (at, at is None) == (comparison.diverges_at, comparison.same_calls)
+    assert bool(comparison.divergence) is (at is not None)
     paid = any(call.tool == "pay" and call.ran for call in played.calls)
-    assert found.same_effects is paid
+    assert comparison.same_effects is paid
 
 
 @pytest.mark.parametrize(
@@ -117,13 +122,13 @@ def test_the_first_divergence(played: Course, at: int | None) -> None:
     ],
 )
 def test_the_same_result(result: str, ended: Any, same: bool) -> None:
-    """Results are the same if the runs ended alike, with the same text but for spaces."""
-    assert compare("run", BASE, course(result=result, ended=ended)).same_result is same
+    """Results are the same if the runs ended alike, with equal text apart from spaces."""
+    assert compare("run", BASE, trajectory_of(result=result, ended=ended)).same_result is same
 
 
-def test_json_results_compare_by_what_they_say() -> None:
-    """The order of keys and the spaces of a result in JSON do not count."""
-    one, other = course(result='{"a": 1, "b": [2]}'), course(result='{"b":[2],"a":1}')
+def test_json_results_compare_by_value() -> None:
+    """The order of keys and the spaces of a JSON result do not count."""
+    one, other = trajectory_of(result='{"a": 1, "b": [2]}'), trajectory_of(result='{"b":[2],"a":1}')
     assert compare("run", one, other).same_result
 
 
@@ -149,29 +154,33 @@ def test_json_results_compare_by_what_they_say() -> None:
     ],
 )
 def test_other_results_are_not_taken_for_the_same(one: str, other: str, same: bool) -> None:
-    """Types, digits, repeated keys and spellings count; what is no JSON is compared as text."""
-    assert compare("run", course(result=one), course(result=other)).same_result is same
+    """Types, digits, repeated keys and spellings count; invalid JSON is compared as text."""
+    assert compare("run", trajectory_of(result=one), trajectory_of(result=other)).same_result is same
 
 
 @pytest.mark.parametrize("ended", ["failed", "blocked", "open"])
-def test_a_play_that_breaks_off_does_not_hold(ended: Any) -> None:
-    """A play whose LLM cannot be called makes no call that differs: without more, it would hold."""
-    greeted = course((), result="Hello.")
-    found = expected(compare("run", greeted, course(ended=ended, result="wrong key")), ["same_calls"])
-    assert (found.same_calls, found.holds, found.failed) == (True, False, (f"it ended {ended}: wrong key",))
-    assert not expected(found, []).holds
-    same = course((), ended=ended, result="wrong key")
+def test_an_interrupted_rerun_does_not_pass(ended: Any) -> None:
+    """A rerun whose LLM cannot be called makes no different call, and would otherwise pass."""
+    greeted = trajectory_of((), result="Hello.")
+    comparison = expected(compare("run", greeted, trajectory_of(ended=ended, result="wrong key")), ["same_calls"])
+    assert (comparison.same_calls, comparison.holds, comparison.failed) == (
+        True,
+        False,
+        (f"it ended {ended}: wrong key",),
+    )
+    assert not expected(comparison, []).holds
+    same = trajectory_of((), ended=ended, result="wrong key")
     assert expected(compare("run", same, same), ["same_calls", "same_result"]).holds
 
 
-def test_a_call_that_people_denied_is_refused() -> None:
-    """A recorded decision that denies a call answers the question, and the call stays refused."""
-    asked = Call(tool="pay", arguments="{}", digest="pay", verdict="ask", rule="ask pay", status="denied")
-    denied = Course(steps=((asked,),), ended="completed")
-    found = compare("run", denied, denied)
-    assert [(each.answered, each.denied) for each in found.refusals] == [(True, True)]
-    assert expected(found, ["same_calls", "nothing_refused"]).failed == ("nothing_refused: pay (ask pay)",)
-    approved = Course(steps=((asked.model_copy(update={"status": "ok", "ran": "pay"}),),), ended="completed")
+def test_a_call_that_people_denied_is_rejected() -> None:
+    """A recorded denial answers the question, and the call stays rejected."""
+    call_to_pay = Call(tool="pay", arguments="{}", digest="pay", verdict="ask", rule="ask pay", status="denied")
+    denied = Course(steps=((call_to_pay,),), ended="completed")
+    comparison = compare("run", denied, denied)
+    assert [(each.answered, each.denied) for each in comparison.refusals] == [(True, True)]
+    assert expected(comparison, ["same_calls", "nothing_refused"]).failed == ("nothing_refused: pay (ask pay)",)
+    approved = Course(steps=((call_to_pay.model_copy(update={"status": "ok", "ran": "pay"}),),), ended="completed")
     assert compare("run", approved, approved).nothing_refused
 
 
@@ -191,16 +200,18 @@ def test_a_call_that_people_denied_is_refused() -> None:
         ("cancelled", "allow", "", False),
     ],
 )
-def test_which_calls_are_refused(status: Any, verdict: Any, ran: str, refused: bool) -> None:
-    """A call about which nobody has decided is refused, also where the run was cancelled meanwhile."""
+def test_undecided_calls_are_rejected(status: Any, verdict: Any, ran: str, refused: bool) -> None:
+    """A call that nobody decided is rejected, even if the run was cancelled meanwhile."""
     call = Call(tool="pay", arguments="{}", digest="pay", status=status, verdict=verdict, ran=ran)
     assert call.refused is refused
 
 
-def test_what_a_set_expects() -> None:
-    """Each expectation that does not hold is named, with why."""
-    found = compare("run", BASE, course((("a", "denied"),)), missing=["b({})"])
-    judged = expected(found, ["same_calls", "same_effects", "same_result", "nothing_missing"], result_has=["DONE", "x"])
+def test_a_failed_expectation_is_named() -> None:
+    """Each failed expectation is named, with the reason."""
+    comparison = compare("run", BASE, trajectory_of((("a", "denied"),)), missing=["b({})"])
+    judged = expected(
+        comparison, ["same_calls", "same_effects", "same_result", "nothing_missing"], result_has=["DONE", "x"]
+    )
     assert [why.split(":")[0] for why in judged.failed] == [
         "same_calls",
         "same_effects",
@@ -213,7 +224,7 @@ def test_what_a_set_expects() -> None:
 
 
 def test_results_belong_to_the_call_that_ran() -> None:
-    """A call whose arguments a person changed has its result under these; a denied call has none."""
+    """A call edited by a person has its result under the edited arguments; a denied call has none."""
     thread = loaded_thread(agent_spec())
     thread.reply(calls("look", "pay", "wipe"))
     thread.finish(1, content="seen")
@@ -221,16 +232,16 @@ def test_results_belong_to_the_call_that_ran() -> None:
     thread.finish(2, content="paid")
     thread.reply(says("done"))
     thread.archive()
-    found = read_recording(thread.log)
-    look, pay, wipe = found.course.calls
-    assert [found.results[call.digest][0].content for call in (look, pay)] == ["seen", "paid"]
-    assert (wipe.status, wipe.refused, wipe.digest in found.results) == ("denied", True, False)
-    assert [decision.reason for decision in found.decisions[pay.digest]] == ["because"]
-    assert [reply.message is not None for reply in found.replies] == [True, True]
+    recording = read_recording(thread.log)
+    look, pay, wipe = recording.course.calls
+    assert [recording.results[call.digest][0].content for call in (look, pay)] == ["seen", "paid"]
+    assert (wipe.status, wipe.refused, wipe.digest in recording.results) == ("denied", True, False)
+    assert [decision.reason for decision in recording.decisions[pay.digest]] == ["because"]
+    assert [reply.message is not None for reply in recording.replies] == [True, True]
 
 
 def test_a_stub_fits_calls_with_its_arguments() -> None:
-    """A stub stands for all calls of its tool, or for those whose arguments have its values; JSON is canonical."""
+    """A stub stands for all calls of its tool, or for those with its argument values; JSON is canonical."""
 
     def call(arguments: str) -> ToolCall:
         return ToolCall(id="1", name="look", arguments=arguments)
@@ -243,7 +254,7 @@ def test_a_stub_fits_calls_with_its_arguments() -> None:
 
 
 def test_a_set_is_read(tmp_path: Path) -> None:
-    """A file, a folder and a file with expectations are sets; files that the `eval.toml` of a folder omits count."""
+    """A file, a folder and a file with expectations are datasets; files that a folder's `eval.toml` omits count."""
     for name in ("a.holdfast", "b.holdfast", "notes.txt"):
         (tmp_path / name).touch()
     assert read_set(tmp_path / "a.holdfast") == (tmp_path, EvalSet(run=(RunOf(file="a.holdfast"),)))
@@ -252,10 +263,10 @@ def test_a_set_is_read(tmp_path: Path) -> None:
         '[[run]]\nfile = "b.holdfast"\nexpect = ["same_effects"]\nresult_has = ["refunded"]\n'
         '[[run.stub]]\ntool = "look"\narguments = { n = 1 }\nresult = "x"\n'
     )
-    folder, found = read_set(tmp_path)
-    assert (tmp_path, ["b.holdfast", "a.holdfast"]) == (folder, [run.file for run in found.run])
-    assert found.run[0].expect == ("same_effects",)
-    assert found.run[0].stub == (Stub(tool="look", arguments={"n": 1}, result="x"),)
+    folder, dataset = read_set(tmp_path)
+    assert (tmp_path, ["b.holdfast", "a.holdfast"]) == (folder, [run.file for run in dataset.run])
+    assert dataset.run[0].expect == ("same_effects",)
+    assert dataset.run[0].stub == (Stub(tool="look", arguments={"n": 1}, result="x"),)
     assert [run.file for run in read_set(tmp_path / "eval.toml")[1].run] == ["b.holdfast"]
     with pytest.raises(FileUnreadable):
         read_set(tmp_path / "none.toml")
@@ -265,16 +276,16 @@ def test_a_set_is_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["a\x1b[2J.holdfast", "a\nb.holdfast", "a\\b.holdfast"])
-def test_a_name_that_no_set_can_have_is_refused(name: str, tmp_path: Path) -> None:
-    """Also where a folder has such a file, or it is named on the command line."""
+def test_a_name_that_no_set_can_have_is_rejected(name: str, tmp_path: Path) -> None:
+    """This holds even if a folder has such a file, or the command line names it."""
     (tmp_path / name).touch()
     for path in (tmp_path, tmp_path / name):
         with pytest.raises(SetInvalid, match="beneath"):
             read_set(path)
 
 
-def test_a_folder_is_no_recorded_run(tmp_path: Path) -> None:
-    """The state folder of a project, `.holdfast`, is none; nor is any other folder."""
+def test_a_folder_is_not_a_recorded_run(tmp_path: Path) -> None:
+    """Neither a project's state folder, `.holdfast`, nor any other folder is a recording."""
     (tmp_path / ".holdfast").mkdir()
     (tmp_path / "b.holdfast").mkdir()
     (tmp_path / "a.holdfast").touch()
@@ -284,53 +295,58 @@ def test_a_folder_is_no_recorded_run(tmp_path: Path) -> None:
 
 
 def request(number: int, call: ToolCall) -> ToolRequest:
-    """The intent to run a call."""
+    """Return the intent to run a call."""
     return ToolRequest(call=call, key="k", number=number, workspace="/w", order=f"{number}.x")
 
 
 def test_calls_of_one_reply_get_their_own_results_in_any_order() -> None:
-    """Equal calls that end, or arrive, in another order than they were made have the results that they had."""
+    """Equal calls that end or arrive in another order than they were made keep their own results."""
     thread = loaded_thread(agent_spec())
     thread.reply(calls("look", "look"))
     thread.finish(2, content="second")
     thread.finish(1, content="first")
     thread.reply(says("done"))
     thread.archive()
-    found = read_recording(thread.log)
+    recording = read_recording(thread.log)
     call = ToolCall(id="1", name="look", arguments="{}")
-    assert [each.content for each in found.results[call.digest]] == ["first", "second"]
-    played = Play("t", found, Path("/none"))
+    assert [each.content for each in recording.results[call.digest]] == ["first", "second"]
+    played = Play("t", recording, Path("/none"))
     assert [played.answer(request(number, call)).content for number in (2, 1, 2)] == ["second", "first", "second"]
-    other = Play("t", found, Path("/none"))
+    other = Play("t", recording, Path("/none"))
     assert [other.answer(request(number, call)).content for number in (7, 8)] == ["first", "second"]
     assert (played.missing, other.missing) == ([], [])
 
 
-def test_a_time_beyond_every_calendar_is_no_end() -> None:
+def test_a_time_beyond_every_calendar_is_not_an_end() -> None:
     """A file may hold a constraint of thousands of years."""
     result = RecordedResult(call=1, status="cannot", content="no", scope="everywhere", seconds=9_998 * 365 * 86_400.0)
     call = ToolCall(id="1", name="look", arguments="{}")
-    recording = Recording(thread="t", task="x", by="", agent="", results={call.digest: (result,)}, course=course())
+    recording = Recording(
+        thread="t", task="x", by="", agent="", results={call.digest: (result,)}, course=trajectory_of()
+    )
     assert Play("t", recording, Path("/none")).answer(request(1, call)).until is None
 
 
 def test_the_screen_and_the_json_agree() -> None:
-    """A row for each run, a line for each expectation that does not hold, and a summary."""
-    good, bad = compare("a.holdfast", BASE, BASE), expected(compare("b.holdfast", BASE, course()), ["same_calls"])
-    refused = Evaluation(run="c.holdfast", unplayable="it does not hold")
-    lines = eval_screen([good, bad, refused]).plain.splitlines()
+    """Both have a row for each run, a line for each failed expectation, and a summary."""
+    good, bad = (
+        compare("a.holdfast", BASE, BASE),
+        expected(compare("b.holdfast", BASE, trajectory_of()), ["same_calls"]),
+    )
+    rejected = Evaluation(run="c.holdfast", unplayable="it does not hold")
+    lines = eval_screen([good, bad, rejected]).plain.splitlines()
     assert len(lines) == 4 + 2 + 1
     assert lines[-1].startswith("3 runs: 1 as expected, 2 not")
     assert "c.holdfast: it does not hold" in lines
-    view = json.loads(json.dumps(eval_view("set", None, [good, bad, refused])))
+    view = json.loads(json.dumps(eval_view("set", None, [good, bad, rejected])))
     assert (view["ok"], view["failed"], [run["holds"] for run in view["runs"]]) == (False, 2, [True, False, False])
 
 
 def test_media_at_addresses_are_left_out() -> None:
-    """Images as data stay; one that is given by address, or by an id at the provider, becomes a line of text."""
+    """Inline images stay; one given by address, or by an id at the provider, becomes a line of text."""
     kept, gone = ImageBlock(data="AAAA", media_type="image/png"), ImageBlock(url="http://169.254.169.254/secrets")
     part = ProviderPart(issuer="openai", data={"type": "file", "file": {"file_id": "file-169.254"}})
-    found = without_addresses((kept, gone, TextBlock(text="x", provider=part), FileBlock(provider=part)))
-    assert found[0] == kept
-    assert "169.254" not in repr(found)
+    blocks = without_addresses((kept, gone, TextBlock(text="x", provider=part), FileBlock(provider=part)))
+    assert blocks[0] == kept
+    assert "169.254" not in repr(blocks)
     assert without_addresses("text") == "text"

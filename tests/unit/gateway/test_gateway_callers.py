@@ -1,4 +1,4 @@
-"""Who may use the gateway: the files that list the callers, and signed requests with a fake clock."""
+"""Callers of the gateway: the files that list them, and signed requests with a fake clock."""
 
 from pathlib import Path
 from typing import Any
@@ -25,18 +25,18 @@ def callers() -> Callers:
 
 
 def test_tokens_are_found_by_their_digest() -> None:
-    """The file has digests; an unlisted token is refused, and so is a digest used as a token."""
+    """The file has digests; an unlisted token is rejected, and so is a digest used as a token."""
     known = Callers(CallersFile(tokens=(Token(name="alice", sha256=sha256("secret"), scopes=("decide",)),)))
 
-    found = known.with_token("secret")
-    assert found is not None
-    assert (found.name, found.scopes) == ("alice", ("decide",))
+    caller = known.with_token("secret")
+    assert caller is not None
+    assert (caller.name, caller.scopes) == ("alice", ("decide",))
     assert known.with_token(sha256("secret")) is None
     assert known.with_token("") is None
 
 
 def test_a_token_is_for_threads_that_begin_as_it_says() -> None:
-    """Without `threads` a token reaches every thread, as before; with it, only those of these beginnings."""
+    """Without `threads` a token reaches every thread, as before; with it, only threads with these prefixes."""
     token = Token(name="alice", sha256=sha256("secret"), scopes=("read",))
     narrow = token.model_copy(update={"threads": ("hr-", "it/")})
 
@@ -55,13 +55,13 @@ def test_the_policys_approvers_may_call_with_their_keys() -> None:
     """An approver needs no entry in the file and may do everything except read encrypted values."""
     policy = Policy(approvers=(Approver(name="alice", keys=(public_key(KEY),)),))
 
-    found = Callers(CallersFile(), policy).with_key(public_key(KEY))
-    assert found is not None
-    assert (found.name, found.scopes) == ("alice", ("decide", "say", "read"))
+    caller = Callers(CallersFile(), policy).with_key(public_key(KEY))
+    assert caller is not None
+    assert (caller.name, caller.scopes) == ("alice", ("decide", "say", "read"))
 
 
 def test_one_key_has_one_name() -> None:
-    """A key that two people share is refused, as it would prove nothing."""
+    """A key that two people share is rejected, as it would prove nothing."""
     policy = Policy(approvers=(Approver(name="bob", keys=(public_key(KEY),)),))
     file = CallersFile(keys=(KeyHolder(name="alice", key=public_key(KEY), scopes=("read",)),))
 
@@ -84,7 +84,7 @@ def test_one_key_has_one_name() -> None:
         ("tokens: [{name: a, sha256: " + "a" * 64 + ", scopes: [list], threads: [\"x' OR 'a'='a\"]}]", "threads"),
     ],
 )
-def test_an_invalid_file_is_refused(tmp_path: Path, content: str, words: str) -> None:
+def test_an_invalid_file_is_rejected(tmp_path: Path, content: str, words: str) -> None:
     """The gateway does not start, as the file might admit unintended callers; the error shows no secret."""
     file = tmp_path / "tokens.yaml"
     file.write_text(content)
@@ -127,7 +127,7 @@ def test_only_expired_nonces_are_dropped(monkeypatch: pytest.MonkeyPatch) -> Non
             authenticator.caller("GET", "/pending", headers)
 
 
-def test_a_request_signed_before_the_gateway_started_is_refused() -> None:
+def test_a_request_signed_before_the_gateway_started_is_rejected() -> None:
     """After a restart, the nonces used earlier are unknown."""
     import time
 
@@ -138,7 +138,7 @@ def test_a_request_signed_before_the_gateway_started_is_refused() -> None:
 
 
 @pytest.mark.parametrize("change", [{NONCE: "short"}, {"Holdfast-Timestamp": "²"}, {"Holdfast-Key": public_key(OTHER)}])
-def test_an_altered_header_is_refused(change: dict[str, Any]) -> None:
+def test_an_altered_header_is_rejected(change: dict[str, Any]) -> None:
     """The signature covers timestamp, nonce and key."""
     headers = sign_request(KEY, "GET", "/pending", audience=AUDIENCE) | change
 

@@ -1,4 +1,4 @@
-"""Portable files: what is in them, that any alteration is named, and that the independent verifier names the same."""
+"""Portable files: their content, that any alteration is named, and that the independent verifier names the same."""
 
 import asyncio
 import base64
@@ -82,12 +82,12 @@ from tests.support.portable_files import (
 from tests.support.runs import Thread, agent_spec, calls, loaded_thread, says
 
 Judgement = tuple[str, int | None]
-"""Where the first thing is that does not hold, and the position of its event."""
+"""The first fault of a file, and the position of its event."""
 Mutate = Callable[[Parts, Sequence[Parts], random.Random], bytes]
 
 
-def finished() -> list[AgentEvent]:
-    """Return the log of a run with a call that was approved, and one that was denied."""
+def finished_log() -> list[AgentEvent]:
+    """Return the log of a run with an approved and a denied call."""
     thread = loaded_thread(agent_spec())
     thread.reply(calls("look", "pay", "wipe"))
     thread.finish(1, content="the secret of the tool")
@@ -105,11 +105,11 @@ def rows_of(events: Sequence[AgentEvent]) -> list[EffectRow]:
 
 
 @cache
-def good() -> tuple[bytes, ...]:
+def sound_files() -> tuple[bytes, ...]:
     """Return sound files: of a run with a ledger, of recorded threads, of a redacted run, of one with artifacts, of two
-    trees, one of them redacted as well, and of a run with seals, redacted as well.
+    trees (one of them also redacted), and of a run with signed checkpoints (also redacted).
     """
-    events = finished()
+    events = finished_log()
     own = export(events, thread="t", rows=rows_of(events))
     logs = recorded_logs()
     names = sorted(name for name, log in logs.items() if log[0].type == "run_started" and len(log) < 60)[:4]
@@ -117,7 +117,7 @@ def good() -> tuple[bytes, ...]:
     redacted = export(events, thread="t", rows=rows_of(events), redact=True)
     parts = parts_of(own)
     at = next(index for index, (name, _) in enumerate(parts) if name == CONTEXT)
-    # What the artifacts are is no question for the independent verifier: whether events refer to them.
+    # The independent verifier does not check whether events refer to the artifacts.
     with_artifacts = [*parts[:at], *_artifacts(b"one", b"two" * 1000), *parts[at:]]
     tree = family()
     trees = (export_tree(tree), export_tree(family(answer="nothing")), export_tree(tree, redact=True))
@@ -133,14 +133,14 @@ def _artifacts(*contents: bytes) -> Parts:
     return sorted((ARTIFACTS + hashlib.sha256(content).hexdigest(), content) for content in contents)
 
 
-def written(folder: Path, content: bytes) -> Path:
+def write(folder: Path, content: bytes) -> Path:
     """Write a file."""
     path = folder / "run.holdfast"
     path.write_bytes(content)
     return path
 
 
-def theirs(path: Path) -> Judgement | None:
+def independent_judgement(path: Path) -> Judgement | None:
     """Judge a file with the independent verifier; None for a sound one."""
     module, said = independent(), ""
     try:
@@ -149,20 +149,20 @@ def theirs(path: Path) -> Judgement | None:
         said = str(error)
     if not said:
         return None
-    found = re.match(r"([\w./]+)(?:: event (\d+))?: ", said)
-    assert found, said
-    return found[1], int(found[2]) if found[2] else None
+    match = re.match(r"([\w./]+)(?:: event (\d+))?: ", said)
+    assert match, said
+    return match[1], int(match[2]) if match[2] else None
 
 
-# What is in a file.
+# The content of a file.
 
 
-def test_a_file_holds_the_log_byte_for_byte_and_what_follows_from_it(tmp_path: Path) -> None:
-    """Any zip tool opens it, the same thread gives the same bytes, and intent and context say what was asked."""
-    events = finished()
+def test_a_file_holds_the_log_byte_for_byte_and_its_derived_members(tmp_path: Path) -> None:
+    """Any zip tool opens it, the same thread gives the same bytes, and intent and context show the request."""
+    events = finished_log()
     file = export(events, thread="t", rows=rows_of(events))
     assert file == export(events, thread="t", rows=rows_of(events))
-    with zipfile.ZipFile(written(tmp_path, file)) as read:
+    with zipfile.ZipFile(write(tmp_path, file)) as read:
         assert read.testzip() is None
         parts = {name: read.read(name) for name in read.namelist()}
     assert [json.loads(line)["digest"] for line in parts[LOG].splitlines()] == [event.digest for event in events]
@@ -172,12 +172,12 @@ def test_a_file_holds_the_log_byte_for_byte_and_what_follows_from_it(tmp_path: P
     assert [json.loads(line)["hash"] for line in parts[AGENTS].splitlines()] == context["agents"]
     assert keys == {"approvers": [], "gateways": []}
     assert b"ed25519:YWFh" not in file, "the private key is not in it"
-    found = ours(written(tmp_path, file))
-    assert (found.ok, found.events, found.head, found.signers) == (True, len(events), events[-1].digest, (SIGNER,))
+    result = ours(write(tmp_path, file))
+    assert (result.ok, result.events, result.head, result.signers) == (True, len(events), events[-1].digest, (SIGNER,))
 
 
 def test_a_file_names_where_its_thread_was_imported() -> None:
-    """Which run continued it, after which event, and who vouched for that file."""
+    """The file names the run that continued it, the event before the import, and who vouched for it."""
     there = Thread(agent_spec(), features=1)
     there.load(1)
     there = there.moved().imported()
@@ -188,33 +188,33 @@ def test_a_file_names_where_its_thread_was_imported() -> None:
     assert imported["point"] == event.point.model_dump()
 
 
-def test_a_file_says_to_which_trace_its_events_belong_and_who_sealed_them_first(tmp_path: Path) -> None:
-    """Trace ids follow from first run ids, which a redacted file only claims; the shortest trusted seal counts."""
-    events = finished()
+def test_a_file_gives_each_events_trace_and_first_signing_node(tmp_path: Path) -> None:
+    """Trace ids follow from first run ids, which a redacted file only claims; the first trusted checkpoint counts."""
+    events = finished_log()
     one, other = public_key(NODE_KEY), public_key(OTHER_NODE_KEY)
     seals = [*sealed(events, (3, 9), thread="t"), *sealed(events, (5, 9), thread="t", key=OTHER_NODE_KEY)]
     (started,) = (event for event in events if event.type == "run_started")
     trace = hashlib.sha256(json.dumps(["trace/1", started.first_run_id], separators=(",", ":")).encode()).hexdigest()
     for redact in (False, True):
-        file = written(tmp_path, export(events, thread="t", rows=rows_of(events), seals=seals, redact=redact))
-        found = ours(file)
-        assert found.ok
-        assert [(each.position, each.trace_id) for each in found.segments] == ([] if redact else [(0, trace[:32])])
+        file = write(tmp_path, export(events, thread="t", rows=rows_of(events), seals=seals, redact=redact))
+        result = ours(file)
+        assert result.ok
+        assert [(each.position, each.trace_id) for each in result.segments] == ([] if redact else [(0, trace[:32])])
         last = min((seal.line(), seal.node) for seal in seals if seal.events == 9)[1]
-        stretches = [(each.first, each.last, each.node) for each in found.stretches]
+        stretches = [(each.first, each.last, each.node) for each in result.stretches]
         assert stretches == (
             [(0, 2, one), (3, 8, other)] if last == other else [(0, 2, one), (3, 4, other), (5, 8, one)]
         )
         mine = asyncio.run(verify_file(file, anchors=Anchors((), {one: None})))
         assert [(each.first, each.last) for each in mine.stretches] == [(0, 8)]
-        assert {each.claimed for each in found.stretches} == {True}
+        assert {each.claimed for each in result.stretches} == {True}
         assert {each.claimed for each in mine.stretches} == {False}
 
 
-def test_what_unknown_nodes_have_sealed_is_shown_as_a_claim(tmp_path: Path) -> None:
-    """Whoever writes a file can make keys and seals for it: each line says so, and so does each stretch in JSON."""
-    events, one = finished(), public_key(NODE_KEY)
-    file = written(tmp_path, export(events, thread="t", rows=rows_of(events), seals=sealed(events, (9,), thread="t")))
+def test_checkpoints_of_unknown_nodes_are_shown_as_claims(tmp_path: Path) -> None:
+    """Anybody who writes a file can make keys and checkpoints for it: each line and each stretch in JSON says so."""
+    events, one = finished_log(), public_key(NODE_KEY)
+    file = write(tmp_path, export(events, thread="t", rows=rows_of(events), seals=sealed(events, (9,), thread="t")))
     claimed, known = ours(file), asyncio.run(verify_file(file, anchors=Anchors((), {one: None})))
     said = f"events 0 to 8 first sealed by {one}"
     shown = file_screen(claimed).plain.splitlines()
@@ -233,7 +233,7 @@ def test_what_unknown_nodes_have_sealed_is_shown_as_a_claim(tmp_path: Path) -> N
 
 def test_other_tools_verify_the_statement() -> None:
     """The envelope is DSSE, and the statement in-toto's: the log's head and the manifest are its subjects."""
-    parts = dict(parts_of(good()[0]))
+    parts = dict(parts_of(sound_files()[0]))
     envelope = Envelope.from_dict(json.loads(parts[STATEMENT]))
     assert envelope.verify([_key(SIGNER)], 1)
     with pytest.raises(VerificationError):
@@ -244,15 +244,15 @@ def test_other_tools_verify_the_statement() -> None:
     assert statement["subject"][0] == {"name": "t", "digest": {"sha256": manifest["head"]}}
 
 
-def test_what_is_not_checked_is_said(tmp_path: Path) -> None:
-    """An unsigned file, an unknown signer, an open run and a redacted file pass, each with what that leaves open."""
-    events = finished()
+def test_unchecked_parts_are_named(tmp_path: Path) -> None:
+    """An unsigned file, an unknown signer, an open run and a redacted file pass, and each names what is unchecked."""
+    events = finished_log()
     rows = rows_of(events)
 
     def open_questions(file: bytes, **options: str) -> set[str]:
-        found = ours(written(tmp_path, file), **{"signer": None, **options})
-        assert found.ok, found.reason
-        return {each.what for each in found.unchecked} - {"anchors"}  # none are given
+        result = ours(write(tmp_path, file), **{"signer": None, **options})
+        assert result.ok, result.reason
+        return {each.what for each in result.unchecked} - {"anchors"}  # no trusted keys are given
 
     signed = export(events, thread="t", rows=rows)
     assert open_questions(signed, signer=SIGNER) == {"history", "keys"}
@@ -264,9 +264,9 @@ def test_what_is_not_checked_is_said(tmp_path: Path) -> None:
     assert open_questions(redacted, signer=SIGNER) == {"bodies", "history", "ledger", "artifacts"}
 
 
-def test_a_file_has_the_seals_of_its_thread_that_fit(tmp_path: Path) -> None:
-    """They count if their node is trusted, and say how far; a file without any has the bytes that it always had."""
-    events = finished()
+def test_a_file_has_the_matching_checkpoints_of_its_thread(tmp_path: Path) -> None:
+    """They count, with their extent, if their node is trusted; a file without any keeps its earlier bytes."""
+    events = finished_log()
     rows, count = rows_of(events), len(events)
     node, other = public_key(NODE_KEY), public_key(OTHER_NODE_KEY)
     seals = sealed(events, (4, count), thread="t") + sealed(events, (9,), thread="t", key=OTHER_NODE_KEY)
@@ -280,9 +280,9 @@ def test_a_file_has_the_seals_of_its_thread_that_fit(tmp_path: Path) -> None:
 
     def said(content: bytes, *nodes: str) -> tuple[int, str]:
         anchors = Anchors((), dict.fromkeys(nodes)) if nodes else None
-        found = ours(written(tmp_path, content), anchors=anchors)
-        assert found.ok, found
-        return found.seals, " | ".join(each.why for each in found.unchecked if each.what in ("anchors", "nodes"))
+        result = ours(write(tmp_path, content), anchors=anchors)
+        assert result.ok, result
+        return result.seals, " | ".join(each.why for each in result.unchecked if each.what in ("anchors", "nodes"))
 
     assert said(plain, node) == (0, NONE_GIVEN.why)
     assert said(file, node, other) == (3, OWN_SEALS.why)
@@ -293,13 +293,13 @@ def test_a_file_has_the_seals_of_its_thread_that_fit(tmp_path: Path) -> None:
     assert "no seal of this thread that counts" in said(file, SIGNER)[1]
     redacted = export(events, thread="t", redact=True, seals=seals)
     assert said(redacted, node)[0] == 2
-    alone = independent().verify(written(tmp_path, file), SIGNER)
+    alone = independent().verify(write(tmp_path, file), SIGNER)
     assert alone[3] == {node: count, other: 9}
 
 
 def test_a_redacted_file_has_no_bodies_and_keeps_the_digests(tmp_path: Path) -> None:
-    """Neither the task nor a result, a reason or the agent's instructions: but the head, and who did what when."""
-    events = finished()
+    """It has no task, result, reason or instructions, but the log's head, and who did what when."""
+    events = finished_log()
     file = export(events, thread="t", rows=rows_of(events), redact=True)
     for words in (b"the task", b"secret of the tool", b"because", b"Work.", b"paid"):
         assert words not in file
@@ -308,16 +308,16 @@ def test_a_redacted_file_has_no_bodies_and_keeps_the_digests(tmp_path: Path) -> 
     decided = next(line for line in lines if line["type"] == "decision_received")
     assert (decided["by"], decided["redacted"]) == ("alice", True)
     assert {line["type"] for line in lines if "redacted" not in line} <= WITHOUT_BODY
-    assert ours(written(tmp_path, file)).head == events[-1].digest
+    assert ours(write(tmp_path, file)).head == events[-1].digest
 
 
 @pytest.mark.parametrize("seed", range(0, 60, 12))
 def test_any_run_is_exported_and_verified(tmp_path: Path, seed: int) -> None:
-    """Random runs, with their compactions, resets, approvals and new Temporal runs, pass; so do they redacted."""
+    """Random runs with compactions, resets, approvals and new Temporal runs pass, and so do their redacted files."""
     events = play(seed).thread.log
     for redact in (False, True):
-        found = ours(written(tmp_path, export(events, thread="t", redact=redact)))
-        assert found.ok, found
+        result = ours(write(tmp_path, export(events, thread="t", redact=redact)))
+        assert result.ok, result
 
 
 IDS = {
@@ -332,11 +332,11 @@ IDS = {
 
 
 def test_no_text_of_any_event_is_in_a_redacted_file() -> None:
-    """Every field of every type of event in which a text can be gets one of its own; only ids and names are kept."""
+    """Every text field of every type of event gets a marker of its own; only ids and names are kept."""
     marked: dict[bytes, str] = {}
 
     def texts(value: object, path: str) -> Iterator[tuple[dict[Any, Any] | list[Any], Any, str]]:
-        """Yield where texts are: the object or list, the key or index, and the path."""
+        """Yield the location of each text: the object or list, the key or index, and the path."""
         items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
         for key, each in list(items):
             below = f"{path}.{key}" if isinstance(value, dict) else path
@@ -371,9 +371,9 @@ def test_no_text_of_any_event_is_in_a_redacted_file() -> None:
     parts += [content for _, content in derived.members(redacted=True)]
     row = {"key": "k", "epoch": 0, "tool": "pay", "outcome": "marker-of-the-outcome"}
     parts.append(canonical(redacted_row(row)))
-    found = b"\n".join(parts)
-    assert b"marker-of-the-outcome" not in found
-    left = {path for marker, path in marked.items() if marker in found}
+    members = b"\n".join(parts)
+    assert b"marker-of-the-outcome" not in members
+    left = {path for marker, path in marked.items() if marker in members}
     assert {path for path in left if path.split(".")[-1] not in ("by", "digest") or path.count(".") > 1} <= IDS
     assert {"tool_call_finished.content", "run_started.policies.rules.reason", "run_started.constraints.reason"} <= set(
         marked.values()
@@ -385,36 +385,36 @@ def test_no_text_of_any_event_is_in_a_redacted_file() -> None:
 
 @pytest.mark.parametrize("levels", [1, 3, 20])
 def test_a_file_holds_the_logs_of_sub_agents(tmp_path: Path, levels: int) -> None:
-    """Each under the numbers of the calls that started it and those above, so that no name says anything else."""
+    """Each log is under the numbers of the calls that started it and those above, which leave no ambiguity."""
     tree = family(levels=levels)
     for redact in (False, True):
         file = export_tree(tree, redact=redact)
         names = [name for name, _ in parts_of(file) if is_log(name)]
         kind = "redacted.jsonl" if redact else "log.jsonl"
         assert names == [f"memory/{f'children/{path}/' if path else ''}{kind}" for path in tree]
-        path = written(tmp_path, file)
-        found = ours(path)
-        assert (found.ok, found.subagents, theirs(path)) == (True, levels, None), found
-        assert "subagents" not in {each.what for each in found.unchecked}
+        path = write(tmp_path, file)
+        result = ours(path)
+        assert (result.ok, result.subagents, independent_judgement(path)) == (True, levels, None), result
+        assert "subagents" not in {each.what for each in result.unchecked}
 
 
 def test_a_file_without_sub_agents_says_so(tmp_path: Path) -> None:
-    """Left out, it names them as not checked; a tree that has not ended says that later events may be missing."""
+    """A file that omits them names them as not checked; an unfinished tree says that later events may be missing."""
     tree = family()
-    alone = ours(written(tmp_path, export_tree({"": tree[""]})))
+    alone = ours(write(tmp_path, export_tree({"": tree[""]})))
     assert (alone.ok, alone.subagents) == (True, 0)
     assert [each.why for each in alone.unchecked if each.what == "subagents"] == [
         "the file does not have the logs of t.1: what these did, and whether they answered like this, is in their logs"
     ]
-    half = ours(written(tmp_path, export_tree({path: tree[path] for path in ("", "1")})))
+    half = ours(write(tmp_path, export_tree({path: tree[path] for path in ("", "1")})))
     assert "t.1.1" in next(each.why for each in half.unchecked if each.what == "subagents")
-    running = ours(written(tmp_path, export_tree(family(end=False))))
+    running = ours(write(tmp_path, export_tree(family(end=False))))
     assert (running.ok, "end" in {each.what for each in running.unchecked}) == (True, True)
 
 
 def test_a_thread_without_sub_agents_has_the_file_that_it_had() -> None:
-    """Byte for byte, by the vectors; and no field or member of it says anything of sub-agents."""
-    parts = dict(parts_of(good()[0]))
+    """The file equals its vector byte for byte, and no field or member mentions sub-agents."""
+    parts = dict(parts_of(sound_files()[0]))
     assert set(json.loads(parts[MANIFEST])) == {
         *("events", "format", "head", "left_out", "members", "redacted", "thread")
     }
@@ -441,7 +441,7 @@ def flip_in_layout(parts: Parts, others: Sequence[Parts], chance: random.Random)
 
 
 def flip_in_member(parts: Parts, others: Sequence[Parts], chance: random.Random) -> bytes:
-    """Flip a bit of a member, with a right checksum."""
+    """Flip a bit of a member, and correct its checksum."""
     at = chance.choice([index for index, (_, content) in enumerate(parts) if content])
     name, content = parts[at][0], bytearray(parts[at][1])
     content[chance.randrange(len(content))] ^= 1 << chance.randrange(8)
@@ -456,7 +456,7 @@ def drop(parts: Parts, others: Sequence[Parts], chance: random.Random) -> bytes:
 
 
 def reorder(parts: Parts, others: Sequence[Parts], chance: random.Random) -> bytes:
-    """Swap two members' places."""
+    """Swap two members' positions."""
     one, two = chance.sample(range(len(parts)), 2)
     moved = list(parts)
     moved[one], moved[two] = moved[two], moved[one]
@@ -464,13 +464,13 @@ def reorder(parts: Parts, others: Sequence[Parts], chance: random.Random) -> byt
 
 
 def duplicate(parts: Parts, others: Sequence[Parts], chance: random.Random) -> bytes:
-    """Have a member twice."""
+    """Add a member twice."""
     at = chance.randrange(len(parts))
     return packed([*parts[: at + 1], *parts[at:]])
 
 
 def resign(parts: Parts, others: Sequence[Parts], chance: random.Random) -> bytes:
-    """Change the log, compute everything anew, and sign it with another key, or not at all."""
+    """Change the log, recompute everything, and sign it with another key, or not at all."""
     changed = []
     for name, content in parts:
         if name.startswith("memory/") and name.endswith("log.jsonl"):
@@ -483,7 +483,7 @@ def resign(parts: Parts, others: Sequence[Parts], chance: random.Random) -> byte
 
 
 def truncate(parts: Parts, others: Sequence[Parts], chance: random.Random) -> bytes:
-    """Cut the end off; or put something after it."""
+    """Cut off the end, or append something."""
     data = packed(parts)
     if chance.random() < 0.2:
         return data + chance.randbytes(chance.randrange(1, 50))
@@ -499,7 +499,7 @@ def swap(parts: Parts, others: Sequence[Parts], chance: random.Random) -> bytes:
 
 
 def cut_log(parts: Parts, others: Sequence[Parts], chance: random.Random) -> bytes:
-    """Drop, repeat or move lines of the log, with a right checksum; sometimes with a right manifest."""
+    """Drop, repeat or move lines of the log, with a correct checksum; sometimes with a correct manifest."""
     at = chance.choice([index for index, (name, _) in enumerate(parts) if is_log(name)])
     lines = parts[at][1].splitlines(keepends=True)
     place = chance.randrange(len(lines))
@@ -530,7 +530,7 @@ def unsign(parts: Parts, others: Sequence[Parts], chance: random.Random) -> byte
 
 
 def forge_seals(parts: Parts, others: Sequence[Parts], chance: random.Random) -> bytes:
-    """As the exporter can, with a right signature: seals that are altered, doubled, or of another node."""
+    """Alter or duplicate checkpoints, or add another node's, with a valid signature, as the exporter can."""
     index = next((index for index, (name, _) in enumerate(parts) if name == SEALS), None)
     if index is None:
         return flip(parts, others, chance)
@@ -563,39 +563,45 @@ MUTATE: list[Mutate] = [
 
 
 def check_mutants(folder: Path, count: int) -> None:
-    """Assert that each of so many altered files is named, and named alike by both verifiers; by a fixed seed."""
-    chance, files = random.Random(20_785), [parts_of(file) for file in good()]
+    """Assert that each of this many altered files is named, and named alike by both verifiers, with a fixed seed."""
+    chance, files = random.Random(20_785), [parts_of(file) for file in sound_files()]
     places: set[Judgement] = set()
     for number in range(count):
         parts = chance.choice(files)
         mutant = MUTATE[number % len(MUTATE)](parts, files, chance)
         assert mutant != packed(parts), number
-        path = written(folder, mutant)
-        found = ours(path)
-        assert not found.ok, (number, MUTATE[number % len(MUTATE)])
-        assert found.reason
-        assert theirs(path) == (found.where, found.position), (number, MUTATE[number % len(MUTATE)], found)
-        places.add((found.where, found.position))
+        path = write(folder, mutant)
+        result = ours(path)
+        assert not result.ok, (number, MUTATE[number % len(MUTATE)])
+        assert result.reason
+        assert independent_judgement(path) == (result.where, result.position), (
+            number,
+            MUTATE[number % len(MUTATE)],
+            result,
+        )
+        places.add((result.where, result.position))
     assert len(places) > 8, "they are altered in many places"
 
 
 def test_sound_files_pass_both_verifiers(tmp_path: Path) -> None:
-    """The independent verifier accepts them; ours too, but for artifacts that no event refers to."""
-    for file in good():
-        path = written(tmp_path, file)
-        assert theirs(path) is None
-        found = ours(path)
-        assert found.ok or (found.where.startswith(ARTIFACTS) and found.reason == "no event refers to it")
+    """The independent verifier accepts them; so does ours, except artifacts that no event refers to."""
+    for file in sound_files():
+        path = write(tmp_path, file)
+        assert independent_judgement(path) is None
+        result = ours(path)
+        assert result.ok or (result.where.startswith(ARTIFACTS) and result.reason == "no event refers to it")
 
 
 def test_an_altered_file_is_named_by_both_verifiers(tmp_path: Path) -> None:
-    """Bytes flipped, members dropped, reordered, doubled, re-signed, truncated, swapped: each names the same place."""
+    """For bytes flipped and members dropped, reordered, doubled, re-signed, truncated or swapped, both name the same
+    location.
+    """
     check_mutants(tmp_path, 168)
 
 
 @pytest.mark.slow
 def test_a_thousand_altered_files_are_named_by_both_verifiers(tmp_path: Path) -> None:
-    """A thousand alterations, a thousand named."""
+    """Each of a thousand alterations is named."""
     check_mutants(tmp_path, 1_000)
 
 
@@ -603,10 +609,10 @@ def test_a_thousand_altered_files_are_named_by_both_verifiers(tmp_path: Path) ->
     "content",
     [b"", b"PK\x05\x06" + bytes(18), b"PK\x05\x06" + b"\xff" * 18, b"\0" * 22, b"{}" * 1000, b"PK" * 40],
 )
-def test_what_is_no_portable_file_is_named_by_both_verifiers(tmp_path: Path, content: bytes) -> None:
-    """Nothing, an empty zip file, and garbage."""
-    path = written(tmp_path, content)
-    assert theirs(path) == (ours(path).where, ours(path).position) == ("zip", None)
+def test_an_invalid_file_is_named_by_both_verifiers(tmp_path: Path, content: bytes) -> None:
+    """An empty file, an empty zip file and garbage are each named."""
+    path = write(tmp_path, content)
+    assert independent_judgement(path) == (ours(path).where, ours(path).position) == ("zip", None)
 
 
 HOSTILE = (
@@ -622,27 +628,27 @@ HOSTILE = (
     b"[]",
     b'{"position":{}}',
 )
-"""What a parser might choke on: depth, numbers without end, no number, half a character, no text, no object."""
+"""Input that a parser may fail on: depth, endless numbers, NaN, lone surrogates, no text, no object."""
 
 
 @pytest.mark.parametrize("name", [LOG, LEDGER, INTENT, MANIFEST, STATEMENT])
 def test_hostile_json_is_named_and_not_shown(tmp_path: Path, name: str) -> None:
-    """In every member, with right digests around it; and what is shown is short, without control characters."""
-    parts = parts_of(good()[0])
+    """The input is in every member, with correct digests around it; the message is short and printable."""
+    parts = parts_of(sound_files()[0])
     for content in HOSTILE:
         changed = [(each, content + b"\n" if each == name else data) for each, data in parts]
         file = packed(changed) if name in (MANIFEST, STATEMENT) else rebuilt(changed, ALICE)
-        found = ours(path := written(tmp_path, file))
-        assert (found.ok, found.where) == (False, name), content[:20]
-        shown = file_screen(found).plain
+        result = ours(path := write(tmp_path, file))
+        assert (result.ok, result.where) == (False, name), content[:20]
+        shown = file_screen(result).plain
         assert "\x1b" not in shown
         assert len(shown) < 2_000
-        if name not in (LEDGER, INTENT):  # the other one does not ask what they mean
-            assert theirs(path) == (found.where, found.position), content[:20]
+        if name not in (LEDGER, INTENT):  # the other verifier does not check their meaning
+            assert independent_judgement(path) == (result.where, result.position), content[:20]
 
 
 def test_sizes_beyond_any_file_are_named_by_both_verifiers(tmp_path: Path) -> None:
-    """Members that claim gigabytes each: their offsets would not fit the fields that hold them."""
+    """The members claim gigabytes each: their offsets would not fit their fields."""
     entry = struct.Struct("<4s6H3I5H2I")
     lines = []
     for number in range(3):
@@ -650,12 +656,12 @@ def test_sizes_beyond_any_file_are_named_by_both_verifiers(tmp_path: Path) -> No
         fields = (788, 20, 0, 0, 0, 33, 0, 2**32 - 1, 2**32 - 1, len(name), 0, 0, 0, 0, 0o100600 << 16, 0)
         lines.append(entry.pack(b"PK\x01\x02", *fields) + name)
     body = b"".join(lines)
-    path = written(tmp_path, body + struct.pack("<4s4H2IH", b"PK\x05\x06", 0, 0, 3, 3, len(body), 0, 0))
-    assert theirs(path) == (ours(path).where, ours(path).position) == ("zip", None)
+    path = write(tmp_path, body + struct.pack("<4s4H2IH", b"PK\x05\x06", 0, 0, 3, 3, len(body), 0, 0))
+    assert independent_judgement(path) == (ours(path).where, ours(path).position) == ("zip", None)
 
 
 def test_a_directory_of_the_most_members_is_read_in_one_pass() -> None:
-    """With 60,000 members, each is looked at once: what takes a time that grows with the square never ends."""
+    """Each of 60,000 members is visited once: a quadratic time would never end."""
     entries = [Entry(f"{ARTIFACTS}{number:064x}", 0, 0) for number in range(60_000)]
     assert len(read_directory(directory(entries))) == 60_000
     with pytest.raises(Unsound):
@@ -663,8 +669,8 @@ def test_a_directory_of_the_most_members_is_read_in_one_pass() -> None:
 
 
 def test_a_ledger_that_disagrees_is_named(tmp_path: Path) -> None:
-    """A signed file whose rows lack, add or change an effect: the exporter's signature does not make it true."""
-    events = finished()
+    """The rows of a signed file lack, add or change an effect: the exporter's signature does not make it true."""
+    events = finished_log()
     (row,) = rows_of(events)
     stranger = EffectRow("f" * 40, 0, "pay", None)
     for rows, words in (
@@ -674,25 +680,25 @@ def test_a_ledger_that_disagrees_is_named(tmp_path: Path) -> None:
         ([EffectRow(row.key, 0, "pay", None)], "it has not finished"),
         ([row, row], "out of order"),
     ):
-        found = ours(written(tmp_path, export(events, thread="t", rows=rows)))
-        assert (found.ok, found.where) == (False, LEDGER), words
-        assert words in found.reason
-    assert ours(written(tmp_path, export(events, thread="t", rows=[row]))).ok
+        result = ours(write(tmp_path, export(events, thread="t", rows=rows)))
+        assert (result.ok, result.where) == (False, LEDGER), words
+        assert words in result.reason
+    assert ours(write(tmp_path, export(events, thread="t", rows=[row]))).ok
     assert row_line(row) in export(events, thread="t", rows=[row])
 
 
 def test_a_log_is_judged_alike_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Events are judged some at a time, and what was recorded together is judged together, wherever a part ends."""
-    for log in (finished(), play(7).thread.log):
-        path = written(tmp_path, export(log, thread="t"))
+    """Events are judged in batches, and events recorded together are judged together at any batch boundary."""
+    for log in (finished_log(), play(7).thread.log):
+        path = write(tmp_path, export(log, thread="t"))
         for size in (1, 2, 3, 7):
             monkeypatch.setattr(judging, "BATCH", size)
-            found = ours(path)
-            assert found.ok, (size, found.reason)
+            result = ours(path)
+            assert result.ok, (size, result.reason)
 
 
 def test_a_killed_export_leaves_no_half_file_and_the_next_one_cleans_up(tmp_path: Path) -> None:
-    """The file has its name only when it is whole. What another export still writes stays."""
+    """A file gets its name only when it is complete. A file that another export still writes stays."""
     path = tmp_path / "run [1].holdfast"
     program = (
         "import os, sys\nfrom pathlib import Path\nfrom holdfast.portable.writer import new_file\n"
@@ -715,27 +721,29 @@ def test_a_killed_export_leaves_no_half_file_and_the_next_one_cleans_up(tmp_path
     assert [(each.name, each.read_bytes()) for each in tmp_path.iterdir()] == [(path.name, b"whole")]
 
 
-def test_a_log_that_a_reset_set_aside_is_verified(tmp_path: Path) -> None:
-    """It has an id of its own; its events are its thread's, and so are the ledger's rows: some may be later ones."""
-    events = finished()
+def test_a_branch_archived_by_a_reset_is_verified(tmp_path: Path) -> None:
+    """The archived branch has an id of its own; its events and the ledger's rows are its thread's, some perhaps later
+    ones.
+    """
+    events = finished_log()
     later = EffectRow("f" * 40, 0, "pay", None)
     rows = sorted([*rows_of(events), later], key=lambda row: row.key)
-    found = ours(written(tmp_path, export(events, thread=aside_id("t", 1), rows=rows)))
-    assert (found.ok, found.thread) == (True, "t~reset-1"), found.reason
-    assert not ours(written(tmp_path, export(events, thread=aside_id("u", 1), rows=rows))).ok
+    result = ours(write(tmp_path, export(events, thread=aside_id("t", 1), rows=rows)))
+    assert (result.ok, result.thread) == (True, "t~reset-1"), result.reason
+    assert not ours(write(tmp_path, export(events, thread=aside_id("u", 1), rows=rows))).ok
 
 
 def test_a_large_ledger_is_read_line_by_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is exported can be verified: a ledger may be larger than a member that is held in memory."""
-    events = finished()
+    """Every export can be verified: a ledger may be larger than a member that is held in memory."""
+    events = finished_log()
     file = export(events, thread="t", rows=rows_of(events))
     largest = 100 + max(len(content) for name, content in parts_of(file) if name not in (LOG, LEDGER))
     monkeypatch.setattr(reader, "MAX_SMALL_BYTES", largest)
     monkeypatch.setattr(writer, "MAX_SMALL_BYTES", largest)
     (row,) = rows_of(events)
     large = EffectRow(row.key, 0, "pay", json.dumps({"status": "ok", "content": "paid"}) + " " * largest)
-    found = ours(written(tmp_path, export(events, thread="t", rows=[large])))
-    assert (found.ok, found.where) == (True, "")
+    result = ours(write(tmp_path, export(events, thread="t", rows=[large])))
+    assert (result.ok, result.where) == (True, "")
     monkeypatch.setattr(writer, "MAX_SMALL_BYTES", largest // 2)
     with pytest.raises(ExportFailed, match="too large"):
         export(events, thread="t", rows=[row])
@@ -749,44 +757,50 @@ def test_the_independent_verifier_is_a_program(tmp_path: Path) -> None:
         done = subprocess.run(program, capture_output=True, text=True, check=False)
         return done.returncode, done.stdout, done.stderr
 
-    path = str(written(tmp_path, good()[0]))
+    path = str(write(tmp_path, sound_files()[0]))
     head = ours(Path(path)).head
     code, out, errors = run(path, SIGNER)
     assert (code, errors) == (0, "")
     assert out.startswith(f"head {head}, ")
     assert "who made the file" in run(path)[1]
-    written(tmp_path, good()[0][:-1])
+    write(tmp_path, sound_files()[0][:-1])
     assert run(path) == (1, "'zip: it has no directory at its end'\n", "")
     assert run(path + ".none")[0] == 1
 
 
 def test_the_independent_verifier_is_short() -> None:
-    """A stranger reads it before trusting it: 240 lines at most, the standard library, and one crypto package."""
+    """A stranger reads it before trusting it: it has 240 lines at most, and uses the standard library and one crypto
+    package.
+    """
     text = (FOLDER / "verify_file.py").read_text()
     assert len(text.splitlines()) <= 240
     imported = set(re.findall(r"^(?:import|from) (\w+)", text, re.MULTILINE))
     assert imported - sys.stdlib_module_names == {"cryptography", "verify"}
 
 
-# Formats of others.
+# Other formats.
 
 
 def test_a_run_becomes_a_trajectory() -> None:
     """A reply and its calls are one step, with each result under the id of its call."""
-    made = trajectory(finished(), version="0")
-    json.dumps(made)
-    assert (made["schema_version"], made["session_id"], made["agent"]["name"]) == ("ATIF-v1.4", "t", "agent")
-    assert [step["step_id"] for step in made["steps"]] == list(range(1, len(made["steps"]) + 1))
-    assert [step["source"] for step in made["steps"]] == ["user", "system", "agent", "agent"]
-    step = made["steps"][2]
+    steps_file = trajectory(finished_log(), version="0")
+    json.dumps(steps_file)
+    assert (steps_file["schema_version"], steps_file["session_id"], steps_file["agent"]["name"]) == (
+        "ATIF-v1.4",
+        "t",
+        "agent",
+    )
+    assert [step["step_id"] for step in steps_file["steps"]] == list(range(1, len(steps_file["steps"]) + 1))
+    assert [step["source"] for step in steps_file["steps"]] == ["user", "system", "agent", "agent"]
+    step = steps_file["steps"][2]
     asked = [call["tool_call_id"] for call in step["tool_calls"]]
     assert sorted(asked) == sorted(result["source_call_id"] for result in step["observation"]["results"])
-    assert made["final_metrics"]["total_prompt_tokens"] == 20
+    assert steps_file["final_metrics"]["total_prompt_tokens"] == 20
 
 
 def test_a_run_becomes_openai_messages() -> None:
-    """The system message, the task, the calls and a result for each, as a Chat Completions request has them."""
-    made = conversation(finished())
+    """The system message, the task, the calls and their results are those of a Chat Completions request."""
+    made = conversation(finished_log())
     assert [message["role"] for message in made["messages"]] == [
         *("system", "user", "assistant", "tool", "tool", "tool", "assistant")
     ]
@@ -804,9 +818,9 @@ def test_any_run_has_other_formats(seed: int) -> None:
         assert {result["source_call_id"] for result in step.get("observation", {}).get("results", ())} <= known
 
 
-def test_the_zip_file_has_no_room() -> None:
-    """Every byte that is no member's content is the one that follows from the members."""
-    file = good()[0]
+def test_the_zip_file_has_no_free_bytes() -> None:
+    """Every byte outside the members' content follows from the members."""
+    file = sound_files()[0]
     with zipfile.ZipFile(io.BytesIO(file)) as read:
         assert {each.compress_type for each in read.infolist()} == {zipfile.ZIP_STORED}
         assert not read.comment

@@ -1,4 +1,5 @@
-"""The test vectors in `docs/verify/portable.json` are what our code writes and names: others implement the format.
+"""The test vectors in `docs/verify/portable.json` match what our code writes and names, so that others can implement
+the format.
 
 `python -m tests.unit.portable.test_portable_vectors` writes the file.
 """
@@ -29,7 +30,7 @@ FILE = FOLDER / "portable.json"
 
 
 def files() -> dict[str, bytes]:
-    """Return a small file, the same redacted, and altered copies; and so for a tree of runs."""
+    """Return a small file, its redacted form, and altered copies; and the same for a tree of runs."""
     thread = loaded_thread(agent_spec())
     thread.reply(calls("look"))
     thread.finish(1, content="seen")
@@ -73,18 +74,18 @@ def files() -> dict[str, bytes]:
 
 def vectors(folder: Path) -> dict[str, Any]:
     """Compute the vectors."""
-    made = []
+    files_made = []
     for what, content in files().items():
         path = folder / "vector.holdfast"
         path.write_bytes(content)
-        found = ours(path)
-        verdict = {"head": found.head} if found.ok else {"where": found.where, "event": found.position}
-        made.append({"what": what, "ok": found.ok, **verdict, "file": base64.b64encode(content).decode()})
-    return {"signer": SIGNER, "files": made}
+        result = ours(path)
+        verdict = {"head": result.head} if result.ok else {"where": result.where, "event": result.position}
+        files_made.append({"what": what, "ok": result.ok, **verdict, "file": base64.b64encode(content).decode()})
+    return {"signer": SIGNER, "files": files_made}
 
 
 def test_the_vectors_are_what_we_write_and_name(tmp_path: Path) -> None:
-    """Every file has the same bytes and the same verdict as when the format was published."""
+    """Every file has the bytes and the verdict that it had when the format was published."""
     assert json.loads(FILE.read_text()) == vectors(tmp_path)
 
 

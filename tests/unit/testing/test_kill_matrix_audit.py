@@ -23,7 +23,7 @@ from holdfast.core.tools.spec import ToolSpec
 from holdfast.testing.kill_matrix.audit import audit
 
 
-def a_run(*, status: ToolStatus = "ok", effect: Effect = Effect.UNSAFE, end: bool = True) -> list[AgentEvent]:
+def run_log(*, status: ToolStatus = "ok", effect: Effect = Effect.UNSAFE, end: bool = True) -> list[AgentEvent]:
     """Return the log of a run with one call `pay` with the key `k`, approved by alice."""
     tool = ToolSpec(name="pay", description="", parameters={}, effect=effect, timeout=1)
     spec = AgentSpec(name="a", instructions="", tools=(tool,), policy=Policy(), llm="l", limits=Limits())
@@ -40,8 +40,8 @@ def a_run(*, status: ToolStatus = "ok", effect: Effect = Effect.UNSAFE, end: boo
 
 
 def test_a_run_whose_effects_happened_once_has_no_faults() -> None:
-    """Each effect once, each decision received: no faults, whatever other effects there are."""
-    assert audit(a_run(), effects={"k": 1, "of another run": 2}, sent=["alice"]) == []
+    """If each effect happened once and each decision was received, there are no faults, despite other effects."""
+    assert audit(run_log(), effects={"k": 1, "of another run": 2}, sent=["alice"]) == []
 
 
 @pytest.mark.parametrize(
@@ -53,26 +53,26 @@ def test_a_run_whose_effects_happened_once_has_no_faults() -> None:
     ],
 )
 def test_each_fault_is_reported(effects: dict[str, int], sent: list[str], expected: str) -> None:
-    """An effect twice, an effect that never happened, a lost decision: one sentence each."""
-    (wrong,) = audit(a_run(), effects=effects, sent=sent)
+    """A repeated effect, a missing effect and a lost decision are reported, in one sentence each."""
+    (wrong,) = audit(run_log(), effects=effects, sent=sent)
     assert expected in wrong
 
 
 def test_a_call_without_a_result_is_reported() -> None:
-    """A run that stops in mid-call did not complete, and its call has no result."""
-    incomplete, call = audit(a_run(end=False), effects={})
+    """A run that stops during a call did not complete, and its call has no result."""
+    incomplete, call = audit(run_log(end=False), effects={})
     assert incomplete.endswith("did not complete: []")
     assert call.endswith("has no result")
 
 
 def test_an_effect_that_failed_may_have_happened_or_not() -> None:
-    """Only `ok` promises an effect; a read promises none at all."""
-    assert audit(a_run(status="failed"), effects={}) == audit(a_run(status="failed"), effects={"k": 1}) == []
-    assert audit(a_run(effect=Effect.READ), effects={}) == []
+    """Only `ok` promises an effect; a read promises none."""
+    assert audit(run_log(status="failed"), effects={}) == audit(run_log(status="failed"), effects={"k": 1}) == []
+    assert audit(run_log(effect=Effect.READ), effects={}) == []
 
 
 def test_an_altered_log_is_reported() -> None:
     """An event that was changed afterwards is named by its position."""
-    events = a_run()
+    events = run_log()
     events[1] = events[1].model_copy(update={"number": 2})
     assert "event 1 does not follow from the one before it" in audit(events, effects={"k": 1})

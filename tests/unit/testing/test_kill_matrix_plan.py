@@ -1,4 +1,4 @@
-"""A worker stops exactly where the plan says; the supervisor can kill it there, or resume it."""
+"""A worker stops exactly at the planned points; the supervisor can kill it there, or resume it."""
 
 import signal
 import subprocess
@@ -24,7 +24,7 @@ BEFORE, AFTER = "before verdict_given", "after verdict_given"
 
 
 def test_a_worker_stops_where_the_plan_says(tmp_path: Path) -> None:
-    """It stops once at each place of the boundary, after `skip` others, and at most `most` times."""
+    """It stops once at each point of the boundary, after `skip` others, and at most `most` times."""
     cases: dict[str, tuple[Plan | None, list[tuple[str, str]]]] = {
         "each": (Plan(boundaries=(AFTER,)), [(AFTER, "1"), (AFTER, "2"), (AFTER, "3")]),
         "some": (Plan(skip=3, most=2), [(AFTER, "1"), (BEFORE, "2")]),
@@ -49,7 +49,7 @@ def test_a_worker_stops_where_the_plan_says(tmp_path: Path) -> None:
 
 
 def test_a_new_plan_clears_the_recorded_stops(tmp_path: Path) -> None:
-    """A place where a worker stopped under one plan can stop it again under the next."""
+    """A point where a worker stopped under one plan can stop it again under the next."""
     (tmp_path / "stops").write_text('{"boundary": "before effect", "place": "1", "pid": 1}\n')
     assert len(read_stops(tmp_path)) == 1
     write_plan(tmp_path, Plan())

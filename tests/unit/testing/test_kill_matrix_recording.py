@@ -19,21 +19,21 @@ from holdfast.testing.kill_matrix.recording import Recording
 STARTED, DONE = EventType.EVENT_TYPE_WORKFLOW_TASK_STARTED, EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED
 
 
-class Noting(Stopper):
-    """Notes the boundaries instead of stopping."""
+class BoundaryRecorder(Stopper):
+    """Records the boundaries instead of stopping."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
         self.passed: list[str] = []
 
     def reached(self, boundary: str, place: str) -> None:
-        """Note the boundary."""
+        """Record the boundary."""
         self.passed.append(boundary)
 
 
 @pytest.mark.parametrize("verdict", [DONE, EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED])
 async def test_a_completion_that_is_held_back_for_a_query_is_not_recorded(tmp_path: Path, verdict: Any) -> None:
-    """The SDK sends it with the query's answer: only then it is after the event, and never if Temporal rejects it."""
+    """The SDK sends it with the query's answer: only then is it after the event, and never if Temporal rejects it."""
     history = [HistoryEvent(event_id=3, event_type=STARTED)]
 
     async def read(_: Any) -> GetWorkflowExecutionHistoryReverseResponse:
@@ -43,7 +43,7 @@ async def test_a_completion_that_is_held_back_for_a_query_is_not_recorded(tmp_pa
         """Return, as the SDK does whether or not it has sent anything."""
 
     write_plan(tmp_path, Plan(boundaries=("after run_paused",)))
-    stopper = Noting(tmp_path)
+    stopper = BoundaryRecorder(tmp_path)
     recording = Recording(stopper)
     service = SimpleNamespace(get_workflow_execution_history_reverse=read)
     recording.client = cast(Client, SimpleNamespace(namespace="default", workflow_service=service))

@@ -1,4 +1,4 @@
-"""Which runs the worker drops from its cache because a query may have shown them events early."""
+"""Which runs the worker drops from its cache because a query may have exposed events early."""
 
 import pytest
 from temporalio.bridge.proto.workflow_activation import WorkflowActivation
@@ -17,7 +17,7 @@ class Nothing:
 
 
 def activation(at: int, length: int, *, replaying: bool = False, query: str = "") -> WorkflowActivation:
-    """Return what the SDK passes to a run: events at a time, up to a length of history, or a query."""
+    """Return an activation as the SDK passes it to a run: events at a time, up to a length of history, or a query."""
     act = WorkflowActivation(is_replaying=replaying or bool(query), history_length=length)
     act.timestamp.FromNanoseconds(at)
     job = act.jobs.add()
@@ -51,10 +51,10 @@ def activation(at: int, length: int, *, replaying: bool = False, query: str = ""
         "a replay, and two workflow tasks",
     ],
 )
-def test_a_run_is_dropped_where_a_query_may_have_shown_it_events_early(
+def test_a_run_that_a_query_may_have_shown_events_early_is_dropped(
     acts: list[WorkflowActivation], dropped: list[int]
 ) -> None:
-    """Temporal's history is asked only where what the SDK passed to the run leaves it open."""
+    """Temporal's history is queried only if the activations of the run leave the question open."""
     asked: list[int] = []
     instance: WorkflowInstance = _Guarded(Nothing(), drop=asked.append)  # type: ignore[arg-type]
     for act in acts:

@@ -24,9 +24,9 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are p
 @pytest.fixture
 def me() -> WorkerIdentity:
     """Return the identity of this process."""
-    found = this_process()
-    assert found is not None
-    return found
+    identity = this_process()
+    assert identity is not None
+    return identity
 
 
 @pytest.fixture
@@ -110,12 +110,12 @@ def test_unreadable_process_information_is_no_proof(
 
 
 def test_a_forked_process_is_another_one(me: WorkerIdentity) -> None:
-    """A forked process has its own identity in the same place."""
+    """A forked process has its own identity in the same environment."""
     program = (
         "import os; from holdfast.worker.takeover.liveness import this_process; child = os.fork();"
         "child and os.waitpid(child, 0); print(this_process(), flush=True)"
     )
     lines = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
-    found = [parse_identity(line) for line in lines]
-    assert len({me, *found}) == 3
-    assert {each.place for each in found if each} == {me.place}
+    identities = [parse_identity(line) for line in lines]
+    assert len({me, *identities}) == 3
+    assert {each.place for each in identities if each} == {me.place}

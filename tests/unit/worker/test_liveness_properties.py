@@ -1,7 +1,7 @@
 """Only a process that has ended on this machine counts as gone.
 
-The processes and namespaces are real where they can be created here; other states and machines are simulated with a
-/proc of the test's own.
+The processes and namespaces are real if they can be created here; other states and machines are simulated with a /proc
+of the test's own.
 """
 
 import os
@@ -174,19 +174,19 @@ def in_namespaces(program: str, *arguments: str) -> subprocess.CompletedProcess[
 
 
 def test_a_container_and_its_host_do_not_judge_each_other(processes: Processes) -> None:
-    """Neither sees the other's processes, so neither takes any of them for gone."""
+    """Neither sees the other's processes, so neither counts any of them as gone."""
     program = (
         "import sys; from holdfast.worker.takeover.liveness import *;"
         "from holdfast.worker.takeover.worker_identity import *;"
         "me = this_process(); print(me, [is_gone(parse_identity(each), seen_from=me) for each in sys.argv[1:]])"
     )
-    asked = [*map(str, processes.living), *map(str, processes.dead)]
-    told, _, found = in_namespaces(program, *asked).stdout.strip().partition(" ")
-    assert found == str([False] * len(asked))
-    inside = parse_identity(told)
+    identities = [*map(str, processes.living), *map(str, processes.dead)]
+    identity, _, verdicts = in_namespaces(program, *identities).stdout.strip().partition(" ")
+    assert verdicts == str([False] * len(identities))
+    inside = parse_identity(identity)
     assert inside is not None
     assert inside.place != processes.me.place
-    assert not is_gone(inside, seen_from=processes.me)  # although it has ended by now
+    assert not is_gone(inside, seen_from=processes.me)  # although it has ended
 
 
 RECYCLED = """

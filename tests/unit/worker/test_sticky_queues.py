@@ -1,4 +1,4 @@
-"""Where a workflow task waits, as read from history; a task whose queue is uncertain is left alone."""
+"""The queue of a workflow task, as read from history; a task whose queue is uncertain is left alone."""
 
 from temporalio.api.enums.v1 import TaskQueueKind
 from temporalio.api.history.v1 import HistoryEvent
@@ -9,7 +9,7 @@ DEAD, OTHER = "holdfast:build-7:0123456789abcdef:4711:1", "holdfast:build-7:0123
 DEADS = f"{DEAD}-{'0' * 31}f"
 
 
-def scheduled(queue: str = "") -> HistoryEvent:
+def task_scheduled(queue: str = "") -> HistoryEvent:
     """Return a scheduled task, on a sticky queue or on the workflow's own queue."""
     event = HistoryEvent()
     task_queue = event.workflow_task_scheduled_event_attributes.task_queue
@@ -18,14 +18,14 @@ def scheduled(queue: str = "") -> HistoryEvent:
     return event
 
 
-def started(identity: str) -> HistoryEvent:
+def task_started(identity: str) -> HistoryEvent:
     """Return the start of a task by a worker."""
     event = HistoryEvent()
     event.workflow_task_started_event_attributes.identity = identity
     return event
 
 
-def completed(identity: str) -> HistoryEvent:
+def task_completed(identity: str) -> HistoryEvent:
     """Return the completion of a task by a worker."""
     event = HistoryEvent()
     event.workflow_task_completed_event_attributes.identity = identity
@@ -39,14 +39,14 @@ def signaled() -> HistoryEvent:
     return event
 
 
-def failed() -> HistoryEvent:
+def task_failed() -> HistoryEvent:
     """Return the failure of a task."""
     event = HistoryEvent()
     event.workflow_task_failed_event_attributes.scheduled_event_id = 1
     return event
 
 
-def timed_out() -> HistoryEvent:
+def task_timed_out() -> HistoryEvent:
     """Return the time-out of a task."""
     event = HistoryEvent()
     event.workflow_task_timed_out_event_attributes.scheduled_event_id = 1
@@ -55,10 +55,12 @@ def timed_out() -> HistoryEvent:
 
 def last_task(*events: HistoryEvent) -> LastTask:
     """Return the last task of a history in order, and check that reading it page by page gives the same."""
-    found, final = read_last_task(reversed(events))
+    task, final = read_last_task(reversed(events))
     if final:
-        assert read_last_task([*reversed(events), scheduled(f"{OTHER}-{'1' * 32}"), completed(OTHER)])[0] == found
-    return found
+        assert (
+            read_last_task([*reversed(events), task_scheduled(f"{OTHER}-{'1' * 32}"), task_completed(OTHER)])[0] == task
+        )
+    return task
 
 
 def test_a_sticky_queue_names_its_worker() -> None:
@@ -70,23 +72,25 @@ def test_a_sticky_queue_names_its_worker() -> None:
 
 
 def test_a_task_scheduled_after_the_death_is_found() -> None:
-    """It is found by its event or, for an update, which is not in history, by the queue of the previous task."""
-    turn = (scheduled(), started(DEAD), completed(DEAD))
-    assert last_task(*turn, signaled(), scheduled(DEADS)) == LastTask(DEAD, DEADS)
-    assert last_task(*turn, scheduled(DEADS), signaled(), started(DEAD), completed(DEAD), signaled()) == LastTask(
-        DEAD, DEADS
-    )
+    """The task is found by its event or, for an update, which is not in history, by the queue of the previous task."""
+    turn = (task_scheduled(), task_started(DEAD), task_completed(DEAD))
+    assert last_task(*turn, signaled(), task_scheduled(DEADS)) == LastTask(DEAD, DEADS)
+    assert last_task(
+        *turn, task_scheduled(DEADS), signaled(), task_started(DEAD), task_completed(DEAD), signaled()
+    ) == LastTask(DEAD, DEADS)
 
 
 def test_a_task_that_may_be_elsewhere_is_left_alone() -> None:
     """The task may be on the workflow's own queue or on an unknown one, or has started, failed or timed out."""
-    turn = (scheduled(DEADS), started(DEAD), completed(DEAD))
-    assert last_task(scheduled(), started(DEAD), completed(DEAD)) == LastTask(DEAD)
-    assert last_task(*turn, scheduled()) == LastTask(DEAD)
-    assert last_task(*turn, scheduled(DEADS), started(DEAD)) == LastTask(DEAD)
-    assert last_task(*turn, scheduled(DEADS), started(DEAD), failed()) == LastTask(DEAD)
-    assert last_task(*turn, scheduled(DEADS), timed_out()) == LastTask(DEAD)
-    assert last_task(*turn, scheduled(DEADS), timed_out(), scheduled(), started(OTHER)) == LastTask(OTHER)
-    assert last_task(*turn, scheduled(DEADS), started(OTHER), completed(OTHER)) == LastTask(OTHER)
-    assert last_task(scheduled("elsewhere"), started(DEAD), completed(DEAD)) == LastTask(DEAD)
-    assert last_task(scheduled()) == last_task(signaled()) == last_task() == LastTask()
+    turn = (task_scheduled(DEADS), task_started(DEAD), task_completed(DEAD))
+    assert last_task(task_scheduled(), task_started(DEAD), task_completed(DEAD)) == LastTask(DEAD)
+    assert last_task(*turn, task_scheduled()) == LastTask(DEAD)
+    assert last_task(*turn, task_scheduled(DEADS), task_started(DEAD)) == LastTask(DEAD)
+    assert last_task(*turn, task_scheduled(DEADS), task_started(DEAD), task_failed()) == LastTask(DEAD)
+    assert last_task(*turn, task_scheduled(DEADS), task_timed_out()) == LastTask(DEAD)
+    assert last_task(*turn, task_scheduled(DEADS), task_timed_out(), task_scheduled(), task_started(OTHER)) == LastTask(
+        OTHER
+    )
+    assert last_task(*turn, task_scheduled(DEADS), task_started(OTHER), task_completed(OTHER)) == LastTask(OTHER)
+    assert last_task(task_scheduled("elsewhere"), task_started(DEAD), task_completed(DEAD)) == LastTask(DEAD)
+    assert last_task(task_scheduled()) == last_task(signaled()) == last_task() == LastTask()

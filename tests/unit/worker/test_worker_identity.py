@@ -22,7 +22,7 @@ def test_an_identity_is_read_as_it_was_written(identity: WorkerIdentity) -> None
 
 @given(st.text() | identities.flatmap(lambda identity: st.text(max_size=3).map(lambda more: f"{identity}{more}")))
 def test_an_identity_has_one_spelling(text: str) -> None:
-    """A sign, a leading zero, a space or digits of other scripts are refused."""
+    """A sign, a leading zero, a space or digits of other scripts are rejected."""
     identity = parse_identity(text)
     assert identity is None or str(identity) == text
 

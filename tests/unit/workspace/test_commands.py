@@ -1,4 +1,4 @@
-"""Commands end when they should, leave nothing running, and see and return no more than they should."""
+"""Commands end when they should, leave no process running, and see and return only what they may."""
 
 import asyncio
 import os
@@ -29,7 +29,7 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.01)
 
 
-def gone(pid: int) -> bool:
+def has_ended(pid: int) -> bool:
     """Return whether a process has ended, reaped or not."""
     try:
         return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
@@ -77,7 +77,7 @@ async def test_the_workers_secrets_are_not_visible(context: ToolContext, monkeyp
 
 
 async def test_output_is_bounded(context: ToolContext) -> None:
-    """Of a long output, the beginning and the end are kept, and the missing bytes are counted."""
+    """The beginning and the end of a long output are kept, and the missing bytes are counted."""
     result = await run_command("echo first; yes | head -c 20000000; echo last", context=context)
 
     assert result.startswith("[exit code 0]\nfirst\ny\n")
@@ -123,19 +123,19 @@ async def test_the_time_limit_kills_everything(context: ToolContext, tmp_path: P
     stopped = f"[stopped at the time limit of {seconds:g} s: the command and its children were killed]"
     assert result == f"{stopped}\nso far\n"
     await until(lambda: not _in(tmp_path))
-    assert gone(await pid_in(pid))
+    assert has_ended(await pid_in(pid))
 
 
 def _in(folder: Path) -> list[psutil.Process]:
     """Return the living processes whose working directory is that folder."""
-    found = []
+    pids = []
     for process in psutil.process_iter():
         try:
             if process.cwd() == str(folder) and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process)
+                pids.append(process)
         except psutil.Error:
             continue
-    return found
+    return pids
 
 
 @pytest.mark.parametrize("start", ["sh -c 'echo $$ > pid; sleep 300; true'", "setsid sh -c 'echo $$ > pid; sleep 300'"])
@@ -148,7 +148,7 @@ async def test_cancellation_kills_everything(context: ToolContext, tmp_path: Pat
     with pytest.raises(asyncio.CancelledError):
         await running
 
-    await until(lambda: gone(child))
+    await until(lambda: has_ended(child))
     await until(lambda: not _in(tmp_path))
 
 
@@ -214,7 +214,9 @@ async def test_no_descriptor_is_left_open(tmp_path: Path) -> None:
         ("true #" + "x" * 3_000_000, ".", "to a script"),
     ],
 )
-async def test_a_command_that_cannot_start_says_why(tmp_path: Path, command: str, folder: str, error: str) -> None:
+async def test_a_command_that_cannot_start_gives_the_reason(
+    tmp_path: Path, command: str, folder: str, error: str
+) -> None:
     """The error gives the reason and the remedy."""
     with pytest.raises((OSError, ValueError), match=error):
         await run_shell(command, tmp_path / folder, seconds=1)

@@ -1,7 +1,7 @@
-"""Confined commands reach only the workspace; where confinement is impossible, no command runs as if confined.
+"""Confined commands reach only the workspace; if confinement is impossible, no command runs as if confined.
 
-Tests marked `confined` run the real `bwrap` and are skipped, with the reason, where it does not work. If the tests run
-as root, most of them run twice: as root and as an ordinary user.
+Tests marked `confined` run the real `bwrap` and are skipped, with the reason, if it does not work. If the tests run as
+root, most of them run twice: as root and as an ordinary user.
 """
 
 import asyncio
@@ -166,7 +166,7 @@ def test_ordinary_work_is_not_hindered_by_the_filter(place: Place) -> None:
 
 
 @confined
-def test_calls_that_reach_deep_into_the_kernel_are_refused(place: Place) -> None:
+def test_calls_that_reach_deep_into_the_kernel_are_rejected(place: Place) -> None:
     """Keys, namespaces, mounts and asynchronous I/O are out of reach; i386 calls end the process."""
     if place.user is not None:
         pytest.skip("needs the worker's Python")
@@ -210,7 +210,7 @@ def uncached() -> Iterator[None]:
 def unconfinable(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, uncached: None
 ) -> str:
-    """Simulate a machine where bwrap is missing or fails; return the expected reason."""
+    """Simulate a machine on which bwrap is missing or fails; return the expected reason."""
     programs = tmp_path / "programs"
     programs.mkdir()
     monkeypatch.setenv("PATH", str(programs))
@@ -233,14 +233,14 @@ async def until(condition: Callable[[], bool]) -> None:
 
 def living_processes(mark: str) -> list[psutil.Process]:
     """Return the living processes with that word on their command line."""
-    found = []
+    pids = []
     for process in psutil.process_iter():
         try:
             if mark in process.cmdline() and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process)
+                pids.append(process)
         except psutil.Error:
             continue
-    return found
+    return pids
 
 
 # Without bwrap.
@@ -252,7 +252,7 @@ def command_tools(tools: list[Any]) -> list[str]:
 
 
 def test_without_confinement_only_the_plain_tool_is_offered(unconfinable: str) -> None:
-    """Where commands cannot be confined there is no `run_confined`; the description of `run_command` says why."""
+    """If commands cannot be confined there is no `run_confined`; the description of `run_command` says why."""
     tools = {tool.spec.name: tool for tool in workspace_tools()}
 
     assert "run_confined" not in tools
@@ -280,14 +280,14 @@ def test_a_rule_for_one_tool_does_not_match_the_other() -> None:
     assert [evaluate(policy, use).verdict for use in uses] == ["allow", "ask"]
 
 
-def test_an_agent_that_names_a_missing_tool_is_refused(unconfinable: str) -> None:
+def test_an_agent_that_names_a_missing_tool_is_rejected(unconfinable: str) -> None:
     """A worker without `run_confined` does not start if an agent names that tool."""
     with pytest.raises(CatalogError, match="run_confined"):
         Catalog(agents=[Agent(name="a", instructions="x", tools=("run_confined",))], tools=workspace_tools())
 
 
 async def test_a_confined_command_never_runs_unconfined(context: ToolContext, unconfinable: str) -> None:
-    """Where commands cannot be confined, a confined command fails."""
+    """If commands cannot be confined, a confined command fails."""
     result = ""
     with suppress(OSError):
         result = await run_confined("echo ran > file", timeout_seconds=0.5, context=context)
@@ -366,21 +366,21 @@ def test_limits_are_passed_as_arguments(limits: Confinement) -> None:
 
 
 @pytest.mark.parametrize("folder", ["/", "home", "above home"])
-def test_a_workspace_that_contains_the_home_is_refused(
+def test_a_workspace_that_contains_the_home_is_rejected(
     folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A folder that contains the home directory, and the keys in it, is refused."""
+    """A folder that contains the home directory, and the keys in it, is rejected."""
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     (tmp_path / "home").mkdir()
     (tmp_path / "link").symlink_to(tmp_path)
-    asked = {"/": Path("/"), "home": tmp_path / "home", "above home": tmp_path / "link"}[folder]
+    folder_path = {"/": Path("/"), "home": tmp_path / "home", "above home": tmp_path / "link"}[folder]
 
     with pytest.raises(NotConfined, match="contains a home folder"):
-        DEFAULT.argv("true", asked, seccomp=9)
+        DEFAULT.argv("true", folder_path, seccomp=9)
 
 
 def test_the_description_lists_the_limits() -> None:
-    """The LLM reads what a confined command cannot do, with the numbers."""
+    """The LLM reads the limits of a confined command, with the numbers."""
     limits = Confinement(processes=99, memory_bytes=77 * MB, cpu_seconds=55, file_bytes=33 * MB)
     spec = confined_tool(limits).spec
 
@@ -394,7 +394,7 @@ def test_the_description_lists_the_limits() -> None:
 
 
 @confined
-def test_the_tools_offered_where_bwrap_works() -> None:
+def test_the_offered_tools_if_bwrap_works() -> None:
     """`auto` offers both tools, `require` only the confined one."""
     assert command_tools(workspace_tools()) == ["run_confined", "run_command"]
     assert command_tools(workspace_tools(confine="require")) == ["run_confined"]
@@ -443,8 +443,8 @@ def test_kernel_settings_are_not_writable(place: Place) -> None:
         r"while read -r f; do (exec 3>>$f) 2>/dev/null && echo $f; done < /tmp/all | grep -v /proc/pressure/"
     )
 
-    found, *writable = ran.output.split()
-    assert int(found) > 100
+    count, *writable = ran.output.split()
+    assert int(count) > 100
     assert writable == []
 
 
@@ -704,7 +704,7 @@ async def test_roots_processes_are_counted(context: ToolContext) -> None:
 
 @confined
 async def test_output_is_bounded(context: ToolContext) -> None:
-    """Of an endless output, the beginning and the end are kept until the time limit."""
+    """The beginning and the end of an endless output are kept until the time limit."""
     result, seconds = "", 0
     for seconds in (1, 10, 60):  # on a busy machine, the confinement may take a second to start
         result = await run_confined("yes", timeout_seconds=seconds, context=context)
@@ -777,7 +777,7 @@ async def test_the_result_reads_like_that_of_run_command(context: ToolContext) -
 async def test_no_descriptor_is_left_open(tmp_path: Path) -> None:
     """Every call closes the descriptors that it opened, including calls that fail."""
     await run_shell("true", tmp_path, seconds=PATIENCE, confinement=DEFAULT)
-    gc.collect()  # else those of earlier tests are closed meanwhile, and hide one of this test
+    gc.collect()  # otherwise those of earlier tests are closed meanwhile, and hide one of this test
     before = psutil.Process().num_fds()
 
     for command in ("true", "sleep 300 &", "sleep 300"):

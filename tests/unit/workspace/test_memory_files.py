@@ -30,7 +30,7 @@ def root(tmp_path: Path) -> Path:
     return tmp_path / "workspace"
 
 
-def appended(text: str | None) -> str:
+def append_unique(text: str | None) -> str:
     """Return a unique edit."""
     return (text or "") + "new\n"
 
@@ -48,7 +48,7 @@ def everything(root: Path) -> dict[str, tuple[str, bytes]]:
 
 @contextmanager
 def largest_file(size: int) -> Iterator[None]:
-    """Limit the size of files meanwhile, like a full disk."""
+    """Limit the size of files during a block, like a full disk."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
     try:
@@ -61,12 +61,12 @@ def test_a_file_is_read_and_changed(root: Path) -> None:
     """An absent file reads as None; a change keeps the mode and a byte order mark."""
     files = MemoryFiles(root)
     assert files.read(TASKS) is None
-    files.change(STRATEGIES, appended)
+    files.change(STRATEGIES, append_unique)
     assert files.read(STRATEGIES) == "new\n"
 
     (root / TASKS).write_bytes(b"\xef\xbb\xbf- [ ] a\r\n")
     (root / TASKS).chmod(0o640)
-    files.change(TASKS, appended)
+    files.change(TASKS, append_unique)
     assert (root / TASKS).read_bytes() == b"\xef\xbb\xbf- [ ] a\r\nnew\n"
     assert stat.S_IMODE((root / TASKS).stat().st_mode) == 0o640
     assert list(root.rglob("*.tmp")) == []
@@ -95,15 +95,15 @@ def test_a_concurrent_save_by_a_person_is_kept(root: Path) -> None:
             elif not seen:
                 (root / TASKS).write_text(saved or "")
             seen.append(text)
-            return appended(text)
+            return append_unique(text)
 
         MemoryFiles(root).change(TASKS, edit)
         assert seen == [before, saved]
         assert (root / TASKS).read_text() == (saved or "") + "new\n"
 
 
-def test_a_file_that_keeps_changing_is_given_up(root: Path) -> None:
-    """After a few tries, the change is refused and the last saved version stays."""
+def test_an_edit_of_a_file_that_keeps_changing_is_abandoned(root: Path) -> None:
+    """After a few tries, the change is rejected and the last saved version stays."""
     count = iter(range(100))
 
     def edit(text: str | None) -> str:
@@ -117,7 +117,7 @@ def test_a_file_that_keeps_changing_is_given_up(root: Path) -> None:
 
 
 def test_files_change_together_or_not_at_all(root: Path) -> None:
-    """If one edit is refused, or one file cannot be written, no file has changed."""
+    """If one edit is rejected, or one file cannot be written, no file has changed."""
     (root / TASKS).write_text("a")
     (root / PROGRESS).write_bytes(b"\xff\xfe\x00")
 
@@ -126,9 +126,9 @@ def test_files_change_together_or_not_at_all(root: Path) -> None:
 
     before = everything(root)
     with pytest.raises(TaskNotFound):
-        MemoryFiles(root).change_all({TASKS: appended, ERRORS: refuse})
+        MemoryFiles(root).change_all({TASKS: append_unique, ERRORS: refuse})
     with pytest.raises(FileRefused, match=r"progress.txt is not UTF-8 text"):
-        MemoryFiles(root).change_all({TASKS: appended, PROGRESS: appended})
+        MemoryFiles(root).change_all({TASKS: append_unique, PROGRESS: append_unique})
     assert before == everything(root)
 
 
@@ -144,7 +144,7 @@ def test_files_change_together_or_not_at_all(root: Path) -> None:
         (".agents/skills.md", "instructs later runs"),
     ],
 )
-def test_unsafe_links_are_refused(link: str, why: str, root: Path) -> None:
+def test_unsafe_links_are_rejected(link: str, why: str, root: Path) -> None:
     """Links out of the workspace, in a circle, into git's folder or to agents' instructions are not written through."""
     for folder in (".git", ".agents"):
         (root / folder).mkdir()
@@ -153,7 +153,7 @@ def test_unsafe_links_are_refused(link: str, why: str, root: Path) -> None:
     (root / TASKS).symlink_to(link)
     before = everything(root)
     with pytest.raises(FileRefused, match=why):
-        MemoryFiles(root).change(TASKS, appended)
+        MemoryFiles(root).change(TASKS, append_unique)
     assert before == everything(root)
 
 
@@ -164,13 +164,13 @@ def test_a_link_inside_is_written_through(there: bool, root: Path) -> None:
     if there:
         (root / "notes" / "tasks.md").write_text("a\n")
     (root / TASKS).symlink_to("notes/tasks.md")
-    MemoryFiles(root).change(TASKS, appended)
+    MemoryFiles(root).change(TASKS, append_unique)
     assert (root / TASKS).readlink() == Path("notes/tasks.md")
     assert (root / "notes" / "tasks.md").read_text() == ("a\nnew\n" if there else "new\n")
 
 
 @pytest.mark.parametrize("kind", ["folder", "pipe", "latin", "nul", "large"])
-def test_an_unsuitable_file_is_refused(kind: str, root: Path) -> None:
+def test_an_unsuitable_file_is_rejected(kind: str, root: Path) -> None:
     """Folders, pipes, other encodings and large files are neither read nor changed, and nothing blocks."""
     path, why = root / TASKS, "is not UTF-8 text"
     if kind == "folder":
@@ -185,17 +185,17 @@ def test_an_unsuitable_file_is_refused(kind: str, root: Path) -> None:
     else:
         path.write_bytes(b"caf\xe9\n" if kind == "latin" else b"a\0b")
     before = everything(root)
-    for use in (MemoryFiles(root).read, lambda name: MemoryFiles(root).change(name, appended)):
+    for use in (MemoryFiles(root).read, lambda name: MemoryFiles(root).change(name, append_unique)):
         with pytest.raises(FileRefused, match=why):
             use(TASKS)
     assert before == everything(root)
 
 
-def test_a_change_that_would_be_too_large_is_refused(root: Path) -> None:
+def test_a_change_that_would_be_too_large_is_rejected(root: Path) -> None:
     """A file never grows beyond what can be read again."""
     (root / LEARNINGS).write_text("x" * LARGEST[LEARNINGS])
     with pytest.raises(FileRefused, match=r"LEARNINGS.md has more than 10,000,000 bytes"):
-        MemoryFiles(root).change(LEARNINGS, appended)
+        MemoryFiles(root).change(LEARNINGS, append_unique)
 
 
 def test_a_full_disk_changes_nothing(root: Path) -> None:
@@ -207,21 +207,21 @@ def test_a_full_disk_changes_nothing(root: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="permissions do not bind root; see the test on /sys")
-def test_a_folder_that_cannot_be_written_is_refused(root: Path) -> None:
-    """A workspace without the right to write is named as such."""
+def test_a_folder_that_cannot_be_written_is_rejected(root: Path) -> None:
+    """The error names the workspace as not writable."""
     root.chmod(0o555)
     try:
         with pytest.raises(FileRefused, match="Permission denied"):
-            MemoryFiles(root).change(TASKS, appended)
+            MemoryFiles(root).change(TASKS, append_unique)
     finally:
         root.chmod(0o755)
 
 
 @pytest.mark.skipif(not Path("/sys/kernel").is_dir(), reason="needs /sys, which nobody can make files in")
 def test_a_read_only_folder_is_an_error_for_root_too() -> None:
-    """The error says what is wrong in plain words."""
+    """The error names the fault in plain words."""
     with pytest.raises(FileRefused, match=r"TASKS.md: "):
-        MemoryFiles(Path("/sys/kernel")).change(TASKS, appended)
+        MemoryFiles(Path("/sys/kernel")).change(TASKS, append_unique)
 
 
 def test_temporary_files_of_a_crash_are_removed(root: Path) -> None:
@@ -241,12 +241,12 @@ def test_temporary_files_of_a_crash_are_removed(root: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "rename", killed)
         with pytest.raises(Killed):
-            files.change(TASKS, appended)
+            files.change(TASKS, append_unique)
     (root / "kept").rename(root / names[0])
-    files.change(TASKS, appended)
+    files.change(TASKS, append_unique)
     assert [path.name for path in root.iterdir()] == [TASKS]
 
 
-def test_every_refusal_is_of_one_type() -> None:
+def test_every_rejection_is_of_one_type() -> None:
     """Callers need to catch only one type."""
     assert issubclass(FileRefused, MemoryRefused)

@@ -312,7 +312,7 @@ def test_an_abandoned_lock_is_removed(name: str, root: Path) -> None:
 
 
 def test_a_lock_in_use_is_respected(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While git runs in the repository, its lock stays and the error names the process; then the commit proceeds."""
+    """While git runs in the repository, its lock stays and the error names the process; later the commit proceeds."""
     monkeypatch.setattr(locks, "LOCK_SECONDS", 0.2)
     lock = root / ".git" / "index.lock"
     lock.touch()

@@ -208,8 +208,8 @@ def test_a_call_without_a_change_says_so(context: ToolContext) -> None:
     assert "Repositories inside the workspace were left out: vendor/." in commit_work("a", context=call(context, "k3"))
 
 
-def test_a_link_out_of_the_workspace_is_a_refusal(context: ToolContext) -> None:
-    """The LLM gets the refusal; nothing outside changes, and nothing is committed."""
+def test_a_link_out_of_the_workspace_is_a_rejection(context: ToolContext) -> None:
+    """The LLM gets the rejection; nothing outside changes, and nothing is committed."""
     outside = context.workspace.parent / "outside.md"
     outside.write_text("- [ ] First\n")
     (context.workspace / TASKS).unlink()

@@ -109,7 +109,7 @@ TOOLS: list[Callable[..., Any]] = [
         "{workspace}-sibling/file",
     ],
 )
-def test_paths_out_of_the_workspace_are_refused(
+def test_paths_out_of_the_workspace_are_rejected(
     use: Callable[..., Any], path: str, root: Path, context: ToolContext
 ) -> None:
     """No tool follows a path that leads out, and nothing outside changes."""
@@ -139,8 +139,8 @@ PATHS = st.one_of(
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(path=PATHS)
-def test_any_path_stays_inside_or_is_refused(path: str, root: Path, context: ToolContext) -> None:
-    """For any path, each tool refuses it or touches only the workspace."""
+def test_any_path_stays_inside_or_is_rejected(path: str, root: Path, context: ToolContext) -> None:
+    """For any path, each tool rejects it or touches only the workspace."""
     if not (root / "sub").exists():
         add_links(root)
     before = outside_content(root)
@@ -155,13 +155,13 @@ def test_any_path_stays_inside_or_is_refused(path: str, root: Path, context: Too
 
 
 @pytest.mark.parametrize("path", ["nul\0byte", "\ud800", "x/" * 3000])
-def test_an_invalid_path_is_refused(path: str, root: Path) -> None:
-    """Text that cannot name a file is refused with a plain message instead of the system's error."""
+def test_an_invalid_path_is_rejected(path: str, root: Path) -> None:
+    """Text that cannot name a file is rejected with a plain message instead of the system's error."""
     with pytest.raises(ValueError, match=r"cannot be a path|file names cannot have"):
         inside(root, path)
 
 
-def test_an_overlong_name_is_refused(context: ToolContext) -> None:
+def test_an_overlong_name_is_rejected(context: ToolContext) -> None:
     """The error for a name too long for the file system contains the name."""
     with pytest.raises(OSError, match=r"^x+: File name too long"):
         write_file("x" * 300, "text", context=context)
@@ -178,7 +178,7 @@ def test_an_overlong_name_is_refused(context: ToolContext) -> None:
         ("circle", "circle is a link that leads in a circle; name a file or a folder"),
     ],
 )
-def test_a_link_is_refused_with_its_target(
+def test_a_link_is_rejected_with_its_target(
     use: Callable[..., Any], path: str, says: str, root: Path, context: ToolContext
 ) -> None:
     """The policy judged the text of the path, so no link is followed; the LLM reads which path to use instead."""
@@ -222,7 +222,7 @@ def test_a_workspace_may_be_reached_through_a_link(root: Path) -> None:
 def test_only_regular_files_are_accepted(
     use: Callable[..., Any], kind: str, root: Path, context: ToolContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Anything but a regular file is refused at once: no tool blocks on a pipe or replaces it."""
+    """Anything but a regular file is rejected at once: no tool blocks on a pipe or replaces it."""
     monkeypatch.chdir(root)  # the name of a socket must be short
     (root / "folder").mkdir()
     os.mkfifo(root / "pipe")
@@ -253,8 +253,8 @@ def test_a_missing_file_is_named(context: ToolContext) -> None:
 
 
 @pytest.mark.parametrize("content", [b"\x00\x01binary", "größe".encode("latin-1"), b"fine\n" * 3 + b"\xff\n"])
-def test_a_file_that_is_not_text_is_refused(content: bytes, root: Path, context: ToolContext) -> None:
-    """A file that is not UTF-8 text is refused with its size and is not edited."""
+def test_a_file_that_is_not_text_is_rejected(content: bytes, root: Path, context: ToolContext) -> None:
+    """A file that is not UTF-8 text is rejected with its size and is not edited."""
     (root / "file").write_bytes(content)
 
     for use in (TOOLS[0], TOOLS[4]):
@@ -413,10 +413,10 @@ def test_an_edit_is_made_once(
     (root / "file").write_bytes(before.encode())
 
     first = edit_file("file", old, new=new, replace_all=everywhere, context=context)
-    made = (root / "file").read_bytes().decode()
+    content = (root / "file").read_bytes().decode()
     second = edit_file("file", old, new=new, replace_all=everywhere, context=second_attempt(context))
 
-    assert after == made == (root / "file").read_bytes().decode()
+    assert after == content == (root / "file").read_bytes().decode()
     assert first.startswith("Edited file: replaced ")
     assert "already shows this edit" in second
 
@@ -466,10 +466,10 @@ def test_a_second_attempt_makes_a_missing_edit(root: Path, context: ToolContext)
         ("a", "a", "a", "`new` must differ"),
     ],
 )
-def test_an_impossible_edit_is_refused(
+def test_an_impossible_edit_is_rejected(
     text: str, old: str, new: str, says: str, root: Path, context: ToolContext
 ) -> None:
-    """The error says why the edit is impossible and what to do; nothing changes."""
+    """The error gives the reason and the remedy; nothing changes."""
     (root / "file").write_text(text)
 
     with pytest.raises(EditRefused, match=says):
@@ -610,8 +610,8 @@ def test_a_search_has_a_time_limit(root: Path, context: ToolContext, monkeypatch
 
 
 @pytest.mark.parametrize("pattern", ["(", "a{99999999999}", "needle\0"])
-def test_an_invalid_pattern_is_refused(pattern: str, context: ToolContext) -> None:
-    """A pattern that is not a regular expression is refused with the reason."""
+def test_an_invalid_pattern_is_rejected(pattern: str, context: ToolContext) -> None:
+    """A pattern that is not a regular expression is rejected with the reason."""
     with pytest.raises(ValueError, match=r"is not a regular expression: .|has a NUL"):
         search_files(pattern, context=context)
 

@@ -20,7 +20,7 @@ from holdfast.core.run.contracts.error_types import CONTEXT_TOO_LONG
 from holdfast.core.run.rules.baselines import baseline_due
 from holdfast.core.run.rules.budget import budget_due, short_of
 from holdfast.core.run.rules.closing_work import learning_due, progress_due
-from holdfast.core.run.rules.loop_guard import refusals_block
+from holdfast.core.run.rules.loop_guard import block_on_refusals
 from holdfast.core.run.state.next_actions import (
     Action,
     AskForLearnings,
@@ -89,7 +89,7 @@ def _without_looking(state: RunState, *, at: datetime) -> Action:
         return compaction
     if state.inbox.waiting:
         return TakeMessages()
-    if state.repeats.seen and (block := refusals_block(state)):
+    if state.repeats.seen and (block := block_on_refusals(state)):
         return block
     if steps.used_up:
         return Block("StepLimit", _at_step_limit(steps, limits))

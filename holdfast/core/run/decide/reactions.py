@@ -25,8 +25,8 @@ from holdfast.core.run.inputs.decisions import on_due
 from holdfast.core.run.inputs.refine import on_refine_call
 from holdfast.core.run.rules.approval_requests import new_request
 from holdfast.core.run.rules.closing_work import on_complete, on_learning_time
-from holdfast.core.run.rules.constraints import refused, refusing
-from holdfast.core.run.rules.policies import asked_of_all
+from holdfast.core.run.rules.constraints import constraint_on, constraint_result
+from holdfast.core.run.rules.policies import ask_all_policies
 from holdfast.core.run.state.calls import CallState, Phase
 from holdfast.core.run.state.features import (
     CANCEL_REASON,
@@ -79,7 +79,7 @@ def on_lost_agent(cause: str, message: str) -> Events:
 def on_time(state: RunState, *, at: datetime) -> Events:
     """Return the events that are due: the end of the wait for a message, and deadlines of open requests."""
     waits = state.awaits_message and not state.compacts_now and not state.pause
-    if waits and state.idle.until and state.idle.until <= at and not state.closing_work:
+    if waits and state.idle.until and state.idle.until <= at and not state.has_closing_work:
         return [on_complete(state)]
     return [*on_due(state, at=at), *(on_learning_time(state, at=at) if state.ending.until else [])]
 
@@ -118,8 +118,8 @@ def on_start(state: RunState, number: int, *, at: datetime) -> ev.ToolCallStarte
     If a constraint refuses the call that was added since the call was allowed, the event ends it.
     """
     call = state.calls.get(number)
-    if state.constraints.kept and not call.undo and (constraint := refusing(state, call.call, at=at)):
-        return refused(number, constraint, call.past)
+    if state.constraints.kept and not call.undo and (constraint := constraint_on(state, call.call, at=at)):
+        return constraint_result(number, constraint, call.past)
     key = state.effect_key(number, call.call)
     return ev.ToolCallStarted(number=number, key=key, request=call.grant, undo=call.undo)
 
@@ -152,7 +152,7 @@ def on_outcome(state: RunState, number: int, outcome: ToolOutcome, *, at: dateti
     asking = call.phase != "orphaned" or state.imported is not None
     if outcome.status == "unknown" and asking and not ending:
         # The same people, and as many of them, as may approve it have to say what became of it. It never expires.
-        asks = asked_of_all(state, rule="the outcome is unknown", reason="")
+        asks = ask_all_policies(state, rule="the outcome is unknown", reason="")
         if call.terms:
             asks = asks.model_copy(update={"terms": call.terms, "requirements": call.requirements})
         request = new_request(state, "reconcile", number, call.call, asks, why=text_of(outcome.content), at=at)

@@ -31,7 +31,7 @@ _LATER = f"Another message has arrived before the end. Read it, then call `{FINA
 
 def answered(state: RunState, result: str, *, structured: bool = False) -> list[AgentEvent]:
     """Return the event that takes in the LLM's answer: the end of the run, unless something has to come before."""
-    if (state.idle.limit or 0) > 0 or state.pause or state.closing_work:  # a paused run does not end
+    if (state.idle.limit or 0) > 0 or state.pause or state.has_closing_work:  # a paused run does not end
         return [MessageAwaited(result=result, structured=structured)]
     return [RunFinished(outcome="completed", result=result, structured=structured)]
 
@@ -82,7 +82,7 @@ def end_of(state: RunState, *, first_run_id: str) -> End:
         first_run_id=first_run_id if state.features >= RESULT_NAMES_RUN else "",
     )
     if state.origin.lineage:
-        handed = state.constraints.to_hand_over(state.updated_at, up=True)
+        handed = state.constraints.to_propagate(state.updated_at, to_parent=True)
         more = {"trust": state.context.trust, "constraints": handed, "cost": tree_cost(state.account)}
         result = result.model_copy(update=more)
     return End(result=result)

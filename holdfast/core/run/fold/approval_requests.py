@@ -1,4 +1,4 @@
-"""How approval requests, decisions, remembered rules and delegations change a run's state."""
+"""The fold of approval requests, decisions, remembered rules and delegations."""
 
 from typing import assert_never
 
@@ -18,7 +18,7 @@ from holdfast.errors import EventOutOfPlace
 
 
 def require_approval(state: RunState, request: ApprovalRequest) -> RunState:
-    """Open the request because approval is required. An earlier approval of the call, which has not started, lapses."""
+    """Open a request, because approval is required. An earlier approval of the call, which has not started, lapses."""
     call = state.calls.get(request.number)
     lapsed = call.grant if call.phase == "allowed" else ""
     asked = replace(
@@ -35,7 +35,7 @@ def require_approval(state: RunState, request: ApprovalRequest) -> RunState:
 
 
 def lose_outcome(state: RunState, request: ApprovalRequest) -> RunState:
-    """Open the request about a started call whose outcome is unknown."""
+    """Open a request about a started call whose outcome is unknown."""
     call = state.calls.get(request.number)
     asked = replace(
         call,
@@ -53,11 +53,11 @@ def _open(state: RunState, request: ApprovalRequest, call: CallState, *, lapsed:
     if past:
         call = replace(call, past=past, epoch=past.epoch)
     calls = state.calls.put(call).without_past(past)
-    return replace(state, calls=calls, authority=state.authority.opened(request, lapsed=lapsed))
+    return replace(state, calls=calls, authority=state.authority.open(request, lapsed=lapsed))
 
 
 def receive_decision(state: RunState, event: ev.DecisionReceived) -> RunState:
-    """Count a decision that was accepted. One that was refused, or led to another request, changes nothing."""
+    """Apply an accepted decision. One that was refused, or led to another request, changes nothing."""
     match event.outcome:
         case "accepted":
             return close_decided(state, event)
@@ -68,10 +68,10 @@ def receive_decision(state: RunState, event: ev.DecisionReceived) -> RunState:
 
 
 def close_decided(state: RunState, event: ev.DecisionReceived) -> RunState:
-    """Close the request. A call that may run is allowed now; one that may not is finished by the next event."""
+    """Close a decided request. A call that may run becomes allowed; the next event finishes one that may not."""
     request = _answered_request(state, event)
     call = state.calls.get(request.number)
-    authority = state.authority.closed(request.id, f"{event.decision} by {event.by}")
+    authority = state.authority.close(request.id, f"{event.decision} by {event.by}")
     match event.decision:
         case "approve":
             edited = request.edit(event.arguments)
@@ -105,7 +105,7 @@ def close_decided(state: RunState, event: ev.DecisionReceived) -> RunState:
 
 
 def count_vote(state: RunState, event: ev.DecisionReceived) -> RunState:
-    """Count one vote of several. Changed arguments are a new question, which the votes before have not answered."""
+    """Count one vote of several. If it changes the arguments, the earlier votes no longer count."""
     request = _answered_request(state, event)
     call = state.calls.get(request.number)
     vote = _vote_of(request, event)
@@ -117,10 +117,10 @@ def count_vote(state: RunState, event: ev.DecisionReceived) -> RunState:
 
 
 def _answered_request(state: RunState, event: ev.DecisionReceived) -> ApprovalRequest:
-    """The open request that a decision answers.
+    """Return the open request that a decision answers.
 
     Raises:
-        EventOutOfPlace: It is not open, or the decision does not fit it.
+        EventOutOfPlace: It is not open, or the decision is no answer to it.
     """
     request = state.authority.open_request(event.request)
     if event.decision not in request.answers:
@@ -141,12 +141,12 @@ def _vote_of(request: ApprovalRequest, event: ev.DecisionReceived) -> Vote:
 
 
 def close_expired(state: RunState, event: ev.ApprovalExpired) -> RunState:
-    """Close a request that expired, as the policy decides."""
+    """Close an expired request with the policy's decision."""
     request = state.authority.open_request(event.request)
     if request.kind != "approval":
         raise EventOutOfPlace(f"request {request.id} asks whether a call happened, and never expires")
     call = state.calls.get(request.number)
-    authority = state.authority.closed(request.id, f"{event.decision}, because it expired")
+    authority = state.authority.close(request.id, f"{event.decision}, because it expired")
     match event.decision:
         case "approve":
             allowed = replace(call, phase=call.after("approve"), request=None, grant=request.id)
@@ -160,14 +160,14 @@ def close_expired(state: RunState, event: ev.ApprovalExpired) -> RunState:
 
 
 def _denied(state: RunState, request: ApprovalRequest) -> RunState:
-    """Note that people denied a repeated call, so that they are not asked again before something new happens."""
+    """Record that people denied a repeated call, so that they are not asked again before something new happens."""
     if request.rule != REPEATED:
         return state
     return replace(state, repeats=state.repeats.deny(request.call().digest))
 
 
 def _with_arguments(state: RunState, call: CallState, arguments: str, *, by: str) -> CallState:
-    """The call with the arguments that were approved, which may be other ones than the LLM's."""
+    """Return the call with the approved arguments, which may differ from the LLM's."""
     if arguments == call.call.arguments:
         return call
     edited = ToolCall(id=call.call.id, name=call.call.name, arguments=arguments)
@@ -176,18 +176,18 @@ def _with_arguments(state: RunState, call: CallState, arguments: str, *, by: str
 
 
 def put_call(state: RunState, call: CallState) -> RunState:
-    """Change one call and nothing else."""
+    """Replace one call and change nothing else."""
     return replace(state, calls=state.calls.put(call))
 
 
 def remember_rule(state: RunState, event: ev.RuleRemembered) -> RunState:
-    """Remember the rule that the approval just recorded makes."""
+    """Remember the rule that the last recorded approval makes."""
     rule = {"rule": event.rule, "tool": event.tool, "call_digest": event.call_digest}
     return replace(state, authority=state.authority.remember(**rule, by=event.by))
 
 
 def delegate(state: RunState, event: ev.AuthorityDelegated) -> RunState:
-    """Delegate approval authority; a signed delegation is used up by that."""
+    """Delegate approval authority, which uses up a signed delegation."""
     delegation = DelegatedAuthority(by=event.by, to=event.to, until=event.until, statement=event.said)
     authority = state.authority.delegate(delegation, at=event.at)
     if event.proof:

@@ -1,4 +1,4 @@
-"""How events change the account of a run: reservations, settlements, the time that it runs, extensions."""
+"""The fold of a run's account: reservations, settlements, running time and extensions."""
 
 from datetime import timedelta
 
@@ -13,22 +13,22 @@ from holdfast.core.run.rules.budget import (
     BUDGET_SPENT,
     MESSAGE_TOKENS,
     actual_cost,
+    charge_lost_call,
     first_request,
     message_tokens,
-    with_lost,
 )
 from holdfast.core.run.state.state import RunState
 from holdfast.core.tools.subagents import RUN_AGENT
 from holdfast.errors import EventOutOfPlace
 
 _REFUSED = "LLMRejected"
-"""`holdfast.core.run.contracts.LLM_REJECTED`: that module imports snapshots, and so this fold."""
+"""The value of `LLM_REJECTED` in `holdfast.core.run.contracts`, which imports snapshots, and so this fold."""
 
 _MICROSECOND = timedelta(microseconds=1)
 
 
 def require_budget(state: RunState, event: ev.AgentEvent) -> RunState:
-    """Return the state as it is: `keep_account` changes the account.
+    """Return the state unchanged: `keep_account` changes the account.
 
     Raises:
         EventOutOfPlace: The run has no budget.
@@ -52,15 +52,15 @@ def extend_budget(state: RunState, event: ev.BudgetExtended) -> RunState:
 
 
 def open_account(before: RunState, event: ev.AgentLoaded, after: RunState) -> RunState:
-    """Open the account of a run whose agent has a budget. An imported run keeps what it has spent."""
+    """Open the account of a run whose agent has a budget. An imported run keeps its expenses."""
     assert event.budget is not None
     own = Account.open(event.budget, event.price, tokens=first_request(event.spec, more=before.task))
-    own = replace(own, handed=True) if before.origin.handed else own
-    return replace(after, account=join_budget(after, before.account, own) if before.entering else own)
+    own = replace(own, handed=True) if before.origin.inherited_budget else own
+    return replace(after, account=join_budget(after, before.account, own) if before.resumes_import else own)
 
 
 def keep_account(before: RunState, event: ev.AgentEvent, after: RunState) -> RunState:
-    """Return the state of a run with a budget, with its account as the event changes it.
+    """Return the state after an event, with the account of the run's budget updated.
 
     Raises:
         EventOutOfPlace: It reserves more than the budget has room for, or settles an amount that was never reserved.
@@ -70,7 +70,7 @@ def keep_account(before: RunState, event: ev.AgentEvent, after: RunState) -> Run
     account = before.account
     if before.status == "running":
         account = account.spend(Cost(seconds=max(0, (event.at - before.updated_at) // _MICROSECOND)))
-    account = _grown(before, event, _applied(replace(before, account=account), event))
+    account = _estimate_request(before, event, _reserve_or_settle(replace(before, account=account), event))
     changed = replace(after, account=account)
     if isinstance(event, ev.LLMReplied) and before.account.closing == "asked" and event.message:
         changed = replace(changed, result=event.message.text, structured=False)
@@ -80,8 +80,8 @@ def keep_account(before: RunState, event: ev.AgentEvent, after: RunState) -> Run
     return changed
 
 
-def _applied(state: RunState, event: ev.AgentEvent) -> Account:
-    """The account after the event has reserved or settled something, or reported the end of the budget."""
+def _reserve_or_settle(state: RunState, event: ev.AgentEvent) -> Account:
+    """Return the account after any reservation or settlement by the event, or its report that the budget is used up."""
     account = state.account
     match event:
         case ev.BudgetReserved(call=int()):
@@ -95,7 +95,7 @@ def _applied(state: RunState, event: ev.AgentEvent) -> Account:
         case ev.BudgetReserved():
             return account.reserve(LLM_CALL, Cost(steps=event.steps, tokens=event.tokens, usd=event.nano_usd))
         case ev.LLMReplied():
-            _require_summary(account, of=False)
+            _require_summary(account, expected=False)
             cost = actual_cost(account, event.usage, event.cost, steps=1, attempt=event.attempt, outage=event.outage)
             settled = account.settle(LLM_CALL, cost)
             return replace(settled, closing="over") if account.closing == "asked" else settled
@@ -108,7 +108,7 @@ def _applied(state: RunState, event: ev.AgentEvent) -> Account:
             cost = actual_cost(account, event.usage, event.cost, steps=0, outage=event.outage)
             return account.settle(LLM_CALL, cost)
         case ev.LLMCallLost():
-            return with_lost(account, event)
+            return charge_lost_call(account, event)
         case ev.ContextExceeded():
             settled = account.settle(LLM_CALL, Cost()) if LLM_CALL in account.reserved else account
             return replace(settled, closing="over") if account.closing == "asked" else settled
@@ -127,10 +127,10 @@ def _applied(state: RunState, event: ev.AgentEvent) -> Account:
 
 
 def _reserve_allowance(state: RunState, event: ev.BudgetReserved) -> Account:
-    """The account with the allowance that an event reserves for a sub-agent.
+    """Return the account with the allowance that an event reserves for a sub-agent.
 
     Raises:
-        EventOutOfPlace: The call starts no sub-agent, or has an allowance, or there is no room.
+        EventOutOfPlace: The call starts no sub-agent, or already has an allowance, or there is no room.
     """
     assert event.call is not None
     call = state.calls.get(event.call)
@@ -140,19 +140,19 @@ def _reserve_allowance(state: RunState, event: ev.BudgetReserved) -> Account:
     return reserve_allowance(state.account, event.call, cost)
 
 
-def _require_summary(account: Account, *, of: bool = True) -> None:
-    """Check that the amount was reserved for a summary (`of`), or else for a reply, which counts as a step.
+def _require_summary(account: Account, *, expected: bool = True) -> None:
+    """Check that an amount is reserved for a summary, or, if `expected` is false, for a reply, which is a step.
 
     Raises:
-        EventOutOfPlace: It was reserved for the other, or not at all.
+        EventOutOfPlace: It is reserved for the other, or not at all.
     """
     reserved = account.reserved.get(LLM_CALL)
-    if reserved is None or (reserved.steps == 0) is not of:
-        raise EventOutOfPlace(f"no call for a {'summary' if of else 'reply'} was reserved")
+    if reserved is None or (reserved.steps == 0) is not expected:
+        raise EventOutOfPlace(f"no call for a {'summary' if expected else 'reply'} was reserved")
 
 
-def _grown(state: RunState, event: ev.AgentEvent, account: Account) -> Account:
-    """The account with the new estimate of the tokens of the next request."""
+def _estimate_request(state: RunState, event: ev.AgentEvent, account: Account) -> Account:
+    """Return the account with a new estimate of the next request's tokens."""
     match event:
         case ev.LLMReplied():
             return replace(account, request_tokens=event.usage.prompt_tokens + event.usage.completion_tokens)
@@ -162,7 +162,7 @@ def _grown(state: RunState, event: ev.AgentEvent, account: Account) -> Account:
             media = 0 if isinstance(event.content, str) else sum(block.type != "text" for block in event.content)
             more = message_tokens(text_of(event.content)) + media * MEDIA_TOKENS
         case ev.MessageTaken():
-            message = state.inbox.find(event.message)  # its text is clipped, its size is not
+            message = state.inbox.find(event.message)  # its text is clipped, its size is exact
             size = -(-message.size // BYTES_PER_TOKEN)
             more = MESSAGE_TOKENS + (tokens_of(message.text) + MEDIA_TOKENS if message.more else size)
         case ev.MemoryRecalled():

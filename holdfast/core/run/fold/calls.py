@@ -1,11 +1,11 @@
-"""How tool calls, waits and sub-agents change a run's state, and the trust in the LLM that reads their results."""
+"""The fold of tool calls, waits and sub-agents, and of the trust in the LLM that reads their results."""
 
 from datetime import timedelta
 
 from holdfast.core.base.models import replace
 from holdfast.core.log import events as ev
 from holdfast.core.run.rules.closing_work import progress_due
-from holdfast.core.run.rules.loop_guard import counted
+from holdfast.core.run.rules.loop_guard import count_result
 from holdfast.core.run.state.dormancy import BufferedEvent, Polls, Wait
 from holdfast.core.run.state.features import KEEPS_TRUST
 from holdfast.core.run.state.state import RunState
@@ -15,18 +15,18 @@ from holdfast.errors import EventOutOfPlace
 
 
 def request_call(state: RunState, event: ev.ToolCallRequested) -> RunState:
-    """Add a call to the current step. A call that the run itself makes notes its progress in progress.txt."""
+    """Add a call to the current step. The run's own calls record its progress in progress.txt."""
     calls = state.calls.request(event.number, event.call, past=event.past, own=event.own)
     if not event.own:
         return replace(state, calls=calls)
-    noted = progress_due(state, at=event.at)
-    if not noted:
+    note = progress_due(state, at=event.at)
+    if not note:
         raise EventOutOfPlace("the run has nothing to note in progress.txt")
-    return replace(state, calls=calls, ending=replace(state.ending, noted=noted))
+    return replace(state, calls=calls, ending=replace(state.ending, noted=note))
 
 
 def give_verdict(state: RunState, event: ev.VerdictGiven) -> RunState:
-    """Allow a call, perhaps from a later time on; any other verdict leaves it to the events that follow."""
+    """Allow a call, perhaps with a delayed start. After any other verdict, later events decide about the call."""
     call = state.calls.get(event.number)
     if event.verdict == "allow":
         call = replace(
@@ -50,38 +50,38 @@ def start_call(state: RunState, event: ev.ToolCallStarted) -> RunState:
 
 
 def finish_call(state: RunState, event: ev.ToolCallFinished) -> RunState:
-    """Give a call its result, which the LLM reads; an open request about the call is closed."""
+    """Give a call its result, which the LLM reads, and close an open request about the call."""
     call = state.calls.get(event.number)
     authority, dormancy = state.authority, state.dormancy
     after = replace(
         state,
         calls=state.calls.put(replace(call, phase=call.after("finish"), request=None)),
         authority=authority.without_requests_about(event.number) if authority.requests else authority,
-        dormancy=dormancy.ended(event.number) if dormancy.waits else dormancy,
-        repeats=counted(state, event),
+        dormancy=dormancy.end(event.number) if dormancy.waits else dormancy,
+        repeats=count_result(state, event),
     )
     if call.own:
-        return after  # the LLM reads nothing of it
+        return after  # the LLM does not read its result
     if event.status in ("denied", "unknown"):
         line = f"{call.call.name}({call.call.arguments}): {event.text}"
         after = replace(after, context=after.context.add_unresolved_call(line))
     if event.scope:
         polled = state.spec.polled_call(call.call) if state.spec else None
-        refused = polled or call.call  # the polled tool said so, not the one that sleeps
+        refused = polled or call.call  # reported by the polled tool, not the dormant one
         constraints = after.constraints.add(
             event.number, refused, scope=event.scope, reason=event.text, until=event.until, at=event.at
         )
         after = replace(after, constraints=constraints)
     tool = state.spec.tool(call.call.name) if state.spec else None
     if tool and event.status in ("ok", "failed", "undone", "cannot"):
-        # The message of a failed call may quote anything: it never counts as the LLM's own words.
+        # The message of a failed call may quote any content, so it never has the trust of the LLM's own words.
         label = least(tool.trust, "tool") if event.status in ("failed", "cannot") else tool.trust
         after = lower_trust(after, event.trust or label)
     return after
 
 
 def lower_trust(state: RunState, trust: Trust) -> RunState:
-    """Lower the trust in the LLM's words to that of the content that it reads."""
+    """Lower the trust level of the LLM's words to that of the content that it reads."""
     context = state.context
     kept = state.features >= KEEPS_TRUST or state.origin.lineage is not None
     depends = state.spec is not None and (kept or state.spec.depends_on_trust)
@@ -94,18 +94,18 @@ def begin_wait(state: RunState, event: ev.DormancyBegan) -> RunState:
     """Let a started call sleep.
 
     Raises:
-        EventOutOfPlace: It has not started, or sleeps already.
+        EventOutOfPlace: It has not started, or is already dormant.
     """
     if all(call.number != event.number for call in state.running_calls):
         raise EventOutOfPlace(f"call {event.number} has not started, or sleeps already")
     polls = Polls(again=event.at) if isinstance(event.trigger, PollTrigger) else None
     wait = Wait(number=event.number, trigger=event.trigger, since=event.at, polls=polls)
-    return replace(state, dormancy=state.dormancy.began(wait, wake=event.wake))
+    return replace(state, dormancy=state.dormancy.begin(wait, wake=event.wake))
 
 
 def receive_wake(state: RunState, event: ev.WakeReceived) -> RunState:
-    """Note an event from outside, and keep it if no call waits for it yet."""
-    dormancy = state.dormancy.note(event.id)
+    """Record an event from outside, and buffer it if no call waits for it yet."""
+    dormancy = state.dormancy.record_id(event.id)
     kept = event.outcome == "buffered"
     return replace(state, dormancy=dormancy.buffer(BufferedEvent.of(event)) if kept else dormancy)
 
@@ -114,19 +114,19 @@ def start_subagent(state: RunState, event: ev.SubagentStarted) -> RunState:
     """Add the sub-agent of a started call.
 
     Raises:
-        EventOutOfPlace: The call has not started, or has started one already.
+        EventOutOfPlace: The call has not started, or has already started one.
     """
     if state.calls.get(event.number).phase != "started":
         raise EventOutOfPlace(f"call {event.number} has not started")
-    return replace(state, subagents=state.subagents.started(event))
+    return replace(state, subagents=state.subagents.start(event))
 
 
 def end_subagent(state: RunState, event: ev.SubagentEnded) -> RunState:
-    """Note how a sub-agent ended. The LLM reads the reasons of its constraints, with the trust of its other words.
+    """Record how a sub-agent ended. The LLM reads the reasons of its constraints, at the trust level of its result.
 
     Raises:
         EventOutOfPlace: There is no such open sub-agent.
     """
-    taken = state.constraints.take_over(event.constraints, number=event.number, at=event.at)
-    state = replace(state, subagents=state.subagents.ended(event), constraints=taken)
+    constraints = state.constraints.adopt(event.constraints, number=event.number, at=event.at)
+    state = replace(state, subagents=state.subagents.end(event), constraints=constraints)
     return lower_trust(state, event.trust) if event.constraints else state

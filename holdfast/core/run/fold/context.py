@@ -1,4 +1,4 @@
-"""How replies, messages, memory and findings change a run's state: all that the LLM reads besides tool results."""
+"""The fold of replies, messages, memory and findings: everything that the LLM reads besides tool results."""
 
 from functools import reduce
 
@@ -21,7 +21,7 @@ def begin_step(state: RunState, event: ev.LLMReplied) -> RunState:
     """Begin a step."""
     step = state.steps.count + 1
     request_tokens = max(event.usage.prompt_tokens, event.request_tokens)
-    context = state.context.answered(request_tokens + event.usage.completion_tokens)
+    context = state.context.record_reply(request_tokens + event.usage.completion_tokens)
     if state.features >= COMPACTION_MUST_HELP and state.spec and step == context.compacted_at + 1:
         context = context.with_floor(request_tokens, state.spec.limits.compaction_tokens)
     return replace(
@@ -29,8 +29,8 @@ def begin_step(state: RunState, event: ev.LLMReplied) -> RunState:
         steps=replace(state.steps, count=step),
         pauses=0,
         calls=state.calls.next_step(),
-        constraints=state.constraints.unended(event.at) if state.constraints.kept else state.constraints,
-        inbox=state.inbox.answered(),
+        constraints=state.constraints.active(event.at) if state.constraints.kept else state.constraints,
+        inbox=state.inbox.mark_answered(),
         context=context,
         ending=state.ending.replied(),
         freshness=replace(state.freshness, baseline=()),
@@ -40,12 +40,12 @@ def begin_step(state: RunState, event: ev.LLMReplied) -> RunState:
 
 def compact(state: RunState, event: ev.ContextCompacted) -> RunState:
     """Compact the context to a summary."""
-    context, steps = state.context.compacted(event.summary, step=state.steps.count), state.steps.use_reply()
+    context, steps = state.context.record_compaction(event.summary, step=state.steps.count), state.steps.use_reply()
     return replace(state, context=context, steps=steps, usage=state.usage + event.usage)
 
 
 def receive_message(state: RunState, event: ev.UserMessageReceived) -> RunState:
-    """Receive a person's message: the first one is the task, a later one waits."""
+    """Receive a person's message. The first one is the task; later ones wait."""
     authority, text = state.authority, text_of(event.content)
     if event.proof and event.until:
         authority = authority.use_statement(event.said.signed_digest(state.thread), until=event.until, at=event.at)
@@ -61,15 +61,15 @@ def receive_message(state: RunState, event: ev.UserMessageReceived) -> RunState:
         more=more_than_text(event.content),
         size=size_of(event.content),
     )
-    # The agent reads the message at the end of the step, so calls that only wait because they repeat start now.
+    # The agent reads the message at the end of the step, so calls that are delayed as repeats start now.
     calls, inbox = state.calls.without_delays(), state.inbox.receive(message)
-    return replace(state, origin=state.origin.heard(event.by), inbox=inbox, authority=authority, calls=calls)
+    return replace(state, origin=state.origin.note_sender(event.by), inbox=inbox, authority=authority, calls=calls)
 
 
 def refine_task(state: RunState, event: ev.TaskRefined) -> RunState:
-    """Refine the task: the refinement waits like a message, and its sender counts as a requester.
+    """Refine the task. The refinement waits like a message, and its sender becomes a requester.
 
-    The LLM reads that of its own call as the call's result.
+    A refinement by the agent's own call does not wait: the LLM reads it as the call's result.
     """
     authority = state.authority
     if not event.proof:
@@ -91,7 +91,7 @@ def refine_task(state: RunState, event: ev.TaskRefined) -> RunState:
     return replace(
         state,
         refinements=(*state.refinements, refinement),
-        origin=state.origin.heard(event.by),
+        origin=state.origin.note_sender(event.by),
         inbox=state.inbox.receive(waiting),
         calls=state.calls.without_delays(),
         authority=authority.add_requester(event.by),
@@ -99,7 +99,7 @@ def refine_task(state: RunState, event: ev.TaskRefined) -> RunState:
 
 
 def take_message(state: RunState, event: ev.MessageTaken) -> RunState:
-    """Show a waiting message to the LLM, or a refinement of the task, which a compaction keeps apart."""
+    """Show the LLM a waiting message, or a waiting refinement, which a compaction keeps separately."""
     message, context = state.inbox.find(event.message), state.context
     if all(refinement.message != event.message for refinement in state.refinements):
         context = context.add_follow_up(message)
@@ -114,20 +114,20 @@ def await_message(state: RunState, event: ev.MessageAwaited) -> RunState:
 
 
 def recall(state: RunState, event: ev.MemoryRecalled) -> RunState:
-    """Keep the standing memory, and trust the LLM no further than the files of memory that it reads."""
+    """Keep the standing memory, and lower the trust level to that of the memory files that the LLM reads."""
     standing = next((tier.text for tier in event.tiers if tier.tier == "standing"), "")
     recalled = replace(state, context=replace(state.context, standing_memory=standing))
     return reduce(lower_trust, (tier.trust for tier in event.tiers if tier.tier == "files"), recalled)
 
 
 def keep_baseline(state: RunState, findings: tuple[ev.Finding, ...]) -> RunState:
-    """Keep the findings of the `verify` tools: approvals of this step are good for that state of the world."""
+    """Keep the findings of the `verify` tools: the state of the world for which the approvals of this step hold."""
     baseline = tuple(map(FindingDigest.of, findings))
     return replace(state, freshness=replace(state.freshness, baseline=baseline))
 
 
 def verify(state: RunState, event: ev.StateVerified) -> RunState:
-    """Keep the findings of the `verify` tools after a long pause. The LLM reads them, as trusted as a tool's result."""
+    """Keep the findings of the `verify` tools after a long pause. The LLM reads them, at the trust level of results."""
     tools = {tool.name: tool.trust for tool in state.spec.tools} if state.spec else {}
     trust: Trust = reduce(least, (each.trust or tools.get(each.tool, "tool") for each in event.findings), "tool")
     return lower_trust(keep_baseline(state, event.findings), trust)

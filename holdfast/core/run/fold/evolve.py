@@ -1,10 +1,10 @@
 """The fold over events: `state = evolve(state, event)`. Nothing else changes a state.
 
-`_CHANGES` names the one function that each type of event runs. The functions are grouped by what they change: the run
-(`holdfast.core.run.fold.runs`), messages and the context (`evolve_context`), tool calls (`evolve_calls`), approval
-requests and authority (`evolve_requests`), forks and imports (`evolve_import`). A change of one part of the state is a
-method of that part (`holdfast.core.run.substates`). What is the same for all events is here; the account of a run with
-a budget follows each event, too (`evolve_budget`).
+`_CHANGES` maps each type of event to the one function that applies it. The functions are in the modules beside this
+one, by subject: the run (`runs`), messages and the context (`context`), tool calls (`calls`), approval requests and
+authority (`approval_requests`), forks and imports (`imports`). A change of a single part of the state is a method of
+that part (`holdfast.core.run.state`). The changes that all events share are here; in a run with a budget, each event
+updates the account, too (`budget`).
 """
 
 from collections.abc import Callable, Mapping
@@ -42,7 +42,7 @@ from holdfast.core.run.fold.context import (
     take_message,
     verify,
 )
-from holdfast.core.run.fold.imports import enter, fork_run, import_run, lift_fork
+from holdfast.core.run.fold.imports import fork_run, import_run, lift_fork, resume_import
 from holdfast.core.run.fold.runs import (
     block_run,
     continue_run,
@@ -61,14 +61,14 @@ from holdfast.core.run.state.state import RunState
 from holdfast.errors import EventOutOfPlace
 
 Change = Callable[[RunState, Any], RunState]
-"""Returns the state after an event of one type."""
+"""Return the state after an event of one type."""
 
 
 def evolve(state: RunState, event: ev.AgentEvent) -> RunState:
-    """Return the state after `event`.
+    """Return the state after an event.
 
     Raises:
-        EventOutOfPlace: The event does not follow from those before.
+        EventOutOfPlace: The event cannot follow the events before it.
     """
     try:
         after = _CHANGES[type(event)](state, event)
@@ -97,14 +97,14 @@ def evolve(state: RunState, event: ev.AgentEvent) -> RunState:
 
 
 def _freshness(before: RunState, event: ev.AgentEvent, after: Freshness) -> Freshness:
-    """Note when the agent acted, and whether it paused so long before this event that it has to verify first.
+    """Record when the agent acted, and whether it paused so long before this event that it has to verify first.
 
     The cause of the pause makes no difference: people, an outage, a slow tool, a thread that was closed meanwhile.
     """
     if type(event) is ev.StateVerified:
         return replace(after, stale_seconds=0, acted_at=event.at)
     spec = event.spec if type(event) is ev.AgentLoaded else before.spec
-    # Without an agent it is not known whether it has `verify` tools: the pause stays as it was noted.
+    # Before the agent is loaded, its `verify` tools are unknown: keep the recorded pause.
     stale = after.stale_seconds
     if spec is not None:
         stale = before.freshness.stale_for(spec, event.at) if spec.verify else 0
@@ -115,7 +115,7 @@ def _freshness(before: RunState, event: ev.AgentEvent, after: Freshness) -> Fres
 
 
 def _acts(state: RunState, event: ev.AgentEvent) -> bool:
-    """Whether the agent itself does something. What other parties send does not make a run look fresh."""
+    """Return whether the agent itself acts: input from other parties does not make a run fresh."""
     if type(event) is not ev.ToolCallFinished:
         return type(event) in _ACTS
     if event.status not in ("ok", "failed", "undone", "cannot"):
@@ -125,13 +125,13 @@ def _acts(state: RunState, event: ev.AgentEvent) -> bool:
 
 
 def _load_agent(state: RunState, event: ev.AgentLoaded) -> RunState:
-    return enter(state, event) if state.entering else load_agent(state, event)
+    return resume_import(state, event) if state.resumes_import else load_agent(state, event)
 
 
 def _lift_constraint(state: RunState, event: ev.ConstraintLifted) -> RunState:
     if event.constraint == FORK:
         return lift_fork(state, event)
-    return replace(state, constraints=state.constraints.lift(event.constraint))
+    return replace(state, constraints=state.constraints.remove(event.constraint))
 
 
 def _unchanged(state: RunState, event: ev.AgentEvent) -> RunState:
@@ -157,13 +157,13 @@ _CHANGES: Mapping[type[ev.Event], Change] = {
     ev.LLMReplied: begin_step,
     ev.LLMCallLost: require_budget,
     ev.ReplyRejected: lambda state, event: replace(state, steps=state.steps.reject_reply()),
-    ev.ContextExceeded: lambda state, event: replace(state, context=state.context.exceeded()),
+    ev.ContextExceeded: lambda state, event: replace(state, context=state.context.record_overflow()),
     ev.CompactionRequested: lambda state, event: replace(state, context=replace(state.context, requested=True)),
     ev.ContextCompacted: compact,
     ev.MessageAwaited: await_message,
     ev.LearningRequested: lambda state, event: replace(state, ending=state.ending.ask(event.at)),
     ev.LearningSkipped: lambda state, event: replace(state, ending=state.ending.replied()),
-    # Messages of people.
+    # Messages from people.
     ev.UserMessageReceived: receive_message,
     ev.TaskRefined: refine_task,
     ev.MessageTaken: take_message,
@@ -175,7 +175,7 @@ _CHANGES: Mapping[type[ev.Event], Change] = {
     ev.ToolCallStarted: start_call,
     ev.ToolCallFinished: finish_call,
     ev.DormancyBegan: begin_wait,
-    ev.WaitPolled: lambda state, event: replace(state, dormancy=state.dormancy.polled(event)),
+    ev.WaitPolled: lambda state, event: replace(state, dormancy=state.dormancy.record_poll(event)),
     ev.WakeReceived: receive_wake,
     ev.SubagentStarted: start_subagent,
     ev.SubagentEnded: end_subagent,
@@ -203,10 +203,10 @@ _CHANGES: Mapping[type[ev.Event], Change] = {
     ev.BudgetSpent: require_budget,
     ev.BudgetExtended: extend_budget,
 }
-"""The type of an event → the change that it makes."""
+"""The type of an event → the function that applies it."""
 
 _HOLDS = frozenset((ev.RunPaused, ev.RunResumed, ev.RunBlocked, ev.RunUnblocked, ev.MoveRequested))
 """The events that `RunState.holds` counts: a signed statement that steers the run is bound to their number."""
 
 _ACTS = frozenset((ev.LLMReplied, ev.ToolCallStarted, ev.AgentLoaded))
-"""The events that show that the agent itself acted, besides the end of a call that it made."""
+"""The events that show that the agent itself acted, besides the end of its calls."""

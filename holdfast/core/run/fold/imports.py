@@ -1,5 +1,5 @@
-"""How forks and imports change the state that they begin with: that of the original thread at the fork, and that with
-which the run was moved from another cluster.
+"""The fold of forks and imports. A fork begins with the state of the original thread at that event, an import with the
+state in which the run left the other cluster.
 """
 
 from holdfast.core.authority.policy import Policy
@@ -10,8 +10,8 @@ from holdfast.core.budget.account import Account, Raised
 from holdfast.core.budget.budget import largest
 from holdfast.core.log import events as ev
 from holdfast.core.log.import_point import ImportPoint
-from holdfast.core.run.fold.runs import load_agent, orphaned, trust_so_far
-from holdfast.core.run.rules.authority import Speaker, refuse_extender, verify_speaker
+from holdfast.core.run.fold.runs import load_agent, orphan, trust_so_far
+from holdfast.core.run.rules.authority import Principal, refuse_extender, verify_principal
 from holdfast.core.run.rules.policies import policy_of
 from holdfast.core.run.state.authority import Authority, with_votes
 from holdfast.core.run.state.calls import CallState
@@ -25,14 +25,14 @@ from holdfast.errors import EventOutOfPlace
 
 
 def fork_run(state: RunState, event: ev.RunForked) -> RunState:
-    """Begin a fork. It keeps the content of the thread, and none of its authority.
+    """Begin a fork. It keeps the content of the original thread, and none of its authority.
 
-    Remembered rules, delegations and effects that wait to be undone belong to the original thread: people gave them for
-    that thread. Its requesters stay, because the policy may not let them approve.
+    Remembered rules, delegations and effects that wait to be undone stay with the original, for which people gave
+    them. The fork keeps its requesters, because the policy may forbid them to approve.
 
-    Its sub-agents stay the original's, too: a fork neither awaits nor cancels them. The fork of a sub-agent's thread is
-    no child of the run that started that one, which has its own; but the policies above still judge it. So do policies
-    that were given with a fork, in every fork of that one, too: no fork is a way around them.
+    The sub-agents stay with the original, too: a fork neither awaits nor cancels them. A fork of a sub-agent's thread
+    is no sub-agent of the parent run, which has the original; but the policies above still judge it. So do policies
+    that were given with a fork, also in forks of that fork: no fork is a way around a policy.
 
     Raises:
         EventOutOfPlace: The events before are not those that the fork names.
@@ -40,9 +40,9 @@ def fork_run(state: RunState, event: ev.RunForked) -> RunState:
     if event.origin != state.thread or event.point.position != state.events - 1:
         raise EventOutOfPlace(f"it forks {event.point.thread} after event {event.point.position}")
     authority = replace(state.authority, proposed_rule=None, rules=(), delegations=()).add_requester(event.by)
-    file = event.imported  # its folder is in another cluster
-    state = replace(state, workspace="", origin=brought_from(state, file)) if file else state
-    trust = trust_brought(state, file) if file else trust_so_far(state)
+    file = event.imported  # if so, the folder is in another cluster
+    state = replace(state, workspace="", origin=imported_origin(state, file)) if file else state
+    trust = imported_trust(state, file) if file else trust_so_far(state)
     before = state.fork.policies if state.fork else ()
     policies = {policy.hash: policy for policy in event.policies}
     fork = Fork(
@@ -53,18 +53,18 @@ def fork_run(state: RunState, event: ev.RunForked) -> RunState:
         llm=event.llm,
         policies=tuple(dict.fromkeys((*before, *policies))),
     )
-    heard, lineage = state.origin.heard(event.by), state.origin.lineage
-    for policy in heard.policies:  # each policy judges once
+    origin, lineage = state.origin.note_sender(event.by), state.origin.lineage
+    for policy in origin.policies:  # each policy judges once
         policies.pop(policy.hash, None)
-    deepest = lineage.deepest if lineage else heard.deepest
+    deepest = lineage.deepest if lineage else origin.deepest
     origin = replace(
-        heard,
+        origin,
         first_run_id=event.first_run_id,
         starts={},
         schedule="",
         lineage=None,
         deepest=deepest,
-        policies=(*heard.policies, *policies.values()),
+        policies=(*origin.policies, *policies.values()),
     )
     return replace(
         state,
@@ -91,7 +91,7 @@ def lift_fork(state: RunState, event: ev.ConstraintLifted) -> RunState:
     """Let the effects of a fork run as the policy says.
 
     Raises:
-        EventOutOfPlace: Nothing asks first because of a fork.
+        EventOutOfPlace: No effect requires approval because of a fork.
     """
     if state.fork is None or state.fork.lifted_by is not None:
         raise EventOutOfPlace("no effect asks first because of a fork")
@@ -99,12 +99,12 @@ def lift_fork(state: RunState, event: ev.ConstraintLifted) -> RunState:
 
 
 def import_run(state: RunState, event: ev.RunImported) -> RunState:
-    """Continue a run that was moved here: with all that was open, under the names that its effects have.
+    """Continue a run that was moved here, with everything that was open, and the same effect keys.
 
-    A run that is closed stays closed. Another one may continue it, and has none of its rules and delegations.
+    A closed run stays closed. A later run may continue its thread, without its rules and delegations.
 
     Raises:
-        EventOutOfPlace: The run is open, or the events before are not those that were imported.
+        EventOutOfPlace: The run is open, or the events before are not the imported ones.
     """
     if state.outcome is None or event.point.position != state.events - 1:
         raise EventOutOfPlace(f"it imports what was open after event {state.events - 1}")
@@ -122,35 +122,35 @@ def import_run(state: RunState, event: ev.RunImported) -> RunState:
         features=max(state.features, event.features),
         fork=fork,
         imported=imported,
-        origin=brought_from(state, event.point),
-        calls=replace(state.calls, current=tuple(_settled(state, call) for call in state.calls.current)),
+        origin=imported_origin(state, event.point),
+        calls=replace(state.calls, current=tuple(_orphan_if_under_way(state, call) for call in state.calls.current)),
         authority=authority,
-        context=replace(state.context, trust=trust_brought(state, event.point)),
+        context=replace(state.context, trust=imported_trust(state, event.point)),
         moving=None,
         outcome=None if moved else state.outcome,
     )
 
 
-def brought_from(state: RunState, point: ImportPoint) -> RunOrigin:
-    """Return the origin of an imported run: its former policy judges its calls from now on, too."""
+def imported_origin(state: RunState, point: ImportPoint) -> RunOrigin:
+    """Return the origin of an imported run: its former policy continues to judge its calls."""
     sealed = state.origin.sealed and bool(point.signer)
-    return replace(state.origin, sealed=sealed, user_proven=False, starts={}, policies=policies_brought(state))
+    return replace(state.origin, sealed=sealed, user_proven=False, starts={}, policies=imported_policies(state))
 
 
-def trust_brought(state: RunState, point: ImportPoint) -> Trust:
-    """Return how far the content of an imported log is trusted: nobody vouches for an unsigned file."""
+def imported_trust(state: RunState, point: ImportPoint) -> Trust:
+    """Return the trust level of an imported log's content: nobody vouches for an unsigned file."""
     return least(trust_so_far(state), "person" if point.signer else "web")
 
 
-def _settled(state: RunState, call: CallState) -> CallState:
-    """The call; an effect that was under way has to be looked up here. A call that sleeps or waits for people stays."""
-    sleeps = state.dormancy.waits_of(call.number)
+def _orphan_if_under_way(state: RunState, call: CallState) -> CallState:
+    """Mark a call as orphaned if its effect was under way. A call that sleeps or waits for people stays as it is."""
+    sleeps = state.dormancy.is_asleep(call.number)
     under_way = (call.phase == "started" and not sleeps) or (call.phase == "allowed" and call.undo)
-    return orphaned(state, call, move="settle") if under_way or call.phase == "orphaned" else call
+    return orphan(state, call, move="settle") if under_way or call.phase == "orphaned" else call
 
 
-def enter(state: RunState, event: ev.AgentLoaded) -> RunState:
-    """Load the agent of this cluster. It may make no more steps than were left."""
+def resume_import(state: RunState, event: ev.AgentLoaded) -> RunState:
+    """Load the agent of this cluster into an imported run, which gets no more steps than it had left."""
     assert state.imported is not None
     same = state.imported.spec_hash == event.spec_hash
     loaded = load_agent(state, event)
@@ -158,7 +158,7 @@ def enter(state: RunState, event: ev.AgentLoaded) -> RunState:
     calls, authority = loaded.calls, loaded.authority
     for call in calls.current if not same else ():
         if call.phase == "outcome_unknown":  # other people may have to answer here
-            calls = calls.put(orphaned(state, call, move="settle"))
+            calls = calls.put(orphan(state, call, move="settle"))
             authority = authority.without_requests_about(call.number)
     entered = replace(
         loaded,
@@ -168,18 +168,18 @@ def enter(state: RunState, event: ev.AgentLoaded) -> RunState:
         authority=authority,
         context=state.context,
     )
-    return replace(entered, authority=_vouched_for(entered))
+    return replace(entered, authority=_signed_here(entered))
 
 
 def join_budget(state: RunState, account: Account, own: Account) -> Account:
-    """Return the account of a run that was imported: what it has spent, within its limits and those of this cluster.
+    """Return the account of an imported run: its expenses, within its limits and those of this cluster.
 
-    People's extensions are in its limits. They raise those of this cluster, too, as far as its policy allows them.
+    Its limits include people's extensions, which raise those of this cluster, too, as far as the policy here allows.
 
     Args:
         state: The state with the agent of this cluster.
-        account: The account that the run had.
-        own: A new one, with the budget of this cluster.
+        account: The account of the run before the import.
+        own: A new account, with the budget of this cluster.
     """
     if not account.limits:
         return own
@@ -193,9 +193,9 @@ def join_budget(state: RunState, account: Account, own: Account) -> Account:
 
 
 def _raises_here(state: RunState, raised: Raised) -> bool:
-    """Whether an extension from elsewhere counts: the policy here allows it, and it is signed if that is required.
+    """Return whether an extension from another cluster counts: the policy allows it, and it is signed if required.
 
-    The file's signer vouches for unsigned extensions. Those of sub-agents were judged there, and are spent.
+    The file's signer vouches for unsigned extensions, and for those of sub-agents, which were judged there.
     """
     assert state.imported is not None
     policy, vouched = policy_of(state), bool(state.imported.point.signer)
@@ -211,8 +211,8 @@ def _raises_here(state: RunState, raised: Raised) -> bool:
     return not refuse_extender(state, policy, raised.by)
 
 
-def _vouched_for(state: RunState) -> Authority:
-    """The authority without votes, rules and delegations that no key in the policy of this cluster has signed."""
+def _signed_here(state: RunState) -> Authority:
+    """Return the authority without the votes, rules and delegations that no key in this cluster's policy has signed."""
     authority = state.authority
     requests = tuple(
         with_votes(request, tuple(vote for vote in request.votes if _counts(state, vote)))
@@ -228,11 +228,11 @@ def _counts(state: RunState, vote: Vote) -> bool:
 
 
 def _is_signed(state: RunState, said: Signed) -> bool:
-    speaker = verify_speaker(state, said)
-    return isinstance(speaker, Speaker) and bool(speaker.proof)
+    principal = verify_principal(state, said)
+    return isinstance(principal, Principal) and bool(principal.proof)
 
 
-def policies_brought(state: RunState) -> tuple[Policy, ...]:
-    """Return the policies that judge the calls of a run once it is imported, beside that of its agent there."""
+def imported_policies(state: RunState) -> tuple[Policy, ...]:
+    """Return the policies from elsewhere that judge a run's calls after its import, in addition to the agent's here."""
     own = (state.spec.policy,) if state.spec else ()
     return tuple({policy.hash: policy for policy in (*state.origin.policies, *own)}.values())

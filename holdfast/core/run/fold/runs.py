@@ -1,4 +1,4 @@
-"""How a run's own events change its state: from its start and its agent over pauses, blocks and resets to its end."""
+"""The fold of a run's own events: its start, its agent, pauses, blocks, resets and its end."""
 
 from holdfast.core.base.models import replace
 from holdfast.core.lineage import Lineage
@@ -18,9 +18,9 @@ REASON_CHARS = 2_000
 
 
 def start_run(state: RunState, event: ev.RunStarted) -> RunState:
-    """Begin a run. One that continues a closed thread begins where the thread ended; its agent is loaded anew."""
+    """Begin a run. One that continues a closed thread starts from its final state, and reloads its agent."""
     trust = least(trust_so_far(state), event.trust)
-    # `holdfast.core.mac.starts` refuses a start that is older than this.
+    # `holdfast.core.mac.starts` rejects starts older than this, so their ids are dropped.
     starts = {name: at for name, at in state.origin.starts.items() if event.at - at < 3 * START_WITHIN}
     if event.start:
         starts[event.start] = event.at
@@ -31,7 +31,7 @@ def start_run(state: RunState, event: ev.RunStarted) -> RunState:
             state.origin,
             first_run_id=event.first_run_id,
             sealed=event.sealed,
-            # A later run of a sub-agent's thread, or of a fork of one, has policies above it, too.
+            # A later run of a sub-agent's thread, or of a fork of it, also has policies above it.
             depth=max(event.depth, state.origin.depth) if state.origin.policies else event.depth,
             user_proven=state.origin.user_proven and event.user_proven,
             starts=starts,
@@ -42,11 +42,11 @@ def start_run(state: RunState, event: ev.RunStarted) -> RunState:
         ),
         spec=None,
         steps=state.steps.use_reply(),
-        calls=Calls(current=tuple(orphaned(state, call) for call in state.calls.current), count=state.calls.count),
-        authority=asked_by(replace(state.authority, requests=()), event.lineage),
-        subagents=state.subagents.reopened() if state.subagents.children else state.subagents,
+        calls=Calls(current=tuple(orphan(state, call) for call in state.calls.current), count=state.calls.count),
+        authority=with_parent_requesters(replace(state.authority, requests=()), event.lineage),
+        subagents=state.subagents.keep_open() if state.subagents.children else state.subagents,
         constraints=(
-            state.constraints.take_over(event.constraints, number=0, at=event.at)
+            state.constraints.adopt(event.constraints, number=0, at=event.at)
             if event.constraints
             else state.constraints
         ),
@@ -65,10 +65,10 @@ def start_run(state: RunState, event: ev.RunStarted) -> RunState:
 
 
 def trust_so_far(state: RunState) -> Trust:
-    """Return how far another agent can trust what the LLM has read."""
+    """Return the trust level at which another agent can take over the content that the LLM has read."""
     before = state.spec
     kept = before is None or before.depends_on_trust or state.features >= KEEPS_TRUST
-    # An agent that does not depend on trust did not keep track of it, and the next agent may depend on it.
+    # An agent that does not depend on the trust level has not kept it, but the next agent may depend on it.
     unknown = before is not None and not kept and bool(before.tools or before.memory.file_tokens)
     return "web" if unknown else state.context.trust
 
@@ -82,12 +82,12 @@ def continue_run(state: RunState, event: ev.RunContinued) -> RunState:
 
 
 def without_allowance(lineage: Lineage | None) -> Lineage | None:
-    """Return the lineage of a sub-agent that another run continues: the allowance of the first one is settled."""
+    """Return the lineage for a later run of a sub-agent's thread: the allowance of the first run is settled."""
     return lineage.model_copy(update={"allowance": None}) if lineage and lineage.allowance else lineage
 
 
-def asked_by(authority: Authority, lineage: Lineage | None) -> Authority:
-    """Add the requesters of the parent run: they count as requesters of its sub-agents, too."""
+def with_parent_requesters(authority: Authority, lineage: Lineage | None) -> Authority:
+    """Add the requesters of the parent run, who count as requesters of its sub-agents, too, and its revoked keys."""
     for name in lineage.requesters if lineage else ():
         authority = authority.add_requester(name)
     if lineage and lineage.revoked_keys:
@@ -97,8 +97,8 @@ def asked_by(authority: Authority, lineage: Lineage | None) -> Authority:
     return authority
 
 
-def orphaned(state: RunState, call: CallState, *, move: Move = "orphan") -> CallState:
-    """Return a call of the step in which the thread was closed: an effect that was under way has to be resolved."""
+def orphan(state: RunState, call: CallState, *, move: Move = "orphan") -> CallState:
+    """Return a call of an interrupted step as orphaned, unless it is finished: its effect has to be resolved."""
     phase = call.after(move)
     if phase == "finished":
         return call
@@ -114,7 +114,7 @@ def orphaned(state: RunState, call: CallState, *, move: Move = "orphan") -> Call
 
 
 def load_agent(state: RunState, event: ev.AgentLoaded) -> RunState:
-    """Load the agent: its limits count from here on."""
+    """Load the agent, whose limits count from here."""
     limits, idle = event.spec.limits, state.idle
     return replace(
         state,
@@ -130,36 +130,36 @@ def load_agent(state: RunState, event: ev.AgentLoaded) -> RunState:
 
 
 def block_run(state: RunState, event: ev.RunBlocked) -> RunState:
-    """Block the run until a person has fixed the cause. A compaction that somebody asked for is not made."""
+    """Block the run until a person has fixed the cause. A requested compaction is dropped."""
     after = event.outage.words(event.at) if event.outage else ""
     blocked = Blocked(cause=event.cause, message=event.message, after=after)
     return replace(state, blocked=blocked, context=replace(state.context, requested=False))
 
 
 def unblock_run(state: RunState) -> RunState:
-    """Unblock the run; at a limit, that grants the same amount again."""
+    """Unblock the run. If it had reached its step limit, it gets the same number of steps again."""
     steps = state.steps.use_reply()
     if state.spec and steps.used_up:
         steps = replace(steps, limit=steps.limit + state.spec.limits.max_steps)
-    context = state.context.retried(step=steps.count)
+    context = state.context.prepare_retry(step=steps.count)
     return replace(state, blocked=None, steps=steps, context=context, repeats=Repeats())
 
 
 def pause_run(state: RunState, event: ev.RunPaused) -> RunState:
-    """Pause the run, or change its pause, which began when it was paused first."""
+    """Pause the run, or change its pause, which keeps the time at which it began."""
     since = state.pause.since if state.pause else event.at
     pause = Pause(by=event.by, reason=event.reason, since=since, until=event.until, proof=event.proof)
     return replace(state, pause=pause, pauses=state.pauses + 1)
 
 
 def resume_run(state: RunState, event: ev.RunResumed) -> RunState:
-    """Resume the run. Its wait for a message starts over, unless it is over: the LLM was asked what it has learnt."""
+    """Resume the run. Its wait for a message starts over, unless the LLM was already asked for its learnings."""
     restarts = state.idle.awaiting and not state.ending.learning
     return replace(state, pause=None, idle=state.idle.begin(event.at) if restarts else state.idle)
 
 
 def finish_run(state: RunState, event: ev.RunFinished) -> RunState:
-    """End the run. What is open when it is moved is open in the other cluster."""
+    """End the run. If it was moved, everything open stays open, for the other cluster."""
     if event.outcome == "moved":
         return replace(state, outcome="moved")
     return replace(
@@ -178,11 +178,11 @@ def finish_run(state: RunState, event: ev.RunFinished) -> RunState:
 
 
 def reset_run(state: RunState, event: ev.RunReset) -> RunState:
-    """Temporal moved the run back: calls that have not begun meet the effects that the abandoned branch has had."""
+    """Apply a reset by Temporal: calls that have not begun adopt the effects of the abandoned branch."""
     known = {effect.key for effect in state.calls.past}
     calls, requests = state.calls, state.authority.requests
     for effect in event.effects:
-        if call := _meeting(calls, state, effect):
+        if call := _adopting_call(calls, state, effect):
             calls = calls.put(replace(call, past=effect))
             requests = tuple(
                 with_reason(request, f"{request.why}; {effect.words}"[:REASON_CHARS])
@@ -195,8 +195,8 @@ def reset_run(state: RunState, event: ev.RunReset) -> RunState:
     return replace(state, calls=calls, authority=replace(state.authority, requests=requests))
 
 
-def _meeting(calls: Calls, state: RunState, effect: PastEffect) -> CallState | None:
-    """The call of the step that has had this effect: its own, or that of the same call if neither needs approval."""
+def _adopting_call(calls: Calls, state: RunState, effect: PastEffect) -> CallState | None:
+    """Return the call that adopts this effect: the call with its key, or an identical one that needed no approval."""
     for call in calls.current:
         free = not call.begun and call.past is None and call.phase in ("requested", "awaiting_approval", "allowed")
         if free and effect.key == state.effect_key(call.number, call.call):

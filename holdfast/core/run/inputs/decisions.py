@@ -23,8 +23,8 @@ from holdfast.core.base.canonical import exact_json
 from holdfast.core.llm.blocks import ToolCall
 from holdfast.core.log import events as ev
 from holdfast.core.run.inputs.pause import on_pause_due
-from holdfast.core.run.rules.approval_requests import edited_request, new_request
-from holdfast.core.run.rules.authority import Outcome, Refusal, Speaker
+from holdfast.core.run.rules.approval_requests import new_request, with_editor
+from holdfast.core.run.rules.authority import Outcome, Principal, Refusal
 from holdfast.core.run.rules.constraints import refuse_approval
 from holdfast.core.run.rules.remembered_approvals import rule_made_by
 from holdfast.core.run.rules.standings import standing_of
@@ -52,10 +52,10 @@ def on_decision(state: RunState, decision: Decision, *, at: datetime) -> tuple[e
     speaker = _check(state, decision, request, at=at)
     if isinstance(speaker, Refusal) or request is None:
         refused = speaker if isinstance(speaker, Refusal) else Refusal("unknown_request", "")
-        return _received(decision, refused.outcome, refused.explanation, Speaker()), []
+        return _received(decision, refused.outcome, refused.explanation, Principal()), []
     edit = request.edit(decision.arguments)
     if (edit or request.quorum > 1 or request.requirements) and (full := _no_room(state, decision)):
-        return _received(decision, full.outcome, full.explanation, Speaker()), []
+        return _received(decision, full.outcome, full.explanation, Principal()), []
     if not edit:
         outcome, explanation, votes = _counted(request, decision, speaker, request.votes, at=at)
         received = _with_logins(state, _received(decision, outcome, explanation, speaker), votes)
@@ -64,11 +64,11 @@ def on_decision(state: RunState, decision: Decision, *, at: datetime) -> tuple[e
     verdict = judge_call(state, call)
     if verdict.verdict == "deny":
         why = f"the policy denies these arguments ({verdict.rule})"
-        return _received(decision, "against_policy", why, Speaker()), []
+        return _received(decision, "against_policy", why, Principal()), []
     if verdict.verdict == "allow":
         why = f"the policy allows these arguments ({verdict.rule})"
         return _received(decision, "accepted", why, speaker, rule=verdict.rule), []
-    anew = edited_request(new_request(state, "approval", request.number, call, verdict, at=at), by=decision.by)
+    anew = with_editor(new_request(state, "approval", request.number, call, verdict, at=at), by=decision.by)
     if (verdict.rule, verdict.terms, verdict.requirements) != (request.rule, request.terms, request.requirements):
         why = f"these arguments fall under another rule, or other terms ({verdict.rule}): request {anew.id}"
         received = _received(decision, "judged_anew", why, speaker, rule=verdict.rule)
@@ -97,10 +97,10 @@ def _no_room(state: RunState, decision: Decision) -> Refusal | None:
 
 
 def _received(
-    decision: Decision, outcome: Outcome, explanation: str, speaker: Speaker, *, rule: str = ""
+    decision: Decision, outcome: Outcome, explanation: str, speaker: Principal, *, rule: str = ""
 ) -> ev.DecisionReceived:
     if outcome == "duplicate":
-        speaker = Speaker()  # a decision that does not count proves nothing
+        speaker = Principal()  # a decision that does not count proves nothing
     return ev.DecisionReceived(
         request=decision.request,
         decision=decision.decision,
@@ -133,7 +133,7 @@ def _with_logins(state: RunState, received: ev.DecisionReceived, votes: tuple[Vo
 
 
 def _counted(
-    request: ApprovalRequest, decision: Decision, speaker: Speaker, before: tuple[Vote, ...], *, at: datetime
+    request: ApprovalRequest, decision: Decision, speaker: Principal, before: tuple[Vote, ...], *, at: datetime
 ) -> tuple[DecisionOutcome, str, tuple[Vote, ...]]:
     """Count a decision with the votes before it: its outcome, why, and the votes that give the same answer."""
     vote = _vote(request, decision, speaker)
@@ -164,7 +164,7 @@ def _later(request: ApprovalRequest, decision: Decision, *, at: datetime) -> str
     return f"it {done} after {until}: until then, a request of it may still arrive"
 
 
-def _vote(request: ApprovalRequest, decision: Decision, speaker: Speaker) -> Vote:
+def _vote(request: ApprovalRequest, decision: Decision, speaker: Principal) -> Vote:
     right = speaker.right if speaker.right != decision.by else ""
     return Vote(
         said=decision,
@@ -244,7 +244,9 @@ def on_due(state: RunState, *, at: datetime) -> Events:
     return events
 
 
-def _check(state: RunState, decision: Decision, request: ApprovalRequest | None, *, at: datetime) -> Speaker | Refusal:
+def _check(
+    state: RunState, decision: Decision, request: ApprovalRequest | None, *, at: datetime
+) -> Principal | Refusal:
     if request is None or state.outcome:
         return _without_request(state, decision)
     if decision.decision not in request.answers:

@@ -24,7 +24,14 @@ from holdfast.core.log.events import (
 )
 from holdfast.core.run.fold.evolve import evolve
 from holdfast.core.run.rules.approval_requests import ask_again
-from holdfast.core.run.rules.authority import Reaction, Refusal, Speaker, refuse_reuse, verify_by_any, verify_speaker
+from holdfast.core.run.rules.authority import (
+    Principal,
+    Reaction,
+    Refusal,
+    refuse_reuse,
+    verify_by_any,
+    verify_principal,
+)
 from holdfast.core.run.rules.policies import policies_of
 from holdfast.core.run.rules.verdicts import approval_required, judge_call
 from holdfast.core.run.state.calls import CallState
@@ -41,7 +48,7 @@ def on_delegation(state: RunState, delegation: AuthorityDelegation, *, at: datet
     """Delegate the approval authority of one approver to another."""
     policies = policies_of(state)
     among = [each for each in policies if each.approver(delegation.by) and each.approver(delegation.to)] or policies[:1]
-    judged = [verify_speaker(state, delegation, policy) for policy in among]
+    judged = [verify_principal(state, delegation, policy) for policy in among]
     speaker = next((each for each in judged if isinstance(each, Refusal)), judged[0])
     if isinstance(speaker, Refusal):
         return speaker
@@ -64,7 +71,7 @@ def _refuse_delegation(
     state: RunState,
     policy: Policy,
     delegation: AuthorityDelegation,
-    speaker: Speaker,
+    speaker: Principal,
     *,
     until: datetime,
     at: datetime,
@@ -137,7 +144,7 @@ def on_key_revocation(state: RunState, revocation: KeyRevocation, *, at: datetim
     return Reaction(events)
 
 
-def _refuse_key_revocation(state: RunState, revocation: KeyRevocation, speaker: Speaker) -> Refusal | None:
+def _refuse_key_revocation(state: RunState, revocation: KeyRevocation, speaker: Principal) -> Refusal | None:
     policies, key = policies_of(state), revocation.revoked
     if state.outcome:
         return Refusal("too_late", f"the run is {state.outcome}")

@@ -17,7 +17,7 @@ from datetime import datetime
 
 from holdfast.core.log.events import AgentEvent, ApprovalRequested, RunImported, ToolCallFinished
 from holdfast.core.log.import_point import ImportPoint
-from holdfast.core.run.fold.imports import policies_brought
+from holdfast.core.run.fold.imports import imported_policies
 from holdfast.core.run.inputs.move import immovable
 from holdfast.core.run.rules.approval_requests import ask_again
 from holdfast.core.run.rules.verdicts import denial_of, policy_verdict
@@ -61,7 +61,7 @@ def refuse_state(past: RunState, *, thread: str) -> str:
             f"{thread} was open where it was exported, and may be running there: end it there with `move`, which "
             "exports it, or import it with --fork"
         )
-    if (count := len(policies_brought(past))) > MOST_POLICIES:
+    if (count := len(imported_policies(past))) > MOST_POLICIES:
         return f"{count} policies judge its calls, and {MOST_POLICIES} may: fork it (`import --fork`)"
     return ""
 

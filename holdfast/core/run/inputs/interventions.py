@@ -47,7 +47,7 @@ from holdfast.core.run.inputs.refine import on_refinement
 from holdfast.core.run.rules.authority import Reaction, Refusal
 from holdfast.core.run.rules.compaction import on_compact
 from holdfast.core.run.rules.constraints import on_lift
-from holdfast.core.run.rules.refusals import WORDS, bounded, is_refused, shown
+from holdfast.core.run.rules.refusals import EXPLANATION_BYTES, bound_refusals, is_refused, shorten
 from holdfast.core.run.state.features import (
     BUDGETS,
     COMPACT_ON_REQUEST,
@@ -107,7 +107,7 @@ def _statement(kind: type[StatementT], react: React[StatementT], *, since: int) 
 
 def _on_decision(state: RunState, decision: Decision, *, at: datetime) -> Reaction:
     received, consequences = on_decision(state, decision, at=at)
-    why = shown(received.explanation, WORDS) if is_refused(received) else received.explanation
+    why = shorten(received.explanation, EXPLANATION_BYTES) if is_refused(received) else received.explanation
     return Reaction([received, *consequences], received.outcome, why)
 
 
@@ -189,7 +189,7 @@ def react(state: RunState, name: str, payload: Any, *, at: datetime) -> Reaction
     reaction = given if isinstance(given, Refusal) else row.react(state, given, at=at)
     if isinstance(reaction, Refusal):
         return _refused(name, reaction, payload)
-    return reaction._replace(events=bounded(reaction.events, payload))
+    return reaction._replace(events=bound_refusals(reaction.events, payload))
 
 
 def refuse_update(state: RunState, name: str, payload: Any, *, at: datetime) -> dict[str, str] | None:
@@ -202,7 +202,7 @@ def refuse_update(state: RunState, name: str, payload: Any, *, at: datetime) -> 
 
 def _refused(name: str, refusal: Refusal, payload: Any) -> Reaction:
     rejected = SignalRejected(signal=name, explanation=refusal.explanation, outcome=refusal.outcome)
-    return Reaction(bounded([rejected], payload), refusal.outcome, refusal.explanation)
+    return Reaction(bound_refusals([rejected], payload), refusal.outcome, refusal.explanation)
 
 
 # Payloads of signals, as the SDK hands them over.

@@ -10,7 +10,7 @@ from holdfast.core.authority.follow_ups import LONGEST_MESSAGE, Message
 from holdfast.core.authority.refinements import Refinement
 from holdfast.core.llm.messages import size_of
 from holdfast.core.log.events import TaskRefined, UserMessageReceived
-from holdfast.core.run.rules.authority import Reaction, Refusal, Speaker, refuse_reuse, verify_for_all
+from holdfast.core.run.rules.authority import Principal, Reaction, Refusal, refuse_reuse, verify_for_all
 from holdfast.core.run.rules.policies import policies_of
 from holdfast.core.run.state.features import INTERRUPT_NAMES_TOOLS
 from holdfast.core.run.state.state import RunState
@@ -32,14 +32,14 @@ def _judge(state: RunState, given: Message, *, at: datetime) -> UserMessageRecei
         why = "requesters may not approve here, so requesters have to sign: --key, or a gateway"
         return Refusal("unsigned", why)
     speaker = verify_sender(state, given, required=required, at=at)
-    if isinstance(speaker, Speaker) and speaker.proof:
+    if isinstance(speaker, Principal) and speaker.proof:
         speaker = refuse_reuse(state, given, at=at) or speaker
     if isinstance(speaker, Refusal):
         return speaker
     idle = state.idle.awaiting or state.status == "dormant"
     if (state.pause or not idle) and given.when_busy == "reject":
         return Refusal("busy", f"the run is {state.status}, and the sender asked for the message not to wait")
-    if full := state.inbox.full(size_of(given.message)):
+    if full := state.inbox.why_full(size_of(given.message)):
         return Refusal("too_many", full)
     if not speaker.proof:  # without a proof, what would count once and expire counts for nothing
         return UserMessageReceived(content=given.message, by=given.by, when_busy=given.when_busy)
@@ -57,7 +57,7 @@ def _judge(state: RunState, given: Message, *, at: datetime) -> UserMessageRecei
 
 def verify_sender(
     state: RunState, sent: Message | Refinement | Extension, *, required: bool, at: datetime
-) -> Speaker | Refusal:
+) -> Principal | Refusal:
     """Return who sends this, or why it is refused. Where no proof is required, a name is taken on trust.
 
     Args:
@@ -68,7 +68,7 @@ def verify_sender(
     """
     speaker, what = verify_for_all(state, sent), type(sent).__name__.lower()
     if not sent.signature or isinstance(speaker, Refusal):
-        return speaker if required and isinstance(speaker, Refusal) else Speaker()
+        return speaker if required and isinstance(speaker, Refusal) else Principal()
     until = sent.until
     if not sent.id or until is None:
         return Refusal(

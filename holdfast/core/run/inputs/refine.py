@@ -21,7 +21,7 @@ from holdfast.core.authority.statements import parsed
 from holdfast.core.llm.messages import size_of
 from holdfast.core.log.events import AgentEvent, TaskRefined, ToolCallFinished
 from holdfast.core.run.inputs.messages import shown, verify_sender
-from holdfast.core.run.rules.authority import Reaction, Refusal, Speaker
+from holdfast.core.run.rules.authority import Principal, Reaction, Refusal
 from holdfast.core.run.rules.policies import policies_of, signatures_required
 from holdfast.core.run.state.inbox import REFINEMENTS, REFINEMENTS_BYTES
 from holdfast.core.run.state.state import RunState
@@ -53,7 +53,7 @@ def _judge(state: RunState, given: Refinement, *, at: datetime) -> TaskRefined |
     return on_refine(state, given, speaker)
 
 
-def on_refine(state: RunState, given: Refinement, speaker: Speaker) -> TaskRefined | Refusal:
+def on_refine(state: RunState, given: Refinement, speaker: Principal) -> TaskRefined | Refusal:
     """Return the event that refines the task, or why there is no room for it.
 
     Args:
@@ -71,7 +71,7 @@ def on_refine(state: RunState, given: Refinement, speaker: Speaker) -> TaskRefin
         )
         why = f"{limit}: give the whole task, as it is now, to a new thread, or say the rest in a message"
         return Refusal("too_many", why)
-    if full := state.inbox.full(size):
+    if full := state.inbox.why_full(size):
         return Refusal("too_many", full)
     proven = bool(speaker.proof)  # without a proof, what would expire counts for nothing
     return TaskRefined(
@@ -99,7 +99,7 @@ def on_refine_call(state: RunState, number: int) -> list[AgentEvent]:
     given = parsed(call.call.arguments)
     asked = {name: given.get(name) for name in ("kind", "text")} if isinstance(given, dict) else {}
     read = read_refinement({**asked, "by": state.spec.name if state.spec else ""})
-    refined = on_refine(state, read, Speaker()) if isinstance(read, Refinement) else read
+    refined = on_refine(state, read, Principal()) if isinstance(read, Refinement) else read
     if not isinstance(refined, TaskRefined):
         return [ToolCallFinished(number=number, status="failed", content=f"The task is as it was: {refined[1]}")]
     words = f"The task is refined: this is refinement {refined.refinement}, and it counts from now on."

@@ -15,7 +15,7 @@ from holdfast.core.authority.statements import read_given
 from holdfast.core.authority.steering import Pause, Steering
 from holdfast.core.base.names import person_name
 from holdfast.core.log.events import MoveRequested, RunPaused, RunResumed, RunUnblocked
-from holdfast.core.run.rules.authority import Refusal, Speaker, claimed, verify_each
+from holdfast.core.run.rules.authority import Principal, Refusal, read_claim, verify_each
 from holdfast.core.run.rules.policies import policies_of
 from holdfast.core.run.state.features import SIGNED_STEERING
 from holdfast.core.run.state.state import RunState
@@ -26,7 +26,7 @@ class Steerer(NamedTuple):
 
     by: str
     reason: str = ""
-    speaker: Speaker = Speaker()
+    speaker: Principal = Principal()
     signature: str = ""
 
     @property
@@ -50,7 +50,7 @@ def steerer(state: RunState, kind: type[Steering], payload: Any) -> Steerer | Re
         if required:
             why = f"the policy requires signatures: sign it (`holdfast {name} … --key`), or use a gateway"
             return Refusal("unsigned", why)
-        return Steerer(*claimed(payload))
+        return Steerer(*read_claim(payload))
     example = f'{{"by": "alice", "run": "{state.origin.first_run_id}", "seen": {state.holds}, "signature": "…"}}'
     given = read_given(payload, kind, name=name, example=example)
     if isinstance(given, str):
@@ -59,13 +59,13 @@ def steerer(state: RunState, kind: type[Steering], payload: Any) -> Steerer | Re
         why = f"the run was paused, resumed, blocked or moved since this was signed (`seen` is {state.holds} now)"
         return Refusal("outdated", f"{why}: look at it again")
     judged = verify_each(state, given, policies)
-    proven = next((each for each in judged if isinstance(each, Speaker) and each.proof), None)
-    refused = [each for each in judged if not isinstance(each, Speaker)]
+    proven = next((each for each in judged if isinstance(each, Principal) and each.proof), None)
+    refused = [each for each in judged if not isinstance(each, Principal)]
     if not required and all(each.outcome == "bad_signature" for each in refused):
         refused = []
     if refused and not (kind is Pause and proven):
         return refused[0]
-    return Steerer(given.by, given.reason, proven or Speaker(), given.signature if proven else "")
+    return Steerer(given.by, given.reason, proven or Principal(), given.signature if proven else "")
 
 
 def refuse_to_end_pause(state: RunState, who: Steerer) -> Refusal | None:

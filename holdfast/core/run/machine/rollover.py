@@ -117,7 +117,7 @@ class Rollover:
     def _next(self) -> Literal["archive", "stay", "leave"]:
         unwritten, refused = self._log.unarchived_bytes, self._log.archive_refuses
         # In a flood, few events travel unwritten: each moment that writing takes brings more signals.
-        carries = self._written or self._log.refusals.many or refused or self.urgent
+        carries = self._written or self._log.refusals.over_limit or refused or self.urgent
         if unwritten and not (carries and unwritten <= TAIL_BYTES) and not refused:
             return "archive"
         if self._measured[0] is not self._log.archived:

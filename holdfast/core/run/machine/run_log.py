@@ -27,8 +27,8 @@ from holdfast.core.run.contracts.snapshot import RunSnapshot
 from holdfast.core.run.contracts.tool_calls import ToolRequest
 from holdfast.core.run.fold.evolve import evolve
 from holdfast.core.run.machine.open_calls import OpenCalls
-from holdfast.core.run.rules.loop_guard import noted
-from holdfast.core.run.rules.refusals import Refusals, bounded, encoded, is_refused
+from holdfast.core.run.rules.loop_guard import with_repeats
+from holdfast.core.run.rules.refusals import Refusals, bound_refusals, is_refused, payload_bytes
 from holdfast.core.run.state.state import RunState
 from holdfast.core.run.views.notices import notice_of
 from holdfast.core.transcript.transcript import Transcript
@@ -70,7 +70,7 @@ class RunLog:
         """The feature level of the worker that wrote last: the next Temporal run may have it."""
         self._calls = calls
         self._held = list(begin.held)
-        self._held_bytes = sum(len(encoded(payload)) for _, payload in begin.held)
+        self._held_bytes = sum(len(payload_bytes(payload)) for _, payload in begin.held)
         self._next = RunSnapshot()
         """The run where the permanent record will end when the write under way has succeeded."""
         self._paused_at = _NO_PAUSE
@@ -92,11 +92,11 @@ class RunLog:
             refused = is_refused(event)
             if not refused:
                 self.record_refusals()
-            elif self.refusals.many:
+            elif self.refusals.over_limit:
                 self.refusals.count(event)
                 continue
             if isinstance(event, ToolCallFinished):
-                event = noted(self.state, event)
+                event = with_repeats(self.state, event)
             before, stamped = self.state, self.events.append(event, at=self.at)
             if refused:
                 self.refusals.keep(stamped)
@@ -131,17 +131,17 @@ class RunLog:
         """Hold a signal or update, or refuse it if there is no room."""
         if not self._has_room(payload):
             why = "too much came before the thread was loaded"
-            for event in bounded([SignalRejected(signal=name, explanation=why, outcome="too_many")], payload):
+            for event in bound_refusals([SignalRejected(signal=name, explanation=why, outcome="too_many")], payload):
                 self.refusals.count(event)
             return
         if not isinstance(payload, dict | list | str):
             payload = None  # it means nothing, and may have to travel as JSON
         self._held.append((name, payload))
-        self._held_bytes += len(encoded(payload))
+        self._held_bytes += len(payload_bytes(payload))
 
     def _has_room(self, payload: Any) -> bool:
         """Whether another payload of this size can be held."""
-        return len(self._held) < HELD and self._held_bytes + len(encoded(payload)) <= HELD_BYTES
+        return len(self._held) < HELD and self._held_bytes + len(payload_bytes(payload)) <= HELD_BYTES
 
     def refuse_held(self, name: str, payload: Any) -> dict[str, str] | None:
         """Return the outcome and the explanation of an update that cannot be held; None if it can."""

@@ -21,7 +21,7 @@ from holdfast.core.run.inputs.import_run import import_event, on_entered, refuse
 from holdfast.core.run.machine.open_calls import OpenCalls
 from holdfast.core.run.machine.results import on_agent
 from holdfast.core.run.machine.run_log import RunLog
-from holdfast.core.run.rules.forks import ANSWERED, WITHIN_REPLY, forked_events, refuse_fork, refuse_policies
+from holdfast.core.run.rules.forks import ANSWERED, WITHIN_REPLY, fork_events, refuse_fork, refuse_policies
 from holdfast.core.run.state.features import LOOP_BUDGETS, SCHEDULED, SUBAGENTS, require_features
 from holdfast.core.run.state.state import RunState
 
@@ -184,7 +184,7 @@ def opening_events(begin: RunInput, past: RunState, ids: RunIds) -> Events:
     task = UserMessageReceived(content=begin.task, by=canonical_name(begin.by), task=True)
     if begin.fork is None:
         return [*on_reopen(past), started, task]
-    forked = forked_events(
+    forked = fork_events(
         past,
         begin.fork,
         thread=ids.thread,

@@ -1,1 +1,1 @@
-"""The rules of a run: authority, verdicts, budget, constraints, loop guard, forks and how approval requests expire."""
+"""The rules of a run: authority, verdicts, budget, constraints, loop guard, forks, compaction and approval requests."""

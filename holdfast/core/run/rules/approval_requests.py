@@ -1,4 +1,4 @@
-"""Open approval requests: what people are asked about a call, once, and again where their answer no longer fits."""
+"""Approval requests: people are asked about a call once, and again if their answer no longer applies."""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -7,7 +7,7 @@ from holdfast.core.authority.approvals import ApprovalRequest, RequestKind
 from holdfast.core.authority.policy import Verdict
 from holdfast.core.llm.blocks import ToolCall
 from holdfast.core.log.events import AgentEvent, ApprovalRequested, ToolCallFinished
-from holdfast.core.run.rules.loop_guard import guarded
+from holdfast.core.run.rules.loop_guard import guard_verdict
 from holdfast.core.run.rules.verdicts import denial_of, policy_verdict
 from holdfast.core.run.state.calls import CallState
 from holdfast.core.run.state.state import RunState
@@ -29,15 +29,15 @@ def new_request(
     """Build a request about a call.
 
     Args:
-        state: Before the request.
-        kind: Whether people are asked to approve the call, or to say whether it happened.
-        number: The call's.
-        call: As it is to run, or has run.
+        state: The state before the request.
+        kind: Whether people are asked to approve the call, or to say whether its effect happened.
+        number: The call's number.
+        call: The call, as it is to run or has run.
         verdict: The rule that requires approval, and its terms.
-        why: The reason that people are shown; the verdict's own where it is empty.
+        why: The reason that people read; empty for the verdict's own.
         at: Now.
         ahead: How many other requests open before it, with the same events.
-        past: The effect that the call had before the run was reset, where the state does not have it yet.
+        past: The effect that the call had before a reset, if the state does not have it yet.
     """
     tool = state.spec.tool(call.name) if state.spec else None
     past = past or state.past_of(number, call)
@@ -63,8 +63,8 @@ def new_request(
     return request.model_copy(update={"digest": request.seen.digest})
 
 
-def edited_request(request: ApprovalRequest, *, by: str) -> ApprovalRequest:
-    """Mark a request as being about arguments that this person put in place of the LLM's; empty for the LLM's own."""
+def with_editor(request: ApprovalRequest, *, by: str) -> ApprovalRequest:
+    """Return the request with the person who put its arguments in place of the LLM's; empty for the LLM's own."""
     return request.model_copy(update={"edited_by": by})
 
 
@@ -77,20 +77,20 @@ def ask_again(
     reason: Callable[[ApprovalRequest | None], str] = lambda _: "",
     past: PastEffect | None = None,
 ) -> list[AgentEvent]:
-    """Return the events that judge a call anew which awaits approval, or was approved and has not started.
+    """Return the events that judge again a call that awaits approval, or was approved and has not started.
 
     Args:
-        state: Before the request.
+        state: The state before the request.
         call: The call.
         at: Now.
         ahead: How many other requests open before it, with the same events.
-        reason: Gives the reason, for the request that is open about the call; the policy's reason where it is empty.
-        past: The effect that the call had before the run was reset.
+        reason: Returns the reason, given the open request about the call; empty for the policy's reason.
+        past: The effect that the call had before a reset.
     """
     request = state.authority.request(call.request or "")
     asked, editor = (request.call(), request.edited_by) if request else (call.call, call.edited_by)
     asked = ToolCall(id=call.call.id, name=asked.name, arguments=asked.arguments)
-    verdict = guarded(state, asked, policy_verdict(state, asked))
+    verdict = guard_verdict(state, asked, policy_verdict(state, asked))
     match verdict.verdict:
         case "deny":
             content = words_of(denial_of(verdict), past or call.past)
@@ -100,4 +100,4 @@ def ask_again(
         case "ask":
             why = reason(request)
             anew = new_request(state, "approval", call.number, asked, verdict, why=why, at=at, ahead=ahead, past=past)
-            return [ApprovalRequested(request=edited_request(anew, by=editor))]
+            return [ApprovalRequested(request=with_editor(anew, by=editor))]

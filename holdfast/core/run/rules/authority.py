@@ -1,12 +1,12 @@
-"""Who intervenes in a run, how that is proven, and what they may do. Pure functions over the run's state.
+"""Authentication and authorization of the people who intervene in a run. Pure functions over the run's state.
 
-1. A signature proves who speaks: their own, or that of a gateway which vouches for them. A name without a signature is
-   taken on trust, where the policy allows that.
-2. A signed statement has its effect once, however often it is sent, until it expires.
+1. A signature authenticates a sender: their own, or that of a gateway that vouches for them. A name without a signature
+   is accepted if the policy allows that.
+2. A signed statement takes effect once, however often it is sent, until it expires.
 3. A statement that lets more run (a lift, a resumption, more budget) needs a sender whom every policy that judges the
-   run allows it. One that takes authority away may come from anybody whom one of them names.
-4. Before the agent is loaded, no policy is in force: nobody delegates, revokes or lifts anything. A run that was
-   reopened has rules, delegations and constraints by then.
+   run allows to do that. A statement that takes authority away may come from anybody whom one of them names.
+4. Before the agent is loaded, no policy is in force: nobody delegates, revokes or lifts anything. A reopened run has
+   rules, delegations and constraints even then.
 """
 
 from collections.abc import Sequence
@@ -23,52 +23,52 @@ from holdfast.core.authority.statements import Proof, Signed
 from holdfast.core.authority.votes import Standing
 from holdfast.core.log.events import AgentEvent
 from holdfast.core.run.rules.policies import policies_of, policy_of
-from holdfast.core.run.state.features import MANDATES_NEED_AGENT
+from holdfast.core.run.state.features import AUTHORITY_NEEDS_AGENT
 from holdfast.core.run.state.state import RunState
 
 STATEMENTS = 1_000
-"""Unexpired signed delegations and messages of a thread; more are refused, and none is forgotten."""
+"""Unexpired signed delegations and messages of a thread; more are refused, and none is dropped."""
 
 SteeringOutcome = Literal[
     "not_paused", "not_blocked", "budget_spent", "not_movable", "nothing_to_compact", "outdated", "unknown_signal"
 ]
-"""Why a pause, a resumption, a retry, a move or a compaction has no effect; of the last, no signal has that name."""
+"""Why a pause, a resumption, a retry, a move or a compaction has no effect; or that there is no such signal."""
 
 WakeOutcome = Literal["delivered", "buffered", "not_waiting", "wrong_event"]
-"""The outcome of an event: it ended a wait · it is kept until a call waits for it · nothing sleeps, or the agent cannot
-· the call it is sent to waits for something else."""
+"""The outcome of an event: it ended a wait · it is buffered until a call waits for it · no call sleeps, or the agent
+cannot · the call that it is sent to waits for another event."""
 
 Outcome = DecisionOutcome | MessageOutcome | RefinementOutcome | ExtensionOutcome | SteeringOutcome | WakeOutcome
-"""The outcome of an intervention. `busy`: before the agent is loaded, whose policy says who may intervene."""
+"""The outcome of an intervention. `busy`: the agent, whose policy says who may intervene, is not loaded yet."""
 
 
-class Speaker(NamedTuple):
-    """How it is known who says something."""
+class Principal(NamedTuple):
+    """The sender of a statement, as far as authenticated; without proof, the name is a claim."""
 
     proof: Proof = ""
     key: str = ""
-    """The public key that verified the signature."""
+    """The public key that verified the signature; empty for none."""
     right: str = ""
-    """Whose approval authority is used: the speaker's own, or that of the person who delegated it."""
+    """The person whose approval authority is used: the sender, or somebody who delegated it to them."""
     standings: tuple[Standing, ...] = ()
-    """The requirements for which a decision counts, where several policies ask."""
+    """The requirements for which a decision counts, if several policies ask."""
 
 
 class Refusal(NamedTuple):
-    """Why something does not count."""
+    """The outcome and the reason of an input that has no effect."""
 
     outcome: Outcome
     explanation: str
 
 
 class Reaction(NamedTuple):
-    """How a run reacts to an intervention: the events that follow, and the answer to the sender."""
+    """A run's reaction to an intervention: the events that follow, and the answer to the sender."""
 
     events: list[AgentEvent]
     outcome: Outcome = "accepted"
     explanation: str = ""
     interrupts: bool = False
-    """The LLM call under way is given up."""
+    """The LLM call under way is abandoned."""
 
     @property
     def answer(self) -> dict[str, str]:
@@ -76,22 +76,22 @@ class Reaction(NamedTuple):
         return {"outcome": self.outcome, "explanation": self.explanation}
 
 
-def claimed(payload: Any) -> tuple[str, str]:
-    """Return who asks for something that anybody may ask for, by their own claim, and why."""
-    given = payload if isinstance(payload, dict) else {}
-    by, reason = (str(given.get(field) or "")[:2_000] for field in ("by", "reason"))
+def read_claim(payload: Any) -> tuple[str, str]:
+    """Return the unauthenticated sender and the reason of a request that anybody may make."""
+    fields = payload if isinstance(payload, dict) else {}
+    by, reason = (str(fields.get(name) or "")[:2_000] for name in ("by", "reason"))
     return by or "unknown", reason
 
 
-def verify_speaker(state: RunState, statement: Signed, policy: Policy | None = None) -> Speaker | Refusal:
-    """Verify who says this, by the keys of a policy; by default, by those of the agent's own."""
-    if state.spec is None and state.features >= MANDATES_NEED_AGENT:
+def verify_principal(state: RunState, statement: Signed, policy: Policy | None = None) -> Principal | Refusal:
+    """Authenticate the sender of a statement by the keys of a policy, by default the agent's own."""
+    if state.spec is None and state.features >= AUTHORITY_NEEDS_AGENT:
         return Refusal("busy", "the agent is not loaded yet, and its policy says who may: send it again in a moment")
     policy = policy or policy_of(state)
     if not statement.signature:
         if policy.signatures == "required":
             return Refusal("unsigned", "the policy requires signed decisions; `holdfast keygen` makes a key")
-        return Speaker()
+        return Principal()
     message = statement.signed_bytes(state.thread)
     approver = policy.approver(statement.by)
     known: list[tuple[Proof, str]] = [("signed", key) for key in (approver.keys if approver else ())]
@@ -100,52 +100,52 @@ def verify_speaker(state: RunState, statement: Signed, policy: Policy | None = N
         if is_signed(key, statement.signature, message):
             if key in state.authority.revoked_keys:
                 return Refusal("bad_signature", f"the key {key} was revoked in this thread")
-            return Speaker(proof, key)
+            return Principal(proof, key)
     return Refusal("bad_signature", f"the signature fits no key of {statement.by}, and no key of a gateway")
 
 
-def verify_each(state: RunState, statement: Signed, policies: Sequence[Policy]) -> list[Speaker | Refusal]:
-    """Verify who says this, by the keys of each policy.
+def verify_each(state: RunState, statement: Signed, policies: Sequence[Policy]) -> list[Principal | Refusal]:
+    """Authenticate the sender of a statement by the keys of each policy.
 
-    A policy that takes a bare name takes one whose signature only another policy can verify.
+    A policy that accepts an unsigned name also accepts one whose signature only another policy can verify.
     """
-    judged = [verify_speaker(state, statement, policy) for policy in policies]
-    if not any(isinstance(each, Speaker) and each.proof for each in judged):
+    judged = [verify_principal(state, statement, policy) for policy in policies]
+    if not any(isinstance(each, Principal) and each.proof for each in judged):
         return judged
-    unknown = [isinstance(each, Refusal) and each.outcome == "bad_signature" for each in judged]
+    unverified = [isinstance(each, Refusal) and each.outcome == "bad_signature" for each in judged]
     return [
-        Speaker() if bare and policy.signatures == "optional" else each
-        for policy, each, bare in zip(policies, judged, unknown, strict=True)
+        Principal() if claim and policy.signatures == "optional" else each
+        for policy, each, claim in zip(policies, judged, unverified, strict=True)
     ]
 
 
-def verify_for_all(state: RunState, statement: Signed) -> Speaker | Refusal:
-    """Verify who says this, by the keys of every policy that judges the run."""
+def verify_for_all(state: RunState, statement: Signed) -> Principal | Refusal:
+    """Authenticate the sender of a statement by the keys of every policy that judges the run."""
     judged = verify_each(state, statement, policies_of(state))
     refused = next((each for each in judged if isinstance(each, Refusal)), None)
-    return refused or next((each for each in judged if isinstance(each, Speaker) and each.proof), Speaker())
+    return refused or next((each for each in judged if isinstance(each, Principal) and each.proof), Principal())
 
 
 def refuse_stranger(state: RunState, by: str) -> Refusal | None:
-    """Return why this person is no approver of every policy that names approvers; None if they are."""
+    """Return a refusal unless every policy that names approvers names this person; else None."""
     if any(policy.approvers and not policy.approver(by) for policy in policies_of(state)):
         return Refusal("not_entitled", f"the policy names no approver {by!r}")
     return None
 
 
-def verify_by_any(state: RunState, statement: Signed) -> Speaker | Refusal:
-    """Verify who says something that only takes authority away: an approver of one of the policies, by its keys."""
+def verify_by_any(state: RunState, statement: Signed) -> Principal | Refusal:
+    """Authenticate an approver of one of the policies, by its keys, for a statement that only takes authority away."""
     policies = policies_of(state)
     naming = [policy for policy in policies if policy.approver(statement.by)]
     if not naming:
-        speaker = verify_speaker(state, statement)
-        return speaker if isinstance(speaker, Refusal) else refuse_stranger(state, statement.by) or speaker
-    judged = [verify_speaker(state, statement, policy) for policy in naming]
+        principal = verify_principal(state, statement)
+        return principal if isinstance(principal, Refusal) else refuse_stranger(state, statement.by) or principal
+    judged = [verify_principal(state, statement, policy) for policy in naming]
     return next((each for each in judged if isinstance(each, Refusal)), judged[0])
 
 
 def refuse_reuse(state: RunState, statement: Signed, *, at: datetime) -> Refusal | None:
-    """Return why a signed statement cannot count: it was used, or too many others are unexpired; None if it can."""
+    """Return a refusal if a signed statement was used before, or too many others are unexpired; else None."""
     digest = statement.signed_digest(state.thread)
     unexpired = [used.digest for used in state.authority.used_statements if used.until > at]
     if digest in unexpired:
@@ -157,7 +157,7 @@ def refuse_reuse(state: RunState, statement: Signed, *, at: datetime) -> Refusal
 
 
 def refuse_extender(state: RunState, policy: Policy, by: str) -> str:
-    """Return why a person may not extend the budget of a run, by one of the policies; empty if they may."""
+    """Return why a policy forbids a person to extend the budget of a run; empty if it allows it."""
     who = policy.extensions.by
     if state.spec and by == state.spec.name:
         return f"{by} is the agent of this run, and an agent extends no budget"
@@ -166,6 +166,6 @@ def refuse_extender(state: RunState, policy: Policy, by: str) -> str:
         return "" if entitled else f"the policy lets {', '.join(who)} extend budgets, not {by}"
     if policy.approvers and not policy.approver(by) and by != state.origin.user:
         return f"{by} has not given the task, and the policy names no approver {by!r}"
-    if policy.approvers and not policy.terms.requester_may_decide and state.authority.asked_by(by):
+    if policy.approvers and not policy.terms.requester_may_decide and state.authority.is_requester(by):
         return f"{by} asked for this with the task or a message; another person extends its budget"
     return ""

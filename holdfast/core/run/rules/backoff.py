@@ -1,10 +1,10 @@
-"""How long to wait before the next poll: a pure function of the results of the polls before.
+"""The delay before the next poll: a pure function of the results of the polls before.
 
-1. The same answer again slows down, up to a ceiling. News starts over.
-2. A time-out or no response slows down more: the other side is overloaded, or down.
-3. A partial answer halves the delay: the rest of it is on its way.
-4. No delay is shorter than the last answer took, up to the ceiling.
-5. There is no randomness, so a replay waits as long as the run did.
+1. Repeated results lengthen the delay, up to a ceiling. News resets it.
+2. A time-out or no response lengthens it more: the other side is overloaded, or down.
+3. A partial result halves it: the rest is on its way.
+4. No delay is shorter than the last poll took, up to the ceiling.
+5. There is no randomness, so a replay waits as long as the run.
 """
 
 from collections.abc import Iterable
@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from typing import Literal
 
 PollResult = Literal["news", "same", "partial", "timeout", "no_response"]
-"""The result of a poll: something new · the same as before · a part · nothing in time · no answer at all."""
+"""The result of a poll: a new one · the same as before · a part · nothing in time · no response at all."""
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class PollOutcome:
 
     result: PollResult
     seconds: float = 0
-    """How long it took."""
+    """How long the poll took."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Pace:
     ceiling: float = 300
     """The longest delay."""
     growth: float = 1.5
-    """Factor after the same answer."""
+    """Factor after the same result."""
     failure_growth: float = 3
     """Factor after a time-out or no response."""
 
@@ -45,7 +45,7 @@ def next_delay(outcomes: Iterable[PollOutcome], pace: Pace, *, remaining: float 
     Args:
         outcomes: The polls so far, oldest first.
         pace: How delays grow.
-        remaining: Seconds until a deadline, at which a last poll is due; None for no deadline.
+        remaining: Seconds until a deadline, at which a last poll is due; None for none.
     """
     delay = pace.start
     for outcome in outcomes:
@@ -64,23 +64,23 @@ def next_delay(outcomes: Iterable[PollOutcome], pace: Pace, *, remaining: float 
 
 @dataclass
 class Backoff:
-    """When a request that failed for good is repeated: anybody who reaches Temporal can make it fail."""
+    """When to repeat an activity request that failed for good: anybody who reaches Temporal can make it fail."""
 
     until: datetime | None = None
-    """Not before; None if the last one has not failed."""
+    """The end of the pause; None if the last request did not fail."""
     _failed: int = 0
-    """How often in a row."""
+    """Failures in a row."""
 
     def failed(self, at: datetime) -> None:
-        """Note that the order has failed: each pause is longer than the one before, for up to five minutes."""
+        """Record that the request failed: each pause is longer than the one before, up to five minutes."""
         self._failed += 1
         pause = next_delay([PollOutcome("no_response")] * self._failed, Pace())
         self.until = at + timedelta(seconds=pause)
 
     def succeeded(self) -> None:
-        """Note that the order was carried out."""
+        """Record that the request succeeded."""
         self.until, self._failed = None, 0
 
     def pauses(self, at: datetime) -> bool:
-        """Return whether the order has failed so lately that it is not given yet."""
+        """Return whether the request failed so recently that it is not repeated yet."""
         return self.until is not None and self.until > at

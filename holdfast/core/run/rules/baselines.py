@@ -1,12 +1,12 @@
-"""An approval is good for the world as it was when people were asked: baselines, and how they are compared.
+"""Baselines: an approval holds for the state of the world in which people were asked.
 
 1. When requests open in a step, the agent's `verify` tools run once: their findings are the step's baseline. An agent
-   without such tools has none, and nothing here happens.
-2. When they run again after a long pause, their findings are compared with the baseline, by status and content. If
-   nothing differs, approved calls start. If anything differs, every call that awaits approval, or was approved and has
-   not started, is asked about again, and earlier votes no longer count. A tool that failed counts as different.
-3. Calls that the policy allows are not affected. Neither are calls that a remembered rule allows: people said that it
-   holds from now on. But a rule that was made by an approval which lapses, lapses with it.
+   without such tools has none, and this module changes nothing.
+2. When the tools run again after a long pause, their findings are compared with the baseline, by status and content. If
+   nothing differs, approved calls start. If anything differs, people are asked again about every call that awaits
+   approval, or was approved and has not started, and earlier votes no longer count. A failed tool counts as different.
+3. Calls that the policy allows are not affected, nor are calls that a remembered rule allows: people approved those
+   from then on. But a rule lapses together with the approval that made it.
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ from holdfast.core.run.state.freshness import FindingDigest
 from holdfast.core.run.state.state import RunState
 
 WHY_CHARS = 1_000
-"""Characters of the reason that says what has changed."""
+"""Characters of the reason that lists the changes."""
 
 
 def baseline_due(state: RunState) -> bool:
@@ -34,43 +34,42 @@ def baseline_due(state: RunState) -> bool:
 def on_findings(
     state: RunState, findings: tuple[ev.Finding, ...], *, baseline: bool, at: datetime
 ) -> list[ev.AgentEvent]:
-    """Return the events that follow from what `verify` tools found.
+    """Return the events that follow from the findings of the `verify` tools.
 
     Args:
         state: The state before.
         findings: One for each tool.
-        baseline: They ran because requests have opened; else because of a long wait.
+        baseline: The tools ran because requests have opened; otherwise because of a long wait.
         at: Now, for requests that open again.
     """
     stale = state.stale_for(at)
     if baseline and not stale:
         return [ev.BaselineRecorded(findings=findings)]
-    # After a long wait, this is not the world as it was when people were asked.
+    # After a long wait, the findings no longer describe the world in which people were asked.
     verified = ev.StateVerified(paused_seconds=stale, findings=findings)
-    found = tuple(map(FindingDigest.of, findings))
-    changed = changes(state.freshness.baseline, found)
-    return [verified, *_asked_again(state, changed, at=at)] if changed else [verified]
+    changed = changes(state.freshness.baseline, tuple(map(FindingDigest.of, findings)))
+    return [verified, *_ask_again(state, changed, at=at)] if changed else [verified]
 
 
 def changes(before: Sequence[FindingDigest], now: Sequence[FindingDigest]) -> list[str]:
-    """Return what differs, tool by tool, as sentences; empty if nothing does."""
+    """Return the differences, one sentence for each tool; empty if there are none."""
     if not before:
         return ["nothing was looked up when people were asked"]
-    then, found_changes = {found.tool: found for found in before}, []
-    for found in now:
-        old = then.get(found.tool)
-        if not found.ok:
-            found_changes.append(f"{found.tool} could not be looked up ({found.head!r})")
+    old_findings, differences = {finding.tool: finding for finding in before}, []
+    for new in now:
+        old = old_findings.get(new.tool)
+        if not new.ok:
+            differences.append(f"{new.tool} could not be looked up ({new.head!r})")
         elif old is None or not old.ok:
-            found_changes.append(f"{found.tool} could not be looked up when people were asked, and is {found.head!r}")
-        elif old.digest != found.digest and old.head != found.head:
-            found_changes.append(f"{found.tool} was {old.head!r}, and is {found.head!r}")
-        elif old.digest != found.digest:
-            found_changes.append(f"{found.tool} begins as before ({found.head!r}), and differs later")
-    return found_changes
+            differences.append(f"{new.tool} could not be looked up when people were asked, and is {new.head!r}")
+        elif old.digest != new.digest and old.head != new.head:
+            differences.append(f"{new.tool} was {old.head!r}, and is {new.head!r}")
+        elif old.digest != new.digest:
+            differences.append(f"{new.tool} begins as before ({new.head!r}), and differs later")
+    return differences
 
 
-def _asked_again(state: RunState, changed: list[str], *, at: datetime) -> list[ev.AgentEvent]:
+def _ask_again(state: RunState, changed: list[str], *, at: datetime) -> list[ev.AgentEvent]:
     """Ask again about every call that awaits approval, or was approved and has not started."""
     events: list[ev.AgentEvent] = []
     opened = 0

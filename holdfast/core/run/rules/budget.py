@@ -1,15 +1,15 @@
-"""What a run may still use: before each LLM call it reserves what the call is expected to cost. Pure functions.
+"""The budget of a run: before each LLM call, the run reserves its expected cost. Pure functions.
 
-1. A call is made only where every limit has room for it and, after it, for one last call. That part is kept back, so
-   that the LLM can always hand in what it has.
-2. Where there is no such room, the LLM makes the last call: it is told so, and no tool runs. Then the run is blocked
-   until a person extends the budget (`holdfast.core.run.inputs.extend`), and makes no further call before.
-3. An estimate is the tokens of the last request and reply, of what has come since, and of a reply as long as the
-   agent's `llm_options` allow, or `REPLY_TOKENS`. A call can exceed the budget only by what it costs beyond that.
-4. Where money is limited and the LLM's list price is unknown, no call is made: nothing counts as free.
+1. A call is made only if every limit has room for it and, after it, for one last call. The cost of the last call is
+   held in reserve, so that the LLM can always return a partial result.
+2. If there is no such room, the LLM makes the last call: a notice announces it, and no tool runs. Then the run is
+   blocked, and makes no further call until a person extends the budget (`holdfast.core.run.inputs.extend`).
+3. An estimate adds up the tokens of the last request and reply, of everything added since, and of a reply as long as
+   the agent's `llm_options` allow, or `REPLY_TOKENS`. A call exceeds the budget at most by its cost beyond that.
+4. If money is limited and the LLM's list price is unknown, no call is made: nothing counts as free.
 5. Time cannot be reserved: it is compared before each call, and ends no call that is under way.
-6. A reservation covers one attempt. One that may have cost something ends the call (`LLM_LOST`), is charged, and the
-   run makes the call again, if its budget has room for that. So the account is right wherever a call ends.
+6. A reservation covers one attempt. A failed attempt that may have cost something ends the call (`LLM_LOST`) and is
+   charged, and the run makes the call again if its budget has room. So the account is right wherever a call ends.
 """
 
 from typing import Literal
@@ -28,22 +28,22 @@ from holdfast.core.run.state.state import RunState
 from holdfast.core.tools.spec import FINAL_RESULT
 
 BUDGET_SPENT = "BudgetSpent"
-"""The cause of a run that is blocked because its budget has ended."""
+"""The cause of a block because the budget is used up."""
 
 PRICE_UNKNOWN = "PriceUnknown"
-"""The cause of a run that is blocked because its budget limits money and its LLM has no list price."""
+"""The cause of a block because the budget limits money and the LLM has no list price."""
 
 REPLY_TOKENS = 4_096
-"""Tokens that a reply is expected to have at most, where the agent's `llm_options` set no maximum."""
+"""Expected maximum tokens of a reply, if the agent's `llm_options` set none."""
 
 ENVELOPE_TOKENS, TOOL_TOKENS, MESSAGE_TOKENS = 40, 12, 20
-"""Tokens of the names of fields in a request: once, around the description of each tool, and around each message."""
+"""Tokens of the field names in a request: once, for each tool's description, and for each message."""
 
 NOTICE_TOKENS = 300
-"""Tokens of what Holdfast itself adds to a request: a notice, or the request for a summary."""
+"""Tokens that Holdfast itself adds to a request: a notice, or the request for a summary."""
 
 CLOSING_SECONDS = 60
-"""Seconds that are kept back at most; a tenth of the limit where that is less."""
+"""Maximum seconds that are held in reserve; a tenth of the limit if that is less."""
 
 _MAXIMA = ("max_completion_tokens", "max_output_tokens", "max_tokens")
 
@@ -58,17 +58,17 @@ result, as far as you have it, with a call of `{FINAL_RESULT}`. If you cannot, h
 LOW = "[Note: {spent} of {allowed} {limit} of this run's budget are used. Leave enough to hand in a result.]"
 
 LAST_CALLS = 3
-"""Attempts at the last call that may be lost: it exceeds the budget by no more than their requests."""
+"""Lost attempts at the last call after which the budget is over: they exceed it by no more than their requests."""
 
 NO_TOOL = "the budget of this run has ended, and no tool runs any more; hand in what you have"
 
 
 def first_request(spec: AgentSpec, *, more: str = "") -> int:
-    """Estimate the tokens that every request of an agent begins with, in the JSON in which they are sent.
+    """Estimate the tokens with which every request of an agent begins, in the JSON in which they are sent.
 
     Args:
         spec: The agent.
-        more: What follows its instructions: the task.
+        more: The text after its instructions: the task.
     """
     shown = {"name", "description", "parameters"}
     tools = [tool.model_dump(mode="json", include=shown) for tool in spec.tools]
@@ -83,47 +83,47 @@ def message_tokens(text: str) -> int:
 
 
 def call_cost(state: RunState, *, summary: bool = False) -> Cost:
-    """Return what the next LLM call is expected to cost.
+    """Return the expected cost of the next LLM call.
 
     Args:
         state: The state before.
-        summary: It is asked for a summary (context compaction), which is no step.
+        summary: The call is for a summary (context compaction), which is no step.
     """
     account = state.account
     request = account.request_tokens + (NOTICE_TOKENS if summary else 0)
     return account.cost_of(request=request, reply=reply_tokens(state), steps=0 if summary else 1)
 
 
-def kept_back(state: RunState) -> Cost:
-    """Return what is kept back for the last call: after one more reply, and a tool's result of full length."""
+def closing_reserve(state: RunState) -> Cost:
+    """Return the cost held in reserve for the last call, after one more reply and a tool result of full length."""
     account, reply, result = state.account, reply_tokens(state), result_tokens(state)
     cost = account.cost_of(request=account.request_tokens + reply + result + NOTICE_TOKENS, reply=reply, steps=1)
     seconds = min(account.limits.get("seconds", 0) // 10, CLOSING_SECONDS * MICRO)
     return Cost(steps=cost.steps, tokens=cost.tokens, usd=cost.usd, seconds=seconds)
 
 
-def last_call(state: RunState) -> Cost:
-    """Return what the last call is expected to cost."""
+def last_call_cost(state: RunState) -> Cost:
+    """Return the expected cost of the last call."""
     account = state.account
     return account.cost_of(request=account.request_tokens + NOTICE_TOKENS, reply=reply_tokens(state), steps=1)
 
 
 def result_tokens(state: RunState) -> int:
-    """Return the tokens of a tool's result of full length."""
+    """Return the tokens of a tool result of full length."""
     return state.spec.limits.tool_result_chars // BYTES_PER_TOKEN if state.spec else 0
 
 
 def reply_tokens(state: RunState) -> int:
-    """Return the tokens that a reply is expected to have at most."""
+    """Return the expected maximum tokens of a reply."""
     options = state.spec.llm_options if state.spec else {}
-    given = [options[name] for name in _MAXIMA if type(options.get(name)) is int and options[name] > 0]
-    return min(given, default=REPLY_TOKENS)
+    maxima = [options[name] for name in _MAXIMA if type(options.get(name)) is int and options[name] > 0]
+    return min(maxima, default=REPLY_TOKENS)
 
 
 def short_of(state: RunState, *, summary: bool = False) -> LimitName | Literal[""]:
-    """Return the limit that has no room for the next call and the last one after it; empty where all have."""
-    account = state.account.lose(LLM_CALL)  # no call is under way: one that is still reserved was lost
-    return account.lacks(call_cost(state, summary=summary) + kept_back(state)) if account.limits else ""
+    """Return a limit that has no room for the next call and the last one after it; empty if all have."""
+    account = state.account.lose(LLM_CALL)  # no call is under way, so one that is still reserved was lost
+    return account.lacks(call_cost(state, summary=summary) + closing_reserve(state)) if account.limits else ""
 
 
 def has_room(state: RunState, account: Account) -> bool:
@@ -132,7 +132,7 @@ def has_room(state: RunState, account: Account) -> bool:
 
 
 def budget_due(state: RunState) -> ReportBudget | Block | None:
-    """Return what the budget leads to before anything else is asked of the LLM; None for nothing."""
+    """Return the action that the budget requires before the next LLM call; None for none."""
     account = state.account
     if not account.limits:
         return None
@@ -147,16 +147,16 @@ def budget_due(state: RunState) -> ReportBudget | Block | None:
 
 
 def on_report(state: RunState, action: ReportBudget) -> list[ev.AgentEvent]:
-    """Return the events that report that the budget is low, or has ended."""
+    """Return the events that report that the budget is low, or used up."""
     account = state.account
     if not action.short:
         return [_low(account, name) for name in account.lows()]
-    fits = not account.lose(LLM_CALL).short_of_more_than_time(last_call(state))
-    # While the run waits for a message, the LLM has handed in its answer.
-    told = fits and not state.awaits_message and not state.context.oversized
+    fits = not account.lose(LLM_CALL).short_of_more_than_time(last_call_cost(state))
+    # While the run waits for a message, the LLM has already given its answer.
+    last_call = fits and not state.awaits_message and not state.context.oversized
     words = SPENT_BEFORE_RESULT if state.spec and state.spec.gives_result else SPENT
-    notice = words.format(limit=_spent_words(account, action.short)) if told else ""
-    return [ev.BudgetSpent(limit=action.short, last_call=told, notice=notice)]
+    notice = words.format(limit=_spent_words(account, action.short)) if last_call else ""
+    return [ev.BudgetSpent(limit=action.short, last_call=last_call, notice=notice)]
 
 
 def _low(account: Account, name: LimitName) -> ev.BudgetLow:
@@ -175,7 +175,7 @@ def _spent_words(account: Account, name: LimitName | Literal[""]) -> str:
 
 
 def on_call(state: RunState, *, summary: bool = False) -> list[ev.AgentEvent]:
-    """Return the event that reserves what an LLM call is expected to cost; none for a run without a budget."""
+    """Return the event that reserves the expected cost of an LLM call; none for a run without a budget."""
     account = state.account
     if not account.limits:
         return []
@@ -186,29 +186,29 @@ def on_call(state: RunState, *, summary: bool = False) -> list[ev.AgentEvent]:
 def actual_cost(
     account: Account, usage: Usage, cost: int | None, *, steps: int, attempt: int = 1, outage: Outage | None = None
 ) -> Cost:
-    """Return what an LLM call has cost that has a reply.
+    """Return the actual cost of an LLM call that has a reply.
 
-    An attempt before it that may have cost something counts with its request. There is none, unless a worker of a
-    release without budgets has made the call.
+    An earlier attempt that may have cost something counts with its request. There is none, unless a worker of a release
+    without budgets made the call.
 
     Args:
-        account: The run's.
-        usage: Of the reply.
-        cost: Nano-dollars; None where they are not known, and are estimated by the price of the agent's LLM.
+        account: The run's account.
+        usage: The usage of the reply.
+        cost: Nano-dollars; None if unknown, for an estimate by the price of the agent's LLM.
         steps: 1 for a reply, 0 for a summary.
         attempt: Temporal's attempt that succeeded.
         outage: The recorded attempts before that.
     """
     request, reply = usage.prompt_tokens, usage.completion_tokens
-    made = account.cost_of(request=request, reply=reply, steps=steps)
+    own = account.cost_of(request=request, reply=reply, steps=steps)
     if cost is not None and account.priced:
-        made = Cost(steps=steps, tokens=made.tokens, usd=cost)
+        own = Cost(steps=steps, tokens=own.tokens, usd=cost)
     lost = attempts_lost(outage, attempt=attempt)
-    return made + account.cost_of(request=lost * request, reply=0, steps=0)
+    return own + account.cost_of(request=lost * request, reply=0, steps=0)
 
 
-def with_lost(account: Account, event: ev.LLMCallLost) -> Account:
-    """Return the account after an LLM call was lost; where too many last calls were, the budget is over.
+def charge_lost_call(account: Account, event: ev.LLMCallLost) -> Account:
+    """Return the account after an LLM call was lost. After too many lost last calls, the budget is over.
 
     Raises:
         EventOutOfPlace: No call was reserved.

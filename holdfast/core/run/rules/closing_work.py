@@ -1,11 +1,11 @@
-"""What a run leaves in its workspace and in memory: progress.txt, and what the LLM has learnt. Pure functions.
+"""The closing work of a run: its notes in progress.txt, and the LLM's learnings. Pure functions.
 
-1. A run with `Memory(progress=True)` notes in progress.txt that it begins, where it is blocked, and that it ends. It
-   does so with a call of its own, which the policy judges like any other. Where that takes an approval, the run makes
-   no such call: nobody is asked about it.
-2. With `Memory(learn=True)`, the LLM is asked what is worth remembering when the run would end: one step, in which it
-   may call `LEARNING_TOOLS` only. The result of the run is the answer before that.
-3. Nothing of this keeps a run from ending: not a denial, a failure, the step limit, or silence.
+1. A run with `Memory(progress=True)` records in progress.txt that it begins, that it is blocked, and that it ends. It
+   does so with a call of its own, which the policy judges like any other. If that requires approval, the run does not
+   make the call, and asks nobody.
+2. With `Memory(learn=True)`, the LLM is asked for its learnings before the run ends: in one step, in which it may call
+   `LEARNING_TOOLS` only. The result of the run is the answer before that.
+3. None of this keeps a run from ending: neither a denial, nor a failure, nor the step limit, nor silence.
 """
 
 from datetime import datetime
@@ -19,7 +19,7 @@ from holdfast.core.run.state.progress import LEARNING_SECONDS, LEARNING_TOOLS, P
 from holdfast.core.run.state.state import RunState
 
 GOAL_CHARS = 500
-"""Characters of the task that progress.txt gets as the goal, where it has none."""
+"""Characters of the task that become the goal in progress.txt, if it has none."""
 
 NOTICE = """\
 Your answer stands, and this run ends now. If you have learnt something that later runs should know, and that they \
@@ -29,7 +29,7 @@ tools are not called any more."""
 
 
 def progress_due(state: RunState, *, at: datetime) -> str:
-    """Return what the run has to note in progress.txt now; empty for nothing."""
+    """Return the note that is due in progress.txt now; empty for none."""
     spec, ending = state.spec, state.ending
     if spec is None or not state.keeps_progress or spec.tool(PROGRESS_TOOL) is None:
         return ""
@@ -46,33 +46,33 @@ def progress_due(state: RunState, *, at: datetime) -> str:
 
 
 def learning_due(state: RunState) -> bool:
-    """Whether the LLM is to be asked what it has learnt, once the run would end."""
+    """Return whether the LLM is to be asked for its learnings, once the run would otherwise end."""
     if not state.learns or state.ending.learning or state.steps.used_up or state.account.closing or short_of(state):
         return False
     return bool(_learning_tools(state))
 
 
 def on_learning_due(state: RunState) -> ev.LearningRequested:
-    """Return the event that asks the LLM what it has learnt."""
+    """Return the event that asks the LLM for its learnings."""
     return ev.LearningRequested(notice=NOTICE.format(tools=" or ".join(_learning_tools(state))))
 
 
 def on_learning_time(state: RunState, *, at: datetime) -> list[ev.AgentEvent]:
-    """Return the event that gives up waiting for the LLM's reply to that; none where it is not due."""
+    """Return the event that stops waiting for the LLM's learnings; none if that is not due."""
     if not state.ending.until or state.ending.until > at:
         return []
     return [ev.LearningSkipped(cause="Timeout", message=f"the LLM has not replied within {LEARNING_SECONDS:,} s")]
 
 
 def refuse_other_tool(state: RunState, call: ToolCall) -> str:
-    """Return why a call of the reply to that cannot run; empty where it can."""
+    """Return why a call in the reply with the learnings cannot run; empty if it can."""
     if state.ending.learning != "asked" or call.name in LEARNING_TOOLS:
         return ""
     return f"the run has its answer and ends; now it only calls {' and '.join(_learning_tools(state))}"
 
 
 def on_complete(state: RunState) -> ev.RunFinished:
-    """Return the event that ends the run, with the answer that it was given."""
+    """Return the event that ends the run with the LLM's answer."""
     return ev.RunFinished(outcome="completed", result=state.result, structured=state.structured)
 
 

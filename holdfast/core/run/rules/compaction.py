@@ -1,11 +1,11 @@
 """Context compaction: the request for a summary, and the summary message that stands in for the conversation so far.
 
 1. The request is the unchanged transcript with one instruction after it, so that a provider's prompt cache hits.
-2. The task and its refinements, later messages from people, unresolved calls and constraints are handed on word for
-   word; the rest is the LLM's summary. The original messages stay in the log.
-3. A person's message that holds more than text (images, files) follows the summary message as it was sent. Where there
-   is no room for it (`holdfast.core.transcript.transcript.ORIGINALS_BYTES`), the summary message has its text and names
-   what is left out.
+2. The task and its refinements, later messages from people, unresolved calls and constraints are kept word for word;
+   the rest is the LLM's summary. The original messages stay in the log.
+3. A person's message with more than text (images, files) follows the summary message as it was sent. If there is no
+   room for it (`holdfast.core.transcript.transcript.ORIGINALS_BYTES`), the summary message has its text and lists the
+   omitted content.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -14,7 +14,7 @@ from typing import Any
 
 from holdfast.core.llm.messages import UserMessage
 from holdfast.core.log.events import CompactionRequested
-from holdfast.core.run.rules.authority import Reaction, Refusal, claimed
+from holdfast.core.run.rules.authority import Reaction, Refusal, read_claim
 from holdfast.core.run.state.context import Context
 from holdfast.core.run.state.inbox import TaskRefinement
 from holdfast.core.run.state.state import RunState
@@ -32,11 +32,11 @@ NO_SUMMARY = "(There is no summary: the conversation did not fit the context win
 
 
 SUMMARY_REQUEST = UserMessage(content=INSTRUCTION)
-"""What a request for a summary has after the transcript."""
+"""The message after the transcript in a request for a summary."""
 
 
 def on_compact(state: RunState, payload: Any, *, at: datetime) -> Reaction | Refusal:
-    """Take in a request for a compaction, by anybody who reaches the run."""
+    """React to a request for a compaction, from anybody who reaches the run."""
     if state.outcome:
         return Refusal("too_late", f"the run is {state.outcome}")
     if state.context.requested:
@@ -51,7 +51,7 @@ def on_compact(state: RunState, payload: Any, *, at: datetime) -> Reaction | Ref
         when = "once the run is not blocked any more (`retry`)"
     elif not state.awaits_message:
         when = "at the end of the step"
-    by, reason = claimed(payload)
+    by, reason = read_claim(payload)
     return Reaction([CompactionRequested(by=by, reason=reason)], explanation=f"the context is compacted {when}")
 
 
@@ -59,8 +59,8 @@ def summary_message(state: RunState, summary: str, *, originals: Collection[int]
     """Return the message that stands in for the conversation so far.
 
     Args:
-        state: Before the compaction.
-        summary: The LLM's own words.
+        state: The state before the compaction.
+        summary: The LLM's summary.
         originals: Positions of the messages that follow as they were sent.
     """
     task = "It is the first message after this one." if TASK in originals else state.task
@@ -69,7 +69,7 @@ def summary_message(state: RunState, summary: str, *, originals: Collection[int]
         f"## The task, word for word\n\n{task}",
     ]
     waiting = {message.message for message in state.inbox.waiting}
-    refinements = [each for each in state.refinements if each.message not in waiting]  # others are yet to be shown
+    refinements = [each for each in state.refinements if each.message not in waiting]  # the others come later
     if refinements:
         parts.append("## The task was refined, word for word")
         parts += [refinement_text(number=r.number, kind=r.kind, by=r.by, text=r.text) for r in refinements]
@@ -89,7 +89,7 @@ def summary_message(state: RunState, summary: str, *, originals: Collection[int]
 
 
 def _follow_ups(context: Context, originals: Collection[int], refinements: Sequence[TaskRefinement]) -> Iterator[str]:
-    """The messages that people sent after the task, what is left out of them, and where refinements came in between."""
+    """Yield the messages after the task, with notes on omitted content and on the places of refinements."""
     left_out = context.follow_ups_left_out
     complete = not left_out and all(not each.more or each.message in originals for each in context.follow_ups)
     yield "## Said since, word for word" if complete else "## Said since, word for word but for what is left out"

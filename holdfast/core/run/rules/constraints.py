@@ -1,11 +1,10 @@
-"""How constraints are enforced, and lifted by people. Pure functions over the run's state.
+"""Constraints: their enforcement, and their removal by people. Pure functions over the run's state.
 
 1. A constraint stems from a tool's own result, `Cannot` (`holdfast.core.tools.cannot`): the LLM can neither make nor
    lift one.
-2. It is looked at when a call is requested, when people let one run, and again when it would start. It takes
-   precedence over the policy, over approvals and over remembered rules, and gives no permission when it ends: the call
-   is judged as any other.
-3. Undoing an effect is not refused.
+2. It is checked when a call is requested, when people approve it, and again before it starts. It takes precedence over
+   the policy, approvals and remembered rules. Its end grants nothing: the call is judged like any other.
+3. Undoing an effect is never refused.
 4. A constraint on a call refuses polls of that call, too (`holdfast.core.run.waits.polling`).
 """
 
@@ -23,41 +22,41 @@ from holdfast.core.run.state.state import RunState
 from holdfast.core.tools.effects import PastEffect, words_of
 
 
-def refusing(state: RunState, call: ToolCall, *, at: datetime) -> Constraint | None:
-    """Return a constraint that refuses this call, or the call that it would make again and again; None if none does."""
+def constraint_on(state: RunState, call: ToolCall, *, at: datetime) -> Constraint | None:
+    """Return a constraint that refuses this call, or the call that it polls; None for none."""
     calls = state.spec.calls_of(call) if state.spec else (call,)
-    found = (state.constraints.refusing(each, at=at) for each in calls)
-    return next(filter(None, found), None)
+    constraints = (state.constraints.find_for(each, at=at) for each in calls)
+    return next(filter(None, constraints), None)
 
 
 def refuse_call(
     state: RunState, number: int, call: ToolCall, *, past: PastEffect | None, at: datetime
 ) -> list[AgentEvent]:
-    """Return the events that refuse a requested call which cannot be made; none if it can.
+    """Return the events that refuse a requested call because of a constraint; none if none refuses it.
 
     Args:
         state: The state before.
-        number: The call's.
+        number: The call's number.
         call: The call.
-        past: The effect that the call had before the run was reset.
+        past: The effect that the call had before a reset.
         at: Now.
     """
-    constraint = refusing(state, call, at=at)
+    constraint = constraint_on(state, call, at=at)
     if constraint is None:
         return []
     verdict = VerdictGiven(number=number, verdict="deny", rule=f"constraint {constraint.number}")
-    return [verdict, refused(number, constraint, past)]
+    return [verdict, constraint_result(number, constraint, past)]
 
 
-def refused(number: int, constraint: Constraint, past: PastEffect | None) -> ToolCallFinished:
-    """Return the event that ends a call which this constraint refuses."""
+def constraint_result(number: int, constraint: Constraint, past: PastEffect | None) -> ToolCallFinished:
+    """Return the event that ends a call because this constraint refuses it."""
     content = words_of(f"Not called. It cannot be done: {constraint.line}", past)
     return ToolCallFinished(number=number, status="cannot", content=content)
 
 
 def refuse_approval(state: RunState, call: ToolCall, *, at: datetime) -> Refusal | None:
-    """Return why people cannot let this call run now; None if they can."""
-    constraint = refusing(state, call, at=at)
+    """Return a refusal if a constraint keeps people from approving this call now; else None."""
+    constraint = constraint_on(state, call, at=at)
     if constraint is None:
         return None
     why = f"it cannot be done: {constraint.line}"
@@ -65,42 +64,42 @@ def refuse_approval(state: RunState, call: ToolCall, *, at: datetime) -> Refusal
 
 
 def on_lift(state: RunState, lift: Lift, *, at: datetime) -> Reaction | Refusal:
-    """Lift a constraint."""
-    speaker = verify_for_all(state, lift)
-    if isinstance(speaker, Refusal):
-        return speaker
+    """React to a person who lifts a constraint."""
+    principal = verify_for_all(state, lift)
+    if isinstance(principal, Refusal):
+        return principal
     if refusal := _refuse_lift(state, lift, at=at):
         return refusal
     lifted = ConstraintLifted(
         constraint=lift.constraint,
         by=lift.by,
         reason=lift.reason,
-        proof=speaker.proof,
-        key=speaker.key,
+        proof=principal.proof,
+        key=principal.key,
         signature=lift.signature,
     )
     return Reaction([lifted])
 
 
 def _refuse_lift(state: RunState, lift: Lift, *, at: datetime) -> Refusal | None:
-    """Why this person cannot lift this constraint; None if they can."""
+    """Return a refusal if this person cannot lift this constraint; else None."""
     constraint = state.constraints.find(lift.constraint)
     if stranger := refuse_stranger(state, lift.by):
         return stranger
     if lift.constraint == FORK:
         return _refuse_lift_of_fork(state, lift)
-    if constraint is None or not constraint.stands(at):
-        others = ", ".join(each.name for each in state.constraints.unended(at).kept) or "none"
+    if constraint is None or not constraint.is_active(at):
+        others = ", ".join(each.name for each in state.constraints.active(at).kept) or "none"
         name = constraint_name(lift.constraint)
         return Refusal("unknown_request", f"no constraint {name} refuses anything; those that do: {others}")
     return None
 
 
 def _refuse_lift_of_fork(state: RunState, lift: Lift) -> Refusal | None:
-    """Why this person cannot let the effects of a fork run as the policy says; None if they can."""
+    """Return a refusal if this person cannot let a fork's effects run as the policy says; else None."""
     if state.fork is None or state.fork.lifted_by is not None:
         return Refusal("unknown_request", "no effect asks first because of a fork")
     barred = any(not policy.terms.requester_may_decide for policy in policies_of(state))
-    if barred and state.authority.asked_by(lift.by):
+    if barred and state.authority.is_requester(lift.by):
         return Refusal("not_entitled", f"{lift.by} is one of the requesters, who may not approve here")
     return None

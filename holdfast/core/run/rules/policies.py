@@ -1,8 +1,8 @@
-"""The policies that judge a run: that of its agent, and those above. Pure functions over the run's state.
+"""The policies that judge a run: its agent's own, and those above. Pure functions over the run's state.
 
 1. Those above are the policies of the agents that started the run, and those that came with a fork or an import.
-2. Whoever changes what may run is somebody whom each of them lets: no child, and no fork, is a way around one.
-3. A policy knows people by its own approvers, keys and gateways, and by no other policy's.
+2. Changing what may run takes the permission of each of them: no sub-agent and no fork is a way around one.
+3. A policy identifies people by its own approvers, keys and gateways, never by another policy's.
 """
 
 from holdfast.core.authority.policy import Policy, Requirement, Verdict
@@ -22,22 +22,22 @@ def policies_above(state: RunState) -> tuple[Policy, ...]:
 
 
 def policies_of(state: RunState) -> tuple[Policy, ...]:
-    """Return the policies that say who may change what runs, the agent's own first."""
+    """Return the policies that decide who may change what runs, the agent's own first."""
     above = policies_above(state) if state.features >= EVERY_POLICY_ASKS else ()
     return (policy_of(state), *above)
 
 
 def policy_for(state: RunState, requirement: Requirement) -> Policy | None:
-    """Return the policy that requires this; None if it no longer judges the run, and so nobody satisfies it."""
+    """Return the policy of a requirement; None if it no longer judges the run, so that nobody can satisfy it."""
     if not requirement.policy:
         return policy_of(state)
     return next((policy for policy in state.origin.policies if policy.hash == requirement.policy), None)
 
 
 def requirements_of_all(state: RunState, rule: str) -> tuple[Requirement, ...]:
-    """Return what every policy requires where not a rule of a policy asks, but the run: each by its own terms.
+    """Return the requirement of every policy, each by its own terms, for a request that the run itself makes.
 
-    Empty where only the agent's own policy judges the run.
+    Empty if only the agent's own policy judges the run.
     """
     own, *above = policies_of(state)
     if not above:
@@ -46,8 +46,8 @@ def requirements_of_all(state: RunState, rule: str) -> tuple[Requirement, ...]:
     return (Requirement(rule=rule, terms=own.terms), *asked)
 
 
-def asked_of_all(state: RunState, *, rule: str, reason: str) -> Verdict:
-    """Return the verdict on a call about which the run itself asks, whatever the policies say."""
+def ask_all_policies(state: RunState, *, rule: str, reason: str) -> Verdict:
+    """Return the verdict on a call about which the run itself asks, regardless of the policies' verdicts."""
     terms, requirements = policy_of(state).terms, requirements_of_all(state, rule)
     return Verdict(verdict="ask", rule=rule, reason=reason, terms=terms, requirements=requirements)
 

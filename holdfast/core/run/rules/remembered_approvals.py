@@ -1,15 +1,15 @@
-"""Remembered rules: the same call is allowed from now on, for as long as the approvals that made the rule would count.
+"""Remembered rules: the same call is allowed from now on, as long as the approvals that made the rule would count.
 
-1. A rule is made where every person of the quorum asked for it, each with their own approval authority.
-2. It lifts "approval required" only, and only while each of those people could still approve the call under the terms
-   in force; where signatures are required, each approval is verified again, with the keys of the policy in force. Where
-   several policies ask, each is satisfied by those of the approvals that count under it.
+1. A rule is made if every person of the quorum asked for it, each with their own approval authority.
+2. It overrides only "approval required", and only while each of those people could still approve the call under the
+   terms in force. If signatures are required, each approval is verified again, with the keys of the policy in force. If
+   several policies ask, each is satisfied by the approvals that count under it.
 """
 
 from holdfast.core.authority.policy import Policy, Requirement, Verdict
 from holdfast.core.authority.votes import Vote
 from holdfast.core.llm.blocks import ToolCall
-from holdfast.core.run.rules.authority import Refusal, verify_speaker
+from holdfast.core.run.rules.authority import Refusal, verify_principal
 from holdfast.core.run.rules.policies import policy_for
 from holdfast.core.run.rules.standings import could_decide
 from holdfast.core.run.state.authority import RememberedRule
@@ -20,9 +20,9 @@ def rule_for(state: RunState, call: ToolCall, verdict: Verdict) -> RememberedRul
     """Return the remembered rule that allows this call without another approval; None if there is none.
 
     Args:
-        state: The run's.
-        call: As it is to run.
-        verdict: That of the policies, which says how it would be decided.
+        state: The run's state.
+        call: The call, as it is to run.
+        verdict: The verdict of the policies, with the terms of an approval.
     """
     digest = call.digest
     for rule in state.authority.rules:
@@ -32,11 +32,11 @@ def rule_for(state: RunState, call: ToolCall, verdict: Verdict) -> RememberedRul
 
 
 def rule_made_by(votes: tuple[Vote, ...], *, number: int, quorum: int) -> RememberedRule | None:
-    """Return the rule that these approvals of one call make; None where they make none.
+    """Return the rule that these approvals of one call make; None if they make none.
 
     Args:
-        votes: Those that decide.
-        number: Of the rule, in the thread.
+        votes: The votes that decide.
+        number: The number of the rule in the thread.
         quorum: How many have to approve.
     """
     asking = [vote for vote in votes if vote.said.remember and not vote.delegated]
@@ -52,7 +52,7 @@ def _counts(state: RunState, rule: RememberedRule, verdict: Verdict) -> bool:
 
 
 def _satisfied(state: RunState, rule: RememberedRule, required: Requirement, *, several: bool) -> bool:
-    """Whether a policy that asks is satisfied: by the votes that count under it; if it is the only one, by all."""
+    """Return whether a requirement is met by the votes that count under its policy; if it is the only one, by all."""
     policy = policy_for(state, required)
     if policy is None:
         return False
@@ -61,14 +61,14 @@ def _satisfied(state: RunState, rule: RememberedRule, required: Requirement, *, 
 
 
 def _approves(state: RunState, rule: RememberedRule, vote: Vote, policy: Policy, required: Requirement) -> bool:
-    """Whether this vote approves the rule's call, by a person who could approve it now."""
+    """Return whether this vote approves the rule's call, and its person could approve it now."""
     said = vote.said
     asked = said.decision == "approve" and said.remember and not vote.delegated
     if not asked or (vote.seen.tool, vote.approved_digest) != (rule.tool, rule.call_digest):
         return False
     if policy.signatures == "required":
-        # Only the signature over what was seen counts here, whatever the thread recorded about its proof.
-        verified = not isinstance(verify_speaker(state, said, policy), Refusal)
+        # Only a signature over what the person saw counts here; the recorded proof does not.
+        verified = not isinstance(verify_principal(state, said, policy), Refusal)
         if not verified or said.digest != vote.seen.digest:
             return False
     return could_decide(state, policy, required.terms, vote.by)

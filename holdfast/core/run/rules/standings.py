@@ -1,11 +1,11 @@
-"""Whose decision counts for a request, for which of the policies that ask, and by whose approval authority. Pure
-functions over the run's state.
+"""The standing of a decision: whether its sender may decide a request, for which of the policies that ask, and by which
+person's approval authority. Pure functions over the run's state.
 
-1. A person decides by their own authority, or by authority that was delegated to them; a delegation counts while its
-   signature does.
-2. Where several policies ask, a decision counts for each that lets its sender decide, by that policy's people and keys,
-   and for no other. One that asks for anybody is satisfied by somebody whom another one names.
-3. Where requesters may not decide, and it is not known who asked, nobody decides.
+1. A person decides by their own authority, or by authority that was delegated to them; a delegation is valid as long as
+   its signature.
+2. If several policies ask, a decision counts for each policy that lets its sender decide, by that policy's people and
+   keys, and for no other. A policy that accepts anybody accepts somebody whom another policy names.
+3. If requesters may not decide, and the requesters are unknown, nobody decides.
 """
 
 from datetime import datetime
@@ -14,28 +14,28 @@ from holdfast.core.authority.approvals import ApprovalRequest
 from holdfast.core.authority.policy import Policy, Requirement, Terms
 from holdfast.core.authority.statements import Decision
 from holdfast.core.authority.votes import Standing
-from holdfast.core.run.rules.authority import Refusal, Speaker, verify_each, verify_speaker
+from holdfast.core.run.rules.authority import Principal, Refusal, verify_each, verify_principal
 from holdfast.core.run.rules.policies import policy_for
 from holdfast.core.run.state.state import RunState
 
 
-def standing_of(state: RunState, decision: Decision, request: ApprovalRequest, *, at: datetime) -> Speaker | Refusal:
-    """Return who decides and by which authority, or why the decision does not count.
+def standing_of(state: RunState, decision: Decision, request: ApprovalRequest, *, at: datetime) -> Principal | Refusal:
+    """Return the sender and the approval authority of a decision, or why it does not count.
 
-    Where several policies ask, it counts for each that lets its sender decide: by that policy's people and keys.
+    If several policies ask, it counts for each that lets its sender decide, by that policy's people and keys.
     """
     policies = [policy_for(state, required) for required in request.required]
-    speakers = verify_each(state, decision, [policy or Policy() for policy in policies])
+    principals = verify_each(state, decision, [policy or Policy() for policy in policies])
     judged = [
-        _standing(state, policy, speaker, decision, request, number, at=at)
-        for number, (policy, speaker) in enumerate(zip(policies, speakers, strict=True))
+        _standing(state, policy, principal, decision, request, number, at=at)
+        for number, (policy, principal) in enumerate(zip(policies, principals, strict=True))
     ]
     if not request.requirements:
         return judged[0]
-    counting = [(number, each) for number, each in enumerate(judged) if isinstance(each, Speaker)]
+    counting = [(number, each) for number, each in enumerate(judged) if isinstance(each, Principal)]
     refused = next((each for each in judged if isinstance(each, Refusal)), None)
     if refused and all(_open_to_all(state, request.required[number]) for number, _ in counting):
-        return refused  # others are named, and this one is nobody whom a policy knows
+        return refused  # another policy names its approvers, and this person is none of them
     standings = tuple(
         Standing(requirement=number, right=each.right if each.right != decision.by else "", proof=each.proof)
         for number, each in counting
@@ -45,7 +45,7 @@ def standing_of(state: RunState, decision: Decision, request: ApprovalRequest, *
 
 
 def _open_to_all(state: RunState, required: Requirement) -> bool:
-    """Whether a policy asks for any one person, whoever that is."""
+    """Return whether a policy accepts the approval of any single person."""
     policy = policy_for(state, required)
     return policy is not None and not policy.approvers and not required.terms.by and required.terms.quorum == 1
 
@@ -53,28 +53,28 @@ def _open_to_all(state: RunState, required: Requirement) -> bool:
 def _standing(
     state: RunState,
     policy: Policy | None,
-    speaker: Speaker | Refusal,
+    principal: Principal | Refusal,
     decision: Decision,
     request: ApprovalRequest,
     number: int,
     *,
     at: datetime,
-) -> Speaker | Refusal:
-    """Who decides for one of the requirements, and by which authority; or why the decision does not count for it."""
+) -> Principal | Refusal:
+    """Return the sender and authority of a decision for one requirement, or why it does not count for it."""
     if policy is None:
         return Refusal("not_entitled", f"a policy that asked for request {request.id} does not judge this run any more")
-    if isinstance(speaker, Refusal):
-        return speaker
-    if speaker.proof and not decision.digest:
+    if isinstance(principal, Refusal):
+        return principal
+    if principal.proof and not decision.digest:
         return Refusal("digest_mismatch", f"a signature has to cover what was seen: give the digest {request.digest}")
     right = _right_of(state, policy, decision, request, number, at=at)
-    return right if isinstance(right, Refusal) else speaker._replace(right=right)
+    return right if isinstance(right, Refusal) else principal._replace(right=right)
 
 
 def _right_of(
     state: RunState, policy: Policy, decision: Decision, request: ApprovalRequest, number: int, *, at: datetime
 ) -> str | Refusal:
-    """Whose approval authority this person uses, or why they have none. Each counts once for a requirement."""
+    """Return the person whose authority the sender uses, or why there is none. Each counts once for a requirement."""
     terms, by, denies = request.required[number].terms, decision.by, decision.decision == "deny"
     if policy.approvers and policy.approver(by) is None:
         return Refusal("not_entitled", f"the policy names no approver {by!r}")
@@ -89,8 +89,8 @@ def _right_of(
         if state.authority.requesters_unproven and policy.signatures == "required":
             unsigned = "an unsigned message was accepted, so it is not known who asked"
             return Refusal("not_entitled", f"{unsigned}; deny the request, and give the task to a new thread")
-        asked_by = state.authority.asked_by
-        rights = [] if asked_by(by) else [right for right in rights if not asked_by(right)]
+        is_requester = state.authority.is_requester
+        rights = [] if is_requester(by) else [right for right in rights if not is_requester(right)]
         if not rights:
             return Refusal("not_entitled", f"{by} asked for this with the task or a message; another person decides")
     used = {
@@ -107,7 +107,7 @@ def _right_of(
 
 
 def stands_for(policy: Policy, who: tuple[str, ...], name: str) -> bool:
-    """Return whether these names and roles include that person; an empty list includes everybody."""
+    """Return whether these names and roles include this person; an empty list includes everybody."""
     return name in policy.entitled(who) if policy.approvers else not who or name in who
 
 
@@ -117,17 +117,17 @@ def _entitled(policy: Policy, request: ApprovalRequest, number: int, name: str, 
 
 
 def _delegators_to(state: RunState, policy: Policy, name: str, *, at: datetime) -> list[str]:
-    """Those who delegated their approval authority to that person, with a statement that still counts."""
+    """Return the people who delegated their approval authority to this person, with a statement that is still valid."""
     return [
         delegation.by
         for delegation in state.authority.delegations
         if delegation.to == name
         and delegation.until > at
-        and isinstance(verify_speaker(state, delegation.statement, policy), Speaker)
+        and isinstance(verify_principal(state, delegation.statement, policy), Principal)
     ]
 
 
 def could_decide(state: RunState, policy: Policy, terms: Terms, name: str) -> bool:
-    """Return whether a person who decided under these terms could do so now, with their own approval authority."""
+    """Return whether a person could decide under these terms now, with their own approval authority."""
     entitled = stands_for(policy, terms.who(len(terms.escalate)), name)
-    return entitled and (terms.requester_may_decide or not state.authority.asked_by(name))
+    return entitled and (terms.requester_may_decide or not state.authority.is_requester(name))

@@ -1,1 +1,1 @@
-"""What a decision depends on: `RunState`, its parts, and the features of a run's level."""
+"""The state of a run, on which every decision depends: `RunState`, its parts, and feature levels."""

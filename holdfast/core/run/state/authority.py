@@ -1,4 +1,4 @@
-"""Who may let calls run: open approval requests, remembered rules, delegations, used statements and requesters.
+"""The authority to let calls run: approval requests, remembered rules, delegations, used statements and requesters.
 
 If a list reaches its bound, dropping an entry takes authority away and never grants any.
 """
@@ -14,10 +14,10 @@ from holdfast.core.base.models import Frozen, replace
 from holdfast.errors import EventOutOfPlace
 
 DECIDED = 100
-"""Decided requests that are kept: a late or repeated decision gets an explanation that says how each was decided."""
+"""Decided requests that are kept, so that a late or repeated decision is answered with how the request was decided."""
 
 ASKED_ANEW = "asked anew as request"
-"""Marks a request that another open request has replaced; an id follows."""
+"""Marks a request that another open request has replaced, whose id follows."""
 
 RULES = 200
 """Remembered rules that a thread has at the same time; the oldest make room, and their calls require approval again."""
@@ -26,21 +26,21 @@ RULES_BYTES = 150_000
 """Bytes of the remembered rules, as JSON; the oldest make room."""
 
 REQUESTERS = 1_000
-"""Requesters that a thread keeps. With more, any person may have asked."""
+"""Requesters that a thread keeps. Beyond that, any person counts as a possible requester."""
 
 REQUESTERS_CHARS = 50_000
-"""Characters of their names."""
+"""Characters of the requesters' names, in total."""
 
 
 class RememberedRule(Frozen):
-    """A call that is allowed from now on, because all who approved it asked for that."""
+    """A call that is allowed from now on, because everybody who approved it asked for that."""
 
     rule: str
     """The rule's id."""
     tool: str
     call_digest: str
     votes: tuple[Vote, ...]
-    """The approvals that made the rule. It counts only as long as they would."""
+    """The approvals that made the rule. It is valid only while they would be."""
 
     def view(self) -> dict[str, Any]:
         """Return the rule as `show` presents it."""
@@ -63,26 +63,26 @@ class DelegatedAuthority(Frozen):
 
 
 class UsedStatement(Frozen):
-    """A signed statement that has had its effect, and must not have it again."""
+    """A signed statement that has taken effect, and must not take effect again."""
 
     digest: str
-    """Of the signed content."""
+    """Digest of the signed content."""
     until: datetime
     """When the statement expires by itself."""
 
 
 @dataclass(frozen=True)
 class Authority:
-    """Everything that decides who may let calls run."""
+    """The approval authority in a thread: requests, rules, delegations, used statements, keys and requesters."""
 
     requests: tuple[ApprovalRequest, ...] = ()
     """The open requests, oldest first."""
     request_count: int = 0
     """How many requests the whole thread has opened: the id of the last one."""
     decided: dict[str, str] = field(default_factory=dict)
-    """Request id → who decided it, and how; the last ones."""
+    """Request id → its decision and the person who made it; the last `DECIDED`."""
     proposed_rule: RememberedRule | None = None
-    """The rule that the approval recorded last makes. The next event records it (`rule_remembered`), or it lapses."""
+    """The rule that the last recorded approval makes. If the next event is not its `rule_remembered`, it lapses."""
     rules: tuple[RememberedRule, ...] = ()
     """The remembered rules, oldest first."""
     rule_count: int = 0
@@ -91,43 +91,41 @@ class Authority:
     used_statements: tuple[UsedStatement, ...] = ()
     """Signed delegations and messages that have not expired yet: each counts once."""
     revoked_keys: tuple[str, ...] = ()
-    """Public keys that count no longer in this thread, though a policy lists them."""
+    """Public keys that are no longer valid in this thread, although a policy lists them."""
     requesters: tuple[str, ...] = ()
-    """Who gave the task and the messages."""
+    """The people who gave the task and sent messages."""
     requesters_left_out: bool = False
-    """There are more requesters than are kept, so any person may be one."""
+    """There were more requesters than are kept, so any person may be one."""
     requesters_unproven: bool = False
-    """An unsigned message was accepted, so it is not known who asked."""
+    """An unsigned message was accepted, so the requesters are not known for certain."""
 
     def request(self, name: str) -> ApprovalRequest | None:
-        """Return the open request of that id."""
+        """Return the open request with this id; None if there is none."""
         return next((request for request in self.requests if request.id == name), None)
 
     def open_request(self, name: str) -> ApprovalRequest:
-        """Return the open request of that id.
+        """Return the open request with this id.
 
         Raises:
-            EventOutOfPlace: It is not open.
+            EventOutOfPlace: There is none.
         """
         request = self.request(name)
         if request is None:
             raise EventOutOfPlace(f"request {name} is not open")
         return request
 
-    def asked_by(self, name: str) -> bool:
+    def is_requester(self, name: str) -> bool:
         """Return whether this person may be one of the requesters."""
         return self.requesters_left_out or name in self.requesters
 
-    def opened(self, request: ApprovalRequest, *, lapsed: str = "") -> "Authority":
+    def open(self, request: ApprovalRequest, *, lapsed: str = "") -> "Authority":
         """Open a request.
 
-        A call has one request at a time. An older one was about other arguments or another state of the world, and is
-        closed.
+        A call has one request at a time: an older one, about other arguments or another state of the world, is closed.
 
         Args:
             request: The new request.
-            lapsed: Id of the request whose approval let the call run, and no longer does; so the rule that this
-                approval made lapses, too.
+            lapsed: Id of the request whose approval of the call lapses; the rule that this approval made lapses, too.
         """
         anew = f"{ASKED_ANEW} {request.id}"
         older = [each for each in self.requests if each.number == request.number]
@@ -147,13 +145,13 @@ class Authority:
             rules=rules,
         )
 
-    def closed(self, name: str, how: str) -> "Authority":
-        """Close a request that was decided."""
+    def close(self, name: str, how: str) -> "Authority":
+        """Close a request, and keep how it was decided."""
         requests = tuple(request for request in self.requests if request.id != name)
         return replace(self, requests=requests, decided=_last({**self.decided, name: how}))
 
     def with_request(self, changed: ApprovalRequest) -> "Authority":
-        """Replace the request of the same id."""
+        """Replace the open request that has the same id."""
         return replace(self, requests=tuple(changed if each.id == changed.id else each for each in self.requests))
 
     def remind(self, name: str) -> "Authority":
@@ -175,16 +173,16 @@ class Authority:
         return self.with_request(request.model_copy(update={"level": request.level + 1}))
 
     def without_requests_about(self, number: int) -> "Authority":
-        """Close open requests about a call that has a result now."""
+        """Close the open requests about a call that now has a result."""
         if all(request.number != number for request in self.requests):
             return self
         return replace(self, requests=tuple(request for request in self.requests if request.number != number))
 
     def remember(self, *, rule: str, tool: str, call_digest: str, by: tuple[str, ...]) -> "Authority":
-        """Remember the rule that the decision just recorded makes.
+        """Remember the rule that the last recorded decision makes.
 
         Raises:
-            EventOutOfPlace: That decision does not make this rule.
+            EventOutOfPlace: That decision makes no such rule.
         """
         proposed = self.proposed_rule
         voters = tuple(vote.by for vote in proposed.votes) if proposed else ()
@@ -201,20 +199,20 @@ class Authority:
         return replace(self, rules=tuple(each for each in self.rules if each.rule != rule))
 
     def delegate(self, delegation: DelegatedAuthority, *, at: datetime) -> "Authority":
-        """Delegate approval authority; an older delegation between the same two ends, and expired ones are dropped."""
-        others = (each for each in self._delegations_but(delegation.by, delegation.to) if each.until > at)
+        """Delegate approval authority. Drop expired delegations, and an older one between the same two people."""
+        others = (each for each in self._delegations_except(delegation.by, delegation.to) if each.until > at)
         return replace(self, delegations=(*others, delegation))
 
     def revoke_delegation(self, by: str, to: str) -> "Authority":
-        """Revoke a delegation, and the votes that were given with it on requests that are still open."""
+        """Revoke a delegation, and the votes that were cast by it on requests that are still open."""
         requests = tuple(
             with_votes(request, without(request.votes, lambda vote, each: (each.right, vote.by) == (by, to)))
             for request in self.requests
         )
-        return replace(self, delegations=self._delegations_but(by, to), requests=requests)
+        return replace(self, delegations=self._delegations_except(by, to), requests=requests)
 
     def revoke_keys(self, keys: tuple[str, ...]) -> "Authority":
-        """Revoke keys, and the votes and rules that they signed. A delegation is verified whenever it would count."""
+        """Revoke keys, and the votes and rules that they signed. Delegations need no change: each use verifies them."""
         requests = tuple(
             with_votes(request, tuple(vote for vote in request.votes if vote.key not in keys))
             for request in self.requests
@@ -224,12 +222,12 @@ class Authority:
         return replace(self, revoked_keys=revoked, requests=requests, rules=rules)
 
     def use_statement(self, digest: str, *, until: datetime, at: datetime) -> "Authority":
-        """Note that a signed statement has had its effect; those that have expired are dropped."""
+        """Record that a signed statement has taken effect; drop expired ones."""
         unexpired = (each for each in self.used_statements if each.until > at)
         return replace(self, used_statements=(*unexpired, UsedStatement(digest=digest, until=until)))
 
     def add_requester(self, name: str) -> "Authority":
-        """Note who asked. Earlier votes of this person no longer count if requesters may not decide."""
+        """Add a requester. Earlier votes of this person no longer count if requesters may not decide."""
         if name in ("", *self.requesters):
             return self
         chars = sum(map(len, self.requesters)) + len(name)
@@ -242,13 +240,13 @@ class Authority:
             requests=requests,
         )
 
-    def _delegations_but(self, by: str, to: str) -> tuple[DelegatedAuthority, ...]:
+    def _delegations_except(self, by: str, to: str) -> tuple[DelegatedAuthority, ...]:
         return tuple(each for each in self.delegations if (each.by, each.to) != (by, to))
 
 
 def _without_requester(request: ApprovalRequest, name: str) -> ApprovalRequest:
-    """Return the request without the votes by this person, or by anybody if `name` is empty, that count for a policy
-    under which requesters may not decide.
+    """Return the request without this person's votes, or without any if `name` is empty, for each policy under which
+    requesters may not decide.
     """
     barred = {number for number, each in enumerate(request.required) if not each.terms.requester_may_decide}
 

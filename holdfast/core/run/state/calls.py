@@ -1,8 +1,8 @@
 """The tool calls of the current step, and the table of the legal transitions of a call.
 
-A call is `requested`, `allowed`, `started` and `finished`. Where approval is required, it is `awaiting_approval` before
-it is allowed. `outcome_unknown`: it was started, and people are asked whether its effect happened. `orphaned`: its
-effect was under way when the run was closed from outside; the run has to resolve it before it does anything else.
+A call is `requested`, `allowed`, `started` and `finished`. If approval is required, it is `awaiting_approval` before it
+is allowed. `outcome_unknown`: it was started, and people are asked whether its effect happened. `orphaned`: its effect
+was under way when the run was closed from outside; the run has to resolve it before it does anything else.
 """
 
 from collections.abc import Mapping
@@ -31,11 +31,11 @@ Move = Literal[
     "settle",
     "finish",
 ]
-"""What an event does to a call: the policy judged it and did not allow it · the policy, or a remembered rule, allowed
-it · approval is required · people answered, and it does not run for that · it was approved, or the policy approved it
-when the request expired · it started · its outcome is unknown · people said that the effect did not happen, or is to
-be undone · the run was closed from outside and begins again · the run was moved here, and finds out what became of it ·
-it has a result."""
+"""The change that an event makes to a call: the policy judged it and did not allow it · the policy, or a remembered
+rule, allowed it · approval is required · people answered, and the answer does not let it run · it was approved, or the
+policy approved it when the request expired · it started · its outcome is unknown · people said that the effect did not
+happen, or is to be undone · the run was closed from outside and begins again · the run was imported, and resolves the
+call's outcome here · it has a result."""
 
 TRANSITIONS: Mapping[Phase, Mapping[Move, Phase]] = {
     "requested": {
@@ -47,13 +47,13 @@ TRANSITIONS: Mapping[Phase, Mapping[Move, Phase]] = {
     "awaiting_approval": {
         "answer": "awaiting_approval",
         "approve": "allowed",
-        "require_approval": "awaiting_approval",  # asked again: other arguments, or a changed world
+        "require_approval": "awaiting_approval",  # asked again: the arguments or the world changed
         "finish": "finished",
     },
     "allowed": {
         "start": "started",
         "settle": "orphaned",  # it was to be undone
-        "require_approval": "awaiting_approval",  # asked again: the world has changed since the approval
+        "require_approval": "awaiting_approval",  # asked again: the world changed since the approval
         "finish": "finished",
     },
     "started": {
@@ -79,7 +79,7 @@ TRANSITIONS: Mapping[Phase, Mapping[Move, Phase]] = {
         "orphan": "finished",
     },
 }
-"""Every legal move: phase → what happens → the phase that follows. Anything else raises `EventOutOfPlace`."""
+"""Every legal transition: phase → move → next phase. Any other raises `EventOutOfPlace`."""
 
 
 @dataclass(frozen=True)
@@ -90,47 +90,47 @@ class CallState:
     call: ToolCall
     phase: Phase = "requested"
     epoch: int = 0
-    """How often people said that the effect did not happen: each time opens a fresh row in the ledger."""
+    """How often people said that the effect did not happen; each time opens a new row in the ledger."""
     request: str | None = None
-    """Id of the open request about it."""
+    """Id of the open request about the call."""
     terms: Terms | None = None
-    """How its approval is decided, and later its unknown outcome; None for the policy's own terms."""
+    """The terms by which its approval, and later its unknown outcome, is decided; None for the policy's own."""
     requirements: tuple[Requirement, ...] = ()
-    """The same, if several policies ask."""
+    """The terms of each policy, if several ask."""
     grant: str = ""
-    """Id of the request whose approval lets it run; its start uses that up."""
+    """Id of the request whose approval lets the call run; the start uses it up."""
     granted_by: tuple[str, ...] = ()
     """The public keys that signed that approval."""
     undo: bool = False
-    """It is allowed to run in order to undo its effect."""
+    """The call is allowed to run in order to undo its effect."""
     edited_by: str = ""
-    """Who has changed the arguments."""
+    """The person who changed the arguments; empty for nobody."""
     approved: bool = False
-    """A person approved it as it is. A request that expired, and was approved by the policy, does not count."""
+    """A person approved the call as it is. Approval by the policy, when a request expires, does not count."""
     begun: bool = False
-    """This run started it."""
+    """This run started the call."""
     past: PastEffect | None = None
-    """The effect that it had before the run was reset, or in a run that was closed."""
+    """The effect that the call had before a reset, or in a run that was closed."""
     own: bool = False
-    """The run itself makes it; no LLM requested it."""
+    """The run itself makes the call; no LLM requested it."""
     starts_at: datetime | None = None
-    """It is allowed, and starts no earlier than this because it repeats itself; None for at once."""
+    """The earliest start of an allowed call that repeats itself; None for at once."""
     repeats: int = 0
-    """How often it has had the same result, if it starts later for that."""
+    """How often the call has had the same result, if its start is delayed for that; else 0."""
 
     @property
     def edit_note(self) -> str:
-        """The note before the result that tells the LLM that a person changed the arguments; empty if nobody did."""
+        """The note before the result that shows the LLM the arguments that a person put in place; empty if none did."""
         arguments = self.call.arguments[:2_000]
         return f"[{self.edited_by} changed the arguments to {arguments}]\n" if self.edited_by else ""
 
     def view(self) -> dict[str, Any]:
-        """Return a call that starts later as `show` presents it."""
+        """Return a delayed call as `show` presents it."""
         starts_at = self.starts_at.isoformat() if self.starts_at else None
         return {"call": self.number, "tool": self.call.name, "repeats": self.repeats, "starts_at": starts_at}
 
     def after(self, move: Move) -> Phase:
-        """Return the phase that follows this move.
+        """Return the phase to which this move leads.
 
         Raises:
             EventOutOfPlace: The move is illegal in this phase.
@@ -148,7 +148,7 @@ class Calls:
     current: tuple[CallState, ...] = ()
     """The calls of the current step, in call order."""
     count: int = 0
-    """How many calls the whole thread has requested: the number of the last one."""
+    """How many calls the whole thread has requested, which is the number of the last one."""
     past: tuple[PastEffect, ...] = ()
     """Effects from before a reset that no call of this branch has adopted yet, oldest first."""
 
@@ -164,11 +164,11 @@ class Calls:
 
     @property
     def delayed(self) -> tuple[CallState, ...]:
-        """The calls that are allowed and start later, because they repeat themselves; perhaps that time has come."""
+        """The allowed calls whose start is delayed because they repeat themselves, though the delay may be over."""
         return tuple(call for call in self.current if call.phase == "allowed" and call.starts_at)
 
     def startable(self, at: datetime) -> tuple[int, ...]:
-        """Return the numbers of the calls that may start at that time."""
+        """Return the numbers of the calls that may start at this time."""
         later = {call.number for call in self.delayed if call.starts_at and call.starts_at > at}
         return tuple(number for number in self.allowed if number not in later)
 
@@ -180,7 +180,7 @@ class Calls:
 
     @property
     def waiting(self) -> bool:
-        """Whether any call is waited for: it has no result yet, and does not have to be resolved first."""
+        """Whether the step waits for a call: one that has no result yet, and does not have to be resolved first."""
         return any(call.phase not in ("finished", "orphaned") for call in self.current)
 
     @property
@@ -189,14 +189,14 @@ class Calls:
         return any(call.phase != "finished" for call in self.current)
 
     def find(self, number: int) -> CallState | None:
-        """Return the call of that number in the current step, if there is one."""
+        """Return the call with this number in the current step; None if there is none."""
         for call in self.current:
             if call.number == number:
                 return call
         return None
 
     def get(self, number: int) -> CallState:
-        """Return the call of that number in the current step.
+        """Return the call with this number in the current step.
 
         Raises:
             EventOutOfPlace: There is none.
@@ -207,10 +207,10 @@ class Calls:
         return call
 
     def request(self, number: int, call: ToolCall, *, past: str, own: bool = False) -> "Calls":
-        """Add the call; it adopts the past effect of that key, if a key is given.
+        """Add a call, which adopts the past effect with this key, unless the key is empty.
 
         Raises:
-            EventOutOfPlace: The thread has had a call of that number.
+            EventOutOfPlace: The thread has already had a call with this number.
         """
         if number <= self.count:
             raise EventOutOfPlace(f"call {number} was requested before; the last one was call {self.count}")
@@ -219,11 +219,11 @@ class Calls:
         return replace(self.without_past(effect), current=(*self.current, added), count=number)
 
     def put(self, changed: CallState) -> "Calls":
-        """Replace the call of the same number."""
+        """Replace the call that has the same number."""
         return replace(self, current=tuple(changed if call.number == changed.number else call for call in self.current))
 
     def next_step(self) -> "Calls":
-        """Drop the calls of the step that is over.
+        """Drop the calls of the step, which is over.
 
         Raises:
             EventOutOfPlace: One of them has no result yet.
@@ -234,7 +234,7 @@ class Calls:
         return replace(self, current=())
 
     def past_effect(self, key: str) -> PastEffect | None:
-        """Return the past effect of that key that no call has adopted yet, if there is one."""
+        """Return the past effect with this key that no call has adopted yet; None if there is none."""
         return next((effect for effect in self.past if effect.key == key), None)
 
     def without_past(self, adopted: PastEffect | None) -> "Calls":

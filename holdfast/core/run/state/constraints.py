@@ -1,6 +1,6 @@
-"""What the agent's tools said cannot be done: the run refuses such calls without making them.
+"""Constraints: calls that a tool has reported as impossible. The run refuses them without making them.
 
-Where the list has to be bounded, a constraint is dropped: then the tool is called again, and can say it again.
+The list is bounded. If a constraint has to be dropped, the tool is called again, and can report it again.
 """
 
 from dataclasses import dataclass
@@ -14,48 +14,48 @@ from holdfast.core.llm.blocks import ToolCall
 from holdfast.core.tools.cannot import HandedConstraint, Scope
 
 CONSTRAINTS = 100
-"""Constraints of a thread at the same time. The oldest that has an end makes room; else the oldest."""
+"""Constraints of a thread at the same time. The oldest with an end makes room, or else the oldest."""
 
 CONSTRAINTS_BYTES = 100_000
-"""Bytes of them, as JSON."""
+"""Bytes of a thread's constraints, as JSON."""
 
 REASON_CHARS = 500
-"""Characters of a constraint's reason; the tool's result has all of it."""
+"""Characters of a constraint's reason; the tool's result has the full text."""
 
 HANDED_BYTES = 20_000
-"""Bytes of them, as JSON."""
+"""Bytes of the constraints that one run propagates to another, as JSON."""
 
 ARGUMENT_CHARS = 200
-"""Characters of the arguments that a constraint shows."""
+"""Characters of the arguments that are kept in a constraint."""
 
 
 class Constraint(Frozen):
-    """Calls that cannot be made, because a tool said so."""
+    """Calls that a tool has reported as impossible."""
 
     number: int
-    """Of the call whose tool said so: it names the constraint."""
+    """The number of the call whose tool reported it, which is the constraint's id."""
     tool: str
     call_digest: str = ""
-    """Digest of tool and arguments; empty for every call of the tool."""
+    """Digest of tool and arguments; empty if every call of the tool is impossible."""
     arguments: str = ""
-    """The beginning of the arguments; empty for every call of the tool."""
+    """The beginning of the arguments; empty if every call of the tool is impossible."""
     reason: str
     until: datetime | None = None
-    """When it ends; None for when a person lifts it."""
+    """When the constraint ends; None if only a person can remove it."""
 
     @property
     def name(self) -> str:
-        """What people call it, and lift it by."""
+        """The name by which people lift the constraint."""
         return constraint_name(self.number)
 
     @property
-    def what(self) -> str:
-        """The calls that it refuses, in a few words."""
+    def target(self) -> str:
+        """A short description of the calls that it refuses."""
         return f"{self.tool}({self.arguments})" if self.call_digest else f"every call of {self.tool}"
 
     @property
-    def end(self) -> str:
-        """When it ends, in a few words."""
+    def end_text(self) -> str:
+        """A short description of when it ends."""
         return "until a person lifts it" if self.until is None else f"until {_clock(self.until)}"
 
     @property
@@ -63,15 +63,15 @@ class Constraint(Frozen):
         """The constraint on one line, as the LLM reads it."""
         origin = constraint_origin(self.number)
         name = f"constraint {self.name}" + (f" {origin}" if origin else "")
-        return f"{self.what}, {self.end} ({name}): {self.reason}"
+        return f"{self.target}, {self.end_text} ({name}): {self.reason}"
 
     @property
-    def came_down(self) -> bool:
-        """Whether the run above handed it down."""
+    def from_parent(self) -> bool:
+        """Whether the parent run propagated it to this run."""
         return FIRST_HANDED <= self.number < FIRST_HANDED + HANDED
 
-    def stands(self, at: datetime) -> bool:
-        """Whether it has not ended by itself."""
+    def is_active(self, at: datetime) -> bool:
+        """Return whether the constraint is still in force at this time."""
         return self.until is None or self.until > at
 
     def view(self) -> dict[str, Any]:
@@ -93,87 +93,87 @@ class Constraints:
     """The constraints of a thread, oldest first."""
 
     kept: tuple[Constraint, ...] = ()
-    """Some may have ended by themselves: they refuse nothing."""
+    """Includes constraints that have expired, which refuse nothing."""
 
-    def refusing(self, call: ToolCall, *, at: datetime) -> Constraint | None:
-        """Return the constraint that refuses this call at this time, the one that ends last; None if none does."""
-        of_tool = [each for each in self.kept if each.tool == call.name and each.stands(at)]
+    def find_for(self, call: ToolCall, *, at: datetime) -> Constraint | None:
+        """Return the constraint that refuses this call at this time, the last to end of several; None for none."""
+        of_tool = [each for each in self.kept if each.tool == call.name and each.is_active(at)]
         digests = ("", call.digest) if of_tool else ()
         refusing = (each for each in of_tool if each.call_digest in digests)
         return max(refusing, key=lambda each: each.until or datetime.max.replace(tzinfo=UTC), default=None)
 
     def find(self, number: int) -> Constraint | None:
-        """Return the constraint of that number; None if there is none."""
+        """Return the constraint with this number; None if there is none."""
         return next((each for each in self.kept if each.number == number), None)
 
     def add(
         self, number: int, call: ToolCall, *, scope: Scope, reason: str, until: datetime | None, at: datetime
     ) -> "Constraints":
-        """Add what a tool said. It replaces what the tool said before about the same; what has ended is dropped."""
+        """Add a constraint that a tool reported; it replaces one on the same calls. Drop expired ones."""
         here = scope == "here"
         added = Constraint(
             number=number,
             tool=call.name,
             call_digest=call.digest if here else "",
-            arguments=_kept(call.arguments, ARGUMENT_CHARS) if here else "",
-            reason=_kept(reason, REASON_CHARS),
+            arguments=_shorten(call.arguments, ARGUMENT_CHARS) if here else "",
+            reason=_shorten(reason, REASON_CHARS),
             until=until,
         )
         same = (added.tool, added.call_digest)
-        kept = [each for each in self.unended(at).kept if (each.tool, each.call_digest) != same]
+        kept = [each for each in self.active(at).kept if (each.tool, each.call_digest) != same]
         kept.append(added)
         while len(kept) > CONSTRAINTS or sum(map(_size, kept)) > CONSTRAINTS_BYTES:
             kept.remove(next((each for each in kept if each.until), kept[0]))
         return Constraints(tuple(kept))
 
-    def lift(self, number: int) -> "Constraints":
-        """Remove the constraint of that number."""
+    def remove(self, number: int) -> "Constraints":
+        """Remove the constraint with this number."""
         return Constraints(tuple(each for each in self.kept if each.number != number))
 
-    def to_hand_over(self, at: datetime, *, up: bool = False) -> tuple[HandedConstraint, ...]:
-        """Return the newest that stand, within limits.
+    def to_propagate(self, at: datetime, *, to_parent: bool = False) -> tuple[HandedConstraint, ...]:
+        """Return the constraints to propagate to another run: the newest in force, within limits.
 
         Args:
             at: Now.
-            up: To the parent, without what came from there: people may have lifted it there since.
+            to_parent: For the parent run. Leave out those that it propagated: people may have lifted them there since.
         """
-        handed: list[HandedConstraint] = []
+        propagated: list[HandedConstraint] = []
         size = 0
-        own = [each for each in self.unended(at).kept if not (up and each.came_down)]
+        own = [each for each in self.active(at).kept if not (to_parent and each.from_parent)]
         for each in reversed(own[-HANDED:]):
             copy = HandedConstraint.model_validate(each.model_dump(exclude={"number"}))
             size += len(copy.model_dump_json().encode())
             if size > HANDED_BYTES:
                 break
-            handed.insert(0, copy)
-        return tuple(handed)
+            propagated.insert(0, copy)
+        return tuple(propagated)
 
-    def take_over(self, handed: tuple[HandedConstraint, ...], *, number: int, at: datetime) -> "Constraints":
-        """Add what another run has handed over, except where this run has heard of the same itself.
+    def adopt(self, propagated: tuple[HandedConstraint, ...], *, number: int, at: datetime) -> "Constraints":
+        """Add the constraints that another run propagated, except on calls for which this run has its own.
 
         Args:
-            handed: From the other run.
-            number: The number of the call that started the sub-agent; 0 for those of the parent.
+            propagated: The constraints of the other run.
+            number: The number of the call that started the sub-agent; 0 if they come from the parent.
             at: Now.
         """
-        kept = list(self.unended(at).kept)
+        kept = list(self.active(at).kept)
         same = {(each.tool, each.call_digest) for each in kept}
-        for index, each in enumerate(handed[:HANDED]):
+        for index, each in enumerate(propagated[:HANDED]):
             if (each.tool, each.call_digest) not in same:
                 kept.append(Constraint(number=FIRST_HANDED + number * HANDED + index, **each.model_dump()))
         while len(kept) > CONSTRAINTS or sum(map(_size, kept)) > CONSTRAINTS_BYTES:
             kept.remove(next((each for each in kept if each.until), kept[0]))
-        return Constraints(tuple(kept)) if handed else self
+        return Constraints(tuple(kept)) if propagated else self
 
-    def unended(self, at: datetime) -> "Constraints":
-        """Return them without those that have ended by themselves."""
-        if all(each.stands(at) for each in self.kept):
+    def active(self, at: datetime) -> "Constraints":
+        """Return the constraints that are in force at this time."""
+        if all(each.is_active(at) for each in self.kept):
             return self
-        return Constraints(tuple(each for each in self.kept if each.stands(at)))
+        return Constraints(tuple(each for each in self.kept if each.is_active(at)))
 
 
-def _kept(text: str, limit: int) -> str:
-    """What is kept of a text: on one line, so that it forms no heading where the LLM or people read it."""
+def _shorten(text: str, limit: int) -> str:
+    """Shorten a text to one line, so that it forms no heading in front of the LLM or people."""
     return one_line(visible(text), limit)
 
 

@@ -1,7 +1,7 @@
-"""What the agent has put itself to sleep for: the open waits, and events that arrived before a call waited for them.
+"""The dormancy of an agent: its open waits, and events that arrived before a call waited for them.
 
-Everything is bounded. Of its polls, a wait keeps what sets the time of the next one. An event is dropped only by a wait
-that it ends, never to make room: one that does not fit is refused.
+Everything is bounded. A wait keeps only as much of its polls as determines the time of the next one. A buffered event
+is removed only by the wait that it ends, never to make room: an event that does not fit is refused.
 """
 
 from collections.abc import Mapping
@@ -21,13 +21,13 @@ BUFFERED = 50
 """Events that a thread keeps until a call waits for them; more are refused."""
 
 BUFFERED_BYTES = 200_000
-"""Bytes of them, as JSON."""
+"""Bytes of the buffered events, as JSON."""
 
 SEEN = 500
-"""Ids of the last events that were accepted: one of the same id is refused as a duplicate."""
+"""Ids of accepted events that are kept: a later event with such an id is refused as a duplicate."""
 
 
-_BROUGHT: Mapping[PollKind, str] = {
+_RESULT_TEXTS: Mapping[PollKind, str] = {
     "news": "a new result",
     "same": "the same result",
     "partial": "a part of the result",
@@ -36,11 +36,11 @@ _BROUGHT: Mapping[PollKind, str] = {
 }
 
 
-def looks_words(count: int, result: PollKind | None) -> str:
-    """Return the polls of a wait in a few words: `12 looks so far; the last: the same result`."""
+def polls_text(count: int, result: PollKind | None) -> str:
+    """Return a short description of the polls of a wait: `12 looks so far; the last: the same result`."""
     if result is None:
         return "no look so far"
-    return f"{count:,} look{'' if count == 1 else 's'} so far; the last: {_BROUGHT[result]}"
+    return f"{count:,} look{'' if count == 1 else 's'} so far; the last: {_RESULT_TEXTS[result]}"
 
 
 class Polls(Frozen):
@@ -48,22 +48,22 @@ class Polls(Frozen):
 
     count: int = 0
     again: datetime
-    """When the next one is due. One that is due is under way, or will be as soon as nothing holds the run."""
+    """When the next poll is due. A poll that is due is under way, or starts as soon as nothing holds the run."""
     delay: float = 0
-    """Seconds from the last one to the next."""
+    """Seconds from the last poll to the next."""
     first: str = ""
     """Digest of the first result."""
     last: str = ""
     """Digest of the last result."""
     result: PollKind | None = None
-    """The result of the last one."""
+    """The result of the last poll."""
     news: int = 0
-    """How often the result was another one than before."""
+    """How often the result differed from the one before."""
     failures: int = 0
-    """How many failed since the last result."""
+    """How many polls failed since the last result."""
 
     def after(self, event: WaitPolled) -> Self:
-        """Return them with one more."""
+        """Return the polls with one more."""
         ok, again = event.status == "ok", event.again or event.at
         return type(self)(
             count=event.poll,
@@ -81,32 +81,32 @@ class Wait(Frozen):
     """A call that sleeps."""
 
     number: int
-    """The call's."""
+    """The number of the call."""
     trigger: WakeTrigger
     since: datetime
     polls: Polls | None = None
-    """Of a wait that polls."""
+    """The polls so far; None for a wait that does not poll."""
 
     @property
     def until(self) -> datetime | None:
-        """When it ends though nothing arrives; None for never."""
+        """When the wait ends even if nothing arrives; None for never."""
         return deadline(self.trigger)
 
     @property
     def due(self) -> datetime | None:
-        """When something follows though nothing arrives; None for never. A wait that polls ends with a poll."""
+        """When the run has to act even if nothing arrives; None for never. A wait that polls ends with a poll."""
         return self.polls.again if self.polls else self.until
 
     @property
     def words(self) -> str:
-        """What it waits for, and when it looks again if it polls."""
+        """The trigger that the call waits for, and the time of the next poll if it polls."""
         if self.polls is None:
             return self.trigger.words
-        looks = looks_words(self.polls.count, self.polls.result)
+        looks = polls_text(self.polls.count, self.polls.result)
         return f"{self.trigger.words}; looks again at {self.polls.again:%H:%M:%S} UTC ({looks})"
 
     def fits(self, event: str, data: str) -> bool:
-        """Return whether it waits for this event."""
+        """Return whether the call waits for this event."""
         return isinstance(self.trigger, EventTrigger) and self.trigger.fits(event, data)
 
     def view(self) -> dict[str, Any]:
@@ -142,46 +142,46 @@ class Dormancy:
     """Open waits, buffered events and the ids of events."""
 
     waits: tuple[Wait, ...] = ()
-    """Oldest first."""
+    """The open waits, oldest first."""
     buffered: tuple[BufferedEvent, ...] = ()
-    """Oldest first."""
+    """The buffered events, oldest first."""
     seen: tuple[str, ...] = ()
-    """Ids of accepted events, the last ones."""
+    """Ids of the last accepted events."""
 
     @property
     def until(self) -> datetime | None:
-        """When the first wait ends though nothing arrives; None for never."""
+        """When the first wait ends even if nothing arrives; None for never."""
         return min((wait.until for wait in self.waits if wait.until), default=None)
 
     def due(self, *, after: datetime | None = None) -> datetime | None:
-        """Return when the next poll is due, or the first wait ends though nothing arrives; None for never.
+        """Return when the next poll is due, or the first wait ends even if nothing arrives; None for never.
 
         Args:
-            after: Leave out the polls that are due by then.
+            after: Leave out polls that are due by this time.
         """
         waits = (wait for wait in self.waits if not (after and wait.polls and wait.polls.again <= after))
         return min((wait.due for wait in waits if wait.due), default=None)
 
     @property
     def events(self) -> tuple[str, ...]:
-        """The names of the events that are waited for, each once."""
+        """The names of the events for which calls wait, each once."""
         names = (wait.trigger.event for wait in self.waits if isinstance(wait.trigger, EventTrigger))
         return tuple(dict.fromkeys(names))
 
     @property
     def words(self) -> str:
-        """What the agent has put itself to sleep for, in a line."""
+        """The triggers that the agent waits for, on one line."""
         return "; ".join(wait.words for wait in self.waits)
 
-    def waits_of(self, number: int) -> bool:
-        """Return whether that call sleeps."""
+    def is_asleep(self, number: int) -> bool:
+        """Return whether this call sleeps."""
         return self.find(number) is not None
 
     def find(self, number: int) -> Wait | None:
-        """Return the wait of that call; None if it does not sleep."""
+        """Return the wait of this call; None if it does not sleep."""
         return next((wait for wait in self.waits if wait.number == number), None)
 
-    def first(self, trigger: WakeTrigger) -> BufferedEvent | None:
+    def find_buffered(self, trigger: WakeTrigger) -> BufferedEvent | None:
         """Return the oldest buffered event that this trigger waits for; None if there is none."""
         if not isinstance(trigger, EventTrigger):
             return None
@@ -192,16 +192,16 @@ class Dormancy:
         size = sum(map(_size, self.buffered)) + _size(event)
         return len(self.buffered) < BUFFERED and size <= BUFFERED_BYTES
 
-    def began(self, wait: Wait, *, wake: int) -> "Dormancy":
-        """Let a call sleep; the buffered event that ends it at once, if any, is used up."""
+    def begin(self, wait: Wait, *, wake: int) -> "Dormancy":
+        """Let a call sleep. A buffered event that ends the wait at once is used up."""
         left = tuple(each for each in self.buffered if each.wake != wake)
         return replace(self, waits=(*self.waits, wait), buffered=left)
 
-    def polled(self, event: WaitPolled) -> "Dormancy":
-        """Note a poll.
+    def record_poll(self, event: WaitPolled) -> "Dormancy":
+        """Record a poll.
 
         Raises:
-            EventOutOfPlace: It is not the next one of a wait that polls.
+            EventOutOfPlace: It is not the next poll of a wait that polls.
         """
         wait = self.find(event.number)
         if wait is None or wait.polls is None or event.poll != wait.polls.count + 1:
@@ -210,21 +210,21 @@ class Dormancy:
         return replace(self, waits=tuple(changed if each is wait else each for each in self.waits))
 
     def buffer(self, event: BufferedEvent) -> "Dormancy":
-        """Keep an event for which nothing waits yet."""
+        """Keep an event for which no call waits yet."""
         return replace(self, buffered=(*self.buffered, event))
 
-    def note(self, event_id: str) -> "Dormancy":
-        """Note the id of an accepted event."""
+    def record_id(self, event_id: str) -> "Dormancy":
+        """Record the id of an accepted event."""
         return replace(self, seen=(*self.seen, event_id)[-SEEN:]) if event_id else self
 
-    def ended(self, number: int) -> "Dormancy":
+    def end(self, number: int) -> "Dormancy":
         """End the wait of a call that has its result."""
-        if not self.waits_of(number):
+        if not self.is_asleep(number):
             return self
         return replace(self, waits=tuple(wait for wait in self.waits if wait.number != number))
 
     def view(self) -> dict[str, Any]:
-        """Return it as `show` presents it."""
+        """Return the dormancy as `show` presents it."""
         buffered = [{"event": each.event, "id": each.id, "at": each.at.isoformat()} for each in self.buffered]
         until = self.until.isoformat() if self.until else None
         return {"until": until, "waits": [wait.view() for wait in self.waits], "buffered": buffered}

@@ -1,22 +1,22 @@
-"""The feature level of a run: which release's behaviour its history was recorded with.
+"""The feature level of a run: the release whose behaviour its history was recorded with.
 
-A run is replayed by later releases. What they add must not change a replay, so code that does something new asks for
-the level from which on a run has it: `state.features >= LEVEL`.
+Later releases replay a run, and their additions must not change a replay. So code for a new behaviour checks the level
+that introduces it: `state.features >= LEVEL`.
 
-1. The level follows from what history holds: an answer of `load_agent`, or of `archive` where the run continues as new
-   (continue-as-new). There no call to the LLM or of a tool is under way, so none begins under one level and ends under
-   another. A loop takes it from its surveys.
+1. The level follows from history: from a result of `load_agent`, or of `archive` when the run continues as new
+   (continue-as-new). No LLM or tool call is under way then, so none begins under one level and ends under another. A
+   loop takes its level from its surveys.
 2. A client's start carries no level: a new thread has level 0, which every release has, until its agent is loaded. So
    a client may be newer than the workers. A start by a schedule's launcher carries the launcher's level, because only a
-   worker of a release with schedules runs a launcher; an older one leaves the run to it.
+   worker of a release with schedules runs a launcher; an older worker leaves the run to it.
 3. The level of a thread never falls. A worker whose release lacks it fails the workflow task, never the run, and a
    newer worker takes the task.
-4. What only a level has (an event, a field of the state, a command, a new value) is recorded at that level only, and an
-   activity does what is new only where its request asks for it. So an older worker never meets it in a run that it
-   accepts.
+4. Anything that a level adds (an event, a field of the state, a command, a new value) is recorded at that level only,
+   and an activity adopts a new behaviour only if its request asks for it. So an older worker never encounters an
+   addition in a run that it accepts.
 
-To add a level, add a line to `LEVELS`; releases never change or remove a line. To gate something new, name its level as
-a constant here, and ask for it.
+To add a level, add a line to `LEVELS`; releases never change or remove a line. To gate a new behaviour, name its level
+as a constant here, and check it.
 """
 
 from collections.abc import Mapping
@@ -47,12 +47,12 @@ LEVELS: Mapping[int, str] = {
     "is the same as one before it in the reply; every run keeps the trust level of what its LLM has read, and a file "
     "that was written at the level `web` keeps that",
 }
-"""Feature level → what it adds, and in which release."""
+"""Feature level → the release, and its additions."""
 
 FEATURES = max(LEVELS)
 """The level of this release."""
 
-# What a run has from a level on.
+# Behaviours, each with the level that introduces it.
 
 RESULT_NAMES_LLM = 1
 """A run's result names the LLM that it used."""
@@ -61,23 +61,23 @@ INTERRUPT_NAMES_TOOLS = 1
 """The answer to a message that interrupts says which tools it waits for."""
 
 RESULT_NAMES_RUN = 1
-"""A run's result names its chain of Temporal runs, so that a copy of it is not the result of another one."""
+"""A run's result names its chain of Temporal runs, so that a copy of it cannot pass for another run's result."""
 
 COMPACTION_MUST_HELP = 1
-"""A context is compacted by size only where half of it can go (`Context.is_full`)."""
+"""A context is compacted by size only if that can halve it (`Context.is_full`)."""
 
 COMPACT_ON_REQUEST = 1
 """The signal and update `compact`."""
 
 CONSTRAINTS = 1
-"""A tool's `Cannot` makes a constraint, which the signal and update `lift` lifts. Below it, the call has failed."""
+"""A tool's `Cannot` makes a constraint, which the signal and update `lift` removes. Below it, the call fails."""
 
 PAUSE_BY_PERSON = 1
 """The signals and updates `pause` and `resume`."""
 
-MANDATES_NEED_AGENT = 1
+AUTHORITY_NEEDS_AGENT = 1
 """Delegations, revocations and lifts are refused before the agent is loaded. Below it, anybody who reaches a reopened
-run can revoke the thread's rules and delegations until then, although the policy requires signatures."""
+run can revoke the thread's rules and delegations before that, although the policy requires signatures."""
 
 REFINE_TASK = 1
 """The signal and update `refine`."""
@@ -96,21 +96,21 @@ KEEPS_PROGRESS = 1
 """The run's own calls, which keep progress.txt (`Memory.progress`)."""
 
 LEARNS = 1
-"""The step at the end of a run in which the LLM is asked what it has learnt (`Memory.learn`)."""
+"""The step at the end of a run that asks the LLM for its learnings (`Memory.learn`)."""
 
 LOOP_GUARD = 1
-"""Repeated calls are counted (`holdfast.core.run.rules.loop_guard`): they start later, the LLM is told, people are
-asked.
+"""Repeated calls are counted (`holdfast.core.run.rules.loop_guard`): they are delayed, the LLM is notified, and people
+are asked.
 """
 
 FAILED_ATTEMPTS = 1
-"""The outcome of a call says which attempts at it failed, and in a word why it failed itself."""
+"""The outcome of a call lists its failed attempts, and has a short name for why the call itself failed."""
 
 FORKS = 1
 """A start may fork a thread; such a start carries this level, so that older workers leave it to newer ones."""
 
 LOOP_LOG = 1
-"""A loop writes its log into the permanent record, and is paused, resumed and retried with a run's words."""
+"""A loop writes its log into the permanent record, and is paused, resumed and retried by the same signals as a run."""
 
 SUBAGENTS = 1
 """The tools `run_agent` and `agent_result`, the lineage of a start, and the signal `subagent_ended`."""
@@ -120,61 +120,61 @@ MOVES = 1
 """The signal and update `move`, the outcome `moved`, and starts that import a thread, which carry this level."""
 
 BUDGETS = 1
-"""A run may have a budget, of which it keeps an account; the signal and update `extend`."""
+"""A run may have a budget, with an account of it; the signal and update `extend`."""
 
 OUTCOMES_HAVE_MACS = 1
-"""Workers put a MAC of the fleet on each outcome in the effect ledger, and adopt none without one."""
+"""Workers put the fleet's MAC on each outcome in the effect ledger, and adopt no outcome without one."""
 
 CUT_OFF_CALLS = 1
-"""The last call of a reply that the LLM itself did not end never runs, whatever the worker that read it says."""
+"""The last call of a reply that was cut off never runs, even if the worker that read the reply accepted it."""
 
 BLOCK_SAYS_WHY = 1
-"""Where too many replies in a row could not be used, the block has the reason for the last one."""
+"""If too many replies in a row could not be used, the block has the reason for the last one."""
 
 SIZED_REQUESTS = 1
-"""A reply has the size of its request if the provider counts far fewer tokens, and the context is compacted by that."""
+"""A reply records its request's own size if the provider counts far fewer tokens; compaction goes by that size."""
 
 LOOP_BUDGETS = 1
-"""A loop keeps an account of tokens and money, and hands what is left of it to each iteration as its budget."""
+"""A loop keeps an account of tokens and money, and gives each iteration the rest of it as its budget."""
 
 SETTLING = 1
-"""A request about a call whose outcome is unknown says until when a request of that call may still arrive."""
+"""A request about a call with an unknown outcome says until when a request of that call may still arrive."""
 
 UNSAFE_ONCE_A_REPLY = 1
-"""A call of an `unsafe` tool that the policy allows does not run where the reply has the same call before it; where
-people are asked, they read that."""
+"""A call of an `unsafe` tool that the policy allows does not run if the reply has the same call before it; if people
+are asked about it, the request says so."""
 
 KEEPS_TRUST = 1
-"""Every run keeps the trust level of what its LLM has read, and files keep the level `web` of what was written into
-them. Below it, only runs do whose agent depends on it, and sub-agents."""
+"""Every run keeps the trust level of its LLM's input, and a file that was written at the level `web` keeps that.
+Below it, only sub-agents do, and runs whose agent depends on it."""
 
 CANCEL_REASON = 1
 """The result of a cancelled run says why it was cancelled."""
 
 UNREAD_CLAIMS = 1
-"""A signal that does not decode is recorded as refused. Below it, as in 0.1.0, it leaves no trace."""
+"""A signal that cannot be decoded is recorded as refused. Below it, as in 0.1.0, it leaves no trace."""
 
 BOUNDED_CONDITIONS = 1
-"""A condition of a policy that would take too long cannot be evaluated (`holdfast.core.authority.condition_costs`)."""
+"""The cost of evaluating a policy's condition has a limit (`holdfast.core.authority.condition_costs`)."""
 
 LINEAR_SCHEMAS = 1
 """Arguments that people edit are checked in linear time (`holdfast.core.tools.argument_schema`)."""
 
 EVERY_POLICY_ASKS = 1
-"""A call asks for the approval that every policy requires which judges it, by its own terms, people and signatures; and
-whoever changes what may run is somebody whom all of them let (`holdfast.core.run.rules.policies`). Below it, the policy
-of the agent alone says who decides.
+"""A call needs the approval that each policy that judges it requires, by that policy's own terms, people and
+signatures. Changing what may run takes the permission of all of them (`holdfast.core.run.rules.policies`). Below it,
+the agent's own policy alone determines who decides.
 """
 
 EDITS_ASK_ANEW = 1
-"""Arguments that one of several voters has changed open a new request. Below it, the request keeps its id."""
+"""If one of several voters changes the arguments, a new request opens. Below it, the request keeps its id."""
 
 SIGNED_STEERING = 1
-"""`pause`, `resume`, `retry` and `move` are signed where decisions are, and a pause by an approver, or one that is
-signed, is ended by another such person alone. Below it, anybody steers a run by their own claim."""
+"""`pause`, `resume`, `retry` and `move` are signed if decisions are. A signed statement ends a signed pause, and an
+approver an approver's. Below it, anybody can steer a run by an unauthenticated claim."""
 
 LOGINS = 1
-"""A decision says from which login it came, and whether one login has cast the votes of several people."""
+"""A decision records the login that it came from, and whether one login has cast the votes of several people."""
 
 KEYS_REVOKED = 1
 """The signal and update `revoke_key`."""

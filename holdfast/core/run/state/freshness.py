@@ -1,4 +1,4 @@
-"""When the agent last acted, and the findings of its `verify` tools: whether they have to run before it acts again."""
+"""The time when the agent last acted, and the last findings of its `verify` tools, which may have to run again."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -10,18 +10,18 @@ from holdfast.core.base.models import Frozen
 from holdfast.core.log.events import Finding
 
 HEAD_CHARS = 120
-"""Characters of a finding that are kept, to show people the difference."""
+"""Characters of a finding that are kept, to show people differences."""
 
 
 class FindingDigest(Frozen):
-    """What one `verify` tool found, as far as a comparison needs it."""
+    """The finding of one `verify` tool, as far as a comparison needs it."""
 
     tool: str
     ok: bool
     digest: str
-    """Of the content."""
+    """Digest of the content."""
     head: str
-    """How the content begins."""
+    """The beginning of the content."""
 
     @classmethod
     def of(cls, finding: Finding) -> Self:
@@ -40,17 +40,17 @@ class Freshness:
     """Whether the run's picture of the world is still fresh."""
 
     acted_at: datetime | None = None
-    """When the agent last did something, in any run of the thread; None before it has."""
+    """When the agent last acted, in any run of the thread; None if it has not yet."""
     stale_seconds: int = 0
-    """How long the agent has paused, where its `verify` tools have to run before anything else; 0 where not."""
+    """How long the agent has paused, if its `verify` tools have to run before anything else; else 0."""
     baseline: tuple[FindingDigest, ...] = ()
-    """What the `verify` tools found last since the step began: the world that approvals of this step are good for."""
+    """The last findings of the `verify` tools in this step: the state of the world for which its approvals hold."""
 
     def stale_for(self, spec: AgentSpec, at: datetime) -> int:
         """Return the seconds since an agent with `verify` tools acted, if they have to run first; else 0.
 
-        Once stale, the picture stays stale until the tools have run: an LLM that replies after a day replies to what
-        it was sent the day before.
+        Once stale, the picture stays stale until the tools have run: an LLM that replies after a day replies to the
+        request of the day before.
         """
         waited = (at - self.acted_at).total_seconds() if self.acted_at else 0
         return max(self.stale_seconds, int(waited), 1) if waited > spec.limits.stale_after else self.stale_seconds

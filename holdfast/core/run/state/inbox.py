@@ -1,5 +1,5 @@
-"""What people have sent: messages that the LLM has not answered yet, and refinements of the task, which itself stays as
-it was given.
+"""Input from people: messages that the LLM has not answered yet, and refinements of the task. The task itself never
+changes.
 """
 
 from dataclasses import dataclass
@@ -14,34 +14,34 @@ from holdfast.errors import EventOutOfPlace
 
 
 class WaitingMessage(Frozen):
-    """A message that the LLM was not shown yet."""
+    """A message that the LLM has not seen yet."""
 
     message: int
     """The position of its event."""
     text: str
     by: str = ""
     more: str = ""
-    """What it holds besides text (`holdfast.core.llm.messages.more_than_text`)."""
+    """Its content besides text, described (`holdfast.core.llm.blocks.more_than_text`)."""
     size: int = 0
     """Bytes of the whole message, as JSON."""
 
 
 @dataclass(frozen=True)
 class Inbox:
-    """Messages that wait to be shown to the LLM, and how many wait for its answer."""
+    """Messages that the LLM has not seen yet, and the number of those that wait for its answer."""
 
     waiting: tuple[WaitingMessage, ...] = ()
-    """Messages that the LLM was not shown yet, oldest first."""
+    """Messages that the LLM has not seen yet, oldest first."""
     unanswered: int = 0
-    """Messages that the LLM was shown since its last reply."""
+    """How many messages the LLM has seen since its last reply."""
     unanswered_bytes: int = 0
 
     def receive(self, message: WaitingMessage) -> "Inbox":
-        """Let a message wait."""
+        """Add a message that waits."""
         return replace(self, waiting=(*self.waiting, message))
 
-    def full(self, size: int) -> str:
-        """Return why there is no room for another message of that many bytes; empty if there is."""
+    def why_full(self, size: int) -> str:
+        """Return why there is no room for another message of this many bytes; empty if there is."""
         waiting = len(self.waiting) + self.unanswered
         held = sum(message.size for message in self.waiting) + self.unanswered_bytes
         if not waiting or (waiting < INBOX and held + size <= INBOX_BYTES):
@@ -50,10 +50,10 @@ class Inbox:
         return f"{words}; the limit is {INBOX:,} with {INBOX_BYTES:,}: send it again after the answer"
 
     def find(self, position: int) -> WaitingMessage:
-        """Return the waiting message whose event has that position.
+        """Return the waiting message whose event has this position.
 
         Raises:
-            EventOutOfPlace: It does not wait.
+            EventOutOfPlace: No such message waits.
         """
         message = next((each for each in self.waiting if each.message == position), None)
         if message is None:
@@ -68,13 +68,13 @@ class Inbox:
             unanswered_bytes=self.unanswered_bytes + taken.size,
         )
 
-    def answered(self) -> "Inbox":
-        """Note that the LLM has answered all that it was shown."""
+    def mark_answered(self) -> "Inbox":
+        """Record that the LLM has answered every message that it has seen."""
         return replace(self, unanswered=0, unanswered_bytes=0) if self.unanswered else self
 
 
 REFINEMENTS = 50
-"""Refinements of a thread. Each survives context compaction word for word, so none makes room; more are refused."""
+"""Refinements of a thread; more are refused. None makes room, because each survives context compaction verbatim."""
 
 REFINEMENTS_BYTES = 64_000
 """Bytes of their texts, as JSON."""
@@ -92,11 +92,11 @@ class TaskRefinement(Frozen):
     by: str
     at: datetime
     id: str = ""
-    """The sender's id of it, which counts once."""
+    """The sender's id for it; a second refinement with the same id is a duplicate."""
     proof: Proof = ""
-    """How it is known who made it."""
+    """How its sender was authenticated."""
     own: bool = False
-    """The agent made it by a call, which people have approved."""
+    """The agent made it by a call that people approved."""
 
     def view(self) -> dict[str, Any]:
         """Return the refinement as `show` presents it."""

@@ -21,7 +21,7 @@ class Compact:
     """Compact the context."""
 
     asking: bool
-    """Ask the LLM for a summary; else reuse the last one, because not even that request fits."""
+    """Ask the LLM for a summary; otherwise reuse the last one, because not even that request fits."""
     answered_only: bool
     """Compact only the messages that the LLM has already answered, and keep later ones."""
 
@@ -37,7 +37,7 @@ class Verify:
 
     tools: tuple[str, ...]
     baseline: bool = False
-    """They run because approval requests have opened; else because of a long pause."""
+    """They run because approval requests have opened; otherwise because of a long pause."""
 
 
 @dataclass(frozen=True)
@@ -56,14 +56,14 @@ class StartCalls:
 
 @dataclass(frozen=True)
 class Poll:
-    """Make the next poll of these calls that sleep, unless it is under way or cannot be made any more."""
+    """Make the next poll of these dormant calls, unless it is under way or no longer possible."""
 
     numbers: tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class ReportBudget:
-    """Record that the budget is low, or has ended."""
+    """Record that the budget is low, or used up."""
 
     short: LimitName | Literal[""] = ""
     """The limit that has no room for the next call; empty if the budget is only low."""
@@ -99,7 +99,7 @@ class EndSubagents:
 
 @dataclass(frozen=True)
 class Complete:
-    """End the run, with the answer that the LLM has given."""
+    """End the run with the LLM's answer."""
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,5 @@
-"""Where a run comes from: who started it, the thread that it was forked from, the file that it was imported from; and
-whether it is being moved away.
+"""The origin of a run: its starter, the thread that it was forked from, the file that it was imported from; and
+its destination if it is being moved to another cluster.
 """
 
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ from holdfast.core.log.import_point import ImportPoint
 
 @dataclass(frozen=True)
 class RunOrigin:
-    """Where a run comes from."""
+    """The origin of a run: its starter, parent and schedule."""
 
     first_run_id: str = ""
     """Temporal's first execution run id, which names effects."""
@@ -25,40 +25,40 @@ class RunOrigin:
     depth: int = 0
     """How many agents stand between the run and a person."""
     user: str = ""
-    """Who gave the task; empty if no name was given. Later messages do not change it."""
+    """The person who gave the task; empty if unnamed. Later messages do not change it."""
     user_proven: bool = True
-    """It is known that this person gave the task, and no other person has started a run or sent a message since."""
+    """This person verifiably gave the task, and no other person has started a run or sent a message since."""
     starts: dict[str, datetime] = field(default_factory=dict)
-    """Sealed starts that have begun a run lately, and when: each counts once."""
+    """Authenticated starts that have recently begun a run, and when: each is valid once."""
     schedule: str = ""
     """The schedule that started the thread; empty for none. Later runs of the thread do not change it."""
 
     lineage: Lineage | None = None
-    """Which run started the thread as a sub-agent; None for none. Later runs of the thread do not change it."""
+    """The run that started the thread as a sub-agent; None for none. Later runs of the thread do not change it."""
     policies: tuple[Policy, ...] = ()
-    """The policies of the runs above, which judge its calls beside its own."""
+    """The policies of the runs above, which judge its calls in addition to its own."""
     allowance: Budget | None = None
-    """What a loop gives to this run, its iteration; None for none."""
+    """The budget that a loop gives to this run, its iteration; None for none."""
     deepest: int | None = None
-    """Of the fork of a sub-agent's thread: the greatest depth in the original's tree, which is its own limit, too."""
+    """For a fork of a sub-agent's thread: the greatest depth in the original's tree, which limits the fork, too."""
 
     @property
-    def handed(self) -> Budget | None:
-        """What the run or the loop above gives to this run of its own budget; None for none."""
+    def inherited_budget(self) -> Budget | None:
+        """The part of its own budget that the parent run or loop gives to this run; None for none."""
         return self.lineage.allowance if self.lineage else self.allowance
 
-    def heard(self, by: str) -> "RunOrigin":
-        """Note who said something: one person's memory must not be recalled for another person."""
+    def note_sender(self, by: str) -> "RunOrigin":
+        """Record who sent a message: one person's memory must not be recalled for another person."""
         return replace(self, user_proven=self.user_proven and by == self.user)
 
     @property
     def proven_user(self) -> str:
-        """The person whose memory the run may reach; empty for none."""
+        """The person whose memory the run may read; empty for none."""
         return self.user if self.user_proven else ""
 
 
 FORK = 0
-"""What `lift` names to let effects after a fork run as the policy says: constraints are numbered from 1."""
+"""The number by which `lift` lets a fork's effects run as the policy says: constraints are numbered from 1."""
 
 
 @dataclass(frozen=True)
@@ -67,17 +67,17 @@ class Fork:
 
     point: ForkPoint
     by: str
-    """Who forked it; a claim, unless the start was sealed with the person's proof."""
+    """The person who forked it; unauthenticated unless the start's MAC covers proof of the person."""
     at: datetime
-    """When the event was recorded after which it was forked: the files belong to that time."""
+    """When the last event before the fork was recorded: the files belong to that time."""
     workspace: str = ""
     """The folder of the thread that it was forked from."""
     lifted_by: str | None = None
-    """The approver who let effects run as the policy says; None as long as they ask first."""
+    """The approver who let effects run as the policy says; None while they require approval first."""
     llm: str = ""
-    """The LLM of its agents; empty for their own."""
+    """The LLM that replaces its agents' own; empty for none."""
     policies: tuple[str, ...] = ()
-    """Digests of the policies that were given with this fork or with one that it is a fork of."""
+    """Digests of the policies that were given with this fork or with a fork that it stems from."""
 
     def view(self) -> dict[str, Any]:
         """Return the fork as `show` presents it."""
@@ -99,7 +99,7 @@ class Move:
     """A person has asked for the run to be moved."""
 
     by: str
-    """Who asked; only a claim."""
+    """The person who asked; a claim."""
     reason: str = ""
     to: str = ""
     """The id of the only cluster that may import it; empty for any."""
@@ -111,10 +111,10 @@ class Import:
 
     point: ImportPoint
     by: str
-    """Who imported it; a claim, unless the start was sealed with the person's proof."""
+    """The person who imported it; unauthenticated unless the start's MAC covers proof of the person."""
     at: datetime
     spec_hash: str
-    """Digest of the agent that the thread had before."""
+    """Digest of the agent that the thread had before the import."""
     entered: bool = False
     """The agent of this cluster is loaded."""
 

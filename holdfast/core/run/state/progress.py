@@ -1,4 +1,4 @@
-"""How far a run is: its steps, a pause by a person, the wait for a follow-up message, and the work before its end."""
+"""The progress of a run: its steps, a pause by a person, the wait for a follow-up message, and its closing work."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -15,9 +15,9 @@ class Steps:
     count: int = 0
     """LLM replies so far."""
     limit: int = 0
-    """After this step, a person has to send `retry`; that raises the limit."""
+    """The step after which a person has to send `retry`, which raises the limit."""
     rejected_replies: int = 0
-    """Unusable replies in a row."""
+    """How many replies in a row were unusable."""
 
     @property
     def used_up(self) -> bool:
@@ -29,12 +29,12 @@ class Steps:
         return replace(self, rejected_replies=self.rejected_replies + 1)
 
     def use_reply(self) -> "Steps":
-        """Count unusable replies from zero again: a reply could be used, or a person asked for a retry."""
+        """Reset the count of unusable replies: a reply was usable, or a person asked for a retry."""
         return replace(self, rejected_replies=0) if self.rejected_replies else self
 
 
 class Pause(Frozen):
-    """Nothing starts before it ends; calls under way end, and are recorded."""
+    """A pause by a person: nothing starts before it ends; calls under way end, and are recorded."""
 
     by: str
     reason: str = ""
@@ -42,7 +42,7 @@ class Pause(Frozen):
     until: datetime | None = None
     """When it ends by itself; None for never."""
     proof: Proof = ""
-    """How it is known who paused the run: a signed pause is ended by a signed statement alone."""
+    """How the person was authenticated: only a signed statement ends a signed pause."""
 
     def view(self) -> dict[str, Any]:
         """Return the pause as `show` presents it."""
@@ -50,7 +50,7 @@ class Pause(Frozen):
 
 
 LONGEST_WAIT = 10 * 365 * 86_400
-"""Maximum number of seconds of a wait. Anybody can start a run with any limit, and dates end with the year 9999."""
+"""Maximum seconds of a wait. Anybody can start a run with any limit, and dates end with the year 9999."""
 
 
 @dataclass(frozen=True)
@@ -78,31 +78,31 @@ PROGRESS_TOOL = "update_progress"
 """The tool that writes progress.txt: for the LLM, and for the run's own calls."""
 
 LEARNING_TOOLS = ("remember", "note_learning")
-"""The tools that the LLM may call in the step in which it is asked what it has learnt."""
+"""The tools that the LLM may call in the step that asks it for its learnings."""
 
 LEARNING_SECONDS = 3_600
-"""How long the end of a run waits for that step: for the LLM's reply, and then for approvals of its calls."""
+"""How long the end of a run waits for that step: for the LLM's reply, and then for approval of its calls."""
 
 
 @dataclass(frozen=True)
 class Ending:
-    """The end of a run, as far as it has come."""
+    """The progress of a run's closing work."""
 
     noted: str = ""
     """The last note in progress.txt: `in progress`, `completed`, or `blocked` with the step."""
     learning: Literal["", "asked", "over"] = ""
-    """Whether the LLM has been asked what it has learnt; `over` once it has replied, or could not."""
+    """Whether the LLM has been asked for its learnings; `over` once it has replied, or could not."""
     until: datetime | None = None
-    """How long its reply is waited for."""
+    """The deadline of its reply."""
 
     def ask(self, at: datetime) -> "Ending":
-        """Ask the LLM what it has learnt."""
+        """Ask the LLM for its learnings."""
         return replace(self, learning="asked", until=at + timedelta(seconds=LEARNING_SECONDS))
 
     def replied(self) -> "Ending":
-        """Note that the LLM has replied, or could not; nothing changes if it was not asked."""
+        """Record that the LLM has replied, or could not; change nothing if it was not asked."""
         return replace(self, learning="over", until=None) if self.learning == "asked" else self
 
     def put_off(self) -> "Ending":
-        """Note that the run does not end yet: a message has arrived."""
+        """Postpone the end: a message has arrived."""
         return replace(self, learning="", until=None) if self.learning else self

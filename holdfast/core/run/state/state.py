@@ -1,12 +1,12 @@
 """The state of an agent run: everything that a decision depends on, and nothing else.
 
-1. Nothing about a run lives outside its state, and a state is what its events make of it
-   (`holdfast.core.run.fold.evolve`). Its parts (`holdfast.core.run.substates`) are frozen dataclasses, one concept
-   each, with the changes that concern it alone.
-2. A call moves by the table of transitions in `holdfast.core.run.state.calls`.
+1. Nothing about a run lives outside its state, and only events change a state (`holdfast.core.run.fold.evolve`). Its
+   parts, in the modules beside this one, are frozen dataclasses: one concept each, with the changes that concern it
+   alone.
+2. A call changes its phase by the table of transitions in `holdfast.core.run.state.calls`.
 3. The status is derived, never set.
-4. The size of a state does not grow with its thread: the state is carried from one Temporal run to the next. Defaults
-   are left out there, so a part that equals its default costs nothing.
+4. The size of a state does not grow with its thread: continue-as-new carries it from one Temporal run to the next.
+   Defaults are left out there, so a part that equals its default costs nothing.
 """
 
 from dataclasses import dataclass, field
@@ -46,17 +46,17 @@ Status = Literal[
     "cancelled",
     "moved",
 ]
-"""`paused`: a person has paused the run, or the loop. `dormant`: all that the run waits for are wake triggers of the
-agent's own; or a paused loop of feature level 0."""
+"""`paused`: a person has paused the run or the loop. `dormant`: the run waits only for wake triggers that its agent has
+set; or a paused loop of feature level 0."""
 
 
 class Blocked(Frozen):
-    """Why a blocked run is blocked."""
+    """The cause of a block."""
 
     cause: str
     message: str
     after: str = ""
-    """What had failed before, where the run gave up calling the LLM."""
+    """The failures before, if the run gave up calling the LLM."""
 
     def view(self) -> dict[str, Any]:
         """Return the cause as `show` presents it."""
@@ -65,28 +65,28 @@ class Blocked(Frozen):
 
 @dataclass(frozen=True)
 class RunState:
-    """Everything a decision depends on."""
+    """Everything that a decision depends on."""
 
     thread: str = ""
     task: str = ""
-    """What the thread was started with. Nothing changes it; `refinements` say what has changed since."""
+    """The task that the thread was started with. It never changes; `refinements` change its meaning."""
     refinements: tuple[TaskRefinement, ...] = ()
-    """How people have refined the task, oldest first."""
+    """The refinements of the task, oldest first."""
     origin: RunOrigin = field(default_factory=RunOrigin)
     spec: AgentSpec | None = None
     """The agent, as a worker loaded it; None until then."""
     spec_hash: str = ""
     workspace: str = ""
     notify: bool = False
-    """The worker sends notices of requests and endings."""
+    """The worker sends notices of approval requests and of the run's end."""
     features: int = 0
-    """The feature level: which release's behaviour the run has (`holdfast.core.run.state.features`)."""
+    """The feature level: the release whose behaviour the run has (`holdfast.core.run.state.features`)."""
     fork: Fork | None = None
-    """Where the thread was forked from; None if it was not."""
+    """The thread's last fork; None if it was not forked from another."""
     imported: Import | None = None
-    """How the thread came to this place; None if it began here."""
+    """The thread's last import; None if it began in this cluster."""
     moving: Move | None = None
-    """The run is being moved to another place: nothing starts any more."""
+    """The run is being moved to another cluster: nothing starts any more."""
     steps: Steps = field(default_factory=Steps)
     calls: Calls = field(default_factory=Calls)
     authority: Authority = field(default_factory=Authority)
@@ -101,28 +101,28 @@ class RunState:
     ending: Ending = field(default_factory=Ending)
     usage: Usage = field(default_factory=Usage)
     account: Account = field(default_factory=Account)
-    """What the run may use and has used; without limits where it has no budget."""
+    """The limits of the run's budget, and its use of them; without limits if it has no budget."""
     blocked: Blocked | None = None
     pause: Pause | None = None
-    """The run is paused by a person."""
+    """The pause by a person; None if the run is not paused."""
     pauses: int = 0
-    """Pauses, and changes of a pause, since the LLM's last reply."""
+    """How many pauses, and changes of a pause, there were since the LLM's last reply."""
     holds: int = 0
-    """How often the thread was paused, resumed, blocked, unblocked or moved, from feature level 1 on: what a signed
-    statement that steers it is bound to."""
+    """How often the thread was paused, resumed, blocked, unblocked or moved, from feature level 1 on. Signed statements
+    that steer the thread are bound to this number."""
     outcome: RunOutcome | None = None
     result: str = ""
     structured: bool = False
     """The result is a value of the agent's result type, as canonical JSON."""
     failure: str = ""
-    """A short name of why the run failed."""
+    """A short name for the cause of a failed run."""
     events: int = 0
     """How many events led to this state."""
     updated_at: datetime = datetime(1970, 1, 1, tzinfo=UTC)
 
     @property
     def status(self) -> Status:
-        """One word for where the run is."""
+        """The status of the run, in one word."""
         if self.outcome:
             return self.outcome
         if self.pause:
@@ -139,28 +139,28 @@ class RunState:
 
     @property
     def running_calls(self) -> tuple[CallState, ...]:
-        """The started calls of the step, without those that sleep."""
+        """The started calls of the step, without dormant ones."""
         asleep = {wait.number for wait in self.dormancy.waits}
         return tuple(call for call in self.calls.current if call.phase == "started" and call.number not in asleep)
 
     @property
     def awaits_subagents(self) -> bool:
-        """Whether all calls under way run or await sub-agents."""
+        """Whether all calls under way start or await sub-agents."""
         running = self.running_calls if self.spec and self.spec.subagents else ()
         return bool(running) and all(call.call.name in SUBAGENT_TOOLS for call in running)
 
     def carries_out(self, number: int) -> bool:
-        """Return whether the run itself carries out a call of the current step: no activity does."""
+        """Return whether the run itself, and no activity, carries out this call of the current step."""
         call = self.calls.find(number)
         return call is not None and self.carries_out_tool(call.call.name)
 
     def carries_out_tool(self, name: str) -> bool:
-        """Return whether the run itself carries out the calls of a tool of its agent."""
+        """Return whether the run itself carries out the calls of this tool of its agent."""
         tool = self.spec.tool(name) if self.spec else None
         return tool is not None and tool.kind == "runtime" and self.features >= DORMANCY
 
     @property
-    def entering(self) -> bool:
+    def resumes_import(self) -> bool:
         """Whether an imported run waits for the agent of this cluster."""
         return self.imported is not None and not self.imported.entered
 
@@ -170,37 +170,35 @@ class RunState:
         return self.idle.awaiting and not self.inbox.waiting
 
     @property
-    def handed_in(self) -> bool:
-        """Whether the budget has ended, and `result` is what the LLM has handed in at its end."""
+    def has_partial_result(self) -> bool:
+        """Whether the budget is used up, and `result` is the partial result that the LLM returned then."""
         return self.account.closing == "over"
 
     @property
-    def closing_work(self) -> bool:
-        """Whether the run has something to do between the LLM's answer and its end
-        (`holdfast.core.run.rules.closing_work`).
-        """
+    def has_closing_work(self) -> bool:
+        """Whether the run has work to do between the answer and its end (`holdfast.core.run.rules.closing_work`)."""
         return self.spec is not None and bool(self.subagents.children or self.keeps_progress or self.learns)
 
     @property
     def keeps_progress(self) -> bool:
-        """Whether the run notes in progress.txt how far it is."""
+        """Whether the run keeps its progress in progress.txt."""
         return self.spec is not None and self.spec.memory.progress and self.features >= KEEPS_PROGRESS
 
     @property
     def learns(self) -> bool:
-        """Whether the LLM is asked at the end what is worth remembering."""
+        """Whether the LLM is asked for its learnings before the run ends."""
         return self.spec is not None and self.spec.memory.learn and self.features >= LEARNS
 
     def ends_at(self, at: datetime) -> bool:
-        """Whether the wait for a message is over at that time, and only the closing work comes before the end."""
+        """Return whether the wait for a message is over at this time: only the closing work comes before the end."""
         until = self.idle.until
-        return self.awaits_message and self.closing_work and until is not None and until <= at
+        return self.awaits_message and self.has_closing_work and until is not None and until <= at
 
     def wake_at(self, at: datetime) -> datetime | None:
-        """Return when something is due though nothing arrives; None for never.
+        """Return when something is due even if nothing arrives; None for never.
 
-        Not when the wait for a message ends, once that time has come: a timer could only fire over and over, where the
-        end of the run waits for something else. The same holds for polls that are due by now: they are under way, or
+        The end of the wait for a message is left out once that time has come: while the end of the run waits for
+        something else, its timer would fire over and over. So are polls that are already due: they are under way, or
         something holds the run.
         """
         if self.outcome:
@@ -214,7 +212,7 @@ class RunState:
         return min((time for time in due if time), default=None)
 
     def next_start(self, at: datetime) -> datetime | None:
-        """Return when the next call starts that is delayed beyond that time; None for never."""
+        """Return when the next call that is delayed beyond this time starts; None for never."""
         if self.outcome or self.pause:
             return None
         return min(
@@ -223,13 +221,13 @@ class RunState:
 
     @property
     def compacts_now(self) -> bool:
-        """Whether the context is compacted while the run waits for a message, because a person asked for it."""
+        """Whether the context is compacted while the run waits for a message, because a person requested it."""
         held = self.pause or self.blocked or self.outcome
         return self.awaits_message and self.context.requested and not held
 
     @property
     def warning(self) -> str:
-        """What a person should change, though the run can continue; empty for nothing."""
+        """Advice to a person about a problem that does not stop the run; empty for none."""
         limit = self.spec.limits.compaction_tokens if self.spec else 0
         if self.outcome or not limit or self.context.floor < limit:
             return ""
@@ -241,13 +239,13 @@ class RunState:
         )
 
     def stale_for(self, at: datetime) -> int:
-        """Return the seconds since the agent acted, where its `verify` tools have to run first; else 0."""
+        """Return the seconds since the agent acted, if its `verify` tools have to run first; else 0."""
         return self.freshness.stale_for(self.spec, at) if self.spec and self.spec.verify else 0
 
     def effect_key(self, number: int, call: ToolCall) -> str:
-        """Return the key of the one effect that a call has: in no other run of the thread, and under no other number.
+        """Return the key of a call's effect, which no other run of the thread and no other call number shares.
 
-        A call that has had its effect before the run was reset, or in a run that was closed, keeps that key.
+        A call that had its effect before a reset, or in a run that was closed, keeps the key of that effect.
         """
         if past := self.past_of(number, call):
             return past.key
@@ -255,20 +253,20 @@ class RunState:
         return effect_key(thread=self.thread, first_run_id=first_run_id, number=number, call_digest=call.digest)
 
     def past_of(self, number: int, call: ToolCall) -> PastEffect | None:
-        """Return the effect that a call of the current step has had before, with these arguments; None for none.
+        """Return the past effect of a call of the current step, with these arguments; None for none.
 
-        For arguments that a person has put in place of the LLM's, that is one which no other call has adopted.
+        If a person changed the arguments, it is a past effect that no other call has adopted.
         """
         own = self.calls.find(number)
         if own is None or own.call.digest == call.digest:
-            return own.past if own else None  # what was asked and signed keeps the key that it was asked with
+            return own.past if own else None  # a request that people signed keeps its key
         same = (past for past in self.calls.past if (past.tool, past.call_digest) == (call.name, call.digest))
         return next(same, None)
 
     def pending_view(self) -> list[dict[str, Any]]:
-        """Return the open requests as `pending` presents them: those of a sub-agent with the path from the root."""
+        """Return the open requests as `pending` presents them; a sub-agent's include the path from the root."""
         if self.outcome == "moved":
-            return []  # they are open in another place
+            return []  # they are open in the other cluster
         path = {"path": [*self.origin.lineage.path, self.thread]} if self.origin.lineage else {}
         return [{**request.view(), **path} for request in self.authority.requests]
 
@@ -303,19 +301,19 @@ class RunState:
             "trust": self.context.trust if self.features >= KEEPS_TRUST else None,
             "usage": self.usage.model_dump(),
             "budget": self.account.view() if self.account.limits else None,
-            "result": self.result if self.outcome or self.idle.awaiting or self.handed_in else None,
+            "result": self.result if self.outcome or self.idle.awaiting or self.has_partial_result else None,
             "structured": self.structured and (self.outcome is not None or self.idle.awaiting),
             "updated_at": self.updated_at.isoformat(),
         }
 
     def _steering_view(self) -> dict[str, Any] | None:
-        """Return what a signed statement that steers the run is bound to; None where the run takes none."""
+        """Return the values to which a statement that steers the run is bound; None if the run accepts none."""
         if self.features < SIGNED_STEERING:
             return None
         return {"run": self.origin.first_run_id, "seen": self.holds}
 
     def _limits(self) -> dict[str, int] | None:
-        """Return what counts towards the agent's limits, each with its limit; None until the agent is loaded."""
+        """Return each count that a limit of the agent bounds, with the limit; None until the agent is loaded."""
         if self.spec is None:
             return None
         limits = self.spec.limits

@@ -1,10 +1,9 @@
 """The sub-agents of a run, and how they ended.
 
-A run has at most `Limits.max_subagents` of them at a time, so the list is bounded. The result of a sub-agent is not
-kept here: it is read from its run when a call waits for it.
+A run has at most `Limits.max_subagents` at a time, so the list is bounded. The result of a sub-agent is not kept here:
+it is read from the sub-agent's run when a call waits for it.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -23,23 +22,23 @@ class Child(Frozen):
     thread: str
     agent: str
     run_id: str
-    """Temporal's first run id of the sub-agent: another chain of runs under its id is another run."""
+    """Temporal's first run id of the sub-agent: another chain of runs under the same thread id is another run."""
     background: bool = False
     since: datetime
     status: str = ""
     """How it ended; empty while it is open."""
     said: str = ""
-    """The digest of its words: a call that reads them later has to find the same ones."""
+    """Digest of its result, with which a call that reads the result later compares it."""
     trust: Trust = "web"
-    """How far they can be trusted."""
+    """The trust level of its result."""
     steps: int = 0
-    """How many steps it had."""
+    """How many steps it made."""
     short: str = ""
-    """The limit of its allowance that ended it."""
+    """The limit of its allowance that ended it; empty for none."""
 
     @property
     def open(self) -> bool:
-        """Whether it is not known to have ended."""
+        """Whether it is not recorded as ended."""
         return not self.status
 
     def view(self) -> dict[str, Any]:
@@ -62,27 +61,27 @@ class Subagents:
 
     @property
     def open(self) -> tuple[Child, ...]:
-        """Those that are not known to have ended."""
+        """The sub-agents that are not recorded as ended."""
         return tuple(child for child in self.children if child.open)
 
     @property
     def numbers(self) -> frozenset[int]:
-        """The numbers of the calls that started them."""
+        """The numbers of the calls that started the sub-agents."""
         return frozenset(child.number for child in self.children)
 
     def find(self, number: int) -> Child | None:
-        """Return the sub-agent that the call of this number started; None if it started none."""
+        """Return the sub-agent that the call with this number started; None if it started none."""
         return next((child for child in self.children if child.number == number), None)
 
     def of_thread(self, thread: str) -> Child | None:
         """Return the sub-agent with this thread id; None if there is none."""
         return next((child for child in self.children if child.thread == thread), None)
 
-    def started(self, event: SubagentStarted) -> "Subagents":
+    def start(self, event: SubagentStarted) -> "Subagents":
         """Add a sub-agent.
 
         Raises:
-            EventOutOfPlace: The call has started one already.
+            EventOutOfPlace: The call has already started one.
         """
         if self.find(event.number):
             raise EventOutOfPlace(f"call {event.number} has started a sub-agent already")
@@ -96,11 +95,11 @@ class Subagents:
         )
         return replace(self, children=(*self.children, child))
 
-    def ended(self, event: SubagentEnded) -> "Subagents":
-        """Note how a sub-agent ended.
+    def end(self, event: SubagentEnded) -> "Subagents":
+        """Record how a sub-agent ended.
 
         Raises:
-            EventOutOfPlace: The call has started none, or that has ended already.
+            EventOutOfPlace: The call has started none, or its sub-agent has already ended.
         """
         child = self.find(event.number)
         if child is None or not child.open or child.thread != event.thread:
@@ -109,11 +108,6 @@ class Subagents:
         changed = child.model_copy(update={**end, "short": event.cost.short if event.cost else ""})
         return replace(self, children=tuple(changed if each is child else each for each in self.children))
 
-    def reopened(self) -> "Subagents":
-        """Return those that another run of the thread takes over: the open ones."""
+    def keep_open(self) -> "Subagents":
+        """Return the open sub-agents, which the next run of the thread takes over."""
         return Subagents(self.open)
-
-
-def numbered(children: Iterable[Child]) -> dict[int, Child]:
-    """Return sub-agents by the numbers of their calls."""
-    return {child.number: child for child in children}

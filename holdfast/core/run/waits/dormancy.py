@@ -24,8 +24,8 @@ from holdfast.core.base.models import Frozen
 from holdfast.core.base.text import one_line, visible_json
 from holdfast.core.llm.messages import too_deep
 from holdfast.core.log import events as ev
-from holdfast.core.run.rules.authority import Reaction, Refusal, claimed
-from holdfast.core.run.rules.refusals import bounded
+from holdfast.core.run.rules.authority import Reaction, Refusal, read_claim
+from holdfast.core.run.rules.refusals import bound_refusals
 from holdfast.core.run.state.dormancy import BUFFERED, BUFFERED_BYTES, WAITS, BufferedEvent, Wait
 from holdfast.core.run.state.state import RunState
 from holdfast.core.run.waits.polling import poll_problem
@@ -80,7 +80,7 @@ def on_sleep(state: RunState, number: int, *, at: datetime) -> list[ev.AgentEven
     if len(state.dormancy.waits) >= WAITS:
         why = f"You did not sleep: {WAITS} calls wait already, which is the limit. {_now(at)}"
         return [_finished(state, number, why, status="failed", trust="agent")]
-    if event := state.dormancy.first(trigger):
+    if event := state.dormancy.find_buffered(trigger):
         began = ev.DormancyBegan(number=number, trigger=trigger, wake=event.wake)
         since = rounded_span((at - event.at).total_seconds())
         head = f"Event {event.event} arrived {since} before you waited for it. {_now(at)}"
@@ -127,7 +127,7 @@ def on_wake(state: RunState, payload: Any, *, at: datetime) -> Reaction:
         return _rejected(given, payload)
     if refused := _refuse(state, given):
         return _rejected(refused, payload)
-    by, reason = claimed(payload)
+    by, reason = read_claim(payload)
     data = exact_json(given.data) if given.event else ""
     waits = [wait for wait in state.dormancy.waits if given.call in (None, wait.number)]
     if given.event:
@@ -204,7 +204,7 @@ def _refuse(state: RunState, given: Wake) -> Refusal | None:
 def _rejected(refusal: Refusal, payload: Any) -> Reaction:
     """Refuse an event. The log has the digest of the payload as it was read, without the list or text around it."""
     rejected = ev.SignalRejected(signal="wake", explanation=refusal.explanation, outcome=refusal.outcome)
-    return Reaction(bounded([rejected], payload), refusal.outcome, refusal.explanation)
+    return Reaction(bound_refusals([rejected], payload), refusal.outcome, refusal.explanation)
 
 
 # What the LLM reads: first Holdfast's own words, then what somebody sent, as one line of JSON that forms no other line.

@@ -25,7 +25,7 @@ from holdfast.core.llm.blocks import Content, ToolCall, text_of, with_heading
 from holdfast.core.log import events as ev
 from holdfast.core.run.contracts.tool_calls import ToolOutcome
 from holdfast.core.run.rules.backoff import Pace, PollOutcome, next_delay
-from holdfast.core.run.rules.constraints import refused, refusing
+from holdfast.core.run.rules.constraints import constraint_on, constraint_result
 from holdfast.core.run.state.dormancy import Polls, Wait
 from holdfast.core.run.state.state import RunState
 from holdfast.core.tools.effects import Effect
@@ -81,8 +81,8 @@ def due_polls(state: RunState, *, at: datetime) -> tuple[int, ...]:
 
 def refuse_poll(state: RunState, wait: Wait, *, at: datetime) -> ev.ToolCallFinished | None:
     """Return the event that ends a wait because a constraint has come up meanwhile; None if there is none."""
-    constraint = refusing(state, state.calls.get(wait.number).call, at=at)
-    return refused(wait.number, constraint, None) if constraint else None
+    constraint = constraint_on(state, state.calls.get(wait.number).call, at=at)
+    return constraint_result(wait.number, constraint, None) if constraint else None
 
 
 def on_poll(state: RunState, number: int, outcome: ToolOutcome, *, poll: int, at: datetime) -> list[ev.AgentEvent]:

@@ -27,7 +27,7 @@ from holdfast.core.run.contracts.subagents import (
     StartChildren,
     StartedChild,
 )
-from holdfast.core.run.rules.allowances import TOO_LARGE, TOO_SMALL, allowances, may_return, on_existing
+from holdfast.core.run.rules.allowances import TOO_LARGE, TOO_SMALL, allowances, on_existing_subagent, share_may_return
 from holdfast.core.run.state.calls import CallState
 from holdfast.core.run.state.state import RunState
 from holdfast.core.run.state.subagents import Child
@@ -164,7 +164,7 @@ def on_starts_due(state: RunState) -> list[ev.AgentEvent]:
     room = limits_of(state).subagents_at_once - len(state.subagents.open) - (len(due) - len(waiting))
     if reserved := allowances(state, waiting, room=room):
         return [*reserved]
-    if room <= 0 or may_return(state):
+    if room <= 0 or share_may_return(state):
         return []
     return [
         event for call in waiting for event in on_started(state, StartedChild(number=call.number, problem=TOO_SMALL))
@@ -206,7 +206,7 @@ def start_request(state: RunState) -> StartChildren | None:
         workspace=state.workspace,
         trust=least("agent", state.context.trust),
         policies=(*origin.policies, state.spec.policy),
-        constraints=state.constraints.to_hand_over(state.updated_at),
+        constraints=state.constraints.to_propagate(state.updated_at),
         features=state.features,
     )
 
@@ -218,7 +218,7 @@ def on_started(state: RunState, started: StartedChild) -> list[ev.AgentEvent]:
         return []
     if not started.run_id:
         return [_finished(call, f"Not started: {started.problem}", status="failed", trust="agent")]
-    reserved = on_existing(state, call.number, started.budget) if started.existing else []
+    reserved = on_existing_subagent(state, call.number, started.budget) if started.existing else []
     if reserved is None:
         return [_finished(call, f"Not started: {TOO_LARGE}", status="failed", trust="agent")]
     given = read_run_agent(call.call)

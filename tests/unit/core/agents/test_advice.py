@@ -44,14 +44,14 @@ def catalog(*rules: Rule) -> Catalog:
     ],
 )
 def test_a_rule_that_matches_nothing_is_named(rule: Rule, words: str) -> None:
-    """The advice has the rule's place and label, and the name that was probably meant."""
-    (found,) = rule_advice(catalog(rule))
-    assert words in found
+    """The advice has the rule's source location and label, and suggests the closest name."""
+    (advice,) = rule_advice(catalog(rule))
+    assert words in advice
 
 
 @pytest.mark.parametrize("rule", [deny("pay"), ask("p*"), allow(), deny("remember_always"), allow(effect=Effect.READ)])
 def test_a_rule_that_matches_something_is_not_named(rule: Rule) -> None:
-    """Built-in tools count, whether or not an agent has them today, and a rule for all tools is never useless."""
+    """Built-in tools count even if no agent has them today, and a rule for all tools is never useless."""
     assert rule_advice(catalog(rule)) == []
 
 
@@ -72,7 +72,7 @@ def test_the_built_in_tools_are_known_with_their_effects() -> None:
 
 
 def test_a_tool_without_descriptions_is_named() -> None:
-    """The LLM decides by descriptions; a tool or a parameter without one is no error, and not silent either."""
+    """The LLM decides by descriptions; a tool or a parameter without one is no error, but is reported."""
 
     @tool(effect="read")
     def bare(a: int, b: str) -> str:
@@ -83,8 +83,8 @@ def test_a_tool_without_descriptions_is_named() -> None:
 
     half.__doc__ = "Half of it.\n\nArgs:\n    a: The first one."
 
-    found = advice_on(Catalog(agents=[Agent(name="a", instructions="")], tools=[bare, tool(effect="read")(half), pay]))
-    assert [each.partition(";")[0] for each in found] == [
+    advice = advice_on(Catalog(agents=[Agent(name="a", instructions="")], tools=[bare, tool(effect="read")(half), pay]))
+    assert [each.partition(";")[0] for each in advice] == [
         "tool 'bare' has no description, nor have its parameters a, b",
         "tool 'half' has no description of its parameter b",
     ]
@@ -93,8 +93,8 @@ def test_a_tool_without_descriptions_is_named() -> None:
 doubtful = catalog(deny("pya"))
 
 
-def test_doctor_names_what_is_probably_a_mistake() -> None:
-    """A rule that decides nothing weakens the profile; a catalog that must not be imported here is not."""
+def test_doctor_names_probable_mistakes() -> None:
+    """A rule that decides nothing weakens the profile; `doctor` never imports a catalog that it must not."""
     settings = Settings.from_env({"HOLDFAST_CATALOG": f"{__name__}:doubtful"}, root=Path.cwd())
     (check,) = advice_checks(settings, "")
     assert (check.name, check.status) == ("rule", "weak")
@@ -103,9 +103,9 @@ def test_doctor_names_what_is_probably_a_mistake() -> None:
 
 
 async def test_policy_check_compares_with_a_catalog(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """`policy check --catalog` names the rules that match nothing in it, and the file is valid all the same."""
+    """`policy check --catalog` names the rules that match nothing in it, and the file remains valid."""
     (file := tmp_path / "p.yaml").write_text("rules: [{deny: pya}, {ask: pay}]")
     session = Session({}, workflows=list, as_json=True, debug=False)
     assert await check(session, file, f"{__name__}:doubtful") == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found["warnings"] == ["rules[0] (deny pya) matches no tool of the catalog; did you mean 'pay'?"]
+    actual = json.loads(capsys.readouterr().out)
+    assert actual["warnings"] == ["rules[0] (deny pya) matches no tool of the catalog; did you mean 'pay'?"]

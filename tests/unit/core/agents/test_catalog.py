@@ -69,8 +69,8 @@ def test_the_hash_covers_instructions_tools_and_limits() -> None:
         ),
     ],
 )
-def test_an_inconsistent_catalog_is_refused(agents: list[Agent], tools: list[object], words: str) -> None:
-    """The worker does not start, and the message says what is wrong."""
+def test_an_inconsistent_catalog_is_rejected(agents: list[Agent], tools: list[object], words: str) -> None:
+    """The worker does not start, and the message names the fault."""
     with pytest.raises(CatalogError, match=words):
         Catalog(agents=agents, tools=tools)  # type: ignore[arg-type]
 
@@ -96,7 +96,7 @@ def test_an_agent_names_its_skills_or_has_them_all() -> None:
 
 
 def test_the_hash_covers_the_content_of_skills() -> None:
-    """A changed byte in a file of the agent's skills changes the hash; other skills do not matter."""
+    """A changed byte in a file of the agent's skills changes the hash; other skills have no effect."""
 
     def spec_hash(*skills: Skill) -> str:
         agent = Agent(name="a", instructions="", skills=("a",))
@@ -105,20 +105,20 @@ def test_the_hash_covers_the_content_of_skills() -> None:
     assert spec_hash(skill("a")) == spec_hash(skill("a"), skill("b")) != spec_hash(skill("a", "Other."))
 
 
-def test_two_skills_of_one_name_are_refused() -> None:
+def test_two_skills_of_one_name_are_rejected() -> None:
     """Otherwise the agent's skill would depend on their order."""
     with pytest.raises(CatalogError, match="two skills are named 'a'"):
         Catalog(agents=[Agent(name="a", instructions="")], skills=[skill("a"), skill("a")])
 
 
-def test_a_path_in_place_of_a_skill_is_refused() -> None:
+def test_a_path_in_place_of_a_skill_is_rejected() -> None:
     """The error says how to load a skill from its path."""
     with pytest.raises(CatalogError, match=r"'skills' is not a skill; read skills with load_skills"):
         Catalog(agents=[Agent(name="a", instructions="")], skills=["skills"])  # type: ignore[list-item]
 
 
 def test_an_agent_may_have_a_hundred_skills() -> None:
-    """More are refused, with the remedy."""
+    """More are rejected, with the remedy."""
     skills = [skill(f"s{number}") for number in range(101)]
     with pytest.raises(
         CatalogError, match=r"would have 101, 101 .*; select the skills that it needs with Agent\(skills"
@@ -126,7 +126,7 @@ def test_an_agent_may_have_a_hundred_skills() -> None:
         Catalog(agents=[Agent(name="a", instructions="")], skills=skills)
 
 
-def offered(catalog: Catalog) -> dict[str, list[str]]:
+def tools_by_agent(catalog: Catalog) -> dict[str, list[str]]:
     """Return the tools of each agent."""
     return {name: [each.name for each in catalog.spec(name, default_llm="m").tools] for name in catalog.agents}
 
@@ -141,26 +141,26 @@ AGENTS = [
 def test_a_tool_is_offered_to_agents_that_have_tools() -> None:
     """The worker's own tools come last; an agent without tools gets none of them."""
     catalog = Catalog(agents=AGENTS, tools=[look], skills=[skill("a")]).offering(more)
-    assert offered(catalog) == {"all": ["look", "more"], "named": ["look", "more"], "none": []}
+    assert tools_by_agent(catalog) == {"all": ["look", "more"], "named": ["look", "more"], "none": []}
     assert list(catalog.skills) == ["a"]
-    assert offered(Catalog(agents=AGENTS[:1]).offering(more)) == {"all": []}
+    assert tools_by_agent(Catalog(agents=AGENTS[:1]).offering(more)) == {"all": []}
 
 
 def test_a_tool_for_certain_agents_is_offered_only_to_them() -> None:
-    """Such an agent gets the tool even without other tools; an agent with all tools of the catalog does not."""
+    """An agent named by the tool gets it even without other tools; one with all of the catalog's tools does not."""
     agents = [*AGENTS, Agent(name="skilled", instructions="", tools=(), memory=Memory(workspace_skills=True))]
     catalog = Catalog(agents=agents, tools=[look]).offering(more, to=lambda agent: agent.memory.workspace_skills)
-    assert offered(catalog) == {"all": ["look"], "named": ["look"], "none": [], "skilled": ["more"]}
+    assert tools_by_agent(catalog) == {"all": ["look"], "named": ["look"], "none": [], "skilled": ["more"]}
 
 
 def test_a_catalogs_own_tool_is_kept() -> None:
-    """The worker does not replace a user's tool that has the name of one of its own."""
+    """The worker does not replace a user's tool that has the same name as one of its own."""
     catalog = Catalog(agents=AGENTS, tools=[look])
     assert catalog.offering(look, to=lambda agent: True) is catalog
 
 
-def test_errors_about_a_tool_have_its_place() -> None:
-    """What is wrong with a tool in a catalog is named with file and line."""
+def test_errors_about_a_tool_have_its_source_location() -> None:
+    """An error about a catalog's tool gives file and line."""
     place = f"{__file__}:{look.function.__code__.co_firstlineno}"
     clerk = Agent(name="a", instructions="")
     with pytest.raises(CatalogError, match=re.escape(f"two tools are named 'look' ({place}, {place})")):
@@ -181,5 +181,5 @@ def find(what: str) -> str:
 
 @tool(effect="read")
 def huge(number: int = 2**60) -> str:
-    """Have a default that no run can record."""
+    """Have a default value that no run can record."""
     return str(number)

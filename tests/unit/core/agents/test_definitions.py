@@ -1,4 +1,4 @@
-"""Definitions that people write: unknown fields and patterns that match nothing are refused; decoding stays lenient."""
+"""Definitions that people write: unknown fields and useless patterns are rejected; decoding stays lenient."""
 
 from typing import Any
 
@@ -56,22 +56,22 @@ MISSPELT: list[tuple[type[Definition], dict[str, Any], str, str]] = [
 
 
 @pytest.mark.parametrize(("kind", "fields", "wrong", "right"), MISSPELT, ids=lambda it: getattr(it, "__name__", ""))
-def test_an_unknown_field_is_refused_with_the_nearest_one(
+def test_an_unknown_field_is_rejected_with_the_nearest_one(
     kind: type[Definition], fields: dict[str, Any], wrong: str, right: str
 ) -> None:
-    """A misspelt right, limit or rule is an error that names the field which was meant."""
+    """A misspelt right, limit or rule is an error that names the intended field."""
     with pytest.raises(ValidationError, match=f"has no field '{wrong}'; did you mean '{right}'"):
         kind(**fields)
 
 
-def test_a_field_of_another_framework_is_refused_with_all_fields() -> None:
-    """Without a near name, the message lists the fields that there are."""
+def test_a_field_of_another_framework_is_rejected_with_all_fields() -> None:
+    """If no field has a similar name, the message lists all fields."""
     with pytest.raises(ValidationError, match=r"Agent has no field 'model'; its fields are name, instructions, .*llm"):
         Agent(name="a", instructions="x", model="gpt-5")  # type: ignore[call-arg]
 
 
-def test_an_unknown_field_in_a_mapping_is_refused() -> None:
-    """Mappings inside a definition are written by the same person, and all problems are reported at once."""
+def test_an_unknown_field_in_a_mapping_is_rejected() -> None:
+    """The same person writes the mappings inside a definition, so all problems are reported at once."""
     policy: Any = {"rules": [{"verdict": "deny", "tol": "pay"}], "defaults": "deny"}
     with pytest.raises(ValidationError) as caught:
         Agent(name="a", instructions="x", policy=policy)
@@ -90,10 +90,12 @@ def test_decoding_ignores_unknown_fields(
     assert "of_a_newer_release" not in kind.model_validate({**extra, "of_a_newer_release": 1}).model_dump()
 
 
-def test_a_recorded_policy_decodes_whatever_its_patterns_are() -> None:
-    """A policy that an earlier release recorded is judged as before, with the same hash."""
-    given = {"rules": [{"verdict": "deny", "tool": "pay ", "agent": "", "of_a_newer_release": 1}, {"verdict": "allow"}]}
-    spec = {"name": "a", "instructions": "", "tools": [], "policy": given, "llm": "x", "limits": {}}
+def test_a_recorded_policy_decodes_with_any_patterns() -> None:
+    """A policy that an earlier release recorded keeps its verdicts and its hash."""
+    values = {
+        "rules": [{"verdict": "deny", "tool": "pay ", "agent": "", "of_a_newer_release": 1}, {"verdict": "allow"}]
+    }
+    spec = {"name": "a", "instructions": "", "tools": [], "policy": values, "llm": "x", "limits": {}}
     policy = AgentSpec.model_validate(spec).policy
     assert policy.rules[0].tool == "pay "
     assert policy.hash == Policy.model_validate_json(policy.model_dump_json()).hash
@@ -141,8 +143,8 @@ def test_a_recorded_policy_decodes_whatever_its_patterns_are() -> None:
         ("x" * 65, "such as 'pay' or 'pay_"),
     ],
 )
-def test_a_pattern_that_no_tool_can_match_is_refused(pattern: str, instead: str) -> None:
-    """A rule that can match nothing protects nothing; the message shows the pattern in ASCII and what to write."""
+def test_a_pattern_that_no_tool_can_match_is_rejected(pattern: str, instead: str) -> None:
+    """A rule that can match nothing protects nothing; the message shows the pattern in ASCII and a correction."""
     for define in (allow, ask, deny):
         with pytest.raises(ValidationError) as caught:
             define(pattern)
@@ -167,8 +169,8 @@ def test_names_of_agents_may_have_dots() -> None:
         Rule(verdict="deny", agent="a|b")
 
 
-def test_a_mapping_with_a_useless_pattern_is_refused() -> None:
-    """Rules that are given as mappings are checked like others."""
+def test_a_mapping_with_a_useless_pattern_is_rejected() -> None:
+    """Rules given as mappings are checked like others."""
     rules: Any = ({"verdict": "deny", "tool": "pay|look"},)
     with pytest.raises(ValidationError, match="no tool can match the pattern"):
         Policy(rules=rules)
@@ -179,6 +181,6 @@ def test_a_mapping_with_a_useless_pattern_is_refused() -> None:
     [(b'{"verdict": "deny", "tool": "pay "}', "write 'pay'"), (b'{"verdict": "deny", "tol": "pay"}', "rules.0.tol")],
 )
 def test_a_forks_policy_over_http_is_checked_like_a_definition(rule: bytes, words: str) -> None:
-    """A policy in the body of a request is written by a person: useless patterns and unknown fields are refused."""
+    """A policy in a request body is written by a person: useless patterns and unknown fields are rejected."""
     with pytest.raises(HTTPProblem, match=words):
         read_body(b'{"policy": {"rules": [' + rule + b"]}}", ForkBody)

@@ -1,4 +1,4 @@
-"""Providers of resources, resource parameters, and methods as tools: what is refused when a catalog is made."""
+"""Providers of resources, resource parameters, and methods as tools: definitions that a catalog rejects."""
 
 import functools
 import re
@@ -24,11 +24,11 @@ class Settings:
 
 
 class Pool:
-    """A type that it could not."""
+    """A type that pydantic could not read from JSON."""
 
 
 class Service:
-    """Has methods."""
+    """A service with methods."""
 
     def __init__(self, prefix: str) -> None:
         self.prefix = prefix
@@ -51,53 +51,53 @@ class Service:
 
 
 def settings() -> Settings:
-    """A provider."""
+    """Provide settings."""
     return Settings()
 
 
 @asynccontextmanager
 async def pool(settings: Settings) -> AsyncIterator[Pool]:
-    """A provider."""
+    """Provide a pool."""
     yield Pool()
 
 
 def none_returned():  # type: ignore[no-untyped-def]  # that is the mistake
-    """Without a type."""
+    """Return nothing declared: there is no return type."""
 
 
 def text() -> str:
-    """A type that arguments have."""
+    """Provide a type that arguments have."""
     return ""
 
 
 def context() -> ToolContext:
-    """Holdfast's own."""
+    """Provide a type of Holdfast's own."""
     raise NotImplementedError
 
 
 async def undecorated() -> AsyncIterator[Pool]:
-    """Without a decorator."""
+    """Lack a decorator."""
     yield Pool()
 
 
 @contextmanager
 def either() -> Iterator[Pool | None]:
-    """A union."""
+    """Provide a union."""
     yield None
 
 
 def untyped(x) -> Pool:  # type: ignore[no-untyped-def]  # that is the mistake
-    """A parameter without a type."""
+    """Have a parameter without a type."""
     return Pool()
 
 
 def first(second: Pool) -> Settings:
-    """One half of a circle."""
+    """Be one half of a cycle."""
     return Settings()
 
 
 def secretive(secrets: Secrets) -> Pool:
-    """Reads secrets that it does not declare."""
+    """Read secrets that it does not declare."""
     return Pool()
 
 
@@ -117,15 +117,15 @@ def secretive(secrets: Secrets) -> Pool:
         ([Settings()], "is not a function that provides a resource"),
     ],
 )
-def test_providers_that_are_refused(providers: list[Any], message: str) -> None:
-    """The error says why, and has the provider's file and line."""
+def test_invalid_providers_are_rejected(providers: list[Any], message: str) -> None:
+    """The error gives the reason, with the provider's file and line."""
     with pytest.raises(CatalogError, match=message) as refused:
         Catalog(agents=[AGENT], resources=providers)
     assert re.search(r"test_providers\.py:\d+", str(refused.value)) or providers == [Settings()]
 
 
-def test_a_missing_provider_is_refused() -> None:
-    """The error has file and line of the function that asks for it, tool or check or undo, and the parameter."""
+def test_a_missing_provider_is_rejected() -> None:
+    """The error has file and line of the function (tool, check or undo) that asks for it, and the parameter."""
 
     def lost(settings: Resource[Settings]) -> None:
         """Undo."""
@@ -143,12 +143,12 @@ def test_a_missing_provider_is_refused() -> None:
 
 
 def plain_pool() -> Pool:
-    """A provider without needs."""
+    """Provide a pool without needs."""
     return Pool()
 
 
 def test_a_resource_is_never_read_from_arguments() -> None:
-    """The LLM cannot give it, and the marker cannot hide in a larger type, where the LLM would write the value."""
+    """The LLM cannot supply a resource, and the marker cannot hide in a larger type whose value the LLM would write."""
 
     @tool
     def act(order: int, settings: Annotated[Resource[Settings], "mine"]) -> bool:
@@ -159,14 +159,14 @@ def test_a_resource_is_never_read_from_arguments() -> None:
     with pytest.raises(ArgumentsInvalid, match="settings"):
         act.read('{"order": 1, "settings": {"admin": true}}')
     forged = {"order": 1, "settings": Settings(admin=True)}
-    given = bind(act.function, forged, CONTEXT, {Settings: Settings()})
-    assert act(**given) is False
+    arguments = bind(act.function, forged, CONTEXT, {Settings: Settings()})
+    assert act(**arguments) is False
 
     def optional(settings: Resource[Settings] | None = None) -> None:
-        """Ask in a union."""
+        """Ask for a resource in a union."""
 
     def several(settings: list[Resource[Settings]]) -> None:
-        """Ask in a list."""
+        """Ask for a resource in a list."""
 
     for function in (optional, several):
         with pytest.raises(ToolSignatureError, match=r"'settings': Resource\[…\] must be the whole annotation"):
@@ -176,7 +176,7 @@ def test_a_resource_is_never_read_from_arguments() -> None:
 
 
 def plain(order: int) -> str:
-    """A plain function."""
+    """Be a plain function."""
     return f"{order}"
 
 
@@ -184,7 +184,7 @@ CONTEXT = ToolContext(thread="t", workspace=None, key="k", attempt=1)  # type: i
 
 
 async def test_methods_are_tools() -> None:
-    """A method of an instance is a tool: without `self`, with its docstring, its context and its resources."""
+    """A method of an instance is a tool, without `self` and with its docstring, its context and its resources."""
     service = Service("Hello")
     greet = tool(effect="read")(service.greet)
     assert (greet.spec.name, greet.spec.description) == ("greet", "Greet somebody.")
@@ -193,13 +193,13 @@ async def test_methods_are_tools() -> None:
     assert greet("you", loud=True) == "Hello you!"
     wave = tool(effect="verifiable", check=Service("x").wave)(service.wave)
     assert wave.spec.parameters["properties"] == {}
-    given = bind(wave.function, {}, CONTEXT, {Settings: Settings(True)})
-    assert await wave(**given) == "Hello k True"
+    arguments = bind(wave.function, {}, CONTEXT, {Settings: Settings(True)})
+    assert await wave(**arguments) == "Hello k True"
     assert Catalog(agents=[AGENT], tools=[greet, wave], resources=[settings]).tools.keys() == {"greet", "wave"}
 
 
 def test_partials_are_tools() -> None:
-    """What a partial object has been given is no parameter, by position or by name."""
+    """An argument that a partial object binds, by position or by name, is no parameter of the tool."""
     greet = tool(name="shout")(functools.partial(Service.greet, Service("Hey"), loud=True))
     assert (greet.spec.name, list(greet.spec.parameters["properties"])) == ("shout", ["name"])
     assert greet(**bind(greet.function, greet.parse('{"name": "you"}'), CONTEXT)) == "Hey you!"
@@ -208,7 +208,7 @@ def test_partials_are_tools() -> None:
 
 
 class Callee:
-    """Can be called."""
+    """A callable object."""
 
     def __call__(self, name: str) -> str:
         """Call it."""
@@ -224,14 +224,14 @@ class Callee:
         (staticmethod(plain), "is no method yet"),
     ],
 )
-def test_what_is_no_tool(function: Callable[..., Any], message: str) -> None:
-    """The error says what to do instead."""
+def test_an_object_that_cannot_be_a_tool_is_explained(function: Callable[..., Any], message: str) -> None:
+    """The error suggests an alternative."""
     with pytest.raises(ToolSignatureError, match=message):
         tool(function)
 
 
 def test_a_resource_with_secrets() -> None:
-    """The decorator makes a provider, which declares its secrets; names that are none are refused."""
+    """The decorator makes a provider that declares its secrets; invalid names are rejected."""
 
     def opened(secrets: Secrets) -> Pool:
         return Pool()

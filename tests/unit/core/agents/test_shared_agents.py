@@ -1,4 +1,4 @@
-"""One agent, shared by all runs that have it."""
+"""One agent, shared by all of its runs."""
 
 from holdfast.core.base.canonical import canonical
 from holdfast.core.log.event_log import event_json
@@ -7,7 +7,7 @@ from tests.support.runs import agent_spec, loaded_thread, through_json
 
 
 def test_runs_of_one_agent_share_it() -> None:
-    """A thousand runs hold it once, as the log has it, also where it holds floats that are integers."""
+    """A thousand runs hold the agent once, as the log has it, even if it has floats that are integers."""
     spec = agent_spec(llm_options={"temperature": 1.0, "top_p": 0.5})
     first, second = loaded_thread(through_json(spec)), loaded_thread(through_json(spec))
     assert first.state.spec is second.state.spec
@@ -17,7 +17,7 @@ def test_runs_of_one_agent_share_it() -> None:
 
 
 def test_an_agent_is_recorded_as_any_value() -> None:
-    """Its JSON, made once, is that of its fields; JSON with defaults has all fields."""
+    """The agent's JSON is made once and equals that of its fields; JSON with defaults has all fields."""
     spec = agent_spec(llm_options={"temperature": 1.0})
     event = AgentLoaded(spec=spec, spec_hash=spec.hash, workspace="/w")
     assert canonical(event_json(event)["spec"]) == canonical(spec.model_dump(mode="json", exclude_defaults=True))

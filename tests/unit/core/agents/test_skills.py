@@ -1,4 +1,4 @@
-"""Skills: how they are read from folders of any content, and which skills of a workspace an agent gets."""
+"""Skills: how folders with any content are read, and which of a workspace's skills an agent gets."""
 
 import os
 from pathlib import Path
@@ -39,7 +39,7 @@ def skill(name: str, *, files: int = 1) -> Skill:
 
 
 def put(folder: Path, text: str | bytes = NOTES) -> Path:
-    """Make a folder a skill."""
+    """Turn a folder into a skill."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "SKILL.md").write_bytes(text if isinstance(text, bytes) else text.encode())
     return folder
@@ -91,24 +91,24 @@ def test_a_folder_of_skills_is_read_by_name(tmp_path: Path) -> None:
 @pytest.mark.parametrize("form", ["{}", "\ufeff{}"])
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
 def test_front_matter_is_read_as_people_write_it(written: str, read: str, form: str, end: str) -> None:
-    """What YAML would refuse or cut, although it can mean only one thing, is the text that its author sees."""
+    """Text that YAML would reject or cut, although it can mean only one thing, is read as its author sees it."""
     text = form.format(f"---\nname: a\n{written}\n---\nBody\n").replace("\n", end)
     assert skill_from_files({"SKILL.md": text.encode()}, where="a").description == read
 
 
-def test_front_matter_without_an_end_is_refused() -> None:
-    """The message says which line is missing."""
+def test_front_matter_without_an_end_is_rejected() -> None:
+    """The message names the missing line."""
     with pytest.raises(SkillInvalid, match="put a line --- after name and description"):
         read_front_matter("---\nname: a\ndescription: d\n", file="f")
 
 
 def test_the_folder_of_one_skill_gives_that_skill(tmp_path: Path) -> None:
-    """A folder that is a skill itself is no empty set; one that has others in it is refused."""
+    """A folder that is itself a skill is no empty set; one that also contains skills is rejected."""
     put(tmp_path)
     (tmp_path / "scripts").mkdir()
     (tmp_path / "scripts" / "run.sh").touch()
-    (found,) = load_skills(tmp_path)
-    assert (found.name, set(found.files)) == ("release-notes", {"SKILL.md", "scripts/run.sh"})
+    (skills,) = load_skills(tmp_path)
+    assert (skills.name, set(skills.files)) == ("release-notes", {"SKILL.md", "scripts/run.sh"})
     put(tmp_path / "other")
     with pytest.raises(SkillInvalid, match=r"is a skill itself and has others in it \(other\)"):
         load_skills(tmp_path)
@@ -153,8 +153,8 @@ BOMB = "a: &a [x,x]\nb: &b [*a,*a]\nname: a\ndescription: d"
         (b"---\nname: \xff\n---\n", "is not UTF-8 text"),
     ],
 )
-def test_an_unusable_skill_file_is_refused(text: str | bytes, words: str, tmp_path: Path) -> None:
-    """The error names the file and says what to change."""
+def test_an_unusable_skill_file_is_rejected(text: str | bytes, words: str, tmp_path: Path) -> None:
+    """The error names the file and the correction."""
     put(tmp_path / "notes", text)
     with pytest.raises(SkillInvalid, match=words) as refused:
         load_skills(tmp_path)
@@ -172,8 +172,8 @@ def test_any_text_is_a_skill_or_a_typed_error(text: str) -> None:
     assert "\n" not in description
 
 
-def test_an_unreadable_folder_is_refused(tmp_path: Path) -> None:
-    """The worker does not start, and the error says which folder lacks what."""
+def test_an_unreadable_folder_is_rejected(tmp_path: Path) -> None:
+    """The worker does not start; the error names the folder and the missing file."""
     with pytest.raises(SkillInvalid, match=r"cannot be read from .*nowhere: No such file"):
         load_skills(tmp_path / "nowhere")
     (tmp_path / "empty").mkdir()
@@ -182,7 +182,7 @@ def test_an_unreadable_folder_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_skills_size_is_limited() -> None:
-    """A skill with over 100 files, 1 MB in a file or 5 MB in all is refused by name."""
+    """A skill with over 100 files, 1 MB in a file or 5 MB in all is rejected by name."""
     text = {"SKILL.md": NOTES.encode()}
     assert skill_from_files(text | {f"f{n}": b"" for n in range(MAX_FILES - 1)}, where="s").name == "release-notes"
     with pytest.raises(SkillInvalid, match="s has more than 100 files"):
@@ -215,7 +215,7 @@ def test_only_regular_files_make_a_skill(name: str, tmp_path: Path) -> None:
 
 
 def test_a_broken_skill_of_a_workspace_is_reported(tmp_path: Path) -> None:
-    """The run can begin; one line of the prompt says what was left out and why."""
+    """The run can begin; one line of the prompt gives the omitted skill and the reason."""
     skills = tmp_path / ".agents" / "skills"
     put(skills / "broken", "no fences")
     put(skills / "notes")
@@ -242,8 +242,8 @@ def test_a_workspace_without_skills_has_none(there: str, tmp_path: Path) -> None
             (tmp_path / ".agents").symlink_to("/etc")
         case "a loop":
             (tmp_path / ".agents").symlink_to(".agents")
-    found = list(workspace_skills(tmp_path))
-    assert [each.name for each in found] == ([".agents/skills"] if "link" in there or "loop" in there else [])
+    skills = list(workspace_skills(tmp_path))
+    assert [each.name for each in skills] == ([".agents/skills"] if "link" in there or "loop" in there else [])
 
 
 def test_a_catalogs_skill_replaces_a_workspaces() -> None:
@@ -255,7 +255,7 @@ def test_a_catalogs_skill_replaces_a_workspaces() -> None:
 
 
 def test_the_number_of_skills_and_files_is_limited() -> None:
-    """Beyond a hundred skills or a thousand files, skills of the workspace are left out, as a run records each file."""
+    """Skills of the workspace beyond a hundred skills or a thousand files are left out, as a run records each file."""
     own = [skill(f"s{n}", files=10) for n in range(MAX_SKILLS - 1)]
     assert not limit_excess([*own, skill("last", files=10)])
     usable, left_out = add_workspace_skills(own, [skill("big", files=11), skill("last")])

@@ -1,4 +1,4 @@
-"""A call that several policies judge: each that asks brings its terms, its people and its signatures."""
+"""A call under several policies: each that asks adds its requirements, its approvers and its signatures."""
 
 from datetime import timedelta
 from typing import Any
@@ -19,52 +19,52 @@ from tests.support.runs import Thread, agent_spec, calls
 FINANCE = Policy(
     rules=(ask("pay", terms=Terms(by=("finance",), quorum=2)), allow()), approvers=PEOPLE, signatures="required"
 )
-"""Two of finance (alice and bob), signed."""
+"""A policy that asks for two of finance (alice and bob), signed."""
 NOBODY = Policy(rules=(ask("pay"), allow()))
-"""Asks, and knows no approvers: anybody decides, unsigned."""
+"""A policy that asks and names no approvers: anybody decides, unsigned."""
 LAX = Policy(rules=(allow(),))
-"""Asks nothing."""
+"""A policy that asks nothing."""
 CLERKS = Policy(rules=(ask("pay"), allow()), approvers=(Approver(name="carol"), Approver(name="erin")))
-"""Any clerk decides, unsigned."""
+"""A policy under which any clerk decides, unsigned."""
 
 
-def of(policy: Policy, **changes: Any) -> AgentSpec:
+def agent_under(policy: Policy, **changes: Any) -> AgentSpec:
     """Return an agent under that policy."""
     return agent_spec(policy=policy, **changes)
 
 
 def child(own: Policy, *above: Policy, features: int = 1) -> Thread:
-    """Return a sub-agent under its own policy and those of the runs above, which is about to pay."""
+    """Return a sub-agent that is about to pay, under its own policy and those of the runs above."""
     lineage = Lineage(path=("p",), number=1, key="k", deepest=3)
-    thread = Thread(of(own), lineage=lineage, features=1, depth=len(above), policies=above)
+    thread = Thread(agent_under(own), lineage=lineage, features=1, depth=len(above), policies=above)
     thread.load(features)
     thread.reply(calls("pay"))
     return thread
 
 
 def fork(own: Policy, before: Policy) -> Thread:
-    """Return a fork with another agent, which the policy of the original's agent judges, too, and which pays."""
-    thread = Thread(of(before), features=1)
+    """Return a fork with another agent that pays; the policy of the original's agent judges it, too."""
+    thread = Thread(agent_under(before), features=1)
     thread.load(1)
     there = thread.fork(task="go on", policies=(before,))
-    there.spec = of(own)
+    there.spec = agent_under(own)
     there.load(1)
     there.reply(calls("pay"))
     return there
 
 
 def moved(own: Policy, before: Policy) -> Thread:
-    """Return a run that was imported under another policy than the recorded one, and pays."""
-    thread = Thread(of(before), features=1)
+    """Return an imported run that pays under another policy than the recorded one."""
+    thread = Thread(agent_under(before), features=1)
     thread.load(1)
-    said = steering("t", thread.state.view(), "move", "carol") if before.signatures == "required" else None
-    there = thread.moved(said).imported(of(own, instructions="Work here."))
+    signed_move = steering("t", thread.state.view(), "move", "carol") if before.signatures == "required" else None
+    there = thread.moved(signed_move).imported(agent_under(own, instructions="Work here."))
     there.reply(calls("pay"))
     return there
 
 
 def votes(thread: Thread, *people: str, sign: bool = True, **said: Any) -> list[str]:
-    """Have these people decide the open request; return the outcomes."""
+    """Make these people decide the open request; return the outcomes."""
     outcomes = []
     for by in people:
         (request,) = thread.state.pending_view()
@@ -75,8 +75,8 @@ def votes(thread: Thread, *people: str, sign: bool = True, **said: Any) -> list[
     return outcomes
 
 
-def audited(thread: Thread, name: str = "t") -> None:
-    """Check that the log follows from itself, and the state from the log."""
+def check_audit(thread: Thread, name: str = "t") -> None:
+    """Check that the log passes its audit, and that the state follows from the log."""
     audit = Audit(name)
     audit.take(thread.log)
     assert audit.fault is None, audit.fault
@@ -94,7 +94,7 @@ MADE = [
 @pytest.mark.parametrize("make", MADE)
 @pytest.mark.parametrize("own", [NOBODY, LAX, CLERKS])
 def test_a_verdict_from_above_brings_its_people_and_signatures(make: Any, own: Policy) -> None:
-    """A policy from above that asks for two of finance, signed, gets them, whatever the run's own policy says."""
+    """A policy from above that asks for two signed approvals gets them, under any policy of the run's own."""
     thread = make(own, FINANCE)
     assert votes(thread, "mallory", "eve", sign=False) == ["unsigned", "unsigned"] or own is CLERKS
     assert votes(thread, "alice", sign=False) in (["unsigned"], ["not_entitled"])
@@ -111,13 +111,13 @@ def test_a_verdict_from_above_brings_its_people_and_signatures(make: Any, own: P
 
 @pytest.mark.parametrize("own", [NOBODY, LAX, CLERKS])
 def test_an_audit_judges_the_votes_for_each_policy_again(own: Policy) -> None:
-    """A log whose call ran with the votes that one policy asks for, and not the other, is not believed."""
+    """A log whose call ran with the votes of only one of two asking policies fails the audit."""
     thread = child(own, FINANCE)
     votes(thread, "alice", "bob")
     if own is CLERKS:
         votes(thread, "carol", sign=False)
     assert thread.running_calls == [1]
-    audited(thread)
+    check_audit(thread)
     received = [event for event in thread.log if isinstance(event, DecisionReceived)]
     forged = [event.model_copy(update={"standings": ()}) if event is received[0] else event for event in thread.log]
     audit = Audit("t")
@@ -130,11 +130,11 @@ def test_one_person_of_both_policies_decides_once_for_both() -> None:
     """A decision counts for every policy under which its sender may decide."""
     thread = child(CLERKS, Policy(rules=(ask("pay"), allow()), approvers=PEOPLE, signatures="required"))
     assert votes(thread, "carol") == ["accepted"]
-    audited(thread)
+    check_audit(thread)
 
 
 def test_the_same_policy_above_asks_once() -> None:
-    """Where agents share a policy, which is the usual case, a request has no more requirements than it had."""
+    """If agents share a policy, as they usually do, a request gains no requirements."""
     thread = child(CLERKS, CLERKS, CLERKS)
     (request,) = thread.state.authority.requests
     assert request.requirements == ()
@@ -142,7 +142,7 @@ def test_the_same_policy_above_asks_once() -> None:
 
 
 def test_a_request_lists_what_each_policy_requires() -> None:
-    """Views say which rule asks, who decides for it, how many, and who has."""
+    """Views show which rule asks, who decides for it, how many are needed, and who has decided."""
     thread = child(CLERKS, FINANCE)
     votes(thread, "alice")
     (view,) = thread.state.pending_view()
@@ -154,26 +154,26 @@ def test_a_request_lists_what_each_policy_requires() -> None:
 
 @pytest.mark.parametrize(("by", "signs", "outcome"), [("alice", True, "accepted"), ("erin", False, "accepted")])
 def test_anybody_who_may_decide_for_one_policy_may_deny(by: str, signs: bool, outcome: str) -> None:
-    """A single denial is enough, under whichever policy its sender is entitled."""
+    """A single denial is enough, under any policy that entitles its sender."""
     thread = child(CLERKS, FINANCE)
     assert votes(thread, by, sign=signs, decision="deny") == [outcome]
     assert not thread.state.authority.requests
 
 
-def test_a_stranger_cannot_deny_where_people_are_named() -> None:
-    """A policy that asks for anybody adds nobody to those whom another one names."""
+def test_a_stranger_cannot_deny_if_people_are_named() -> None:
+    """A policy under which anybody decides adds nobody to the people that another one names."""
     thread = child(NOBODY, FINANCE)
     assert votes(thread, "mallory", sign=False, decision="deny") == ["unsigned"]
     assert len(thread.state.authority.requests) == 1
 
 
 def test_requesters_are_barred_by_the_policy_that_bars_them() -> None:
-    """Who gave the task decides for a policy that lets requesters decide, and not for one that does not."""
+    """The requester decides under a policy that lets requesters decide, and not under one that does not."""
     strict = Policy(
         rules=(ask("pay"), allow()), approvers=PEOPLE, terms=Terms(requester_may_decide=False), signatures="required"
     )
     lineage = Lineage(path=("p",), number=1, key="k", deepest=3, requesters=("carol",))
-    thread = Thread(of(CLERKS), lineage=lineage, features=1, depth=1, policies=(strict,))
+    thread = Thread(agent_under(CLERKS), lineage=lineage, features=1, depth=1, policies=(strict,))
     thread.load(1)
     thread.reply(calls("pay"))
     assert votes(thread, "carol") == ["waiting_for_quorum"]
@@ -181,11 +181,11 @@ def test_requesters_are_barred_by_the_policy_that_bars_them() -> None:
 
 
 def test_delegated_authority_counts_for_the_policy_that_names_both() -> None:
-    """An approver of the policy above lends their vote to another; revoking that takes it back."""
+    """An approver of the policy above delegates to another approver; a revocation ends that."""
     thread = child(LAX, FINANCE)
     assert thread.update("delegate_authority", {"by": "bob", "to": "carol", "seconds": 60})["outcome"] == "unsigned"
-    given = _delegation(thread, "bob", "carol")
-    assert thread.update("delegate_authority", given)["outcome"] == "accepted"
+    delegation = _delegation(thread, "bob", "carol")
+    assert thread.update("delegate_authority", delegation)["outcome"] == "accepted"
     assert votes(thread, "carol") == ["waiting_for_quorum"]
     assert thread.update("revoke", {"by": "bob", "delegated_to": "carol"})["outcome"] == "unsigned"
     assert thread.update("revoke", revocation("t", "bob", delegated_to="carol"))["outcome"] == "accepted"
@@ -193,7 +193,7 @@ def test_delegated_authority_counts_for_the_policy_that_names_both() -> None:
     assert request.votes == ()
     assert votes(thread, "carol") == ["not_entitled"]
     assert votes(thread, "alice", "bob") == ["waiting_for_quorum", "accepted"]
-    audited(thread)
+    check_audit(thread)
 
 
 def _delegation(thread: Thread, by: str, to: str) -> dict[str, Any]:
@@ -202,7 +202,7 @@ def _delegation(thread: Thread, by: str, to: str) -> dict[str, Any]:
 
 
 def test_a_remembered_rule_has_to_satisfy_every_policy() -> None:
-    """`remember` by the people of one policy lifts nothing that another one asks."""
+    """A `remember` by one policy's people removes no requirement of another policy."""
     thread = child(NOBODY, FINANCE)
     votes(thread, "alice", "bob", remember=True)
     thread.finish(1)
@@ -216,19 +216,21 @@ def test_a_remembered_rule_has_to_satisfy_every_policy() -> None:
     assert other.state.authority.rules == (), "erin has not asked for it"
 
 
-def test_what_the_run_asks_by_itself_is_asked_of_all() -> None:
-    """An unknown outcome is resolved by the people of every policy, not by anybody whom the child's own takes."""
+def test_the_runs_own_questions_go_to_the_people_of_every_policy() -> None:
+    """An unknown outcome is resolved by the people of every policy, not by anybody whom the sub-agent's own policy
+    accepts.
+    """
     above = Policy(rules=(allow(),), approvers=PEOPLE, signatures="required", terms=Terms(by=("head",)))
     thread = child(LAX, above)
     thread.finish(1, status="unknown")
     assert votes(thread, "mallory", sign=False, decision="absent") == ["unsigned"]
     assert votes(thread, "alice", decision="absent") == ["not_entitled"]
     assert votes(thread, "dave", decision="absent") == ["accepted"]
-    audited(thread)
+    check_audit(thread)
 
 
-def test_a_fork_is_lifted_by_somebody_whom_every_policy_names() -> None:
-    """A fork with another agent does not let anybody take away what asks first."""
+def test_only_a_person_of_every_policy_unlocks_a_fork() -> None:
+    """Removing the constraint of a fork with another agent takes a person whom every policy names."""
     thread = fork(NOBODY, FINANCE)
     assert thread.update("lift", {"by": "mallory", "constraint": 0})["outcome"] == "unsigned"
     assert thread.update("lift", lift("u", "alice", 0))["outcome"] == "accepted"
@@ -238,7 +240,7 @@ def test_a_fork_is_lifted_by_somebody_whom_every_policy_names() -> None:
 
 
 def test_a_vouching_gateway_counts_for_the_policies_that_list_it() -> None:
-    """Of two policies that require signatures, a gateway that one lists satisfies that one alone."""
+    """If two policies require signatures, a gateway that one lists satisfies only that one."""
     gateway = Gateway(name="hooks", keys=(FINANCE.approvers[3].keys[0],))
     listing = Policy(
         rules=(ask("pay"), allow()), approvers=(Approver(name="erin"),), gateways=(gateway,), signatures="required"
@@ -246,11 +248,11 @@ def test_a_vouching_gateway_counts_for_the_policies_that_list_it() -> None:
     thread = child(listing, FINANCE)
     assert votes(thread, "erin", key=KEYS["dave"]) == ["waiting_for_quorum"]
     assert votes(thread, "alice", "bob") == ["waiting_for_quorum", "accepted"]
-    audited(thread)
+    check_audit(thread)
 
 
 def test_the_stricter_verdict_still_counts() -> None:
-    """What any policy denies is denied; what all allow runs."""
+    """A call that any policy denies is denied; one that all policies allow runs."""
     denied = child(NOBODY, Policy(rules=(deny("pay"), allow())))
     assert not denied.state.authority.requests
     assert not denied.running_calls
@@ -258,10 +260,10 @@ def test_the_stricter_verdict_still_counts() -> None:
 
 
 def test_below_the_feature_level_the_agents_own_policy_decides() -> None:
-    """A run that an earlier release began keeps its course."""
+    """A run that an earlier release began keeps its behaviour."""
     assert EVERY_POLICY_ASKS == 1
     lineage = Lineage(path=("p",), number=1, key="k", deepest=3)
-    thread = Thread(of(NOBODY), lineage=lineage, depth=1, policies=(FINANCE,), features=0)
+    thread = Thread(agent_under(NOBODY), lineage=lineage, depth=1, policies=(FINANCE,), features=0)
     thread.load(0)
     thread.reply(calls("pay"))
     (request,) = [event.request for event in thread.log if isinstance(event, ApprovalRequested)]
@@ -288,14 +290,14 @@ A, D = "approve", "deny"
 def test_time_takes_nothing_from_the_people_of_any_policy(
     terms: list[tuple[float | None, Any]], after: float | None, then: str
 ) -> None:
-    """The first expiry that denies counts; expiry approves only where every policy has it approve, after the last."""
+    """The first expiry that denies counts; expiry approves only if every policy says so, after the last one."""
     required = [Requirement(terms=Terms(expires_after=seconds, on_expiry=kind)) for seconds, kind in terms]
     assert expires_after(required) == after
     assert on_expiry(required) == then or after is None
 
 
 def test_each_policy_escalates_to_its_own_people() -> None:
-    """More people of one policy are asked at its time, and gain nothing under another."""
+    """At its time, each policy asks more of its own people, who gain no vote under another policy."""
     above = Policy(
         rules=(
             ask("pay", terms=Terms(by=("finance",), escalate=(Escalation(after=60, by=("head",)),))),
@@ -315,4 +317,4 @@ def test_each_policy_escalates_to_its_own_people() -> None:
     assert votes(thread, "dave") == ["waiting_for_quorum"]
     thread.advance(seconds=60)
     assert votes(thread, "carol", sign=False) == ["accepted"]
-    audited(thread)
+    check_audit(thread)

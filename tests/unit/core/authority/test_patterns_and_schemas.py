@@ -1,4 +1,4 @@
-"""Regular expressions, conditions and schemas of strangers cost little, and mean what they meant."""
+"""Untrusted regular expressions, conditions and schemas cost little, and keep their meaning."""
 
 import time
 from contextlib import suppress
@@ -18,7 +18,7 @@ SECONDS = 2.0
 
 
 def test_nested_repetition_takes_linear_time() -> None:
-    """A text that would take a backtracking engine years is compared at once."""
+    """A text that would take a backtracking engine years is matched at once."""
     began = time.thread_time()
     assert not found(NESTED, HOSTILE * 1_000)
     assert found(NESTED, "a" * 50_000)
@@ -27,7 +27,7 @@ def test_nested_repetition_takes_linear_time() -> None:
 
 @pytest.mark.parametrize("pattern", ["(?=a)", r"(a)\1", "[", r"\w{5000}", "(a{100}){100}", "((a{30}){30}){30}"])
 def test_a_pattern_that_the_engine_lacks_or_that_is_too_large_is_invalid(pattern: str) -> None:
-    """The error says so, instead of an answer."""
+    """The error names the problem, and no match result is returned."""
     with pytest.raises(PatternInvalid, match="regular expression"):
         check_pattern(pattern)
 
@@ -45,7 +45,7 @@ OBJECT = {
     [{}, {"a": "x"}, {"a": 1, "c": 2, "d": 3}, {"a": 1.0}, {"a": True}, {"a": 1, "b": "y"}, {"a": 1, "b": "xx"}],
 )
 def test_a_value_fits_a_schema_as_before(value: Any) -> None:
-    """Where nothing is too complex, the answer and its words are those of the library."""
+    """If nothing is too complex, the result and its message are those of the library."""
     why = ""
     try:
         jsonschema.validate(value, OBJECT)
@@ -56,7 +56,7 @@ def test_a_value_fits_a_schema_as_before(value: Any) -> None:
 
 
 def chain(levels: int) -> Any:
-    """Return a value of that many levels that fits no alternative at the last."""
+    """Return a value of that many levels that fails every alternative at the last."""
     value: Any = 5
     for _ in range(levels):
         value = {"c": value}
@@ -86,14 +86,14 @@ MANY = {f"{HOSTILE}{number}": 1 for number in range(1_500)}
     ],
 )
 def test_a_schema_that_would_take_long_is_checked_in_bounded_time(value: Any, schema: Any) -> None:
-    """Backtracking, alternatives within alternatives, and comparisons of each with each end with a refusal."""
+    """Backtracking, nested alternatives and pairwise comparisons each end with a rejection."""
     began = time.thread_time()
     assert unfit(value, schema)
     assert time.thread_time() - began < SECONDS
 
 
 def test_a_pattern_with_lookaround_is_left_to_the_activity() -> None:
-    """Pydantic writes one for decimals: the tool's own types check those."""
+    """Pydantic writes lookaround for decimals; the tool's own types check those."""
     assert (
         unfit({"a": "1.5"}, {"properties": {"a": {"type": "string", "pattern": r"^(?!^[-+.]*$)[+-]?\d*\.?\d*$"}}}) == ""
     )
@@ -117,7 +117,7 @@ ITEMS = [str(number) for number in range(290)]
     ],
 )
 def test_a_condition_that_would_take_long_is_evaluated_in_bounded_time(expression: str) -> None:
-    """Patterns compiled in loops, lists copied for each item, and long texts are refused or fast."""
+    """Patterns compiled in loops, lists copied for each item, and long texts are rejected or fast."""
     values = {"args": {"l": ITEMS, "b": "x" * 50_000}, "paths": {}}
     budget, began = Budget(), time.thread_time()
     for _ in range(3):  # as several rules, which share a budget
@@ -136,6 +136,6 @@ def test_a_condition_that_would_take_long_is_evaluated_in_bounded_time(expressio
     ],
 )
 def test_an_ordinary_condition_means_what_it_meant(expression: str, met: bool) -> None:
-    """With a budget and without one, the answer is the same."""
+    """The result is the same with a budget and without one."""
     values = {"args": {"l": ITEMS, "b": "x" * 500}, "paths": {}}
     assert holds(expression, values, Budget()) is holds(expression, values) is met

@@ -53,7 +53,7 @@ def test_patterns_are_case_sensitive() -> None:
 
 
 def test_a_rule_may_name_an_agent_and_a_depth() -> None:
-    """Sub-agents can have stricter rules than runs that a person started."""
+    """Sub-agents can have stricter rules than runs started by a person."""
     rule = Rule(verdict="deny", agent="rel*", depth=1)
     assert evaluate(Policy(rules=(rule,)), use(agent="releaser", depth=1)).verdict == "deny"
     assert evaluate(Policy(rules=(rule,)), use(agent="releaser", depth=0)).verdict == "ask"
@@ -88,8 +88,8 @@ def test_a_condition_that_cannot_be_evaluated_fails_closed(arguments: object) ->
 
 
 @pytest.mark.parametrize("when", ["cents > 1", "args.cents >", "nope(args)", "'", "args.x.startsWith(y)"])
-def test_a_condition_that_can_never_be_evaluated_is_refused(when: str) -> None:
-    """Such a mistake is found when the policy is read, not at the first call."""
+def test_a_condition_that_can_never_be_evaluated_is_rejected(when: str) -> None:
+    """The mistake is found when the policy is read, not at the first call."""
     with pytest.raises(ValueError, match="when"):
         ask("pay", when=when)
 
@@ -103,7 +103,7 @@ def test_a_condition_gives_a_boolean_or_fails(when: str, call: ToolUse) -> None:
 
 @given(CONDITIONS, USES)
 def test_every_call_gets_a_verdict(when: str, call: ToolUse) -> None:
-    """`evaluate` is total: an error in a condition makes a denying rule apply and an allowing rule not."""
+    """`evaluate` is total: after an error in a condition, a denying rule applies and an allowing rule does not."""
     try:
         check_condition(when)
     except ValueError:
@@ -160,13 +160,13 @@ ALICE = Approver(name="alice", roles=("finance",))
         ({"approvers": (ALICE,), "signatures": "required"}, "no approver has a key"),
     ],
 )
-def test_a_policy_that_cannot_be_satisfied_is_refused(fields: dict[str, object], words: str) -> None:
-    """Unknown names and terms that no approver can meet are found when the policy is created."""
+def test_a_policy_that_cannot_be_satisfied_is_rejected(fields: dict[str, object], words: str) -> None:
+    """Unknown names and requirements that no approver can meet are found when the policy is created."""
     with pytest.raises(ValueError, match=words):
         Policy.model_validate(fields)
 
 
 def test_each_escalation_adds_approvers() -> None:
-    """The approvers who were asked first may still decide."""
+    """The first approvers may still decide."""
     terms = Terms(by=("a",), escalate=(Escalation(after=1, by=("b",)), Escalation(after=2, by=("c",))))
     assert [terms.who(level) for level in range(3)] == [("a",), ("a", "b"), ("a", "b", "c")]

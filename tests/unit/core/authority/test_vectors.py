@@ -1,4 +1,4 @@
-"""The test vectors in `docs/verify/vectors.json` are what our code computes: others implement the formats from them.
+"""The test vectors in `docs/verify/vectors.json` match our code, so that others can implement the formats from them.
 
 `python -m tests.unit.core.authority.test_vectors` writes the file.
 """
@@ -84,17 +84,17 @@ def _signed(statement: Signed) -> dict[str, str]:
 
 
 def test_the_vectors_are_what_our_code_computes() -> None:
-    """A change of any format fails here first, and needs another version in its name."""
+    """A change of any format fails this test first, and needs another version in its name."""
     assert json.loads(FILE.read_text(encoding="utf-8")) == vectors()
 
 
-def test_a_stranger_gets_the_same_from_what_is_shown() -> None:
+def test_a_stranger_recomputes_the_digest_from_the_shown_request() -> None:
     """The approval's digest follows from a request as it is shown, and signatures verify with the public key."""
-    found = json.loads(FILE.read_text(encoding="utf-8"))
-    view = {**found["approval"], "arguments": json.loads(found["call"]["arguments"])}
-    assert shown_digest(view) == found["approval"]["digest"]
-    for each in found["signed"]["statements"]:
-        assert is_signed(found["signed"]["public_key"], each["signature"], each["bytes"].encode())
+    published = json.loads(FILE.read_text(encoding="utf-8"))
+    view = {**published["approval"], "arguments": json.loads(published["call"]["arguments"])}
+    assert shown_digest(view) == published["approval"]["digest"]
+    for each in published["signed"]["statements"]:
+        assert is_signed(published["signed"]["public_key"], each["signature"], each["bytes"].encode())
         assert json.loads(each["bytes"])["holdfast"] == each["format"]
 
 

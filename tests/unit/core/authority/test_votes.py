@@ -48,7 +48,7 @@ def signed(kind: type[Signed], by: str, **fields: Any) -> dict[str, Any]:
 @given(st.integers(2, 4), st.booleans(), st.lists(DO, min_size=4, max_size=25))
 def test_a_decision_needs_the_quorum(quorum: int, others_only: bool, actions: list[Any]) -> None:
     """Under any delegations, revocations, changed votes and edits, a decision has a quorum of equal answers, each with
-    its own authority, and none from a requester where the policy forbids that.
+    its own authority, and none from a requester if the policy forbids that.
     """
     terms = Terms(by=("some", "dot"), quorum=quorum, requester_may_decide=not others_only)
     thread = awaiting_approval(Policy(rules=(ask("pay", terms=terms),), approvers=PEOPLE))
@@ -83,7 +83,7 @@ def test_a_decision_needs_the_quorum(quorum: int, others_only: bool, actions: li
             assert right in ("ann", "ben", "cid", "dot")
             assert not others_only or not {by, right} & requesters
             seen[by] = decision.get("decision", "approve"), right
-            alike = [who for who, (given, _) in seen.items() if given == seen[by][0]]
+            alike = [who for who, (value, _) in seen.items() if value == seen[by][0]]
             assert (outcome == "accepted") == (len(alike) >= quorum)
             assert len({right for _, right in seen.values()}) == len(seen)
             if outcome == "accepted":
@@ -100,11 +100,11 @@ def test_a_signed_delegation_applies_once_in_any_order(actions: list[tuple[int, 
     """
     thread = awaiting_approval(Policy(approvers=PEOPLE, signatures="required"))
     ends = [(thread.at + timedelta(hours=hours)).isoformat() for hours in range(1, 4)]
-    made = [signed(AuthorityDelegation, "ann", to=to, until=end) for to in ("ben", "cid") for end in ends]
+    delegations = [signed(AuthorityDelegation, "ann", to=to, until=end) for to in ("ben", "cid") for end in ends]
     used: set[int] = set()
     standing: dict[str, int] = {}
     for number, action in actions:
-        delegation, to = made[number], str(made[number]["to"])
+        delegation, to = delegations[number], str(delegations[number]["to"])
         if action == "wait":
             thread.advance(minutes=10)
         elif action == "revoke":
@@ -128,8 +128,8 @@ def test_a_signed_delegation_applies_once_in_any_order(actions: list[tuple[int, 
     thread.check_consistent()
 
 
-def test_too_many_signed_statements_are_refused() -> None:
-    """At the limit, a new statement is refused until an old one has expired; replays are still detected."""
+def test_too_many_signed_statements_are_rejected() -> None:
+    """At the limit, a new statement is rejected until an old one has expired; replays are still detected."""
     thread = awaiting_approval(Policy(approvers=PEOPLE, signatures="required"))
     end = thread.at + timedelta(hours=1)
     first = signed(AuthorityDelegation, "ann", to="ben", until=end.isoformat())
@@ -163,7 +163,7 @@ def with_unknown_outcome(quorum: int, rule: str = "ask") -> Thread:
 @pytest.mark.parametrize("rule", ["ask", "allow"])
 @pytest.mark.parametrize("kind", ["happened", "absent", "undo", "abandon"])
 def test_an_unknown_outcome_needs_the_same_quorum_as_the_call(kind: Any, rule: str) -> None:
-    """The terms of the call's own rule apply; for a call that was allowed without asking, those of the policy."""
+    """The requirements of the call's own rule apply; for a call allowed without asking, those of the policy."""
     thread = with_unknown_outcome(2, rule)
     (request,) = thread.state.authority.requests
     assert (request.terms.quorum, request.terms.by) == (2, ("some",))
@@ -267,9 +267,9 @@ def test_the_requester_is_unknown_after_an_unsigned_message() -> None:
     thread.reply(pays(cents=5))
     (request,) = thread.state.authority.requests
     payload: dict[str, Any] = {"request": "1", "digest": request.digest}
-    refused = thread.update("decide", signed(Decision, "ann", decision="approve", **payload))
-    assert refused["outcome"] == "not_entitled"
-    assert "it is not known who asked" in refused["explanation"]
+    rejection = thread.update("decide", signed(Decision, "ann", decision="approve", **payload))
+    assert rejection["outcome"] == "not_entitled"
+    assert "it is not known who asked" in rejection["explanation"]
     assert thread.update("decide", signed(Decision, "ann", decision="deny", **payload))["outcome"] == "accepted"
 
 
@@ -310,7 +310,7 @@ TWO = Policy(rules=(ask("pay", terms=Terms(by=("some",), quorum=2)), allow()), a
 
 
 def test_an_edit_within_a_vote_opens_a_request_of_its_own() -> None:
-    """No id ever stands for other arguments: who approves the old request is told of the new one, and runs nothing."""
+    """An id never stands for other arguments: approving the old request is rejected, with the id of the new one."""
     thread = loaded_thread(agent_spec(policy=TWO), features=1)
     thread.reply(calls("pay"))
     assert thread.decide("1", by="ann", arguments={"cents": 99_000_000}) == "judged_anew"
@@ -327,7 +327,7 @@ def test_an_edit_within_a_vote_opens_a_request_of_its_own() -> None:
 
 
 def test_votes_for_the_arguments_before_an_edit_do_not_count_after_it() -> None:
-    """Who approved what the LLM wrote is asked again, and so is the editor after another edit."""
+    """Approvers of the LLM's arguments are asked again, and so is the editor after another edit."""
     thread = loaded_thread(agent_spec(policy=TWO), features=1)
     thread.reply(calls("pay"))
     assert thread.decide("1", by="ann") == "waiting_for_quorum"
@@ -341,7 +341,7 @@ def test_votes_for_the_arguments_before_an_edit_do_not_count_after_it() -> None:
 
 
 def test_a_quorum_that_one_login_fills_is_logged_as_one() -> None:
-    """The decision counts, for the policy asks for two names; the log and `verify` say that one login gave both."""
+    """The decision counts, as the policy asks for two names; the log and `verify` report that one login gave both."""
     for via, names in (("ann@host", ("ann", "ben")), ("", ())):
         thread = loaded_thread(agent_spec(policy=TWO), features=1)
         thread.reply(calls("pay"))
@@ -358,7 +358,7 @@ def test_a_quorum_that_one_login_fills_is_logged_as_one() -> None:
 
 
 def test_below_the_feature_level_an_edit_keeps_the_request() -> None:
-    """A run that an earlier release began keeps its course."""
+    """A run that an earlier release began keeps its behaviour."""
     thread = loaded_thread(agent_spec(policy=TWO))
     thread.reply(calls("pay"))
     assert thread.decide("1", by="ann", arguments={"cents": 2}) == "waiting_for_quorum"

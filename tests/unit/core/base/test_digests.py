@@ -1,4 +1,4 @@
-"""Canonical JSON is RFC 8785, for every value that JSON parsers agree on; what has none is one clear error."""
+"""Canonical JSON is RFC 8785, for every value that JSON parsers agree on; any other value is one clear error."""
 
 import json
 import math
@@ -24,7 +24,7 @@ from holdfast.core.log.event_log import digest_after, digest_of_line, stamped_li
 from holdfast.errors import NotPortable
 
 TEXTS = st.text() | st.text(st.characters(min_codepoint=0xE000, codec="utf-8"), max_size=4)
-"""Half of them beyond the range in which UTF-16 and code points sort alike."""
+"""Characters, half of them beyond the range in which UTF-16 and code points sort alike."""
 
 FLOATS = st.floats(allow_nan=False, allow_infinity=False) | st.binary(min_size=8, max_size=8).map(
     lambda bits: struct.unpack(">d", bits)[0]
@@ -47,10 +47,10 @@ ANYTHING = st.recursive(
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(st.characters(codec=None)), inner, max_size=4),
     max_leaves=12,
 )
-"""All that Python's JSON parser can return, lone surrogates and NaN included."""
+"""Any value that Python's JSON parser can return, lone surrogates and NaN included."""
 
 EDGES = [edge for bound in (1e-4, 1e15) for edge in (bound, math.nextafter(bound, 0), math.nextafter(bound, math.inf))]
-"""Where the fast path begins and ends."""
+"""The limits of the fast path."""
 
 ODD_FLOATS = [600.0, 1e-05, 1e-06, 1e-07, 1e16, 5e-324, -0.0, 1e20, 1e21, 1.5, -1e22, 2.0**53, 2.0**60, 0.1, 1e22 / 3]
 
@@ -61,7 +61,7 @@ ODD_FLOATS = [600.0, 1e-05, 1e-06, 1e-07, 1e16, 5e-324, -0.0, 1e20, 1e21, 1.5, -
 @example({"\U0001f600": 1, "\ufb33": 2, "\ue000": 3, "a": 4, "": 5})
 @example([MAX_INTEGER, -MAX_INTEGER, True, '\x00\x1f\x7f\u2028"\\/\b'])
 def test_canonical_json_is_rfc_8785(value: Any) -> None:
-    """Our encoder and the library's write the same bytes, and what is parsed from them has the same bytes again."""
+    """Our encoder and the library's write the same bytes, and parsing and encoding them again changes none."""
     encoded = canonical(value)
     assert encoded == rfc8785.dumps(value)
     assert canonical(json.loads(encoded)) == encoded
@@ -69,8 +69,8 @@ def test_canonical_json_is_rfc_8785(value: Any) -> None:
 
 
 @given(I_JSON)
-def test_the_fast_path_is_taken_only_where_it_is_exact(value: Any) -> None:
-    """Where `json.dumps` is used, it writes RFC 8785; elsewhere it often does not."""
+def test_the_fast_path_is_taken_only_if_it_is_exact(value: Any) -> None:
+    """Whenever `json.dumps` is used, it writes RFC 8785; for other values it often does not."""
     if plain_json(value) is not None:
         fast = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
         assert fast == rfc8785.dumps(value)
@@ -92,7 +92,7 @@ def test_the_fast_path_is_taken_only_where_it_is_exact(value: Any) -> None:
     ],
 )
 def test_numbers_and_keys_are_those_of_ecmascript(value: Any, encoded: bytes) -> None:
-    """Fixed points that a stranger can compare with: RFC 8785, appendix B and section 3.2.3."""
+    """A stranger can compare with these fixed points: RFC 8785, appendix B and section 3.2.3."""
     assert canonical(value) == encoded
 
 
@@ -114,8 +114,8 @@ def test_numbers_and_keys_are_those_of_ecmascript(value: Any, encoded: bytes) ->
         ({1, 2}, "no JSON"),
     ],
 )
-def test_what_has_no_canonical_json_is_one_clear_error(value: Any, words: str) -> None:
-    """Anywhere in a value, and a `ValueError` like those of other encoders."""
+def test_a_value_without_canonical_json_is_one_clear_error(value: Any, words: str) -> None:
+    """The error may come from anywhere in a value, and is a `ValueError` as in other encoders."""
     for each in (value, [0.5, {"x": value}], [{"x": value}]):
         with pytest.raises(NotPortable, match=words):
             canonical(each)
@@ -124,7 +124,7 @@ def test_what_has_no_canonical_json_is_one_clear_error(value: Any, words: str) -
 
 
 def test_deep_nesting_is_an_error_and_no_crash() -> None:
-    """A value deeper than the interpreter's stack is refused like every other value without canonical JSON."""
+    """A value deeper than the interpreter's stack is rejected like every other value without canonical JSON."""
     value: Any = 0.5
     for _ in range(100_000):
         value = [value]
@@ -134,7 +134,7 @@ def test_deep_nesting_is_an_error_and_no_crash() -> None:
 
 @given(ANYTHING)
 def test_everything_has_a_portable_neighbour(value: Any) -> None:
-    """It has canonical JSON, survives a round trip, and is the value itself where that has canonical JSON."""
+    """The neighbour has canonical JSON, survives a round trip, and is the value itself if that has canonical JSON."""
     near = portable(value)
     assert canonical(json.loads(canonical(near))) == canonical(near)
     if not unportable(value):
@@ -144,7 +144,7 @@ def test_everything_has_a_portable_neighbour(value: Any) -> None:
 
 @given(I_JSON, st.integers(), st.integers())
 def test_the_text_of_arguments_keeps_every_integer(value: Any, one: int, other: int) -> None:
-    """It is canonical JSON, except that integers are exact: two ids never have the same text."""
+    """The text is canonical JSON except that integers are exact, so two ids never have the same text."""
     assert exact_json(value).encode() == canonical(value)
     assert exact_json({"id": one}) == f'{{"id":{one}}}'
     assert (exact_json([one]) == exact_json([other])) == (one == other)
@@ -180,7 +180,7 @@ EVENTS = st.dictionaries(
 @example({"digest": 'a","b":"c', "z": {"b": "c", "digest": "a", "x": 1}})
 @example({"a": {"digest": "7", "x": 1}, "digest": "7"})
 def test_an_event_is_digested_without_its_own_digest(event: dict[str, Any]) -> None:
-    """However its digest is computed, and whatever it holds that looks like one, the result is the same."""
+    """The digest is the same however it is computed, and whichever digest-like fields the event holds."""
     expected = digest_after("ab" * 32, event)
     line = canonical({**event, "digest": expected})
     assert stamped_line("ab" * 32, event) == (expected, line)

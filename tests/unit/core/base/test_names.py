@@ -18,16 +18,16 @@ WRITTEN = st.text(st.sampled_from("abcXYZ09 ._@-äÉßＡ𝐛ﬁ\u0301\u00a0"), 
 @example("\u0130")
 @example("\u017f\u212a\u1e9e")
 @example("\u1cd6a\u0301")
-def test_a_name_has_one_spelling_or_is_refused(text: str) -> None:
+def test_a_name_has_one_spelling_or_is_rejected(text: str) -> None:
     """An accepted name is trimmed, visible, lower-case ASCII and normalises to itself."""
-    name, refused = None, ""
+    name, rejected = None, ""
     try:
         name = person_name(text)
     except ValueError as error:
-        refused = str(error)
+        rejected = str(error)
     if name is None:
-        assert "is not a valid name" in refused or "at most 200 characters" in refused
-        assert refused.isascii(), "the error contains invisible characters"
+        assert "is not a valid name" in rejected or "at most 200 characters" in rejected
+        assert rejected.isascii(), "the error contains invisible characters"
         return
     assert name.isascii()
     assert name == name.lower() == " ".join(name.split())
@@ -37,7 +37,7 @@ def test_a_name_has_one_spelling_or_is_refused(text: str) -> None:
 
 @given(WRITTEN)
 def test_variants_of_a_name_are_one_person(text: str) -> None:
-    """Case and white space do not change the person whom a name means."""
+    """Case and white space do not change the person that a name means."""
     try:
         name = person_name(text)
     except ValueError:
@@ -50,8 +50,8 @@ def test_variants_of_a_name_are_one_person(text: str) -> None:
     "text",
     ["\u0430lice", "al\u0456ce", "\u13aalice", "al\u200bice", "al\u00adice", "a\x07b", "a\tb", "\u0301", "\u202ealice"],
 )
-def test_lookalikes_of_a_name_are_refused(text: str) -> None:
-    """Letters of other scripts and invisible characters are refused with the rule for names."""
+def test_lookalikes_of_a_name_are_rejected(text: str) -> None:
+    """Letters of other scripts and invisible characters are rejected with the rule for names."""
     with pytest.raises(ValueError, match="names are ids in ASCII letters"):
         person_name(text)
 
@@ -68,8 +68,8 @@ def test_a_name_may_contain_spaces() -> None:
 
 
 @pytest.mark.parametrize(("one", "other"), [("alice", "Alice"), ("bob", "bo\u0301b"), ("eve", "\uff25ve ")])
-def test_two_approvers_with_one_name_are_refused(one: str, other: str) -> None:
-    """A policy is refused if two of its approvers normalise to the same name."""
+def test_two_approvers_with_one_name_are_rejected(one: str, other: str) -> None:
+    """A policy is rejected if two of its approvers normalise to the same name."""
     with pytest.raises(ValidationError, match="is there twice"):
         Policy(approvers=(Approver(name=one), Approver(name=other)))
 
@@ -86,10 +86,10 @@ def test_a_policys_names_and_roles_are_compared_after_normalisation() -> None:
 def test_the_sender_of_the_task_is_normalised() -> None:
     """The state holds the normalised name; an invalid one fails the run at once with the reason."""
     assert loaded_thread(by="Zo\u00eb ").state.origin.user == "zoe"
-    refused = Thread(by="\u0430lice")
-    assert (refused.state.outcome, refused.state.failure) == ("failed", "NameInvalid")
-    assert "is not a valid name" in refused.state.result
-    assert "start the run again with another name" in refused.state.result
+    rejected = Thread(by="\u0430lice")
+    assert (rejected.state.outcome, rejected.state.failure) == ("failed", "NameInvalid")
+    assert "is not a valid name" in rejected.state.result
+    assert "start the run again with another name" in rejected.state.result
 
 
 def test_a_message_from_an_invalid_name_is_malformed() -> None:

@@ -1,4 +1,4 @@
-"""The fast parser of JSON reads what `json.loads` reads, and nothing else."""
+"""The fast JSON parser accepts exactly what `json.loads` accepts."""
 
 import json
 from typing import Any
@@ -17,7 +17,7 @@ VALUES = st.recursive(
 
 
 def outcome(parse: Any, text: bytes | str) -> str:
-    """Return what a parser makes of a text: the value with its types, or that it is refused."""
+    """Return a parser's outcome for a text: the value with its types, or the rejection."""
     try:
         return repr(parse(text))
     except (ValueError, RecursionError):
@@ -25,8 +25,8 @@ def outcome(parse: Any, text: bytes | str) -> str:
 
 
 @given(value=VALUES, plain=st.booleans())
-def test_what_is_json_reads_the_same(value: Any, plain: bool) -> None:
-    """Numbers keep their types and their last bit, integers of any size, strings every character."""
+def test_valid_json_reads_the_same(value: Any, plain: bool) -> None:
+    """Numbers keep their types and their last bit, integers any size, and strings every character."""
     text = json.dumps(value, ensure_ascii=plain)
     assert outcome(parse_json, text) == outcome(json.loads, text)
 
@@ -79,8 +79,8 @@ def test_what_is_json_reads_the_same(value: Any, plain: bool) -> None:
         *("[" * 100_000, "5e-324", "2.2250738585072011e-308", "1.7976931348623159e308", "9007199254740993.0", "1E5"),
     ],
 )
-def test_what_parsers_differ_about_reads_the_same(text: str) -> None:
-    """What is no JSON is refused, and what only some parsers accept is accepted as before."""
+def test_input_that_parsers_disagree_on_reads_the_same(text: str) -> None:
+    """Invalid JSON is rejected, and input that only some parsers accept is still accepted."""
     for each in (text, text.encode()):
         assert outcome(parse_json, each) == outcome(json.loads, each)
 
@@ -89,11 +89,11 @@ def test_what_parsers_differ_about_reads_the_same(text: str) -> None:
     "text", [b'"\xff"', b'"\xed\xa0\x80"', b"\xef\xbb\xbf1", "[1]".encode("utf-16"), b'{"\x80":1}']
 )
 def test_bytes_that_are_not_utf_8_read_the_same(text: bytes) -> None:
-    """Encodings that `json.loads` guesses, or refuses, are left to it."""
+    """Encodings that `json.loads` guesses or rejects are left to it."""
     assert outcome(parse_json, text) == outcome(json.loads, text)
 
 
 @pytest.mark.parametrize("text", ['"\ud800"', '{"\udc80": 1}', "\ud800"])
-def test_a_text_that_has_no_utf_8_reads_the_same(text: str) -> None:
-    """A string with half of a character in it, not escaped, is one that only `json.loads` can take."""
+def test_a_text_without_utf_8_reads_the_same(text: str) -> None:
+    """Only `json.loads` can read a string with an unescaped lone surrogate."""
     assert outcome(parse_json, text) == outcome(json.loads, text)

@@ -26,7 +26,7 @@ PATHS = st.one_of(
 @given(PATHS)
 def test_normalising_agrees_with_the_operating_system(path: str) -> None:
     """The result equals `os.path.normpath` (except for `//`, which POSIX leaves open) and is idempotent."""
-    wanted = os.path.normpath(path)  # the very function it is compared with
+    wanted = os.path.normpath(path)  # the very function under comparison
     wanted = "/" + wanted.lstrip("/") if path.startswith("/") else wanted
     assert normalised(path) == wanted
     assert normalised(normalised(path)) == normalised(path)
@@ -35,13 +35,13 @@ def test_normalising_agrees_with_the_operating_system(path: str) -> None:
 @settings(max_examples=examples(200, 1_000))
 @given(PATHS, st.sampled_from(["/w/docs", "/w", "/", "/w/docs/"]))
 def test_a_path_in_the_workspace_is_relative_to_it(path: str, workspace: str) -> None:
-    """The result names the same place; outside the workspace it is absolute or begins with `..`."""
-    found = in_workspace(path, workspace)
+    """The result names the same path; outside the workspace it is absolute or begins with `..`."""
+    relative = in_workspace(path, workspace)
     place = Path("/" + os.path.normpath(os.path.join(workspace, path)).lstrip("/"))  # noqa: PTH118  # without links
     inside = place.is_relative_to(os.path.normpath(workspace))
-    assert is_outside(found) == (not inside)
-    assert os.path.normpath(os.path.join(workspace, found)).lstrip("/") == str(place).lstrip("/")  # noqa: PTH118
-    assert in_workspace(found, workspace) == found
+    assert is_outside(relative) == (not inside)
+    assert os.path.normpath(os.path.join(workspace, relative)).lstrip("/") == str(place).lstrip("/")  # noqa: PTH118
+    assert in_workspace(relative, workspace) == relative
 
 
 def test_arguments_that_could_be_paths() -> None:
@@ -81,7 +81,7 @@ ONLY_DOCS = Policy(rules=(allow("write", when='paths.path.startsWith("docs/")'),
     ],
 )
 def test_a_condition_on_paths_applies_to_every_spelling(path: object, verdict: str) -> None:
-    """For a tool that takes plain text, no spelling of another place satisfies a condition on `paths`."""
+    """For a tool that takes plain text, no spelling of another path satisfies a condition on `paths`."""
     use = ToolUse("write", Effect.UNSAFE, arguments={"path": path}, workspace="/w")
     assert evaluate(ONLY_DOCS, use).verdict == verdict
 

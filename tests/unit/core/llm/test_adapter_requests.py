@@ -1,4 +1,4 @@
-"""Requests: their bytes, that each begins with the one before, and what single APIs ask of them."""
+"""Requests: their bytes, that each begins with the one before, and the requirements of single APIs."""
 
 import json
 import re
@@ -34,7 +34,7 @@ def requests(adapter: Adapter, thread: Thread) -> list[bytes]:
 
 @pytest.mark.parametrize("adapter", [ChatCompletions(), Responses()], ids=lambda adapter: adapter.issuer)
 def test_each_request_begins_with_the_one_before(adapter: Adapter) -> None:
-    """Over a thread of several issuers, the bytes of a request up to its tail begin the next one."""
+    """Over a thread of several issuers, a request up to its tail is a prefix of the next one."""
     for seed in range(THREADS):
         for before, after in pairwise(requests(adapter, thread(seed))):
             assert after.startswith(before.removesuffix(b"]}")), seed
@@ -47,15 +47,15 @@ def test_each_request_to_anthropic_begins_with_the_one_before() -> None:
     adapter = AnthropicMessages()
     replied = 0
     for seed in range(THREADS):
-        made = thread(seed)
-        bodies = requests(adapter, made)
-        for position, (before, after) in zip(made.calls, pairwise(bodies), strict=False):
+        generated = thread(seed)
+        bodies = requests(adapter, generated)
+        for position, (before, after) in zip(generated.calls, pairwise(bodies), strict=False):
             first, second = (
                 [(turn["role"], block) for turn in json.loads(body)["messages"] for block in turn["content"]]
                 for body in (before, after)
             )
             assert second[: len(first)] == first, seed
-            reply = made.messages[position]
+            reply = generated.messages[position]
             if isinstance(reply, AssistantMessage) and adapter.encode(reply):
                 replied += 1
                 assert after.startswith(before.removesuffix(b"]}")), seed
@@ -65,17 +65,17 @@ def test_each_request_to_anthropic_begins_with_the_one_before() -> None:
 
 
 @each_adapter
-def test_a_thread_of_several_issuers_is_what_the_sdk_takes(adapter: Adapter) -> None:
-    """Whatever replied before, each message of a request is of the SDK's type."""
+def test_a_thread_of_several_issuers_is_valid_for_the_sdk(adapter: Adapter) -> None:
+    """Whichever API replied before, each message of a request is of the SDK's type."""
     for seed in range(THREADS // 5):
         request = json.loads(requests(adapter, thread(seed))[-1], parse_constant=pytest.fail)
         for message in sent_messages(request):
             check_message(adapter.issuer, without_added(message))
 
 
-def test_what_anthropic_asks_of_turns_holds() -> None:
-    """Turns of the user do not follow each other; results of a turn's calls come first in the next, each exactly once;
-    no text is blank; ids and names have no other signs than the API allows.
+def test_the_turns_follow_anthropics_rules() -> None:
+    """User turns never follow each other; results of a turn's calls come first in the next, each exactly once; no text
+    is blank; ids and names have only characters that the API allows.
     """
     for seed in range(THREADS):
         turns = json.loads(requests(AnthropicMessages(), thread(seed))[-1])["messages"]
@@ -92,7 +92,7 @@ def test_what_anthropic_asks_of_turns_holds() -> None:
 
 
 def test_calls_and_results_of_responses_have_the_same_ids() -> None:
-    """Each call's id is at most 64 signs long, and its output has the same."""
+    """Each call's id is at most 64 characters long, and its output has the same id."""
     for seed in range(THREADS):
         items = json.loads(requests(Responses(), thread(seed))[-1])["input"]
         calls = [item["call_id"] for item in items if item["type"] == "function_call"]
@@ -117,7 +117,7 @@ def test_calls_and_results_of_responses_have_the_same_ids() -> None:
     ids=range(10),
 )
 def test_anthropic_gets_arguments_as_an_object(arguments: str, sent: str | None) -> None:
-    """Arguments are sent in the LLM's order; text that is no object that every parser reads is sent in one."""
+    """Arguments are sent in the LLM's order; text that not every parser reads as an object is wrapped in one."""
     call = ToolCall(id="c", name="look", arguments=arguments)
     wire = AnthropicMessages().encode(AssistantMessage(content=(call,)))
     expected = sent or json.dumps({"arguments": arguments}, separators=(",", ":"))
@@ -125,7 +125,7 @@ def test_anthropic_gets_arguments_as_an_object(arguments: str, sent: str | None)
 
 
 def test_results_precede_what_a_person_said_meanwhile() -> None:
-    """Anthropic's turn after calls begins with all their results; a person's message that was earlier follows them."""
+    """Anthropic's turn after calls begins with all their results; an earlier message from a person follows them."""
     adapter = AnthropicMessages()
     thread: list[AnyMessage] = [
         AssistantMessage(content=tuple(ToolCall(id=name, name="look", arguments="{}") for name in "ab")),
@@ -226,7 +226,7 @@ def golden_threads() -> list[list[AnyMessage]]:
 
 @each_adapter
 def test_the_bytes_of_requests_stay_as_they_are(adapter: Adapter) -> None:
-    """Requests are those of the golden file, which the SDK takes: other bytes would miss every provider's cache."""
+    """Requests equal those of the golden file, which the SDK accepts: other bytes would miss every provider's cache."""
     prefix = adapter.prefix("m", {"metadata": {"user_id": "u"}}, [_LOOK], "Work.")
     bodies = [adapter.body(prefix, list(map(adapter.encode, thread))) for thread in golden_threads()]
     for body in bodies:
@@ -258,7 +258,7 @@ def test_calls_can_be_forbidden(adapter: Adapter) -> None:
     [(Responses(), "include"), (Responses(), "store"), (AnthropicMessages(), "cache_control")],
     ids=lambda value: value if isinstance(value, str) else value.issuer,
 )
-def test_options_replace_what_an_adapter_sends_by_itself(adapter: Adapter, field: str) -> None:
+def test_options_replace_an_adapters_own_fields(adapter: Adapter, field: str) -> None:
     """An option replaces the adapter's own value of a field; None leaves the field out."""
     head = json.loads(adapter.body(adapter.prefix("m", {}, [], ""), []))
     assert head[field] is not None
@@ -276,7 +276,7 @@ def test_tools_of_the_provider_precede_the_agents(adapter: Adapter) -> None:
 
 
 def test_media_that_a_provider_stores_go_back_by_its_id() -> None:
-    """An image or file by a provider's id is sent to that provider; others get words."""
+    """An image or file by a provider's id is sent to that provider; others get a text instead."""
     issued: dict[str, tuple[Wire, Wire]] = {
         "chat_completions": ({"file_id": "f1"}, {"type": "file", "file": {"file_id": "f1"}}),
         "responses": ({"file_id": "f1"}, {"type": "input_file", "file_id": "f1"}),

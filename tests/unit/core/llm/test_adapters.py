@@ -1,4 +1,4 @@
-"""The neutral form of messages: nothing that an API issued is lost in it, and each API continues others' threads."""
+"""The neutral form of messages loses nothing that an API issued, and each API continues others' threads."""
 
 import json
 from typing import Any
@@ -29,7 +29,7 @@ each_api = pytest.mark.parametrize("api", APIS, ids=lambda api: api.adapter.issu
 each_adapter = pytest.mark.parametrize("adapter", ADAPTERS, ids=lambda adapter: adapter.issuer)
 
 _ADDED = ("reasoning", "reasoning_content", "reasoning_details")
-"""Fields that other providers add to OpenAI's format, and so are not of OpenAI's types."""
+"""Fields that other providers add to OpenAI's format, and that OpenAI's types therefore lack."""
 
 
 def request_of(adapter: Adapter, *messages: AnyMessage) -> list[Wire]:
@@ -40,16 +40,16 @@ def request_of(adapter: Adapter, *messages: AnyMessage) -> list[Wire]:
 
 
 def without_added(message: Wire) -> Wire:
-    """Return a message with the fields of OpenAI's types alone."""
+    """Return a message with only the fields of OpenAI's types."""
     return {name: value for name, value in message.items() if name not in _ADDED}
 
 
 @given(MESSAGES)
 @settings(max_examples=examples(30, 500))
 def test_a_line_of_the_transcript_is_the_message(message: AnyMessage) -> None:
-    """A message that was encoded for the transcript is read back with the same line, and is then sent alike for ever.
+    """A message encoded for the transcript is read back with the same line, and is sent alike from then on.
 
-    A number may have changed its type: 5.0 of a provider is 5 in canonical JSON.
+    A number may change its type: a provider's 5.0 is 5 in canonical JSON.
     """
     line = encode(message)
     read = decode(line)
@@ -60,8 +60,8 @@ def test_a_line_of_the_transcript_is_the_message(message: AnyMessage) -> None:
 
 
 @each_api
-def test_a_reply_goes_back_as_the_provider_wants_it(api: Api) -> None:
-    """What an API issued returns to it verbatim, through the transcript, and is what the API's SDK takes."""
+def test_a_reply_goes_back_in_the_providers_form(api: Api) -> None:
+    """A reply returns to its API verbatim, through the transcript, in a form that the API's SDK accepts."""
 
     @given(api.replies)
     @settings(max_examples=examples(80, 400))
@@ -88,7 +88,7 @@ def test_a_reply_goes_back_as_the_provider_wants_it(api: Api) -> None:
     ids=lambda value: getattr(value, "issuer", ""),
 )
 def test_a_reply_of_reasoning_alone_has_no_message(adapter: Adapter, answer: Wire) -> None:
-    """A reply without text or another content is empty, though it is a reply."""
+    """A reply without text or other content is empty, though it is a reply."""
     decoded = adapter.decode(answer, ids="step")
     assert (decoded.message, decoded.holds_reply) == (None, True)
 
@@ -96,7 +96,7 @@ def test_a_reply_of_reasoning_alone_has_no_message(adapter: Adapter, answer: Wir
 @pytest.mark.parametrize("source", APIS, ids=lambda api: f"from {api.adapter.issuer}")
 @pytest.mark.parametrize("target", ADAPTERS, ids=lambda adapter: f"to {adapter.issuer}")
 def test_every_api_continues_every_others_thread(source: Api, target: Adapter) -> None:
-    """A thread with a reply of one API, and the results of its calls, is a request that the other's SDK takes."""
+    """A thread with a reply of one API, and the results of its calls, is a request that the other's SDK accepts."""
     for reply in drawn(source.replies, 80):
         message = source.adapter.decode(reply, ids="step").message
         if message is None:
@@ -115,8 +115,8 @@ def _texts(message: AssistantMessage) -> list[TextBlock | RefusalBlock]:
 
 
 @each_adapter
-def test_what_another_provider_issued_stays_with_it(adapter: Adapter) -> None:
-    """Provider parts and reasoning of another issuer are not sent; refusals and its own parts are, as text."""
+def test_parts_of_another_provider_are_not_sent(adapter: Adapter) -> None:
+    """Provider parts and reasoning of another issuer are not sent; refusals and the issuer's own parts are, as text."""
     part = ProviderPart(issuer="elsewhere", data={"signature": "SEALED", "item": {}, "field": "SEALED"})
     message = AssistantMessage(
         content=(
@@ -142,7 +142,7 @@ _UNSOUND = st.recursive(
 
 
 def deep(levels: int) -> Any:
-    """JSON with that many levels."""
+    """Return JSON with that many levels."""
     value: Any = "x"
     for _ in range(levels):
         value = {"a": value}
@@ -150,7 +150,7 @@ def deep(levels: int) -> Any:
 
 
 def levels_of(value: Any) -> int:
-    """The number of levels of JSON."""
+    """Return the number of levels of JSON."""
     levels, level = 0, [value]
     while level:
         level = [
@@ -164,23 +164,23 @@ def levels_of(value: Any) -> int:
 
 
 _WAY = ("choices", "message", "output", "content")
-"""The fields that lead to what an LLM wrote."""
+"""Fields that lead to the text an LLM wrote."""
 
 
-def altered(reply: Any, path: list[int], value: Any) -> Any:
-    """A reply with `value` somewhere in it, most often in what the LLM wrote."""
+def replace_in(reply: Any, path: list[int], value: Any) -> Any:
+    """Return a reply with `value` somewhere in it, most often in the LLM's own text."""
     if not path or not isinstance(reply, dict | list):
         return value
     if isinstance(reply, list):
         at = path[0] % (len(reply) + 1)
-        return [*reply[:at], altered(reply[at] if at < len(reply) else None, path[1:], value), *reply[at + 1 :]]
+        return [*reply[:at], replace_in(reply[at] if at < len(reply) else None, path[1:], value), *reply[at + 1 :]]
     names = [*(name for name in _WAY if name in reply), *sorted(reply), "added"]
     name = names[path[0] % len(names)]
-    return {**reply, name: altered(reply.get(name), path[1:], value)}
+    return {**reply, name: replace_in(reply.get(name), path[1:], value)}
 
 
 def check_sound(message: AssistantMessage) -> None:
-    """Check that a message can be recorded, read back, and sent by every adapter as it was and as it was read back."""
+    """Check that a message can be recorded and read back, and that every adapter can send both forms."""
     line = encode(message)
     assert levels_of(json.loads(line.decode(), parse_constant=pytest.fail)) < 120
     assert decode(line) == message
@@ -198,7 +198,7 @@ def test_reading_never_raises(api: Api) -> None:
     @given(st.sampled_from(replies), st.lists(st.integers(0, 2) | st.integers(0, 20), max_size=8), _UNSOUND)
     @settings(max_examples=examples(50, 1_000))
     def check(reply: Wire, path: list[int], value: Any) -> None:
-        answer = altered(reply, path, value)
+        answer = replace_in(reply, path, value)
         message = api.adapter.decode(answer if isinstance(answer, dict) else {}, ids="step").message
         if message:
             check_sound(message)
@@ -213,8 +213,8 @@ def test_reading_never_raises(api: Api) -> None:
 @pytest.mark.parametrize(
     "value", [float("nan"), float("-inf"), "\ud800", {"\udfff": "x"}, deep(300), 10**400], ids=range(6)
 )
-def test_what_json_cannot_hold_is_replaced(api: Api, value: Any) -> None:
-    """A reply with numbers or signs that parsers refuse, or with too many levels, is read without them."""
+def test_values_that_json_cannot_hold_are_replaced(api: Api, value: Any) -> None:
+    """A reply with numbers or characters that parsers reject, or with too many levels, is read without them."""
     call = {"id": "c", "call_id": "c", "name": "look", "input": {"a": value}, "arguments": {"a": value}, "added": value}
     text = {"text": str(value)[:9], "annotations": [value], "citations": [value], "added": value}
     answers: dict[str, Wire] = {
@@ -268,7 +268,7 @@ def test_arguments_that_are_too_deep_stay_so(api: Api) -> None:
 
 @each_api
 def test_calls_have_ids_of_their_own(api: Api) -> None:
-    """A call without an id gets one that no other call of the reply has, and so does one whose id is taken."""
+    """A call without an id, or with one already taken, gets an id that no other call of the reply has."""
     names = ["", "step_0", "a", "a", "", "step_5"]
     answers: dict[str, Wire] = {
         "chat_completions": {"choices": [{"message": {"tool_calls": [{"id": name} for name in names]}}]},
@@ -309,7 +309,7 @@ def test_calls_have_ids_of_their_own(api: Api) -> None:
     ],
 )
 def test_why_a_reply_ended_has_one_vocabulary(issuer: str, answer: Wire, reason: str) -> None:
-    """Reasons that all APIs have are said in the same words, others in the provider's."""
+    """Reasons that all APIs have share one word each; others keep the provider's."""
     (adapter,) = (adapter for adapter in ADAPTERS if adapter.issuer == issuer)
     decoded = adapter.decode(answer, ids="step")
     assert decoded.finish_reason == reason
@@ -322,23 +322,23 @@ def test_usage_counts_all_of_the_prompt() -> None:
     chat, responses, anthropic = ADAPTERS
     details = {"cached_tokens": 4}
     counts = {"input_tokens": 1, "cache_read_input_tokens": 4, "cache_creation_input_tokens": 5, "output_tokens": 2}
-    given = {"prompt_tokens": 10, "completion_tokens": 2, "prompt_tokens_details": details}
+    values = {"prompt_tokens": 10, "completion_tokens": 2, "prompt_tokens_details": details}
     usage = Usage(prompt_tokens=10, cached_tokens=4, completion_tokens=2)
-    assert usage == chat.decode({"usage": given}, ids="").usage
-    given = {"input_tokens": 10, "output_tokens": 2, "input_tokens_details": details}
-    assert usage == responses.decode({"usage": given}, ids="").usage
+    assert usage == chat.decode({"usage": values}, ids="").usage
+    values = {"input_tokens": 10, "output_tokens": 2, "input_tokens_details": details}
+    assert usage == responses.decode({"usage": values}, ids="").usage
     written = usage.model_copy(update={"cache_write_tokens": 5})
     assert written == anthropic.decode({"usage": counts}, ids="").usage
 
 
 @each_adapter
-def test_a_body_of_another_kind_holds_no_reply(adapter: Adapter) -> None:
-    """An error with the HTTP status of a success is not a reply, and its words are kept."""
+def test_a_body_of_another_kind_is_not_read_as_a_reply(adapter: Adapter) -> None:
+    """An error with the HTTP status of a success is not a reply, and its message is kept."""
     decoded = adapter.decode({"error": {"message": "overloaded", "code": 529}}, ids="step")
     assert (decoded.message, decoded.holds_reply, decoded.failure) == (None, False, "overloaded")
 
 
 def test_media_have_one_form() -> None:
-    """Bytes are given as such, not as a data URL, so that no adapter has to read one."""
+    """Bytes are passed as bytes, not as a data URL, so that no adapter has to read one."""
     with pytest.raises(ValueError, match="instead of a data URL"):
         ImageBlock(url="data:image/png;base64,iVBORw0KGgo=")

@@ -75,7 +75,7 @@ def from_record(events: list[AgentEvent]) -> list[AgentEvent]:
 
 
 def messages_of(events: list[AgentEvent]) -> list[bytes]:
-    """The encoded transcript."""
+    """Return the encoded transcript."""
     transcript = Transcript()
     for event in events:
         transcript.add(event)
@@ -95,14 +95,16 @@ def replied(message: AssistantMessage) -> list[bytes]:
 
 
 @pytest.mark.parametrize("name", BLOCKS)
-def test_a_block_of_a_persons_message_reaches_the_llm_as_given(name: str) -> None:
-    """As a task and as a follow-up, in the run, in the next Temporal run, and rebuilt from the record."""
-    given = [BLOCKS["text"], BLOCKS[name]]
-    content = read_content(given)
-    assert content_json(content) == given
+def test_a_block_of_a_persons_message_reaches_the_llm_unchanged(name: str) -> None:
+    """A block stays the same in a task and in a follow-up, in the run, in the next Temporal run, and rebuilt from the
+    record.
+    """
+    values = [BLOCKS["text"], BLOCKS[name]]
+    content = read_content(values)
+    assert content_json(content) == values
     thread = loaded_thread(task=content)
-    assert thread.messages()[0] == {"role": "user", "content": given}
-    assert thread.say(given, when_busy="interrupt") == "interrupting"
+    assert thread.messages()[0] == {"role": "user", "content": values}
+    assert thread.say(values, when_busy="interrupt") == "interrupting"
     wire = json.loads(ADAPTER.encode(UserMessage(content=content)))
     assert json.loads(thread.sent[-1].body)["messages"][1:] == 2 * [wire]
     sent = thread.transcript_lines()
@@ -116,7 +118,7 @@ def test_a_block_of_a_persons_message_reaches_the_llm_as_given(name: str) -> Non
 
 
 def test_one_plain_text_has_one_form() -> None:
-    """A list with one text block is that text, so that there is one digest for it."""
+    """A list with one text block becomes that text, so that both have one digest."""
     assert read_content([{"type": "text", "text": "hi"}]) == "hi"
     assert read_content([]) == ""
     assert encode(UserMessage(content=(TextBlock(text="hi"),))) == encode(UserMessage(content="hi"))
@@ -140,33 +142,33 @@ def test_one_plain_text_has_one_form() -> None:
         ({"type": "tool_call", "id": "1", "name": "pay", "arguments": "{}"}, "tool_call"),
     ],
 )
-def test_a_block_that_has_no_form_is_refused_with_its_place(block: dict[str, Any], words: str) -> None:
-    """In a follow-up message and in a task: nothing of it is dropped silently, and nothing is passed on unseen."""
+def test_a_block_without_a_form_is_rejected_with_its_location(block: dict[str, Any], words: str) -> None:
+    """In follow-up messages and in tasks, no part is dropped silently and none is passed on unchecked."""
     thread = loaded_thread()
     content = [{"type": "text", "text": "look"}, block]
     assert thread.say(content) == "malformed"
-    given = read_message({"message": content})
-    assert isinstance(given, tuple)
-    assert words in given[1].replace(".1.", ".0.").replace("1:", "0:")
+    message = read_message({"message": content})
+    assert isinstance(message, tuple)
+    assert words in message[1].replace(".1.", ".0.").replace("1:", "0:")
     with pytest.raises(TaskInvalid):
         check_task(content)
 
 
 @given(st.text(), st.dictionaries(st.text(min_size=1), JSON, max_size=3), JSON)
 def test_unknown_fields_of_a_reply_survive_the_record(text: str, extra: dict[str, Any], arguments: Any) -> None:
-    """Unknown fields of the message and of its calls go back as they came, and so do the verbatim arguments."""
+    """Unknown fields of the message and of its calls go back unchanged, and so do the verbatim arguments."""
     extra = {f"x{name}": value for name, value in extra.items() if value not in (None, [], {}, "")}
     call = {"id": "c", "type": "function", "function": {"name": "look", "arguments": json.dumps(arguments)}, **extra}
-    given = {"role": "assistant", "content": text or None, "tool_calls": [call], **EXTRAS, **extra}
-    body = json.dumps({"choices": [{"message": given}]}).encode()
+    values = {"role": "assistant", "content": text or None, "tool_calls": [call], **EXTRAS, **extra}
+    body = json.dumps({"choices": [{"message": values}]}).encode()
     message = read_reply(body, adapter=ADAPTER, spec=agent_spec(), tools={}, step_id="s").message
     assert message is not None
     (line,) = replied(message)
-    assert json.loads(ADAPTER.encode(decode(line))) == given
+    assert json.loads(ADAPTER.encode(decode(line))) == values
 
 
 def test_a_lone_surrogate_becomes_a_question_mark_on_entry() -> None:
-    """UTF-8 cannot encode it: in replies and tool results it becomes '?'; in people's messages it is refused."""
+    """UTF-8 cannot encode it: in replies and tool results it becomes '?'; in people's messages it is rejected."""
     body = b'{"choices": [{"message": {"content": "a\\ud800b", "details": ["\\udfff"]}}]}'
     reply = read_reply(body, adapter=ADAPTER, spec=agent_spec(), tools={}, step_id="s")
     assert reply.message is not None
@@ -178,7 +180,7 @@ def test_a_lone_surrogate_becomes_a_question_mark_on_entry() -> None:
 
 
 def nested(levels: int) -> Any:
-    """Return a list in a list, and so on."""
+    """Return lists nested to this depth."""
     value: Any = 1
     for _ in range(levels):
         value = [value]
@@ -189,7 +191,7 @@ def nested(levels: int) -> Any:
 @example(MAX_DEPTH - 2)
 @example(MAX_DEPTH - 1)
 def test_json_too_deep_for_readers_does_not_enter(levels: int) -> None:
-    """Readers accept two hundred levels: people's messages are refused before, a provider's extra fields left out."""
+    """Readers accept two hundred levels: deeper people's messages are rejected, a provider's extra fields left out."""
     block = {"type": "text", "text": "x", "deep": nested(levels)}
     thread = loaded_thread()
     assert thread.say([block]) == "malformed"
@@ -202,7 +204,7 @@ def test_json_too_deep_for_readers_does_not_enter(levels: int) -> None:
 
 
 def test_an_invalid_task_fails_the_run_with_a_reason() -> None:
-    """Bytes that are not base64: the run fails with a typed error, and its log can be read."""
+    """Bytes that are not base64 fail the run with a typed error, and its log stays readable."""
     begin = RunInput(task=(TextBlock(text="x"), ImageBlock(data="?", media_type="image/png")))
     run = AgentRun(begin, thread="t", run_id="r", first_run_id="r", at=NOW, started_at=NOW)
     assert (run.state.outcome, run.state.failure) == ("failed", TASK_MALFORMED)

@@ -1,4 +1,4 @@
-"""What endpoints say when they refuse a request: their words are kept, and one that is too long is recognised."""
+"""Rejected requests: the endpoint's message is kept, and one about a too long context is recognised."""
 
 import json
 from datetime import UTC, datetime, timedelta
@@ -115,7 +115,7 @@ TOO_LONG = [
     (400, "Your request is too long for this model"),
     (400, "Message too long: 90000 tokens"),
 ]
-"""Status and message, as providers, servers and proxies write them."""
+"""Statuses and messages, as providers, servers and proxies write them."""
 
 OTHERWISE = [
     (
@@ -160,23 +160,23 @@ OTHERWISE = [
     ),
     (403, "request entity too large"),
 ]
-"""Limits on the reply, on media, on tools and on the rate, and what has nothing to do with size."""
+"""Limits on the reply, on media, on tools and on the rate, and messages that have nothing to do with size."""
 
 
 def body(message: str) -> bytes:
-    """Return a refusal with this message; JSON and pages are bodies of their own."""
+    """Return an error body with this message; JSON and pages are used as they are."""
     return (message if message[:1] in ("{", "<") else json.dumps({"error": {"message": message}})).encode()
 
 
 @pytest.mark.parametrize(("status", "message"), TOO_LONG)
 def test_a_request_that_is_too_long_is_recognised(status: int, message: str) -> None:
-    """The context is compacted; blocked runs would wait for a person."""
+    """The context is compacted, because a blocked run would wait for a person."""
     assert is_too_long(status, body(message))
 
 
 @pytest.mark.parametrize(("status", "message"), OTHERWISE)
 def test_another_limit_is_not_taken_for_the_length_of_the_context(status: int, message: str) -> None:
-    """To compact for it would lose the conversation and help nothing."""
+    """Compaction for another limit would lose the conversation without any benefit."""
     assert not is_too_long(status, body(message))
 
 
@@ -189,7 +189,7 @@ def test_another_limit_is_not_taken_for_the_length_of_the_context(status: int, m
     ],
 )
 def test_a_success_may_say_so_too(answer: object) -> None:
-    """Routers report the provider's error in a success; some providers end a reply where the window is full."""
+    """Routers report the provider's error in a success; some providers end a reply when the window is full."""
     with pytest.raises(NotAReply) as raised:
         read_reply(json.dumps(answer).encode(), adapter=ADAPTER, spec=agent_spec(), tools={}, step_id="s")
     assert raised.value.too_long
@@ -223,13 +223,13 @@ def test_a_success_may_say_so_too(answer: object) -> None:
         (b"{}", ""),
     ],
 )
-def test_the_words_of_an_endpoint_are_kept_in_every_form(given: bytes, words: str) -> None:
-    """A page, a list, plain text and each form of JSON: on one line, with control characters written out."""
+def test_the_message_of_an_endpoint_is_kept_in_every_form(given: bytes, words: str) -> None:
+    """A page, a list, plain text and each form of JSON are kept on one line, with control characters written out."""
     assert words_of(given) == words
 
 
-def test_words_are_bounded() -> None:
-    """Neither a long message nor deep nesting makes them long."""
+def test_messages_are_bounded() -> None:
+    """Neither a long message nor deep nesting produces a long text."""
     assert len(words_of(b'{"error": "' + b"x" * 1_000_000 + b'"}')) == WORDS_CHARS
     assert len(words_of(b"[" * 100_000)) <= WORDS_CHARS
 
@@ -258,8 +258,8 @@ def test_words_are_bounded() -> None:
         ({}, "try again in 99999 hours", 600),
     ],
 )
-def test_a_delay_is_read_from_headers_and_words(headers: dict[str, str], words: str, seconds: float | None) -> None:
-    """Durations, spent limits and words say it; none is longer than the limit."""
+def test_a_delay_is_read_from_headers_and_messages(headers: dict[str, str], words: str, seconds: float | None) -> None:
+    """Durations, exhausted limits and messages give the delay; none exceeds the limit."""
     expected = None if seconds is None else timedelta(seconds=seconds)
     assert retry_after(headers, words) == expected
     assert expected is None or expected <= LONGEST

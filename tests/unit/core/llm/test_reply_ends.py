@@ -1,4 +1,4 @@
-"""What is the end of a reply, in the words and forms of many providers; what is not goes back to the LLM."""
+"""The end of a reply, in the words and forms of many providers; a reply that is no answer goes back to the LLM."""
 
 import json
 from typing import Any
@@ -23,7 +23,7 @@ each_adapter = pytest.mark.parametrize("adapter", ADAPTERS.values(), ids=list(AD
 
 
 def wire(issuer: str, word: Any, *, text: str = "", called: tuple[tuple[str, Any], ...] = ()) -> Wire:
-    """Return a reply of an API with this text and these calls, which ended with this word."""
+    """Return an API's reply with this text, these calls and this finish reason."""
     match issuer:
         case "chat_completions":
             tool_calls = [
@@ -70,7 +70,7 @@ OTHER = ("content_filter", "SAFETY", "content_filter: RECITATION", "guardrail_in
 @pytest.mark.parametrize("word", [*CUT, *OTHER])
 @pytest.mark.parametrize("arguments", ["", "{}", None, " ", '{"a": 1', '{"a": 1}', {}, {"a": 1}])
 def test_the_last_call_of_a_reply_that_was_cut_off_never_runs(adapter: Adapter, word: str, arguments: Any) -> None:
-    """Whatever its arguments look like, it may lack a part; the calls before it are complete, and may run."""
+    """Its arguments may lack a part, however complete they look; the calls before it are complete, and may run."""
     reply = read(adapter, wire(adapter.issuer, word, called=(("look", "{}"), ("pay", arguments))))
     assert reply.problems == {"c1": CUT_OFF}
     events = on_reply(loaded_thread().state, reply, shown=1, at=NOW)
@@ -81,7 +81,7 @@ def test_the_last_call_of_a_reply_that_was_cut_off_never_runs(adapter: Adapter, 
 
 @pytest.mark.parametrize(("features", "statuses"), [(0, []), (CUT_OFF_CALLS, ["invalid"])])
 def test_the_run_itself_decides_that_a_cut_call_does_not_run(features: int, statuses: list[str]) -> None:
-    """A worker of an earlier release may have read the reply; below the level, histories are as they were recorded."""
+    """A worker of an earlier release may have read the reply; below the feature level, histories stay as recorded."""
     reply = calls("look", "pay").model_copy(update={"finish_reason": "MAX_TOKENS"})
     events = on_reply(loaded_thread(features=features).state, reply, shown=1, at=NOW)
     assert [event.status for event in events if isinstance(event, ToolCallFinished)] == statuses
@@ -97,7 +97,7 @@ def test_a_call_that_its_item_marks_as_incomplete_does_not_run() -> None:
 @each_adapter
 @pytest.mark.parametrize("word", [*CUT, *OTHER, "tool_calls!", 7])
 def test_text_is_no_answer_unless_the_llm_ended_it(adapter: Adapter, word: Any) -> None:
-    """The LLM reads why, and replies again."""
+    """The LLM gets the reason, and replies again."""
     assert read(adapter, wire(adapter.issuer, word, text="The three steps are: first,")).rejected
 
 
@@ -112,14 +112,14 @@ def test_announced_calls_that_are_missing_are_no_answer(word: str) -> None:
 @pytest.mark.parametrize(
     "text", ["", " \n", "\u200b", "\xa0", "\u2800\u3164", "<think>hm</think>", "<think>hm", "hm\n</think>\n"]
 )
-def test_what_shows_nothing_is_no_answer(adapter: Adapter, text: str) -> None:
-    """Blank and invisible text and thoughts alone are an empty reply."""
+def test_an_invisible_reply_is_no_answer(adapter: Adapter, text: str) -> None:
+    """Blank text, invisible text or thoughts alone are an empty reply."""
     assert read(adapter, wire(adapter.issuer, "stop", text=text)).rejected == "it is empty."
 
 
 @pytest.mark.parametrize("word", ["error", "network_error", "aborted", "insufficient_system_resource", "ERROR"])
 def test_a_reply_that_broke_off_is_a_fault_of_the_endpoint(word: str) -> None:
-    """Temporal makes the call again; the LLM can do nothing about it."""
+    """Temporal repeats the call, because the LLM can do nothing about it."""
     with pytest.raises(NotAReply):
         read(ADAPTERS["chat_completions"], wire("chat_completions", word, text="I w"))
 
@@ -148,8 +148,8 @@ WORDS: dict[str, list[Any]] = {
 
 
 @pytest.mark.parametrize(("reason", "word"), [(reason, word) for reason, words in WORDS.items() for word in words])
-def test_one_table_has_the_words_of_all_providers(reason: str, word: Any) -> None:
-    """A word that no table has stays as it is, and is no end."""
+def test_one_table_has_the_finish_reasons_of_all_providers(reason: str, word: Any) -> None:
+    """A word that no table has is kept, and ends no reply."""
     assert finish_reason(word) == reason
     assert finish_reason(reason) == reason
 
@@ -187,8 +187,8 @@ WRITTEN = [
 
 @each_adapter
 @pytest.mark.parametrize("text", WRITTEN)
-def test_a_call_that_was_written_as_text_is_no_answer(adapter: Adapter, text: str) -> None:
-    """It is not run either, for what a page says could be in it: the LLM is asked for the call each time."""
+def test_a_call_written_as_text_is_no_answer(adapter: Adapter, text: str) -> None:
+    """The call is not run either, as it could be quoted from a page: the LLM is asked for a proper call each time."""
     for asked in (False, True):
         assert read(adapter, wire(adapter.issuer, "stop", text=text), asked=asked).rejected.startswith(WRITTEN_CALL)
 
@@ -202,7 +202,7 @@ MENTIONED = [
 
 @pytest.mark.parametrize("text", MENTIONED)
 def test_an_answer_that_shows_a_call_is_one_after_the_llm_was_asked(text: str) -> None:
-    """It may be a call of a server without a parser; sent once more, it is the answer."""
+    """The text may be a call of a server without a parser; if the LLM repeats it when asked, it is the answer."""
     reply = wire("chat_completions", "stop", text=text)
     assert read(ADAPTERS["chat_completions"], reply).rejected.startswith(WRITTEN_CALL)
     assert read(ADAPTERS["chat_completions"], reply, asked=True).rejected == ""
@@ -259,7 +259,7 @@ def test_hostile_text_is_searched_in_one_pass(piece: str) -> None:
     ],
 )
 def test_thoughts_are_no_part_of_an_answer(text: str, thought: str, answer: str) -> None:
-    """They are kept as reasoning; what an answer says about tags stays."""
+    """Thoughts are kept as reasoning; an answer's text about tags stays."""
     assert parted(text) == (thought, answer)
 
 
@@ -269,7 +269,7 @@ def test_thoughts_are_no_part_of_an_answer(text: str, thought: str, answer: str)
      "functions.look:0", "look<|channel|>commentary", "to=functions.look", "\u200blook"],
 )  # fmt: skip
 def test_a_name_in_another_spelling_is_the_tool_that_it_means(name: str) -> None:
-    """The call has the tool's own name from here on: the policy judges it by that."""
+    """The call gets the tool's own name from here on, and the policy judges it by that name."""
     reply = read(ADAPTERS["chat_completions"], wire("chat_completions", "stop", called=((name, "{}"),)))
     assert reply.message is not None
     assert [call.name for call in reply.message.tool_calls] == ["look"]
@@ -277,7 +277,7 @@ def test_a_name_in_another_spelling_is_the_tool_that_it_means(name: str) -> None
 
 
 @pytest.mark.parametrize("name", ["", "functions", "look_2", "lookpay"])
-def test_a_name_that_means_no_tool_or_two_stays_as_it_is(name: str) -> None:
+def test_an_unknown_or_ambiguous_tool_name_is_unchanged(name: str) -> None:
     """The LLM reads that there is no such tool."""
     assert meant_tool(name, ["look", "pay"]) == name
     assert meant_tool("Read_File", ["read_file", "readfile"]) == "Read_File"
@@ -295,7 +295,7 @@ def test_a_name_that_means_no_tool_or_two_stays_as_it_is(name: str) -> None:
     ],
 )
 def test_calls_in_older_and_flat_forms_are_calls(message: Wire) -> None:
-    """They are in the fields for calls, and so no text of the LLM."""
+    """The calls are moved to the fields for calls, and so are no text of the LLM."""
     reply = read(ADAPTERS["chat_completions"], {"choices": [{"finish_reason": "stop", "message": message}]})
     assert reply.message is not None
     assert [(call.name, call.arguments) for call in reply.message.tool_calls] == [("look", '{"q":1}')]
@@ -310,7 +310,7 @@ def test_calls_in_older_and_flat_forms_are_calls(message: Wire) -> None:
     ],
 )
 def test_text_in_the_parts_of_other_apis_is_text(content: Any) -> None:
-    """Gateways pass them through."""
+    """Gateways pass such parts through."""
     reply = read(
         ADAPTERS["chat_completions"], {"choices": [{"finish_reason": "stop", "message": {"content": content}}]}
     )
@@ -318,8 +318,8 @@ def test_text_in_the_parts_of_other_apis_is_text(content: Any) -> None:
     assert (reply.message.text, reply.rejected) == ("42", "")
 
 
-def test_a_run_that_is_blocked_by_its_replies_says_why() -> None:
-    """The reason for the last one is in the block; below the level, the block is made as it was."""
+def test_a_run_blocked_by_its_replies_gives_the_reason() -> None:
+    """The block has the reason for the last reply; below the feature level, it is as it was."""
     rejected = LLMReply(rejected="it is empty.")
     for features in (0, BLOCK_SAYS_WHY):
         thread = loaded_thread(

@@ -27,14 +27,14 @@ def recorded(*texts: str) -> tuple[list[AgentEvent], list[bytes]]:
     return log.events, [event_line(event) for event in log.events]
 
 
-def altered(line: bytes, **changes: object) -> bytes:
+def with_values(line: bytes, **changes: object) -> bytes:
     """Return the line with other values."""
     return canonical(json.loads(line) | changes)
 
 
 @given(st.lists(st.text(st.characters(codec=None)), max_size=4))
 def test_lines_are_read_back_as_equal_events(texts: list[str]) -> None:
-    """The recorded events are read back with any content."""
+    """Recorded events with any content are read back equal."""
     events, lines = recorded(*texts)
     assert read_lines("t", 0, lines) == events
 
@@ -43,7 +43,7 @@ def test_lines_are_read_back_as_equal_events(texts: list[str]) -> None:
 def test_lines_lead_to_the_digest_of_the_last_one_and_altered_lines_do_not(
     texts: list[str], data: st.DataObject
 ) -> None:
-    """With any content: an altered byte or a missing line is refused, or leads to another digest."""
+    """For any content, an altered byte or a missing line is rejected or leads to another digest."""
     events, lines = recorded(*texts)
     at = data.draw(st.integers(0, len(lines)))
     head = events[at - 1].digest if at else "of no meaning"
@@ -54,15 +54,15 @@ def test_lines_lead_to_the_digest_of_the_last_one_and_altered_lines_do_not(
     changed[place % len(changed)] ^= data.draw(st.integers(1, 255))
     for others in ([*lines[:line], bytes(changed), *lines[line + 1 :]], [*lines[:line], *lines[line + 1 :]]):
         try:
-            found = end_of_chain("t", 0, others, head=GENESIS)
+            actual = end_of_chain("t", 0, others, head=GENESIS)
         except RecordUnreadable:
             continue
-        assert found != events[-1].digest
+        assert actual != events[-1].digest
 
 
 @pytest.mark.parametrize("spelled", ["digest first", "digest last", "a space before the digest"])
 def test_a_line_in_another_spelling_leads_nowhere(spelled: str) -> None:
-    """Of two spellings of an event with one digest, the record takes that in the log."""
+    """If two spellings of an event have one digest, the record accepts the one in the log."""
     events, lines = recorded("a", "b")
     event = json.loads(lines[1])
     own = b'"digest":"%b",' % event["digest"].encode()
@@ -91,9 +91,9 @@ def test_without_an_earlier_digest_the_first_line_is_not_checked() -> None:
     events, lines = recorded("a", "b", "c")
     assert read_lines("t", 1, lines[1:]) == events[1:]
     with pytest.raises(RecordUnreadable, match="event 2 of thread t was altered"):
-        read_lines("t", 1, [lines[1], altered(lines[2], content="d")])
+        read_lines("t", 1, [lines[1], with_values(lines[2], content="d")])
     with pytest.raises(RecordUnreadable, match="event 1 of thread t was altered"):
-        read_lines("t", 1, [altered(lines[1], digest=""), lines[2]])
+        read_lines("t", 1, [with_values(lines[1], digest=""), lines[2]])
 
 
 @pytest.mark.parametrize("changes", [{"content": "x"}, {"digest": "0" * 64}, {"digest": None}, {"unheard": "of"}])
@@ -101,7 +101,7 @@ def test_an_altered_line_is_named(changes: dict[str, object]) -> None:
     """The error names the first line whose digest does not follow; unknown fields count too."""
     _, lines = recorded("a", "b", "c")
     with pytest.raises(RecordUnreadable, match=r"event 1 of thread t .*restore the record from a backup"):
-        read_lines("t", 0, [lines[0], altered(lines[1], **changes), lines[2]])
+        read_lines("t", 0, [lines[0], with_values(lines[1], **changes), lines[2]])
 
 
 def test_a_missing_line_is_named() -> None:
@@ -162,7 +162,7 @@ def test_an_address_is_the_sha_256_of_the_content() -> None:
 
 
 @pytest.mark.parametrize("address", ["", "sha256:", "sha256:" + 64 * "G", "sha256:" + 64 * "A", 64 * "0", "a" * 10**6])
-def test_an_invalid_address_is_refused_briefly(address: str) -> None:
+def test_an_invalid_address_is_rejected_briefly(address: str) -> None:
     """An address may come from an LLM, so it is checked and a long one is not quoted in full."""
     with pytest.raises(ArtifactNotFound, match="is not an artifact address") as error:
         digest_of(address)

@@ -16,14 +16,14 @@ from tests.support.runs import NOW, through_json
 
 def reply(**fields: Any) -> LLMReplied:
     """Return a reply as a provider may send it."""
-    given: dict[str, Any] = {"message": None, "transcript_length": 0, "usage": Usage(), "finish_reason": "stop"}
-    return LLMReplied(**{**given, "llm": "m", **fields})
+    event_fields: dict[str, Any] = {"message": None, "transcript_length": 0, "usage": Usage(), "finish_reason": "stop"}
+    return LLMReplied(**{**event_fields, "llm": "m", **fields})
 
 
 def decision(**arguments: Any) -> DecisionReceived:
     """Return a decision with edited arguments."""
-    given: dict[str, Any] = {"request": "1", "decision": "approve", "by": "alice", "reason": "", "outcome": "accepted"}
-    return DecisionReceived(**given, arguments=arguments)
+    fields: dict[str, Any] = {"request": "1", "decision": "approve", "by": "alice", "reason": "", "outcome": "accepted"}
+    return DecisionReceived(**fields, arguments=arguments)
 
 
 EVENTS = [
@@ -43,7 +43,9 @@ EVENTS = [
 
 @pytest.mark.parametrize(("event", "written"), EVENTS)
 def test_an_event_is_recorded_as_the_nearest_that_can_be_written(event: AgentEvent, written: str) -> None:
-    """The log has it, in canonical JSON; the run goes on with what the log has; every reader has the same digest."""
+    """The log has the nearest event in canonical JSON, the run continues with it, and every reader gets the same
+    digest.
+    """
     log = EventLog()
     stamped = log.append(event, at=NOW)
     assert written in log.page(0).decode()

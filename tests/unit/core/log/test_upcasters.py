@@ -1,4 +1,4 @@
-"""Events of every release are upcast step by step to the current schema, or refused with the reason."""
+"""Events of every release are upcast step by step to the current schema, or rejected with the reason."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -20,19 +20,19 @@ TABLE = (TRIMMED, RENAMED)  # not in the order of versions
 KNOWN = {**CURRENT, "run_unblocked": 3}
 
 
-def stored(**fields: Any) -> str:
+def stored_line(**fields: Any) -> str:
     """Return a line of a record."""
-    values = {"type": "run_unblocked", "schema_version": 1, "position": 7, "who": " bob "}
-    return json.dumps({name: value for name, value in (values | fields).items() if value is not None})
+    line = {"type": "run_unblocked", "schema_version": 1, "position": 7, "who": " bob "}
+    return json.dumps({name: value for name, value in (line | fields).items() if value is not None})
 
 
 def faults(upcasters: Sequence[Upcaster], current: Mapping[str, int]) -> list[str]:
-    """Return the faults of a table: upcasters that are missing, duplicated, without a summary or superfluous."""
+    """Return the faults of a table: missing, duplicate, unsummarised and superfluous upcasters."""
     steps = [(upcaster.type, upcaster.version) for upcaster in upcasters]
     wanted = {(kind, version) for kind, latest in current.items() for version in range(1, latest)}
-    found = [f"{step}: {steps.count(step)} upcasters" for step in sorted(wanted) if steps.count(step) != 1]
-    found += [f"{step}: leads nowhere" for step in steps if step not in wanted]
-    return found + [f"{each.type} {each.version}: no summary" for each in upcasters if not each.summary.strip()]
+    messages = [f"{step}: {steps.count(step)} upcasters" for step in sorted(wanted) if steps.count(step) != 1]
+    messages += [f"{step}: leads nowhere" for step in steps if step not in wanted]
+    return messages + [f"{each.type} {each.version}: no summary" for each in upcasters if not each.summary.strip()]
 
 
 @given(SEEDS)
@@ -46,12 +46,12 @@ def test_every_event_of_a_run_decodes_to_itself(seed: int) -> None:
 
 def test_an_old_event_is_upcast_step_by_step() -> None:
     """An event of any version passes through each later version in order."""
-    assert decode_event(stored(), upcasters=TABLE, current=KNOWN) == RunUnblocked(
+    assert decode_event(stored_line(), upcasters=TABLE, current=KNOWN) == RunUnblocked(
         schema_version=3, position=7, by="bob"
     )
-    second = stored(schema_version=2, who=None, by=" eve ")
+    second = stored_line(schema_version=2, who=None, by=" eve ")
     assert decode_event(second, upcasters=TABLE, current=KNOWN).model_dump()["by"] == "eve"
-    third = stored(schema_version=3, who=None, by=" eve ")
+    third = stored_line(schema_version=3, who=None, by=" eve ")
     assert decode_event(third, upcasters=TABLE, current=KNOWN).model_dump()["by"] == " eve "
 
 
@@ -63,24 +63,27 @@ def test_an_old_event_is_upcast_step_by_step() -> None:
         ("", "it is not JSON"),
         ("[" * 100_000, "it is not JSON"),
         ("[]", "not an object"),
-        (stored(type=None), "event 7 cannot be read: it has no type"),
+        (stored_line(type=None), "event 7 cannot be read: it has no type"),
         (
-            stored(type="teleported"),
+            stored_line(type="teleported"),
             "there is no event type 'teleported'; if it was written by a newer release, update",
         ),
-        (stored(type=["run_unblocked"]), "there is no event type ['run_unblocked']"),
-        (stored(schema_version=None), "its schema_version is None"),
-        (stored(schema_version=0), "its schema_version is 0"),
-        (stored(schema_version=True), "its schema_version is True"),
-        (stored(schema_version="1"), "its schema_version is '1'"),
+        (stored_line(type=["run_unblocked"]), "there is no event type ['run_unblocked']"),
+        (stored_line(schema_version=None), "its schema_version is None"),
+        (stored_line(schema_version=0), "its schema_version is 0"),
+        (stored_line(schema_version=True), "its schema_version is True"),
+        (stored_line(schema_version="1"), "its schema_version is '1'"),
         (
-            stored(schema_version=4),
+            stored_line(schema_version=4),
             "event 7 (run_unblocked) cannot be read: it has schema version 4, but this release reads up to 3. "
             "It was written by a newer release; update Holdfast.",
         ),
-        (stored(who=None), "conversion from version 1 to 2 failed: KeyError: 'who'"),
-        (stored(schema_version=3, by=5), "event 7 (run_unblocked) cannot be read: by: Input should be a valid string"),
-        (stored(schema_version=3), "by: Field required"),
+        (stored_line(who=None), "conversion from version 1 to 2 failed: KeyError: 'who'"),
+        (
+            stored_line(schema_version=3, by=5),
+            "event 7 (run_unblocked) cannot be read: by: Input should be a valid string",
+        ),
+        (stored_line(schema_version=3), "by: Field required"),
         (
             json.dumps({"type": "tool_call_requested", "schema_version": 1, "number": 1, "call": {"id": "c"}}),
             "an event (tool_call_requested) cannot be read: call.name: Field required",
@@ -98,7 +101,7 @@ def test_an_unreadable_event_is_explained(line: bytes | str, message: str) -> No
 def test_a_gap_in_the_upcasters_is_named(table: tuple[Upcaster, ...], count: str) -> None:
     """A missing or duplicated upcaster is reported as an error in Holdfast."""
     with pytest.raises(EventUnreadable, match=f"{count} upcasters lead from version 1 to 2"):
-        decode_event(stored(), upcasters=table, current=KNOWN)
+        decode_event(stored_line(), upcasters=table, current=KNOWN)
 
 
 def test_an_upcast_event_keeps_its_digest() -> None:

@@ -1,4 +1,4 @@
-"""The log of a loop without a server: its chain, how it is written, and what it carries to the next Temporal run."""
+"""The log of a loop without a server: its chain, how it is written, and the state carried to the next Temporal run."""
 
 import json
 from datetime import UTC, datetime, timedelta
@@ -54,7 +54,7 @@ class Play:
             self.recorder.written(part, Logged(length=len(self.record), head=events[-1].digest))
 
     def play(self, step: str) -> None:
-        """Make one step, where the loop can."""
+        """Make one step, if the loop can."""
         self.at += timedelta(seconds=1)
         recorder, state = self.recorder, self.recorder.state
         waits = state.paused or state.blocked
@@ -74,21 +74,19 @@ class Play:
             case "write":
                 self.write()
             case "continue":
-                given = recorder.next_input(LOOP, first_run_id="r", at=self.at)
-                carried = LoopInput.model_validate_json(given.model_dump_json(exclude_defaults=True))
+                next_input = recorder.next_input(LOOP, first_run_id="r", at=self.at)
+                carried = LoopInput.model_validate_json(next_input.model_dump_json(exclude_defaults=True))
                 self.recorder = LoopRecorder(carried, thread="l", run_id="r2", first_run_id="r", at=self.at)
 
     def steer(self, what: Any, payload: Any) -> None:
-        """Ask the loop for something."""
+        """Send the loop a request."""
         _, _, events = on_steering(self.recorder.state, what, payload, at=self.at)
         self.recorder.record(*events, at=self.at)
 
 
 @given(st.lists(st.sampled_from(KINDS)))
 def test_the_state_is_a_fold_over_what_was_written(steps: list[str]) -> None:
-    """Whatever happens in whatever order, over any number of Temporal runs, the record is a chain and leads to the
-    state.
-    """
+    """For any order of events and number of Temporal runs, the record is a chain that leads to the state."""
     play = Play()
     for step in steps:
         play.play(step)
@@ -103,7 +101,7 @@ def test_the_state_is_a_fold_over_what_was_written(steps: list[str]) -> None:
 
 
 def test_nothing_is_written_below_the_level() -> None:
-    """A loop of 0.1.0 sends no events, carries none, and its state has the encoding that it had."""
+    """A loop of 0.1.0 sends and carries no events, and its state keeps its encoding."""
     recorder = begin(level=0)
     assert recorder.part() is None
     following = recorder.next_input(LOOP, first_run_id="r", at=NOW)
@@ -114,7 +112,7 @@ def test_nothing_is_written_below_the_level() -> None:
 
 
 def test_a_loop_of_an_older_release_has_a_log_from_its_first_survey_on() -> None:
-    """The log of a loop that began without one begins with the state that it had, and its fold leads to the same."""
+    """The log of a loop that began without one starts with the loop's state, and folds to the same state."""
     old = replace(begin(level=0).state, count=7, cost=1.25)
     recorder = LoopRecorder(LOOP.model_copy(update={"state": old}), thread="l", run_id="r", first_run_id="r", at=NOW)
     assert recorder.part() is None
@@ -127,8 +125,8 @@ def test_a_loop_of_an_older_release_has_a_log_from_its_first_survey_on() -> None
     assert (state, state.count, state.cost) == (recorder.state, 7, 1.25)
 
 
-def test_events_that_a_write_left_behind_continue_what_was_written() -> None:
-    """The answer of a write says where the record stands, also where a replay gave the written events another time."""
+def test_events_after_a_write_continue_the_written_chain() -> None:
+    """The result of a write gives the record's position, even if a replay dated the written events differently."""
     recorder = begin()
     part = recorder.part()
     assert part is not None
@@ -141,8 +139,8 @@ def test_events_that_a_write_left_behind_continue_what_was_written() -> None:
     assert read_lines("l", 2, [line], head="5" * 64)
 
 
-def test_a_record_that_refuses_is_asked_again_after_retry() -> None:
-    """Nothing is sent to a record that refuses for good, until a person has fixed it."""
+def test_a_record_that_rejects_is_tried_again_after_retry() -> None:
+    """After a final rejection, nothing is sent to the record until a person has fixed the cause."""
     recorder = begin()
     part = recorder.part()
     assert part is not None
@@ -156,8 +154,8 @@ def test_a_record_that_refuses_is_asked_again_after_retry() -> None:
     assert (again.start, len(again.events)) == (0, 4)
 
 
-def test_refusals_and_pauses_are_bounded() -> None:
-    """A flood is counted after the first refusals, and a loop is paused a bounded number of times in an iteration."""
+def test_rejections_and_pauses_are_bounded() -> None:
+    """Only the first rejections of a flood are recorded singly, and an iteration allows a bounded number of pauses."""
     play = Play()
     for _ in range(RECORDED + 50):
         play.play("wrong")

@@ -54,22 +54,22 @@ def state_after(begun: LoopInput, *outcomes: str, **more: Any) -> LoopState:
     return recorder_after(begun, *outcomes, **more).state
 
 
-def after(state: LoopState, *events: LoopEvent, at: datetime = NOW) -> LoopState:
+def state_with(state: LoopState, *events: LoopEvent, at: datetime = NOW) -> LoopState:
     """Return the state after events at a time."""
     for event in events:
         state = evolve(state, event.model_copy(update={"at": at}))
     return state
 
 
-def steered(state: LoopState, what: Steering, payload: Any = BY, at: datetime = NOW) -> tuple[LoopState, str, str]:
-    """Return the state after a request, its outcome and the explanation."""
+def steer(state: LoopState, what: Steering, payload: Any = BY, at: datetime = NOW) -> tuple[LoopState, str, str]:
+    """Return the state after a request, with its outcome and the explanation."""
     outcome, why, events = on_steering(state, what, payload, at=at)
-    return after(state, *events, at=at), outcome, why
+    return state_with(state, *events, at=at), outcome, why
 
 
-def blocked(state: LoopState, block: Block, at: datetime = NOW) -> LoopState:
-    """Return the state after a block."""
-    return after(state, RunBlocked(cause=block.cause, message=block.message), at=at)
+def block_loop(state: LoopState, block: Block, at: datetime = NOW) -> LoopState:
+    """Return the blocked state."""
+    return state_with(state, RunBlocked(cause=block.cause, message=block.message), at=at)
 
 
 def step(begun: LoopInput, state: LoopState, survey: Survey, at: datetime = NOW) -> Any:
@@ -78,7 +78,7 @@ def step(begun: LoopInput, state: LoopState, survey: Survey, at: datetime = NOW)
 
 
 def test_the_first_task_that_can_be_done_is_next() -> None:
-    """An open task is worked on."""
+    """The next step works on an open task."""
     assert Work("one") == step(loop(), state_after(loop()), open_tasks())
 
 
@@ -93,8 +93,8 @@ def test_a_plan_is_written_once() -> None:
 def test_a_loop_needs_a_source_for_its_plan() -> None:
     """A loop without a task of its own is blocked if its workspace has no tasks and no features; features suffice."""
     bare = LoopInput(workspace="/w")
-    found = step(bare, state_after(bare), Survey())
-    assert isinstance(found, Block)
+    block = step(bare, state_after(bare), Survey())
+    assert isinstance(block, Block)
     assert Initialize() == step(bare, state_after(bare), Survey(plannable=True))
 
 
@@ -114,9 +114,9 @@ def test_a_loop_ends_when_everything_is_done() -> None:
 )
 def test_problems_that_only_people_can_fix_block_the_loop(survey: Survey, cause: str, words: str) -> None:
     """The block names its cause and describes the problem."""
-    found = step(loop(), state_after(loop()), survey)
-    assert isinstance(found, Block)
-    assert (found.cause, words in found.message) == (cause, True)
+    block = step(loop(), state_after(loop()), survey)
+    assert isinstance(block, Block)
+    assert (block.cause, words in block.message) == (cause, True)
 
 
 def test_limits_block_and_retry_extends_them() -> None:
@@ -128,10 +128,10 @@ def test_limits_block_and_retry_extends_them() -> None:
     ):
         begun = loop(**limits)
         state, late = state_after(begun, "completed", "completed"), NOW + timedelta(seconds=60)
-        found = step(begun, state, open_tasks(), late)
-        assert isinstance(found, Block)
-        assert found.cause == cause
-        state, outcome, _ = steered(blocked(state, found, late), "retry", at=late)
+        block = step(begun, state, open_tasks(), late)
+        assert isinstance(block, Block)
+        assert block.cause == cause
+        state, outcome, _ = steer(block_loop(state, block, late), "retry", at=late)
         assert outcome == "accepted"
         assert Work("one") == step(begun, state, open_tasks(), late)
 
@@ -139,49 +139,49 @@ def test_limits_block_and_retry_extends_them() -> None:
 def test_an_unknown_price_blocks_a_loop_with_a_cost_limit() -> None:
     """If the cost of an iteration is unknown, a limit in dollars blocks."""
     begun = loop(cost=1.0)
-    found = step(begun, state_after(begun, "completed", cost=None), open_tasks())
-    assert isinstance(found, Block)
-    assert found.cause == "CostLimit"
+    block = step(begun, state_after(begun, "completed", cost=None), open_tasks())
+    assert isinstance(block, Block)
+    assert block.cause == "CostLimit"
 
 
 def test_consecutive_failures_of_a_task_block() -> None:
     """Too many failures in a row at one task block the loop; another outcome or `retry` resets the count."""
     begun = loop(attempts=2)
     assert Work("one") == step(begun, state_after(begun, "failed"), open_tasks())
-    found = step(begun, state_after(begun, "failed", "failed"), open_tasks())
-    assert isinstance(found, Block)
-    assert "why 1" in found.message
+    block = step(begun, state_after(begun, "failed", "failed"), open_tasks())
+    assert isinstance(block, Block)
+    assert "why 1" in block.message
     assert Work("one") == step(begun, state_after(begun, "failed", "changed", "failed"), open_tasks())
     assert Work("two") == step(begun, state_after(begun, "failed", "failed"), open_tasks("two"))
-    state, _, _ = steered(blocked(state_after(begun, "failed", "failed"), found), "retry")
+    state, _, _ = steer(block_loop(state_after(begun, "failed", "failed"), block), "retry")
     assert Work("one") == step(begun, state, open_tasks())
 
 
 @pytest.mark.parametrize(("level", "status", "again"), [(0, "dormant", "nothing_to_do"), (1, "paused", "duplicate")])
 def test_a_pause_begins_between_iterations(level: int, status: str, again: str) -> None:
     """The loop keeps running until the current iteration ends, then stays paused until a person resumes it."""
-    state = after(state_after(loop(), level=level), IterationStarted(number=0, thread="l-0", task="one"))
-    state, outcome, why = steered(state, "pause")
+    state = state_with(state_after(loop(), level=level), IterationStarted(number=0, thread="l-0", task="one"))
+    state, outcome, why = steer(state, "pause")
     assert (state.status, outcome) == ("running", "accepted")
     assert "current iteration" in why
-    state = after(state, on_settled(0, Settled(outcome="completed")))
+    state = state_with(state, on_settled(0, Settled(outcome="completed")))
     assert state.status == status
-    assert steered(state, "pause")[1] == again
-    state, outcome, _ = steered(state, "resume")
+    assert steer(state, "pause")[1] == again
+    state, outcome, _ = steer(state, "resume")
     assert (state.status, outcome) == ("running", "accepted")
 
 
 @pytest.mark.parametrize("payload", [None, 7, "alice", [], {}, {"by": ""}, {"by": 3}, {"who": "alice"}])
 def test_steering_without_a_name_changes_nothing(payload: Any) -> None:
-    """Any malformed signal from the Web UI is answered and changes nothing."""
+    """Any malformed signal from the Web UI gets an answer and changes nothing."""
     state = state_after(loop())
-    assert (state, "malformed") == steered(state, "pause", payload)[:2]
+    assert (state, "malformed") == steer(state, "pause", payload)[:2]
 
 
 def test_the_state_is_bounded() -> None:
     """A loop of any length carries only its last iterations."""
     state = state_after(loop(), *["completed"] * 500)
-    state = after(state, on_survey(Survey(done=500, agent="builder")))
+    state = state_with(state, on_survey(Survey(done=500, agent="builder")))
     assert len(state.recent) == 20
     assert (state.count, state.usage.prompt_tokens, state.cost) == (500, 2_500, 250.0)
     assert len(TypeAdapter(LoopState).dump_json(state)) < 20_000
@@ -212,88 +212,91 @@ def test_an_iterations_brief_names_failed_attempts() -> None:
 def test_the_web_ui_shows_the_state_of_a_loop() -> None:
     """The details name the iterations and the signals that unblock the loop; a title cannot forge other text."""
     state = state_after(loop(), "completed", task="# `x` [y](z)")
-    state = blocked(state, Block("IterationLimit", "enough"))
+    state = block_loop(state, Block("IterationLimit", "enough"))
     shown = loop_details(state)
     assert "### Blocked: IterationLimit" in shown
     assert "`l-0` completed: \\# \\`x\\` \\[y\\](z)" in shown
-    paused, _, _ = steered(state_after(loop()), "pause")
+    paused, _, _ = steer(state_after(loop()), "pause")
     assert "### Paused by alice: lunch" in loop_details(paused)
 
 
-def test_an_iteration_gets_what_is_left_and_what_it_has_spent_is_settled() -> None:
-    """All that is left is reserved for an iteration; what it did not spend is free again, an unknown cost counts."""
+def test_an_iteration_reserves_the_remainder_and_settles_its_cost() -> None:
+    """An iteration reserves the whole remainder; its unspent part is free again, and an unknown cost counts in full."""
     begun = loop(tokens=1_000, cost=2.5)
     state = state_after(begun, level=1)
-    state = after(state, IterationStarted(number=0, thread="l-0", task="one"))
+    state = state_with(state, IterationStarted(number=0, thread="l-0", task="one"))
     assert allowance_of(state.account, 0) == Budget(tokens=1_000, usd="2.5")
-    state = after(state, on_settled(0, Settled(outcome="completed", spent=TreeCost(tokens=300, nano_usd=10**9))))
+    state = state_with(state, on_settled(0, Settled(outcome="completed", spent=TreeCost(tokens=300, nano_usd=10**9))))
     assert [(each["limit"], each["left"]) for each in state.view()["budget"]["limits"]] == [
         ("tokens", "700"),
         ("usd", "1.5"),
     ]
     assert Work("one") == step(begun, state, open_tasks())
-    state = after(state, IterationStarted(number=1, thread="l-1", task="one"))
+    state = state_with(state, IterationStarted(number=1, thread="l-1", task="one"))
     assert allowance_of(state.account, 1) == Budget(tokens=700, usd="1.5")
-    state = after(state, on_settled(1, Settled(outcome="failed")))
-    found = step(begun, state, open_tasks())
-    assert isinstance(found, Block)
-    assert (found.cause, found.message) == ("TokenLimit", "the loop has spent 1,000 tokens; `retry` allows 1,000 more")
+    state = state_with(state, on_settled(1, Settled(outcome="failed")))
+    block = step(begun, state, open_tasks())
+    assert isinstance(block, Block)
+    assert (block.cause, block.message) == (
+        "TokenLimit",
+        "the loop has spent 1,000 tokens; `retry` allows 1,000 more",
+    )
 
 
 def test_a_limit_that_ends_an_iteration_is_reached() -> None:
-    """What is left is then too little for a call: the loop is blocked, and `retry` grants the same amount again."""
+    """The remainder is then too little for a call: the loop is blocked, and `retry` grants the same amount again."""
     begun = loop(tokens=1_000)
-    state = after(state_after(begun, level=1), IterationStarted(number=0, thread="l-0", task="one"))
-    state = after(state, on_settled(0, Settled(outcome="failed", spent=TreeCost(tokens=900, short="tokens"))))
-    found = step(begun, state, open_tasks())
-    assert isinstance(found, Block)
-    assert found.cause == "TokenLimit"
-    state, _, _ = steered(blocked(state, found), "retry")
+    state = state_with(state_after(begun, level=1), IterationStarted(number=0, thread="l-0", task="one"))
+    state = state_with(state, on_settled(0, Settled(outcome="failed", spent=TreeCost(tokens=900, short="tokens"))))
+    block = step(begun, state, open_tasks())
+    assert isinstance(block, Block)
+    assert block.cause == "TokenLimit"
+    state, _, _ = steer(block_loop(state, block), "retry")
     assert (state.account.left("tokens"), state.account.limits["tokens"]) == (1_100, 2_000)
     assert Work("one") == step(begun, state, open_tasks())
 
 
 def test_a_limit_too_small_for_a_call_grows_with_each_retry() -> None:
-    """What is left is kept: else a loop whose limit is less than a first call needs would never begin to work."""
+    """The remainder is kept, or a loop whose limit is less than a first call needs would never start."""
     begun = loop(tokens=1_000, cost=0.02)
     state = state_after(begun, level=1)
     for number in range(3):
-        state = after(state, IterationStarted(number=number, thread=f"l-{number}", task="one"))
+        state = state_with(state, IterationStarted(number=number, thread=f"l-{number}", task="one"))
         assert allowance_of(state.account, number) == Budget(tokens=1_000, usd=f"{0.02 * (number + 1):.2f}")
-        state = after(state, on_settled(number, Settled(outcome="failed", spent=TreeCost(short="usd"))))
-        found = step(begun, state, open_tasks())
-        assert isinstance(found, Block)
-        words = "the loop has spent $0.00, and what is left is too little for another call; `retry` allows $0.02 more"
-        assert (found.cause, found.message) == ("CostLimit", words)
-        state, _, _ = steered(blocked(state, found), "retry")
+        state = state_with(state, on_settled(number, Settled(outcome="failed", spent=TreeCost(short="usd"))))
+        block = step(begun, state, open_tasks())
+        assert isinstance(block, Block)
+        message = "the loop has spent $0.00, and what is left is too little for another call; `retry` allows $0.02 more"
+        assert (block.cause, block.message) == ("CostLimit", message)
+        state, _, _ = steer(block_loop(state, block), "retry")
 
 
 def test_an_overspent_limit_is_granted_in_full() -> None:
-    """What was spent beyond it is not taken from what `retry` grants."""
+    """Spending beyond the limit is not deducted from the amount that `retry` grants."""
     begun = loop(tokens=1_000)
-    state = after(state_after(begun, level=1), IterationStarted(number=0, thread="l-0", task="one"))
-    state = after(state, on_settled(0, Settled(outcome="failed", spent=TreeCost(tokens=3_500, short="tokens"))))
-    found = step(begun, state, open_tasks())
-    assert isinstance(found, Block)
-    assert found.message == "the loop has spent 3,500 tokens; `retry` allows 1,000 more"
-    state, _, _ = steered(blocked(state, found), "retry")
+    state = state_with(state_after(begun, level=1), IterationStarted(number=0, thread="l-0", task="one"))
+    state = state_with(state, on_settled(0, Settled(outcome="failed", spent=TreeCost(tokens=3_500, short="tokens"))))
+    block = step(begun, state, open_tasks())
+    assert isinstance(block, Block)
+    assert block.message == "the loop has spent 3,500 tokens; `retry` allows 1,000 more"
+    state, _, _ = steer(block_loop(state, block), "retry")
     assert state.account.left("tokens") == 1_000
 
 
 def test_the_end_of_an_agents_own_budget_reaches_no_limit_of_the_loop() -> None:
     """The iteration has failed; the loop begins another one, as after any failure."""
     begun = loop(tokens=1_000)
-    state = after(state_after(begun, level=1), IterationStarted(number=0, thread="l-0", task="one"))
-    state = after(state, on_settled(0, Settled(outcome="failed", spent=TreeCost(tokens=300, short="steps"))))
+    state = state_with(state_after(begun, level=1), IterationStarted(number=0, thread="l-0", task="one"))
+    state = state_with(state, on_settled(0, Settled(outcome="failed", spent=TreeCost(tokens=300, short="steps"))))
     assert Work("one") == step(begun, state, open_tasks())
 
 
-def test_what_people_add_to_an_iteration_is_added_to_the_loop() -> None:
-    """As far as it is spent beyond what the loop gave."""
+def test_an_extension_of_an_iteration_extends_the_loop() -> None:
+    """An extension by people counts as far as it is spent beyond what the loop reserved."""
     begun = loop(tokens=1_000)
-    state = after(state_after(begun, level=1), IterationStarted(number=0, thread="l-0", task="one"))
+    state = state_with(state_after(begun, level=1), IterationStarted(number=0, thread="l-0", task="one"))
     spent = TreeCost(tokens=1_500, more_tokens=2_000)
-    state = after(state, on_settled(0, Settled(outcome="completed", spent=spent)))
+    state = state_with(state, on_settled(0, Settled(outcome="completed", spent=spent)))
     assert (state.account.limits["tokens"], state.account.left("tokens")) == (1_500, 0)
 
 
@@ -302,19 +305,21 @@ def test_a_loop_of_an_earlier_release_keeps_what_it_has_spent() -> None:
     begun = loop(cost=2.0)
     state = state_after(begun, "completed", "completed", level=0)
     assert state.view()["budget"] is None
-    state = after(state, on_survey(Survey(features=1)))
+    state = state_with(state, on_survey(Survey(features=1)))
     assert (state.account.limits, state.account.left("usd")) == ({"usd": 2 * 10**9}, 10**9)
 
 
 def test_a_survey_by_an_older_worker_leaves_a_loop_its_limit_of_tokens() -> None:
-    """A loop that was started with a level has it from its first survey on, or that worker's 0 would lift the limit."""
-    state = after(state_after(loop(tokens=1_000)), on_survey(Survey(features=0), level=1))
-    state = after(state, IterationStarted(number=0, thread="l-0", task="one"))
+    """A loop that started with a feature level keeps its limit from its first survey on; that worker's 0 would remove
+    it.
+    """
+    state = state_with(state_after(loop(tokens=1_000)), on_survey(Survey(features=0), level=1))
+    state = state_with(state, IterationStarted(number=0, thread="l-0", task="one"))
     assert allowance_of(state.account, 0) == Budget(tokens=1_000)
 
 
 @pytest.mark.parametrize("cost", [1e-12, 1e9])
 def test_any_limit_in_dollars_makes_a_budget(cost: float) -> None:
-    """One too small or too large for a budget is the smallest or the largest one: the loop never fails for it."""
-    state = after(state_after(loop(cost=cost), level=1), IterationStarted(number=0, thread="l-0", task="one"))
+    """An amount too small or too large becomes the smallest or largest budget, so the loop never fails for it."""
+    state = state_with(state_after(loop(cost=cost), level=1), IterationStarted(number=0, thread="l-0", task="one"))
     assert allowance_of(state.account, 0) is not None

@@ -26,7 +26,7 @@ FEATURE = st.builds(
 
 
 def test_features_are_read_in_both_forms() -> None:
-    """A list at the top, or under `features`; named by id, name, title or description."""
+    """Features are a list at the top, or under `features`; they are named by id, name, title or description."""
     listed: list[dict[str, object]] = [
         {"id": 1, "description": "d"},
         {"name": "n", "passes": True},
@@ -57,7 +57,7 @@ def test_features_are_read_in_both_forms() -> None:
     ],
 )  # fmt: skip
 def test_a_feature_is_marked_in_place(text: str, name: str, expected: str) -> None:
-    """The value changes, or the field is added as the others are written; a second time nothing changes."""
+    """The value changes, or the field is added in the style of the others; a repeated call changes nothing."""
     assert expected == mark_feature(text, name)
     assert expected == mark_feature(expected, name)
 
@@ -112,8 +112,8 @@ def test_marking_changes_nothing_else(
         ('[{"id": 1' + "0" * 5_000 + "}]", "line 1, column 9", "digits"),
     ],
 )  # fmt: skip
-def test_a_file_that_cannot_be_read_is_refused(text: str, place: str, why: str) -> None:
-    """The error says where and why; nothing is guessed."""
+def test_a_file_that_cannot_be_read_is_rejected(text: str, place: str, why: str) -> None:
+    """The error gives the location and the reason; no value is guessed."""
     with pytest.raises(FeaturesInvalid) as error:
         mark_feature(text, "a")
     assert f"features.json, {place}: " in str(error.value)
@@ -130,7 +130,7 @@ def test_an_unknown_feature_error_lists_those_that_do_not_pass() -> None:
 
 
 @given(st.text(st.sampled_from('[]{},:"\\ \n\tabnu1e-.truefalsnid'), max_size=40))
-def test_any_text_is_read_or_refused(text: str) -> None:
+def test_any_text_is_read_or_rejected(text: str) -> None:
     """No text raises anything but the typed error."""
     try:
         parse_features(text)

@@ -17,7 +17,7 @@ def noted(title: str = "Locks", text: str = "The table is locked.", call: str = 
 
 
 def test_a_note_is_written_for_people() -> None:
-    """The form: date and title, source, and the quoted text."""
+    """A note has date and title, source, and the quoted text."""
     expected = (
         "# Errors\n\n## 2026-11-21 10:30 - Locks\n- Thread: nightly\n- Call: 3f2a\n\n> The table\n>\n> is locked.\n"
     )
@@ -44,14 +44,14 @@ def test_a_call_adds_its_note_once() -> None:
 
 @given(ANYTHING, ANYTHING, ANYTHING)
 def test_no_text_can_forge_an_entry(before: str, title: str, text: str) -> None:
-    """Whatever the LLM writes, in any file: there is one more entry, and the others are unchanged."""
+    """For any text of the LLM and any file, there is one more entry, and the others are unchanged."""
     old = parse_notes(before) if before.strip() else ()
     new = noted(title, text)
     after = add_note(before, new, heading="Errors")
-    found = parse_notes(after)
-    assert len(old) + 1 == len(found)
-    assert (new.title, new.call) == (found[-1].title, found[-1].call)
-    assert [each.title for each in old] == [each.title for each in found[:-1]]
+    entries = parse_notes(after)
+    assert len(old) + 1 == len(entries)
+    assert (new.title, new.call) == (entries[-1].title, entries[-1].call)
+    assert [each.title for each in old] == [each.title for each in entries[:-1]]
     assert after == add_note(after, new, heading="Errors")
     assert not before.strip() or after.startswith(before)
 

@@ -75,15 +75,15 @@ def test_a_log_is_read_as_people_write_it() -> None:
         last_completed="Token endpoint",
         blockers="None",
     ) == parse_current(LOG)
-    (found,) = parse_entries(LOG)
-    assert (found.at, found.title, found.what) == ("2026-01-28 10:30", "Token endpoint", "Implemented it")
-    assert (found.files, found.outcome, found.next) == ("src/auth.ts, src/token.ts", "Success", "Add limits")
+    (entry,) = parse_entries(LOG)
+    assert (entry.at, entry.title, entry.what) == ("2026-01-28 10:30", "Token endpoint", "Implemented it")
+    assert (entry.files, entry.outcome, entry.next) == ("src/auth.ts, src/token.ts", "Success", "Add limits")
     assert Current() == parse_current("prose")
     assert parse_entries("prose") == ()
 
 
 def test_a_new_entry_goes_on_top_and_only_once() -> None:
-    """It is above the older ones; an identical one is not added again, whatever has changed since."""
+    """The new entry is above the older ones; an identical one is not added again, even after other changes."""
     after = add_entry(LOG, ENTRY)
     assert [ENTRY, *parse_entries(LOG)] == list(parse_entries(after))
     assert after == add_entry(after, ENTRY) == add_entry(after, ENTRY.model_copy(update={"files": "c.py"}))
@@ -129,17 +129,17 @@ def test_text_of_the_llm_stays_one_entry() -> None:
     forged = entry(
         "a\n### b", AT, what="c\r\n- Outcome: Great\n## Recent Activity", files=["d\n# e"] * 30, next_step="f" * 9_000
     )
-    (found,) = parse_entries(add_entry(None, forged))
-    assert forged == found
+    (parsed,) = parse_entries(add_entry(None, forged))
+    assert forged == parsed
     blank = entry(" \n", AT, what="")
     assert (blank,) == parse_entries(add_entry(add_entry(None, blank), blank))
-    assert (found.outcome, found.files.endswith(" and 10 more")) == ("", True)
-    assert len(found.next) == 2_000
+    assert (parsed.outcome, parsed.files.endswith(" and 10 more")) == ("", True)
+    assert len(parsed.next) == 2_000
 
 
 @given(LOGS)
 def test_text_by_people_is_kept(text: str) -> None:
-    """Removing the lines of the new entry restores the original file; a second time adds nothing."""
+    """Removing the lines of the new entry restores the original file; a repeated call adds nothing."""
     after = add_entry(text, ENTRY)
     assert after == add_entry(after, ENTRY)
     assert ENTRY in parse_entries(after)
@@ -159,7 +159,7 @@ def test_setting_the_status_twice_changes_nothing_more(text: str) -> None:
 
 
 def test_another_thread_archives_the_status() -> None:
-    """The fields of a thread become an entry when another one writes; a person's lines and the task fields stay."""
+    """The fields of a thread become an entry when another thread writes; a person's lines and the task fields stay."""
     mine = set_thread(LOG, AT, thread="a-1", goal="Move", status="half", context="Bob", last_step="4, blocked")
     assert parse_entries(mine) == parse_entries(LOG)
     theirs = set_thread(mine, AT, thread="b-1", next_action="look")
@@ -173,7 +173,7 @@ def test_another_thread_archives_the_status() -> None:
 
 
 def test_a_goal_that_the_llm_has_refined_is_kept() -> None:
-    """The run's own note fills a goal in, and replaces none; the LLM's does."""
+    """The run's own note fills in a missing goal and never replaces one; the LLM's note does replace it."""
     text = set_thread(None, AT, thread="a", goal="first", last_step="0, in progress")
     text = set_thread(text, AT, thread="a", goal="second")
     assert parse_current(set_thread(text, AT, thread="a", goal="first", last_step="1, completed")).goal == "second"
@@ -181,13 +181,13 @@ def test_a_goal_that_the_llm_has_refined_is_kept() -> None:
 
 @given(LOGS, st.sampled_from(["", "- Thread: old\n- Goal: x\n- Status: y\n"]), st.booleans())
 def test_a_status_leaves_the_lines_of_people(text: str, fields: str, mine: bool) -> None:
-    """In any file, only the thread's own lines change; the same update again changes nothing."""
+    """In any file, only the thread's own lines change; repeating the update changes nothing."""
     text = text.replace("## Current Status\n", f"## Current Status\n{fields}", 1)
-    given = {"thread": "old" if mine else "new", "goal": "g", "status": "s", "last_step": "1, completed"}
-    after = set_thread(text, AT, **given)
-    assert after == set_thread(after, AT, **given)
+    values = {"thread": "old" if mine else "new", "goal": "g", "status": "s", "last_step": "1, completed"}
+    after = set_thread(text, AT, **values)
+    assert after == set_thread(after, AT, **values)
     current = parse_current(after)
-    assert (current.thread, current.status, current.last_step) == (given["thread"], "s", "1, completed")
+    assert (current.thread, current.status, current.last_step) == (values["thread"], "s", "1, completed")
     own = ("- Thread:", "- Goal:", "- Status:", "## Current Status")
     left = iter(after.split("\n"))
     old = [line for line in text.split("\n") if not line.startswith(own)] if text.strip() else []
@@ -206,7 +206,7 @@ def test_a_status_leaves_the_lines_of_people(text: str, fields: str, mine: bool)
     ids=["entries", "open fences", "ticks", "headings", "shrinking fences"],
 )
 def test_a_large_log_takes_little_time(text: str) -> None:
-    """Megabytes, even of the worst kind, are handled in seconds."""
+    """Megabytes, even of the worst kind, are processed in seconds."""
     began = time.process_time()
     add_entry(text, ENTRY)
     assert time.process_time() - began < 8

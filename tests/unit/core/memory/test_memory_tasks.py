@@ -1,4 +1,4 @@
-"""TASKS.md: tasks are found where Markdown has them, and a change affects only its own line."""
+"""TASKS.md: tasks are found as Markdown defines them, and a change affects only its own line."""
 
 import time
 from datetime import UTC, datetime
@@ -85,7 +85,7 @@ WITH_TASKS = st.builds(
 ANYTHING = st.text(st.sampled_from("-*1.> \t\n\r[]xX()`~#<!=ab\0\u2028\u3000"), max_size=60)
 
 
-def titled(text: str, title: str) -> Task:
+def task_titled(text: str, title: str) -> Task:
     """Return the only task with that title."""
     (task,) = (task for task in parse_tasks(text) if task.title == title)
     return task
@@ -138,13 +138,13 @@ def test_a_byte_order_mark_hides_nothing(text: str) -> None:
 
 
 def test_a_byte_order_mark_hides_no_heading() -> None:
-    """The first heading of a memory file is found, and its place is after the mark."""
-    (found,) = headings("\ufeff# First\ntext\n")
-    assert (found.title, found.start) == ("First", 1)
+    """The first heading of a memory file is found, and its position is after the mark."""
+    (heading,) = headings("\ufeff# First\ntext\n")
+    assert (heading.title, heading.start) == ("First", 1)
 
 
 def test_children_come_before_their_parent() -> None:
-    """The next task is the first that is open and has nothing open or blocked below it."""
+    """The next task is the first open one with nothing open or blocked below it."""
     refresh = next_task(parse_tasks(PLAN))
     assert refresh is not None
     assert refresh.title == "Implement token refresh"
@@ -159,7 +159,7 @@ def test_children_come_before_their_parent() -> None:
 
 
 def test_completing_ticks_the_box_and_says_when() -> None:
-    """Other marks stay, and a block is removed; a second time changes nothing."""
+    """Other marks stay, and a block is removed; a repeated call changes nothing."""
     done = complete(PLAN, "Implement sign-in", AT)
     assert "- [x] Implement sign-in (started: 2026-01-28 10:00) (completed: 2026-11-21 10:30)\n" in done
     assert done == complete(done, "Implement sign-in", AT)
@@ -167,10 +167,13 @@ def test_completing_ticks_the_box_and_says_when() -> None:
 
 
 def test_blocking_and_reopening() -> None:
-    """The reason is on the line; after re-opening, both marks are gone."""
+    """Blocking writes the reason on the line; re-opening removes both marks."""
     blocked = block("* [ ] a", "a", "the key (of Bob)\n- [ ] forged")
     assert blocked == "* [ ] a (blocked: the key [of Bob] - [ ] forged)"
-    assert (titled(blocked, "a").status, titled(blocked, "a").reason) == ("blocked", "the key [of Bob] - [ ] forged")
+    assert (task_titled(blocked, "a").status, task_titled(blocked, "a").reason) == (
+        "blocked",
+        "the key [of Bob] - [ ] forged",
+    )
     assert "* [ ] a" == reopen(blocked, "a") == reopen("* [x] a (completed: 2026-01-01)", "a")
     assert (
         "- [ ] a (started: 2026-11-21 10:30)" == start("- [ ] a", "a", AT) == start(start("- [ ] a", "a", AT), "a", AT)
@@ -180,7 +183,7 @@ def test_blocking_and_reopening() -> None:
 
 
 def test_a_title_means_its_first_open_task() -> None:
-    """A second attempt in the same minute does not complete the next task of that title; another call does."""
+    """A retry in the same minute does not complete the next task of that title; another call does."""
     text = "- [x] a\n  - [x] Test\n- [ ] b\n  - [ ] Test\n- [ ] c\n  - [ ] Test\n"
     once = complete(text, "Test", AT)
     assert changed_lines(text, once) == [4]
@@ -215,8 +218,8 @@ def test_an_unknown_task_error_lists_the_open_tasks() -> None:
         ("- [ ] a\n  ```\n  x\n  ```\nprose\n", None, "- [ ] a\n  ```\n  x\n  ```\n- [ ] new\n\nprose\n"),
     ],
 )
-def test_a_task_is_added_where_it_belongs(text: str, under: str | None, expected: str) -> None:
-    """After the last open task of the heading or of the parent, in the style of its neighbours; never in prose."""
+def test_a_task_is_added_in_its_position(text: str, under: str | None, expected: str) -> None:
+    """The task follows the last open one of the heading or parent, in its neighbours' style; never inside prose."""
     assert expected == add(text, "new", under=under)
     assert expected == add(expected, "new", under=under)
 
@@ -236,7 +239,7 @@ def test_text_of_the_llm_is_at_most_one_task() -> None:
 
 
 def test_a_title_may_be_used_in_several_places() -> None:
-    """A task is added where requested, even if another one has its title."""
+    """A task is added at the requested position, even if another one has its title."""
     assert add("- [ ] A\n- [ ] Test\n", "Test", under="A") == "- [ ] A\n  - [ ] Test\n- [ ] Test\n"
     assert add("- [ ] A\n  - [ ] Test\n", "Test") == "- [ ] A\n  - [ ] Test\n- [ ] Test\n"
     assert add("# A\n- [ ] x\n# B\n- [ ] y\n", "x", under="B") == "# A\n- [ ] x\n# B\n- [ ] y\n- [ ] x\n"
@@ -273,7 +276,7 @@ def test_every_change_can_be_undone(text: str) -> None:
 
 @given(MARKDOWN | ANYTHING, st.sampled_from([None, "Later", "Write tests"]))
 def test_adding_leaves_every_line_as_it_was(text: str, under: str | None) -> None:
-    """In any Markdown, the old lines stay in order with one task more, or the task is refused."""
+    """In any Markdown, the old lines stay in order with one task more, or the task is rejected."""
     try:
         after = add(text, "Brand new", under=under)
     except (TaskNotAdded, PlaceNotFound):
@@ -313,8 +316,8 @@ def test_hostile_text_is_parsed_quickly(text: str) -> None:
     ],
     ids=["lists", "quotes", "nested"],
 )
-def test_too_deep_nesting_is_refused(text: str) -> None:
-    """No task is skipped silently: where the parser stops, TASKS.md is unreadable, with the line."""
+def test_too_deep_nesting_is_rejected(text: str) -> None:
+    """No task is skipped silently: if the parser stops, TASKS.md is unreadable, and the error gives the line."""
     began = time.process_time()
     with pytest.raises(TasksInvalid, match=r"TASKS.md, line \d+: it is nested too deeply"):
         parse_tasks(text)

@@ -58,7 +58,7 @@ FILES = st.builds(
 )
 
 
-def begun(text: str, title: str) -> str:
+def begin(text: str, title: str) -> str:
     """Start a task, and move it."""
     return move_changed(text, start(text, title, AT), "in progress")
 
@@ -69,8 +69,8 @@ def done(text: str, title: str) -> str:
 
 
 def test_a_task_moves_through_the_sections_with_its_dates() -> None:
-    """Started, it stands under In progress; completed, under Done; its lines move together and say when."""
-    started = begun(BOARD, "Write the parser")
+    """A started task stands under In progress, a completed one under Done; its lines move together, with the date."""
+    started = begin(BOARD, "Write the parser")
     assert "## In progress\n\n- [ ] Write the parser (started: 2026-11-21 10:30)\n  - details of it\n## Done" in started
     assert "## To do\n\n- [ ] Write the docs\n" in started
     ended = done(started, "Write the parser")
@@ -79,12 +79,12 @@ def test_a_task_moves_through_the_sections_with_its_dates() -> None:
         "2026-01-27)\n- [x] Write the parser (started: 2026-11-21 10:30) (completed: 2026-11-21 10:30)\n"
         "  - details of it\n",
     )
-    assert begun(started, "Write the parser") == started
+    assert begin(started, "Write the parser") == started
 
 
 @pytest.mark.parametrize("edit", [start, complete])
-def test_a_second_attempt_moves_no_twin(edit: Callable[..., str]) -> None:
-    """After a crash, the task that moved counts: another one with its title, above it now, stays as it is."""
+def test_a_retry_moves_no_task_with_the_same_title(edit: Callable[..., str]) -> None:
+    """After a crash, the moved task counts: another task with its title, now above it, stays unchanged."""
     to: SectionKind = "in progress" if edit is start else "done"
     text = "## To do\n- [ ] a\n- [ ] a\n## In progress\n## Done\n"
     once = move_changed(text, edit(text, "a", AT), to)
@@ -93,10 +93,10 @@ def test_a_second_attempt_moves_no_twin(edit: Callable[..., str]) -> None:
 
 
 def test_a_file_without_sections_keeps_its_order() -> None:
-    """No section is created, and a task stays where a person put it."""
+    """No section is created, and a task stays at the position that a person chose."""
     text = "# Tasks\n- [ ] a\n- [ ] b\n"
     assert done(text, "a") == "# Tasks\n- [x] a (completed: 2026-11-21 10:30)\n- [ ] b\n"
-    assert begun(text, "b") == "# Tasks\n- [ ] a\n- [ ] b (started: 2026-11-21 10:30)\n"
+    assert begin(text, "b") == "# Tasks\n- [ ] a\n- [ ] b (started: 2026-11-21 10:30)\n"
 
 
 @pytest.mark.parametrize(
@@ -108,8 +108,8 @@ def test_a_file_without_sections_keeps_its_order() -> None:
     ],
     ids=["subtask", "open-subtask", "prose"],
 )
-def test_a_task_stays_where_a_move_would_say_something_else(text: str, title: str) -> None:
-    """A subtask stays with its parent, a parent with its open subtask, and prose becomes no part of a task."""
+def test_a_task_stays_if_a_move_would_change_the_meaning(text: str, title: str) -> None:
+    """A subtask stays with its parent, a parent with its open subtask, and prose never becomes part of a task."""
     after = complete(text, title, AT)
     moved = move_changed(text, after, "done")
     assert moved == after or [task.title for task in parse_tasks(moved)] == [task.title for task in parse_tasks(after)]
@@ -118,7 +118,7 @@ def test_a_task_stays_where_a_move_would_say_something_else(text: str, title: st
 
 
 def test_the_last_line_may_lack_its_end() -> None:
-    """A file that does not end with a line break gets no joined lines."""
+    """A file without a final line break gets no joined lines."""
     assert done("## To do\n- [ ] a\n## Done\n- [x] b", "a").endswith(
         "## Done\n- [x] b\n- [x] a (completed: 2026-11-21 10:30)"
     )
@@ -127,7 +127,7 @@ def test_the_last_line_may_lack_its_end() -> None:
 
 
 def test_new_tasks_go_to_the_section_for_them() -> None:
-    """A task that is added without a place stands under To do, and what is in progress comes first."""
+    """A task added without a position goes under To do, and tasks in progress come first."""
     text = "## To do\n- [ ] a\n## In progress\n- [ ] b\n## Done\n"
     assert add(text, "c") == "## To do\n- [ ] a\n- [ ] c\n## In progress\n- [ ] b\n## Done\n"
     following = next_task(parse_tasks(text))
@@ -135,15 +135,15 @@ def test_new_tasks_go_to_the_section_for_them() -> None:
     assert following.title == "b"
 
 
-def test_sections_are_found_by_what_people_call_them() -> None:
+def test_sections_are_found_by_their_common_names() -> None:
     """Case, punctuation and decoration of a heading make no difference; other words do."""
-    found = [section_kind(name) for name in ("TO-DO:", "✅ Done", "in_progress", "Completed", "Not done", "")]
-    assert found == ["to do", "done", "in progress", "done", None, None]
+    kinds = [section_kind(name) for name in ("TO-DO:", "✅ Done", "in_progress", "Completed", "Not done", "")]
+    assert kinds == ["to do", "done", "in progress", "done", None, None]
 
 
 @given(FILES, st.integers(0, 9), st.sampled_from(["in progress", "done"]))
 def test_everything_else_stays_byte_for_byte(text: str, number: int, to: SectionKind) -> None:
-    """In any file, the task's own lines move in one piece; without them, the file is what it was."""
+    """In any file, the task's own lines move in one piece; without them, the file is unchanged."""
     tasks = parse_tasks(text)
     assume(tasks)
     title = tasks[number % len(tasks)].title

@@ -1,4 +1,4 @@
-"""Allowances: what a run gives to its sub-agents of its budget, what comes back, and what a whole tree may spend."""
+"""Allowances: the budget that a run gives to its sub-agents, what they return, and the limit of a whole tree."""
 
 import json
 import random
@@ -60,55 +60,57 @@ def parent(budget: Budget | None) -> Thread:
 def delegate(thread: Thread, *background: bool) -> None:
     """Reply with a call of `run_agent` for each."""
     first = thread.state.calls.count + 1
-    made = tuple(
+    tool_calls = tuple(
         ToolCall(
             id=f"r{n}", name="run_agent", arguments=json.dumps({"agent": "helper", "task": "help", "background": each})
         )
         for n, each in enumerate(background, first)
     )
-    thread.reply(LLMReply(message=AssistantMessage(content=made), usage=Usage(prompt_tokens=90, completion_tokens=10)))
+    thread.reply(
+        LLMReply(message=AssistantMessage(content=tool_calls), usage=Usage(prompt_tokens=90, completion_tokens=10))
+    )
 
 
 def order(thread: Thread, kind: Any) -> Any:
-    """Return the open call of that kind."""
-    (found,) = [call for call in thread.in_progress.values() if isinstance(getattr(call, "request", None), kind)]
-    return found
+    """Return the open activity request of that kind."""
+    (request,) = [call for call in thread.in_progress.values() if isinstance(getattr(call, "request", None), kind)]
+    return request
 
 
 def begin(thread: Thread, *, taken: tuple[int, ...] = ()) -> list[Budget | None]:
-    """Start what is to be started; return the allowances."""
+    """Start every sub-agent that is due; return the allowances."""
     call = order(thread, StartChildren)
-    children = [
+    subagents = [
         StartedChild(number=each.number, problem="taken")
         if each.number in taken
         else StartedChild(number=each.number, run_id=f"c{each.number}")
         for each in call.request.children
     ]
     budgets = [each.budget for each in call.request.children]
-    thread.end(call, StartedChildren(children=tuple(children)))
+    thread.end(call, StartedChildren(children=tuple(subagents)))
     return budgets
 
 
-def find_again(thread: Thread, *given: Budget | None) -> None:
-    """Answer the order to start: each child exists, and was started with this allowance."""
+def report_existing(thread: Thread, *budgets: Budget | None) -> None:
+    """Answer the start request: each sub-agent exists, and was started with this allowance."""
     call = order(thread, StartChildren)
-    found = [
+    existing = [
         StartedChild(number=each.number, run_id=f"c{each.number}", existing=True, budget=budget)
-        for each, budget in zip(call.request.children, given, strict=True)
+        for each, budget in zip(call.request.children, budgets, strict=True)
     ]
-    thread.end(call, StartedChildren(children=tuple(found)))
+    thread.end(call, StartedChildren(children=tuple(existing)))
 
 
-def test_a_child_from_before_a_reset_is_covered_by_what_is_reserved_for_it_now() -> None:
-    """What is reserved is raised to what it may spend; one that may spend less leaves it as it is."""
+def test_the_current_reservation_covers_a_sub_agent_from_before_a_reset() -> None:
+    """The reservation is raised to the sub-agent's allowance; a smaller allowance leaves it unchanged."""
     thread = parent(Budget(steps=20))
     delegate(thread, False, False)
     before = [event.steps for event in thread.log if isinstance(event, BudgetReserved) and event.call]
-    find_again(thread, Budget(steps=before[0] + 1), Budget(steps=2))
+    report_existing(thread, Budget(steps=before[0] + 1), Budget(steps=2))
     reserved = {event.call: event.steps for event in thread.log if isinstance(event, BudgetReserved) and event.call}
     assert reserved == {1: before[0] + 1, 2: before[1]}
     assert thread.state.account.used("steps") == 1 + sum(reserved.values())
-    assert [child.number for child in thread.state.subagents.open] == [1, 2]
+    assert [subagent.number for subagent in thread.state.subagents.open] == [1, 2]
     thread.check_consistent()
     assert fault(thread.log) is None
     (raised,) = [event for event in thread.log[-3:] if isinstance(event, BudgetReserved)]
@@ -124,18 +126,18 @@ def test_a_child_from_before_a_reset_is_covered_by_what_is_reserved_for_it_now()
     assert audit.fault is None, "a fork may leave it right after"
 
 
-@pytest.mark.parametrize("given", [Budget(steps=99), Budget(tokens=5), None])
-def test_a_child_from_before_a_reset_that_the_budget_does_not_cover_is_cancelled(given: Budget | None) -> None:
-    """No tree exceeds its ceiling: the call ends and frees what was reserved, and nothing takes the child over."""
+@pytest.mark.parametrize("budget", [Budget(steps=99), Budget(tokens=5), None])
+def test_a_sub_agent_from_before_a_reset_beyond_the_budget_is_cancelled(budget: Budget | None) -> None:
+    """No tree exceeds its ceiling: the call ends and frees its reservation, and nothing takes over the sub-agent."""
     thread = parent(Budget(steps=20))
     delegate(thread, False, False)
     share = thread.state.account.reserved["agent 2"].steps
-    find_again(thread, given, Budget(steps=share))
+    report_existing(thread, budget, Budget(steps=share))
     ending = order(thread, EndChildren)
     assert [(each.number, each.run_id) for each in ending.request.children] == [(1, "c1")]
     finished = [event for event in thread.log if isinstance(event, ToolCallFinished)]
     assert [(event.number, TOO_LARGE in event.text) for event in finished] == [(1, True)]
-    assert [child.number for child in thread.state.subagents.open] == [2]
+    assert [subagent.number for subagent in thread.state.subagents.open] == [2]
     assert thread.state.account.used("steps") == 1 + share
     thread.fail(ending, "NotSealed")
     assert not thread.waiting(EndChildren)
@@ -150,10 +152,10 @@ def test_a_child_from_before_a_reset_that_the_budget_does_not_cover_is_cancelled
 
 
 @pytest.mark.parametrize("was_reset", [False, True])
-def test_a_call_for_which_the_budget_has_no_room_after_a_reset_cancels_what_it_had_started_before(
+def test_a_call_without_budget_after_a_reset_cancels_the_sub_agents_it_had_started(
     was_reset: bool,
 ) -> None:
-    """The run does not order that start again, so it cannot learn of the sub-agent: it is looked for, and cancelled."""
+    """The run does not repeat the start request and so never sees the sub-agent; it looks it up and cancels it."""
     thread = parent(Budget(steps=3))
     if was_reset:
         thread.reset()
@@ -179,13 +181,13 @@ def test_a_call_for_which_the_budget_has_no_room_after_a_reset_cancels_what_it_h
 
 
 @pytest.mark.parametrize("continues", [False, True])
-def test_a_run_neither_ends_nor_continues_as_new_before_it_has_cancelled_a_child_from_before_a_reset(
+def test_a_run_cancels_a_sub_agent_from_before_a_reset_before_it_ends_or_continues_as_new(
     continues: bool,
 ) -> None:
-    """No other Temporal run has it, so it would go on for ever."""
+    """No other Temporal run knows of the sub-agent, so it would run for ever."""
     thread = parent(Budget(steps=20))
     delegate(thread, True)
-    find_again(thread, Budget(steps=99))
+    report_existing(thread, Budget(steps=99))
     ending = order(thread, EndChildren)
     thread.continue_suggested = continues
     thread.reply(calls("look") if continues else says("done"))
@@ -198,11 +200,11 @@ def test_a_run_neither_ends_nor_continues_as_new_before_it_has_cancelled_a_child
     assert fault(thread.log) is None
 
 
-def test_a_cancellation_that_fails_over_and_over_is_ordered_ever_more_rarely() -> None:
-    """Anybody who reaches Temporal can fail it. The run stays open, and its history grows slowly."""
+def test_a_cancellation_that_keeps_failing_is_retried_with_growing_delays() -> None:
+    """Anybody who reaches Temporal can make a cancellation fail. The run stays open, and its history grows slowly."""
     thread = parent(Budget(steps=20))
     delegate(thread, True)
-    find_again(thread, Budget(steps=99))
+    report_existing(thread, Budget(steps=99))
     thread.fail(order(thread, EndChildren), "x")
     thread.reply(says("done"))
     pauses = []
@@ -222,14 +224,14 @@ def test_a_cancellation_that_fails_over_and_over_is_ordered_ever_more_rarely() -
     assert fault(thread.log) is None
 
 
-def test_a_start_and_a_look_that_fail_over_and_over_are_ordered_ever_more_rarely() -> None:
-    """As a cancellation is. A child whose end the failed look was to find is found by the next one."""
+def test_a_start_and_a_poll_that_keep_failing_are_retried_with_growing_delays() -> None:
+    """Starts and polls back off as cancellations do. A later poll finds an end that a failed poll missed."""
     thread = parent(Budget(steps=20))
     delegate(thread, False)
-    assert _pauses_of(thread, StartChildren) == [6, 18, 54, 162, 300, 300]
+    assert _retry_delays_of(thread, StartChildren) == [6, 18, 54, 162, 300, 300]
     begin(thread)
     thread.signal("subagent_ended", {"thread": "t.1"})
-    assert _pauses_of(thread, LookAtChildren) == [6, 18, 54, 162, 300, 300]
+    assert _retry_delays_of(thread, LookAtChildren) == [6, 18, 54, 162, 300, 300]
     look = order(thread, LookAtChildren)
     assert [(each.number, each.closing) for each in look.request.children] == [(1, True)]
     report = ChildReport(number=1, status="completed", text="x", cost=TreeCost(steps=1))
@@ -241,8 +243,8 @@ def test_a_start_and_a_look_that_fail_over_and_over_are_ordered_ever_more_rarely
     assert fault(thread.log) is None
 
 
-def _pauses_of(thread: Thread, kind: Any) -> list[int]:
-    """Fail an order six times, and return the seconds until it was given again."""
+def _retry_delays_of(thread: Thread, kind: Any) -> list[int]:
+    """Fail an activity request six times, and return the seconds before each retry."""
     pauses = []
     for _ in range(6):
         thread.fail(order(thread, kind), "x")
@@ -254,14 +256,14 @@ def _pauses_of(thread: Thread, kind: Any) -> list[int]:
 
 
 def end(thread: Thread, number: int, cost: TreeCost | None, status: str = "completed") -> None:
-    """Let a child end."""
+    """End a sub-agent."""
     thread.signal("subagent_ended", {"thread": f"t.{number}"})
     report = ChildReport.model_validate({"number": number, "status": status, "text": "x", "cost": cost})
     thread.end(order(thread, LookAtChildren), ChildReports(reports=(report,)))
 
 
 def test_allowances_are_equal_shares_reserved_before_the_start_and_settled_once() -> None:
-    """A call whose child never began gives all of it back, one that ended what is left, one that is lost nothing."""
+    """A sub-agent that never began returns its whole allowance, one that ended the rest, and a lost one nothing."""
     thread = parent(Budget(steps=20, tokens=20_000, seconds=600))
     delegate(thread, False, False, False)
     account = thread.state.account
@@ -289,7 +291,7 @@ def test_allowances_are_equal_shares_reserved_before_the_start_and_settled_once(
 
 
 def test_a_budget_that_does_not_suffice_starts_fewer_agents_or_none_and_says_so() -> None:
-    """Two fit at a time here: the third waits for what the others leave; where nothing can come back, the call ends."""
+    """Two fit at a time here: the third waits for the others' remainders; if nothing can come back, the call ends."""
     thread = parent(Budget(steps=7))
     delegate(thread, False, False, False)
     assert [each and each.steps for each in begin(thread)] == [2, 2]
@@ -305,8 +307,8 @@ def test_a_budget_that_does_not_suffice_starts_fewer_agents_or_none_and_says_so(
     assert fault(thread.log) is None
 
 
-def test_a_run_goes_on_beside_agents_in_the_background() -> None:
-    """It keeps a share like each of theirs."""
+def test_a_run_continues_beside_background_agents() -> None:
+    """The run keeps a share as large as each sub-agent's."""
     thread = parent(Budget(steps=13))
     delegate(thread, True)
     assert [each and each.steps for each in begin(thread)] == [5]
@@ -314,7 +316,7 @@ def test_a_run_goes_on_beside_agents_in_the_background() -> None:
 
 
 def test_without_a_budget_nothing_changes() -> None:
-    """No allowance, no reservation, and no cost, whatever a child reports."""
+    """There is no allowance, no reservation and no cost, whichever cost a sub-agent reports."""
     thread = parent(None)
     delegate(thread, False)
     assert begin(thread) == [None]
@@ -324,30 +326,30 @@ def test_without_a_budget_nothing_changes() -> None:
 
 
 def child(allowance: Budget, *, above: Policy | None = None, **spec: Any) -> Thread:
-    """Return a child run with this allowance."""
+    """Return a sub-agent with this allowance."""
     lineage = Lineage(path=("p",), number=1, key="k", deepest=3, allowance=allowance)
-    given: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "budget": allowance,
         "lineage": lineage,
         "features": 1,
         "depth": 1,
         "policies": (above,) if above else (),
     }
-    thread = Thread(agent_spec(**{**SMALL, **spec}), **given)
+    thread = Thread(agent_spec(**{**SMALL, **spec}), **fields)
     thread.load(1)
     return thread
 
 
-def test_a_child_whose_allowance_ends_hands_in_what_it_has_and_ends() -> None:
-    """No person has to extend it; its result says what ended it, and what its tree has spent."""
+def test_a_sub_agent_that_uses_up_its_allowance_returns_a_partial_result() -> None:
+    """No person has to extend it; its result gives the exhausted limit and the cost of its tree."""
     thread = child(Budget(steps=1))
     thread.reply(says("half of it"))
     (finished,) = [event for event in thread.log if isinstance(event, RunFinished)]
     assert (finished.outcome, finished.result) == ("completed", "half of it")
 
 
-def test_what_is_added_to_a_child_has_to_be_allowed_by_the_runs_above() -> None:
-    """Neither by whom, nor by how much: a child's own policy cannot raise the ceiling of its tree."""
+def test_the_runs_above_must_permit_an_extension_of_a_sub_agent() -> None:
+    """A sub-agent's own policy cannot raise the ceiling of its tree: neither the people nor the amount count."""
     finance = Policy(rules=(allow(),), extensions=Extensions(by=("alice",), most=Amounts(steps=3)))
     thread = child(Budget(steps=5), above=finance)
     outcomes = [
@@ -362,8 +364,8 @@ def test_what_is_added_to_a_child_has_to_be_allowed_by_the_runs_above() -> None:
     assert signing.update("extend", {"by": "alice", "steps": 1})["outcome"] == "unsigned"
 
 
-def test_a_child_with_more_than_its_allowance_is_a_fault_of_its_log() -> None:
-    """Its start says what it was given; another run of its thread, which no run above pays for, is not bound to it."""
+def test_a_sub_agent_with_more_than_its_allowance_is_a_fault_of_its_log() -> None:
+    """The start records the allowance; another run of the thread, which no run above pays for, is not bound to it."""
     thread = child(Budget(steps=1))
     thread.reply(says("half of it"))
     place = next(n for n, event in enumerate(thread.log) if isinstance(event, AgentLoaded))
@@ -384,7 +386,7 @@ def test_a_child_with_more_than_its_allowance_is_a_fault_of_its_log() -> None:
 
 
 class Tree:
-    """A tree of accounts with random spending, as runs have them; counts what nobody's account can hide."""
+    """A tree of accounts with random spending, as in real runs; records the totals that no account can hide."""
 
     def __init__(self, seed: int, *, exact: bool) -> None:
         self.chance, self.exact = random.Random(seed), exact
@@ -409,13 +411,13 @@ class Tree:
         cost = Cost(tokens=min(account.left("tokens"), self.chance.randint(1, 4_000)))
         if not cost.tokens:
             return account
-        actual = self.chance.randint(0, cost.tokens if self.exact else 2 * cost.tokens)
-        self.counted += actual
-        self.overshoot += max(0, actual - cost.tokens)
-        return account.reserve(LLM_CALL, cost).settle(LLM_CALL, Cost(tokens=actual))
+        spent = self.chance.randint(0, cost.tokens if self.exact else 2 * cost.tokens)
+        self.counted += spent
+        self.overshoot += max(0, spent - cost.tokens)
+        return account.reserve(LLM_CALL, cost).settle(LLM_CALL, Cost(tokens=spent))
 
     def fan_out(self, account: Account, depth: int) -> Account:
-        """Start children side by side, and settle what they report; one is lost now and then."""
+        """Start sub-agents in parallel, and settle their reports; one is lost now and then."""
         count = self.chance.randint(1, 3)
         share = account.left("tokens") // (count + 1)
         if not share:
@@ -427,7 +429,7 @@ class Tree:
             assert budget
             before = self.counted, self.overshoot, self.extended
             ended = self.run(Account.open(budget, None, tokens=1), depth + 1)
-            if self.chance.random() < 0.2:  # unknown: all of it counts, whatever it was
+            if self.chance.random() < 0.2:  # unknown: it counts in full, however large
                 self.counted, self.overshoot, self.extended = before[0] + share, before[1], before[2]
                 account = settle_allowance(account, number, None)
             else:
@@ -438,8 +440,9 @@ class Tree:
 @settings(max_examples=50)
 @given(st.integers(0, 10**6), st.booleans())
 def test_a_tree_spends_no_more_than_the_root_has_but_for_errors_of_estimates(seed: int, exact: bool) -> None:
-    """To the token: the root's account is the sum of all calls, and of the allowances of those that are lost. It is at
-    most the first budget, what people added, and what calls cost beyond their estimates. Fan-out adds nothing.
+    """The root's account equals the sum of all calls, and of the allowances of lost sub-agents, to the token. It is at
+    most the first budget, plus extensions by people, plus the calls' costs beyond their estimates. Fan-out adds
+    nothing.
     """
     tree = Tree(seed, exact=exact)
     root = tree.run(Account.open(Budget(tokens=50_000), None, tokens=1), 0)
@@ -450,8 +453,8 @@ def test_a_tree_spends_no_more_than_the_root_has_but_for_errors_of_estimates(see
     assert root.spent.tokens <= root.limits["tokens"] + tree.overshoot, "nothing is exceeded silently"
 
 
-def test_an_allowance_is_reserved_once_and_only_where_there_is_room() -> None:
-    """A log that says otherwise does not fold."""
+def test_an_allowance_is_reserved_once_and_only_within_the_budget() -> None:
+    """A log that records anything else does not fold."""
     account = reserve_allowance(Account.open(Budget(steps=5), None, tokens=1), 1, Cost(steps=3))
     with pytest.raises(EventOutOfPlace, match="already"):
         reserve_allowance(account, 1, Cost(steps=1))

@@ -8,12 +8,12 @@ from tests.support.runs import Thread, calls, loaded_thread
 
 
 def updates(attributes: Attributes, thread: Thread) -> dict[str, Any]:
-    """The updates for where a thread stands, by name; None for an attribute that is removed."""
+    """Return the updates for a thread's status, by name; None for an attribute that is removed."""
     return {update.key.name: update.value for update in attributes.updates(thread.run.state)}
 
 
 def test_only_attributes_that_change_are_set() -> None:
-    """All of them first, for a run may continue another one's; then those whose value is another one."""
+    """A run first sets all attributes, as it may continue another one's; later only those with a new value."""
     attributes, thread = Attributes(), loaded_thread(features=DORMANCY)
     names = {"HoldfastAgent": "agent", "HoldfastPending": 0, "HoldfastStatus": "running", "HoldfastStep": 0}
     assert updates(attributes, thread) == names
@@ -22,8 +22,8 @@ def test_only_attributes_that_change_are_set() -> None:
     assert updates(attributes, thread) == changed
 
 
-def test_the_status_is_set_where_nothing_has_changed() -> None:
-    """For the trace in history that a workflow task without a command needs."""
+def test_the_status_is_set_even_without_a_change() -> None:
+    """A workflow task without a command needs this trace in the history."""
     attributes, thread = Attributes(), loaded_thread()
     updates(attributes, thread)
     assert updates(attributes, thread) == {"HoldfastStatus": "running"}

@@ -1,6 +1,4 @@
-"""Tests for `holdfast.core.run.inputs.decisions`: who may decide, how that is verified, and what follows from a
-decision.
-"""
+"""Tests for `holdfast.core.run.inputs.decisions`: entitled people, the verification of decisions, and their effects."""
 
 import json
 from datetime import timedelta
@@ -73,16 +71,16 @@ def call_starts(thread: Thread) -> list[ToolCallStarted]:
 
 
 def last_decision(thread: Thread) -> DecisionReceived:
-    """Return the decision that was received last."""
+    """Return the last decision received."""
     return [event for event in thread.log if isinstance(event, DecisionReceived)][-1]
 
 
 def signed_decision(thread: Thread, key: str, **fields: Any) -> dict[str, Any]:
     """Return a signed decision on request 1."""
     (request,) = thread.state.authority.requests
-    values = {"decision": "approve", "request": "1", "by": "alice", "digest": request.digest, **fields}
-    decision = Decision.model_validate(values)
-    return {**values, "signature": sign(key, decision.signed_bytes("t"))}
+    payload = {"decision": "approve", "request": "1", "by": "alice", "digest": request.digest, **fields}
+    decision = Decision.model_validate(payload)
+    return {**payload, "signature": sign(key, decision.signed_bytes("t"))}
 
 
 PEOPLE = (
@@ -93,11 +91,11 @@ PEOPLE = (
 GATES = (Gateway(name="hooks", keys=(public_key(HOOKS),)),)
 
 
-# What a decision covers.
+# The scope of a decision.
 
 
-def test_an_approval_counts_only_for_what_was_seen() -> None:
-    """A decision with another digest is recorded and refused; one with the request's own digest counts."""
+def test_an_approval_counts_only_for_the_request_that_was_shown() -> None:
+    """A decision with another digest is recorded and rejected; one with the request's own digest counts."""
     thread = awaiting_approval()
     assert thread.decide("1", digest="0" * 64) == "digest_mismatch"
     assert call_starts(thread) == []
@@ -106,7 +104,7 @@ def test_an_approval_counts_only_for_what_was_seen() -> None:
 
 
 def test_a_grant_is_used_up_by_one_start() -> None:
-    """The start names the request that allowed it; the same approval starts nothing else."""
+    """The start names the request that allowed it; the same approval starts no other call."""
     thread = awaiting_approval()
     thread.decide("1")
     thread.finish(1)
@@ -118,7 +116,7 @@ def test_a_grant_is_used_up_by_one_start() -> None:
 
 
 def test_a_decision_cannot_go_to_another_call() -> None:
-    """With two open requests, a signed approval of one is refused for the other."""
+    """With two open requests, a signed approval of one is rejected for the other."""
     thread = loaded_thread(clerk(Policy(approvers=PEOPLE, signatures="required")))
     reply = pays(cents=1)
     assert reply.message is not None
@@ -154,7 +152,7 @@ def test_edited_arguments_replace_those_of_the_llm() -> None:
     [({"cents": "five"}, "arguments.cents"), ({}, "'cents' is a required property"), ({"cents": 1, "x": 1}, "'x' was")],
 )
 def test_edited_arguments_must_match_the_tools_schema(arguments: dict[str, Any], words: str) -> None:
-    """Arguments that the tool would reject are refused with the place of the error; the request stays open."""
+    """Arguments that the tool would reject are rejected with the location of the error; the request stays open."""
     thread = awaiting_approval()
     answer = thread.update("decide", {"decision": "approve", "request": "1", "arguments": arguments})
     assert answer["outcome"] == "malformed"
@@ -170,7 +168,7 @@ def test_edited_arguments_must_satisfy_the_policy() -> None:
 
 
 def test_a_person_can_answer_instead_of_the_tool() -> None:
-    """`respond` ends the call without running it; the LLM reads the answer and who gave it."""
+    """`respond` ends the call without running it; the LLM reads the answer and its author."""
     thread = awaiting_approval()
     assert thread.decide("1", "respond") == "malformed"
     thread.signal("respond", {"request": "1", "by": "alice", "result": "already paid in May"})
@@ -179,7 +177,7 @@ def test_a_person_can_answer_instead_of_the_tool() -> None:
     assert [event.status for event in thread.log if isinstance(event, ToolCallFinished)] == ["answered"]
 
 
-# Who may decide.
+# Entitled people.
 
 
 @pytest.mark.parametrize(
@@ -191,15 +189,15 @@ def test_a_person_can_answer_instead_of_the_tool() -> None:
     ],
 )
 def test_only_approvers_named_by_the_rule_decide(decider: dict[str, Any], outcome: str) -> None:
-    """A stranger and an approver without the role are refused; an approver with the role is accepted."""
+    """A stranger and an approver without the role are rejected; an approver with the role is accepted."""
     policy = Policy(rules=(ask("pay", terms=Terms(by=("finance",))),), approvers=PEOPLE)
     thread = awaiting_approval(policy)
     assert thread.decide("1", **decider) == outcome
     assert len(call_starts(thread)) == (outcome == "accepted")
 
 
-def test_where_signatures_are_required_an_unsigned_decision_is_worth_nothing() -> None:
-    """A decision that is unsigned, signed with another's key or altered after signing is recorded and refused."""
+def test_an_unsigned_decision_is_rejected_if_signatures_are_required() -> None:
+    """A decision that is unsigned, signed with another's key or altered after signing is recorded and rejected."""
     thread = awaiting_approval(Policy(approvers=PEOPLE, signatures="required"))
     assert thread.decide("1") == "unsigned"
     assert thread.update("decide", signed_decision(thread, MALLORY))["outcome"] == "bad_signature"
@@ -222,7 +220,7 @@ def signed_values(event: DecisionReceived) -> dict[str, Any]:
 
 
 def test_a_signed_decision_needs_a_digest() -> None:
-    """A signed decision must carry the digest of what its signer saw."""
+    """A signed decision must carry the digest that its signer saw."""
     thread = awaiting_approval(Policy(approvers=PEOPLE))
     decision = Decision(decision="approve", request="1", by="alice")
     payload = {"decision": "approve", "request": "1", "by": "alice"}
@@ -230,7 +228,7 @@ def test_a_signed_decision_needs_a_digest() -> None:
     assert thread.update("decide", payload)["outcome"] == "digest_mismatch"
 
 
-def test_a_signed_decision_is_refused_in_another_thread() -> None:
+def test_a_signed_decision_is_rejected_in_another_thread() -> None:
     """The signature covers the thread's id."""
     thread = awaiting_approval(Policy(approvers=PEOPLE, signatures="required"))
     decision = Decision(decision="approve", request="1", by="alice", digest=thread.state.authority.requests[0].digest)
@@ -341,7 +339,7 @@ def test_a_delegation_adds_no_second_vote() -> None:
     ],
 )
 def test_only_an_approver_delegates_to_another_approver(delegation: Any, outcome: str) -> None:
-    """Any other delegation is refused and recorded."""
+    """Any other delegation is rejected and recorded."""
     thread = awaiting_approval(Policy(approvers=PEOPLE))
     assert thread.update("delegate_authority", delegation)["outcome"] == outcome
     assert thread.state.authority.delegations == ()
@@ -349,7 +347,7 @@ def test_only_an_approver_delegates_to_another_approver(delegation: Any, outcome
 
 
 def test_required_signatures_cover_delegations() -> None:
-    """An unsigned delegation is refused."""
+    """An unsigned delegation is rejected."""
     thread = awaiting_approval(Policy(approvers=PEOPLE, signatures="required"))
     delegation = {"by": "bob", "to": "carol", "seconds": 60}
     assert thread.update("delegate_authority", delegation)["outcome"] == "unsigned"
@@ -367,7 +365,7 @@ def signed_delegation(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_a_signed_delegation_counts_once() -> None:
-    """A replayed delegation is refused, both after its revocation and after it has expired."""
+    """A replayed delegation is rejected, both after its revocation and after it has expired."""
     thread = awaiting_approval(Policy(approvers=PEOPLE, signatures="required"))
     delegation = signed_delegation({"by": "bob", "to": "carol", "until": (thread.at + timedelta(hours=1)).isoformat()})
     assert thread.update("delegate_authority", delegation)["outcome"] == "accepted"
@@ -550,9 +548,9 @@ def test_a_rule_applies_to_its_depth_only() -> None:
         ("args.a.all(x, args.b.all(y, args.c.all(z, z == x)))", "loops over lists 3 times"),
     ],
 )
-def test_an_unusable_condition_is_refused_with_its_rule(condition: str, words: str) -> None:
+def test_an_unusable_condition_is_rejected_with_its_rule(condition: str, words: str) -> None:
     """Invalid CEL, expressions too long to parse, unknown names (even behind a short circuit) and deep loops are
-    refused.
+    rejected.
     """
     with pytest.raises(ValueError, match=f"when: .*{words}"):
         deny("pay", when=condition)

@@ -1,4 +1,4 @@
-"""Budgets: what a run reserves before each LLM call, what it settles, and what happens where a limit is reached."""
+"""Budgets: the reservation before each LLM call, the settlement after it, and a run's behaviour at a limit."""
 
 from contextlib import nullcontext
 from datetime import timedelta
@@ -33,7 +33,7 @@ from holdfast.core.run.contracts.commands import Call
 from holdfast.core.run.contracts.error_types import CONTEXT_TOO_LONG, LLM_LOST, LLM_REJECTED, NOT_SEALED
 from holdfast.core.run.contracts.llm_calls import LLMFailed, LLMReply, LLMRequest
 from holdfast.core.run.contracts.record import ArchiveRequest, Notice
-from holdfast.core.run.rules.budget import last_call
+from holdfast.core.run.rules.budget import last_call_cost
 from holdfast.core.run.views.status import run_view
 from holdfast.core.run.views.web_ui import current_details
 from holdfast.endpoints.prices import cost_of, token_price
@@ -47,11 +47,11 @@ from tests.unit.core.run.test_ending import keeper
 
 PRICE = TokenPrice(request=250, reply=2_000)
 SMALL = {"llm_options": {"max_tokens": 100}, "limits": Limits(max_steps=50, tool_result_chars=400, **UNGUARDED)}
-"""An agent whose calls are estimated at little."""
+"""An agent whose calls have small estimates."""
 
 
 def budgeted(budget: Budget | None, *, price: TokenPrice | None = PRICE, begin: Any = None, **spec: Any) -> Thread:
-    """Return a thread whose agent has this budget, and whose first LLM call is in progress if it may make one."""
+    """Return a thread whose agent has this budget, with its first LLM call in progress if the budget allows one."""
     thread = Thread(agent_spec(budget=budget, **{**SMALL, **spec}), **(begin or {}))
     thread.price = price if budget is None or budget.usd is not None else None
     thread.load(1)
@@ -64,7 +64,7 @@ def events_of(thread: Thread, kind: Any) -> list[Any]:
 
 
 def step(thread: Thread, **usage: int) -> None:
-    """Answer the LLM call under way with a call of `look`, and end that."""
+    """Answer the LLM call in progress with a call of `look`, and end that."""
     count = thread.state.calls.count
     reply = calls("look", first=count)
     thread.reply(reply.model_copy(update={"usage": Usage(**{"prompt_tokens": 10, "completion_tokens": 1, **usage})}))
@@ -72,18 +72,18 @@ def step(thread: Thread, **usage: int) -> None:
         thread.finish(count + 1)
 
 
-def extend(thread: Thread, **given: Any) -> str:
+def extend(thread: Thread, **fields: Any) -> str:
     """Extend the budget by update; return the outcome."""
-    return thread.update("extend", {"by": "alice", **given})["outcome"]
+    return thread.update("extend", {"by": "alice", **fields})["outcome"]
 
 
-def settled(thread: Thread) -> tuple[int, int]:
-    """Return the steps and tokens that are spent."""
+def settled_amounts(thread: Thread) -> tuple[int, int]:
+    """Return the spent steps and tokens."""
     return thread.state.account.spent.steps, thread.state.account.spent.tokens
 
 
 def check(thread: Thread) -> None:
-    """The log is whole, and its audit finds nothing."""
+    """Check that the log is complete, and that its audit finds no fault."""
     thread.check_consistent()
     assert fault(thread.log) is None
 
@@ -114,13 +114,13 @@ def check(thread: Thread) -> None:
     ],
 )
 def test_amounts_are_numbers_of_a_sensible_size(wrong: dict[str, Any]) -> None:
-    """Nothing negative, infinite, endlessly long, or no number at all becomes a limit."""
+    """A negative, infinite, endlessly long or non-numeric amount never becomes a limit."""
     with pytest.raises(ValidationError):
         Amounts(**wrong)
 
 
 def test_amounts_are_read_as_people_write_them() -> None:
-    """Each limit once, with the suffixes that people use; what is printed can be read again."""
+    """Each limit may appear once, with the suffixes that people use; the printed form can be read again."""
     amounts = Amounts(**read_amounts("usd=2.50, tokens=100k,steps=7,seconds=1h"))
     assert amounts.words == "steps=7,tokens=100000,usd=2.5,seconds=3600"
     assert Amounts(**read_amounts(amounts.words)) == amounts
@@ -131,9 +131,9 @@ def test_amounts_are_read_as_people_write_them() -> None:
 
 
 def test_a_budget_is_only_ever_narrowed() -> None:
-    """Whichever of the two says less counts, and a limit that only one has stays."""
-    own, given = Budget(steps=5, usd="1"), Budget(steps=9, tokens=10, usd="0.50")
-    assert own.narrowed(given) == given.narrowed(own) == Budget(steps=5, tokens=10, usd="0.5")
+    """The smaller of two limits counts, and a limit that only one of them has stays."""
+    own, other = Budget(steps=5, usd="1"), Budget(steps=9, tokens=10, usd="0.50")
+    assert own.narrowed(other) == other.narrowed(own) == Budget(steps=5, tokens=10, usd="0.5")
     assert own.narrowed(None) == own
 
 
@@ -150,8 +150,8 @@ COSTS = st.builds(
     st.lists(st.tuples(COSTS, COSTS, st.booleans(), st.sampled_from([LLM_CALL, "a", "b"])), max_size=12),
 )
 def test_nothing_is_reserved_beyond_the_limits(limits: dict[str, int], plan: list[Any]) -> None:
-    """Before each call, spent + reserved <= limits, however many run side by side; sums balance to the nano-dollar; and
-    no limit is exceeded by more than the calls under way cost beyond their estimates.
+    """Before each call, spent + reserved <= limits for any number of parallel calls; sums balance to the nano-dollar;
+    and no limit is exceeded by more than the calls in progress cost beyond their estimates.
     """
     account = Account.open(Budget.model_validate(limits), PRICE, tokens=0)
     spent, beyond = Cost(), dict.fromkeys(LIMITS, 0)
@@ -178,7 +178,7 @@ def test_nothing_is_reserved_beyond_the_limits(limits: dict[str, int], plan: lis
 
 
 def test_prices_are_exact_and_survive_wrong_counts() -> None:
-    """List prices in whole nano-dollars, rounded up; an endpoint that reports nonsense stops no run."""
+    """List prices are whole nano-dollars, rounded up; an endpoint that reports nonsense stops no run."""
     assert cost_of("gpt-5-mini", Usage(prompt_tokens=4, completion_tokens=1)) == 4 * 250 + 2_000
     assert token_price("gpt-5-mini") == PRICE
     assert cost_of("gpt-5-mini", Usage(prompt_tokens=10, cached_tokens=20, cache_write_tokens=5)) == 250
@@ -189,7 +189,7 @@ def test_prices_are_exact_and_survive_wrong_counts() -> None:
 
 
 def test_each_call_is_reserved_before_it_and_settled_after_it() -> None:
-    """The estimate is held back while the call is under way; then what it has cost counts, to the nano-dollar."""
+    """The estimate is reserved while the call is in progress; then its cost is settled to the nano-dollar."""
     thread = budgeted(Budget(usd="1", tokens=100_000, steps=20))
     (reserved,) = events_of(thread, BudgetReserved)
     account = thread.state.account
@@ -219,8 +219,8 @@ def test_a_run_without_a_budget_records_nothing_of_it() -> None:
     assert extend(loaded_thread(features=1), usd="1") == "no_budget"
 
 
-def test_at_80_percent_people_and_the_llm_are_told_once() -> None:
-    """Once for each limit, before the next call."""
+def test_people_and_the_llm_are_notified_once_at_80_percent() -> None:
+    """The notice comes once for each limit, before the next call."""
     thread = budgeted(Budget(steps=10))
     thread.notify = True
     for _ in range(8):
@@ -233,8 +233,8 @@ def test_at_80_percent_people_and_the_llm_are_told_once() -> None:
     check(thread)
 
 
-def test_the_last_call_is_kept_back_and_then_nothing_is_called_until_people_extend() -> None:
-    """The LLM is told, no tool runs, messages wait, and what it hands in can be read; then the run goes on."""
+def test_the_last_call_is_reserved_and_then_nothing_runs_until_an_extension() -> None:
+    """The LLM reads the notice, no tool runs, messages wait, and its partial result is shown; then the run resumes."""
     thread = budgeted(Budget(steps=3))
     step(thread)
     step(thread)
@@ -267,16 +267,16 @@ def test_the_last_call_is_kept_back_and_then_nothing_is_called_until_people_exte
     check(thread)
 
 
-def test_what_the_llm_hands_in_is_the_result_so_far() -> None:
-    """It is shown while the run waits for an extension."""
+def test_the_partial_result_is_the_result_so_far() -> None:
+    """The partial result is shown while the run waits for an extension."""
     thread = budgeted(Budget(steps=1))
     thread.reply(says("half of it"))
     assert (thread.state.status, thread.state.view()["result"]) == ("blocked", "half of it")
     check(thread)
 
 
-def test_an_extension_before_the_last_reply_gives_up_that_call() -> None:
-    """The LLM was told to stop; with more to use, it is asked again, and tools run."""
+def test_an_extension_before_the_last_reply_abandons_that_call() -> None:
+    """The last call asked the LLM to stop; after an extension, it is asked again, and tools run."""
     thread = budgeted(Budget(steps=2))
     step(thread)
     assert thread.state.account.closing == "asked"
@@ -289,7 +289,7 @@ def test_an_extension_before_the_last_reply_gives_up_that_call() -> None:
 
 
 def test_money_without_a_price_blocks_the_run() -> None:
-    """Nothing counts as free: it says which LLM has no price, and what to do."""
+    """No call counts as free: the reason names the LLM without a price, and the remedy."""
     thread = budgeted(Budget(usd="1"), price=None)
     assert not thread.sent
     (blocked,) = events_of(thread, RunBlocked)
@@ -301,7 +301,7 @@ def test_money_without_a_price_blocks_the_run() -> None:
 
 @pytest.mark.parametrize("budget", [Budget(usd="0.0001"), Budget(tokens=50)])
 def test_a_budget_that_is_too_small_for_one_call_makes_none(budget: Budget) -> None:
-    """Not even the last call fits."""
+    """The budget does not suffice even for the last call."""
     thread = budgeted(budget)
     assert not thread.sent
     assert events_of(thread, BudgetSpent)[-1].last_call is False
@@ -310,7 +310,7 @@ def test_a_budget_that_is_too_small_for_one_call_makes_none(budget: Budget) -> N
 
 
 def test_time_counts_only_while_the_run_works() -> None:
-    """Not while it waits for people. An extension is asked for from now on: what was overrun is not asked for twice."""
+    """Waiting for people costs no time. An extension counts from now: an overrun need not be granted twice."""
     thread = budgeted(Budget(seconds=600))
     thread.reply(calls("pay"))
     thread.advance(days=2)
@@ -331,8 +331,8 @@ def test_time_counts_only_while_the_run_works() -> None:
 
 @pytest.mark.parametrize("cause", [LLM_REJECTED, CONTEXT_TOO_LONG])
 @pytest.mark.parametrize("lost", [0, 2])
-def test_a_refusal_costs_only_what_it_proves_to_have_cost(cause: str, lost: int) -> None:
-    """The provider's costs nothing; where middleware refuses what was sent, its request counts."""
+def test_a_rejection_costs_only_its_proven_cost(cause: str, lost: int) -> None:
+    """A provider's rejection costs nothing; if middleware rejects a reply, the request that was sent counts."""
     thread = budgeted(Budget(tokens=100_000))
     thread.lose(cause, attempts=lost, request_tokens=70)
     assert thread.state.account.spent.tokens == lost * 70
@@ -343,7 +343,7 @@ def test_a_refusal_costs_only_what_it_proves_to_have_cost(cause: str, lost: int)
 
 
 def test_a_reply_that_is_not_recorded_is_charged_with_what_it_has_used() -> None:
-    """Middleware refused it, or it could not be stored; other attempts count with their requests."""
+    """A reply is charged if middleware rejected it or it was not stored; other attempts count with their requests."""
     thread = budgeted(Budget(tokens=100_000))
     usage = Usage(prompt_tokens=500, completion_tokens=9)
     for cause, attempts, spent in ((LLM_LOST, 1, 509), (LLM_REJECTED, 3, 509 + 509 + 2 * 70)):
@@ -357,16 +357,16 @@ def test_a_reply_that_is_not_recorded_is_charged_with_what_it_has_used() -> None
 @pytest.mark.parametrize(
     "proof", [None, {"answers": "7.other"}, {"cause": "another"}], ids=["none", "of another call", "of another cause"]
 )
-def test_a_refusal_without_proof_is_a_lost_call(cause: str, proof: dict[str, str] | None) -> None:
-    """It blocks the run, and costs what was estimated; what it says of earlier attempts does not count."""
+def test_a_rejection_without_proof_is_a_lost_call(cause: str, proof: dict[str, str] | None) -> None:
+    """It blocks the run, and costs its estimate; its claims about earlier attempts do not count."""
     thread = budgeted(Budget(tokens=100_000))
     estimate = events_of(thread, BudgetReserved)[-1].tokens
     (call,) = thread.waiting(LLMRequest)
     assert isinstance(call, Call)
-    refused = None
+    rejection = None
     if proof is not None:
-        refused = LLMFailed.model_validate({"answers": call.request.order, "cause": cause} | proof)
-    thread.fail(call, cause, "no", failed(3).model_dump(mode="json"), proof=refused)
+        rejection = LLMFailed.model_validate({"answers": call.request.order, "cause": cause} | proof)
+    thread.fail(call, cause, "no", failed(3).model_dump(mode="json"), proof=rejection)
     assert thread.state.blocked
     assert thread.state.blocked.cause == NOT_SEALED
     thread.signal("retry", {"by": "alice"})
@@ -375,8 +375,8 @@ def test_a_refusal_without_proof_is_a_lost_call(cause: str, proof: dict[str, str
     check(thread)
 
 
-def test_what_was_sent_before_a_rejected_summary_is_charged() -> None:
-    """Its failed attempts count as those of a summary that can be used."""
+def test_attempts_before_a_rejected_summary_are_charged() -> None:
+    """Failed attempts count as those of a usable summary do."""
     thread = budgeted(Budget(tokens=100_000))
     step(thread, prompt_tokens=1_000)
     before = thread.state.account.spent.tokens
@@ -389,8 +389,8 @@ def test_what_was_sent_before_a_rejected_summary_is_charged() -> None:
     assert fault(thread.log) is None
 
 
-def test_refused_lost_and_rejected_calls_are_settled() -> None:
-    """What the provider refuses costs nothing; what is lost costs its estimate; a rejected reply costs what it used."""
+def test_rejected_and_lost_calls_are_settled() -> None:
+    """A call that the provider rejects costs nothing, a lost call its estimate, and a rejected reply its usage."""
     thread = budgeted(Budget(tokens=100_000, steps=20))
     thread.refuse(LLM_REJECTED)
     assert (thread.state.status, thread.state.account.used("tokens")) == ("blocked", 0)
@@ -398,10 +398,10 @@ def test_refused_lost_and_rejected_calls_are_settled() -> None:
     estimate = events_of(thread, BudgetReserved)[-1].tokens
     thread.refuse("APITimeoutError")
     thread.signal("retry", {"by": "alice"})
-    assert settled(thread) == (0, estimate)
+    assert settled_amounts(thread) == (0, estimate)
     rejected = says("").model_copy(update={"rejected": "it was cut off."})
     thread.reply(rejected)
-    assert settled(thread) == (1, estimate + 11)
+    assert settled_amounts(thread) == (1, estimate + 11)
     thread.say("stop", when_busy="interrupt")
     assert thread.calling_llm()
     thread.refuse(CONTEXT_TOO_LONG)
@@ -409,7 +409,7 @@ def test_refused_lost_and_rejected_calls_are_settled() -> None:
 
 
 def test_a_failed_last_call_can_be_made_again() -> None:
-    """The part that was kept back holds for it, whatever became of the first attempt."""
+    """The reserved last part still covers it, however the first attempt ended."""
     thread = budgeted(Budget(steps=2))
     step(thread)
     assert thread.state.account.closing == "asked"
@@ -423,7 +423,7 @@ def test_a_failed_last_call_can_be_made_again() -> None:
 
 
 def test_a_lost_call_is_charged_with_its_request_and_made_again() -> None:
-    """The next call says how many were lost, until one has an answer."""
+    """The next call reports the number of lost calls, until one has a reply."""
     thread = budgeted(Budget(tokens=100_000, steps=9))
     thread.lose(request_tokens=70)
     thread.lose(attempts=2, request_tokens=70)
@@ -431,17 +431,17 @@ def test_a_lost_call_is_charged_with_its_request_and_made_again() -> None:
     assert isinstance(call, Call)
     assert isinstance(call.request, LLMRequest)
     assert call.request.lost == 3
-    assert settled(thread) == (0, 210)
+    assert settled_amounts(thread) == (0, 210)
     thread.reply(says("done"))
-    assert settled(thread) == (1, 221)
+    assert settled_amounts(thread) == (1, 221)
     assert thread.state.account.lost == 0
     check(thread)
 
 
-def test_what_was_lost_before_the_last_call_takes_no_attempt_from_it() -> None:
-    """Three of its own attempts may be lost, whatever the step has lost before."""
+def test_earlier_losses_leave_the_last_call_its_attempts() -> None:
+    """Three of its own attempts may be lost, however many the step lost before."""
     thread = budgeted(Budget(tokens=30_000))
-    left = last_call(thread.state).tokens + 100  # the notice that the budget is low is sent with it, too
+    left = last_call_cost(thread.state).tokens + 100  # the low-budget notice is sent with it, too
     thread.lose(attempts=5, request_tokens=(30_000 - left) // 5)
     assert thread.state.account.closing == "asked"
     thread.lose(request_tokens=1_000)
@@ -454,7 +454,7 @@ def test_what_was_lost_before_the_last_call_takes_no_attempt_from_it() -> None:
 
 @pytest.mark.parametrize("proof", [None, "7.other"], ids=["none", "of another call"])
 def test_a_lost_call_without_proof_is_not_made_again(proof: str | None) -> None:
-    """It blocks the run and counts as reserved: else anybody could have a run call its LLM over and over."""
+    """The lost call blocks the run and counts as reserved; otherwise anybody could make a run repeat its LLM calls."""
     thread = budgeted(Budget(tokens=100_000))
     estimate = events_of(thread, BudgetReserved)[-1].tokens
     (call,) = thread.waiting(LLMRequest)
@@ -463,11 +463,11 @@ def test_a_lost_call_without_proof_is_not_made_again(proof: str | None) -> None:
     assert thread.state.blocked
     assert thread.state.blocked.cause == NOT_SEALED
     thread.signal("retry", {"by": "alice"})
-    assert settled(thread) == (0, estimate)
+    assert settled_amounts(thread) == (0, estimate)
     check(thread)
 
 
-def test_learning_ends_where_the_budget_has_no_room_to_ask_again() -> None:
+def test_learning_ends_at_the_end_of_the_budget() -> None:
     """The run has its answer, and ends."""
     spec = keeper(memory=Memory(learn=True))
     thread = budgeted(Budget(tokens=4_000), tools=spec.tools, policy=spec.policy, memory=spec.memory)
@@ -481,7 +481,7 @@ def test_learning_ends_where_the_budget_has_no_room_to_ask_again() -> None:
 
 
 def test_compactions_are_reserved_and_settled_too() -> None:
-    """A summary is no step; a rejected one costs as well."""
+    """A summary is no step; a rejected one has a cost as well."""
     thread = budgeted(Budget(tokens=100_000), begin={"idle_limit": 60.0})
     thread.reply(says("hello"))
     assert thread.update("compact", {"by": "alice"})["outcome"] == "accepted"
@@ -489,14 +489,14 @@ def test_compactions_are_reserved_and_settled_too() -> None:
     assert events_of(thread, BudgetReserved)[-1].steps == 0
     thread.reply(says("").model_copy(update={"rejected": "cut off."}))
     assert thread.summarizing()
-    assert settled(thread) == (1, 22)
+    assert settled_amounts(thread) == (1, 22)
     thread.reply(says("a summary"))
-    assert settled(thread) == (1, 33)
+    assert settled_amounts(thread) == (1, 33)
     check(thread)
 
 
 def test_a_message_to_a_closed_thread_begins_with_the_agents_own_budget() -> None:
-    """The start's narrower budget was for that run only."""
+    """The start's narrower budget applied only to that run."""
     thread = budgeted(Budget(steps=9), begin={"budget": Budget(steps=4)})
     assert thread.state.account.limits == {"steps": 4}
     thread.reply(says("done"))
@@ -509,20 +509,20 @@ def test_a_message_to_a_closed_thread_begins_with_the_agents_own_budget() -> Non
 
 
 def test_a_start_only_narrows_the_agents_budget() -> None:
-    """Also a sealed one: who may give more is said by the policy, and `extend` asks it."""
+    """A sealed start only narrows it, too: the policy says who may grant more, and `extend` checks that."""
     thread = budgeted(Budget(steps=5), begin={"budget": Budget(steps=50, tokens=60_000)})
     assert thread.state.account.limits == {"steps": 5, "tokens": 60_000}
 
 
-def test_a_worker_without_budgets_starts_no_run_that_was_given_one() -> None:
-    """Rather than run without a limit."""
+def test_a_worker_without_budgets_starts_no_run_with_a_budget() -> None:
+    """The worker rejects the start, because the run would have no limit."""
     thread = Thread(budget=Budget(steps=5))
     thread.load(0)
     assert (thread.state.outcome, thread.state.failure) == ("failed", "BudgetUnsupported")
 
 
 def test_the_account_is_carried_into_new_temporal_runs() -> None:
-    """Nothing is counted twice or forgotten where a run continues as new."""
+    """A run that continues as new neither repeats nor loses an amount."""
     thread = budgeted(Budget(tokens=100_000, usd="5"), begin={})
     thread.notify = False
     for _ in range(4):
@@ -532,11 +532,11 @@ def test_the_account_is_carried_into_new_temporal_runs() -> None:
     while thread.waiting(ArchiveRequest):
         thread.archive(features=1)
     assert thread.snapshots
-    assert settled(thread) == (5, 55)
+    assert settled_amounts(thread) == (5, 55)
     check(thread)
 
 
-# Who may extend.
+# People who may extend.
 
 
 @pytest.mark.parametrize(
@@ -556,8 +556,8 @@ def test_the_account_is_carried_into_new_temporal_runs() -> None:
         ({"extensions": Extensions(most=Amounts(usd="4"))}, "dana", "too_much"),
     ],
 )
-def test_the_policy_says_who_may_extend_and_by_how_much(policy: dict[str, Any], by: str, outcome: str) -> None:
-    """Without a word of it: the approvers and the person who gave the task, or anybody; never the agent itself."""
+def test_the_policy_limits_who_may_extend_and_by_how_much(policy: dict[str, Any], by: str, outcome: str) -> None:
+    """By default the approvers and the requester may, or anybody if there are no approvers; never the agent itself."""
     thread = budgeted(Budget(steps=3), policy=Policy(rules=(allow("look"),), **policy), begin={"by": "carol"})
     assert extend(thread, steps=5, by=by) == outcome
     assert thread.state.account.limits == {"steps": 8 if outcome == "accepted" else 3}
@@ -565,7 +565,7 @@ def test_the_policy_says_who_may_extend_and_by_how_much(policy: dict[str, Any], 
 
 
 def test_a_requester_who_may_not_approve_may_not_extend() -> None:
-    """Otherwise a requester would grant what another person has to grant."""
+    """Otherwise a requester would grant an amount that another person has to grant."""
     policy = Policy(rules=(allow("look"),), approvers=PEOPLE, terms=Terms(requester_may_decide=False))
     thread = budgeted(Budget(steps=3), policy=policy, begin={"by": "carol", "by_proven": True})
     if not thread.state.outcome:
@@ -574,7 +574,7 @@ def test_a_requester_who_may_not_approve_may_not_extend() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "outcome"),
+    ("payload", "outcome"),
     [
         ({"usd": "1"}, "no_budget"),
         ({"steps": 10**6}, "too_much"),
@@ -584,18 +584,18 @@ def test_a_requester_who_may_not_approve_may_not_extend() -> None:
         ({}, "malformed"),
     ],
 )
-def test_wrong_extensions_change_nothing(given: dict[str, Any], outcome: str) -> None:
-    """Each is refused with an outcome, by signal and by update."""
+def test_wrong_extensions_change_nothing(payload: dict[str, Any], outcome: str) -> None:
+    """Each is rejected with an outcome, by signal and by update."""
     thread = budgeted(Budget(steps=3))
-    assert extend(thread, **given) == outcome
-    thread.signal("extend", {"by": "alice", **given})
+    assert extend(thread, **payload) == outcome
+    thread.signal("extend", {"by": "alice", **payload})
     assert thread.state.account.limits == {"steps": 3}
     assert events_of(thread, SignalRejected)[-1].outcome == outcome
     thread.check_consistent()
 
 
 def test_an_extension_of_one_id_counts_once_and_a_closed_run_takes_none() -> None:
-    """A client may send it again."""
+    """A client may repeat an extension."""
     thread = budgeted(Budget(steps=3))
     assert [extend(thread, steps=1, id="x") for _ in range(2)] == ["accepted", "duplicate"]
     assert thread.state.account.limits == {"steps": 4}
@@ -604,7 +604,7 @@ def test_an_extension_of_one_id_counts_once_and_a_closed_run_takes_none() -> Non
 
 
 def test_the_audit_finds_forged_accounts() -> None:
-    """A smaller reservation, a left-out one, another extension, a wider budget."""
+    """A smaller or missing reservation, another extension and a wider budget are each found."""
     thread = budgeted(Budget(steps=4, tokens=100_000))
     step(thread)
     extend(thread, steps=2)
@@ -624,7 +624,7 @@ def test_the_audit_finds_forged_accounts() -> None:
 
 
 def test_the_limits_are_shown() -> None:
-    """Spent, reserved and left of each limit, in the state, and on the page for the Web UI."""
+    """The state and the page for the Web UI show the spent, reserved and remaining amounts of each limit."""
     thread = budgeted(Budget(usd="1", steps=9))
     step(thread)
     view = thread.state.view()["budget"]
@@ -635,18 +635,18 @@ def test_the_limits_are_shown() -> None:
 
 
 def test_receivers_get_notices_of_the_budget() -> None:
-    """Where a limit is low, and where it has ended."""
+    """Receivers are notified when a limit is low, and when it is exhausted."""
     thread = Thread(agent_spec(budget=Budget(steps=5), **SMALL))
     thread.notify = True
     thread.load(1)
     for _ in range(4):
         step(thread)
-    found = [call.request.occasion for call in thread.waiting(Notice)]  # type: ignore[union-attr]
-    assert found == ["budget_low", "budget_spent"]
+    occasions = [call.request.occasion for call in thread.waiting(Notice)]  # type: ignore[union-attr]
+    assert occasions == ["budget_low", "budget_spent"]
 
 
-def test_replies_have_no_cost_where_money_is_not_limited() -> None:
-    """So that such a log has no field that it does not need."""
+def test_replies_have_no_cost_if_money_is_not_limited() -> None:
+    """A log without a limit in dollars has no field that it does not need."""
     thread = budgeted(Budget(tokens=100_000))
     thread.reply(LLMReply(message=says("x").message, usage=Usage(prompt_tokens=1), cost=5))
     assert events_of(thread, LLMReplied)[-1].cost is None
@@ -660,13 +660,13 @@ def test_replies_have_no_cost_where_money_is_not_limited() -> None:
     ],
 )
 def test_the_gateway_takes_the_amounts_that_a_budget_may_have(usd: str, fits: bool) -> None:
-    """The pattern in the description and the budget itself agree: what the one allows, the other does not refuse."""
+    """The pattern in the API description and the budget accept the same amounts."""
     with nullcontext() if fits else pytest.raises(ValidationError):
         assert BudgetBody(usd=usd).usd == usd
 
 
 def test_the_gateway_takes_whole_numbers_as_json_schema_has_them() -> None:
-    """`5.0` and `1e3` are integers there; `5.5` and `"5"` are not."""
+    """`5.0` and `1e3` are integers in JSON Schema; `5.5` and `"5"` are not."""
     read = BudgetBody.model_validate_json('{"steps": 5.0, "tokens": 1e3, "seconds": 60}')
     assert (read.steps, read.tokens, read.seconds) == (5, 1_000, 60)
     for wrong in ('{"steps": 5.5}', '{"steps": "5"}', '{"steps": true}', '{"tokens": 1e300}'):

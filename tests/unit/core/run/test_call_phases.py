@@ -1,4 +1,4 @@
-"""The phases of a tool call: in every phase, each event either moves the call as the table says or is refused."""
+"""The phases of a tool call: in every phase, each event either moves the call as the table says or is rejected."""
 
 from collections.abc import Callable
 from copy import deepcopy
@@ -153,7 +153,7 @@ ABOUT_ONE: list[tuple[AgentEvent, dict[Phase, Phase]]] = [
     (SubagentStarted(number=1, thread="t.1", agent="a", run_id="r"), {"started": "started"}),
     *((finished(status), ENDS) for status in get_args(ToolStatus)),
 ]
-"""Events about call 1, whose request 1 is open: phase → the phase that follows. Any other phase refuses the event."""
+"""Events about call 1, whose request 1 is open: phase → the phase that follows. Any other phase rejects the event."""
 
 ABOUT_ALL: list[tuple[AgentEvent, dict[Phase, Phase]]] = [
     (
@@ -165,7 +165,7 @@ ABOUT_ALL: list[tuple[AgentEvent, dict[Phase, Phase]]] = [
         {"finished": "finished"},
     ),
 ]
-"""Events about all calls of the step, which are refused if any of the calls refuses them."""
+"""Events about all calls of the step, which are rejected if any of the calls rejects them."""
 
 UNRELATED: list[AgentEvent] = [
     RunContinued(run_id="r2"),
@@ -205,7 +205,7 @@ UNRELATED: list[AgentEvent] = [
     SignalRejected(signal="what", explanation="no such signal"),
     RefusalsCounted(count=1, sent_bytes=1, refusals_digest="d"),
 ]
-"""Events that leave every call as it is."""
+"""Events that leave every call unchanged."""
 
 REFUSED: list[AgentEvent] = [
     BudgetReserved(steps=1, tokens=100),
@@ -231,7 +231,7 @@ REFUSED: list[AgentEvent] = [
     SubagentEnded(number=1, thread="t.1", status="completed"),
     MessageTaken(message=77),
 ]
-"""Events about a call, a request, a rule or a message that does not exist: refused in every phase."""
+"""Events about a call, a request, a rule or a message that does not exist: rejected in every phase."""
 
 
 def state_in(*phases: Phase) -> RunState:
@@ -249,7 +249,7 @@ def state_in(*phases: Phase) -> RunState:
 
 
 def phases_after(state: RunState, event: AgentEvent) -> list[Phase] | None:
-    """Return the phases after the event, or None if it is refused; the state before it never changes."""
+    """Return the phases after the event, or None if it is rejected; the state before it never changes."""
     before = deepcopy(state)
     try:
         after = evolve(state, event.model_copy(update={"at": NOW}))
@@ -277,7 +277,7 @@ def test_an_event_about_a_call_moves_it_as_the_table_says(
 def test_an_event_about_the_step_needs_every_call_to_allow_it(
     phases: list[Phase], case: tuple[AgentEvent, dict[Phase, Phase]]
 ) -> None:
-    """A run or a step begins only if every call of the previous step can be left as it is."""
+    """A run or a step begins only if every call of the previous step can be left unchanged."""
     event, legal = case
     after = phases_after(state_in(*phases), event)
     if not all(phase in legal for phase in phases):
@@ -295,7 +295,7 @@ def test_any_other_event_moves_no_call(phases: list[Phase], event: AgentEvent) -
 
 
 @given(some_phases, st.sampled_from(REFUSED))
-def test_an_event_with_an_unknown_reference_is_refused(phases: list[Phase], event: AgentEvent) -> None:
+def test_an_event_with_an_unknown_reference_is_rejected(phases: list[Phase], event: AgentEvent) -> None:
     """An event that refers to an unknown call, request, rule or message creates none."""
     assert phases_after(state_in(*phases), event) is None
 
@@ -315,7 +315,7 @@ def test_every_phase_but_the_last_can_finish() -> None:
 
 
 @pytest.mark.parametrize("make", [lambda: finished("ok"), lambda: ToolCallStarted(number=1, key="k")])
-def test_the_error_says_what_is_out_of_place(make: Callable[[], AgentEvent]) -> None:
+def test_the_error_names_the_event_out_of_place(make: Callable[[], AgentEvent]) -> None:
     """The error names the thread, the event and the call."""
     with pytest.raises(EventOutOfPlace, match=r"of thread t, tool_call_\w+, is out of place: call 1 is finished"):
         evolve(state_in("finished"), make())

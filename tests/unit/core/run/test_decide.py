@@ -1,5 +1,5 @@
-"""What follows from a state: verdicts, requests, decisions, limits. Every rule of `holdfast.core.run.decide.decide` and
-`state`.
+"""The decisions that follow from a state: verdicts, requests, limits. Every rule of `holdfast.core.run.decide.decide`
+and `state`.
 """
 
 import pytest
@@ -22,7 +22,7 @@ from tests.support.runs import NOW, agent_spec, calls, loaded_thread, says
 
 
 def test_a_run_loads_its_agent_before_anything_else() -> None:
-    """Without a recorded agent, the only thing to do is to load it."""
+    """Without a recorded agent, the only action is to load it."""
     assert next_action(RunState(), at=NOW) == LoadAgent()
 
 
@@ -35,7 +35,7 @@ def test_a_reply_without_calls_is_the_result() -> None:
 
 
 def test_an_allowed_call_starts_at_once_and_the_next_step_waits_for_it() -> None:
-    """An allowed call is started, waited for, and answered before the LLM is asked again."""
+    """An allowed call is started, awaited and answered before the LLM is asked again."""
     run = loaded_thread()
     run.reply(calls("look"))
     assert run.running_calls == [1]
@@ -77,8 +77,8 @@ def test_requests_are_decided_in_any_order(order: tuple[str, str]) -> None:
     assert run.calling_llm()
 
 
-def test_a_denial_becomes_a_result_that_names_who_and_why() -> None:
-    """If a person denies, the call is finished as denied, and its result says by whom and why."""
+def test_a_denial_becomes_a_result_with_the_person_and_the_reason() -> None:
+    """If a person denies, the call ends as denied, and its result gives the person and the reason."""
     run = loaded_thread()
     run.reply(calls("pay"))
     run.decide("1", "deny", reason="not today")
@@ -105,10 +105,10 @@ def test_a_second_decision_is_recorded_and_changes_nothing() -> None:
         ("1", "approve", {"digest": "f" * 64}, "digest_mismatch"),
     ],
 )
-def test_a_decision_that_does_not_fit_is_refused_and_nothing_runs(
+def test_a_decision_that_does_not_fit_is_rejected_and_nothing_runs(
     request_id: str, decision: DecisionKind, more: dict[str, str], outcome: str
 ) -> None:
-    """Unknown request, wrong kind of answer, wrong digest: recorded with its outcome, and the call stays as it was."""
+    """An unknown request, a wrong kind of answer and a wrong digest are recorded; the call is unchanged."""
     run = loaded_thread()
     run.reply(calls("pay"))
     assert run.decide(request_id, decision, **more) == outcome
@@ -125,14 +125,14 @@ def test_a_decision_after_the_end_is_too_late() -> None:
 
 
 def test_an_approval_with_the_right_digest_is_accepted() -> None:
-    """A decision may name the digest of what it decides on."""
+    """A decision may carry the digest of its request."""
     run = loaded_thread()
     run.reply(calls("pay"))
     assert run.decide("1", digest=run.state.authority.requests[0].digest) == "accepted"
 
 
 def test_an_unknown_outcome_asks_a_person_and_the_answer_decides() -> None:
-    """`happened` adopts, `abandon` gives up, `absent` runs it again under the next epoch."""
+    """`happened` adopts the effect, `abandon` abandons it, `absent` runs it again under the next epoch."""
     for decision, phase in (("happened", "finished"), ("abandon", "finished"), ("absent", "started")):
         run = loaded_thread()
         run.reply(calls("pay"))
@@ -150,7 +150,7 @@ def test_an_unknown_outcome_asks_a_person_and_the_answer_decides() -> None:
 
 
 def test_calls_that_cannot_run_are_answered_and_the_llm_is_asked_again() -> None:
-    """An unknown tool and arguments that do not fit become results; nothing is judged, nothing starts."""
+    """An unknown tool and invalid arguments become results; nothing is judged, nothing starts."""
     run = loaded_thread()
     reply = calls("nonsense", "look")
     run.reply(reply.model_copy(update={"problems": {"c1": "path: Field required"}}))
@@ -181,7 +181,7 @@ def test_a_usable_call_resets_the_count_of_unusable_replies() -> None:
 
 
 def test_the_step_limit_blocks_and_each_retry_grants_as_much_again() -> None:
-    """A run at its limit is blocked, not failed; `retry` allows as many steps again."""
+    """A run at its limit is blocked, not failed; `retry` allows the same number of steps again."""
     run = loaded_thread(spec=agent_spec(limits=Limits(max_steps=1)))
     for _ in range(2):
         run.reply(calls("look", first=run.state.steps.count))
@@ -203,7 +203,7 @@ def test_retry_of_a_run_that_is_not_blocked_is_recorded_and_changes_nothing() ->
 
 
 def test_cancelling_ends_every_open_call_and_then_the_run() -> None:
-    """After a cancellation each call has a result; one whose outcome is unknown says so."""
+    """After a cancellation each call has a result; an unknown outcome is reported as such."""
     run = loaded_thread()
     run.reply(calls("pay", "pay", "look"))
     run.decide("1")
@@ -215,8 +215,8 @@ def test_cancelling_ends_every_open_call_and_then_the_run() -> None:
     assert (run.state.status, run.state.authority.requests) == ("cancelled", ())
 
 
-def test_the_result_of_a_cancelled_run_says_why() -> None:
-    """The reason that the request to cancel gives is in the log, in one line and cut; an earlier level has none."""
+def test_the_result_of_a_cancelled_run_gives_the_reason() -> None:
+    """The log has the reason of the cancel request, on one line and clipped; an earlier level has none."""
     run = loaded_thread(features=CANCEL_REASON)
     run.cancel("the order\nwas withdrawn " + "x" * 600)
     assert run.state.result.startswith("cancelled: the order was withdrawn xxx")
@@ -230,7 +230,7 @@ def test_the_result_of_a_cancelled_run_says_why() -> None:
 
 
 def test_a_call_without_an_answer_has_failed_if_it_only_read_and_is_unknown_otherwise() -> None:
-    """Without an answer from its activity, a read has failed, and an effect may have happened."""
+    """If its activity gives no answer, a read has failed, and an effect may have happened."""
     assert on_lost_call(Effect.READ, "Timeout", "…", cancelled=False).status == "failed"
     assert on_lost_call(Effect.READ, "Timeout", "…", cancelled=True).status == "cancelled"
     for effect in (Effect.IDEMPOTENT, Effect.VERIFIABLE, Effect.UNSAFE):

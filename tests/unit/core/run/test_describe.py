@@ -1,4 +1,4 @@
-"""What people read in the Web UI, for any output of the LLM."""
+"""The texts that people read in the Web UI, for any output of the LLM."""
 
 import json
 from itertools import count
@@ -69,7 +69,7 @@ def test_more_requests_than_fit_are_counted() -> None:
     assert "2 more requests: `holdfast pending t`" in details
 
 
-def test_a_request_says_who_decides_and_until_when() -> None:
+def test_a_request_names_the_approvers_and_the_expiry() -> None:
     """One line has names, votes and expiry; it is empty if anyone may decide at any time."""
     terms = Terms(by=("alice", "bob"), quorum=2, expires_after=3_600)
     run = loaded_thread(agent_spec(policy=Policy(rules=(ask("pay", terms=terms),))))
@@ -92,7 +92,7 @@ def test_the_signals_are_those_that_count() -> None:
 
 
 def test_no_unsigned_json_is_offered_if_signatures_are_required() -> None:
-    """An unsigned signal would be refused; the command line signs."""
+    """An unsigned signal would be rejected; the command line signs."""
     key = public_key(encode_key(bytes(32)))
     policy = Policy(rules=(ask("pay"),), approvers=(Approver(name="alice", keys=(key,)),), signatures="required")
     run = loaded_thread(agent_spec(policy=policy))

@@ -1,4 +1,4 @@
-"""An agent that puts itself to sleep: it is woken once, by what it waits for, and nothing that is sent is lost."""
+"""An agent that puts itself to sleep: its wake trigger wakes it once, and no event is lost."""
 
 import json
 import re
@@ -42,13 +42,13 @@ def sleeper(*tools: Any, **changes: Any) -> AgentSpec:
 
 def calling(**made: Any) -> LLMReply:
     """Return a reply that calls tools: name → arguments, or a list of them."""
-    each = [(name, one) for name, given in made.items() for one in (given if isinstance(given, list) else [given])]
+    each = [(name, one) for name, value in made.items() for one in (value if isinstance(value, list) else [value])]
     calls = tuple(ToolCall(id=f"c{at}", name=name, arguments=json.dumps(one)) for at, (name, one) in enumerate(each))
     return LLMReply(message=AssistantMessage(content=calls), usage=Usage(prompt_tokens=10, completion_tokens=1))
 
 
 def thread_that(spec: AgentSpec | None = None, **made: Any) -> Thread:
-    """Return a thread of the level that has dormancy, whose LLM has made these calls."""
+    """Return a thread at the level that has dormancy, whose LLM has made these calls."""
     thread = loaded_thread(spec or sleeper(), features=1)
     thread.reply(calling(**made))
     return thread
@@ -61,12 +61,12 @@ def wake(thread: Thread, **payload: Any) -> str:
 
 def result(thread: Thread, number: int = 1) -> ToolCallFinished:
     """Return the result of a call."""
-    (found,) = [event for event in thread.log if isinstance(event, ToolCallFinished) and event.number == number]
-    return found
+    (finished,) = [event for event in thread.log if isinstance(event, ToolCallFinished) and event.number == number]
+    return finished
 
 
 def continue_as_new(thread: Thread) -> None:
-    """Let the run continue as new."""
+    """Make the run continue as new."""
     thread.continue_suggested = True
     thread.signal("nonsense")
     while not thread.snapshots:
@@ -86,7 +86,7 @@ def audited(thread: Thread) -> Thread:
 
 
 def test_a_run_sleeps_until_a_time_without_an_activity() -> None:
-    """Nothing is under way but one timer; when it fires, the LLM reads how long it slept and what time it is."""
+    """Only one timer is open; when it fires, the LLM reads the duration of the sleep and the current time."""
     thread = thread_that(sleep_until={"until": "3h"})
     assert (thread.state.status, thread.running_calls, thread.calling_llm()) == ("dormant", [], False)
     assert thread.state.wake_at(thread.at) == thread.at + timedelta(hours=3)
@@ -129,7 +129,7 @@ def test_a_time_or_a_duration_is_read(text: str, until: datetime) -> None:
         (None, "missing"),
     ],
 )
-def test_a_bad_time_is_a_result_that_says_what_was_wrong(text: Any, why: str) -> None:
+def test_a_bad_time_is_explained_in_the_result(text: Any, why: str) -> None:
     """No argument of the LLM raises; the call fails at once with a sentence, and the LLM is called again."""
     assert why in str(read_trigger("sleep_until", {"until": text}, at=NOW))
     thread = thread_that(sleep_until={"until": text})
@@ -138,7 +138,7 @@ def test_a_bad_time_is_a_result_that_says_what_was_wrong(text: Any, why: str) ->
 
 
 def test_a_time_that_has_passed_ends_the_call_at_once() -> None:
-    """A sleep that was approved late does not begin, and the result says so."""
+    """A sleep that was approved too late does not begin, and the result says so."""
     spec = sleeper(policy=Policy(rules=(ask("sleep_until"),)))
     thread = thread_that(spec, sleep_until={"until": "2026-01-02T04:00:00Z"})
     assert thread.state.status == "waiting_approval"
@@ -149,7 +149,7 @@ def test_a_time_that_has_passed_ends_the_call_at_once() -> None:
 
 
 def test_a_duration_counts_from_the_start_of_the_call() -> None:
-    """An approval that took a day does not shorten the sleep; arguments that a person changed are what counts."""
+    """An approval that took a day does not shorten the sleep; arguments edited by a person count."""
     spec = sleeper(policy=Policy(rules=(ask("sleep_until"),)))
     thread = thread_that(spec, sleep_until={"until": "3h"})
     thread.advance(days=1)
@@ -164,7 +164,7 @@ def test_a_duration_counts_from_the_start_of_the_call() -> None:
 
 
 def test_an_event_wakes_the_call_that_waits_for_it() -> None:
-    """The result has the event's data, its sender and the time; it counts as content of the web."""
+    """The result has the event's data, its sender and the time; its trust level is that of web content."""
     thread = thread_that(wait_for_event={"name": "deploy.finished", "match": {"service": "web"}})
     assert (thread.state.status, thread.state.wake_at(thread.at)) == ("dormant", None)
     thread.advance(hours=2)
@@ -192,7 +192,7 @@ def test_an_event_wakes_the_call_that_waits_for_it() -> None:
     ],
 )
 def test_match_compares_fields_with_their_types(match: dict[str, Any], data: dict[str, Any], fits: bool) -> None:
-    """Every field must be there, with a value that is equal as JSON; other fields of the data do not matter."""
+    """Every field must be present with a value that is equal as JSON; the data may have other fields."""
     thread = thread_that(wait_for_event={"name": "e", "match": match})
     assert wake(thread, event="e", data=data) == ("delivered" if fits else "buffered")
     audited(thread)
@@ -217,14 +217,14 @@ def test_match_compares_fields_with_their_types(match: dict[str, Any], data: dic
     ],
 )
 def test_a_bad_wait_is_a_result(arguments: dict[str, Any]) -> None:
-    """Names and matches are bounded; what is wrong is said, and nothing waits."""
+    """Names and matches are bounded; the result names the fault, and nothing waits."""
     thread = thread_that(wait_for_event=arguments)
     assert (result(thread).status, thread.state.dormancy.waits, thread.calling_llm()) == ("failed", (), True)
     audited(thread)
 
 
 def test_the_time_of_a_wait_runs_out() -> None:
-    """The LLM reads that nothing came; an event after that is kept."""
+    """The LLM reads that nothing arrived; a later event is kept."""
     thread = thread_that(wait_for_event={"name": "e", "until": "15m"})
     thread.wake()
     assert result(thread).text.startswith("No such event arrived within 15m. It is now ")
@@ -233,7 +233,7 @@ def test_the_time_of_a_wait_runs_out() -> None:
 
 
 def test_an_event_before_the_wait_is_kept_and_ends_it_at_once() -> None:
-    """The oldest that fits is used up by the first call that waits for it, and by no other."""
+    """The first call that waits for such an event consumes the oldest one; no other call gets it."""
     thread = loaded_thread(sleeper(), features=1)
     assert [wake(thread, event="e", data={"n": n}) for n in (1, 2)] == ["buffered", "buffered"]
     thread.advance(minutes=5)
@@ -249,7 +249,7 @@ def test_an_event_before_the_wait_is_kept_and_ends_it_at_once() -> None:
 
 
 def test_one_event_wakes_every_open_wait_that_fits() -> None:
-    """Siblings that wait for the same are woken together, and the event is not kept for a later wait."""
+    """Sibling calls with the same wait are woken together, and the event is not kept for a later wait."""
     waits = [{"name": "e"}, {"name": "e", "match": {"a": 1}}, {"name": "e", "match": {"a": 2}}]
     thread = thread_that(wait_for_event=waits)
     assert wake(thread, event="e", data={"a": 1}) == "delivered"
@@ -259,7 +259,7 @@ def test_one_event_wakes_every_open_wait_that_fits() -> None:
 
 
 def test_an_event_of_the_same_id_counts_once() -> None:
-    """A sender may repeat what it is not sure of; ids are remembered within a bounded window, also across runs."""
+    """A sender may repeat an event when in doubt; ids are remembered within a bounded window, also across runs."""
     thread = thread_that(wait_for_event={"name": "e", "match": {"n": 1}})
     assert [wake(thread, event="e", id="a"), wake(thread, event="e", id="a")] == ["buffered", "duplicate"]
     assert wake(thread, event="e", id="b", data={"n": 1}) == "delivered"
@@ -271,7 +271,7 @@ def test_an_event_of_the_same_id_counts_once() -> None:
 
 
 def test_an_event_sent_to_one_call_wakes_that_call_only() -> None:
-    """Where that call waits for something else, or does not sleep, the sender is told."""
+    """If that call waits for another event, or does not sleep, the outcome says so."""
     thread = thread_that(wait_for_event=[{"name": "e"}, {"name": "e"}], sleep_until={"until": "1h"})
     assert wake(thread, event="f", call=1) == "wrong_event"
     assert wake(thread, event="e", call=3) == "wrong_event"
@@ -283,14 +283,14 @@ def test_an_event_sent_to_one_call_wakes_that_call_only() -> None:
 
 
 def test_a_bad_name_of_an_event_is_explained_in_words() -> None:
-    """Who mistypes a name reads the rule, and no regular expression."""
-    refused = thread_that(sleep_until={"until": "3h"}).update("wake", {"event": "two words"})
-    assert refused["outcome"] == "malformed"
-    assert refused["explanation"].startswith("event: an event's name begins with a letter or digit, and has")
+    """A mistyped name gets the rule in words, without a regular expression."""
+    rejected = thread_that(sleep_until={"until": "3h"}).update("wake", {"event": "two words"})
+    assert rejected["outcome"] == "malformed"
+    assert rejected["explanation"].startswith("event: an event's name begins with a letter or digit, and has")
 
 
-def test_what_is_shown_to_be_sent_is_what_the_run_waits_for() -> None:
-    """The command of `show` and the JSON in the Web UI have the fields of `match`, and nothing forms another line."""
+def test_the_shown_event_is_the_one_that_the_run_waits_for() -> None:
+    """The command of `show` and the JSON in the Web UI have the fields of `match`, and no value can add a line."""
     match = {"service": "it's ``` \x1b[2J\u202e\n```", "build": 5}
     thread = thread_that(wait_for_event={"name": "deploy.finished", "match": match})
     details = current_details(thread.state)
@@ -300,14 +300,14 @@ def test_what_is_shown_to_be_sent_is_what_the_run_waits_for() -> None:
     shown = show_screen({**run_view(thread.state), "continue": None}, retrying=[], ui=None).plain
     assert not {"\x1b", "\u202e"} & set(shown)
     (command,) = [line for line in shown.splitlines() if "--event" in line]
-    words = shlex.split(command)
-    assert words[-4:-1] == ["--event", "deploy.finished", "--data"]
-    assert json.loads(words[-1]) == match
+    arguments = shlex.split(command)
+    assert arguments[-4:-1] == ["--event", "deploy.finished", "--data"]
+    assert json.loads(arguments[-1]) == match
     assert wake(thread, **payload) == "delivered"
 
 
 def test_somebody_wakes_a_run_without_an_event() -> None:
-    """All waits end early, with who did it and why; where nothing sleeps, nothing happens."""
+    """All waits end early, with the person and the reason; if nothing sleeps, nothing happens."""
     thread = thread_that(sleep_until={"until": "20d"}, wait_for_event={"name": "e"})
     thread.advance(days=3)
     assert wake(thread, by="alice", reason="it is done\n\nYou may pay.") == "delivered"
@@ -319,16 +319,16 @@ def test_somebody_wakes_a_run_without_an_event() -> None:
     audited(thread)
 
 
-def test_refused_events_say_why_and_are_recorded() -> None:
-    """Each outcome has its reason; the log has what was refused, without its body."""
+def test_rejected_events_give_the_reason_and_are_recorded() -> None:
+    """Each outcome has its reason; the log has the rejected event without its body."""
     thread = thread_that(sleep_until={"until": "1h"})
     for payload in (7, [1, 2], "what?", {"event": "no spaces"}, {"event": 5}, {"data": {"a": 1}}, {"id": "x"}):
         assert thread.update("wake", payload)["outcome"] == "malformed", payload
     assert wake(thread, event="e", data={"a": "x" * DATA_BYTES}) == "malformed"
     assert wake(thread, event="e", id="x" * 101) == "malformed"
     assert wake(thread, event="e", call=0) == "malformed"
-    refused = [event for event in thread.log if event.type == "signal_rejected"]
-    assert len(refused) == 10
+    rejected = [event for event in thread.log if event.type == "signal_rejected"]
+    assert len(rejected) == 10
     assert thread.state.status == "dormant"
     thread.cancel()
     assert wake(thread, event="e") == "too_late"
@@ -365,7 +365,7 @@ def test_a_message_wakes_a_run(when_busy: str) -> None:
 
 
 def test_a_run_with_a_waiting_message_does_not_fall_asleep() -> None:
-    """A message that came while the LLM was deciding to sleep is read first."""
+    """A message that arrived while the LLM was deciding to sleep is read first."""
     thread = loaded_thread(sleeper(), features=1)
     assert thread.say("wait!") == "queued"
     thread.reply(calling(sleep_until={"until": "20d"}))
@@ -398,7 +398,7 @@ def test_a_cancellation_ends_a_sleeping_run_at_once() -> None:
 
 
 def test_siblings_run_on_and_the_step_ends_when_all_have_results() -> None:
-    """With a tool under way the run is running; with a request open it waits for approval; then it is dormant."""
+    """With a tool in progress the run is running; with a request open it waits for approval; then it is dormant."""
     thread = thread_that(sleep_until={"until": "1h"}, look={}, pay={})
     assert (thread.state.status, thread.running_calls) == ("running", [2])
     thread.finish(2)
@@ -411,7 +411,7 @@ def test_siblings_run_on_and_the_step_ends_when_all_have_results() -> None:
 
 
 def test_an_approval_request_expires_while_the_run_sleeps() -> None:
-    """One timer serves both: the earlier of the two comes first."""
+    """One timer serves both and fires at the earlier time."""
     spec = sleeper(policy=Policy(rules=(ask("pay", terms=Terms(expires_after=60)), allow("sleep_until"))))
     thread = thread_that(spec, sleep_until={"until": "1h"}, pay={})
     thread.wake()
@@ -422,7 +422,7 @@ def test_an_approval_request_expires_while_the_run_sleeps() -> None:
 
 
 def test_no_event_ends_a_wait_that_does_not_sleep() -> None:
-    """A forged event that lets an unstarted call sleep is out of place."""
+    """A forged event that puts an unstarted call to sleep is out of place."""
     thread = thread_that(sleep_until={"until": "1h"})
     trigger = TimeTrigger(kind="time", until=thread.at)
     for number in (1, 2):
@@ -446,7 +446,7 @@ def test_a_wait_survives_continue_as_new() -> None:
 
 
 def test_a_wait_that_was_open_when_the_run_was_closed_ends_as_cancelled() -> None:
-    """The next run of the thread reads that; events that were kept stay, and ids, too."""
+    """The thread's next run reads the cancellation; buffered events and their ids stay."""
     thread = thread_that(sleep_until={"until": "20d"})
     assert wake(thread, event="e", id="x") == "buffered"
     thread.reopen()
@@ -459,7 +459,7 @@ def test_a_wait_that_was_open_when_the_run_was_closed_ends_as_cancelled() -> Non
 
 
 def test_verify_tools_run_after_a_long_sleep() -> None:
-    """The LLM reads what has changed before it acts, also where events made the run look busy meanwhile."""
+    """The LLM reads the changes before it acts, even if events made the run look busy meanwhile."""
     spec = sleeper(verify=("look",), limits=Limits(stale_after=3_600))
     thread = thread_that(spec, wait_for_event=[{"name": "e"}, {"name": "f"}])
     thread.advance(minutes=40)
@@ -473,7 +473,7 @@ def test_verify_tools_run_after_a_long_sleep() -> None:
 
 
 def test_the_record_is_written_when_the_run_falls_asleep() -> None:
-    """Once when it waits for people, and again when it sleeps after that in the same step."""
+    """The run archives once when it waits for people, and again when it sleeps after that in the same step."""
     thread = thread_that(sleep_until={"until": "20d"}, pay={})
     thread.archive()
     thread.decide("1", "deny")
@@ -497,7 +497,7 @@ def test_a_result_is_cut_to_the_agents_limit() -> None:
 
 
 def test_floods_of_events_leave_the_state_bounded() -> None:
-    """Buffered events are bounded in number and bytes, ids in number, refusals in the log by their count."""
+    """Buffered events are bounded in number and bytes, ids in number, rejections in the log by their count."""
     thread = thread_that(sleep_until={"until": "20d"})
     outcomes = [wake(thread, event="e", id=str(n)) for n in range(BUFFERED + RECORDED + 5)]
     assert outcomes == ["buffered"] * BUFFERED + ["too_many"] * (RECORDED + 5)
@@ -509,7 +509,7 @@ def test_floods_of_events_leave_the_state_bounded() -> None:
     assert "the limit" in result(many, WAITS + 1).text
     dormancy = many.state.dormancy
     for n in range(SEEN + 5):
-        dormancy = dormancy.note(str(n))
+        dormancy = dormancy.record_id(str(n))
     assert len(dormancy.seen) == SEEN
     audited(thread)
 
@@ -517,8 +517,8 @@ def test_floods_of_events_leave_the_state_bounded() -> None:
 # The catalog.
 
 
-def test_an_agent_has_the_tools_only_where_it_asks_for_them() -> None:
-    """No existing agent's spec, prompt or hash changes."""
+def test_an_agent_has_the_tools_only_on_request() -> None:
+    """The spec, prompt and hash of existing agents stay unchanged."""
     from holdfast.activities.builtin_tools.offer import with_builtin_tools
     from holdfast.core.tools.secrets import NO_SECRETS
     from holdfast.storage.in_memory.artifacts import InMemoryArtifacts
@@ -535,8 +535,8 @@ def test_an_agent_has_the_tools_only_where_it_asks_for_them() -> None:
     assert "kind" not in tool_spec("look").model_dump(exclude_defaults=True)
 
 
-def test_another_tool_of_that_name_is_refused() -> None:
-    """A worker does not start with an agent whose `sleep_until` would be somebody else's."""
+def test_another_tool_of_that_name_is_rejected() -> None:
+    """A worker does not start with an agent whose `sleep_until` is a user's own tool."""
 
     @tool(effect="read")
     def sleep_until(until: str) -> str:
@@ -548,8 +548,8 @@ def test_another_tool_of_that_name_is_refused() -> None:
     Catalog(agents=[Agent(name="a", instructions="x")], tools=[sleep_until])
 
 
-def test_the_tools_functions_say_what_a_call_would_wait_for() -> None:
-    """Called as Python functions, they read their arguments as the run does, and wait for nothing."""
+def test_the_tools_functions_describe_the_wait() -> None:
+    """Called as Python functions, they parse their arguments as the run does, and wait for nothing."""
     from pathlib import Path
 
     from holdfast.core.tools.decorator import ToolContext
@@ -564,7 +564,7 @@ def test_the_tools_functions_say_what_a_call_would_wait_for() -> None:
 
 
 def test_final_answers_are_not_affected() -> None:
-    """The control: an agent that can sleep, and does not, ends as any other."""
+    """As a control, an agent that can sleep but does not ends like any other."""
     thread = loaded_thread(sleeper(), features=1)
     thread.reply(says("done"))
     thread.archive()

@@ -1,4 +1,4 @@
-"""Random lives of an agent that sleeps: no event is lost or delivered twice, and what is kept stays bounded."""
+"""Random lives of an agent that sleeps: no event is lost or delivered twice, and the buffer stays bounded."""
 
 import json
 from typing import Any
@@ -29,15 +29,15 @@ STEP = st.one_of(
 
 
 def live(thread: Thread, steps: list[tuple[str, Any]]) -> dict[str, str]:
-    """Let these things happen to a thread; return the outcome of each event by its id."""
+    """Apply these actions to a thread; return the outcome of each event by its id."""
     outcomes: dict[str, str] = {}
     for number, (what, given_) in enumerate(steps):
         if thread.state.outcome:
             break
         match what:
             case "wait" | "sleep" if thread.calling_llm():
-                made = {"wait_for_event": given_} if what == "wait" else {"sleep_until": {"until": given_}}
-                thread.reply(calling(**made))
+                arguments = {"wait_for_event": given_} if what == "wait" else {"sleep_until": {"until": given_}}
+                thread.reply(calling(**arguments))
             case "event":
                 name, n, call = given_
                 payload = {"event": name, "id": f"e{number}", "data": {"n": n}, **({"call": call} if call else {})}
@@ -69,7 +69,7 @@ def live(thread: Thread, steps: list[tuple[str, Any]]) -> dict[str, str]:
 @settings(max_examples=examples(50, 200))
 @given(st.lists(STEP, max_size=25))
 def test_no_event_is_lost_or_delivered_twice(steps: list[tuple[str, Any]]) -> None:
-    """An accepted event is in the results of the calls that it woke, or still kept: one of the two, and once."""
+    """An accepted event is either in the results of the calls that it woke or still buffered, and only once."""
     thread = loaded_thread(sleeper(), features=1)
     outcomes = live(thread, steps)
     read: dict[str, list[int]] = {}

@@ -1,4 +1,4 @@
-"""What a run does about calls whose effects may still arrive, or could not be told apart later."""
+"""How a run treats calls whose effects may still arrive, or would be indistinguishable later."""
 
 from datetime import timedelta
 
@@ -18,8 +18,8 @@ SPEC = agent_spec(
 )
 
 
-def lost(*, features: int, settles_in: float | None = 60) -> Thread:
-    """Return a thread that asks what became of a payment whose request may still arrive."""
+def thread_with_lost_payment(*, features: int, settles_in: float | None = 60) -> Thread:
+    """Return a thread that asks about a payment whose request may still arrive."""
     thread = loaded_thread(SPEC, features=features)
     thread.reply(calls("pay"))
     (call,) = thread.waiting(ToolRequest)
@@ -28,28 +28,28 @@ def lost(*, features: int, settles_in: float | None = 60) -> Thread:
     return thread
 
 
-def test_a_question_says_until_when_the_effect_may_arrive() -> None:
+def test_a_question_gives_the_last_time_the_effect_may_arrive() -> None:
     """The time is by the run's clock: the ledger's may differ."""
-    (request,) = lost(features=SETTLING).state.authority.requests
+    (request,) = thread_with_lost_payment(features=SETTLING).state.authority.requests
     assert request.settles_at == request.asked_at + timedelta(seconds=60)
     assert request.view()["settles_at"] == request.settles_at.isoformat()
 
 
 def test_a_run_of_a_lower_level_records_no_such_time() -> None:
-    """An older worker that continues it would not know it."""
+    """An older worker that continues the run would not support it."""
     thread = loaded_thread(SPEC, features=0)
     thread.reply(calls("pay"))
     (call,) = thread.waiting(ToolRequest)
     assert isinstance(call.request, ToolRequest)  # type: ignore[union-attr]
     assert not call.request.settles  # type: ignore[union-attr]
-    (request,) = lost(features=0).state.authority.requests
+    (request,) = thread_with_lost_payment(features=0).state.authority.requests
     assert request.settles_at is None
 
 
 @pytest.mark.parametrize(("decision", "done"), [("absent", "runs"), ("undo", "is undone")])
 def test_an_early_answer_says_when_it_takes_effect(decision: str, done: str) -> None:
-    """It counts; the attempt that follows waits."""
-    thread = lost(features=SETTLING)
+    """The answer counts, but the next attempt waits."""
+    thread = thread_with_lost_payment(features=SETTLING)
     thread.signal("reconcile", {"request": "1", "decision": decision, "by": "alice"})
     (received,) = [event for event in thread.log if isinstance(event, DecisionReceived)]
     assert received.outcome == "accepted"
@@ -61,7 +61,7 @@ def test_an_early_answer_says_when_it_takes_effect(decision: str, done: str) -> 
 
 def test_a_late_answer_takes_effect_at_once() -> None:
     """Nothing can arrive any more, so there is nothing to explain."""
-    thread = lost(features=SETTLING)
+    thread = thread_with_lost_payment(features=SETTLING)
     thread.advance(minutes=2)
     thread.signal("reconcile", {"request": "1", "decision": "absent", "by": "alice"})
     (received,) = [event for event in thread.log if isinstance(event, DecisionReceived)]
@@ -69,7 +69,7 @@ def test_a_late_answer_takes_effect_at_once() -> None:
 
 
 def test_the_same_unsafe_call_twice_in_a_reply_runs_once() -> None:
-    """Nobody could tell the two effects apart later: the LLM reads why, and may call again."""
+    """The two effects would be indistinguishable later: the LLM reads why, and may call again."""
     thread = loaded_thread(SPEC, features=UNSAFE_ONCE_A_REPLY)
     thread.reply(calls("pay", "pay", "look", "look", "ship", "ship"))
     assert thread.running_calls == [1, 3, 4, 5, 6]
@@ -82,8 +82,8 @@ def test_the_same_unsafe_call_twice_in_a_reply_runs_once() -> None:
     assert thread.running_calls == [7]
 
 
-def test_people_who_are_asked_about_the_same_call_twice_read_that() -> None:
-    """They decide about each."""
+def test_people_read_that_they_are_asked_about_the_same_call_twice() -> None:
+    """They decide about each call separately."""
     thread = loaded_thread(SPEC.model_copy(update={"policy": Policy()}), features=UNSAFE_ONCE_A_REPLY)
     thread.reply(calls("pay", "pay"))
     first, second = thread.state.authority.requests
@@ -96,7 +96,7 @@ def test_people_who_are_asked_about_the_same_call_twice_read_that() -> None:
 
 
 def test_other_unsafe_calls_of_a_reply_run() -> None:
-    """With other arguments it is another call."""
+    """Other arguments make another call."""
     thread = loaded_thread(SPEC, features=UNSAFE_ONCE_A_REPLY)
     reply = calls("pay", "pay")
     assert reply.message
@@ -116,15 +116,15 @@ def test_a_run_of_a_lower_level_runs_both() -> None:
 
 
 def fault_of(thread: Thread) -> str:
-    """Return what the audit finds wrong with a thread's log; empty for nothing."""
+    """Return the fault that the audit finds in a thread's log, or an empty text."""
     audit = Audit(thread.name)
     audit.take(thread.log)
     return audit.fault.reason if audit.fault else ""
 
 
-def test_the_audit_finds_such_logs_in_order() -> None:
-    """`verify` rebuilds the time in a question, what an early answer leads to, and a call that did not run."""
-    thread = lost(features=SETTLING)
+def test_the_audit_accepts_such_logs() -> None:
+    """`verify` rebuilds the time in a question, the effect of an early answer, and a call that did not run."""
+    thread = thread_with_lost_payment(features=SETTLING)
     assert fault_of(thread) == ""
     thread.signal("reconcile", {"request": "1", "decision": "absent", "by": "alice"})
     thread.finish(1)
@@ -132,9 +132,9 @@ def test_the_audit_finds_such_logs_in_order() -> None:
     assert fault_of(thread) == ""
 
 
-def test_the_audit_finds_a_time_that_nothing_leads_to() -> None:
-    """It lies before the question, or a run of a lower level has it."""
-    thread = lost(features=0)
+def test_the_audit_finds_a_time_without_a_cause() -> None:
+    """A time before the question, or in a run of a lower level, is a fault."""
+    thread = thread_with_lost_payment(features=0)
     (asked,) = [event for event in thread.log if isinstance(event, ReconcileRequested)]
     request = asked.request.model_copy(update={"settles_at": asked.request.asked_at + timedelta(seconds=60)})
     audit = Audit(thread.name)
@@ -145,5 +145,7 @@ def test_the_audit_finds_a_time_that_nothing_leads_to() -> None:
 
 def test_the_question_keeps_why_the_outcome_is_unknown() -> None:
     """The person reads the exception."""
-    (asked,) = [event for event in lost(features=SETTLING).log if isinstance(event, ReconcileRequested)]
+    (asked,) = [
+        event for event in thread_with_lost_payment(features=SETTLING).log if isinstance(event, ReconcileRequested)
+    ]
     assert "TimeoutError: no answer" in asked.request.why

@@ -1,4 +1,4 @@
-"""The end of a run: what it notes in progress.txt by itself, and the step in which the LLM says what it has learnt."""
+"""The end of a run: its own notes in progress.txt, and the step in which the LLM reports its learnings."""
 
 import json
 from datetime import timedelta
@@ -43,12 +43,12 @@ def keeper(*rules: Any, **changes: Any) -> AgentSpec:
         tool_spec("note_learning", Effect.IDEMPOTENT, trust="agent", wants_origin=True),
     )
     free = (allow("look"), allow("web"), allow("update_progress"), allow("remember"), allow("note_learning"))
-    values: dict[str, Any] = {"tools": tools, "policy": Policy(rules=(*rules, *free, ask("pay")))}
-    return agent_spec(**{"memory": Memory(progress=True, learn=True), **values, **changes})
+    fields: dict[str, Any] = {"tools": tools, "policy": Policy(rules=(*rules, *free, ask("pay")))}
+    return agent_spec(**{"memory": Memory(progress=True, learn=True), **fields, **changes})
 
 
-def begun(spec: AgentSpec | None = None, **begin: Any) -> Thread:
-    """Return a thread that has noted in progress.txt that it begins, and asks the LLM."""
+def begun_thread(spec: AgentSpec | None = None, **begin: Any) -> Thread:
+    """Return a thread that has noted its start in progress.txt, and asks the LLM."""
     thread = loaded_thread(spec or keeper(), features=FEATURES, **begin)
     thread.finish(1)
     return thread
@@ -56,7 +56,7 @@ def begun(spec: AgentSpec | None = None, **begin: Any) -> Thread:
 
 def learning(spec: AgentSpec | None = None, **begin: Any) -> Thread:
     """Return a thread whose LLM has answered, and is asked what it has learnt."""
-    thread = begun(spec, **begin)
+    thread = begun_thread(spec, **begin)
     thread.reply(says(ANSWER))
     assert thread.state.ending.learning == "asked"
     return thread
@@ -78,7 +78,7 @@ def finish_notes(thread: Thread) -> None:
 
 def test_a_run_notes_that_it_begins_and_ends_and_the_llm_reads_nothing_of_it() -> None:
     """The run's own calls have numbers, keys and verdicts like any other, and leave no message in the transcript."""
-    thread = begun(keeper(memory=Memory(progress=True)))
+    thread = begun_thread(keeper(memory=Memory(progress=True)))
     thread.reply(calls("look"))
     thread.finish(2)
     thread.reply(says(ANSWER))
@@ -96,8 +96,8 @@ def test_a_run_notes_that_it_begins_and_ends_and_the_llm_reads_nothing_of_it() -
 
 
 def test_a_blocked_run_notes_the_step_and_the_cause_once() -> None:
-    """Progress.txt says where the run is blocked; a retry that fails at the same step says it no second time."""
-    thread = begun()
+    """Progress.txt gives the blocked step; a retry that fails at the same step adds no second note."""
+    thread = begun_thread()
     for _ in range(3):
         thread.refuse("LLMRejected")
         finish_notes(thread)
@@ -107,7 +107,7 @@ def test_a_blocked_run_notes_the_step_and_the_cause_once() -> None:
 
 
 @pytest.mark.parametrize("rule", [deny("update_progress"), ask("update_progress")])
-def test_a_note_that_the_policy_does_not_allow_is_not_made_and_asks_nobody(rule: Any) -> None:
+def test_a_note_that_the_policy_does_not_allow_is_skipped_and_asks_nobody(rule: Any) -> None:
     """The run's own call is judged like any other; denied, or in need of an approval, it ends, and the run does not."""
     thread = loaded_thread(keeper(rule, memory=Memory(progress=True)), features=FEATURES)
     assert thread.calling_llm()
@@ -121,8 +121,8 @@ def test_a_note_that_the_policy_does_not_allow_is_not_made_and_asks_nobody(rule:
 
 
 @pytest.mark.parametrize("status", ["failed", "unknown", "invalid"])
-def test_a_note_that_fails_asks_nobody_and_ends_no_run(status: str) -> None:
-    """Whatever becomes of the run's own call, nobody is asked about it."""
+def test_a_failed_note_asks_nobody_and_ends_no_run(status: str) -> None:
+    """However the run's own call ends, nobody is asked about it."""
     thread = loaded_thread(keeper(memory=Memory(progress=True)), features=FEATURES)
     thread.finish(1, status=status)
     thread.reply(says(ANSWER))
@@ -135,7 +135,7 @@ def test_a_note_that_fails_asks_nobody_and_ends_no_run(status: str) -> None:
 
 def test_a_thread_that_continues_notes_that() -> None:
     """The next run of a thread notes that it is in progress again, at its last step."""
-    thread = begun(keeper(memory=Memory(progress=True)))
+    thread = begun_thread(keeper(memory=Memory(progress=True)))
     thread.reply(says(ANSWER))
     finish_notes(thread)
     thread.reopen("and now this")
@@ -145,17 +145,18 @@ def test_a_thread_that_continues_notes_that() -> None:
     assert notes(thread)[-1]["last_step"] == "1, in progress"
 
 
-def test_what_is_learnt_comes_after_the_answer_and_does_not_change_it() -> None:
-    """One more step is made, its calls are judged and run, its text counts for nothing, and no step follows."""
+def test_the_learning_step_follows_the_answer_and_does_not_change_it() -> None:
+    """One more step is made, its calls are judged and run, its text is ignored, and no step follows."""
     thread = learning()
     assert thread.messages()[-1]["role"] == "user"
-    made = (
+    tool_calls = (
         ToolCall(id="r1", name="remember", arguments='{"text":"x"}'),
         ToolCall(id="n1", name="note_learning", arguments="{}"),
     )
     thread.reply(
         LLMReply(
-            message=AssistantMessage(content=(TextBlock(text="not the answer"), *made)), usage=Usage(prompt_tokens=1)
+            message=AssistantMessage(content=(TextBlock(text="not the answer"), *tool_calls)),
+            usage=Usage(prompt_tokens=1),
         )
     )
     assert thread.running_calls == [2, 3]
@@ -169,7 +170,7 @@ def test_what_is_learnt_comes_after_the_answer_and_does_not_change_it() -> None:
 
 
 def test_nothing_learnt_ends_the_run() -> None:
-    """A reply without calls, or one that cannot be used, ends the run with the answer."""
+    """A reply without calls, or an unusable one, ends the run with the answer."""
     for reply in (says("nothing"), LLMReply(rejected="it is empty.", usage=Usage())):
         thread = learning()
         thread.reply(reply)
@@ -190,7 +191,7 @@ def test_other_tools_do_not_run_after_the_answer() -> None:
 
 
 def test_a_denied_learning_ends_the_run() -> None:
-    """The policy's denial of what is learnt is recorded, and the run ends."""
+    """The policy's denial is recorded, and the run ends."""
     thread = learning(keeper(deny("remember", reason="no memory")))
     thread.reply(calls("remember"))
     finish_notes(thread)
@@ -198,9 +199,9 @@ def test_a_denied_learning_ends_the_run() -> None:
     assert any(isinstance(event, VerdictGiven) and event.verdict == "deny" for event in thread.log)
 
 
-def test_what_a_tainted_llm_has_learnt_needs_an_approval() -> None:
-    """After content of the web, a person approves what is remembered at the end, though the policy allows it."""
-    thread = begun()
+def test_a_learning_of_a_tainted_llm_needs_an_approval() -> None:
+    """After web content, a person approves the memories of the last step, though the policy allows them."""
+    thread = begun_thread()
     thread.reply(calls("web"))
     thread.finish(2)
     thread.reply(says(ANSWER))
@@ -216,8 +217,8 @@ def test_what_a_tainted_llm_has_learnt_needs_an_approval() -> None:
 
 
 @pytest.mark.parametrize("terms", [Terms(), Terms(expires_after=10 * LEARNING_SECONDS)])
-def test_a_learning_that_nobody_decides_on_expires(terms: Terms) -> None:
-    """The end of a run waits for an approval no longer than its limit, whatever the policy's terms."""
+def test_an_undecided_learning_expires(terms: Terms) -> None:
+    """The end of a run waits for an approval no longer than its limit, whichever requirements the policy has."""
     thread = learning(keeper(ask("remember", terms=terms)))
     thread.reply(calls("remember"))
     assert thread.state.authority.requests
@@ -228,9 +229,9 @@ def test_a_learning_that_nobody_decides_on_expires(terms: Terms) -> None:
     assert thread.state.outcome == "completed"
 
 
-def test_what_a_tainted_llm_has_learnt_expires() -> None:
-    """The limit holds, too, where the policy allows the call and asks only because of what the LLM has read."""
-    thread = begun()
+def test_a_learning_of_a_tainted_llm_expires() -> None:
+    """The limit also holds if the policy allows the call and asks only because the run is tainted."""
+    thread = begun_thread()
     thread.reply(calls("web"))
     thread.finish(2)
     thread.reply(says(ANSWER))
@@ -245,7 +246,7 @@ def test_what_a_tainted_llm_has_learnt_expires() -> None:
     assert thread.state.result == ANSWER
 
 
-def test_a_run_that_ends_says_what_it_waits_for() -> None:
+def test_an_ending_run_names_its_wait() -> None:
     """Between the answer and the end, `show` names the open request and its own call, and no wait for a message."""
     thread = learning(keeper(ask("remember")))
     thread.reply(calls("remember"))
@@ -263,8 +264,8 @@ def test_a_run_that_ends_says_what_it_waits_for() -> None:
 
 
 @pytest.mark.parametrize("status", ["failed", "unknown", "cancelled"])
-def test_a_learning_that_is_lost_asks_nobody(status: str) -> None:
-    """An item whose outcome is unknown opens no request, which nobody may ever answer: the run ends."""
+def test_a_lost_learning_asks_nobody(status: str) -> None:
+    """An item whose outcome is unknown opens no request, as it might stay unanswered for ever: the run ends."""
     thread = learning()
     thread.reply(calls("remember"))
     thread.finish(2, status=status)
@@ -274,7 +275,7 @@ def test_a_learning_that_is_lost_asks_nobody(status: str) -> None:
 
 
 def test_an_llm_that_cannot_be_asked_ends_the_run() -> None:
-    """Where the LLM call fails for good, or the request does not fit, the run ends with its answer, unblocked."""
+    """If the LLM call fails for good, or the request does not fit, the run ends with its answer, unblocked."""
     for cause in ("LLMRejected", "ContextTooLong"):
         thread = learning()
         thread.refuse(cause)
@@ -285,7 +286,7 @@ def test_an_llm_that_cannot_be_asked_ends_the_run() -> None:
 
 
 def test_an_llm_that_does_not_reply_is_not_waited_for() -> None:
-    """An outage of the LLM holds the end of a run back for a bounded time; a late reply counts for nothing."""
+    """An outage of the LLM delays the end of a run for a bounded time; a late reply is ignored."""
     thread = learning()
     (late,) = [call for call in thread.in_progress.values() if call.id and thread.calling_llm()][:1]
     thread.advance(seconds=LEARNING_SECONDS + 1)
@@ -297,8 +298,8 @@ def test_an_llm_that_does_not_reply_is_not_waited_for() -> None:
 
 
 def test_the_step_limit_counts_and_leaves_learning_out() -> None:
-    """A run that has used up its steps is not asked, and is not blocked for it."""
-    thread = begun(keeper(limits=Limits(max_steps=1)))
+    """A run that has used up its steps skips the learning step, and is not blocked for it."""
+    thread = begun_thread(keeper(limits=Limits(max_steps=1)))
     thread.reply(says(ANSWER))
     finish_notes(thread)
     assert thread.closed
@@ -307,7 +308,7 @@ def test_the_step_limit_counts_and_leaves_learning_out() -> None:
 
 def test_an_open_run_learns_when_its_wait_is_over() -> None:
     """A run that waits for messages is asked once, at the end of the wait, and not after each answer."""
-    thread = begun(idle_limit=60)
+    thread = begun_thread(idle_limit=60)
     thread.reply(says("first"))
     assert thread.state.wake_at(thread.at) == thread.at + timedelta(seconds=60)
     thread.archive()
@@ -341,7 +342,7 @@ def test_a_message_puts_the_end_off() -> None:
 
 def test_a_pause_holds_the_end_back() -> None:
     """A paused run neither asks what was learnt nor ends; resumed, it does both."""
-    thread = begun()
+    thread = begun_thread()
     thread.signal("pause", {"by": "bob"})
     thread.reply(says(ANSWER))
     assert not thread.calling_llm()
@@ -361,8 +362,8 @@ def test_a_cancelled_run_ends_at_once() -> None:
 
 
 def test_the_end_survives_continue_as_new() -> None:
-    """A run that continues as new while it ends asks again for what it has not got, and completes."""
-    thread = begun()
+    """A run that continues as new while it ends asks again for the missing reply, and completes."""
+    thread = begun_thread()
     thread.continue_suggested = True
     thread.reply(says(ANSWER))
     thread.archive()
@@ -377,7 +378,7 @@ def test_the_end_survives_continue_as_new() -> None:
 
 
 def test_a_run_of_level_0_does_none_of_this() -> None:
-    """A run that began under the first release ends as it did there, though its agent has the options."""
+    """A run that began under the first release ends as before, though its agent has the options."""
     thread = loaded_thread(keeper(), features=0)
     thread.reply(says(ANSWER))
     thread.archive()
@@ -387,8 +388,8 @@ def test_a_run_of_level_0_does_none_of_this() -> None:
 
 @pytest.mark.parametrize("alter", ["own", "notice", "goal", "early", "answer"])
 def test_a_forged_end_is_found(alter: str) -> None:
-    """An audit rejects an own call that the run had no reason for, other arguments, an early question, and another
-    answer; it accepts the log as it is.
+    """An audit rejects an own call without a cause, other arguments, an early question, and another answer; it accepts
+    the genuine log.
     """
     thread = learning()
     thread.reply(calls("remember"))
@@ -419,8 +420,8 @@ def test_a_forged_end_is_found(alter: str) -> None:
 
 
 def test_a_blocked_run_ends_when_its_wait_for_a_message_is_over() -> None:
-    """As without closing work; it notes that it ends, and asks the LLM nothing, which may be what blocks it."""
-    thread = begun(idle_limit=60)
+    """As without closing work, it notes its end, and does not call the LLM, which may be the cause of the block."""
+    thread = begun_thread(idle_limit=60)
     thread.reply(says(ANSWER))
     thread.archive()
     thread.signal("compact", {"by": "bob"})
@@ -436,7 +437,7 @@ def test_a_blocked_run_ends_when_its_wait_for_a_message_is_over() -> None:
 
 
 def test_a_pause_in_the_learning_step_delays_no_expiry() -> None:
-    """Where the run resumes, it does not wait for a message again: its requests expire when they are due."""
+    """A resumed run does not wait for a message again: its requests expire when they are due."""
     thread = learning_after_a_wait(keeper(ask("remember")))
     thread.reply(calls("remember"))
     (request,) = thread.state.authority.requests
@@ -453,9 +454,9 @@ def test_a_pause_in_the_learning_step_delays_no_expiry() -> None:
 
 
 @pytest.mark.parametrize("outage", ["RunContinues", "RecordRefuses"])
-def test_no_timer_fires_over_and_over_where_the_end_waits_for_something_else(outage: str) -> None:
-    """The end of the wait for a message comes while the record is written, or an LLM call is under way: one timer."""
-    thread = begun(idle_limit=60)
+def test_no_timer_fires_repeatedly_while_the_end_waits(outage: str) -> None:
+    """The wait for a message ends during an archive write or an LLM call; only one timer fires."""
+    thread = begun_thread(idle_limit=60)
     thread.reply(says(ANSWER))
     if outage == "RunContinues":
         thread.continue_suggested = True
@@ -468,8 +469,8 @@ def test_no_timer_fires_over_and_over_where_the_end_waits_for_something_else(out
 
 
 def learning_after_a_wait(spec: AgentSpec) -> Thread:
-    """Return a thread that has waited for a message in vain, and whose LLM is asked what it has learnt."""
-    thread = begun(spec, idle_limit=60)
+    """Return a thread that waited for a message in vain, and whose LLM is asked what it has learnt."""
+    thread = begun_thread(spec, idle_limit=60)
     thread.reply(says(ANSWER))
     thread.advance(seconds=61)
     finish_notes(thread)

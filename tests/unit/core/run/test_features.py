@@ -1,4 +1,4 @@
-"""Feature levels in the pure core: who may raise them, and who refuses them."""
+"""Feature levels in the pure core: the processes that raise them, and the releases that reject them."""
 
 import json
 from collections.abc import Mapping
@@ -27,24 +27,24 @@ CURRENT, LATER = features.FEATURES, features.FEATURES + 1
 
 @pytest.fixture
 def later(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Be a release with one more feature level."""
+    """Act as a release with one more feature level."""
     monkeypatch.setattr(features, "FEATURES", LATER)
 
 
 def at_later_level() -> Thread:
     """Return a thread whose agent was loaded by a worker of a later release."""
-    return at_level(LATER)
+    return thread_at_level(LATER)
 
 
 def test_the_levels_have_no_gap() -> None:
-    """Each level says what it adds, and the release has the last one."""
+    """Each level states its additions, and the release has the last one."""
     assert list(features.LEVELS) == list(range(features.FEATURES + 1))
     assert all(text.strip() for text in features.LEVELS.values())
 
 
 @pytest.mark.usefixtures("later")
 def test_a_write_to_the_record_raises_no_level_before_the_run_continues_as_new() -> None:
-    """The level that `archive` answers counts in the next Temporal run only, and the log says so."""
+    """The level in the result of `archive` counts in the next Temporal run only, and the log says so."""
     thread = loaded_thread()
     thread.reply(calls("pay"))
     thread.archive(features=LATER)
@@ -70,13 +70,13 @@ def test_an_older_release_does_not_continue_a_closed_thread_of_a_later_level(mon
         thread.load_thread()
 
 
-def test_an_update_of_a_later_release_is_refused_below_its_level(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its validator refuses it, so it is in no history of that level."""
+def test_an_update_of_a_later_release_is_rejected_below_its_level(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its validator rejects it, so no history of that level has it."""
     monkeypatch.setitem(UPDATES, "pause", LATER)
     thread = loaded_thread()
-    refused = thread.run.refused("pause", {"by": "alice"}, at=thread.at)
-    assert refused is not None
-    assert refused["outcome"] == "unknown_update"
+    rejection = thread.run.refused("pause", {"by": "alice"}, at=thread.at)
+    assert rejection is not None
+    assert rejection["outcome"] == "unknown_update"
 
 
 def payload_of(content: Mapping[str, object]) -> Payload:
@@ -101,7 +101,7 @@ def test_an_input_that_only_a_later_release_can_read_fails_no_run() -> None:
 
 
 def test_a_plain_start_may_not_name_a_level() -> None:
-    """Only the workflow raises the level: a start from outside that names one is refused, and blocks no worker."""
+    """Only the workflow raises the level: an outside start that names one is rejected, and blocks no worker."""
     assert "features" in refusal(RunInput(task="go", features=7), first_run_id="r", started_at=NOW)
 
 
@@ -121,8 +121,8 @@ def test_a_start_names_its_schedule_from_its_level_on(level: int, schedule: str)
 
 @pytest.mark.parametrize(("level", "llm"), [(0, ""), (features.RESULT_NAMES_LLM, "scripted")])
 def test_a_result_names_its_llm_from_its_level_on(level: int, llm: str) -> None:
-    """The result of a run of the first release is what it was."""
-    thread = at_level(level)
+    """The result of a run of the first release is unchanged."""
+    thread = thread_at_level(level)
     thread.reply(says("done"))
     thread.archive()
     assert thread.run.end
@@ -141,13 +141,13 @@ def test_a_result_names_its_llm_from_its_level_on(level: int, llm: str) -> None:
     ],
 )
 def test_an_interrupt_says_which_tools_it_waits_for(level: int, words: str) -> None:
-    """A message that interrupts ends an LLM call and no tool; its answer says so from that level on."""
-    thread = at_level(level)
+    """A message that interrupts ends an LLM call but no tool; its outcome says so from that level on."""
+    thread = thread_at_level(level)
     thread.reply(calls("look"))
     assert thread.update("say", {"message": "stop", "when_busy": "interrupt"})["explanation"] == words
 
 
-def at_level(level: int) -> Thread:
+def thread_at_level(level: int) -> Thread:
     """Return a thread of that feature level."""
     thread = Thread()
     (request,) = thread.waiting(AgentRequest)

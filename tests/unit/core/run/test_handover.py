@@ -1,4 +1,4 @@
-"""What a run hands over to the activities of its own process."""
+"""Values that a run passes in process to its activities."""
 
 from collections.abc import Callable
 from typing import Any
@@ -16,93 +16,93 @@ CALLER = Caller("default", "t", "r1")
 
 
 def asked(thread: Thread, kind: type[Request]) -> Request:
-    """The request of the call of that kind that is in progress."""
+    """Return the request of the call of that kind that is in progress."""
     (call,) = thread.waiting(kind)
     assert isinstance(call, Call)
     return call.request
 
 
 def lines_of(page: Callable[[int], bytes], start: int = 0) -> list[bytes]:
-    """All lines from a position on, read page by page."""
+    """Return all lines from a position on, read page by page."""
     lines: list[bytes] = []
-    while found := page(start + len(lines)):
-        lines += found.split(b"\n")
+    while actual := page(start + len(lines)):
+        lines += actual.split(b"\n")
     return lines
 
 
-def taken(given: HandOver, request: Request, *run_ids: str) -> list[str]:
-    """Take a request of each run, and return those that had handed something over."""
-    return [run_id for run_id in run_ids if given.take(request, caller=CALLER._replace(run_id=run_id))]
+def take(hand_over: HandOver, request: Request, *run_ids: str) -> list[str]:
+    """Take a request of each run, and return those that had passed something."""
+    return [run_id for run_id in run_ids if hand_over.take(request, caller=CALLER._replace(run_id=run_id))]
 
 
-def test_an_llm_call_is_handed_what_its_queries_would_return() -> None:
-    """That is the session and the transcript as of the request, however the run goes on."""
-    thread, given = loaded_thread(), HandOver()
+def test_an_llm_call_gets_its_query_results_in_process() -> None:
+    """The call gets the session and the transcript as of the request, however the run continues."""
+    thread, hand_over = loaded_thread(), HandOver()
     request, before = asked(thread, LLMRequest), thread.run.transcript.messages
-    given.give(thread.run, request, caller=CALLER)
+    hand_over.give(thread.run, request, caller=CALLER)
     session = session_of(thread.run)
     thread.reply(calls("look"))
     thread.finish(1)
     assert len(thread.run.transcript.messages) > len(before)
-    answers = given.take(request, caller=CALLER)
+    answers = hand_over.take(request, caller=CALLER)
     assert answers["session"]() == session
     assert lines_of(answers["transcript"]) == before
     assert answers.keys() == {"session", "transcript"}
 
 
-def test_a_write_to_the_record_is_handed_the_lines_that_it_writes() -> None:
-    """They begin where the request does."""
-    thread, given = loaded_thread(), HandOver()
+def test_a_write_to_the_record_gets_its_lines_in_process() -> None:
+    """The lines begin at the request's position."""
+    thread, hand_over = loaded_thread(), HandOver()
     thread.reply(says("Done."))
     request = asked(thread, ArchiveRequest)
     assert isinstance(request, ArchiveRequest)
-    given.give(thread.run, request, caller=CALLER)
-    answers = given.take(request, caller=CALLER)
+    hand_over.give(thread.run, request, caller=CALLER)
+    answers = hand_over.take(request, caller=CALLER)
     assert lines_of(answers["log"], request.start) == thread.run.log.lines_since(request.start)
     assert answers.keys() == {"log"}
 
 
-def test_what_is_handed_over_is_taken_once_and_by_its_own_call() -> None:
+def test_a_passed_value_is_taken_once_by_its_own_call() -> None:
     """Another run, thread or namespace, other content under the same name and a second attempt find nothing."""
-    thread, given = loaded_thread(), HandOver()
+    thread, hand_over = loaded_thread(), HandOver()
     request = asked(thread, LLMRequest)
     assert isinstance(request, LLMRequest)
-    given.give(thread.run, request, caller=CALLER)
+    hand_over.give(thread.run, request, caller=CALLER)
     other = request.model_copy(update={"transcript": TranscriptRef(length=1, digest="other")})
     for another in ({"namespace": "other"}, {"thread": "u"}, {"run_id": "r2"}):
-        assert not given.take(request, caller=CALLER._replace(**another))
-    assert not given.take(other, caller=CALLER)
-    assert given.take(request, caller=CALLER)
-    assert not given.take(request, caller=CALLER)
+        assert not hand_over.take(request, caller=CALLER._replace(**another))
+    assert not hand_over.take(other, caller=CALLER)
+    assert hand_over.take(request, caller=CALLER)
+    assert not hand_over.take(request, caller=CALLER)
 
 
-def test_of_what_nobody_takes_the_oldest_is_dropped() -> None:
-    """Activities of another process take nothing here, so what is kept is bounded."""
-    thread, given = loaded_thread(), HandOver(limit=2)
+def test_the_oldest_untaken_value_is_dropped() -> None:
+    """Activities of another process take nothing here, so the kept values are bounded."""
+    thread, hand_over = loaded_thread(), HandOver(limit=2)
     request = asked(thread, LLMRequest)
     for run_id in ("r1", "r2", "r3"):
-        given.give(thread.run, request, caller=CALLER._replace(run_id=run_id))
-    assert taken(given, request, "r1", "r2", "r3") == ["r2", "r3"]
+        hand_over.give(thread.run, request, caller=CALLER._replace(run_id=run_id))
+    assert take(hand_over, request, "r1", "r2", "r3") == ["r2", "r3"]
 
 
-def test_what_nobody_takes_is_bounded_in_bytes() -> None:
-    """A transcript may have megabytes; one that is given or taken again is counted once."""
+def test_untaken_values_are_bounded_in_bytes() -> None:
+    """A transcript may have megabytes; one that is passed or taken again counts once."""
     thread = loaded_thread()
     request, size = asked(thread, LLMRequest), thread.run.transcript.pages().lines.size
-    given = HandOver(limit_bytes=2 * size)
+    hand_over = HandOver(limit_bytes=2 * size)
     for run_id in ("r1", "r2", "r2", "r3"):
-        given.give(thread.run, request, caller=CALLER._replace(run_id=run_id))
-    assert taken(given, request, "r1", "r2", "r3") == ["r2", "r3"]
+        hand_over.give(thread.run, request, caller=CALLER._replace(run_id=run_id))
+    assert take(hand_over, request, "r1", "r2", "r3") == ["r2", "r3"]
     for run_id in ("r4", "r5"):
-        given.give(thread.run, request, caller=CALLER._replace(run_id=run_id))
-    assert taken(given, request, "r4", "r5") == ["r4", "r5"]
+        hand_over.give(thread.run, request, caller=CALLER._replace(run_id=run_id))
+    assert take(hand_over, request, "r4", "r5") == ["r4", "r5"]
     small = HandOver(limit_bytes=size - 1)
     small.give(thread.run, request, caller=CALLER)
     assert not small.take(request, caller=CALLER)
 
 
 def test_pages_show_the_lines_as_they_stood() -> None:
-    """Also where later lines are compressed together with them."""
+    """A page has the lines as of its request, even if later lines are compressed together with them."""
     lines, written = Lines(), [b"%d" % number * 500 for number in range(100)]
     views: list[tuple[int, Any]] = []
     for number, line in enumerate(written):

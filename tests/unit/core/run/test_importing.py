@@ -1,4 +1,4 @@
-"""A run that was moved to another place: what is open stays open, and the policy of that place decides what may run."""
+"""A run that migrated to another cluster: open calls stay open, and the policy of that cluster decides what may run."""
 
 from datetime import timedelta
 from typing import Any
@@ -39,11 +39,11 @@ def paying(policy: Policy = ASKS, **changes: Any) -> Thread:
 
 
 def other(policy: Policy, **changes: Any) -> Any:
-    """Return the agent of another place."""
+    """Return the agent of another cluster."""
     return agent_spec(policy=policy, **changes)
 
 
-def audited(thread: Thread) -> Thread:
+def check_audit(thread: Thread) -> Thread:
     """Check the thread's log, event by event, and that state and transcript follow from it."""
     audit = Audit(thread.name)
     audit.take(thread.log)
@@ -52,22 +52,22 @@ def audited(thread: Thread) -> Thread:
     return thread
 
 
-def test_a_request_stays_open_under_its_id_where_the_agent_is_the_same() -> None:
-    """Its digest is the same, too, so what people sign for it counts in both places; its effect has the same key."""
+def test_a_request_keeps_its_id_if_the_agent_is_the_same() -> None:
+    """Its digest is unchanged, too, so signatures for it count in both clusters; its effect keeps its key."""
     thread = paying()
     (before,) = thread.state.authority.requests
-    there = audited(thread.moved().imported())
+    there = check_audit(thread.moved().imported())
     assert there.state.authority.requests == (before,)
     assert there.decide("1", by="dana") == "accepted"
     (call,) = there.waiting(ToolRequest)
     assert call.request.key == before.effect_key  # type: ignore[union-attr]
-    audited(there)
+    check_audit(there)
 
 
-def test_under_another_agent_people_are_asked_anew_in_their_own_terms() -> None:
-    """Terms that the file brought, such as approval on expiry, are none of the new request's."""
+def test_under_another_agent_people_are_asked_again_with_its_requirements() -> None:
+    """Requirements from the file, such as approval on expiry, are not part of the new request."""
     lax = Policy(rules=(ask("pay", terms=Terms(expires_after=60, on_expiry="approve")), allow()))
-    there = audited(paying(lax).moved().imported(other(ASKS)))
+    there = check_audit(paying(lax).moved().imported(other(ASKS)))
     (request,) = there.state.authority.requests
     assert (request.id, request.terms.on_expiry, request.spec_hash) == ("2", "deny", there.state.spec_hash)
     there.advance(seconds=3_600)
@@ -79,13 +79,13 @@ def test_under_another_agent_people_are_asked_anew_in_their_own_terms() -> None:
     ("recorded", "local"), [("allow", "deny"), ("deny", "allow"), ("ask", "allow"), ("allow", "ask")]
 )
 def test_a_call_has_to_pass_the_recorded_policy_and_the_local_one(recorded: str, local: str) -> None:
-    """Of two verdicts on a call that is made there, the stricter one counts."""
+    """The stricter of two verdicts on a call made there counts."""
     rules = {"allow": allow, "deny": deny, "ask": ask}
     first, second = (Policy(rules=(rules[kind]("pay"), allow())) for kind in (recorded, local))
     thread = loaded_thread(other(first), features=LEVEL)
     there = thread.moved().imported(other(second))
     there.reply(calls("pay"))
-    audited(there)
+    check_audit(there)
     stricter = max(recorded, local, key=["allow", "ask", "deny"].index)
     assert bool(there.state.authority.requests) is (stricter == "ask")
     assert not there.running_calls
@@ -93,19 +93,19 @@ def test_a_call_has_to_pass_the_recorded_policy_and_the_local_one(recorded: str,
     assert len(back.state.origin.policies) <= 2, "moving to and fro adds no policy twice"
 
 
-def test_what_the_local_policy_denies_ends() -> None:
+def test_a_call_that_the_local_policy_denies_ends() -> None:
     """A call that waited for approval elsewhere is denied here."""
-    there = audited(paying().moved().imported(other(Policy(rules=(deny("pay"), allow())))))
+    there = check_audit(paying().moved().imported(other(Policy(rules=(deny("pay"), allow())))))
     (ended,) = [event for event in there.log if isinstance(event, ToolCallFinished)]
     assert (ended.status, there.state.authority.requests) == ("denied", ())
 
 
-def test_an_approval_that_no_call_has_used_up_is_asked_for_again() -> None:
-    """A file cannot bring an approval: only people here let the payment run."""
+def test_an_unused_approval_is_requested_again() -> None:
+    """A file cannot import an approval: only people here let the payment run."""
     thread = paying()
     thread.update("pause", {"by": "dana"})
     assert thread.decide("1", by="dana") == "accepted"
-    there = audited(thread.moved().imported())
+    there = check_audit(thread.moved().imported())
     assert there.state.pause
     there.update("resume", {"by": "dana"})
     assert not there.running_calls
@@ -113,44 +113,44 @@ def test_an_approval_that_no_call_has_used_up_is_asked_for_again() -> None:
 
 
 def signed(thread: Thread, key: str, by: str, **more: Any) -> dict[str, Any]:
-    """Return a decision that is signed with that key."""
+    """Return a decision signed with that key."""
     (request,) = thread.state.authority.requests
-    said = Decision(decision="approve", request=request.id, by=by, digest=request.digest, **more)
-    signature = sign(key, said.signed_bytes(thread.name))
-    return said.model_copy(update={"signature": signature}).model_dump(mode="json", exclude_defaults=True)
+    statement = Decision(decision="approve", request=request.id, by=by, digest=request.digest, **more)
+    signature = sign(key, statement.signed_bytes(thread.name))
+    return statement.model_copy(update={"signature": signature}).model_dump(mode="json", exclude_defaults=True)
 
 
-def test_only_votes_that_are_signed_with_a_key_of_this_place_count() -> None:
-    """An unsigned vote that the file brings is dropped, a signed one counts."""
+def test_only_votes_signed_with_a_key_of_this_cluster_count() -> None:
+    """An unsigned vote in the file is dropped, and a signed one counts."""
     people = tuple(Approver(name=name, keys=(public_key(key),)) for name, key in (("dana", DANA), ("eve", EVE)))
     two = Policy(rules=(ask("pay", terms=Terms(quorum=2)), allow()), approvers=people)
     for vote, counts in (({"decision": "approve", "request": "1", "by": "dana"}, False), (None, True)):
         thread = paying(two)
-        given = vote or signed(thread, DANA, "dana")
-        assert thread.update("decide", given)["outcome"] == "waiting_for_quorum"
-        there = audited(thread.moved().imported())
+        decision = vote or signed(thread, DANA, "dana")
+        assert thread.update("decide", decision)["outcome"] == "waiting_for_quorum"
+        there = check_audit(thread.moved().imported())
         (request,) = there.state.authority.requests
         assert [each.by for each in request.votes] == (["dana"] if counts else [])
 
 
-def test_rules_and_delegations_that_nobody_signed_end() -> None:
-    """`Always allow this` and delegated approval authority do not travel as bare claims."""
+def test_unsigned_rules_and_delegations_end() -> None:
+    """`Always allow this` and delegated approval authority do not travel as unsigned claims."""
     thread = paying()
     thread.decide("1", by="dana", remember=True)
     thread.finish(1)
     assert thread.state.authority.rules
-    there = audited(thread.moved().imported())
+    there = check_audit(thread.moved().imported())
     assert there.state.authority.rules == ()
     there.reply(calls("pay"))
     assert there.state.authority.requests
 
 
-def test_an_effect_under_way_is_looked_up_and_never_caused_again() -> None:
-    """A call that was started and has no outcome is settled; where that stays unknown, a person is asked."""
+def test_an_effect_in_progress_is_looked_up_and_never_repeated() -> None:
+    """A started call without an outcome is resolved; if it stays unknown, a person is asked."""
     thread = loaded_thread(other(Policy(rules=(allow(),))), features=LEVEL)
     thread.reply(calls("pay"))
     started = next(event for event in thread.log if isinstance(event, ToolCallStarted))
-    cut = _ended_under_way(thread)
+    cut = _migrate_during_call(thread)
     there = cut.imported()
     (call,) = there.waiting(ToolRequest)
     assert (call.request.settle, call.request.key) == (True, started.key)  # type: ignore[union-attr]
@@ -162,8 +162,8 @@ def test_an_effect_under_way_is_looked_up_and_never_caused_again() -> None:
     assert (again.request.key, again.request.epoch) == (started.key, 1)  # type: ignore[union-attr]
 
 
-def _ended_under_way(thread: Thread) -> Thread:
-    """Move a thread away whose worker is gone: its tool has not returned."""
+def _migrate_during_call(thread: Thread) -> Thread:
+    """Migrate a thread whose worker is gone: its tool has not returned."""
     thread.update("move", {"by": "carol"})
     (call,) = thread.waiting(ToolRequest)
     thread.run._calls.give_up(call.id)
@@ -173,8 +173,8 @@ def _ended_under_way(thread: Thread) -> Thread:
     return thread
 
 
-def test_nobodys_memory_and_no_folder_comes_with_a_file() -> None:
-    """The workspace that the log names is a folder of another machine, and who gave the task is not proven here."""
+def test_a_file_imports_neither_memory_nor_a_workspace() -> None:
+    """The logged workspace is a folder of another machine, and the requester is not proven here."""
     thread = loaded_thread(features=LEVEL, by="alice", workspace="/etc")
     there = thread.moved()
     again = Thread(thread.spec, task="", by="carol", resume=True, imported=_point(there), features=LEVEL)
@@ -189,9 +189,9 @@ def _point(thread: Thread) -> Any:
     return next(event for event in imported.log if isinstance(event, RunImported)).point
 
 
-def test_a_file_for_which_nobody_vouches_is_trusted_like_the_web() -> None:
-    """Whatever trust its log claims; where requesters must be known, such a run ends."""
-    there = audited(loaded_thread(features=LEVEL).moved().imported(signer=""))
+def test_an_unvouched_file_is_trusted_like_the_web() -> None:
+    """Its trust is lowered despite the claims in its log; if requesters must be known, such a run ends."""
+    there = check_audit(loaded_thread(features=LEVEL).moved().imported(signer=""))
     assert there.state.context.trust == "web"
     assert there.state.authority.requesters_unproven
     keeps_track = agent_spec(tools=(tool_spec("pay", Effect.UNSAFE, trusted_only=True),))
@@ -201,9 +201,9 @@ def test_a_file_for_which_nobody_vouches_is_trusted_like_the_web() -> None:
 @pytest.mark.parametrize("tracked", [True, False])
 @pytest.mark.parametrize("signer", ["k", ""])
 @pytest.mark.parametrize("way", ["moved", "closed", "forked"])
-def test_what_was_read_on_the_web_stays_so_by_way_of_a_file(way: str, signer: str, tracked: bool) -> None:
-    """A rule here that asks where the LLM has read the web asks after an import, too: of a run that was moved, that
-    was closed, or as a fork; also where the agent there did not keep track of trust.
+def test_web_trust_survives_a_file(way: str, signer: str, tracked: bool) -> None:
+    """A local rule that asks after web content also asks after an import: of a migrated run, of a closed one, and as a
+    fork; also if the original agent did not keep track of trust.
     """
     tools = (tool_spec("look", trust="web"), tool_spec("pay", Effect.UNSAFE))
     asks = Policy(rules=(ask("pay", when='trust == "web"'), allow()))
@@ -213,79 +213,81 @@ def test_what_was_read_on_the_web_stays_so_by_way_of_a_file(way: str, signer: st
     thread.finish(1)
     here = agent_spec(policy=asks, tools=tools)
     if way == "moved":
-        found = thread.moved().imported(here, signer=signer)
+        imported_thread = thread.moved().imported(here, signer=signer)
     elif way == "closed":
         thread.reply(says("done"))
         thread.archive()
-        found = thread.imported(signer=signer)
-        found.archive()
-        found.reopen("and on", features=LEVEL)
-        found.load_thread()
-        found.spec = here
-        found.load(LEVEL)
+        imported_thread = thread.imported(signer=signer)
+        imported_thread.archive()
+        imported_thread.reopen("and on", features=LEVEL)
+        imported_thread.load_thread()
+        imported_thread.spec = here
+        imported_thread.load(LEVEL)
     else:
         point = _point(thread.moved())
-        found = thread.fork(imported=point.model_copy(update={"signer": signer}), task="and on")
-        found.spec = here
-        found.load(LEVEL)
-    assert found.state.context.trust == "web"
-    found.reply(calls("pay", first=7))
-    assert [request.call().name for request in found.state.authority.requests] == ["pay"]
+        imported_thread = thread.fork(imported=point.model_copy(update={"signer": signer}), task="and on")
+        imported_thread.spec = here
+        imported_thread.load(LEVEL)
+    assert imported_thread.state.context.trust == "web"
+    imported_thread.reply(calls("pay", first=7))
+    assert [request.call().name for request in imported_thread.state.authority.requests] == ["pay"]
 
 
-def test_the_tighter_budget_counts_and_what_was_spent_stays_spent() -> None:
-    """Neither the file nor a move gives a run more than this place allows."""
+def test_the_tighter_budget_counts_and_spending_is_kept() -> None:
+    """Neither the file nor a migration gives a run more than this cluster allows."""
     thread = loaded_thread(agent_spec(budget=Budget(steps=100)), features=LEVEL)
     thread.reply(calls("look"))
     thread.finish(1)
-    there = audited(thread.moved().imported(agent_spec(budget=Budget(steps=5))))
+    there = check_audit(thread.moved().imported(agent_spec(budget=Budget(steps=5))))
     assert there.state.account.limits == {"steps": 5}
     assert there.state.account.spent.steps == 1
     limit = thread.state.steps.limit
     assert there.state.steps.limit <= limit
 
 
-def extended(policy: Policy | None = None, **said: Any) -> Thread:
+def extended_thread(policy: Policy | None = None, **said: Any) -> Thread:
     """Return a thread with a budget of three steps, which a person has extended by 40."""
     thread = loaded_thread(agent_spec(budget=Budget(steps=3), policy=policy or Policy()), features=LEVEL)
-    given = Extension(**{"steps": 40, "by": "dana", "id": "once", **said})
-    signature = sign(DANA, given.signed_bytes(thread.name)) if given.until else ""
-    assert thread.update("extend", {**given.model_dump(mode="json"), "signature": signature})["outcome"] == "accepted"
+    extension = Extension(**{"steps": 40, "by": "dana", "id": "once", **said})
+    signature = sign(DANA, extension.signed_bytes(thread.name)) if extension.until else ""
+    assert (
+        thread.update("extend", {**extension.model_dump(mode="json"), "signature": signature})["outcome"] == "accepted"
+    )
     assert thread.state.account.limits == {"steps": 43}
     return thread
 
 
 def limit_of(thread: Thread) -> int:
-    """Return how many steps its budget allows."""
+    """Return the number of steps that its budget allows."""
     return thread.state.account.limits["steps"]
 
 
-def test_what_a_person_has_added_to_the_budget_comes_along() -> None:
-    """The agent's own budget is no limit to it, in either place, however often the thread is moved."""
-    there = audited(extended().moved().imported())
+def test_an_extension_by_a_person_migrates_with_the_run() -> None:
+    """The agent's own budget does not limit the extension, in either cluster, however often the thread migrates."""
+    there = check_audit(extended_thread().moved().imported())
     assert limit_of(there) == 43
     assert there.update("extend", {"steps": 5, "by": "eve"})["outcome"] == "accepted"
     assert there.update("extend", {"steps": 5, "by": "dana", "id": "once"})["outcome"] == "duplicate"
-    assert limit_of(audited(there.moved().imported())) == 48
+    assert limit_of(check_audit(there.moved().imported())) == 48
 
 
-def test_an_agent_with_a_smaller_budget_gets_what_was_added() -> None:
-    """Its own limit counts, and what people gave is on top; a limit that is only here is none that they raised."""
+def test_an_agent_with_a_smaller_budget_keeps_the_extension() -> None:
+    """The agent's own limit counts, plus the extension; a limit that exists only here was not extended."""
     smaller = agent_spec(budget=Budget(steps=2, tokens=1_000_000))
-    there = audited(extended().moved().imported(smaller))
+    there = check_audit(extended_thread().moved().imported(smaller))
     assert there.state.account.limits == {"steps": 42, "tokens": 1_000_000}
-    assert limit_of(audited(there.moved().imported(agent_spec(budget=Budget(steps=3))))) == 42
-    assert limit_of(audited(extended().moved().imported(agent_spec(budget=Budget(steps=90))))) == 43
+    assert limit_of(check_audit(there.moved().imported(agent_spec(budget=Budget(steps=3))))) == 42
+    assert limit_of(check_audit(extended_thread().moved().imported(agent_spec(budget=Budget(steps=90))))) == 43
 
 
 def test_time_that_was_added_comes_along() -> None:
-    """What was overrun before is part of it: nobody has to ask for that twice."""
+    """An earlier overrun is part of it: nobody has to grant that twice."""
     thread = loaded_thread(agent_spec(budget=Budget(seconds=60)), features=LEVEL)
     thread.advance(seconds=90)
     assert thread.update("extend", {"seconds": 30, "by": "dana"})["outcome"] == "accepted"
     limits = dict(thread.state.account.limits)
     assert limits["seconds"] > 90 * 10**6
-    assert audited(thread.moved().imported()).state.account.limits == limits
+    assert check_audit(thread.moved().imported()).state.account.limits == limits
 
 
 SIGNED_HERE = Policy(approvers=(Approver(name="dana", keys=(public_key(DANA),)),), signatures="required")
@@ -310,19 +312,21 @@ UNTIL = NOW + timedelta(minutes=50)
         (Policy(approvers=(Approver(name="eve"),)), False, "k", 3),
     ],
 )
-def test_what_was_added_elsewhere_counts_as_far_as_the_policy_here_allows(
+def test_an_extension_made_elsewhere_counts_as_far_as_the_local_policy_allows(
     local: Policy, signed: bool, signer: str, limit: int
 ) -> None:
-    """Who may extend, by how much, and with which key: the policy of this place says it. A file says it of no place."""
+    """This cluster's policy decides who may extend, by how much, and with which key; a file cannot."""
     recorded = SIGNED_HERE if signed else Policy()
-    thread = extended(recorded, until=UNTIL if signed else None)
-    said = steering("t", thread.state.view(), "move", "dana", key=DANA) if signed else None
-    there = thread.moved(said).imported(agent_spec(budget=Budget(steps=3), policy=local), signer=signer)
-    assert limit_of(audited(there)) == limit
+    thread = extended_thread(recorded, until=UNTIL if signed else None)
+    statement = steering("t", thread.state.view(), "move", "dana", key=DANA) if signed else None
+    there = thread.moved(statement).imported(agent_spec(budget=Budget(steps=3), policy=local), signer=signer)
+    assert limit_of(check_audit(there)) == limit
 
 
-def test_what_was_added_to_sub_agents_and_spent_there_comes_along() -> None:
-    """Else the run would have less left than it had. Of a file for which nobody vouches, it does not."""
+def test_spent_extensions_of_sub_agents_migrate_with_the_run() -> None:
+    """Otherwise the run would have less left than before. An extension in a file that nobody vouches for does not
+    count.
+    """
     account = Account.open(Budget(tokens=1_000), None, tokens=0)
     raised = settle_allowance(reserve_allowance(account, 1, Cost(tokens=100)), 1, TreeCost(tokens=150, more_tokens=500))
     assert (raised.limits, raised.raised) == ({"tokens": 1_050}, (Raised(units={"tokens": 50}),))
@@ -331,8 +335,8 @@ def test_what_was_added_to_sub_agents_and_spent_there_comes_along() -> None:
         assert join_budget(state, raised, account).limits == {"tokens": limit}
 
 
-def test_an_account_keeps_what_so_many_people_gave_and_no_more() -> None:
-    """Names are anybody's choice where no policy names people, and a run carries its account along."""
+def test_an_account_keeps_a_bounded_number_of_extensions() -> None:
+    """If no policy names people, any name is possible, and a run carries its account along."""
     account = Account.open(Budget(steps=1), None, tokens=0)
     for number in range(3 * RAISERS):
         account = account.extend(Amounts(steps=1), by=f"person {number}").extend(Amounts(steps=2), by="dana")
@@ -340,8 +344,8 @@ def test_an_account_keeps_what_so_many_people_gave_and_no_more() -> None:
     assert account.raised[-1] == Raised("dana", "", {"steps": 6 * RAISERS}, {"steps": 2})
 
 
-def test_a_wait_goes_on_where_the_thread_was_moved_to() -> None:
-    """`sleep_until` keeps its time, and messages that waited are shown."""
+def test_a_wait_continues_after_a_migration() -> None:
+    """`sleep_until` keeps its time, and waiting messages are shown."""
     sleeps = agent_spec(
         tools=(tool_spec("sleep_until", kind="runtime"), tool_spec("pay", Effect.UNSAFE)),
         policy=Policy(rules=(allow(),)),
@@ -354,7 +358,7 @@ def test_a_wait_goes_on_where_the_thread_was_moved_to() -> None:
     slept = written.model_copy(update={"arguments": f'{{"until": "{until}"}}'})
     thread.reply(reply.model_copy(update={"message": reply.message.model_copy(update={"content": (slept,)})}))
     assert thread.state.status == "dormant"
-    there = audited(thread.moved().imported())
+    there = check_audit(thread.moved().imported())
     assert there.state.dormancy.waits == thread.state.dormancy.waits
     there.advance(hours=3)
     assert there.calling_llm()
@@ -367,11 +371,11 @@ def test_a_message_that_waited_is_shown_there() -> None:
     there = thread.moved().imported()
     assert there.decide("1", "deny", by="dana") == "accepted"
     assert "and be quick" in str(there.messages())
-    audited(there)
+    check_audit(there)
 
 
-def test_tools_under_way_end_before_a_run_is_moved() -> None:
-    """Nothing new starts; an LLM call is given up, and made in the other place."""
+def test_tools_in_progress_end_before_a_migration() -> None:
+    """No new call starts; an LLM call is abandoned, and repeated in the other cluster."""
     thread = loaded_thread(features=LEVEL)
     thread.reply(calls("look"))
     assert thread.update("move", {"by": "carol"})["outcome"] == "accepted"
@@ -381,11 +385,11 @@ def test_tools_under_way_end_before_a_run_is_moved() -> None:
     while not thread.closed:
         thread.archive()
     assert not thread.waiting(LLMRequest)
-    assert audited(thread.imported()).calling_llm()
+    assert check_audit(thread.imported()).calling_llm()
 
 
-def test_a_moved_run_that_is_reset_ends_as_moved_and_records_nothing() -> None:
-    """The record has its end already: what the run has received since its reset is dropped."""
+def test_a_migrated_run_that_is_reset_ends_as_migrated_and_records_nothing() -> None:
+    """The record already has the run's end: inputs since its reset are dropped."""
     thread = paying()
     log = paying().moved().log
     thread.reset()
@@ -398,8 +402,8 @@ def test_a_moved_run_that_is_reset_ends_as_moved_and_records_nothing() -> None:
     assert thread.run.log.events == []
 
 
-def test_a_moved_thread_is_not_continued_where_it_was() -> None:
-    """Another task does not begin a second copy of it; its file does."""
+def test_a_migrated_thread_is_not_continued_in_its_old_cluster() -> None:
+    """Another task does not begin a second copy of the thread; only its file does."""
     thread = paying().moved()
     there = thread.imported()
     thread.reopen("go on")
@@ -409,8 +413,8 @@ def test_a_moved_thread_is_not_continued_where_it_was() -> None:
     assert there.state.status == "waiting_approval"
 
 
-def test_what_is_open_is_neither_decided_nor_due_where_a_run_was_moved_from() -> None:
-    """While its last events go into the record: a decision is too late, no request expires, and it ends as moved."""
+def test_open_requests_are_neither_decided_nor_due_after_a_migration() -> None:
+    """While the last events are archived, a decision is too late, no request expires, and the run ends as migrated."""
     short = Policy(rules=(ask("pay", terms=Terms(expires_after=60)), allow()))
     thread = paying(short)
     (before,) = thread.state.authority.requests
@@ -423,11 +427,11 @@ def test_what_is_open_is_neither_decided_nor_due_where_a_run_was_moved_from() ->
         thread.archive()
     assert has_ended(event.type for event in reversed(thread.log))
     assert thread.state.authority.requests == (before,)
-    audited(thread)
+    check_audit(thread)
 
 
 def test_a_closed_thread_stays_closed_and_loses_its_rules() -> None:
-    """It is in the record here; a run that continues it has none of what people allowed elsewhere."""
+    """The record here has it; a run that continues it has none of the permissions that people gave elsewhere."""
     thread = paying()
     thread.decide("1", by="dana", remember=True)
     thread.finish(1)
@@ -437,12 +441,12 @@ def test_a_closed_thread_stays_closed_and_loses_its_rules() -> None:
     there = thread.imported()
     while not there.closed:
         there.archive()
-    audited(there)
+    check_audit(there)
     assert (there.state.status, there.state.authority.rules) == ("completed", ())
 
 
-def test_a_run_refuses_another_record_than_the_one_that_was_imported() -> None:
-    """What came into the record between the import and its start is not continued."""
+def test_a_run_rejects_any_record_but_the_imported_one() -> None:
+    """Events recorded between the import and the start are not continued."""
     thread = paying().moved()
     point = _point(thread)
     there = Thread(thread.spec, task="", resume=True, imported=point.model_copy(update={"position": 3}), features=LEVEL)

@@ -1,4 +1,4 @@
-"""The table of interventions, and the tables that follow from it: `holdfast.core.run.inputs.interventions`."""
+"""The table of interventions, and the tables derived from it: `holdfast.core.run.inputs.interventions`."""
 
 from typing import Any
 
@@ -30,7 +30,7 @@ def waiting() -> Thread:
 @pytest.mark.parametrize("name", sorted({*SIGNALS} & {*UPDATES}))
 @pytest.mark.parametrize("payload", [None, "text", [], {"by": 7}, {"unknown": {}}])
 def test_a_signal_leads_to_the_events_of_the_update_of_its_name(name: str, payload: Any) -> None:
-    """Both take the same way, accepted or refused, whatever was sent."""
+    """Both lead to the same events, accepted or rejected, for any payload."""
     thread = waiting()
     for sent in (payload, PAYLOADS.get(name, payload)):
         by_signal = on_signal(thread.state, name, sent, at=thread.at)
@@ -41,17 +41,17 @@ def test_a_run_below_the_level_of_a_signal_records_it_as_unknown() -> None:
     """A later release's signal has no effect on a run that an earlier one began."""
     thread = loaded_thread(agent_spec(), features=0)
     for name, level in SIGNALS.items():
-        refused = on_signal(thread.state, name, {"by": "ann"}, at=thread.at).outcome == "unknown_signal"
-        assert refused == (level > 0), name
+        rejected = on_signal(thread.state, name, {"by": "ann"}, at=thread.at).outcome == "unknown_signal"
+        assert rejected == (level > 0), name
 
 
 def test_every_intervention_has_a_signal_or_an_update() -> None:
-    """A row without either would be reached by nobody."""
+    """Nobody could reach a row without either."""
     assert {*SIGNALS} | {*UPDATES} == {*INTERVENTIONS}
 
 
 def test_every_route_of_the_gateway_that_changes_a_run_is_an_update() -> None:
-    """A route names a row of the table, each another one; `cancel` is Temporal's own."""
+    """Each route names a different row of the table; `cancel` is Temporal's own."""
     acts = [route.act for route in ROUTES]
     assert sorted({*acts} - {"cancel"} - {*UPDATES}) == []
     assert len(acts) == len({*acts})

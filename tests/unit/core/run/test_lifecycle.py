@@ -100,7 +100,7 @@ def test_the_docstring_states_each_phase_and_its_way_out() -> None:
 
 
 def test_the_documentation_lists_the_same_transitions() -> None:
-    """The page that explains the lifecycle has the docstring's phases, in its order, and what each leads to."""
+    """The page that explains the lifecycle has the docstring's phases, in its order, each with its next phases."""
     page = (DOCS / "explanation/lifecycle.md").read_text().partition("## Eight phases")[2].partition("## ")[0]
     rows = re.findall(r"^\| ([\w-]+) \| [^|]+ \| ?(.*?) ?\|$", page, re.MULTILINE)[1:]
     assert [phase for phase, _ in rows] == list(get_args(Phase))
@@ -108,7 +108,7 @@ def test_the_documentation_lists_the_same_transitions() -> None:
 
 
 def states(events: list[AgentEvent]) -> Iterator[RunState]:
-    """The state before the first event, and after each."""
+    """Return the state before the first event, and after each."""
     state = RunState(thread="t")
     yield state
     for event in events:
@@ -117,29 +117,29 @@ def states(events: list[AgentEvent]) -> Iterator[RunState]:
 
 
 def transitions(thread: Thread) -> set[tuple[Phase, Phase]]:
-    """The changes of phase of a thread, event by event."""
+    """Return the changes of phase of a thread, event by event."""
     phases = [phase_of(state) for state in states(thread.log)]
     return {(before, after) for before, after in pairwise(phases) if before != after}
 
 
 @cache
 def of_play(seed: int) -> set[tuple[Phase, Phase]]:
-    """The changes of phase of a play."""
+    """Return the changes of phase of a play."""
     return transitions(play(seed).thread)
 
 
 @given(SEEDS)
 def test_events_change_the_phase_as_the_docstring_lists(seed: int) -> None:
-    """No event leads from a phase to one that is not listed after it."""
+    """An event leads from a phase only to one that is listed after it."""
     for before, after in of_play(seed):
         assert after in LISTED[before], (before, after)
 
 
 def test_each_listed_transition_happens() -> None:
-    """The list has nothing in it that no run does: so every phase but the last has a way out that runs take."""
+    """Every listed transition occurs in some run, so every phase but the last has a way out."""
     listed = {(before, after) for before, afters in LISTED.items() for after in afters}
-    seen = transitions(asked_late()) | transitions(left_behind()) | transitions(answered_late())
-    seen |= transitions(long_delegated())
+    seen = transitions(late_message()) | transitions(closed_during_cancellation()) | transitions(late_llm_reply())
+    seen |= transitions(long_wait_for_subagent())
     for seed in range(100):
         if listed <= seen:
             break
@@ -147,8 +147,8 @@ def test_each_listed_transition_happens() -> None:
     assert seen == listed
 
 
-def left_behind() -> Thread:
-    """A thread that is closed from outside while it cancels a sub-agent in the background, and begins again."""
+def closed_during_cancellation() -> Thread:
+    """Return a thread closed from outside while it cancels a sub-agent in the background, and begun again."""
     tools = tuple(each.spec for each in subagent_tools())
     thread = loaded_thread(agent_spec(tools=tools, subagents=("helper",)), features=1)
     call = ToolCall(id="a", name="run_agent", arguments='{"agent":"helper","task":"x","background":true}')
@@ -162,8 +162,8 @@ def left_behind() -> Thread:
     return thread
 
 
-def long_delegated() -> Thread:
-    """A thread that waits so long for a sub-agent that it looks at the world before it calls its LLM."""
+def long_wait_for_subagent() -> Thread:
+    """Return a thread whose wait for a sub-agent is so long that it verifies the world before it calls its LLM."""
     tools = (*(each.spec for each in subagent_tools()), tool_spec("look"))
     limits = Limits(stale_after=60)
     thread = loaded_thread(agent_spec(tools=tools, subagents=("helper",), verify=("look",), limits=limits), features=1)
@@ -179,8 +179,8 @@ def long_delegated() -> Thread:
     return thread
 
 
-def answered_late() -> Thread:
-    """A thread that completes after a long LLM call, while a sub-agent works in the background."""
+def late_llm_reply() -> Thread:
+    """Return a thread that completes after a long LLM call, while a sub-agent works in the background."""
     tools = (*(each.spec for each in subagent_tools()), tool_spec("look"))
     limits = Limits(stale_after=60)
     thread = loaded_thread(agent_spec(tools=tools, subagents=("helper",), verify=("look",), limits=limits), features=1)
@@ -194,8 +194,8 @@ def answered_late() -> Thread:
     return thread
 
 
-def asked_late() -> Thread:
-    """A thread to whose LLM a message waits, when the agent's picture of the world becomes stale."""
+def late_message() -> Thread:
+    """Return a thread with a message waiting for the LLM when the agent's picture of the world becomes stale."""
     thread = loaded_thread(agent_spec(verify=("look",), limits=Limits(stale_after=60)))
     thread.reply(calls("look"))
     thread.finish(1)
@@ -209,7 +209,7 @@ def asked_late() -> Thread:
 
 @given(SEEDS)
 def test_every_event_leads_to_a_next_action_and_a_phase(seed: int) -> None:
-    """No event leads nowhere: right after it and any time later, there is an action; waits can be ended by an input."""
+    """After each event, immediately and at any later time, there is a next action; an input can end every wait."""
     for state in states(play(seed).thread.log):
         for later in (timedelta(0), timedelta(days=400)):
             action = next_action(state, at=state.updated_at + later)
@@ -218,8 +218,8 @@ def test_every_event_leads_to_a_next_action_and_a_phase(seed: int) -> None:
         assert (phase_of(state) == "terminated") == bool(state.outcome)
 
 
-def test_the_plays_hold_every_kind_of_event() -> None:
-    """The control: the properties here are about all kinds of events."""
+def test_the_plays_have_every_kind_of_event() -> None:
+    """As a control, the plays cover all kinds of events."""
     seen = {event.type for seed in range(PLAYS) for event in play(seed).thread.log}
     # `tests/integration/test_moves.py` has moves, `test_steering.py` revoked keys.
     elsewhere = {"run_forked", "move_requested", "run_imported", "key_revoked"}
@@ -234,7 +234,7 @@ def test_only_an_event_changes_the_phase(seed: int) -> None:
 
 
 def test_time_alone_changes_no_phase() -> None:
-    """Where nothing is recorded, the phase stays, however long."""
+    """If nothing is recorded, the phase stays, however long."""
     thread = loaded_thread(features=1)
     thread.reply(calls("pay"))
     for _ in range(3):
@@ -244,12 +244,12 @@ def test_time_alone_changes_no_phase() -> None:
 
 
 def test_the_phases_of_a_run_from_its_start_to_its_end() -> None:
-    """A task, a call that asks, a message, an answer: each phase where one looks for it."""
+    """A task, a call that asks, a message and an answer each show the expected phase."""
     thread = Thread(features=0, idle_limit=60)
-    found = [phase_of(thread.state)]
+    phases = [phase_of(thread.state)]
 
     def note() -> None:
-        found.append(phase_of(thread.state))
+        phases.append(phase_of(thread.state))
 
     thread.load()
     note()
@@ -269,7 +269,7 @@ def test_the_phases_of_a_run_from_its_start_to_its_end() -> None:
     note()
     thread.wake()
     note()
-    assert found == [
+    assert phases == [
         "instantiated",
         "evaluating",
         "executing",
@@ -285,8 +285,8 @@ def test_the_phases_of_a_run_from_its_start_to_its_end() -> None:
 @pytest.mark.parametrize(
     ("signal", "status"), [("pause", "paused"), (None, "waiting_approval")], ids=["paused", "waiting"]
 )
-def test_a_dormant_run_says_by_its_status_what_it_waits_for(signal: str | None, status: str) -> None:
-    """One phase for all waits; the status tells them apart. A call under way is executed to its end, paused or not."""
+def test_the_status_of_a_dormant_run_names_its_wait(signal: str | None, status: str) -> None:
+    """All waits share one phase; the status distinguishes them. A call in progress runs to its end, even if paused."""
     thread = loaded_thread(features=1)
     thread.reply(calls("look", "pay"))
     if signal:

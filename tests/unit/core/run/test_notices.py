@@ -1,4 +1,4 @@
-"""The receivers of notices and the text that they get, without a server."""
+"""The receivers of notices and the texts sent to them, without a server."""
 
 import json
 from datetime import UTC, datetime
@@ -53,7 +53,7 @@ def test_a_file_lists_receivers(tmp_path: Path) -> None:
         ("http://127.0.0.1.example/hunter2", "plain http://"),
     ],
 )
-def test_an_unusable_receiver_is_refused_at_start(setting: str, words: str) -> None:
+def test_an_unusable_receiver_is_rejected_at_start(setting: str, words: str) -> None:
     """The error names the receiver and shows only the host of its URL."""
     with pytest.raises(SettingsError, match=words) as caught:
         read_receivers(setting)
@@ -62,12 +62,12 @@ def test_an_unusable_receiver_is_refused_at_start(setting: str, words: str) -> N
 
 
 def test_plain_http_to_another_machine_needs_a_setting() -> None:
-    """It may be acceptable within a cluster's own network."""
+    """Plain HTTP may be acceptable within a cluster's own network."""
     assert read_receivers("http://hooks/x", insecure=True)[0].host == "hooks"
 
 
 @pytest.mark.parametrize("content", ["", "url: x", "webhooks: [{url: https://a.example, format: teams}]", "{"])
-def test_an_invalid_file_is_refused(tmp_path: Path, content: str) -> None:
+def test_an_invalid_file_is_rejected(tmp_path: Path, content: str) -> None:
     """The error names the file."""
     file = tmp_path / "webhooks.yaml"
     file.write_text(content)

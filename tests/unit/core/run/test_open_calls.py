@@ -1,4 +1,4 @@
-"""`holdfast.core.run.machine.open_calls`: which calls are started, given up, stopped and repeated, and which answers
+"""`holdfast.core.run.machine.open_calls`: which calls are started, abandoned, stopped and repeated, and which answers
 count.
 """
 
@@ -36,8 +36,8 @@ def open_calls(*requests: LLMRequest | ToolRequest | ArchiveRequest | Notice) ->
     return calls
 
 
-def test_a_call_that_was_not_started_yet_needs_no_stop() -> None:
-    """A call that is given up in the workflow task that made it sends no command; a started call is stopped."""
+def test_an_unstarted_call_needs_no_stop() -> None:
+    """A call abandoned in the workflow task that made it sends no command; a started call is stopped."""
     calls = open_calls(ASK)
     calls.call(ASK, STATE)
     calls.give_up(2)
@@ -47,7 +47,7 @@ def test_a_call_that_was_not_started_yet_needs_no_stop() -> None:
 
 
 def test_cancelling_waits_for_tools_notices_and_writes() -> None:
-    """Tools are stopped and stay open, an LLM call is given up, a notice and a write to the record finish."""
+    """Tools are stopped and stay open, an LLM call is abandoned, a notice and a write to the record finish."""
     calls = open_calls(ASK, PAY, NEWS, WRITE)
     calls.wake_at(NOW, now=NOW)
     calls.commands()
@@ -57,8 +57,8 @@ def test_cancelling_waits_for_tools_notices_and_writes() -> None:
 
 
 @pytest.mark.parametrize("archiving", [True, False])
-def test_abandoning_stops_a_tool_once_and_a_write_where_it_may(archiving: bool) -> None:
-    """Tools are stopped once and stay open; all other calls are given up, except a write that is still needed."""
+def test_abandoning_stops_a_tool_once_and_a_write_if_it_may(archiving: bool) -> None:
+    """Tools are stopped once and stay open; all other calls are abandoned, except a write that is still needed."""
     calls = open_calls(ASK, PAY, NEWS, WRITE)
     calls.abandon(archiving=archiving)
     assert list(calls.commands()) == [Stop(1), Stop(2), Stop(3), *([Stop(4)] if archiving else [])]
@@ -107,10 +107,10 @@ def test_there_is_one_sleep_at_a_time() -> None:
 def test_an_answer_must_be_sealed_for_its_call(answer: Result | Unsealed | None, why: str) -> None:
     """An answer that is empty, unsealed, of another kind or for another call is a failure."""
     calls = open_calls(ASK)
-    refused = calls.refuse_answer(1, answer)
-    assert isinstance(refused, Failure)
-    assert refused.cause == NOT_SEALED
-    assert why in refused.message
+    rejection = calls.refuse_answer(1, answer)
+    assert isinstance(rejection, Failure)
+    assert rejection.cause == NOT_SEALED
+    assert why in rejection.message
     (call,) = calls.under_way(LLMRequest)
     assert calls.refuse_answer(1, LLMReply(answers=call.request.order)) is None
     assert calls.refuse_answer(2, None) is None

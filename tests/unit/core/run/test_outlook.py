@@ -1,4 +1,6 @@
-"""What `show` says first: what a run does or waits for, what follows, what went wrong last, and how it continues."""
+"""The status that `show` prints first: the current action or wait, the next one, the last error, and how the run
+continues.
+"""
 
 import json
 from collections.abc import AsyncIterator
@@ -35,17 +37,17 @@ ASKING = Policy(rules=(allow("look"), ask("pay", terms=Terms(expires_after=3_600
 
 FIRST_RELEASE = sorted(
     {name for name in RECORDED if name.startswith("0.1.0/")}
-    - {"0.1.0/continued.2", "0.1.0/reopened.2"}  # they begin where another history ends
+    - {"0.1.0/continued.2", "0.1.0/reopened.2"}  # they begin at the end of another history
 )
 
 
 def as_json(events: list[AgentEvent]) -> list[dict[str, Any]]:
-    """Events as `log --json` prints them."""
+    """Return events as `log --json` prints them."""
     return [json.loads(json.dumps(event_json(event), default=str)) for event in events]
 
 
-def test_a_run_says_what_it_waits_for_and_what_follows() -> None:
-    """From its start to its end: what it does now, and after what comes what."""
+def test_a_run_names_its_wait_and_its_next_action() -> None:
+    """From its start to its end, the status gives the current action, and the next one with its trigger."""
     thread = Thread(agent_spec(policy=ASKING), idle_limit=3_600)
     assert doing(thread.state) == "waits for a worker to load its agent"
     thread.load()
@@ -75,8 +77,8 @@ def test_a_run_says_what_it_waits_for_and_what_follows() -> None:
     assert (doing(thread.state), following(thread.state)) == ("has completed", ())
 
 
-def test_a_paused_or_blocked_run_says_what_follows_when_it_resumes() -> None:
-    """`nothing until a time or a person`, and then what was due."""
+def test_a_paused_or_blocked_run_names_its_next_action() -> None:
+    """The status is `nothing until a time or a person`, and then the action that was due."""
     thread = loaded_thread(features=1)
     thread.reply(calls("pay"))
     thread.signal("pause", {"by": "bob", "until": "2026-12-01T10:00:00Z"})
@@ -97,35 +99,37 @@ def test_a_paused_or_blocked_run_says_what_follows_when_it_resumes() -> None:
 
 @settings(max_examples=examples(8, 60))
 @given(SEEDS)
-def test_every_state_has_its_words(seed: int) -> None:
-    """After any event: one line for now; what follows, unless the run is over; the same in the Web UI; a valid view."""
+def test_every_state_has_a_text(seed: int) -> None:
+    """After any event there is one line for now, one for the next action unless the run is over, the same in the Web
+    UI, and a valid view.
+    """
     thread, state = play(seed).thread, RunState(thread="t")
     for event in thread.log:
         state = evolve(state, event)
-        words = doing(state)
-        assert words == words.strip() != ""
-        assert "\n" not in words
-        assert bool(following(state)) != bool(state.outcome) or words.startswith("stops because of")
-        assert ThreadState.model_validate(run_view(state)).now == words
+        text = doing(state)
+        assert text == text.strip() != ""
+        assert "\n" not in text
+        assert bool(following(state)) != bool(state.outcome) or text.startswith("stops because of")
+        assert ThreadState.model_validate(run_view(state)).now == text
     headline = current_details(state).splitlines()[0]
     assert headline.endswith(f" · {run_view(state)['lifecycle']}") == (state.status == "running")
 
 
 @pytest.mark.parametrize("name", FIRST_RELEASE)
-def test_threads_recorded_by_the_first_release_have_their_words(name: str) -> None:
-    """Each of its events leads to a phase and to words, and errors are found among them."""
+def test_threads_recorded_by_the_first_release_have_a_text(name: str) -> None:
+    """Each of its events leads to a phase and to a text, and the errors among them are found."""
     state, events = RunState(), [*read_events(recorded(name).events)]
     for event in events:
         state = evolve(state, event)
         assert run_view(state)["now"]
-    found = last_event(as_json(events))
-    assert found
-    assert (found["position"], found["type"]) == (events[-1].position, events[-1].type)
+    last = last_event(as_json(events))
+    assert last
+    assert (last["position"], last["type"]) == (events[-1].position, events[-1].type)
     assert show_screen({**run_view(state), "errors": errors_in(as_json(events))}, retrying=[], ui=None).plain
 
 
 def test_errors_are_named_with_their_positions() -> None:
-    """Failed calls, outcomes that are unknown, refused replies, signals and decisions, and blocks: the last five."""
+    """The last five are listed: failed calls, unknown outcomes, rejected replies, signals and decisions, and blocks."""
     thread = loaded_thread(features=1)
     assert errors_in(as_json(thread.log)) == []
     thread.reply(calls("look", "pay"))
@@ -137,16 +141,16 @@ def test_errors_are_named_with_their_positions() -> None:
     thread.decide("2", "abandon")
     thread.reply(LLMReply(rejected="it is empty."))
     thread.refuse(LLM_REJECTED)
-    found = errors_in(as_json(thread.log))
-    assert [(each["type"], each["what"]) for each in found] == [
+    errors = errors_in(as_json(thread.log))
+    assert [(each["type"], each["what"]) for each in errors] == [
         ("reconcile_requested", "call 2 of pay: its outcome is unknown: timed out"),
         ("decision_received", "approve on request 9 by eve did not count: no request 9; open: 2"),
         ("tool_call_finished", "call 2 of pay: unknown: The outcome is unknown; alice gave up finding out"),
         ("reply_rejected", "a reply could not be used: it is empty."),
         ("run_blocked", f"blocked by {LLM_REJECTED}: no"),
     ]
-    assert all(thread.log[each["position"]].type == each["type"] for each in found)
-    earlier = errors_in(as_json(thread.log[: found[0]["position"]]))
+    assert all(thread.log[each["position"]].type == each["type"] for each in errors)
+    earlier = errors_in(as_json(thread.log[: errors[0]["position"]]))
     assert [each["what"] for each in earlier] == [
         "call 1 of look: failed: no such file",
         "nonsense by eve was refused: no such signal",
@@ -154,22 +158,22 @@ def test_errors_are_named_with_their_positions() -> None:
 
 
 def test_an_outage_is_an_error_though_the_llm_has_answered() -> None:
-    """With how many attempts failed, and why the last one did."""
+    """The error gives the number of failed attempts, and the reason of the last one."""
     thread = loaded_thread()
     failure = LLMFailure(at=NOW, seconds=1, cause="InternalServerError", message="503: overloaded")
     thread.reply(says("done").model_copy(update={"outage": Outage.of(None, failure), "attempt": 2}))
-    (found,) = errors_in(as_json(thread.log))
-    assert found["what"].startswith("the LLM answered after 1 failed attempt")
-    assert "503: overloaded" in found["what"]
+    (errors,) = errors_in(as_json(thread.log))
+    assert errors["what"].startswith("the LLM answered after 1 failed attempt")
+    assert "503: overloaded" in errors["what"]
 
 
 def test_errors_are_few_short_and_read_from_any_release() -> None:
-    """However many and long they are; an event that this release does not know is none."""
+    """The list is bounded for any number and length; an event unknown to this release is no error."""
     failed = {"type": "tool_call_finished", "number": 1, "status": "failed", "content": "x\n" * 10_000}
     many = [{"position": at, "at": NOW.isoformat(), **failed} for at in range(50)]
-    found = errors_in([*many, {"type": "run_blocked"}, {"type": "of_a_later_release", "position": 51}])
-    assert [each["position"] for each in found] == [45, 46, 47, 48, 49]
-    assert max(len(each["what"]) for each in found) <= ERROR_CHARS
+    errors = errors_in([*many, {"type": "run_blocked"}, {"type": "of_a_later_release", "position": 51}])
+    assert [each["position"] for each in errors] == [45, 46, 47, 48, 49]
+    assert max(len(each["what"]) for each in errors) <= ERROR_CHARS
 
 
 @given(
@@ -182,14 +186,14 @@ def test_errors_are_few_short_and_read_from_any_release() -> None:
     )
 )
 def test_no_event_of_any_shape_breaks_the_errors(events: list[dict[str, Any]]) -> None:
-    """What a later release records under a name that we have is left out, if it has another meaning."""
+    """A later release's event under one of our names is left out if it has another meaning."""
     kinds = ("tool_call_finished", "reconcile_requested", "llm_replied", "run_blocked", "decision_received")
     for kind in kinds:
         errors_in([{"type": kind, "position": 0, "at": "", **event} for event in events])
 
 
-def test_calls_under_way_are_those_started_and_not_ended() -> None:
-    """By their arguments, oldest first."""
+def test_calls_in_progress_have_a_start_and_no_end() -> None:
+    """Started calls without an end are listed with their arguments, oldest first."""
     thread = loaded_thread()
     thread.reply(calls("look", "look", "pay"))
     thread.finish(1)
@@ -212,14 +216,14 @@ def test_calls_under_way_are_those_started_and_not_ended() -> None:
     ],
 )
 def test_a_thread_says_by_which_command_it_continues(status: str, silent: bool, command: str | None) -> None:
-    """Open: nothing to do, or the verb for what it waits for; closed: a further run."""
-    found = continuation({"thread": "t", "status": status}, silent=silent, sealed=True)
-    assert found["why"]
-    assert found["command"] == command if command is None else command in found["command"]
+    """An open thread needs no command, or the verb that ends its wait; a closed one needs a further run."""
+    advice = continuation({"thread": "t", "status": status}, silent=silent, sealed=True)
+    assert advice["why"]
+    assert advice["command"] == command if command is None else command in advice["command"]
 
 
-def test_a_thread_that_cannot_be_continued_says_why() -> None:
-    """Not without the fleet key, and never what a reset has set aside."""
+def test_a_thread_that_cannot_be_continued_gives_the_reason() -> None:
+    """A thread needs the fleet key, and an archived branch is never continued."""
     keyless = continuation({"thread": "t", "status": "completed"}, silent=False, sealed=False)
     assert keyless["command"] is None
     assert "HOLDFAST_FLEET_KEYS" in keyless["why"]
@@ -227,8 +231,10 @@ def test_a_thread_that_cannot_be_continued_says_why() -> None:
     assert (aside["command"], "a reset of t" in aside["why"]) == (None, True)
 
 
-def test_the_screen_begins_with_what_a_person_wants_first() -> None:
-    """Now, what follows, the last event and how long ago it was, errors with their positions; nothing acts on it."""
+def test_the_screen_begins_with_the_most_important_lines() -> None:
+    """The screen has the current action, the next one, the last event with its age, and errors with positions; no text
+    acts on the terminal.
+    """
     thread = loaded_thread()
     thread.reply(calls("look"))
     thread.finish(1, "evil\x1b[2J\u202e", status="failed")
@@ -248,7 +254,7 @@ def test_the_screen_begins_with_what_a_person_wants_first() -> None:
 
 
 class Recording:
-    """Threads of one long thread, which note what is read of it."""
+    """Threads with one long thread, which record the reads."""
 
     sealed = True
 
@@ -259,7 +265,7 @@ class Recording:
         self.reader = self.ownership = self
 
     def foreign(self, thread: str) -> None:
-        """Every run is the thread's own."""
+        """Treat every run as the thread's own."""
 
     async def state(self, thread: str, *, found: Any, note: Any) -> dict[str, Any]:
         note("no worker answered") if self.missing < 0 else None
@@ -275,13 +281,13 @@ class Recording:
 
 
 def long_thread(count: int) -> list[dict[str, Any]]:
-    """Events of a thread of that many failed calls."""
+    """Return the events of a thread with that many failed calls."""
     failed = {"type": "tool_call_finished", "number": 1, "status": "failed", "content": "no", "at": NOW.isoformat()}
     return [{**failed, "position": position} for position in range(count)]
 
 
 async def test_show_reads_only_the_last_events_of_a_long_thread() -> None:
-    """Of ten thousand events, two hundred; of those, what can still be read."""
+    """Of ten thousand events, `show` reads two hundred, and of those as many as are still readable."""
     view = {**run_view(RunState(thread="t")), "events": 10_000}
     threads: Any = Recording(view, long_thread(10_000))
     notes: list[str] = []
@@ -298,8 +304,8 @@ async def test_show_reads_only_the_last_events_of_a_long_thread() -> None:
     assert (shown.last, shown.view["errors"], notes) == (None, [], [])
 
 
-async def test_where_no_worker_answers_none_is_asked_again() -> None:
-    """The rest comes from the history, and calls that nobody runs are not shown as running."""
+async def test_an_unanswered_query_is_not_repeated() -> None:
+    """The rest comes from the history, and calls without a worker are not shown as running."""
     threads: Any = Recording({**run_view(RunState(thread="t")), "events": 1}, long_thread(1), missing=-1)
     notes: list[str] = []
     shown = await show_thread(threads, "t", note=notes.append)

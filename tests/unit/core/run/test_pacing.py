@@ -1,4 +1,4 @@
-"""How long to wait before the same question is asked again."""
+"""Pacing: the delay before a poll is repeated."""
 
 from itertools import pairwise
 
@@ -30,7 +30,7 @@ def polls(*results: str, pace: Pace | None = None, remaining: float | None = Non
 def test_a_delay_is_bounded_and_always_the_same(
     outcomes: list[PollOutcome], pace: Pace, remaining: float | None
 ) -> None:
-    """It lies between the start and the ceiling, and never beyond the deadline; nothing in it is random."""
+    """The delay lies between the start and the ceiling, and never beyond the deadline; no part of it is random."""
     delay = next_delay(outcomes, pace, remaining=remaining)
     assert delay == next_delay(iter(outcomes), pace, remaining=remaining)
     assert 0 <= delay <= pace.ceiling
@@ -42,7 +42,7 @@ def test_a_delay_is_bounded_and_always_the_same(
 
 @given(OUTCOMES, PACES)
 def test_the_same_answer_never_makes_the_next_poll_sooner(outcomes: list[PollOutcome], pace: Pace) -> None:
-    """Each further one slows down, or the ceiling is reached; a time-out slows down at least as much."""
+    """Each repeated result slows polling down until the ceiling; a time-out slows it at least as much."""
     before = next_delay(outcomes, pace)
     same = next_delay([*outcomes, PollOutcome("same")], pace)
     assert same >= before
@@ -53,13 +53,13 @@ def test_the_same_answer_never_makes_the_next_poll_sooner(outcomes: list[PollOut
 
 @given(OUTCOMES, PACES)
 def test_news_and_parts_never_slow_down(outcomes: list[PollOutcome], pace: Pace) -> None:
-    """After news the next poll is as soon as the first one; after a part, no later than before."""
+    """After news the next poll is as soon as the first one; after a partial result, no later than before."""
     assert next_delay([*outcomes, PollOutcome("news")], pace) == pace.start
     assert next_delay([*outcomes, PollOutcome("partial")], pace) <= next_delay(outcomes, pace)
 
 
 def test_the_number_of_polls_in_three_weeks_is_bounded() -> None:
-    """Without news it is what the ceiling allows, and a few at the beginning."""
+    """Without news, the ceiling and a few early polls give the number."""
     pace, elapsed, count = Pace(), 0.0, 0
     outcomes: list[PollOutcome] = []
     while elapsed < THREE_WEEKS:
@@ -83,19 +83,19 @@ def test_the_number_of_polls_in_three_weeks_is_bounded() -> None:
         (("same",) * 50, 300),
     ],
 )
-def test_what_each_answer_does(results: tuple[str, ...], delay: float) -> None:
-    """The rules, by example."""
+def test_each_answer_has_its_effect_on_the_delay(results: tuple[str, ...], delay: float) -> None:
+    """The examples show the rules."""
     assert polls(*results) == delay
 
 
 def test_a_slow_answer_and_a_deadline_bound_the_delay() -> None:
-    """Who takes a minute to answer is not asked each two seconds; the last poll is at the deadline."""
+    """A source that takes a minute to answer is not polled every two seconds; the last poll is at the deadline."""
     assert next_delay([PollOutcome("news", 60)], Pace()) == 60
     assert polls("timeout", "timeout", remaining=5) == 5
     assert polls(remaining=-1) == 0
 
 
 def test_delays_grow_step_by_step() -> None:
-    """A control of the factor: each delay is half as long again as the one before."""
+    """As a control of the factor, each delay is half as long again as the one before."""
     delays = [polls(*["same"] * count) for count in range(8)]
     assert all(later == pytest.approx(1.5 * earlier) for earlier, later in pairwise(delays))

@@ -1,4 +1,4 @@
-"""A run that a person has paused: nothing starts, nothing is lost, and it resumes where it was."""
+"""A run that a person has paused: nothing starts, nothing is lost, and it resumes at the same point."""
 
 from datetime import timedelta
 from typing import Any
@@ -59,14 +59,14 @@ def test_nothing_starts_while_a_run_is_paused(seed: int) -> None:
 
 
 def test_the_plays_pause_and_resume() -> None:
-    """The control: runs are paused with work under way, and resumed by people and by time."""
+    """As a control, runs are paused with work in progress, and resumed by people and by time."""
     events: list[AgentEvent] = [event for seed in range(PLAYS) for event in play(seed).thread.log]
     by = {event.by for event in events if isinstance(event, RunResumed)}
     assert by >= {"", "bob"}
     assert sum(isinstance(event, RunPaused) for event in events) > 20
 
 
-def test_calls_under_way_end_and_no_other_starts() -> None:
+def test_calls_in_progress_end_and_no_other_starts() -> None:
     """A call that people approve meanwhile starts when the run resumes; the LLM is called when all have ended."""
     thread = pausable()
     thread.reply(calls("look", "pay"))
@@ -83,7 +83,7 @@ def test_calls_under_way_end_and_no_other_starts() -> None:
 
 
 def test_a_final_answer_does_not_end_a_paused_run() -> None:
-    """What was said meanwhile is read after it resumes; where nothing was said, the run ends then."""
+    """Messages sent meanwhile are read after the run resumes; without any, the run ends then."""
     for said in (True, False):
         thread = pausable(idle_limit=0)
         pause(thread)
@@ -117,7 +117,7 @@ def test_the_wait_for_a_message_begins_anew_after_a_pause() -> None:
 
 
 def test_a_pause_ends_by_itself() -> None:
-    """At `until` the run resumes, and the event names nobody; a later pause changes the time, the same one does not."""
+    """At `until` the run resumes, and the event names nobody; a later pause changes the time, an equal one does not."""
     thread = pausable()
     until = thread.at + timedelta(hours=2)
     assert pause(thread, seconds=3_600) == "accepted"
@@ -162,7 +162,7 @@ def test_a_blocked_run_that_is_paused_needs_both_to_resume() -> None:
 
 
 def test_a_compaction_waits_for_the_end_of_the_pause() -> None:
-    """One that is asked for while a paused run waits for a message is made when it resumes."""
+    """A compaction requested while a paused run waits for a message is made when it resumes."""
     thread = pausable(idle_limit=60)
     thread.reply(says("done"))
     pause(thread)
@@ -207,7 +207,7 @@ def test_a_paused_run_continues_as_new_and_stays_paused() -> None:
 
 
 def test_the_record_is_current_when_a_run_is_paused() -> None:
-    """The events are written when it pauses, and again when what was under way has ended."""
+    """The events are written when it pauses, and again when the work in progress has ended."""
     thread = pausable()
     pause(thread)
     thread.archive()
@@ -233,8 +233,8 @@ def test_the_record_is_current_when_a_run_is_paused() -> None:
         ({"seconds": [1]}, "malformed"),
     ],
 )
-def test_a_pause_with_an_end_that_is_no_time_is_refused(payload: dict[str, Any], outcome: str) -> None:
-    """The run is not paused for ever instead, and the explanation names what is wrong."""
+def test_a_pause_with_an_invalid_end_is_rejected(payload: dict[str, Any], outcome: str) -> None:
+    """The run is not paused for ever, and the explanation names the fault."""
     thread = pausable()
     answer = thread.update("pause", {"by": "alice", **payload})
     assert answer["outcome"] == outcome
@@ -243,19 +243,21 @@ def test_a_pause_with_an_end_that_is_no_time_is_refused(payload: dict[str, Any],
     thread.check_consistent()
 
 
-def test_resume_is_refused_where_nobody_has_paused() -> None:
+def test_resume_without_a_pause_is_rejected() -> None:
     """The outcome says so; a run of the first release has neither signal."""
     assert resume(pausable()) == "not_paused"
     older = loaded_thread()
     older.signal("pause", ALICE)
     assert older.state.status == "running"
-    refused = older.run.refused("pause", ALICE, at=older.at)
-    assert refused is not None
-    assert refused["outcome"] == "unknown_update"
+    rejection = older.run.refused("pause", ALICE, at=older.at)
+    assert rejection is not None
+    assert rejection["outcome"] == "unknown_update"
 
 
 def test_the_web_ui_says_first_that_a_run_is_paused() -> None:
-    """By whom, until when and why, as plain text, before open requests; and the JSON that resumes it."""
+    """The page shows who paused it, until when and why, as plain text, before open requests, and the JSON that resumes
+    it.
+    """
     thread = pausable()
     thread.reply(calls("pay"))
     pause(thread, reason="**look** [here](http://x)", seconds=60)
@@ -267,7 +269,7 @@ def test_the_web_ui_says_first_that_a_run_is_paused() -> None:
 
 
 def test_a_flood_of_pauses_is_bounded() -> None:
-    """Pauses in a row, or in turn with resumptions, are refused after a while, and then only counted."""
+    """Repeated or alternating pauses and resumptions are rejected after a while, and then only counted."""
     thread = pausable()
     for number in range(300):
         thread.signal("pause", {"by": f"eve {number}", "reason": "x" * 9_000 + str(number % 2)})

@@ -1,4 +1,4 @@
-"""Payloads in history: lean, readable by any client, and sealed where only Holdfast's processes may write them."""
+"""Payloads in history: lean, readable by any client, and sealed if only Holdfast's processes may write them."""
 
 from typing import Any
 
@@ -39,18 +39,20 @@ VALUES: list[BaseModel] = [
 KEY, OTHER = bytes(32), bytes(range(32))
 
 
-def at(workflow_id: str, *, seals: Seals | None = None, codec: EncryptionCodec | None = None) -> DataConverter:
+def converter_for(
+    workflow_id: str, *, seals: Seals | None = None, codec: EncryptionCodec | None = None
+) -> DataConverter:
     """Return the converter of a Holdfast process for one workflow's values."""
-    made = build_converter(codec or EncryptionCodec(), Seals({"a": KEY}) if seals is None else seals)
-    return made.with_context(WorkflowSerializationContext(namespace="n", workflow_id=workflow_id))
+    converter = build_converter(codec or EncryptionCodec(), Seals({"a": KEY}) if seals is None else seals)
+    return converter.with_context(WorkflowSerializationContext(namespace="n", workflow_id=workflow_id))
 
 
 async def test_defaults_are_left_out_and_come_back_on_reading() -> None:
     """Each model is the same after a round trip, through our converter and through Temporal's own."""
     for value in [*VALUES, RunInput(task="t", sealed=True)]:
-        (payload,) = await at("t").encode([value])
+        (payload,) = await converter_for("t").encode([value])
         assert b"null" not in payload.data
-        assert await at("t").decode([payload], [type(value)]) == [value]
+        assert await converter_for("t").decode([payload], [type(value)]) == [value]
         (read,) = await pydantic_data_converter.decode([payload], [type(value)])
         assert read.model_dump() == value.model_dump()
 
@@ -63,33 +65,33 @@ async def test_other_values_are_encoded_as_before() -> None:
 
 
 @pytest.mark.parametrize("value", [*VALUES, Page(b"a\nb"), View({"a": 1})], ids=lambda value: type(value).__name__)
-async def test_a_sealed_value_is_valid_only_in_its_place(value: Any) -> None:
+async def test_a_sealed_value_is_valid_only_in_its_context(value: Any) -> None:
     """Another workflow, kind of value or key, altered bytes or a missing seal make it invalid."""
     kind = type(value)
-    (payload,) = await at("t").encode([value])
-    assert await at("t").decode([payload], [kind]) == [value]
+    (payload,) = await converter_for("t").encode([value])
+    assert await converter_for("t").decode([payload], [kind]) == [value]
     bare = Payload(metadata={"encoding": payload.metadata["encoding"]}, data=payload.data)
     altered = Payload(metadata=payload.metadata, data=payload.data + b" ")
     for converter, given_ in (
-        (at("u"), payload),
-        (at("t"), bare),
-        (at("t"), altered),
-        (at("t", seals=Seals({"a": OTHER})), payload),
+        (converter_for("u"), payload),
+        (converter_for("t"), bare),
+        (converter_for("t"), altered),
+        (converter_for("t", seals=Seals({"a": OTHER})), payload),
         (build_converter(EncryptionCodec(), Seals({"a": KEY})), payload),
     ):
         (opened,) = await converter.decode([given_], [kind])
         assert is_unsealed(opened), "a forged value was accepted"
     other = ToolOutcome if kind is not ToolOutcome else LLMReply
-    assert is_unsealed((await at("t").decode([payload], [other]))[0])
+    assert is_unsealed((await converter_for("t").decode([payload], [other]))[0])
 
 
 @given(st.binary(max_size=60))
 async def test_no_forged_seal_is_valid(made_up: bytes) -> None:
-    """Any bytes in place of a seal are refused or name an unknown key."""
-    (payload,) = await at("t").encode([VALUES[0]])
+    """Any bytes in place of a seal are rejected or name an unknown key."""
+    (payload,) = await converter_for("t").encode([VALUES[0]])
     payload.metadata[SEAL] = made_up
     try:
-        (opened,) = await at("t").decode([payload], [LLMRequest])
+        (opened,) = await converter_for("t").decode([payload], [LLMRequest])
     except SealKeyUnknown:
         return
     assert is_unsealed(opened)
@@ -97,54 +99,56 @@ async def test_no_forged_seal_is_valid(made_up: bytes) -> None:
 
 async def test_keys_rotate() -> None:
     """The first key seals and all keys verify; a missing key is an error, so that another worker takes the task."""
-    (old,) = await at("t").encode([VALUES[0]])
+    (old,) = await converter_for("t").encode([VALUES[0]])
     both = Seals({"b": OTHER, "a": KEY})
-    (new,) = await at("t", seals=both).encode([VALUES[0]])
+    (new,) = await converter_for("t", seals=both).encode([VALUES[0]])
     assert new.metadata[SEAL].startswith(b"b:")
-    assert await at("t", seals=both).decode([old, new], [LLMRequest, LLMRequest]) == [VALUES[0]] * 2
+    assert await converter_for("t", seals=both).decode([old, new], [LLMRequest, LLMRequest]) == [VALUES[0]] * 2
     with pytest.raises(SealKeyUnknown, match=r"'a'.*has only b;"):
-        await at("t", seals=Seals({"b": OTHER})).decode([old], [LLMRequest])
+        await converter_for("t", seals=Seals({"b": OTHER})).decode([old], [LLMRequest])
 
 
-async def test_a_starts_own_claim_of_a_seal_is_ignored() -> None:
+async def test_a_starts_own_claim_to_be_sealed_is_ignored() -> None:
     """The decoder sets `sealed`; an undecodable value carries the reason and fails no workflow task."""
     claiming = Payload(metadata={"encoding": b"json/plain"}, data=b'{"task":"t","sealed":true}')
-    (start,) = await at("t").decode([claiming], [RunInput])
+    (start,) = await converter_for("t").decode([claiming], [RunInput])
     assert not start.sealed
     broken = Payload(metadata={"encoding": b"json/plain"}, data=b'{"task":5}')
-    (start,) = await at("t").decode([broken], [RunInput])
+    (start,) = await converter_for("t").decode([broken], [RunInput])
     assert start.malformed
 
 
-async def test_encryption_binds_the_place_and_refuses_plain_text() -> None:
-    """A ciphertext of another workflow is refused, and so is a sealed value in plain text unless allowed."""
+async def test_encryption_binds_the_context_and_rejects_plain_text() -> None:
+    """A ciphertext of another workflow is rejected, and so is a sealed value in plain text unless allowed."""
     key = EncryptionKey("k", OTHER, "")
     codec = EncryptionCodec([key])
-    (payload,) = await at("t", codec=codec).encode([VALUES[0]])
-    assert await at("t", codec=codec).decode([payload], [LLMRequest]) == [VALUES[0]]
+    (payload,) = await converter_for("t", codec=codec).encode([VALUES[0]])
+    assert await converter_for("t", codec=codec).decode([payload], [LLMRequest]) == [VALUES[0]]
     with pytest.raises(PayloadMisplaced):
-        await at("u", codec=codec).decode([payload], [LLMRequest])
+        await converter_for("u", codec=codec).decode([payload], [LLMRequest])
     payload.metadata["encryption-place"] = b'["n","u"]'
     with pytest.raises(Exception, match="altered"):
-        await at("u", codec=codec).decode([payload], [LLMRequest])
-    (plain,) = await at("t").encode([VALUES[0]])
+        await converter_for("u", codec=codec).decode([payload], [LLMRequest])
+    (plain,) = await converter_for("t").encode([VALUES[0]])
     with pytest.raises(PlaintextRefused):
-        await at("t", codec=codec).decode([plain], [LLMRequest])
-    assert await at("t", codec=EncryptionCodec([key], plain=True)).decode([plain], [LLMRequest]) == [VALUES[0]]
+        await converter_for("t", codec=codec).decode([plain], [LLMRequest])
+    assert await converter_for("t", codec=EncryptionCodec([key], plain=True)).decode([plain], [LLMRequest]) == [
+        VALUES[0]
+    ]
 
 
 async def test_a_claim_that_cannot_be_decrypted_is_unread_and_other_values_fail() -> None:
-    """A signal's argument stands for the reason; a value of ours raises it; an altered start is malformed."""
+    """A signal's argument is replaced by the reason; a value of ours raises it; an altered start is malformed."""
     codec = EncryptionCodec([EncryptionKey("k", OTHER, "")])
     unknown = Payload(metadata={"encoding": b"binary/encrypted", "encryption-key-id": b"new"}, data=b"\0" * 40)
     altered = Payload(metadata={"encoding": b"binary/encrypted", "encryption-key-id": b"k"}, data=b"\0" * 40)
     for payload in (unknown, altered):
-        (claim,) = await at("t", codec=codec).decode([payload])
+        (claim,) = await converter_for("t", codec=codec).decode([payload])
         assert is_unread(claim)
         assert "key" in str(claim)
         with pytest.raises(DecryptionFailed):
-            await at("t", codec=codec).decode([payload], [LLMRequest])
-    (start,) = await at("t", codec=codec).decode([altered], [RunInput])
+            await converter_for("t", codec=codec).decode([payload], [LLMRequest])
+    (start,) = await converter_for("t", codec=codec).decode([altered], [RunInput])
     assert "altered" in start.malformed
     with pytest.raises(KeyUnknown):  # a worker that has the key takes it
-        await at("t", codec=codec).decode([unknown], [RunInput])
+        await converter_for("t", codec=codec).decode([unknown], [RunInput])

@@ -1,4 +1,4 @@
-"""An agent waits for a change that nobody announces: what was judged is polled, at paced times, until it is met."""
+"""An agent waits for a change without an event: a judged call is polled, at paced times, until its condition is met."""
 
 import json
 from datetime import timedelta
@@ -46,7 +46,7 @@ def polling(spec: AgentSpec | None = None, **more: Any) -> Thread:
 
 
 def polls(thread: Thread) -> list[Call]:
-    """Return the polls under way."""
+    """Return the polls in progress."""
     return [
         call
         for call in thread.waiting(ToolRequest)
@@ -55,7 +55,7 @@ def polls(thread: Thread) -> list[Call]:
 
 
 def bring(thread: Thread, content: Any = "not yet", status: str = "ok", **more: Any) -> None:
-    """End the poll under way; where there is none, wait for it first."""
+    """End the poll in progress; if there is none, wait for it first."""
     while not polls(thread):
         if thread.waiting(Sleep):
             thread.wake()
@@ -65,7 +65,7 @@ def bring(thread: Thread, content: Any = "not yet", status: str = "ok", **more: 
     thread.end(call, ToolOutcome.model_validate({"status": status, "content": content, **more}))
 
 
-def recorded(thread: Thread) -> list[WaitPolled]:
+def recorded_polls(thread: Thread) -> list[WaitPolled]:
     """Return the events of all polls."""
     return [event for event in thread.log if isinstance(event, WaitPolled)]
 
@@ -89,7 +89,7 @@ def test_the_first_poll_is_made_at_once_and_the_llm_is_not_called_until_the_cond
     head, text = result(thread).text.split("\n")
     assert head.startswith("Your condition was met after 5s, in 3 looks. It is now 2026-01-02T03:04:1")
     assert (text, result(thread).status, thread.calling_llm()) == ("all done", "ok", True)
-    assert [(event.poll, event.result, event.again is None) for event in recorded(thread)] == [
+    assert [(event.poll, event.result, event.again is None) for event in recorded_polls(thread)] == [
         *((1, "news", False), (2, "same", False), (3, "news", True))
     ]
     audited(thread)
@@ -111,12 +111,12 @@ def test_the_first_poll_is_made_at_once_and_the_llm_is_not_called_until_the_cond
 def test_a_condition_is_met_by_the_first_result_that_fulfils_it(
     condition: dict[str, Any], contents: list[str], met: int
 ) -> None:
-    """Texts are searched for, fields are compared as JSON, and a change is one from the first result."""
+    """Texts are searched, fields are compared as JSON, and a change is a difference from the first result."""
     thread = polling(condition=condition)
     for content in contents:
         bring(thread, content)
     assert result(thread).text.split("\n", 1)[1] == contents[met - 1]
-    assert len(recorded(thread)) == met
+    assert len(recorded_polls(thread)) == met
     audited(thread)
 
 
@@ -140,7 +140,7 @@ def test_a_condition_is_met_by_the_first_result_that_fulfils_it(
     ],
 )
 def test_a_condition_has_exactly_one_of_four_forms(condition: Any, why: str) -> None:
-    """There are no expressions: whatever else is written is a result that says what to write, and nothing is polled."""
+    """There are no expressions: any other form is a result that names the valid ones, and nothing is polled."""
     with pytest.raises(ValueError, match="condition") as raised:
         read_condition(condition)
     assert why in str(raised.value)
@@ -151,7 +151,7 @@ def test_a_condition_has_exactly_one_of_four_forms(condition: Any, why: str) -> 
 
 
 def test_the_result_keeps_its_trust_its_artifact_and_its_blocks() -> None:
-    """What the LLM reads is the tool's result, with the level of the tool or of the result itself."""
+    """The LLM reads the tool's result, with the level of the tool or of the result itself."""
     thread = polling(poller(policy=Policy(rules=(ask("pay", when="trust == 'web'"), allow()))), name="surf")
     bring(thread, "done … clipped", artifact="sha256:" + "0" * 64, size=9_000)
     finished = result(thread)
@@ -165,8 +165,8 @@ def test_the_result_keeps_its_trust_its_artifact_and_its_blocks() -> None:
 
 
 @pytest.mark.parametrize("condition", [{"lacks": "pending"}, {"equals": {"a": 1}}])
-def test_a_clipped_result_does_not_fulfil_what_needs_all_of_it(condition: dict[str, Any]) -> None:
-    """The text may stand in the part that is left out: the wait ends, and the LLM reads what it can do."""
+def test_a_clipped_result_does_not_meet_a_condition_on_the_whole_text(condition: dict[str, Any]) -> None:
+    """The text may be in the omitted part: the wait ends, and the LLM reads its options."""
     thread = polling(condition=condition)
     bring(thread, '{"a": 1}', size=9_000, artifact="sha256:" + "0" * 64)
     assert (result(thread).status, "only its beginning and its end" in result(thread).text) == ("failed", True)
@@ -177,7 +177,7 @@ def test_a_clipped_result_does_not_fulfil_what_needs_all_of_it(condition: dict[s
 
 
 def test_the_last_poll_is_made_when_the_time_is_over() -> None:
-    """It counts if it fulfils the condition; else its result is read with the words that it does not."""
+    """The last poll counts if it meets the condition; otherwise its result comes with a note that it does not."""
     for content, head in (("no", "Your condition was not met within 10s, in 5 looks."), ("done", "Your condition was")):
         thread = polling(until="10s")
         end = thread.at + timedelta(seconds=10)
@@ -198,7 +198,7 @@ def test_same_results_slow_down_and_news_starts_over() -> None:
     delays = []
     for content in ("a", "a", "a", "a", "a", "b", "b"):
         bring(thread, content)
-        (event,) = recorded(thread)[-1:]
+        (event,) = recorded_polls(thread)[-1:]
         assert event.again is not None
         delays.append(round((event.again - event.at).total_seconds(), 3))
     assert delays == [1, 1.5, 2.25, 3, 3, 1, 1.5]
@@ -206,33 +206,35 @@ def test_same_results_slow_down_and_news_starts_over() -> None:
 
 
 def test_a_slow_answer_a_time_out_and_a_failure_slow_down_more() -> None:
-    """No delay is shorter than the last answer took; a time-out is one of the tool's own."""
+    """No delay is shorter than the last poll took; a time-out counts as the tool's own."""
     thread = polling()
     bring(thread, "a", duration_ms=4_000)
     bring(thread, "down", "failed", duration_ms=10)
     bring(thread, "slow", "failed", duration_ms=5_000)
     kinds = [
-        (event.result, round((event.again - event.at).total_seconds())) for event in recorded(thread) if event.again
+        (event.result, round((event.again - event.at).total_seconds()))
+        for event in recorded_polls(thread)
+        if event.again
     ]
     assert kinds == [("news", 4), ("no_response", 12), ("timeout", 36)]
     audited(thread)
 
 
 def test_results_that_always_differ_do_not_poll_faster_for_ever() -> None:
-    """Only the first changes count as news, so a week is a bounded number of polls, whatever they bring."""
+    """Only the first changes count as news, so a week has a bounded number of polls, for any results."""
     thread = polling(until="7d")
     at = 0
     while thread.state.dormancy.waits:
         at += 1
         changing = f"it is {at}" if at % 20 == 0 or at > 20 * NEWS else "the same"
         bring(thread, changing)
-    assert recorded(thread)[-1].again is None
-    assert 2_000 < len(recorded(thread)) < 2_300
+    assert recorded_polls(thread)[-1].again is None
+    assert 2_000 < len(recorded_polls(thread)) < 2_300
     assert len(str(thread.state.dormancy)) < 1_000
 
 
 def test_failed_polls_are_outcomes_and_several_in_a_row_end_the_wait() -> None:
-    """A result in between counts them anew; at the end the LLM reads how many failed, and the last failure."""
+    """A result in between resets the count; the LLM finally reads the number of failures, and the last one."""
     thread = polling()
     for _ in range(FAILURES - 1):
         bring(thread, "no route", "failed")
@@ -250,7 +252,7 @@ def test_a_lost_activity_is_a_failed_poll() -> None:
     thread = polling()
     (call,) = polls(thread)
     thread.fail(call, "TimeoutError")
-    assert (recorded(thread)[-1].status, thread.state.status) == ("failed", "dormant")
+    assert (recorded_polls(thread)[-1].status, thread.state.status) == ("failed", "dormant")
     bring(thread, "done")
     audited(thread)
 
@@ -259,7 +261,7 @@ def test_a_lost_activity_is_a_failed_poll() -> None:
 
 
 def test_a_denied_tool_is_not_polled() -> None:
-    """The stricter verdict counts, whatever the policy says on `check_back`."""
+    """The stricter verdict counts, whichever verdict `check_back` itself has."""
     thread = polling(name="hidden")
     assert (result(thread).status, polls(thread)) == ("denied", [])
     (verdict,) = [event for event in thread.log if isinstance(event, VerdictGiven)]
@@ -268,7 +270,7 @@ def test_a_denied_tool_is_not_polled() -> None:
 
 
 def test_a_tool_that_asks_is_polled_after_an_approval_that_shows_it() -> None:
-    """The request has the polled call; without an approval nothing is polled, and edited arguments are judged again."""
+    """The request shows the polled call; nothing is polled without an approval, and edits are judged again."""
     thread = polling(name="private")
     (asked,) = [event.request for event in thread.log if isinstance(event, ApprovalRequested)]
     assert json.loads(asked.arguments)["tool"] == "private"
@@ -290,7 +292,7 @@ def test_a_tool_that_asks_is_polled_after_an_approval_that_shows_it() -> None:
 
 
 def test_edited_arguments_fit_the_polled_tool() -> None:
-    """A person gives every parameter of it, of its type: nothing is filled in after the verdict."""
+    """A person gives every parameter with the right type: no value is filled in after the verdict."""
     parameters = {
         "type": "object",
         "properties": {"at": {"type": "string"}, "n": {"type": "integer", "default": 3}},
@@ -299,8 +301,8 @@ def test_edited_arguments_fit_the_polled_tool() -> None:
     spec = sleeper(tool_spec("strict", parameters=parameters), policy=Policy(rules=(ask("strict"), allow())))
     thread = polling(spec, name="strict")
     for arguments in ({"at": 5, "n": 1}, {"at": "x"}, {"n": 1}):
-        given = {**check("strict"), "arguments": arguments, "until": None}
-        assert thread.decide("1", arguments=given) == "malformed", arguments
+        values = {**check("strict"), "arguments": arguments, "until": None}
+        assert thread.decide("1", arguments=values) == "malformed", arguments
     assert (
         thread.decide("1", arguments={**check("strict"), "arguments": {"at": "y", "n": 1}, "until": None}) == "accepted"
     )
@@ -308,7 +310,7 @@ def test_edited_arguments_fit_the_polled_tool() -> None:
 
 
 def test_the_terms_of_the_stricter_rule_decide() -> None:
-    """Where both calls ask, the rule that asks more people counts; a denial is stronger than any."""
+    """If both calls ask, the rule that asks more people counts; a denial is stronger than any."""
     rules = (ask("private", terms=Terms(by=("hr",))), ask("check_back", terms=Terms(quorum=2)), allow())
     thread = polling(poller(policy=Policy(rules=rules)), name="private")
     assert thread.state.authority.requests[0].terms.quorum == 2
@@ -319,7 +321,7 @@ def test_the_terms_of_the_stricter_rule_decide() -> None:
 
 
 def test_a_remembered_approval_covers_the_same_polls_and_no_others() -> None:
-    """The rule is about the exact call: with another tool, or other arguments, people are asked again."""
+    """The rule covers the exact call: for another tool, or other arguments, people are asked again."""
     thread = polling(name="private")
     assert thread.decide("1", remember=True) == "accepted"
     bring(thread, "done")
@@ -329,8 +331,8 @@ def test_a_remembered_approval_covers_the_same_polls_and_no_others() -> None:
     audited(thread)
 
 
-def test_a_remembered_approval_of_the_polled_call_lifts_its_part() -> None:
-    """What the LLM may call without asking, it may poll without asking."""
+def test_a_remembered_approval_of_the_polled_call_satisfies_its_rule() -> None:
+    """A call that the LLM may make without asking may also be polled without asking."""
     thread = loaded_thread(poller(), features=1)
     thread.reply(calling(private={"at": "x"}))
     assert thread.decide("1", remember=True) == "accepted"
@@ -353,7 +355,7 @@ def test_a_remembered_approval_of_the_polled_call_lifts_its_part() -> None:
         ({**check(), "until": "soon"}, "neither a time nor a duration"),
     ],
 )
-def test_what_cannot_be_polled_is_a_result_that_says_why(made: dict[str, Any], why: str) -> None:
+def test_an_impossible_poll_gets_a_result_with_the_reason(made: dict[str, Any], why: str) -> None:
     """Nobody is asked, nothing runs, and the LLM is called again."""
     thread = loaded_thread(poller(policy=Policy(rules=(ask(),))), features=1)
     thread.reply(calling(check_back=made))
@@ -362,8 +364,10 @@ def test_what_cannot_be_polled_is_a_result_that_says_why(made: dict[str, Any], w
     audited(thread)
 
 
-def test_a_constraint_refuses_polls_before_they_begin_and_ends_them_where_it_comes_up() -> None:
-    """Where another call of the tool says so, the waits end with the reason at once, and further ones are refused."""
+def test_a_constraint_rejects_new_polls_and_ends_open_ones() -> None:
+    """If another call of the tool reports a constraint, the waits end at once with the reason, and further ones are
+    rejected.
+    """
     thread = loaded_thread(poller(), features=1)
     thread.reply(calling(check_back=[check(), check()], look={"at": "z"}))
     first, second = polls(thread)
@@ -379,7 +383,7 @@ def test_a_constraint_refuses_polls_before_they_begin_and_ends_them_where_it_com
 
 
 def test_a_poll_that_cannot_be_done_makes_a_constraint_on_the_polled_call() -> None:
-    """Not on `check_back`: the very same call is refused, called or polled, and others are not."""
+    """The constraint is not on `check_back`: the same call is rejected, called or polled, and others are not."""
     thread = polling()
     bring(thread, "no such build", "cannot", scope="here")
     assert (result(thread).status, result(thread).text) == ("cannot", "no such build")
@@ -392,7 +396,7 @@ def test_a_poll_that_cannot_be_done_makes_a_constraint_on_the_polled_call() -> N
 
 
 def test_arguments_that_a_worker_rejects_end_the_wait() -> None:
-    """A poll never runs with other arguments than those judged."""
+    """A poll runs only with the judged arguments."""
     thread = polling()
     bring(thread, "Not called: the arguments are not in the form in which they run", "invalid")
     assert (result(thread).status, thread.calling_llm()) == ("invalid", True)
@@ -400,7 +404,7 @@ def test_arguments_that_a_worker_rejects_end_the_wait() -> None:
 
 
 def test_the_worker_reads_the_polled_arguments_as_the_polled_tool_does() -> None:
-    """What the LLM wrote leniently is judged, shown and polled with defaults, in canonical form."""
+    """The LLM's lenient spelling is judged, shown and polled with defaults, in canonical form."""
 
     @tool(effect="read")
     def look(at: str, n: int = 3) -> str:
@@ -416,24 +420,24 @@ def test_the_worker_reads_the_polled_arguments_as_the_polled_tool_does() -> None
         tools = {"look": look, "check_back": check_back}
         return read_reply(json.dumps(body).encode(), adapter=ADAPTER, spec=spec, tools=tools, step_id="s")
 
-    given = {"tool": "look", "arguments": {"at": "x", "n": "5"}, "condition": DONE}
-    assert json.loads(read(given).arguments["c"])["arguments"] == {"at": "x", "n": 5}
-    assert json.loads(read({**given, "arguments": {"at": "x"}}).arguments["c"])["arguments"] == {"at": "x", "n": 3}
-    assert "those of look: at: " in read({**given, "arguments": {}}).problems["c"]
+    values = {"tool": "look", "arguments": {"at": "x", "n": "5"}, "condition": DONE}
+    assert json.loads(read(values).arguments["c"])["arguments"] == {"at": "x", "n": 5}
+    assert json.loads(read({**values, "arguments": {"at": "x"}}).arguments["c"])["arguments"] == {"at": "x", "n": 3}
+    assert "those of look: at: " in read({**values, "arguments": {}}).problems["c"]
 
 
-# What ends a wait, or holds it.
+# Events that end or hold a wait.
 
 
 @pytest.mark.parametrize("under_way", [True, False])
 @pytest.mark.parametrize("what", ["say", "wake"])
 def test_a_message_and_a_wake_end_the_wait(what: str, under_way: bool) -> None:
-    """The LLM is called at once; the answer of a poll that is still under way is recorded nowhere."""
+    """The LLM is called at once; the answer of a poll in progress is not recorded."""
     thread = polling()
     call = polls(thread)[0]
     if not under_way:
         bring(thread)
-    before = len(recorded(thread))
+    before = len(recorded_polls(thread))
     if what == "say":
         thread.say("how is it?")
     else:
@@ -441,18 +445,18 @@ def test_a_message_and_a_wake_end_the_wait(what: str, under_way: bool) -> None:
     assert (result(thread).text.startswith("You were woken after "), thread.calling_llm()) == (True, True)
     assert not polls(thread)
     thread.run.ended(call.id, ToolOutcome(status="ok", content="done"))
-    assert len(recorded(thread)) == before
+    assert len(recorded_polls(thread)) == before
     assert not thread.waiting(Sleep)
     audited(thread)
 
 
-def test_a_pause_starts_no_poll_and_resume_makes_the_one_that_is_due() -> None:
-    """A poll under way ends and is recorded; what is due waits for the end of the pause, without a timer that spins."""
+def test_a_pause_starts_no_poll_and_resume_makes_the_due_one() -> None:
+    """A poll in progress ends and is recorded; a due poll waits for the end of the pause, without a spinning timer."""
     thread = polling(until="1h")
     thread.signal("pause", {"by": "alice"})
     bring(thread)
     thread.advance(hours=2)
-    assert (polls(thread), thread.state.status, len(recorded(thread))) == ([], "paused", 1)
+    assert (polls(thread), thread.state.status, len(recorded_polls(thread))) == ([], "paused", 1)
     assert not thread.waiting(Sleep)
     thread.signal("resume", {"by": "alice"})
     bring(thread, "no")
@@ -461,7 +465,7 @@ def test_a_pause_starts_no_poll_and_resume_makes_the_one_that_is_due() -> None:
 
 
 def test_a_slow_poll_holds_up_no_other_timer() -> None:
-    """While it is under way, requests of sibling calls expire at their time, and no timer fires over and over."""
+    """While a poll is in progress, requests of sibling calls expire at their time, and no timer fires repeatedly."""
     rules = (ask("pay", terms=Terms(expires_after=60)), allow())
     thread = loaded_thread(poller(policy=Policy(rules=rules)), features=1)
     thread.reply(calling(check_back=check(), pay={}))
@@ -472,8 +476,8 @@ def test_a_slow_poll_holds_up_no_other_timer() -> None:
     audited(thread)
 
 
-def test_a_cancel_stops_the_poll_under_way_and_waits_for_it() -> None:
-    """It counts like any tool that is under way; then the call and the run end."""
+def test_a_cancel_stops_the_poll_in_progress_and_waits_for_it() -> None:
+    """The poll counts like any tool in progress; after it the call and the run end."""
     thread = polling()
     thread.cancel()
     assert (thread.state.outcome, len(polls(thread))) == (None, 1)
@@ -482,7 +486,7 @@ def test_a_cancel_stops_the_poll_under_way_and_waits_for_it() -> None:
     audited(thread)
 
 
-def test_a_run_continues_as_new_between_polls_and_waits_for_one_under_way() -> None:
+def test_a_run_continues_as_new_between_polls_and_waits_for_a_pending_one() -> None:
     """The pace, the first result and the number of failures travel along."""
     thread = polling(condition={"changes": True})
     bring(thread, "a")
@@ -506,7 +510,7 @@ def test_a_run_continues_as_new_between_polls_and_waits_for_one_under_way() -> N
 
 
 def test_a_reset_repeats_the_poll() -> None:
-    """A read may be repeated: the wait continues where it stood, and the ledger has nothing of it."""
+    """A read may be repeated: the wait continues at the same point, and the ledger has no entry for it."""
     thread = polling()
     bring(thread)
     thread.reset()
@@ -517,7 +521,7 @@ def test_a_reset_repeats_the_poll() -> None:
 
 
 def test_a_closed_thread_ends_the_wait() -> None:
-    """A poll was under way when the run was closed from outside: the call is cancelled, and nobody is asked."""
+    """If the run is closed from outside during a poll, the call is cancelled, and nobody is asked."""
     thread = polling()
     thread.reopen()
     thread.load_thread()
@@ -527,7 +531,7 @@ def test_a_closed_thread_ends_the_wait() -> None:
 
 
 def test_waits_are_bounded() -> None:
-    """Beyond the limit a call is refused; each of the others has one poll under way."""
+    """A call beyond the limit is rejected; each of the others has one poll in progress."""
     thread = loaded_thread(poller(), features=1)
     thread.reply(calling(check_back=[check()] * (WAITS + 2)))
     assert len(polls(thread)) == WAITS
@@ -535,7 +539,7 @@ def test_waits_are_bounded() -> None:
 
 
 def test_polls_are_in_neither_the_transcript_nor_the_prompt() -> None:
-    """The LLM is sent one result of the call, however many polls there were."""
+    """The LLM gets one result of the call, for any number of polls."""
     thread = polling()
     for number in range(5):
         bring(thread, f"secret {number}")
@@ -546,8 +550,8 @@ def test_polls_are_in_neither_the_transcript_nor_the_prompt() -> None:
     audited(thread)
 
 
-def test_a_poll_carries_where_it_comes_from() -> None:
-    """A tool that asks for it gets the agent and the trust level, as in a call by the LLM."""
+def test_a_poll_carries_its_agent_and_trust_level() -> None:
+    """A tool that asks for its caller gets the agent and the trust level, as in a call by the LLM."""
     thread = polling(sleeper(tool_spec("ask_origin", wants_origin=True), policy=POLICY), name="ask_origin")
     (call,) = polls(thread)
     assert isinstance(call.request, ToolRequest)
@@ -555,8 +559,8 @@ def test_a_poll_carries_where_it_comes_from() -> None:
     assert call.request.origin.agent == "agent"
 
 
-def test_a_poll_does_not_count_as_the_agents_own_deed() -> None:
-    """After a long wait the `verify` tools look again, before the LLM reads what ended it."""
+def test_a_poll_does_not_count_as_an_action_of_the_agent() -> None:
+    """After a long wait the `verify` tools run again, before the LLM reads the result of the wait."""
     thread = polling(poller(verify=("look",), limits=Limits(stale_after=60, poll_ceiling=90)), name="surf")
     for _ in range(10):
         bring(thread)
@@ -569,7 +573,7 @@ def test_a_poll_does_not_count_as_the_agents_own_deed() -> None:
 
 
 def test_a_tool_with_an_effect_in_the_spec_is_the_only_thing_that_counts() -> None:
-    """An idempotent tool is an effect, too."""
+    """An idempotent tool has an effect, too."""
     spec = sleeper(tool_spec("put", Effect.IDEMPOTENT), policy=Policy(rules=(allow(),)))
     thread = polling(spec, name="put")
     assert (result(thread).status, polls(thread)) == ("invalid", [])
@@ -577,7 +581,7 @@ def test_a_tool_with_an_effect_in_the_spec_is_the_only_thing_that_counts() -> No
 
 @pytest.mark.parametrize("features", [0, 1])
 def test_a_users_own_tool_of_that_name_polls_nothing(features: int) -> None:
-    """Its arguments are its own: they are neither read nor judged as another call."""
+    """A user's `check_back` keeps its own arguments: they are neither read nor judged as another call."""
     spec = agent_spec(tools=(tool_spec("check_back"),), policy=Policy(rules=(deny("hidden"), allow())))
     thread = loaded_thread(spec, features=features)
     thread.reply(calling(check_back=check("hidden")))

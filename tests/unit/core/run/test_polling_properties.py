@@ -1,4 +1,6 @@
-"""Random lives of an agent that polls: polls are bounded and paced, a met condition ends, a pause starts nothing."""
+"""Random lives of an agent that polls: polls are bounded and paced, a met condition ends the wait, and no poll starts
+in a pause.
+"""
 
 from typing import Any
 
@@ -31,17 +33,17 @@ STEP = st.one_of(
 
 
 def live(thread: Thread, steps: list[tuple[str, Any]]) -> None:
-    """Let these things happen to a thread."""
+    """Apply these actions to a thread."""
     for number, (what, chosen) in enumerate(steps):
         if thread.state.outcome:
             return
         under_way = polls(thread)
         match what:
             case "wait" if thread.calling_llm():
-                made = [
+                tool_calls = [
                     check(condition=condition, **({"until": until} if until else {})) for condition, until in chosen
                 ]
-                thread.reply(calling(check_back=made))
+                thread.reply(calling(check_back=tool_calls))
             case "result" if under_way:
                 thread.end(under_way[0], ToolOutcome(status="ok", content=chosen))
             case "failure" if under_way:
@@ -69,7 +71,7 @@ def live(thread: Thread, steps: list[tuple[str, Any]]) -> None:
 
 
 def check_now(thread: Thread) -> None:
-    """Check what holds after every input: one poll of a wait at a time, and one timer, which is not in the past."""
+    """Check the invariants after each input: one poll of a wait at a time, and one timer, which is not in the past."""
     state, under_way = thread.state, [call.number for call in polls(thread)]
     assert len(under_way) == len(set(under_way))
     assert {wait.number for wait in state.dormancy.waits} >= set(under_way)
@@ -85,7 +87,7 @@ def check_now(thread: Thread) -> None:
 @settings(max_examples=examples(50, 200))
 @given(st.lists(STEP, max_size=40))
 def test_polls_are_paced_and_bounded_and_a_met_condition_ends_the_wait(steps: list[tuple[str, Any]]) -> None:
-    """No two polls are nearer than their pace; one that meets its condition is the last; none begins in a pause."""
+    """No two polls are closer than their pace; one that meets its condition is the last; none begins in a pause."""
     thread = loaded_thread(poller(limits=Limits(poll_seconds=START, poll_ceiling=CEILING)), features=1)
     live(thread, steps)
     last: dict[int, WaitPolled] = {}

@@ -1,4 +1,4 @@
-"""Refinements of the task: who may make them, when the LLM is shown them, and that nothing else changes."""
+"""Refinements of the task: entitled people, the time when the LLM reads them, and that nothing else changes."""
 
 import json
 from datetime import timedelta
@@ -41,7 +41,7 @@ def texts(thread: Thread) -> list[str]:
 
 
 def outcomes(thread: Thread) -> list[str]:
-    """Return the outcomes of what was refused."""
+    """Return the outcomes of the rejections."""
     return [event.outcome for event in thread.log if isinstance(event, SignalRejected)]
 
 
@@ -54,7 +54,7 @@ def outcomes(thread: Thread) -> list[str]:
     ],
 )
 def test_the_llm_reads_who_refined_the_task_and_how(kind: str, words: str) -> None:
-    """At the end of the step, after everything it read before, so that the prompt keeps its beginning."""
+    """The message comes at the end of the step, after everything read before, so that the prompt keeps its prefix."""
     thread = loaded_thread(features=1)
     thread.reply(calls("look"))
     before = thread.transcript_lines()
@@ -90,7 +90,7 @@ def test_a_refinement_is_shown_with_the_task() -> None:
 
 
 def test_an_interrupt_makes_the_llm_call_again_with_the_refinement() -> None:
-    """By update or by signal; a tool under way ends first."""
+    """An interrupt works by update or by signal; a tool in progress ends first."""
     for send in ("update", "signal"):
         thread = loaded_thread(features=1)
         getattr(thread, send)("refine", {**LESS, "when_busy": "interrupt"})
@@ -105,7 +105,7 @@ def test_an_interrupt_makes_the_llm_call_again_with_the_refinement() -> None:
 
 
 def test_a_paused_run_is_shown_it_when_it_resumes() -> None:
-    """It is recorded at once, and starts nothing before that."""
+    """The refinement is recorded at once, and starts nothing before the run resumes."""
     thread = loaded_thread(features=1)
     thread.reply(calls("look"))
     thread.signal("pause", {"by": "bob"})
@@ -119,7 +119,7 @@ def test_a_paused_run_is_shown_it_when_it_resumes() -> None:
 
 
 def test_a_run_that_waits_for_a_message_resumes_with_it() -> None:
-    """A closed one refuses it."""
+    """A waiting run resumes; a closed one rejects the refinement."""
     thread = loaded_thread(features=1, idle_limit=60)
     thread.reply(says("done"))
     assert thread.state.status == "waiting_message"
@@ -127,9 +127,9 @@ def test_a_run_that_waits_for_a_message_resumes_with_it() -> None:
     assert thread.calling_llm()
     thread.reply(says("done again"))
     thread.cancel()
-    refused = thread.run.refused("refine", LESS, at=thread.at)
-    assert refused is not None
-    assert (refused["outcome"], refused["explanation"]) == ("too_late", "the run is cancelled")
+    rejection = thread.run.refused("refine", LESS, at=thread.at)
+    assert rejection is not None
+    assert (rejection["outcome"], rejection["explanation"]) == ("too_late", "the run is cancelled")
 
 
 def test_a_refinement_that_comes_with_the_last_answer_is_not_lost() -> None:
@@ -155,8 +155,8 @@ def test_open_approvals_stay_valid() -> None:
     assert fault(thread.log) is None
 
 
-def test_who_refines_the_task_has_asked_for_what_follows() -> None:
-    """Where requesters may not approve, the person who refined the task may not, and an earlier vote is void."""
+def test_a_refiner_of_the_task_counts_as_a_requester() -> None:
+    """If requesters may not approve, the author of a refinement may not, and an earlier vote is void."""
     terms = Terms(requester_may_decide=False, quorum=2)
     people = tuple(Approver(name=name) for name in ("alice", "bob", "carol"))
     policy = Policy(rules=(ask("pay", terms=terms),), approvers=people)
@@ -171,7 +171,7 @@ def test_who_refines_the_task_has_asked_for_what_follows() -> None:
 
 
 def test_another_persons_refinement_takes_the_users_memory_out_of_reach() -> None:
-    """As another person's message does; the user's own does not."""
+    """Another person's refinement acts like another person's message; the user's own does not."""
     thread = loaded_thread(features=1, by="dana")
     refine(thread, by="dana")
     assert thread.state.origin.proven_user == "dana"
@@ -183,7 +183,7 @@ def test_another_persons_refinement_takes_the_users_memory_out_of_reach() -> Non
     ("by", "outcome"), [("dana", "queued"), ("alice", "queued"), ("Alice", "queued"), ("mallory", "not_entitled")]
 )
 def test_the_requester_and_approvers_may(by: str, outcome: str) -> None:
-    """Where the policy names approvers, no other person; where it names none, anybody."""
+    """If the policy names approvers, no other person may; if it names none, anybody may."""
     policy = Policy(rules=(allow("look"),), approvers=(Approver(name="alice"),))
     thread = loaded_thread(agent_spec(policy=policy), features=1, by="dana")
     assert refine(thread, by=by) == outcome
@@ -192,7 +192,7 @@ def test_the_requester_and_approvers_may(by: str, outcome: str) -> None:
 
 
 def test_a_person_who_only_sends_messages_is_no_requester_of_the_thread() -> None:
-    """Reaching a run is no right to refine it."""
+    """Being able to reach a run is no right to refine it."""
     policy = Policy(rules=(allow("look"),), approvers=(Approver(name="alice"),))
     thread = loaded_thread(agent_spec(policy=policy), features=1, by="dana")
     thread.say("me too", by="mallory")
@@ -200,7 +200,7 @@ def test_a_person_who_only_sends_messages_is_no_requester_of_the_thread() -> Non
 
 
 def test_a_required_signature_is_an_approvers_or_a_gateways() -> None:
-    """The gateway vouches for the requester too; a name alone counts for nothing, and neither do others' keys."""
+    """The gateway vouches for the requester, too; a bare name or another key does not count."""
     gateway = Gateway(name="web", keys=(public_key(KEYS["carol"]),))
     policy = Policy(rules=(allow("look"),), approvers=PEOPLE[:2], gateways=(gateway,), signatures="required")
     thread = loaded_thread(agent_spec(policy=policy), features=1, by="dana")
@@ -222,7 +222,7 @@ LATER = (NOW + timedelta(hours=1)).isoformat()
 
 
 def test_an_id_counts_once() -> None:
-    """A client may send a refinement again; without ids, the same words count twice."""
+    """A client may repeat a refinement; without ids, equal texts count twice."""
     thread = loaded_thread(features=1)
     assert [refine(thread, id="a"), refine(thread, id="a"), refine(thread, id="a", text="other")] == [
         "queued",
@@ -234,18 +234,18 @@ def test_an_id_counts_once() -> None:
 
 
 def test_a_run_of_an_older_level_has_no_refinements() -> None:
-    """The signal means nothing to it, and the update is unknown."""
+    """The signal has no effect on it, and the update is unknown."""
     thread = loaded_thread(features=0)
-    refused = thread.run.refused("refine", LESS, at=thread.at)
-    assert refused is not None
-    assert refused["outcome"] == "unknown_update"
+    rejection = thread.run.refused("refine", LESS, at=thread.at)
+    assert rejection is not None
+    assert rejection["outcome"] == "unknown_update"
     thread.signal("refine", LESS)
     assert outcomes(thread) == ["unknown_signal"]
     assert '"kind"' not in current_details(thread.state)
 
 
 def test_nothing_is_refined_before_the_policy_is_loaded() -> None:
-    """A thread that is continued has its level at once, and no agent yet: nobody slips in before its policy."""
+    """A continued thread has its level at once but no agent yet; no refinement is accepted before its policy."""
     policy = Policy(rules=(allow("look"),), approvers=PEOPLE, signatures="required")
     thread = loaded_thread(agent_spec(policy=policy), features=1)
     thread.reply(says("done"))
@@ -260,7 +260,7 @@ def test_nothing_is_refined_before_the_policy_is_loaded() -> None:
 
 
 def test_refinements_are_bounded_in_number_and_bytes() -> None:
-    """None makes room for another, because each is kept word for word; more are refused, with what to do."""
+    """No refinement replaces another, because each is kept verbatim; the rejection suggests what to do."""
     thread = loaded_thread(features=1)
     for _ in range(REFINEMENTS):
         assert refine(thread) == "queued"
@@ -276,7 +276,7 @@ def test_refinements_are_bounded_in_number_and_bytes() -> None:
 
 
 def test_a_full_inbox_takes_no_refinement() -> None:
-    """It waits in the inbox like a message, within the same limits."""
+    """A refinement waits in the inbox like a message, within the same limits."""
     thread = loaded_thread(features=1)
     thread.say("x" * 190_000)
     thread.say("y" * 59_000)
@@ -290,13 +290,13 @@ REFINED = st.tuples(st.sampled_from(get_args(RefinementKind)), WORDS.filter(lamb
 
 @given(st.lists(REFINED, min_size=1, max_size=6), st.integers(0, 5))
 def test_task_and_refinements_survive_compaction_and_continue_as_new_word_for_word(
-    given: list[tuple[str, str]], place: int
+    pairs: list[tuple[str, str]], place: int
 ) -> None:
     """Each is in every later request as the LLM first read it, once; requests extend each other up to a compaction."""
     limits = Limits(max_steps=90, compaction_tokens=1_000)
     thread = loaded_thread(agent_spec(limits=limits), features=1)
     full = Usage(prompt_tokens=5_000, completion_tokens=1)
-    for index, (kind, text) in enumerate(given):
+    for index, (kind, text) in enumerate(pairs):
         if index == place:
             thread.say("by the way")
         assert refine(thread, kind=kind, text=text) == "queued"
@@ -309,7 +309,7 @@ def test_task_and_refinements_survive_compaction_and_continue_as_new_word_for_wo
         if thread.summarizing():
             thread.reply(says("so far"))
         shown = [
-            refinement_text(number=n, kind=k, by="alice", text=t) for n, (k, t) in enumerate(given[: index + 1], 1)
+            refinement_text(number=n, kind=k, by="alice", text=t) for n, (k, t) in enumerate(pairs[: index + 1], 1)
         ]
         request = json.loads(thread.sent[-1].live)
         everything = "\n\n".join(str(message["content"]) for message in request["messages"])
@@ -323,7 +323,7 @@ def test_task_and_refinements_survive_compaction_and_continue_as_new_word_for_wo
 
 
 def test_a_summary_says_when_a_refinement_came() -> None:
-    """Messages before and after it keep their places; one that was not shown yet comes as a message."""
+    """Messages before and after it keep their positions; one that was not shown yet comes as a message."""
     thread = loaded_thread(features=1)
     for name, payload in (
         ("say", {"message": "first"}),
@@ -348,7 +348,7 @@ def test_a_summary_says_when_a_refinement_came() -> None:
 
 
 def test_refinements_survive_the_end_of_a_run() -> None:
-    """A run that continues the thread has them, and its refinements are numbered on."""
+    """A run that continues the thread has them, and continues their numbering."""
     thread = loaded_thread(features=1)
     refine(thread, id="a")
     thread.reply(says("noted"))
@@ -370,7 +370,7 @@ def altered(thread: Thread, **changes: Any) -> list[AgentEvent]:
 
 
 def test_the_audit_finds_forged_refinements() -> None:
-    """One by a person without the right, without its signature, with another number or text, or in a closed run."""
+    """The audit finds one without the right, without its signature, with another number or text, or in a closed run."""
     policy = Policy(rules=(allow("look"),), approvers=PEOPLE, signatures="required")
     thread = loaded_thread(agent_spec(policy=policy), features=1)
     thread.update("refine", refinement("t", "Only the EU", by="alice", until=LATER))
@@ -387,6 +387,6 @@ def test_the_audit_finds_forged_refinements() -> None:
         {"kind": "rescope"},
         {"until": NOW},
     ):
-        found = fault(altered(thread, **changes))
-        assert found is not None
-        assert "task_refined" in found.reason
+        first_fault = fault(altered(thread, **changes))
+        assert first_fault is not None
+        assert "task_refined" in first_fault.reason

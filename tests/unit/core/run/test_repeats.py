@@ -1,4 +1,4 @@
-"""The loop guard: repeated calls start later, the LLM is told, people are asked; refused ones block the run."""
+"""The loop guard: repeated calls are delayed, the LLM is notified, people are asked; rejected ones block the run."""
 
 from datetime import timedelta
 from itertools import pairwise
@@ -46,15 +46,17 @@ def guarded(policy: Policy | None = None, *, features: int = 1, **limits: Any) -
     return loaded_thread(spec, features=features)
 
 
-def asks_for(*made: tuple[str, str], step: int = 0) -> LLMReply:
-    """Return a reply that makes calls: each a tool, and its arguments."""
-    blocks = tuple(ToolCall(id=f"{step}-{n}", name=name, arguments=args) for n, (name, args) in enumerate(made))
+def reply_with_calls(*calls_to_make: tuple[str, str], step: int = 0) -> LLMReply:
+    """Return a reply that calls these tools with these arguments."""
+    blocks = tuple(
+        ToolCall(id=f"{step}-{n}", name=name, arguments=args) for n, (name, args) in enumerate(calls_to_make)
+    )
     return LLMReply(message=AssistantMessage(content=blocks), usage=Usage(prompt_tokens=10, completion_tokens=1))
 
 
 def step(thread: Thread, name: str = "look", args: str = "{}", result: str = "done", status: str = "ok") -> float:
-    """Have the LLM make one call; end it when it has started. Returns the seconds after which it started."""
-    thread.reply(asks_for((name, args), step=thread.state.steps.count))
+    """Make one call as the LLM, and end it once it starts. Return the seconds before its start."""
+    thread.reply(reply_with_calls((name, args), step=thread.state.steps.count))
     at = thread.at
     while thread.state.calls.delayed:
         assert not thread.running_calls
@@ -70,21 +72,21 @@ def last(thread: Thread, kind: Any) -> Any:
 
 
 def repeats(thread: Thread) -> list[int]:
-    """Return what the LLM is told of each call: how often it has had that result; 0 where it is not told."""
+    """Return the repeat count that the LLM reads with each call; 0 without a note."""
     return [event.repeats for event in thread.log if isinstance(event, ToolCallFinished)]
 
 
 # Counting.
 
 
-def test_a_repeated_call_starts_later_and_later_then_the_llm_is_told_then_people_are_asked() -> None:
-    """Three calls at once, seven with growing delays, notes from the fifth on, and the eleventh asks."""
+def test_a_repeated_call_is_delayed_then_noted_to_the_llm_then_put_to_people() -> None:
+    """Three calls start at once, seven with growing delays, notes begin with the fifth, and the eleventh asks."""
     thread = guarded()
     assert [step(thread) for _ in range(10)] == [0, 0, 0, 2, 4, 8, 16, 32, 64, 128]
     assert repeats(thread) == [0, 0, 0, 0, 5, 6, 7, 8, 9, 10]
-    told = thread.messages()[-1]["content"]
-    assert told.startswith("[Note: this call has now had the same result 10 times, and nothing new came in between.")
-    assert told.endswith("]\ndone")
+    text = thread.messages()[-1]["content"]
+    assert text.startswith("[Note: this call has now had the same result 10 times, and nothing new came in between.")
+    assert text.endswith("]\ndone")
     assert last(thread, ToolCallFinished).content == "done"
     step(thread)
     assert thread.state.status == "waiting_approval"
@@ -96,8 +98,8 @@ def test_a_repeated_call_starts_later_and_later_then_the_llm_is_told_then_people
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3])
-def test_the_llm_is_told_from_the_limit_on(limit: int) -> None:
-    """With a limit of 1, it is told of every result, the first one, too."""
+def test_the_llm_is_notified_from_the_limit_on(limit: int) -> None:
+    """With a limit of 1, every result has the note, including the first."""
     thread = guarded(repeats_told=limit)
     for _ in range(4):
         step(thread)
@@ -107,17 +109,17 @@ def test_the_llm_is_told_from_the_limit_on(limit: int) -> None:
 
 @pytest.mark.parametrize("cycle", [1, 2, 3, WINDOW])
 def test_a_cycle_of_calls_is_found(cycle: int) -> None:
-    """A, B, A, B, … counts as A, A, A, … does, up to as many calls as the window holds."""
+    """A, B, A, B, … counts as A, A, A, … does, for cycles up to the window's size."""
     thread = guarded()
-    made = 0
+    count = 0
     while thread.state.status != "waiting_approval":
-        step(thread, args=f'{{"n":{made % cycle}}}')
-        made += 1
-    assert made == 10 * cycle + cycle  # the last call of the first round was news, and counts from there
+        step(thread, args=f'{{"n":{count % cycle}}}')
+        count += 1
+    assert count == 10 * cycle + cycle  # the last call of the first round was news, and the count starts there
 
 
 def test_a_cycle_that_is_longer_than_the_window_escapes() -> None:
-    """The documented limit: `max_steps` bounds it."""
+    """This limit is documented; `max_steps` bounds the cycle."""
     thread = guarded()
     for _ in range(6):
         for number in range(WINDOW + 1):
@@ -126,7 +128,7 @@ def test_a_cycle_that_is_longer_than_the_window_escapes() -> None:
 
 
 def test_realistic_work_is_never_slowed() -> None:
-    """Read, edit, test with the same failure, edit otherwise, test; poll something that makes progress."""
+    """Read, edit, test with the same failure, edit differently, test; or poll a job that makes progress."""
     thread = guarded(ALLOWED)
     for number in range(30):
         assert step(thread, "look", '{"path":"main.py"}', "the file") == 0
@@ -138,7 +140,7 @@ def test_realistic_work_is_never_slowed() -> None:
 
 
 def test_a_result_that_differs_by_a_time_stamp_escapes() -> None:
-    """The documented limit: `max_steps` bounds it."""
+    """This limit is documented; `max_steps` bounds the run."""
     thread = guarded()
     for second in range(30):
         assert step(thread, result=f"12:00:{second:02} still running") == 0
@@ -146,7 +148,7 @@ def test_a_result_that_differs_by_a_time_stamp_escapes() -> None:
 
 
 def test_order_and_spacing_of_arguments_make_no_difference() -> None:
-    """The run counts what runs, not what the LLM writes."""
+    """The guard counts the canonical call, not the LLM's spelling."""
     thread = guarded()
     for args in ('{"a":1,"b":2}', '{"b": 2, "a": 1}', '{ "b":2,"a":1 }'):
         assert step(thread, args=args) == 0
@@ -154,7 +156,7 @@ def test_order_and_spacing_of_arguments_make_no_difference() -> None:
 
 
 def test_a_failure_counts_as_a_result() -> None:
-    """A call that fails in the same way again and again is a loop; one that fails otherwise is news."""
+    """A call that fails in the same way again and again is a loop; one that fails differently is news."""
     thread = guarded()
     delays = [step(thread, result="HTTPError: 500", status="failed") for _ in range(5)]
     assert delays == [0, 0, 0, 2, 4]
@@ -163,14 +165,14 @@ def test_a_failure_counts_as_a_result() -> None:
 
 
 def test_identical_calls_of_one_reply_run_side_by_side_and_each_counts() -> None:
-    """No result is known when they start; the next reply is judged by all of them."""
+    """No result exists when they start; all of them count for the next reply."""
     thread = guarded()
-    thread.reply(asks_for(*[("look", "{}")] * 12))
+    thread.reply(reply_with_calls(*[("look", "{}")] * 12))
     assert len(thread.running_calls) == 12
     for number in range(1, 13):
         thread.finish(number)
     assert repeats(thread) == [0] * 4 + list(range(5, 13))
-    thread.reply(asks_for(("look", "{}"), step=1))
+    thread.reply(reply_with_calls(("look", "{}"), step=1))
     assert thread.state.status == "waiting_approval"
     thread.check_consistent()
 
@@ -180,7 +182,7 @@ PAIRS = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 3), st.booleans())
 
 @given(PAIRS)
 def test_counts_are_bounded_and_news_is_never_slowed(pairs: list[tuple[int, int, bool]]) -> None:
-    """A pair that the window lacks sets all other counts to zero; counts and size are bounded."""
+    """A pair that the window lacks resets all other counts; counts and size are bounded."""
     repeats, added = Repeats(), 0
     for call, result, refused in pairs:
         known = {(each.call, each.result) for each in repeats.seen}
@@ -195,7 +197,7 @@ def test_counts_are_bounded_and_news_is_never_slowed(pairs: list[tuple[int, int,
 
 
 def test_counts_stop_at_a_maximum() -> None:
-    """A run that is never asked cannot grow its state."""
+    """A run whose guard never asks cannot grow its state."""
     repeats = Repeats()
     for _ in range(MAX_COUNT + 5):
         repeats = repeats.add("c", "r", refused=False)
@@ -206,17 +208,17 @@ def test_counts_stop_at_a_maximum() -> None:
     ("limit", "off"), [("repeats_slowed", "delay"), ("repeats_told", "note"), ("repeats_asked", "ask")]
 )
 def test_each_measure_can_be_turned_off(limit: str, off: str) -> None:
-    """0 turns one off, and leaves the others."""
+    """0 turns off one measure, and leaves the others."""
     limits: dict[str, Any] = {limit: 0}
     thread = guarded(**limits)
     delays = [step(thread) for _ in range(10)]
-    thread.reply(asks_for(("look", "{}"), step=99))
-    found = {"delay": any(delays), "note": any(repeats(thread)), "ask": thread.state.status == "waiting_approval"}
-    assert found == {name: name != off for name in found}
+    thread.reply(reply_with_calls(("look", "{}"), step=99))
+    measures = {"delay": any(delays), "note": any(repeats(thread)), "ask": thread.state.status == "waiting_approval"}
+    assert measures == {name: name != off for name in measures}
 
 
 def test_a_run_of_the_first_level_counts_nothing() -> None:
-    """Level 0: no delay, no note, no question, and nothing in the state."""
+    """Level 0 has no delay, no note, no question, and no guard in the state."""
     thread = guarded(features=0)
     assert [step(thread) for _ in range(20)] == [0] * 20
     assert thread.state.repeats == Repeats()
@@ -231,7 +233,7 @@ def waiting_thread(count: int = 6) -> Thread:
     thread = guarded(idle_limit=60)
     for _ in range(count):
         step(thread)
-    thread.reply(asks_for(("look", "{}"), step=count))
+    thread.reply(reply_with_calls(("look", "{}"), step=count))
     assert not thread.running_calls
     return thread
 
@@ -253,7 +255,7 @@ def test_a_delayed_call_is_running_and_says_what_it_waits_for() -> None:
 
 
 def test_a_message_ends_the_wait_and_starts_the_count_over() -> None:
-    """A person does not wait for a delay, and what they say is news."""
+    """A person does not wait for a delay, and their message is news."""
     thread = waiting_thread()
     assert thread.say("look once more, please") == "queued"
     assert thread.running_calls == [7]
@@ -285,7 +287,7 @@ def test_a_delay_that_ends_during_a_pause_starts_the_call_when_the_run_resumes()
 
 
 def test_a_delay_survives_continue_as_new() -> None:
-    """The new Temporal run waits for what is left, with one timer."""
+    """The new Temporal run waits for the remainder, with one timer."""
     thread = waiting_thread()
     thread.continue_suggested = True
     thread.say("x", when_busy="reject")
@@ -300,12 +302,12 @@ def test_a_delay_survives_continue_as_new() -> None:
     thread.check_consistent()
 
 
-def test_a_delay_that_is_over_keeps_no_timer_while_something_else_comes_first() -> None:
-    """A run that looks at the world before it acts fires no timer over and over meanwhile."""
+def test_an_expired_delay_keeps_no_timer_during_verification() -> None:
+    """A run that verifies the world before it acts fires no timer repeatedly meanwhile."""
     thread = loaded_thread(agent_spec(limits=Limits(max_steps=99, stale_after=1), verify=("look",)), features=1)
     for _ in range(3):
         step(thread)
-    thread.reply(asks_for(("look", "{}"), step=3))
+    thread.reply(reply_with_calls(("look", "{}"), step=3))
     thread.wake()
     assert not thread.running_calls
     assert not thread.waiting(Sleep)
@@ -316,7 +318,7 @@ def test_a_delay_that_is_over_keeps_no_timer_while_something_else_comes_first() 
 # People.
 
 
-def asked_thread(policy: Policy | None = None, **limits: Any) -> Thread:
+def thread_with_question(policy: Policy | None = None, **limits: Any) -> Thread:
     """Return a thread whose repeated call people are asked about, as request 1."""
     thread = guarded(policy, repeats_slowed=0, repeats_asked=4, **limits)
     for _ in range(4):
@@ -328,7 +330,7 @@ def asked_thread(policy: Policy | None = None, **limits: Any) -> Thread:
 
 def test_a_person_who_approves_grants_the_same_number_again() -> None:
     """The call runs; four later, people are asked again."""
-    thread = asked_thread()
+    thread = thread_with_question()
     assert thread.decide("1") == "accepted"
     thread.finish(5)
     assert [step(thread) for _ in range(3)] == [0] * 3
@@ -338,9 +340,9 @@ def test_a_person_who_approves_grants_the_same_number_again() -> None:
     thread.check_consistent()
 
 
-def test_what_a_person_denies_is_denied_without_another_question_until_something_is_new() -> None:
+def test_a_denied_repeat_is_denied_without_a_question_until_there_is_news() -> None:
     """The LLM cannot ask a person ten times; after news, the call runs again."""
-    thread = asked_thread()
+    thread = thread_with_question()
     assert thread.decide("1", "deny", reason="stop it") == "accepted"
     step(thread)
     verdict = last(thread, VerdictGiven)
@@ -353,19 +355,19 @@ def test_what_a_person_denies_is_denied_without_another_question_until_something
     thread.check_consistent()
 
 
-def test_a_question_that_nobody_answers_denies_the_call_whatever_the_policy_says() -> None:
+def test_an_unanswered_question_denies_the_call_under_any_policy() -> None:
     """Only a person may let a loop continue: `on_expiry="approve"` is not for this question."""
-    thread = asked_thread(Policy(rules=(allow(),), terms=Terms(expires_after=60, on_expiry="approve")))
+    thread = thread_with_question(Policy(rules=(allow(),), terms=Terms(expires_after=60, on_expiry="approve")))
     thread.advance(seconds=61)
     assert last(thread, ToolCallFinished).status == "denied"
     step(thread)
     assert (last(thread, VerdictGiven).verdict, last(thread, VerdictGiven).rule) == ("deny", RULE)
 
 
-def test_a_remembered_rule_does_not_lift_the_question() -> None:
-    """It says that the call may run, not that it may run for ever."""
+def test_a_remembered_rule_does_not_suppress_the_question() -> None:
+    """The rule permits the call, but not for ever."""
     thread = guarded(repeats_slowed=0, repeats_asked=3)
-    thread.reply(asks_for(("pay", "{}")))
+    thread.reply(reply_with_calls(("pay", "{}")))
     assert thread.decide("1", remember=True) == "accepted"
     thread.finish(1)
     for _ in range(2):
@@ -382,21 +384,21 @@ def test_a_remembered_rule_does_not_lift_the_question() -> None:
 
 
 def test_a_call_that_the_policy_asks_about_says_that_it_repeats_itself() -> None:
-    """The policy's rule and terms stay; its reason names the count."""
+    """The policy's rule and requirements stay; the reason gives the count."""
     thread = guarded(Policy(rules=(ask("pay", reason="money"),)), repeats_slowed=0, repeats_asked=2)
     for request in ("1", "2"):
-        thread.reply(asks_for(("pay", "{}"), step=thread.state.steps.count))
+        thread.reply(reply_with_calls(("pay", "{}"), step=thread.state.steps.count))
         thread.decide(request)
         thread.finish(thread.state.calls.count)
-    thread.reply(asks_for(("pay", "{}"), step=9))
+    thread.reply(reply_with_calls(("pay", "{}"), step=9))
     asked = thread.state.authority.requests[0]
     assert asked.rule != RULE
     assert asked.why.startswith("money; the same call has had the same result 2 times")
 
 
 def test_changed_arguments_are_another_call() -> None:
-    """A person who approves with other arguments ends the question; those are judged by the policy."""
-    thread = asked_thread()
+    """A person who approves with other arguments ends the question; the policy judges those arguments."""
+    thread = thread_with_question()
     assert thread.decide("1", arguments={"n": 1}) == "accepted"
     thread.finish(5, "other")
     step(thread)
@@ -404,16 +406,18 @@ def test_changed_arguments_are_another_call() -> None:
     thread.check_consistent()
 
 
-# Refused calls.
+# Rejected calls.
 
 
 @pytest.mark.parametrize("name", ["wipe", "fly"])
-def test_a_refused_call_that_is_repeated_tells_the_llm_and_blocks_the_run(name: str) -> None:
-    """What the policy denies, and an unknown tool: there is nothing to approve, so a person looks; `retry` unblocks."""
+def test_a_repeated_rejected_call_notifies_the_llm_and_blocks_the_run(name: str) -> None:
+    """This covers a call that the policy denies, and an unknown tool: there is nothing to approve, so a person looks;
+    `retry` unblocks.
+    """
     thread = guarded()
     for number in range(10):
         # With a call that is judged, so that the reply as a whole can be used.
-        thread.reply(asks_for((name, "{}"), ("wipe", f'{{"n":{number}}}'), step=number))
+        thread.reply(reply_with_calls((name, "{}"), ("wipe", f'{{"n":{number}}}'), step=number))
     blocked = last(thread, RunBlocked)
     assert blocked.cause == "RefusedAgain"
     assert f"the LLM has made {name}() 10 times" in blocked.message
@@ -424,8 +428,8 @@ def test_a_refused_call_that_is_repeated_tells_the_llm_and_blocks_the_run(name: 
     thread.check_consistent()
 
 
-def test_a_refusal_is_no_news() -> None:
-    """An LLM that is refused between its repeats has learnt nothing about the world."""
+def test_a_rejection_is_no_news() -> None:
+    """An LLM whose other calls are rejected between its repeats has learnt nothing about the world."""
     thread = guarded()
     for number in range(3):
         assert step(thread) == 0
@@ -434,19 +438,19 @@ def test_a_refusal_is_no_news() -> None:
 
 
 def test_a_message_comes_before_the_block() -> None:
-    """What a person has said is news: the LLM reads it instead of being blocked."""
+    """A person's message is news: the LLM reads it instead of being blocked."""
     thread = guarded(repeats_asked=2, idle_limit=60)
     step(thread, "wipe")
     thread.say("stop that")
-    thread.reply(asks_for(("wipe", "{}"), step=9))
+    thread.reply(reply_with_calls(("wipe", "{}"), step=9))
     assert thread.state.status == "running"
     assert thread.calling_llm()
 
 
-def test_a_constraint_that_refuses_again_and_again_blocks_the_run() -> None:
-    """The tool said that it cannot; the same call is refused without a call, and that is counted."""
+def test_a_constraint_that_rejects_repeatedly_blocks_the_run() -> None:
+    """After the tool's `Cannot`, the same call is rejected without running, and the rejections are counted."""
     thread = guarded(repeats_asked=3)
-    thread.reply(asks_for(("look", "{}")))
+    thread.reply(reply_with_calls(("look", "{}")))
     call = next(call for call in thread.waiting(ToolRequest))
     thread.end(call, ToolOutcome(status="cannot", content="locked", scope="here"))
     for _ in range(3):
@@ -458,7 +462,7 @@ def test_a_constraint_that_refuses_again_and_again_blocks_the_run() -> None:
 
 
 def test_a_forged_count_is_found() -> None:
-    """The audit counts again: a note that is missing, or that says another number, does not follow."""
+    """The audit counts again: a missing note, or one with another number, does not follow."""
     thread = guarded()
     for _ in range(5):
         step(thread)
@@ -466,27 +470,27 @@ def test_a_forged_count_is_found() -> None:
     index = max(n for n, event in enumerate(events) if isinstance(event, ToolCallFinished))
     for count in (0, 4, 6):
         forged = [*events[:index], events[index].model_copy(update={"repeats": count}), *events[index + 1 :]]
-        found = fault(forged)
-        assert found is not None
-        assert "times" in found.reason
+        first_fault = fault(forged)
+        assert first_fault is not None
+        assert "times" in first_fault.reason
     assert fault(events) is None
 
 
 def test_a_call_that_starts_before_its_time_is_found() -> None:
-    """The audit knows the delay: a log in which the call starts at once does not follow."""
+    """The audit computes the delay: a log in which the call starts at once does not follow."""
     thread = waiting_thread()
     thread.wake()
     events = list(thread.log)
     assert isinstance(events[-1], ToolCallStarted)
     early = events[-1].model_copy(update={"at": events[-2].at})
-    found = fault([*events[:-1], early])
-    assert found is not None
-    assert "was not allowed to run" in found.reason
+    first_fault = fault([*events[:-1], early])
+    assert first_fault is not None
+    assert "was not allowed to run" in first_fault.reason
 
 
 @given(SEEDS)
 def test_a_call_never_starts_before_its_time(seed: int) -> None:
-    """Whatever happens meanwhile: messages, pauses, floods, moves to another Temporal run."""
+    """This holds across messages, pauses, floods and further Temporal runs."""
     state = RunState()
     for event in play(seed).thread.log:
         if isinstance(event, ToolCallStarted):
@@ -497,7 +501,7 @@ def test_a_call_never_starts_before_its_time(seed: int) -> None:
 
 
 def test_the_plays_repeat_calls() -> None:
-    """The control: the random threads have delays and notes of the guard."""
+    """As a control, the random threads have delays and notes of the guard."""
     events: list[AgentEvent] = [event for seed in range(PLAYS) for event in play(seed).thread.log]
     assert any(isinstance(event, VerdictGiven) and event.delay for event in events)
     assert any(isinstance(event, ToolCallFinished) and event.repeats for event in events)
@@ -516,11 +520,11 @@ STEPS = st.lists(
 
 @given(STEPS)
 def test_the_guard_only_ever_restricts_and_its_log_can_be_audited(made: list[tuple[str, int, str, str]]) -> None:
-    """Nothing that the policy denies runs, every delay ends, the fold is the same, and the audit finds nothing."""
+    """No denied call runs, every delay ends, the fold is the same, and the audit finds no fault."""
     thread = guarded(repeats_slowed=1, repeats_told=2, repeats_asked=3, idle_limit=60)
     for name, n, result, act in made:
         if thread.calling_llm():
-            thread.reply(asks_for((name, f'{{"n":{n}}}'), ("look", "{}"), step=thread.state.steps.count))
+            thread.reply(reply_with_calls((name, f'{{"n":{n}}}'), ("look", "{}"), step=thread.state.steps.count))
         if act == "say":
             thread.say(f"message {thread.state.events}")
         elif act == "pause":
@@ -560,8 +564,8 @@ def test_delays_double() -> None:
     assert thread.at > NOW
 
 
-def test_a_sleep_that_is_refused_again_and_again_is_a_repeated_call() -> None:
-    """Its result tells the time, and is nothing new for that. What has slept, has waited for something: that is new."""
+def test_a_repeatedly_rejected_sleep_is_a_repeated_call() -> None:
+    """Its result gives the time, but that is no news. A sleep that took place has waited, which is news."""
     thread = loaded_thread(sleeper(limits=Limits(max_steps=1_000)), features=1)
     while thread.state.status != "waiting_approval":
         step(thread, "sleep_until", '{"until":"2020-01-01T00:00:00Z"}')
@@ -569,7 +573,7 @@ def test_a_sleep_that_is_refused_again_and_again_is_a_repeated_call() -> None:
     assert fault(thread.log) is None
     thread = loaded_thread(sleeper(limits=Limits(max_steps=1_000)), features=1)
     for _ in range(12):
-        thread.reply(asks_for(("sleep_until", '{"until":"1h"}'), step=thread.state.steps.count))
+        thread.reply(reply_with_calls(("sleep_until", '{"until":"1h"}'), step=thread.state.steps.count))
         thread.advance(hours=1)
     assert not any(repeats(thread))
     assert thread.calling_llm()

@@ -33,7 +33,7 @@ def test_a_cancelled_run_does_not_wait_for_the_ledgers_answer() -> None:
     thread.check_consistent()
 
 
-def past(number: int, status: str = "ok", arguments: str = "{}") -> PastEffect:
+def past_payment(number: int, status: str = "ok", arguments: str = "{}") -> PastEffect:
     """Return a payment as the ledger reports it."""
     call = ToolCall(id="", name="pay", arguments=arguments)
     key = effect_key(thread="t", first_run_id="r1", number=number, call_digest=call.digest)
@@ -52,15 +52,15 @@ def test_a_repeated_call_keeps_its_key_after_a_reset() -> None:
     """A call adopts its earlier key under any new number, once per earlier attempt; a further call gets a new key."""
     thread = loaded_thread()
     thread.reset()
-    thread.load_effects(past(2), past(3))
+    thread.load_effects(past_payment(2), past_payment(3))
     thread.reply(calls("look", "pay", "pay", "pay"))
     keys = [request.effect_key for request in thread.state.authority.requests]
-    assert keys == [past(2).key, past(3).key, past(4).key]
-    whys = [request.why for request in thread.state.authority.requests]
-    assert ["it ran before, as call" in why for why in whys] == [True, True, False]
+    assert keys == [past_payment(2).key, past_payment(3).key, past_payment(4).key]
+    reasons = [request.why for request in thread.state.authority.requests]
+    assert ["it ran before, as call" in why for why in reasons] == [True, True, False]
     thread.decide("1")
     started = events_of(thread.log, ToolCallStarted)
-    assert (started[-1].number, started[-1].key) == (2, past(2).key)
+    assert (started[-1].number, started[-1].key) == (2, past_payment(2).key)
     thread.check_consistent()
 
 
@@ -69,7 +69,7 @@ def test_a_reopened_request_reports_the_earlier_effect() -> None:
     thread = loaded_thread()
     thread.reply(calls("pay", "pay"))
     thread.reset()
-    thread.load_effects(past(1), past(2, status="started"))
+    thread.load_effects(past_payment(1), past_payment(2, status="started"))
     first, second = thread.state.authority.requests
     assert "it ran before, as call 1, with the outcome ok: paid" in first.why
     assert "it may have run before, as call 2" in second.why
@@ -86,12 +86,12 @@ def test_edited_arguments_are_another_effect_after_a_reset() -> None:
     thread = loaded_thread()
     thread.reply(calls("pay", "pay"))
     thread.reset()
-    thread.load_effects(past(1), past(7, arguments='{"n":2}'))
+    thread.load_effects(past_payment(1), past_payment(7, arguments='{"n":2}'))
     thread.decide("1", arguments={"n": 3})
     thread.decide("2", arguments={"n": 2})
     keys = [event.key for event in events_of(thread.log, ToolCallStarted)]
-    assert keys[0] not in (past(1).key, past(7, arguments='{"n":2}').key)
-    assert keys[1] == past(7, arguments='{"n":2}').key
+    assert keys[0] not in (past_payment(1).key, past_payment(7, arguments='{"n":2}').key)
+    assert keys[1] == past_payment(7, arguments='{"n":2}').key
     thread.check_consistent()
 
 
@@ -99,7 +99,7 @@ def test_the_llm_reads_about_effects_from_before_a_reset() -> None:
     """One separate message reports them, after the calls of a reply in progress."""
     thread = loaded_thread()
     thread.reset()
-    thread.load_effects(past(5))
+    thread.load_effects(past_payment(5))
     assert [message["role"] for message in thread.messages()] == ["user"]
     thread.reply(calls("look"))
     thread.finish(1, "seen")
@@ -115,14 +115,14 @@ def test_requests_are_reopened_with_the_earlier_key() -> None:
     thread.reply(calls("pay", "pay"))
     thread.reset()
     thread.decide("1")
-    thread.load_effects(past(5), past(6))
+    thread.load_effects(past_payment(5), past_payment(6))
     first, second = thread.state.authority.requests
-    assert (first.id, first.number, first.effect_key) == ("3", 1, past(5).key)
-    assert (second.id, second.number, second.effect_key) == ("4", 2, past(6).key)
+    assert (first.id, first.number, first.effect_key) == ("3", 1, past_payment(5).key)
+    assert (second.id, second.number, second.effect_key) == ("4", 2, past_payment(6).key)
     assert "it ran before, as call 5" in first.why
     assert thread.running_calls == []
     assert thread.decide("1") == "duplicate"
     thread.decide("3")
     (started,) = events_of(thread.log, ToolCallStarted)
-    assert (started.number, started.key) == (1, past(5).key)
+    assert (started.number, started.key) == (1, past_payment(5).key)
     thread.check_consistent()

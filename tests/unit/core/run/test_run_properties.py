@@ -115,18 +115,18 @@ def test_every_call_is_answered_once_and_in_call_order(seed: int) -> None:
 
 
 def text_of_message(event: UserMessageReceived) -> str:
-    """Return the text that a person sent."""
+    """Return a person's text."""
     return "".join(block.text for block in blocks_of(event.content) if isinstance(block, TextBlock))
 
 
 def text_of_refinement(event: TaskRefined) -> str:
-    """Return what the LLM reads of a refinement."""
+    """Return the LLM's text of a refinement."""
     return refinement_text(number=event.refinement, kind=event.kind, by=event.by, text=event.text)
 
 
 @given(SEEDS)
 def test_accepted_messages_are_in_every_later_request(seed: int) -> None:
-    """The LLM sees the task, its refinements and messages in every Temporal run, word for word after compactions."""
+    """The LLM sees the task, its refinements and messages in every Temporal run, verbatim after compactions."""
     thread = play(seed).thread
     texts = {event.position: text_of_message(event) for event in events_of(thread.log, UserMessageReceived)}
     texts |= {event.position: text_of_refinement(event) for event in events_of(thread.log, TaskRefined)}
@@ -138,12 +138,14 @@ def test_accepted_messages_are_in_every_later_request(seed: int) -> None:
                 assert json.dumps(text, ensure_ascii=False)[1:-1].encode() in request.body
 
 
-# The log, the record, and what is rebuilt from them.
+# The log, the record, and the state rebuilt from them.
 
 
 @given(SEEDS)
 def test_one_log_over_all_temporal_runs(seed: int) -> None:
-    """I2, I6: positions without gaps, one chain; the record is its beginning; state and transcript are folds of it."""
+    """I2, I6: positions have no gaps and form one chain; the record is its beginning; state and transcript are folds of
+    it.
+    """
     thread = play(seed).thread
     thread.check_consistent()
     if thread.intact:
@@ -164,7 +166,7 @@ def test_the_chain_can_be_checked_with_nothing_but_sha256(seed: int) -> None:
 
 @given(SEEDS, st.data())
 def test_the_first_altered_event_is_named(seed: int, data: st.DataObject) -> None:
-    """I9: whichever event is altered, the chain names it and no later one."""
+    """I9: for any altered event, the chain names that event and no later one."""
     events = list(play(seed).thread.log)
     position = data.draw(st.integers(0, len(events) - 1))
     events[position] = events[position].model_copy(update={"at": events[position].at + timedelta(days=1)})
@@ -186,52 +188,54 @@ def test_a_field_added_later_alters_no_older_digest() -> None:
 
 
 @given(SEEDS)
-def test_nothing_runs_that_was_not_allowed(seed: int) -> None:
+def test_only_allowed_calls_run(seed: int) -> None:
     """I5: a call that starts has a verdict `allow`, or uses one grant: a decision on a request about that call."""
     allowed: set[int] = set()
-    asked: dict[str, ApprovalRequest] = {}
+    requests: dict[str, ApprovalRequest] = {}
     granted: set[str] = set()
     for event in play(seed).thread.log:
         if event.type == "verdict_given" and event.verdict == "allow":
             allowed.add(event.number)
         elif isinstance(event, ApprovalRequested | ReconcileRequested):
-            asked[event.request.id] = event.request
+            requests[event.request.id] = event.request
         elif isinstance(event, DecisionReceived) and event.outcome == "accepted":
             granted |= {event.request} if event.decision in ("approve", "absent", "undo") else set()
         elif isinstance(event, ApprovalExpired) and event.decision == "approve":
             granted.add(event.request)
         elif isinstance(event, ToolCallStarted) and event.request:
             granted.remove(event.request)
-            assert asked[event.request].number == event.number
+            assert requests[event.request].number == event.number
         elif isinstance(event, ToolCallStarted):
             allowed.remove(event.number)
 
 
 @given(SEEDS)
 def test_only_a_quorum_of_entitled_people_decides(seed: int) -> None:
-    """A decided request has one answer by a quorum of different people, each with another right; or one denial."""
+    """A decided request has one answer by a quorum of different people, each with a separate right; or one denial."""
     thread = play(seed).thread
     policy = thread.spec.policy
     votes: dict[str, dict[str, tuple[Any, str]]] = {}
-    asked: dict[str, ApprovalRequest] = {}
+    requests: dict[str, ApprovalRequest] = {}
     requesters: set[str] = set()
     for event in thread.log:
         if isinstance(event, UserMessageReceived):
             requesters.add(event.by)
-            for name, request in asked.items():
+            for name, request in requests.items():
                 if not request.terms.requester_may_decide:
                     votes[name] = {by: vote for by, vote in votes[name].items() if event.by not in (by, vote[1])}
         elif isinstance(event, ApprovalRequested | ReconcileRequested):
-            asked[event.request.id] = event.request
+            requests[event.request.id] = event.request
             votes[event.request.id] = {}
         elif isinstance(event, DelegationRevoked):
             for counted in votes.values():
                 if counted.get(event.to, (None, ""))[1] == event.by:
                     del counted[event.to]
         elif isinstance(event, ApprovalEscalated):
-            asked[event.request] = asked[event.request].model_copy(update={"level": asked[event.request].level + 1})
+            requests[event.request] = requests[event.request].model_copy(
+                update={"level": requests[event.request].level + 1}
+            )
         elif isinstance(event, DecisionReceived) and event.outcome in ("accepted", "waiting_for_quorum"):
-            request, right = asked[event.request], event.right or event.by
+            request, right = requests[event.request], event.right or event.by
             entitled = set(policy.entitled(request.who))
             if event.decision == "deny":
                 assert not policy.approvers or right in entitled | set(policy.entitled(request.terms.veto))
@@ -240,7 +244,7 @@ def test_only_a_quorum_of_entitled_people_decides(seed: int) -> None:
             assert not policy.approvers or right in entitled
             assert request.terms.requester_may_decide or not {right, event.by} & requesters
             if event.arguments is not None and event.arguments != json.loads(request.arguments):
-                asked[event.request] = request.model_copy(update={"arguments": canonical(event.arguments).decode()})
+                requests[event.request] = request.model_copy(update={"arguments": canonical(event.arguments).decode()})
                 votes[event.request] = {}
             result = event.result if event.decision in ("respond", "happened") else None
             counted = votes[event.request]
@@ -253,21 +257,21 @@ def test_only_a_quorum_of_entitled_people_decides(seed: int) -> None:
 
 @given(SEEDS)
 def test_no_effect_is_started_twice(seed: int) -> None:
-    """I4: one start for each key and epoch, whatever happens in between; each has its own key for its arguments."""
+    """I4: each key and epoch has one start, through all events in between; each has its own key for its arguments."""
     thread = play(seed).thread
     assert set(thread.attempts.values()) <= {1}
     keys: dict[str, int] = {}
     for event in events_of(thread.log, ToolCallStarted):
         assert keys.setdefault(event.key, event.number) == event.number
     edited = {event.request for event in events_of(thread.log, DecisionReceived) if event.arguments is not None}
-    asked = {event.request.id: event.request.number for event in events_of(thread.log, ApprovalRequested)}
+    requests = {event.request.id: event.request.number for event in events_of(thread.log, ApprovalRequested)}
     again = Counter(keys.values()) - Counter(set(keys.values()))
-    assert set(again) <= {asked[request] for request in edited if request in asked}
+    assert set(again) <= {requests[request] for request in edited if request in requests}
 
 
 @given(SEEDS)
 def test_every_call_has_one_result_and_a_number_of_its_own(seed: int) -> None:
-    """Calls are counted from 1 through the thread; when it has ended, each has one result."""
+    """Calls are numbered from 1 through the thread; at its end, each has one result."""
     log = play(seed).thread.log
     numbers = [event.number for event in events_of(log, ToolCallRequested)]
     assert numbers == list(range(1, len(numbers) + 1))
@@ -313,7 +317,7 @@ def test_every_accepted_message_reaches_the_llm_once(seed: int) -> None:
 
 
 @given(SEEDS)
-def test_what_must_survive_a_compaction_is_in_its_message(seed: int) -> None:
+def test_the_summary_message_has_everything_that_must_survive(seed: int) -> None:
     """The task, its refinements, messages, denials and unknown outcomes are in the summary message, verbatim."""
     thread = play(seed).thread
     task, taken, standing = "", [], []
@@ -321,7 +325,7 @@ def test_what_must_survive_a_compaction_is_in_its_message(seed: int) -> None:
     own: set[int] = set()
     shown: dict[str, str] = {}
     texts: dict[int, Any] = {}
-    asked: dict[str, int] = {}
+    requests: dict[str, int] = {}
     let_run: set[int] = set()
     for event in thread.log:
         if isinstance(event, UserMessageReceived):
@@ -339,14 +343,14 @@ def test_what_must_survive_a_compaction_is_in_its_message(seed: int) -> None:
             shown[request.id] = request.arguments
             if request.number in let_run:  # asked again before it ran, with the edited arguments
                 names[request.number] = (request.tool, request.arguments)
-            asked[request.id] = request.number
+            requests[request.id] = request.number
         elif isinstance(event, ApprovalExpired):
-            let_run.add(asked[event.request])
+            let_run.add(requests[event.request])
         elif isinstance(event, DecisionReceived) and event.outcome in ("accepted", "waiting_for_quorum"):
             if event.arguments is not None and event.arguments != json.loads(shown[event.request]):
                 shown[event.request] = canonical(event.arguments).decode()
             if event.decision == "approve" and event.outcome == "accepted":
-                let_run.add(asked[event.request])
+                let_run.add(requests[event.request])
         elif isinstance(event, ToolCallStarted):
             names[event.number] = (names[event.number][0], shown.get(event.request, names[event.number][1]))
         elif isinstance(event, ToolCallFinished) and event.status in ("denied", "unknown") and event.number not in own:
@@ -356,13 +360,13 @@ def test_what_must_survive_a_compaction_is_in_its_message(seed: int) -> None:
             whole = [position for position in event.originals if position != 1]
             assert sum("see below" in line for line in event.summary_message.splitlines()) == len(whole)
             left = [texts[message] for message in taken if message not in whole]
-            for words in (task, *left, *standing[-50:], event.summary):
-                assert words in event.summary_message
+            for text in (task, *left, *standing[-50:], event.summary):
+                assert text in event.summary_message
 
 
 @given(SEEDS)
 def test_a_compaction_loses_no_unanswered_message(seed: int) -> None:
-    """A summary replaces what the LLM was shown; later messages stay in the transcript, word for word."""
+    """A summary replaces only messages that the LLM has read; later ones stay in the transcript, verbatim."""
     whole = Transcript(keep_all=True)
     originals: dict[int, bytes] = {}
     length = 0
@@ -477,7 +481,9 @@ def test_text_in_blocks_is_bounded_like_any_text() -> None:
 
 
 def test_the_plays_have_everything_in_them() -> None:
-    """The control: compactions, continue-as-new, interrupted and re-opened threads, all kinds of events."""
+    """As a control, the plays have compactions, continue-as-new, interrupted and re-opened threads, and all kinds of
+    events.
+    """
     kinds: Counter[str] = Counter()
     for seed in range(100):
         kinds.update(play(seed).thread.types())
@@ -489,7 +495,7 @@ def test_the_plays_have_everything_in_them() -> None:
     # `tests/security/test_forks.py` has forks, `tests/integration/test_moves.py` moves, `test_steering.py` the last.
     for kind in set(get_args(get_args(AgentEvent)[0])) - {RunForked, MoveRequested, RunImported, KeyRevoked}:
         name = kind.model_fields["type"].default
-        # Plays rarely use as much as 80 % of a limit and then have room for a call: `test_budgets` has that.
+        # Plays rarely use 80 % of a limit and still have room for a call: `test_budgets` covers that.
         assert kinds[name] > 5 or name == "budget_low", kind
     for wanted in (
         "accepted",
@@ -540,7 +546,7 @@ def test_a_task_that_does_not_fit_blocks_and_each_retry_asks_once_more() -> None
 
 
 def test_a_compaction_whose_request_does_not_fit_has_no_summary() -> None:
-    """If not even the answered part fits, the run continues with what survives verbatim."""
+    """If even the answered part is too large, the run continues with the verbatim messages."""
     thread = loaded_thread()
     thread.reply(calls("look"))
     thread.finish(1)
@@ -567,7 +573,9 @@ def test_a_compaction_by_size_waits_for_the_end_of_the_step_and_is_not_made_at_e
 
 
 def test_a_context_that_compaction_cannot_shrink_is_compacted_when_it_has_doubled_and_says_so() -> None:
-    """A task over the limit: no compaction at every second step, each with a summary of a summary; a warning."""
+    """A task over the limit does not cause a compaction at every second step, each a summary of a summary, but a
+    warning.
+    """
     thread = loaded_thread(agent_spec(limits=Limits(compaction_tokens=1_000, **UNGUARDED)), features=1)
 
     def step(tokens: int) -> bool:
@@ -592,7 +600,7 @@ def test_a_context_that_compaction_cannot_shrink_is_compacted_when_it_has_double
 
 
 def test_people_ask_for_a_compaction() -> None:
-    """`compact` is made at the end of the step, once, by whom is in the log; below its level it means nothing."""
+    """`compact` runs once, at the end of the step, and the log names its sender; below its level it has no effect."""
     thread = loaded_thread(features=1)
     assert thread.update("compact", {"by": "bob"})["outcome"] == "nothing_to_compact"
     thread.reply(calls("pay"))
@@ -604,22 +612,22 @@ def test_people_ask_for_a_compaction() -> None:
     thread.reply(says("so far"))
     assert not thread.summarizing()
     assert thread.calling_llm()
-    (asked,) = events_of(thread.log, CompactionRequested)
-    assert (asked.by, asked.reason) == ("bob", "new topic")
+    (requests,) = events_of(thread.log, CompactionRequested)
+    assert (requests.by, requests.reason) == ("bob", "new topic")
     assert thread.update("compact", {"by": "bob"})["outcome"] == "nothing_to_compact"
     thread.check_consistent()
 
     older = loaded_thread()
     older.reply(calls("pay"))
-    refused = older.run.refused("compact", {"by": "bob"}, at=older.at)
-    assert refused is not None
-    assert refused["outcome"] == "unknown_update"
+    rejection = older.run.refused("compact", {"by": "bob"}, at=older.at)
+    assert rejection is not None
+    assert rejection["outcome"] == "unknown_update"
     older.signal("compact", {"by": "bob"})
     assert events_of(older.log, SignalRejected)[-1].outcome == "unknown_signal"
 
 
 def test_a_run_that_waits_for_a_message_is_compacted_at_once_and_still_closes() -> None:
-    """The wait goes on meanwhile, and does not end in the middle of the compaction."""
+    """The wait continues meanwhile, and does not end in the middle of the compaction."""
     thread = loaded_thread(agent_spec(limits=Limits(idle_limit=5)), features=1)
     thread.reply(says("done"))
     assert thread.update("compact", {"by": "bob"})["outcome"] == "accepted"
@@ -635,7 +643,7 @@ def test_a_run_that_waits_for_a_message_is_compacted_at_once_and_still_closes() 
 
 @pytest.mark.parametrize("cause", [CONTEXT_TOO_LONG, LLM_REJECTED])
 def test_a_compaction_that_fails_while_a_run_waits_leaves_it_waiting(cause: str) -> None:
-    """It can be asked for again; the wait for a message ends as it would have."""
+    """People can request it again; the wait for a message ends as it would have."""
     thread = loaded_thread(agent_spec(limits=Limits(idle_limit=5)), features=1)
     thread.reply(says("done"))
     thread.signal("compact", {"by": "bob"})
@@ -755,7 +763,7 @@ def test_a_sleep_that_ends_with_the_last_archive_ends_in_the_next_run() -> None:
 
 
 def test_a_run_with_an_oversized_snapshot_does_not_continue_as_new() -> None:
-    """While a reply of almost a megabyte waits for a person, the run stays where it is and asks for nothing else."""
+    """While a reply of almost a megabyte waits for a person, the run stays open and requests nothing else."""
     thread = loaded_thread()
     call = ToolCall(id="c", name="pay", arguments=json.dumps({"x": "y" * 850_000}))
     thread.continue_suggested = True
@@ -772,7 +780,7 @@ def test_a_run_with_an_oversized_snapshot_does_not_continue_as_new() -> None:
 
 
 def test_a_thread_closed_from_outside_resumes() -> None:
-    """A running effect is settled, its request closed and a waiting message taken; the numbering continues."""
+    """A running effect is resolved, its request closed and a waiting message taken; the numbering continues."""
     thread = loaded_thread()
     thread.reply(calls("look", "pay", "pay"))
     thread.decide("2")
@@ -866,7 +874,7 @@ def test_no_input_of_any_shape_breaks_a_run(name: str, payload: Any, as_text: bo
         payload = json.dumps(payload)
     else:
         try:
-            payload = ANY.validate_json(json.dumps(payload))  # what the SDK cannot decode, it drops
+            payload = ANY.validate_json(json.dumps(payload))  # the SDK drops undecodable arguments
         except ValidationError:
             return
     thread = loaded_thread()

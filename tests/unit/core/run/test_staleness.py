@@ -55,7 +55,7 @@ def wait_for_a_denial(thread: Thread, passes: Callable[[], None]) -> None:
 
 
 def wait_for_the_llm(thread: Thread, passes: Callable[[], None]) -> None:
-    """The LLM or all workers are down; its reply answers a request of before."""
+    """The LLM or all workers are down; the reply answers an earlier request."""
     passes()
     thread.reply(calls("look"))
 
@@ -108,7 +108,7 @@ WAITS = [
 def test_a_long_pause_of_any_cause_is_followed_by_verification(
     wait: Callable[[Thread, Callable[[], None]], None], hours: float, strangers: bool
 ) -> None:
-    """The time since the agent acted counts; a refused signal in between does not reset it."""
+    """The time since the agent acted counts; a rejected signal in between does not reset it."""
     thread = loaded_thread(SPEC, idle_limit=30 * 86_400)
 
     def pause() -> None:
@@ -134,7 +134,7 @@ def test_a_long_pause_of_any_cause_is_followed_by_verification(
 
 
 def test_an_agent_without_verify_tools_continues_at_once() -> None:
-    """There is no extra call and no extra event; also if the agent before had such tools."""
+    """There is no extra call and no extra event, even if the previous agent had such tools."""
     thread = loaded_thread(SPEC)
     thread.reply(calls("pay"))
     thread.finish_verification("as it was")
@@ -166,8 +166,8 @@ def test_a_pause_without_events_counts_too() -> None:
 
 @given(SEEDS)
 def test_the_agent_never_acts_on_stale_findings(seed: int) -> None:
-    """Over whole plays: no call starts, no message is taken and no LLM is asked later than `stale_after` after the
-    agent acted or looked; and it looks at nothing without that reason.
+    """Over whole plays, no call starts, no message is taken and no LLM is asked later than `stale_after` after the
+    agent acted or verified; and it verifies nothing without that reason.
     """
     thread = play(seed).thread
     limit = thread.spec.limits.stale_after
@@ -186,15 +186,15 @@ def test_the_agent_never_acts_on_stale_findings(seed: int) -> None:
         if isinstance(event, ToolCallStarted):
             started.add(event.number)
         if isinstance(event, ReconcileRequested):
-            started.discard(event.request.number)  # a person says what came of it
+            started.discard(event.request.number)  # a person reports the outcome
         returned = isinstance(event, ToolCallFinished) and event.number in started and event.status in RETURNED
         if returned or isinstance(event, LLMReplied | ToolCallStarted | AgentLoaded):
             acted = event.at
 
 
 @given(SEEDS, st.data())
-def test_refused_events_do_not_change_the_timing(seed: int, data: st.DataObject) -> None:
-    """Without the refused events, the agent would have acted and verified at the same times."""
+def test_rejected_events_do_not_change_the_timing(seed: int, data: st.DataObject) -> None:
+    """Without the rejected events, the agent would have acted and verified at the same times."""
     log = play(seed).thread.log
     log = log[: data.draw(st.integers(1, len(log)))]
 

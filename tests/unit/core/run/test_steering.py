@@ -1,4 +1,4 @@
-"""`holdfast.core.run.inputs.steering`: who may pause, resume, retry and move a run, and the effect of revoked keys."""
+"""`holdfast.core.run.inputs.steering`: who may pause, resume, retry and migrate a run; the effect of revoked keys."""
 
 from typing import Any
 
@@ -36,7 +36,7 @@ def run(policy: Policy = SIGNED, *, features: int = 1) -> Thread:
     return thread
 
 
-def blocked(policy: Policy = SIGNED) -> Thread:
+def blocked_run(policy: Policy = SIGNED) -> Thread:
     """Return a run that is blocked, because the provider rejects its requests."""
     thread = loaded_thread(agent_spec(policy=policy), features=1)
     thread.refuse(LLM_REJECTED)
@@ -51,8 +51,8 @@ def steer(thread: Thread, name: str, by: str, *, sign: bool = True, **said: Any)
     return thread.update(name, payload)["outcome"]
 
 
-def audited(thread: Thread) -> None:
-    """Check that the log follows from itself, and the state from the log."""
+def check_audit(thread: Thread) -> None:
+    """Check that the log passes its audit, and that the state follows from the log."""
     audit = Audit(thread.name, trusted=thread.spec.policy)
     audit.take(thread.log)
     assert audit.fault is None, audit.fault
@@ -60,19 +60,19 @@ def audited(thread: Thread) -> None:
 
 
 @pytest.mark.parametrize("name", ["pause", "move"])
-def test_where_signatures_are_required_nobody_steers_by_a_claim(name: str) -> None:
-    """An unsigned `pause` or `move`, by whatever name, is refused; so is one that is signed with another's key."""
+def test_nobody_steers_unsigned_if_signatures_are_required(name: str) -> None:
+    """An unsigned `pause` or `move` is rejected under any name; so is one that is signed with another's key."""
     thread = run()
     assert steer(thread, name, "alice", sign=False) == "unsigned"
     assert steer(thread, name, "alice", key=KEYS["mallory"]) == "bad_signature"
     thread.signal(name, {"by": "alice"})
     assert (thread.state.pause, thread.state.moving) == (None, None)
     assert steer(thread, name, "alice") == "accepted"
-    audited(thread)
+    check_audit(thread)
 
 
 def test_a_signed_pause_is_ended_by_a_signed_resume_alone() -> None:
-    """Nobody ends it, or shortens it, by a claim, also where the policy takes unsigned decisions."""
+    """Nobody ends or shortens it without a signature, even if the policy accepts unsigned decisions."""
     for policy in (SIGNED, CLAIMED):
         thread = run(policy)
         assert steer(thread, "pause", "alice") == "accepted"
@@ -84,11 +84,11 @@ def test_a_signed_pause_is_ended_by_a_signed_resume_alone() -> None:
         assert steer(thread, "resume", "bob") == "accepted"
         assert thread.state.status == "waiting_approval"
         assert [event.proof for event in thread.log if isinstance(event, RunResumed)] == ["signed"]
-        audited(thread)
+        check_audit(thread)
 
 
-def test_the_pause_of_an_approver_is_not_ended_by_a_stranger() -> None:
-    """Where names are taken on trust, a pause by an approver takes an approver; one by anybody else takes anybody."""
+def test_a_stranger_does_not_end_an_approvers_pause() -> None:
+    """If names are taken on trust, only an approver ends an approver's pause; anybody ends anybody else's."""
     thread = run(CLAIMED)
     assert steer(thread, "pause", "Alice ", sign=False) == "accepted"
     assert steer(thread, "resume", "mallory", sign=False) == "not_entitled"
@@ -96,16 +96,16 @@ def test_the_pause_of_an_approver_is_not_ended_by_a_stranger() -> None:
     assert steer(thread, "resume", "bob", sign=False) == "accepted"
     assert steer(thread, "pause", "mallory", sign=False) == "accepted"
     assert steer(thread, "resume", "eve", sign=False) == "accepted"
-    audited(thread)
+    check_audit(thread)
 
 
 def test_a_signed_statement_ends_no_later_pause() -> None:
-    """A resumption that was sent before, or was refused before, is bound to the pause that its sender saw."""
+    """A resumption sent or rejected earlier is bound to the pause that its sender saw."""
     thread = run()
-    refused = steering("t", thread.state.view(), "resume", "alice")
-    assert thread.update("resume", refused)["outcome"] == "not_paused"
+    rejected = steering("t", thread.state.view(), "resume", "alice")
+    assert thread.update("resume", rejected)["outcome"] == "not_paused"
     steer(thread, "pause", "bob")
-    assert thread.update("resume", refused)["outcome"] == "outdated"
+    assert thread.update("resume", rejected)["outcome"] == "outdated"
     used = steering("t", thread.state.view(), "resume", "alice")
     assert thread.update("resume", used)["outcome"] == "accepted"
     steer(thread, "pause", "bob")
@@ -116,21 +116,21 @@ def test_a_signed_statement_ends_no_later_pause() -> None:
 
 
 def test_a_blocked_run_is_retried_by_a_signature_where_they_are_required() -> None:
-    """What lets a run continue is signed, and the log has the signature."""
-    thread = blocked()
+    """Only a signed statement lets the run continue, and the log has the signature."""
+    thread = blocked_run()
     assert steer(thread, "retry", "alice", sign=False) == "unsigned"
     thread.signal("retry", {"by": "alice"})
     assert thread.state.blocked is not None
     assert steer(thread, "retry", "alice") == "accepted"
     (event,) = [event for event in thread.log if isinstance(event, RunUnblocked)]
     assert (event.proof, event.key) == ("signed", public_key(KEYS["alice"]))
-    audited(thread)
-    claims = blocked(CLAIMED)
+    check_audit(thread)
+    claims = blocked_run(CLAIMED)
     assert steer(claims, "retry", "anybody", sign=False) == "accepted"
 
 
 def test_a_forged_resumption_is_a_fault_of_the_log() -> None:
-    """A log that a pause ended without what was needed to end it does not follow."""
+    """A log in which a pause ended without the required signature does not follow."""
     thread = run()
     steer(thread, "pause", "alice")
     steer(thread, "resume", "bob")
@@ -143,18 +143,18 @@ def test_a_forged_resumption_is_a_fault_of_the_log() -> None:
         assert audit.fault.position == place
 
 
-def test_a_gateway_vouches_for_whom_it_lets_pause() -> None:
+def test_a_gateway_vouches_for_the_person_who_pauses() -> None:
     """A person without a key steers the run through a gateway that the policy lists."""
     thread = run(HOOKS)
     assert steer(thread, "pause", "operator", key=KEYS["mallory"]) == "accepted"
     (event,) = [event for event in thread.log if isinstance(event, RunPaused)]
     assert (event.by, event.proof) == ("operator", "vouched")
     assert steer(thread, "resume", "operator", key=KEYS["mallory"]) == "accepted"
-    audited(thread)
+    check_audit(thread)
 
 
-def test_a_policy_above_says_who_steers_too() -> None:
-    """A lenient sub-agent is not resumed by anybody where the run above lets only its own people do that."""
+def test_a_policy_from_above_also_decides_who_steers() -> None:
+    """If the run above lets only its own people resume, a lenient sub-agent is not resumed by anybody else."""
     lineage = Lineage(path=("p",), number=1, key="k", deepest=3)
     thread = Thread(agent_spec(policy=Policy()), lineage=lineage, features=1, depth=1, policies=(SIGNED,))
     thread.load(1)
@@ -179,7 +179,7 @@ def test_a_policy_above_says_who_steers_too() -> None:
 
 
 def test_below_the_feature_level_anybody_steers() -> None:
-    """A run that an earlier release began is retried as it was."""
+    """A run that an earlier release began is retried as before."""
     thread = loaded_thread(agent_spec(policy=SIGNED))
     thread.refuse(LLM_REJECTED)
     thread.signal("retry", {"by": "anybody"})
@@ -191,7 +191,7 @@ def test_below_the_feature_level_anybody_steers() -> None:
 
 
 def revoke_key(thread: Thread, of: str, by: str, *, sign: bool = True, **said: Any) -> str:
-    """Have a person revoke the key of another; return the outcome."""
+    """Revoke another person's key in a person's name; return the outcome."""
     payload: dict[str, Any] = {"revoked": public_key(KEYS[of]), "by": by, **said}
     if sign:
         payload = signed(KeyRevocation, thread.name, **payload)
@@ -199,14 +199,14 @@ def revoke_key(thread: Thread, of: str, by: str, *, sign: bool = True, **said: A
 
 
 def vote(thread: Thread, by: str, **said: Any) -> str:
-    """Have a person approve the open request, signed; return the outcome."""
+    """Approve the open request with a signature; return the outcome."""
     (request,) = thread.state.pending_view()
     return thread.update("decide", decision(thread.name, request, by=by, **said))["outcome"]
 
 
 @pytest.mark.parametrize("by", ["bob", "alice"])
 def test_a_revoked_key_takes_its_votes_with_it(by: str) -> None:
-    """Another approver revokes it, or its owner, with that very key; what it signs later counts for nothing."""
+    """Another approver revokes it, or its owner with that very key; later signatures by it do not count."""
     thread = run()
     assert vote(thread, "alice") == "waiting_for_quorum"
     assert revoke_key(thread, "alice", by) == "accepted"
@@ -215,11 +215,11 @@ def test_a_revoked_key_takes_its_votes_with_it(by: str) -> None:
     assert revoke_key(thread, "bob", "alice") == "bad_signature"
     assert revoke_key(thread, "alice", "bob") == "duplicate"
     assert [vote(thread, by) for by in ("bob", "carol")] == ["waiting_for_quorum", "accepted"]
-    audited(thread)
+    check_audit(thread)
 
 
 def test_who_may_revoke_a_key() -> None:
-    """An approver, by a signature, also where decisions need none; and only a key that a policy lists."""
+    """An approver may, with a signature even if decisions need none; and only a key that a policy lists."""
     for policy in (SIGNED, CLAIMED):
         thread = run(policy)
         assert revoke_key(thread, "alice", "bob", sign=False) == "unsigned"
@@ -231,7 +231,7 @@ def test_who_may_revoke_a_key() -> None:
 
 
 def test_a_call_that_a_revoked_key_approved_is_asked_about_again() -> None:
-    """While the run is paused, an approved call has not started: with the key gone, it needs other people."""
+    """While the run is paused, an approved call has not started: without the key, it needs other people."""
     thread = run()
     steer(thread, "pause", "carol")
     assert [vote(thread, by) for by in ("alice", "bob")] == ["waiting_for_quorum", "accepted"]
@@ -244,11 +244,11 @@ def test_a_call_that_a_revoked_key_approved_is_asked_about_again() -> None:
     assert not thread.running_calls
     assert [vote(thread, by) for by in ("bob", "carol")] == ["waiting_for_quorum", "accepted"]
     assert thread.running_calls == [1]
-    audited(thread)
+    check_audit(thread)
 
 
 def test_a_rule_that_a_revoked_key_made_is_gone() -> None:
-    """A remembered rule counts while all who made it could still decide; calls that it allowed are judged again."""
+    """A remembered rule counts while everyone who made it may still decide; the calls it allowed are judged again."""
     thread = run()
     assert [vote(thread, by, remember=True) for by in ("alice", "bob")] == ["waiting_for_quorum", "accepted"]
     thread.finish(1)
@@ -256,11 +256,11 @@ def test_a_rule_that_a_revoked_key_made_is_gone() -> None:
     steer(thread, "pause", "carol")
     assert revoke_key(thread, "bob", "carol") == "accepted"
     assert thread.state.view()["remembered"] == []
-    audited(thread)
+    check_audit(thread)
 
 
-def test_a_sub_agent_that_starts_later_does_not_know_the_key() -> None:
-    """What was revoked in a thread is revoked in those that it starts."""
+def test_a_later_sub_agent_rejects_the_revoked_key() -> None:
+    """A key revoked in a thread is revoked in the threads that it starts."""
     tools = (tool_spec("look"), *SUBAGENT_TOOLS)
     spec = agent_spec(tools=tools, policy=SIGNED, limits=Limits()).model_copy(update={"subagents": ("helper",)})
     thread = loaded_thread(spec, features=1)
@@ -270,7 +270,7 @@ def test_a_sub_agent_that_starts_later_does_not_know_the_key() -> None:
     (order,) = thread.waiting(StartChildren)
     assert order.request.revoked_keys == (public_key(KEYS["alice"]),)  # type: ignore[union-attr]
     lineage = Lineage(path=("p",), number=1, key="k", deepest=3, revoked_keys=(public_key(KEYS["alice"]),))
-    child = Thread(agent_spec(policy=Policy()), lineage=lineage, features=1, depth=1, policies=(SIGNED,))
-    child.load(1)
-    assert steer(child, "pause", "alice") == "bad_signature"
-    assert steer(child, "pause", "bob") == "accepted"
+    subagent = Thread(agent_spec(policy=Policy()), lineage=lineage, features=1, depth=1, policies=(SIGNED,))
+    subagent.load(1)
+    assert steer(subagent, "pause", "alice") == "bad_signature"
+    assert steer(subagent, "pause", "bob") == "accepted"

@@ -1,4 +1,4 @@
-"""Sub-agents in the pure core: what a run orders, and what it takes in, however late, often, or falsely it is told."""
+"""Sub-agents in the pure core: the activities a run requests, and late, repeated or false reports about sub-agents."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -46,7 +46,7 @@ def parent(limits: Limits | None = None, **begin: Any) -> Thread:
 
 
 def asks(*made: tuple[str, dict[str, Any]]) -> LLMReply:
-    """Return a reply that makes calls: each a tool, and its arguments."""
+    """Return a reply that calls these tools with these arguments."""
     blocks = [ToolCall(id=f"c{n}", name=name, arguments=to_json(args).decode()) for n, (name, args) in enumerate(made)]
     return LLMReply(message=AssistantMessage(content=tuple(blocks)), usage=Usage(prompt_tokens=1, completion_tokens=1))
 
@@ -57,37 +57,37 @@ def helpers(count: int, *, background: bool = False) -> LLMReply:
 
 
 def order(thread: Thread, kind: type[Any]) -> Call:
-    """Return the one open order of that kind."""
+    """Return the one open activity request of that kind."""
     (call,) = thread.waiting(kind)
     assert isinstance(call, Call)
     return call
 
 
 def start(thread: Thread) -> list[int]:
-    """Start what is ordered; return the numbers of the calls."""
+    """Execute the start request; return the numbers of the calls."""
     call = order(thread, StartChildren)
     assert isinstance(call.request, StartChildren)
-    numbers = [child.number for child in call.request.children]
+    numbers = [subagent.number for subagent in call.request.children]
     started = tuple(StartedChild(number=number, run_id=f"run-{number}") for number in numbers)
     thread.end(call, StartedChildren(children=started))
     return numbers
 
 
-def completed(number: int, **more: Any) -> ChildReport:
-    """Return the report of a child that has given its answer."""
+def completed_report(number: int, **more: Any) -> ChildReport:
+    """Return the report of a sub-agent that has given its answer."""
     return ChildReport.model_validate(
         {"number": number, "status": "completed", "text": "done", "trust": "agent"} | more
     )
 
 
-def of(thread: Thread, kind: type[AgentEvent]) -> list[Any]:
+def events_of(thread: Thread, kind: type[AgentEvent]) -> list[Any]:
     """Return the events of a kind."""
     return [event for event in thread.log if isinstance(event, kind)]
 
 
-def test_a_child_that_starts_while_others_are_cancelled_is_not_taken_for_one_of_them() -> None:
-    """A message arrives while the run cancels its sub-agents before its end; the LLM runs another one. The answer to
-    the cancellation is about the first: the second is open, and awaited.
+def test_a_sub_agent_started_during_a_cancellation_is_not_one_of_the_cancelled() -> None:
+    """A message arrives while the run cancels its sub-agents before its end, and the LLM runs another one. The result
+    of the cancellation is about the first: the second is open, and awaited.
     """
     thread = parent(idle_limit=0)
     thread.reply(helpers(1, background=True))
@@ -98,15 +98,17 @@ def test_a_child_that_starts_while_others_are_cancelled_is_not_taken_for_one_of_
     thread.reply(helpers(1))
     (second,) = start(thread)
     thread.end(ending, ChildReports())
-    assert [(child.number, child.status) for child in thread.state.subagents.children] == [
+    assert [(subagent.number, subagent.status) for subagent in thread.state.subagents.children] == [
         (first, "unfinished"),
         (second, ""),
     ]
     assert [call.number for call in thread.state.running_calls] == [second]
 
 
-def test_a_cancelled_run_ends_though_a_child_does_not() -> None:
-    """A child blocked in an effect is waited for as long as the order says. Then the log says that it may still end."""
+def test_a_cancelled_run_ends_although_a_sub_agent_does_not() -> None:
+    """The run waits for a sub-agent blocked in an effect as long as the request allows; the log then says that it may
+    still end.
+    """
     thread = parent()
     thread.reply(helpers(2))
     first, second = start(thread)
@@ -116,15 +118,15 @@ def test_a_cancelled_run_ends_though_a_child_does_not() -> None:
     assert ending.request.seconds == 3 * subagents.END_SECONDS  # for each level below
     thread.end(ending, ChildReports(reports=(ChildReport(number=first, status="cancelled", text="no answer"),)))
     thread.archive()
-    assert [event.status for event in of(thread, SubagentEnded)] == ["cancelled", "unfinished"]
+    assert [event.status for event in events_of(thread, SubagentEnded)] == ["cancelled", "unfinished"]
     assert thread.state.outcome == "cancelled"
     assert thread.run.over
     assert fault(thread.log) is None
     assert second == 2
 
 
-def test_a_cancelled_run_whose_cancellation_of_a_child_fails_orders_it_again_after_a_pause() -> None:
-    """It does not end without the end of its child, and does not repeat the order at once."""
+def test_a_cancelled_run_retries_a_failed_cancellation_of_a_sub_agent_after_a_pause() -> None:
+    """The run does not end before its sub-agent, and does not repeat the cancellation at once."""
     thread = parent()
     thread.reply(helpers(1))
     (number,) = start(thread)
@@ -135,7 +137,7 @@ def test_a_cancelled_run_whose_cancellation_of_a_child_fails_orders_it_again_aft
         assert not thread.closed
         while not thread.waiting(EndChildren):
             thread.wake()
-    thread.end(order(thread, EndChildren), ChildReports(reports=(completed(number),)))
+    thread.end(order(thread, EndChildren), ChildReports(reports=(completed_report(number),)))
     thread.archive()
     assert thread.state.outcome == "cancelled"
     assert thread.closed
@@ -143,20 +145,21 @@ def test_a_cancelled_run_whose_cancellation_of_a_child_fails_orders_it_again_aft
     assert fault(thread.log) is None
 
 
-def test_a_cancelled_run_waits_for_a_start_under_way_and_cancels_what_it_started() -> None:
-    """Otherwise a child would run that is in no log."""
+def test_a_cancelled_run_waits_for_a_pending_start_and_cancels_its_sub_agents() -> None:
+    """Otherwise a sub-agent would run that is in no log."""
     thread = parent()
     thread.reply(helpers(1))
     thread.cancel()
     assert not thread.waiting(EndChildren)
     (number,) = start(thread)
-    thread.end(order(thread, EndChildren), ChildReports(reports=(completed(number),)))
+    thread.end(order(thread, EndChildren), ChildReports(reports=(completed_report(number),)))
     assert thread.state.outcome == "cancelled"
 
 
-def test_a_cancelled_run_also_ends_children_of_calls_that_wait_for_a_start() -> None:
-    """An order to start them may have failed after they had begun, in this Temporal run or in an earlier one: each is
-    named by its call, once. One that has begun enters the log with its end; a call without a child leaves no trace.
+def test_a_cancelled_run_also_ends_sub_agents_of_calls_that_wait_for_a_start() -> None:
+    """An earlier start request, in this or an earlier Temporal run, may have failed after the sub-agents began: the run
+    names each by its call, once. One that began enters the log with its end; a call without a sub-agent leaves no
+    trace.
     """
     thread = parent(Limits(subagents_at_once=3))
     thread.reply(helpers(4))
@@ -180,8 +183,8 @@ def test_a_cancelled_run_also_ends_children_of_calls_that_wait_for_a_start() -> 
     thread.archive()
     assert thread.state.outcome == "cancelled"
     assert thread.closed
-    assert [event.number for event in of(thread, SubagentStarted)] == [2, 3]
-    assert [(event.number, event.status) for event in of(thread, SubagentEnded)] == [
+    assert [event.number for event in events_of(thread, SubagentStarted)] == [2, 3]
+    assert [(event.number, event.status) for event in events_of(thread, SubagentEnded)] == [
         (2, "cancelled"),
         (3, "unfinished"),
     ]
@@ -189,8 +192,8 @@ def test_a_cancelled_run_also_ends_children_of_calls_that_wait_for_a_start() -> 
     thread.check_consistent()
 
 
-def test_a_run_that_is_paused_when_it_is_cancelled_ends_children_of_failed_starts() -> None:
-    """While it is paused, it orders no start again, however long the pause: the call waits, and its child may run."""
+def test_a_run_cancelled_while_paused_ends_sub_agents_of_failed_starts() -> None:
+    """A paused run repeats no start, however long the pause: the call waits, and its sub-agent may run."""
     thread = parent()
     thread.reply(helpers(1))
     thread.signal("pause", {"by": "alice"})
@@ -200,12 +203,12 @@ def test_a_run_that_is_paused_when_it_is_cancelled_ends_children_of_failed_start
     thread.cancel()
     thread.end(order(thread, EndChildren), ChildReports())
     assert thread.state.outcome == "cancelled"
-    assert not of(thread, SubagentStarted)
+    assert not events_of(thread, SubagentStarted)
     assert fault(thread.log) is None
 
 
-def test_a_child_that_ends_before_the_answer_to_its_start_arrives_is_looked_at_at_once() -> None:
-    """Its hint is kept, and is no refused signal; one about a thread that nothing starts is refused as ever."""
+def test_a_sub_agent_that_ends_before_its_start_is_reported_is_polled_at_once() -> None:
+    """Its hint is kept and is no rejected signal; a hint about a thread that nothing starts is rejected as usual."""
     thread = parent()
     thread.reply(helpers(2))
     for _ in range(3):
@@ -218,8 +221,8 @@ def test_a_child_that_ends_before_the_answer_to_its_start_arrives_is_looked_at_a
     assert {(ref.number, ref.closing) for ref in look.request.children if ref.closing} == {(2, True)}
 
 
-def test_a_flood_of_hints_about_an_open_child_leads_to_few_looks() -> None:
-    """Each hint that was untrue makes the next one wait longer; nothing is recorded."""
+def test_a_flood_of_hints_about_an_open_sub_agent_causes_few_polls() -> None:
+    """Each false hint delays the next poll; nothing is recorded."""
     thread = parent()
     thread.reply(helpers(1))
     (number,) = start(thread)
@@ -235,9 +238,9 @@ def test_a_flood_of_hints_about_an_open_child_leads_to_few_looks() -> None:
 
 
 @pytest.mark.parametrize("background", [False, True])
-def test_what_a_child_hands_up_is_as_trusted_as_the_child(background: bool) -> None:
-    """The reason of a constraint is text that the LLM reads when a call is refused: it taints also where the answer of
-    a child in the background is never read.
+def test_a_sub_agents_constraint_has_its_trust_level(background: bool) -> None:
+    """The LLM reads a constraint's reason when a call is rejected: it taints the run even if the answer of a background
+    sub-agent is never read.
     """
     thread = parent()
     thread.reply(helpers(1, background=background))
@@ -247,7 +250,7 @@ def test_what_a_child_hands_up_is_as_trusted_as_the_child(background: bool) -> N
     if background:
         thread.reply(asks(("agent_result", {"thread": "x"})))
     thread.end(
-        order(thread, LookAtChildren), ChildReports(reports=(completed(number, trust="web", constraints=(no,)),))
+        order(thread, LookAtChildren), ChildReports(reports=(completed_report(number, trust="web", constraints=(no,)),))
     )
     assert thread.state.context.trust == "web"
     assert thread.state.constraints.kept[-1].reason == no.reason
@@ -255,7 +258,7 @@ def test_what_a_child_hands_up_is_as_trusted_as_the_child(background: bool) -> N
 
 
 def read_later(thread: Thread, first: ChildReport, later: ChildReport) -> ToolCallFinished:
-    """Have a child in the background end, read its answer in a later step, and return what the call has read."""
+    """End a background sub-agent, read its answer in a later step, and return the text that the call has read."""
     thread.reply(helpers(1, background=True))
     (number,) = start(thread)
     thread.signal("subagent_ended", {"thread": f"{thread.state.thread}.{number}"})
@@ -264,16 +267,18 @@ def read_later(thread: Thread, first: ChildReport, later: ChildReport) -> ToolCa
     thread.finish(number + 1)
     thread.reply(asks(("agent_result", {"thread": f"{thread.state.thread}.{number}"})))
     thread.end(order(thread, LookAtChildren), ChildReports(reports=(later,)))
-    found: ToolCallFinished = of(thread, ToolCallFinished)[-1]
-    assert found.number == number + 2
-    return found
+    finished_call: ToolCallFinished = events_of(thread, ToolCallFinished)[-1]
+    assert finished_call.number == number + 2
+    return finished_call
 
 
-@pytest.mark.parametrize("later", [completed(1, steps=2, cost=TreeCost(short="tokens")), completed(1, trust="web")])
+@pytest.mark.parametrize(
+    "later", [completed_report(1, steps=2, cost=TreeCost(short="tokens")), completed_report(1, trust="web")]
+)
 def test_an_answer_that_is_read_later_is_the_one_that_the_log_has_the_digest_of(later: ChildReport) -> None:
-    """Whether it is read in Temporal, or in the permanent record, which has no steps and no cost of it."""
+    """The answer comes from Temporal or from the permanent record, which has no steps and no cost for it."""
     thread = parent()
-    read = read_later(thread, completed(1, steps=2), later)
+    read = read_later(thread, completed_report(1, steps=2), later)
     assert read.text.startswith("Agent helper (thread t.1) has completed in 2 steps.")
     assert read.text.endswith("\ndone")
     assert (read.status, read.trust) == ("ok", "agent")
@@ -282,10 +287,10 @@ def test_an_answer_that_is_read_later_is_the_one_that_the_log_has_the_digest_of(
 
 
 @pytest.mark.parametrize("change", [{"text": "pay mallory"}, {"status": "lost"}])
-def test_other_words_than_those_of_the_log_are_not_read(change: dict[str, Any]) -> None:
-    """Nothing that has come under the child's id since replaces what it said; the call reads that this is gone."""
+def test_only_the_logged_answer_is_read(change: dict[str, Any]) -> None:
+    """A later run under the sub-agent's id never replaces its answer; the call reads that the answer is gone."""
     thread = parent()
-    read = read_later(thread, completed(1), completed(1, **{"text": "other", **change}))
+    read = read_later(thread, completed_report(1), completed_report(1, **{"text": "other", **change}))
     assert (
         read.text == "Agent helper (thread t.1) had ended before (completed): what it said then can no longer be read"
     )
@@ -295,8 +300,8 @@ def test_other_words_than_those_of_the_log_are_not_read(change: dict[str, Any]) 
 
 
 @pytest.mark.parametrize("in_time", [False, True])
-def test_the_words_of_a_child_that_was_asked_to_end_can_be_read_again(in_time: bool) -> None:
-    """A message keeps the run from ending: a call reads what the log has, though a look finds more words than that."""
+def test_the_answer_of_a_sub_agent_that_was_asked_to_end_can_be_read_again(in_time: bool) -> None:
+    """A message keeps the run from ending: a call reads the logged answer, though a poll finds a longer text."""
     thread = parent(idle_limit=0)
     thread.reply(helpers(1, background=True))
     start(thread)
@@ -304,11 +309,11 @@ def test_the_words_of_a_child_that_was_asked_to_end_can_be_read_again(in_time: b
     ending = order(thread, EndChildren)
     whole = "x" * (2 * END_CHARS)
     thread.say("one more thing")
-    ended = (completed(1, text=clip(whole, END_CHARS)),) if in_time else ()
+    ended = (completed_report(1, text=clip(whole, END_CHARS)),) if in_time else ()
     thread.end(ending, ChildReports(reports=ended))
     thread.reply(asks(("agent_result", {"thread": "t.1"})))
-    thread.end(order(thread, LookAtChildren), ChildReports(reports=(completed(1, text=whole),)))
-    read = of(thread, ToolCallFinished)[-1]
+    thread.end(order(thread, LookAtChildren), ChildReports(reports=(completed_report(1, text=whole),)))
+    read = events_of(thread, ToolCallFinished)[-1]
     assert GONE not in read.text
     assert (clip(whole, END_CHARS) if in_time else UNFINISHED) in read.text
     assert fault(thread.log) is None
@@ -317,9 +322,9 @@ def test_the_words_of_a_child_that_was_asked_to_end_can_be_read_again(in_time: b
 
 @pytest.mark.parametrize("closed", [False, True])
 def test_a_run_that_ends_while_a_call_reads_an_answer_again_passes_the_audit(closed: bool) -> None:
-    """It is cancelled, or closed from outside and continued: the call has other words than the child's."""
+    """The run is cancelled, or closed from outside and continued: the call has another text than the sub-agent's."""
     thread = parent()
-    read_later(thread, completed(1), completed(1))
+    read_later(thread, completed_report(1), completed_report(1))
     thread.reply(asks(("agent_result", {"thread": "t.1"})))
     assert thread.waiting(LookAtChildren)
     if closed:
@@ -344,35 +349,35 @@ def test_a_run_that_ends_while_a_call_reads_an_answer_again_passes_the_audit(clo
 def test_a_forged_answer_is_a_fault_of_the_log_that_names_the_difference(
     change: Callable[[str], str], named: str
 ) -> None:
-    """Holdfast's own words follow from `subagent_ended`, and those of the child have its digest."""
+    """Holdfast's own text follows from `subagent_ended`, and the sub-agent's text has its digest."""
     thread = parent()
-    read = read_later(thread, completed(1, steps=2), completed(1, steps=2))
+    read = read_later(thread, completed_report(1, steps=2), completed_report(1, steps=2))
     place = thread.log.index(read)
     for field, forged in {"content": change(read.text), "trust": "person", "status": "failed"}.items():
         event = read.model_copy(update={field: forged})
-        found = fault([*thread.log[:place], event, *thread.log[place + 1 :]])
-        assert found, field
-        assert found.position == read.position
-        assert (named if field == "content" else f"its {field} is {forged}") in found.reason
+        first_fault = fault([*thread.log[:place], event, *thread.log[place + 1 :]])
+        assert first_fault, field
+        assert first_fault.position == read.position
+        assert (named if field == "content" else f"its {field} is {forged}") in first_fault.reason
 
 
-def test_what_came_from_the_parent_is_not_handed_back() -> None:
-    """A person may have lifted it there since."""
+def test_a_constraint_from_the_parent_is_not_returned_to_it() -> None:
+    """A person may have removed the constraint there since."""
     thread = parent()
     thread.reply(helpers(1))
     (number,) = start(thread)
     look = order(thread, LookAtChildren) if thread.waiting(LookAtChildren) else None
     assert look is None or isinstance(look.request, LookAtChildren)
     down, own = HandedConstraint(tool="a", reason="above"), HandedConstraint(tool="b", reason="below")
-    child = thread.state.constraints.take_over((down,), number=0, at=thread.at)
-    child = child.take_over((own,), number=number, at=thread.at)
-    assert [each.tool for each in child.to_hand_over(thread.at)] == ["a", "b"]
-    assert [each.tool for each in child.to_hand_over(thread.at, up=True)] == ["b"]
+    subagent = thread.state.constraints.adopt((down,), number=0, at=thread.at)
+    subagent = subagent.adopt((own,), number=number, at=thread.at)
+    assert [each.tool for each in subagent.to_propagate(thread.at)] == ["a", "b"]
+    assert [each.tool for each in subagent.to_propagate(thread.at, to_parent=True)] == ["b"]
 
 
-def test_hundreds_of_children_cost_work_in_proportion() -> None:
-    """500 calls of one reply, their starts, and their ends: each scan of the calls is for an input, not for a child of
-    an input, and each order and answer stays far below Temporal's 2 MB.
+def test_the_work_for_hundreds_of_sub_agents_is_linear() -> None:
+    """For 500 calls of one reply, with their starts and ends, the calls are scanned once for each input and not for
+    each sub-agent in it, and each activity request and result stays far below Temporal's 2 MB.
     """
     scans = 0
     original = subagents.wanted
@@ -388,7 +393,7 @@ def test_hundreds_of_children_cost_work_in_proportion() -> None:
         thread.reply(helpers(500))
         assert scans < 20
         inputs = 0
-        while len(of(thread, SubagentStarted)) < 500:
+        while len(events_of(thread, SubagentStarted)) < 500:
             start(thread)
             inputs += 1
         assert scans < 20 + 3 * inputs
@@ -399,13 +404,13 @@ def test_hundreds_of_children_cost_work_in_proportion() -> None:
         assert isinstance(look.request, LookAtChildren)
         assert len(look.request.children) <= LOOKS
         assert 6 * look.request.clip * len(look.request.children) + LOOKS * HANDED_BYTES < 1_900_000
-        thread.end(look, ChildReports(reports=tuple(completed(ref.number) for ref in look.request.children)))
-    assert len(of(thread, ToolCallFinished)) == 500
+        thread.end(look, ChildReports(reports=tuple(completed_report(ref.number) for ref in look.request.children)))
+    assert len(events_of(thread, ToolCallFinished)) == 500
     assert not thread.state.subagents.open
 
 
-def test_hundreds_of_cancelled_children_fit_into_one_answer() -> None:
-    """The words of each are clipped to their share."""
+def test_hundreds_of_cancelled_sub_agents_fit_into_one_result() -> None:
+    """The text of each is clipped to its share."""
     thread = parent(MANY)
     thread.reply(helpers(500))
     while thread.waiting(StartChildren):
@@ -413,6 +418,6 @@ def test_hundreds_of_cancelled_children_fit_into_one_answer() -> None:
     thread.cancel()
     ending = order(thread, EndChildren)
     assert isinstance(ending.request, EndChildren)
-    words = "\x00" * ending.request.clip
-    reports = tuple(ChildReport(number=n, status="failed", text=words) for n in range(1, 501))
+    text = "\x00" * ending.request.clip
+    reports = tuple(ChildReport(number=n, status="failed", text=text) for n in range(1, 501))
     assert len(to_json(ChildReports(reports=reports))) < 1_900_000

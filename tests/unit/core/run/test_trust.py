@@ -1,4 +1,4 @@
-"""Trust levels of what an agent reads, and what it may store in memory because of them."""
+"""Trust levels of the content that an agent reads, and their effect on the memories that it may store."""
 
 from typing import Any
 
@@ -30,8 +30,8 @@ def running_request(thread: Thread) -> ToolRequest:
     """Return the request of the tool call in progress."""
     (call,) = thread.waiting(ToolRequest)
     request: Any = call
-    found: ToolRequest = request.request
-    return found
+    tool_request: ToolRequest = request.request
+    return tool_request
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_combined_trust_is_the_lower_one(one: Trust, other: Trust, lower: Trust)
 
 
 def test_memories_from_people_need_no_approval() -> None:
-    """If the LLM has read only people's words, the policy alone decides whether a memory may be stored."""
+    """If the LLM has read only people's texts, the policy alone decides whether a memory may be stored."""
     thread = loaded_thread(keeper(), by="alice")
     thread.reply(calls("keep"))
     assert thread.state.status == "running"
@@ -105,8 +105,8 @@ def test_the_trust_level_carries_over_to_later_runs() -> None:
     assert thread.state.context.trust == "web"
 
 
-def test_trust_is_not_tracked_where_nothing_depends_on_it() -> None:
-    """Without tools or rules that use trust, the state stays the same, so snapshots of older releases still match."""
+def test_trust_is_not_tracked_if_nothing_depends_on_it() -> None:
+    """If no tool or rule uses trust, the state stays the same, so that snapshots of older releases still match."""
     thread = loaded_thread(agent_spec())
     thread.reply(calls("look"))
     thread.finish(1)
@@ -123,7 +123,7 @@ def test_a_rule_may_depend_on_trust() -> None:
 
 
 def test_standing_memory_is_shown_first_and_survives_a_compaction() -> None:
-    """Recalled memories follow the task; a context compaction keeps the standing part word for word."""
+    """Recalled memories follow the task; a context compaction keeps the standing part verbatim."""
     thread = Thread(keeper())
     thread.recalled = (STANDING, RecalledTier(tier="files", text="# TASKS.md"))
     thread.load()
@@ -154,7 +154,7 @@ def test_earlier_untracked_results_count_as_the_lowest_trust() -> None:
 
 
 def test_a_thread_without_tool_results_stays_untainted() -> None:
-    """If no earlier agent had tools, only people's words can be in the transcript."""
+    """If no earlier agent had tools, the transcript has only people's texts."""
     thread = loaded_thread(agent_spec(tools=()))
     thread.reply(says("done"))
     thread.archive()
@@ -244,7 +244,7 @@ def test_standing_memory_does_not_outlast_its_recall() -> None:
 
 
 def test_the_user_is_the_sender_of_the_task() -> None:
-    """Later senders do not become the user; once anyone else has spoken, tools act for no user, however many spoke."""
+    """Later senders do not become the user; once anyone else has sent a message, tools act for no user."""
     for first, speaks, acts_for in (("", "u", ""), ("alice", "alice", "alice"), ("alice", "u", "")):
         thread = loaded_thread(keeper(), by=first)
         for number in range(REQUESTERS + 1):

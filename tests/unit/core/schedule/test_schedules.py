@@ -1,4 +1,4 @@
-"""Cron expressions, ids of what schedules start, and what may be a schedule: without a server."""
+"""Cron expressions, ids of scheduled runs, and valid schedules, without a server."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -32,7 +32,7 @@ AT = "2026-11-22T07:00:00Z"
     ],
 )
 def test_a_cron_expression_matches_these_numbers(text: str, field: str, numbers: tuple[int, ...]) -> None:
-    """Steps, ranges, lists, names and both Sundays are read as cron has them."""
+    """Steps, ranges, lists, names and both Sundays are read as cron reads them."""
     assert getattr(read_cron(text), field) == numbers
 
 
@@ -55,7 +55,7 @@ def test_a_cron_expression_matches_these_numbers(text: str, field: str, numbers:
     ],
 )
 def test_a_wrong_cron_expression_names_its_field(text: str, says: str) -> None:
-    """The error says which field is wrong, and what it can be."""
+    """The error gives the wrong field and its valid values."""
     with pytest.raises(ValueError, match=r".") as wrong:
         read_cron(text)
     assert says in str(wrong.value)
@@ -66,7 +66,7 @@ def test_a_wrong_cron_expression_names_its_field(text: str, says: str) -> None:
     [("0 7 * * *", 86_400), ("* * * * *", 60), ("0 9,17 * * *", 8 * 3_600), ("0 23,1 * * *", 2 * 3_600)],
 )
 def test_the_shortest_gap_spans_midnight(text: str, seconds: int) -> None:
-    """It bounds how late a missed run may start."""
+    """The gap bounds how late a missed run may start."""
     assert read_cron(text).shortest_gap == seconds
 
 
@@ -89,7 +89,7 @@ def test_the_shortest_gap_spans_midnight(text: str, seconds: int) -> None:
         ({"cron": "0 7 * * *", "reason": "x" * 2_001}, "`reason`"),
     ],
 )
-def test_a_schedule_that_cannot_be_is_refused(given: dict[str, Any], says: str) -> None:
+def test_an_impossible_schedule_is_rejected(given: dict[str, Any], says: str) -> None:
     """The error names the option, before anything is sent."""
     with pytest.raises(ScheduleInvalid) as refused:
         checked(Definition(task="Sort", **given))
@@ -97,20 +97,20 @@ def test_a_schedule_that_cannot_be_is_refused(given: dict[str, Any], says: str) 
 
 
 def test_only_the_last_missed_run_is_caught_up_by_default() -> None:
-    """A run may be as late as the next one is due, and no later."""
+    """A run may start no later than the next one is due."""
     assert checked(Definition(task="Sort", cron="*/15 * * * *")).catchup == 900
     assert checked(Definition(task="Sort", every=7_200.0)).catchup == 7_200
 
 
 @pytest.mark.parametrize("name", ["", "-a", "a b", "a\n", "é", "a" * 101, f"nightly-{AT}"])
-def test_a_name_that_could_be_mistaken_is_refused(name: str) -> None:
-    """Among them one that ends like a thread of another schedule."""
+def test_a_name_that_could_be_mistaken_is_rejected(name: str) -> None:
+    """A name that ends like a thread of another schedule is rejected, too."""
     with pytest.raises(ScheduleInvalid):
         check_schedule_name(name)
 
 
 def test_ids_are_taken_apart_as_they_were_put_together() -> None:
-    """The launcher's id has the schedule's name and the thread id; no other id has a place of its own kind."""
+    """The launcher's id has the schedule's name and the thread id; no other kind of id has them."""
     launcher = f"{launcher_prefix('nightly')}-{AT}"
     assert launched(launcher) == ("nightly", f"nightly-{AT}")
     assert place_id(launcher) == launcher_prefix("nightly")
@@ -120,38 +120,43 @@ def test_ids_are_taken_apart_as_they_were_put_together() -> None:
         check_own_id(f"{LAUNCHER}x")
 
 
-def opened(sealed_for: str, opened_as: str) -> ScheduledInput:
+def seal_and_open(sealed_for: str, opened_as: str) -> ScheduledInput:
     """Seal an input for one workflow id, and read it as another."""
-    made = sealing(Seals({"k": bytes(32)}))()
+    converter = sealing(Seals({"k": bytes(32)}))()
     places = [WorkflowSerializationContext(namespace="default", workflow_id=each) for each in (sealed_for, opened_as)]
-    payloads = made.with_context(places[0]).to_payloads([issued(ScheduledInput(task="Sort", by="alice"))])
-    (read,) = made.with_context(places[1]).from_payloads(payloads, [ScheduledInput])
+    payloads = converter.with_context(places[0]).to_payloads([issued(ScheduledInput(task="Sort", by="alice"))])
+    (read,) = converter.with_context(places[1]).from_payloads(payloads, [ScheduledInput])
     assert isinstance(read, ScheduledInput)
     return read
 
 
 def test_an_input_is_valid_for_each_launcher_of_its_schedule_and_for_no_other() -> None:
-    """Sealed once for the schedule: whatever the time, whatever other schedule has a similar name."""
+    """An input sealed once for a schedule is valid at any time, and for no schedule with a similar name."""
     nightly = launcher_prefix("nightly")
-    assert opened(nightly, f"{nightly}-{AT}").sealed
-    assert opened(nightly, f"{nightly}-2030-01-01T00:00:00Z").sealed
+    assert seal_and_open(nightly, f"{nightly}-{AT}").sealed
+    assert seal_and_open(nightly, f"{nightly}-2030-01-01T00:00:00Z").sealed
     for other in ("daily", "nightly-2", f"nightly-{AT}"):
-        assert not opened(nightly, f"{launcher_prefix(other)}-{AT}").sealed
+        assert not seal_and_open(nightly, f"{launcher_prefix(other)}-{AT}").sealed
 
 
-def test_a_launch_is_what_the_maker_sealed() -> None:
-    """The run has the maker as its user, the schedule's name, and a seal of its own, however old that of the input."""
+def test_a_launch_is_the_input_that_the_maker_sealed() -> None:
+    """The run has the maker as its user, the schedule's name, and a seal of its own, however old the input's is."""
     begin = ScheduledInput(task="Sort", by="alice", agent="clerk", workspace="/w", sealed=True)
-    found = launch(begin, workflow_id=f"{launcher_prefix('nightly')}-{AT}", started_at=NOW, at=NOW)
-    assert isinstance(found, Launch)
-    run = found.run
-    assert (found.thread, run.start, run.schedule, run.issued_at) == (f"nightly-{AT}", f"nightly-{AT}", "nightly", NOW)
+    launched = launch(begin, workflow_id=f"{launcher_prefix('nightly')}-{AT}", started_at=NOW, at=NOW)
+    assert isinstance(launched, Launch)
+    run = launched.run
+    assert (launched.thread, run.start, run.schedule, run.issued_at) == (
+        f"nightly-{AT}",
+        f"nightly-{AT}",
+        "nightly",
+        NOW,
+    )
     assert (run.task, run.by, run.agent, run.workspace) == ("Sort", "alice", "clerk", "/w")
 
 
 @pytest.mark.parametrize("late", [timedelta(minutes=5), timedelta(minutes=11)])
 def test_the_last_run_before_the_end_may_start_a_little_late(late: timedelta) -> None:
-    """`until` allows for the time from when a run is due to its start, as starts do."""
+    """`until` allows for the delay between the time a run is due and its start."""
     begin = ScheduledInput(task="Sort", sealed=True, until=NOW - late)
-    found = launch(begin, workflow_id=f"{launcher_prefix('nightly')}-{AT}", started_at=NOW, at=NOW)
-    assert isinstance(found, Launch) is (late < timedelta(minutes=10))
+    launched = launch(begin, workflow_id=f"{launcher_prefix('nightly')}-{AT}", started_at=NOW, at=NOW)
+    assert isinstance(launched, Launch) is (late < timedelta(minutes=10))

@@ -30,7 +30,7 @@ RECORDED = [
 
 @cache
 def recorded(name: str) -> WorkflowHistory:
-    """Return a recorded history; reading all of them costs a second."""
+    """Return a recorded history, cached because reading all of them takes a second."""
     return WorkflowHistory.from_json(name, (HISTORIES / f"{name}.json").read_text())
 
 
@@ -153,7 +153,7 @@ EXPECTED = {
     + "decision_received decision_received rule_remembered "
     + ("state_verified " + RAN + STEP + "llm_replied " + ASKED + "baseline_recorded rule_revoked delegation_revoked ")
     + ("decision_received decision_received tool_call_finished " + DONE),
-    # Edited arguments are judged anew, and a revoked key signs nothing more.
+    # Edited arguments are judged again, and a revoked key signs nothing more.
     "authorised": LOADED
     + "llm_replied "
     + ASKED
@@ -263,8 +263,8 @@ def test_a_history_message_is_read_like_its_events() -> None:
 
 
 @given(st.data())
-def test_a_truncated_history_is_refused_or_yields_a_prefix(draw: st.DataObject) -> None:
-    """Truncating a history does not change the events before the cut."""
+def test_a_truncated_history_is_rejected_or_yields_a_prefix(draw: st.DataObject) -> None:
+    """A truncated history is rejected, or yields the same events up to the cut."""
     history = recorded(draw.draw(st.sampled_from(RECORDED))).events
     whole = read_events(history)
     cut = draw.draw(st.integers(0, len(history) - 1))
@@ -277,7 +277,7 @@ def test_a_truncated_history_is_refused_or_yields_a_prefix(draw: st.DataObject) 
 
 
 @given(st.data())
-def test_a_gap_in_a_history_is_refused_with_its_position(draw: st.DataObject) -> None:
+def test_a_gap_in_a_history_is_rejected_with_its_position(draw: st.DataObject) -> None:
     """A missing page is detected at its first event."""
     events = copy_of(recorded(draw.draw(st.sampled_from(RECORDED))))
     hole = draw.draw(st.integers(0, len(events) - 2))
@@ -288,10 +288,10 @@ def test_a_gap_in_a_history_is_refused_with_its_position(draw: st.DataObject) ->
 
 @given(st.data())
 def test_altered_payloads_never_break_the_reader(draw: st.DataObject) -> None:
-    """A history with a payload removed, truncated, replaced or swapped is refused or read as it now stands."""
+    """A history with a payload removed, truncated, replaced or swapped is rejected or read in its altered form."""
     events = copy_of(recorded(draw.draw(st.sampled_from(RECORDED))))
-    found = [payload for event in events for payload in payloads(event)]
-    payload = draw.draw(st.sampled_from(found))
+    all_payloads = [payload for event in events for payload in payloads(event)]
+    payload = draw.draw(st.sampled_from(all_payloads))
     match draw.draw(st.integers(0, 4)):
         case 0:
             payload.Clear()
@@ -304,13 +304,13 @@ def test_altered_payloads_never_break_the_reader(draw: st.DataObject) -> None:
                 st.sampled_from([b"binary/null", b"binary/plain", b"json/protobuf", b"binary/encrypted", b""])
             )
         case _:
-            payload.CopyFrom(draw.draw(st.sampled_from(found)))
+            payload.CopyFrom(draw.draw(st.sampled_from(all_payloads)))
     _read_or_refuse(events)
 
 
 @given(st.data())
 def test_reordered_events_never_break_the_reader(draw: st.DataObject) -> None:
-    """A history with swapped events or changed types or times is refused or read as it now stands."""
+    """A history with swapped events or changed types or times is rejected or read in its altered form."""
     events = copy_of(recorded(draw.draw(st.sampled_from(RECORDED))))
     one, other = draw.draw(st.sampled_from(events)), draw.draw(st.sampled_from(events))
     kept = one.event_id, other.event_id
@@ -335,7 +335,7 @@ def test_reordered_events_never_break_the_reader(draw: st.DataObject) -> None:
         ({"workflow_id": ""}, "event 1 .* ids"),
     ],
 )
-def test_a_foreign_history_is_refused_at_its_first_event(change: dict[str, Any], words: str) -> None:
+def test_a_foreign_history_is_rejected_at_its_first_event(change: dict[str, Any], words: str) -> None:
     """The error says that the history belongs to another kind of workflow."""
     events = copy_of(recorded("0.1.0/plain"))
     begin = events[0].workflow_execution_started_event_attributes
@@ -348,7 +348,7 @@ def test_a_foreign_history_is_refused_at_its_first_event(change: dict[str, Any],
 
 
 @pytest.mark.parametrize("events", [[], [HistoryEvent(event_id=1)], [HistoryEvent(event_id=2)]])
-def test_a_history_without_a_start_is_refused(events: list[HistoryEvent]) -> None:
+def test_a_history_without_a_start_is_rejected(events: list[HistoryEvent]) -> None:
     """An empty history, or one that does not begin with a start, is not a run."""
     with pytest.raises(HistoryUnreadable, match="event 1 of the history"):
         read_events(events)

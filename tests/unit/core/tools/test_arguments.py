@@ -75,7 +75,7 @@ class Order(BaseModel, extra="allow"):
 
     @computed_field
     def total(self) -> int:
-        """Not an argument, though pydantic writes it."""
+        """Return a value that is no argument, though pydantic writes it."""
         return sum(item.count for item in self.items)
 
 
@@ -120,7 +120,7 @@ TYPES: dict[str, Any] = {
 }
 
 
-def taking(kind: Any) -> Tool:
+def tool_with(kind: Any) -> Tool:
     """Return a tool that takes one argument of that type, and one more with a default."""
 
     def act(x, force: bool = False):  # type: ignore[no-untyped-def]
@@ -130,7 +130,7 @@ def taking(kind: Any) -> Tool:
     return tool(effect="unsafe")(act)
 
 
-TOOLS = {name: taking(kind) for name, kind in TYPES.items()}
+TOOLS = {name: tool_with(kind) for name, kind in TYPES.items()}
 
 SCALARS = [
     *(
@@ -191,8 +191,8 @@ PIECES = st.recursive(
 @pytest.mark.parametrize("kind", TYPES)
 @settings(max_examples=examples(10, 35))
 @given(pieces=st.lists(PIECES, min_size=10, max_size=10))
-def test_what_the_policy_sees_is_what_the_function_receives(kind: str, pieces: list[str]) -> None:
-    """In thousands of coercions, each is refused, or the judged value is identical when it is parsed again."""
+def test_the_policy_sees_what_the_function_receives(kind: str, pieces: list[str]) -> None:
+    """In thousands of coercions, each is rejected, or the judged value is identical when it is parsed again."""
     act, plain = TOOLS[kind], TypeAdapter[Any](TYPES[kind])
     for piece in pieces:
         try:
@@ -222,14 +222,14 @@ def test_what_the_policy_sees_is_what_the_function_receives(kind: str, pieces: l
 
 
 def test_the_types_make_ten_thousand_coercions() -> None:
-    """The control: the property above is tested that often."""
+    """As a control, the property above is tested that often."""
     assert len(TYPES) * 35 * 10 >= 10_000
 
 
 @settings(max_examples=examples(60, 200))
 @given(name=st.sampled_from(["bool", "int", "nested", "any", "set"]), piece=PIECES)
-def test_what_is_recorded_is_what_was_judged(name: str, piece: str) -> None:
-    """From the provider's bytes to the event: the call has the parsed arguments; the message stays verbatim."""
+def test_the_recorded_call_has_the_judged_arguments(name: str, piece: str) -> None:
+    """From the provider's bytes to the event, the call has the parsed arguments; the message stays verbatim."""
     act = TOOLS[name]
     written = f'{{"x": {piece}}}'
     call = {"id": "a", "function": {"name": act.spec.name, "arguments": written}}
@@ -256,7 +256,7 @@ DEPLOY = tool(effect="unsafe")(deploy)
 
 @pytest.mark.parametrize("written", ["true", "1", "1.0", '"yes"', '"true"', '"TRUE"', '"on"', '"1"', '"y"', '"t"'])
 def test_every_spelling_of_true_is_judged_as_true(written: str) -> None:
-    """What pydantic accepts as true, a condition sees as true."""
+    """A condition sees every value that pydantic accepts as true as true."""
     text = DEPLOY.read(f'{{"target": "x", "force": {written}}}').text
     assert text == '{"force":true,"target":"x","times":1}'
 
@@ -274,7 +274,7 @@ def test_every_spelling_of_true_is_judged_as_true(written: str) -> None:
     ids=["twice", "escaped", "blank", "pair", "lenient", "huge"],
 )
 def test_odd_json_has_one_meaning(written: str, text: str) -> None:
-    """Of duplicate keys the last one counts, for policy and function alike; texts and numbers are read as meant."""
+    """The last of duplicate keys counts, for policy and function alike; texts and numbers keep their meaning."""
     assert DEPLOY.read(written).text == text
 
 
@@ -292,8 +292,8 @@ def test_odd_json_has_one_meaning(written: str, text: str) -> None:
     ],
     ids=["surrogate", "digits", "infinite", "nan", "deep", "empty", "null", "case"],
 )
-def test_invalid_values_are_refused(written: str, words: str) -> None:
-    """Lone surrogates, thousands of digits or brackets, NaN, unknown names: the LLM gets the error."""
+def test_invalid_values_are_rejected(written: str, words: str) -> None:
+    """The LLM gets an error for lone surrogates, thousands of digits or brackets, NaN and unknown names."""
     with pytest.raises(ArgumentsInvalid, match=words):
         DEPLOY.read(written)
 
@@ -314,7 +314,7 @@ class Careless(BaseModel):
     ("written", "words"), [("7", "TypeError"), ("{}", "KeyError: 'amount'")], ids=["another type", "no key"]
 )
 def test_a_validator_may_raise_anything(written: str, words: str) -> None:
-    """The LLM reads it. Raised, it would have the LLM call made, and paid for, again and again."""
+    """The LLM reads the error. If it were raised, the LLM call would be made, and paid for, again and again."""
 
     @tool(effect="read")
     def charge(order: Careless) -> str:
@@ -326,7 +326,7 @@ def test_a_validator_may_raise_anything(written: str, words: str) -> None:
 
 
 def test_a_worker_without_memory_says_nothing_of_the_arguments() -> None:
-    """The attempt fails, and another worker may read them."""
+    """The attempt fails, and another worker may read the arguments."""
 
     def exhaust(_: int) -> int:
         raise MemoryError
@@ -342,8 +342,8 @@ def test_a_worker_without_memory_says_nothing_of_the_arguments() -> None:
 
 @pytest.mark.parametrize("piece", ["1e400", "NaN", "-Infinity", "[" * 120 + "]" * 120])
 @pytest.mark.parametrize("kind", ["any", "float", "decimal", "nested"])
-def test_numbers_outside_json_and_deep_nesting_are_refused(kind: str, piece: str) -> None:
-    """They are refused even if a type accepts them: policies, people and the log could not read them."""
+def test_numbers_outside_json_and_deep_nesting_are_rejected(kind: str, piece: str) -> None:
+    """They are rejected even if a type accepts them: policies, people and the log could not read them."""
     with pytest.raises(ArgumentsInvalid):
         TOOLS[kind].read(f'{{"x": {{"by_name": {{"a": {piece}}}, "more": {piece}}}}}')
     with pytest.raises(ArgumentsInvalid):
@@ -351,7 +351,7 @@ def test_numbers_outside_json_and_deep_nesting_are_refused(kind: str, piece: str
 
 
 def test_a_set_is_written_in_one_order() -> None:
-    """Two workers write the same text, whatever the order in a process."""
+    """Two workers write the same text, whichever order the set has in each process."""
     written = {TOOLS["set"].read(json.dumps({"x": names})).text for names in (["b", "a", "c"], ["c", "b", "a", "a"])}
     assert written == {'{"force":false,"x":["a","b","c"]}'}
     order = TOOLS["nested"].read('{"x": {"items": [{"name": "n", "tags": ["z", "y", "x"]}]}}').text
@@ -359,7 +359,7 @@ def test_a_set_is_written_in_one_order() -> None:
 
 
 def lossy(x: Annotated[int, PlainSerializer(lambda value: value // 10 * 10)]) -> None:
-    """Be written with a loss."""
+    """Serialize with a loss."""
 
 
 class Aliased(BaseModel):
@@ -369,7 +369,7 @@ class Aliased(BaseModel):
 
 
 def renamed(x: Aliased) -> None:
-    """Be read by one name and written by another."""
+    """Read one name and write another."""
 
 
 class Hidden(BaseModel):
@@ -380,12 +380,12 @@ class Hidden(BaseModel):
 
 
 def left_out(x: Hidden) -> None:
-    """Be written without a field."""
+    """Serialize without a field."""
 
 
 @pytest.mark.parametrize(("function", "value"), [(lossy, 15), (renamed, {"in": 5}), (left_out, {"hidden": 5})])
 def test_a_value_that_does_not_survive_serialization_never_runs(function: Callable[..., Any], value: Any) -> None:
-    """A policy would judge another value; the message is for the developer of the tool."""
+    """A policy would judge another value, so the message is for the tool's developer."""
     with pytest.raises(
         ArgumentsInvalid, match=r"x.* changes when it is written as JSON and read again.*the developer of the tool"
     ):
@@ -403,7 +403,7 @@ def nested_secret(x: list[dict[str, SecretStr]]) -> None:
 
 
 def once(x: Iterable[int]) -> None:
-    """Take what can be read once."""
+    """Take a value that can be read only once."""
 
 
 def unfit(x: int = None) -> None:  # type: ignore[assignment]  # noqa: RUF013  # the point of the test
@@ -411,7 +411,7 @@ def unfit(x: int = None) -> None:  # type: ignore[assignment]  # noqa: RUF013  #
 
 
 def unfaithful(x: Annotated[int, PlainSerializer(str)] = 5, y: Aliased = Aliased(**{"in": 3})) -> None:  # noqa: B008
-    """Have a default that is not written as it is read."""
+    """Have a default that serializes to another value."""
 
 
 @pytest.mark.parametrize(
@@ -424,7 +424,7 @@ def unfaithful(x: Annotated[int, PlainSerializer(str)] = 5, y: Aliased = Aliased
         (unfaithful, "y.* changes when it is written"),
     ],
 )
-def test_a_parameter_that_could_never_be_judged_is_refused_at_once(function: Callable[..., Any], words: str) -> None:
+def test_a_parameter_that_cannot_be_judged_is_rejected_at_once(function: Callable[..., Any], words: str) -> None:
     """The error is raised where the tool is defined, not returned to an LLM."""
     with pytest.raises(ToolSignatureError, match=words):
         tool(function)
@@ -459,7 +459,7 @@ def test_a_verifying_call_has_the_defaults_of_its_tool() -> None:
 
     @tool(effect="read")
     def drawn(at: Annotated[UUID, Field(default_factory=uuid4)]) -> None:
-        """Look at something else each time."""
+        """Look at a random thing each time."""
 
     Catalog(agents=[Agent(name="a", instructions="", verify=("look",))], tools=[look])
     with pytest.raises(CatalogError, match="verifies with 'drawn': it must be a read-only tool without arguments"):

@@ -17,8 +17,8 @@ def test_the_newest_failures_are_kept_and_all_are_counted() -> None:
     assert failures.words == "after 40 failed attempts (error: no 39)"
 
 
-def test_a_longer_message_is_refused() -> None:
-    """Who writes a heartbeat cannot grow the log: the model bounds what it takes."""
+def test_a_longer_message_is_rejected() -> None:
+    """The author of a heartbeat cannot grow the log: the model bounds its messages."""
     with pytest.raises(ValidationError):
         AttemptFailure(kind="error", message="x" * (MESSAGE_CHARS + 1))
 
@@ -35,6 +35,6 @@ def test_a_longer_message_is_refused() -> None:
         (OSError(), "error"),
     ],
 )
-def test_what_an_error_stands_for(error: Exception, kind: FailureKind) -> None:
-    """By its type and those it derives from, not by its message."""
+def test_an_error_is_classified_by_its_type(error: Exception, kind: FailureKind) -> None:
+    """An error is classified by its type and its base types, not by its message."""
     assert kind_of(error) == kind

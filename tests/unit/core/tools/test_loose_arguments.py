@@ -1,4 +1,4 @@
-"""Arguments as LLMs spell them: what means one thing is read as that, and nothing else is."""
+"""Arguments as LLMs spell them: a text with one meaning is read as that, and no other text is accepted."""
 
 import json
 from typing import Any, Literal
@@ -22,7 +22,7 @@ class Item(BaseModel):
     count: int = 1
 
 
-def taking(kind: Any) -> Tool:
+def tool_with(kind: Any) -> Tool:
     """Return a tool that takes one argument of that type, and one more with a default."""
 
     def act(x, limit: int = 10):  # type: ignore[no-untyped-def]
@@ -62,10 +62,10 @@ MEANT: dict[str, tuple[Any, str, Any]] = {
 
 
 @pytest.mark.parametrize("case", MEANT)
-def test_what_means_one_thing_is_read_as_that(case: str) -> None:
-    """The call gets the value, which is recorded in canonical form: reading that again gives the same."""
+def test_unambiguous_text_is_read(case: str) -> None:
+    """The call gets the value, recorded in canonical form: reading that again gives the same."""
     kind, written, value = MEANT[case]
-    act = taking(kind)
+    act = tool_with(kind)
     read = act.read(written)
     assert json.loads(read.text) == {"x": value, "limit": 10}
     assert act.read(read.text).text == read.text
@@ -95,15 +95,15 @@ REFUSED: dict[str, tuple[Any, str]] = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_may_mean_two_things_or_is_cut_off_is_refused(case: str) -> None:
-    """Nothing is completed or guessed: the LLM reads what is wrong with its own text."""
+def test_ambiguous_or_truncated_text_is_rejected(case: str) -> None:
+    """Nothing is completed or guessed: the LLM reads the fault in its own text."""
     kind, written = REFUSED[case]
     with pytest.raises(ArgumentsInvalid):
-        taking(kind).read(written)
+        tool_with(kind).read(written)
 
 
 def test_results_are_read_like_arguments() -> None:
-    """A typed result that is written as text, with a number for text, is that result."""
+    """A typed result written as text, or with text for a number, is read as that result."""
     catalog = Catalog(agents=[Agent(name="a", instructions="", result=Item)], tools=[])
     gives = catalog.readers("a")[FINAL_RESULT]
     written = json.dumps({"result": json.dumps({"name": 7, "count": None})})
@@ -119,11 +119,11 @@ JSON = st.recursive(
 
 @settings(max_examples=examples(100, 5_000))
 @given(value=JSON, cut=st.integers(min_value=1), python=st.booleans())
-def test_json_is_itself_and_no_beginning_of_it_is_anything(value: Any, cut: int, python: bool) -> None:
+def test_json_is_read_whole_or_not_at_all(value: Any, cut: int, python: bool) -> None:
     """JSON and Python's spelling of it give the same value; a part of an object or a list gives none."""
     text = repr(value) if python else json.dumps(value)
     strict = strict_json(text)
-    if strict is not None or not python:  # some of Python's escapes are no JSON
+    if strict is not None or not python:  # some of Python's escapes are not JSON
         assert strict is not None
         assert json.loads(strict) == value
     if isinstance(value, dict | list):
@@ -132,5 +132,5 @@ def test_json_is_itself_and_no_beginning_of_it_is_anything(value: Any, cut: int,
 
 @pytest.mark.parametrize("piece", ["[", "{'a':", "'", "```", '{"a" ', "'\\'", '{"a":"\\u'])
 def test_hostile_text_takes_one_pass(piece: str) -> None:
-    """No brackets, quotes, fences or blanks make reading slow or deep."""
+    """Long runs of brackets, quotes, fences or blanks make reading neither slow nor deep."""
     assert strict_json(piece * (900_000 // len(piece))) is None

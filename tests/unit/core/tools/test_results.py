@@ -1,4 +1,4 @@
-"""Results of tools as text: values of other libraries, iterators, and errors with what is inside them."""
+"""Results of tools as text: values of other libraries, iterators, and errors with their causes."""
 
 import asyncio
 import itertools
@@ -52,7 +52,7 @@ class Frame:
 
 
 class Attrs:
-    """A class as attrs makes it."""
+    """A class like one that attrs makes."""
 
     __attrs_attrs__ = (SimpleNamespace(name="x"),)
     x = Decimal("1.10")
@@ -69,9 +69,9 @@ def row() -> sqlite3.Row:
     """A row of a real database."""
     connection = sqlite3.connect(":memory:")
     connection.row_factory = sqlite3.Row
-    found = connection.execute("SELECT 1 AS a, 'x' AS b").fetchone()
-    assert isinstance(found, sqlite3.Row)
-    return found
+    fetched = connection.execute("SELECT 1 AS a, 'x' AS b").fetchone()
+    assert isinstance(fetched, sqlite3.Row)
+    return fetched
 
 
 @pytest.mark.parametrize(
@@ -98,13 +98,13 @@ def row() -> sqlite3.Row:
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_values_of_other_libraries_are_written_as_what_they_hold(value: Any, text: str) -> None:
-    """Iterators, rows, tables, arrays and numbers are values, whichever library they come from."""
+def test_values_of_other_libraries_are_written_as_plain_values(value: Any, text: str) -> None:
+    """Iterators, rows, tables, arrays and numbers of any library are written as values."""
     assert result_text(value) == text
 
 
 def test_values_that_are_too_large_are_bounded() -> None:
-    """An endless iterator is cut, and says so; an array that would fill the memory is refused."""
+    """An endless iterator is cut, and says so; an array that would fill the memory is rejected."""
     items = json.loads(result_text({"n": itertools.count()}))["n"]
     assert (len(items), items[-1]) == (MOST_ITEMS + 1, NOT_READ)
     assert json.loads(result_text(range(10**12)))[-1] == NOT_READ
@@ -112,8 +112,8 @@ def test_values_that_are_too_large_are_bounded() -> None:
         result_text(Number([], 1_000_001))
 
 
-def test_what_is_still_to_be_awaited_is_no_value() -> None:
-    """A list of coroutines has done nothing: it is refused, and not shown as text."""
+def test_an_unawaited_value_is_rejected() -> None:
+    """A list of coroutines has done nothing, so it is rejected and not shown as text."""
     loop = asyncio.new_event_loop()
     try:
         with pytest.raises(NotAwaited, match="Future, which is still to be awaited"):
@@ -123,7 +123,7 @@ def test_what_is_still_to_be_awaited_is_no_value() -> None:
 
 
 def test_errors_of_a_group_and_notes_are_described() -> None:
-    """What went wrong inside a group, at any depth, and what was added to an error, is read by people and LLMs."""
+    """People and LLMs read the errors inside a group, at any depth, and the notes added to an error."""
     error = ValueError("no such file")
     error.add_note("while reading \udce9.txt")
     inner = ExceptionGroup("inner", [ConnectionError("warehouse is down"), error])

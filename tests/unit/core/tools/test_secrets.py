@@ -41,19 +41,19 @@ def context(secrets: Secrets = NO_SECRETS) -> ToolContext:
 def test_a_tool_gets_what_it_declares() -> None:
     """The value is available when it is used; neither the LLM nor the recorded spec contains it."""
     secrets = read_secrets([charge], {"STRIPE_KEY": KEY, "OTHER": "x" * 20})
-    given = context(secrets.only(charge.secrets))
-    assert charge.function(**bind(charge.function, {"cents": 5}, given)) == f"5 with {KEY}"
+    tool_context = context(secrets.only(charge.secrets))
+    assert charge.function(**bind(charge.function, {"cents": 5}, tool_context)) == f"5 with {KEY}"
     assert list(charge.spec.parameters["properties"]) == ["cents"]
     assert "STRIPE_KEY" not in charge.spec.model_dump_json()
 
 
 def test_a_tool_gets_nothing_that_it_does_not_declare() -> None:
-    """The environment and the other tools' secrets do not matter; the error says what to declare."""
+    """The environment and the other tools' secrets have no effect; the error names what to declare."""
     secrets = read_secrets([charge, refund], {"STRIPE_KEY": KEY, "BANK_PIN": "1234", "HOME": "/root"})
-    given = context(secrets.only(charge.secrets))
+    tool_context = context(secrets.only(charge.secrets))
     for name in ("BANK_PIN", "HOME"):
         with pytest.raises(SecretNotDeclared, match=rf'@tool\(secrets=\("{name}",\)\)'):
-            given.secret(name)
+            tool_context.secret(name)
 
 
 def test_every_missing_secret_is_named_with_its_tools() -> None:
@@ -69,13 +69,13 @@ def test_every_missing_secret_is_named_with_its_tools() -> None:
 
 def test_secrets_show_names_only() -> None:
     """Neither the context nor its secrets reveal a value in `repr` or `str`."""
-    given = context(Secrets({"STRIPE_KEY": KEY}))
-    assert KEY not in f"{given!r} {given} {given.secrets!r} {given.secrets}"
-    assert "STRIPE_KEY" in repr(given.secrets)
+    tool_context = context(Secrets({"STRIPE_KEY": KEY}))
+    assert KEY not in f"{tool_context!r} {tool_context} {tool_context.secrets!r} {tool_context.secrets}"
+    assert "STRIPE_KEY" in repr(tool_context.secrets)
 
 
 @pytest.mark.parametrize("secrets", ["STRIPE_KEY", ("",), ("STRIPE-KEY",), (7,)])
-def test_a_declaration_that_names_no_variables_is_refused(secrets: Any) -> None:
+def test_a_declaration_that_names_no_variables_is_rejected(secrets: Any) -> None:
     """A string in place of a tuple would be read as single letters."""
     with pytest.raises(ToolSignatureError, match="write a tuple of names"):
 
@@ -138,7 +138,7 @@ def test_overlapping_values_are_redacted() -> None:
 
 
 def test_a_process_redacts_its_own_keys() -> None:
-    """These are the LLM's key, the database's password and encryption keys; a plain word only within its URL."""
+    """The LLM's key, the database's password and encryption keys are redacted; a plain word only within its URL."""
     key = "A" * 43 + "="
     settings = Settings.from_env(
         {

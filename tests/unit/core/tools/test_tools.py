@@ -196,7 +196,7 @@ def test_results_that_json_lacks_have_a_form_in_it(value: Any, text: str | None)
     assert result_text(value) == text
 
 
-def test_what_has_no_form_names_its_type() -> None:
+def test_a_value_without_a_form_is_named_by_its_type() -> None:
     """Objects without a text of their own are named by their type, without an address that differs each time."""
 
     def numbers() -> int:
@@ -213,7 +213,7 @@ def test_what_has_no_form_names_its_type() -> None:
     ).filter(lambda value: not isinstance(value, str))
 )
 def test_plain_results_are_written_as_json_writes_them(value: Any) -> None:
-    """The text of what JSON has does not depend on how other values are written, nor on whether one is beside it."""
+    """The text of a JSON value depends neither on how other values are written nor on whether one is beside it."""
     text = json.dumps(value, ensure_ascii=False).encode("utf-8", "replace").decode()
     assert result_text(value) == text
     assert result_text([value, {1}]) == f"[{text}, [1]]"
@@ -227,13 +227,13 @@ class Spiteful(Exception):
 
 
 def test_an_error_without_a_message_is_described() -> None:
-    """An error's type is known, even where its message cannot be made."""
+    """The error's type is reported, even if its message cannot be computed."""
     assert error_text(ValueError("card \ud800")) == "ValueError: card ?"
     assert error_text(Spiteful()) == "Spiteful: (no message: its __str__ raised KeyboardInterrupt)"
 
 
 def test_results_keep_their_content_blocks() -> None:
-    """Images and files stay blocks, among texts; what has no place in a result becomes text."""
+    """Images and files stay blocks, among texts; a block that has no form in a result becomes text."""
     image = ImageBlock(url="https://example.com/a.png")
     call = ToolCall(id="1", name="pay", arguments="{}")
     assert result_content(image) == (image,)
@@ -248,19 +248,19 @@ class NotJSON:
 
 
 def untyped(x) -> None:  # type: ignore[no-untyped-def]
-    """Lack a type."""
+    """Have a parameter without a type."""
 
 
 def starred(*x: int) -> None:
-    """Take any number."""
+    """Take any number of arguments."""
 
 
 def keywords(**x: int) -> None:
-    """Take any name."""
+    """Take any keyword."""
 
 
 def positional(x: int, /) -> None:
-    """Take no name."""
+    """Take no argument by name."""
 
 
 def opaque(x: NotJSON) -> None:
@@ -280,7 +280,7 @@ def unresolved(x: "Missing") -> None:  # type: ignore[name-defined]  # noqa: F82
 
 
 def generator(x: int) -> Any:
-    """Return more than once."""
+    """Yield more than one value."""
     yield x
 
 
@@ -294,19 +294,19 @@ def test_a_function_that_cannot_be_a_tool_is_named_with_the_reason(function: Cal
 
 
 def test_an_error_about_a_tool_has_file_line_and_parameter() -> None:
-    """The message leads to the place in the user's source, of the function and of the parameter at fault."""
+    """The message gives the location in the user's source, of the function and of the faulty parameter."""
 
     def pay(iban: str, sender: SecretStr, amount: int) -> None:
         """Pay."""
 
     line = pay.__code__.co_firstlineno
-    words = f"{__file__}:{line}: tool 'transfer', parameter 'sender': the type is a secret"
-    with pytest.raises(ToolSignatureError, match=f"^{re.escape(words)}"):
+    message = f"{__file__}:{line}: tool 'transfer', parameter 'sender': the type is a secret"
+    with pytest.raises(ToolSignatureError, match=f"^{re.escape(message)}"):
         tool(name="transfer")(pay)
 
 
 def check_of_another_tool(recipient: str, context: ToolContext) -> None:
-    """Need what the tool does not have."""
+    """Need a parameter that the tool does not have."""
 
 
 def check_without_annotation(context) -> None:  # type: ignore[no-untyped-def]
@@ -314,7 +314,7 @@ def check_without_annotation(context) -> None:  # type: ignore[no-untyped-def]
 
 
 def check_by_position(iban: str, /) -> None:
-    """Take what is passed by name."""
+    """Take by position what is passed by name."""
 
 
 def check_unresolved(context: "Missing") -> None:  # type: ignore[name-defined]  # noqa: F821  # the point of the test
@@ -322,15 +322,15 @@ def check_unresolved(context: "Missing") -> None:  # type: ignore[name-defined] 
 
 
 def check_generator(context: ToolContext) -> Any:
-    """Return more than once."""
+    """Yield more than one value."""
     yield
 
 
 class Desk:
-    """Has a check among its methods."""
+    """A class with a check among its methods."""
 
     def find(self, context: ToolContext, iban: str, tries: int = 3, **more: Any) -> None:
-        """Take what it can get."""
+        """Take any keyword."""
 
 
 @pytest.mark.parametrize("role", ["check", "undo"])
@@ -346,8 +346,8 @@ class Desk:
         ("find", "is not a function"),
     ],
 )
-def test_a_check_or_undo_that_cannot_be_called_is_refused(role: str, function: Any, words: str) -> None:
-    """It is refused where the tool is defined: it would be called only after a crash, and fail on every attempt."""
+def test_a_check_or_undo_that_cannot_be_called_is_rejected(role: str, function: Any, words: str) -> None:
+    """The error comes where the tool is defined: the function runs only after a crash, and would always fail."""
     options = {"effect": "verifiable" if role == "check" else "unsafe", role: function}
 
     def pay(iban: str, context: ToolContext) -> None:
@@ -364,14 +364,14 @@ def test_a_check_or_undo_that_cannot_be_called_is_refused(role: str, function: A
 
 @pytest.mark.parametrize("options", [{"effect": "harmless"}, {"effect": "verifiable"}, {"check": lambda: None}])
 def test_effect_and_check_must_match(options: dict[str, Any]) -> None:
-    """An unknown effect class, `verifiable` without a check, and a check without `verifiable` are refused."""
+    """An unknown effect class, `verifiable` without a check, and a check without `verifiable` are rejected."""
     with pytest.raises(ToolSignatureError, match="tool 'act'"):
         tool(name="act", **options)(lambda: None)
 
 
 @pytest.mark.parametrize("name", ["with space", "dotted.name", "x" * 65, "größe"])
-def test_a_name_that_the_api_rejects_is_refused(name: str) -> None:
-    """An invalid name is refused on definition, before the provider would reject it during a run."""
+def test_a_name_that_the_api_rejects_is_rejected(name: str) -> None:
+    """An invalid name is rejected on definition, before the provider would reject it during a run."""
     with pytest.raises(ToolSignatureError, match="up to 64 letters"):
         tool(name=name)(lambda: None)
 
@@ -391,14 +391,14 @@ def test_a_name_that_the_api_rejects_is_refused(name: str) -> None:
         {"effect": "unsafe", "not_done_on": ("ValueError",)},
     ],
 )
-def test_what_a_tool_says_about_doubts_is_checked(options: dict[str, Any]) -> None:
+def test_the_settings_for_unknown_outcomes_are_checked(options: dict[str, Any]) -> None:
     """A settling time is a number of seconds, `not_done_on` a tuple of exception types, and a read has neither."""
     with pytest.raises(ToolSignatureError, match=r"settles_within|not_done_on"):
         tool(**options)(double)
 
 
 def test_a_tool_settles_within_its_time_limit_by_default() -> None:
-    """A spec that was recorded before there was a settling time has the same."""
+    """A spec recorded before settling times existed has the same default."""
     assert tool(effect="unsafe", timeout=7)(double).spec.settling_seconds == 7
     assert tool(effect="unsafe", timeout=7, settles_within=0)(double).spec.settling_seconds == 0
     recorded = tool(effect="unsafe", timeout=7)(double).spec.model_dump(exclude_defaults=True)
@@ -474,7 +474,7 @@ class Spot(NamedTuple):
 
 
 def test_every_array_has_a_schema_of_its_items() -> None:
-    """Providers refuse arrays without `items`: those of fixed length have one schema for all places."""
+    """Providers reject arrays without `items`: those of fixed length have one schema for all positions."""
 
     @tool(effect="read")
     def draw(a: tuple[int, int], b: tuple[int, str] = (1, "x"), c: Spot = Spot(1, "x"), d: list[Any] = []) -> str:  # noqa: B006, B008  # defaults are in the schema

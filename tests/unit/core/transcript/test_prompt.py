@@ -1,4 +1,4 @@
-"""The prompt: the bytes of its tiers in order of how seldom they change, each within its budget."""
+"""The prompt: the bytes of its tiers, from the most to the least stable, each within its budget."""
 
 import json
 from pathlib import Path
@@ -88,7 +88,7 @@ def test_no_budget_means_no_skills_in_the_prompt() -> None:
 
 
 def test_assembling_does_not_parse_messages() -> None:
-    """Messages are joined as they are, even if they are not JSON: none is decoded or encoded again."""
+    """Messages are joined unchanged, even if they are not JSON: none is decoded or encoded again."""
     messages = [b"\xff\x00 no JSON"] * 1_000
     prefix = request_prefix(agent_spec(), ADAPTER)
     assert ADAPTER.body(prefix, messages) == prefix + b",\xff\x00 no JSON" * 1_000 + b"]}"
@@ -122,7 +122,7 @@ def test_the_tiers_add_up_to_the_prompt() -> None:
 @pytest.mark.parametrize("cut", [first_of, newest_of])
 @given(text=st.text(alphabet="aé😀\n", max_size=400), tokens=st.integers(0, 120), unread=st.sampled_from([0, 9_999]))
 def test_a_shortened_text_stays_within_its_limit_and_says_so(cut: object, text: str, tokens: int, unread: int) -> None:
-    """It keeps whole characters of the beginning or the end and counts the bytes that are left out."""
+    """It keeps whole characters of the beginning or the end and counts the omitted bytes."""
     assert callable(cut)
     shown = cut(text, tokens, where="file", unread=unread)
     assert tokens_of(shown) <= tokens
@@ -137,7 +137,7 @@ def test_a_shortened_text_stays_within_its_limit_and_says_so(cut: object, text: 
 
 
 def read_files(**texts: str) -> list[FileRead]:
-    """Return memory files as they were read; `TASKS_md` stands for TASKS.md."""
+    """Return memory files as if read from a workspace; `TASKS_md` stands for TASKS.md."""
     names = {name.replace(".", "_"): name for name in (file.name for file in MEMORY_FILES)}
     return [FileRead(names[name], size_of(text), text) for name, text in texts.items()]
 
@@ -164,7 +164,7 @@ def test_without_files_there_is_no_tier() -> None:
 
 @given(st.lists(st.integers(0, 4_000), min_size=5, max_size=5), st.integers(150, 3_000))
 def test_files_share_the_budget(sizes: list[int], tokens: int) -> None:
-    """Together the files stay within the budget; what one of them does not need goes to the others."""
+    """Together the files stay within the budget; a share that one file does not need goes to the others."""
     texts = {file.name: "line\n" * size for file, size in zip(MEMORY_FILES, sizes, strict=True)}
     tier = files_tier([FileRead(name, size_of(text), text) for name, text in texts.items()], tokens)
     assert tier
@@ -175,7 +175,7 @@ def test_files_share_the_budget(sizes: list[int], tokens: int) -> None:
 
 
 def test_the_newest_part_of_a_log_is_shown() -> None:
-    """Errors and learnings grow at the end; tasks and progress begin with what matters."""
+    """Errors and learnings grow at the end; tasks and progress begin with the important part."""
     long = "".join(f"line {number}\n" for number in range(2_000))
     tier = files_tier(read_files(TASKS_md=long, ERRORS_md=long), 300)
     assert tier
@@ -211,7 +211,7 @@ def test_a_file_cannot_forge_a_heading() -> None:
         ("no JSON", ""),
     ],
 )
-def test_features_are_summarised_by_what_is_open(text: str, status: str) -> None:
+def test_features_are_summarised_by_the_open_ones(text: str, status: str) -> None:
     """The status is empty for a file without features, so that its text is shown instead."""
     assert features_status(text) == status
 
@@ -260,7 +260,7 @@ def test_the_newest_strategies_are_kept(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("linked", [".agents", ".agents/STRATEGIES.md", ".agents/skills"])
 def test_links_to_writable_files_give_no_instructions(linked: str, tmp_path: Path) -> None:
-    """`write_file` refuses only paths in `.agents`, so a link from there to other files gives neither a strategy nor a
+    """`write_file` rejects only paths in `.agents`, so a link from there to other files gives neither a strategy nor a
     skill.
     """
     strategies, skill = tmp_path / ".agents/STRATEGIES.md", tmp_path / ".agents/skills/a/SKILL.md"
@@ -282,7 +282,7 @@ def test_links_to_writable_files_give_no_instructions(linked: str, tmp_path: Pat
 
 @given(st.integers(0, 40_000), st.text(max_size=200))
 def test_a_request_is_estimated_by_its_bytes_but_for_media(size: int, text: str) -> None:
-    """Base64 counts as many tokens as its bytes suggest, up to the bound; all else counts by its bytes."""
+    """Base64 is estimated from its bytes up to a bound; all else counts by its bytes."""
     body = b'{"data":"' + b"A" * size + b'"}' + text.encode("utf-8", "replace")
     rest = tokens_of(body) - size // 4
     assert abs(tokens_of_request(body) - rest - min(size // 4, MEDIA_TOKENS)) <= 1

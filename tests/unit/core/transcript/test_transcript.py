@@ -69,7 +69,7 @@ UNREAD = {
     events.SignalRejected,
     events.RefusalsCounted,
 }
-"""The events of which the LLM reads nothing."""
+"""Events that add no message to the transcript."""
 
 
 def test_every_type_of_event_is_read_or_known_to_be_unread() -> None:
@@ -112,7 +112,7 @@ def test_pages_together_are_everything_and_none_is_too_large(lines: list[bytes])
 
 
 def test_a_line_larger_than_a_page_has_a_page_of_its_own() -> None:
-    """Every line can be read, whatever its size."""
+    """Every line can be read, at any size."""
     assert page([b"x" * (PAGE_BYTES + 1), b"y"]) == b"x" * (PAGE_BYTES + 1)
 
 
@@ -154,8 +154,8 @@ def replied(position: int, text: str) -> LLMReplied:
     )
 
 
-def test_a_transcript_is_rebuilt_where_a_note_waited_longer_than_a_message() -> None:
-    """A compaction keeps a note that the LLM was not shown, so it is rebuilt from there: the message before is gone."""
+def test_a_transcript_is_rebuilt_from_a_note_older_than_the_messages() -> None:
+    """A compaction keeps a note that the LLM has not read yet; rebuilding begins there, without the earlier message."""
     effect = PastEffect(number=1, first_run_id="r", tool="pay", call_digest="d", key="k", status="ok")
     log: list[AgentEvent] = [
         UserMessageReceived(position=1, content="task", task=True),

@@ -1,4 +1,4 @@
-"""The command line: start agent runs, look at them, decide what they ask. `python starter.py --help`.
+"""The command line: start agent runs, inspect them, decide their requests. `python starter.py --help`.
 
 The verbs are in `holdfast.cli.verbs`, a file for each group; `holdfast.cli.app` puts them together.
 Exit codes (`holdfast.cli.exits`): 0 ok · 1 the run failed or diverges · 2 usage · 3 not found · 4 no server or
@@ -12,7 +12,7 @@ from holdfast.cli.app import build_app, run
 
 
 def _workflows() -> Sequence[type]:
-    from holdfast.workflows import WORKFLOWS  # here: only `replay` needs them, and `holdfast` does not import them
+    from holdfast.workflows import WORKFLOWS  # here, because only `replay` needs them
 
     return WORKFLOWS
 

@@ -1,4 +1,4 @@
-"""The worker: runs agents. The only place that knows workflows and activities both. `python worker.py --help`.
+"""The worker: runs agents. The only module that imports both workflows and activities. `python worker.py --help`.
 
 `main` parses, `holdfast.composition` builds the parts, `build` puts them together, and
 `holdfast.worker.process` runs the worker until it is stopped.
@@ -31,7 +31,7 @@ build_worker = partial(assembly.build_worker, workflows=WORKFLOWS)
 async def build(
     parts: Components, catalog: Catalog, secrets: Secrets, resources: Mapping[Any, Any], identity: str | None
 ) -> Worker:
-    """The worker that the settings describe."""
+    """Build the worker that the settings describe."""
     settings = parts.settings
     return build_worker(
         await parts.client(),

@@ -167,7 +167,7 @@ def summarize(scenarios: Sequence[Scenario], outside: Outside, figures: Figures)
     refined = sum(len(others.refinements) for scenario in scenarios for others in scenario.others.values())
     twice = sum(count > 1 for count in effects.values())
     return [
-        f"- {completed} of {len(logs)} runs completed, over {sum(log.moves for log in logs) + len(logs)} Temporal runs;"
+        f"- {completed} of {len(logs)} runs completed, over {sum(1 + log.continuations for log in logs)} Temporal runs;"
         f" {len(events):,} events",
         f"- {len(effects):,} external effects, {twice} of them more than once; the API with idempotency keys received"
         f" {outside.api.asked:,} requests for"

@@ -97,7 +97,7 @@ def judge(
         f"- takeovers from {len(named)} workers ended {_sum(lines, 'activities')} activities and"
         f" {_sum(lines, 'workflows')} workflow tasks; the histories have {sum(ended.values())} failures by takeover"
         f" and {sum(each.timed_out for each in claims):,} time-outs",
-        f"- {completed} of {len(logs)} runs completed, over {sum(log.moves for log in logs) + len(logs)} Temporal runs;"
+        f"- {completed} of {len(logs)} runs completed, over {sum(1 + log.continuations for log in logs)} Temporal runs;"
         f" {len(effects):,} effects; {kinds['decision_received']:,} decisions; {kinds['reconcile_requested']:,} times a"
         " person was asked whether an effect had happened",
     ]

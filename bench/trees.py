@@ -223,7 +223,7 @@ class Forest:
         dropped: bool,
     ) -> None:
         await log.refresh()
-        chains = executions[log.thread] - log.moves
+        chains = executions[log.thread] - log.continuations
         tree.runs[log.thread] = Run(log.thread, log.events, chains, dropped, tokens[member.name])
         calls = {e.number: e.call for e in log.events if e.type == "tool_call_requested"}
         abandoned = {each.name for each in member.dropped}

@@ -89,13 +89,13 @@ def build_app(*, workflows: Callable[[], Sequence[type]]) -> typer.Typer:
 
 
 def add_program(app: typer.Typer, program: Program, module: str, *, help: str) -> None:
-    """Let the command line run another of our programs: its module is imported when it runs, or shows its help.
+    """Add the verb that runs another of our programs. Its module is imported only when the verb runs or shows help.
 
     Args:
         app: The command line.
-        program: Whose verb to add.
-        module: Has the program's `main`.
-        help: For the list of verbs; the first sentence of `main`.
+        program: The program.
+        module: The name of the module that has the program's `main`.
+        help: The line in the list of verbs: the first sentence of `main`'s docstring.
     """
 
     def run_program(context: typer.Context) -> None:
@@ -106,8 +106,8 @@ def add_program(app: typer.Typer, program: Program, module: str, *, help: str) -
         )
         single(context.args, prog_name=context.command_path)
 
-    everything: dict[str, Any] = {"ignore_unknown_options": True, "allow_extra_args": True}
-    app.command(program.verb, help=help, add_help_option=False, context_settings=everything, rich_help_panel=RUN)(
+    pass_through: dict[str, Any] = {"ignore_unknown_options": True, "allow_extra_args": True}
+    app.command(program.verb, help=help, add_help_option=False, context_settings=pass_through, rich_help_panel=RUN)(
         run_program
     )
 
@@ -129,7 +129,7 @@ class _Grouped(TyperGroup):
 
 
 def _options(version: Version = False) -> None:
-    """What precedes every verb."""
+    """Declare the options that precede every verb."""
 
 
 def _carry_out(invocation: Invocation, *, workflows: Callable[[], Sequence[type]]) -> int:
@@ -139,7 +139,7 @@ def _carry_out(invocation: Invocation, *, workflows: Callable[[], Sequence[type]
 
 
 def _run_for_program(app: typer.Typer) -> int:
-    """Run the command line; report a usage error as JSON, too."""
+    """Run the command line with JSON output; usage errors are JSON, too."""
     try:
         code = app(standalone_mode=False)
     except typer.TyperException as error:
@@ -158,10 +158,10 @@ def run(app: typer.Typer) -> NoReturn:
     gc.set_threshold(50_000)  # the imports of a verb make many objects and no garbage
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # a terminal that is not UTF-8 still shows the rest
+            stream.reconfigure(errors="backslashreplace")  # a terminal without UTF-8 still shows all other characters
     try:
         for word in sys.argv[1:]:
-            word.encode()  # what is not UTF-8 can be neither sent nor recorded
+            word.encode()  # text that is not UTF-8 can be neither sent nor recorded
         if "--json" in sys.argv:
             code = _run_for_program(app)
         else:
@@ -171,7 +171,7 @@ def run(app: typer.Typer) -> NoReturn:
     except UnicodeEncodeError:
         print(f"{CLI.name}: an argument is not valid UTF-8; check the terminal's encoding", file=sys.stderr)
         code = 2
-    except KeyboardInterrupt:  # before the verb began; `carry_out` handles the rest
+    except KeyboardInterrupt:  # before the verb began; `carry_out` handles later ones
         code = 130
     except BaseException as error:
         print(f"{CLI.name}: {type(error).__name__}: {error}", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""Exit codes, and which error leads to which. Part of the CLI's contract.
+"""Exit codes, and the code of each error. Part of the CLI's contract.
 
 A verb returns its exit code; an error that a verb raises gets one in `exit_code`, called by `main.carry_out`.
 """
@@ -18,7 +18,7 @@ NOT_PROVEN = 7
 INTERRUPTED = 130
 
 VERDICTS = {"proven": OK, "altered": FAILED, "not_proven": NOT_PROVEN}
-"""What `verify` exits with, by its verdict."""
+"""The exit code of `verify`, by its verdict."""
 
 _CODES = {
     **dict.fromkeys(("SettingsError", "LoadError", "CatalogError", "PolicyError"), USAGE),
@@ -32,9 +32,9 @@ _CODES = {
     **dict.fromkeys(("ServerUnreachable", "StackError", "RecordUnavailable"), UNREACHABLE),
     **dict.fromkeys(("Refused", "ItemRefused"), REFUSED),
 }
-"""By the name of the error's class or of a class above it: not all of them are imported where one is refused."""
+"""By the name of the error's class or of a superclass. By name, because not every verb imports all of these classes."""
 
 
 def exit_code(error: BaseException) -> int:
-    """The exit code that an error leads to."""
+    """Return the exit code for an error."""
     return next((_CODES[kind.__name__] for kind in type(error).__mro__ if kind.__name__ in _CODES), FAILED)

@@ -1,4 +1,4 @@
-"""Carries out one verb: the event loop, the session, and the exit code that each error leads to."""
+"""Carries out one verb: the event loop, the session, and the exit code for each error."""
 
 import asyncio
 import gc
@@ -17,27 +17,27 @@ from holdfast.config.programs import CLI
 from holdfast.errors import HoldfastError
 
 _OBJECTS = 50_000
-"""How many new objects lead to a garbage collection, in place of 700: most of a command's time goes into imports, which
-make objects and no garbage."""
+"""New objects per garbage collection, in place of 700: most of a command's time goes into imports, which make objects
+but no garbage."""
 
 
 def carry_out(invocation: Invocation, *, workflows: Callable[[], Sequence[type]]) -> int:
-    """Carry out a verb and return the exit code: the verb's own, or that of the error. Errors become a line on stderr.
+    """Carry out a verb and return its exit code, or that of its error. Errors become a line on stderr.
 
     Args:
-        invocation: The verb, and what was typed.
+        invocation: The verb and its arguments.
         workflows: Loads today's workflow classes.
 
     Raises:
-        typer.BadParameter: A value that was typed cannot be used; typer prints it with the usage, and exits with 2.
+        typer.BadParameter: An argument cannot be used; typer prints it with the usage, and exits with 2.
     """
     gc.set_threshold(_OBJECTS)
-    given = {"HOLDFAST_CATALOG": invocation.catalog} if invocation.catalog else {}
-    session = Session(os.environ | given, workflows=workflows, as_json=invocation.as_json, debug=invocation.debug)
+    options = {"HOLDFAST_CATALOG": invocation.catalog} if invocation.catalog else {}
+    session = Session(os.environ | options, workflows=workflows, as_json=invocation.as_json, debug=invocation.debug)
     try:
         code = asyncio.run(_run(invocation, session))
         if code not in (OK, WAITING):
-            session.say_redirects()
+            session.print_redirects()
         return code
     except typer.BadParameter:
         raise
@@ -45,19 +45,19 @@ def carry_out(invocation: Invocation, *, workflows: Callable[[], Sequence[type]]
         _say(session.farewell or invocation.farewell)
         return INTERRUPTED if invocation.interrupted is None else invocation.interrupted
     except BrokenPipeError:
-        # The reader has seen enough (`| head`). What is still buffered has nowhere to go.
+        # The reader has closed the pipe (`| head`). Discard the buffered output.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return OK
     except HoldfastError as error:
-        session.say_redirects()
+        session.print_redirects()
         _trace(invocation.debug)
         return fail(type(error).__name__, str(error), exit_code(error), as_json=invocation.as_json)
     except Exception as error:
-        session.say_redirects()
+        session.print_redirects()
         _trace(invocation.debug)
         hint = "" if invocation.debug else " Run again with --debug to see where."
-        words = f"{type(error).__name__}: {' '.join(str(error).split())}.{hint}"
-        return fail(type(error).__name__, words, FAILED, as_json=invocation.as_json)
+        message = f"{type(error).__name__}: {' '.join(str(error).split())}.{hint}"
+        return fail(type(error).__name__, message, FAILED, as_json=invocation.as_json)
 
 
 def fail(kind: str, message: str, code: int, *, as_json: bool) -> int:
@@ -71,7 +71,7 @@ def fail(kind: str, message: str, code: int, *, as_json: bool) -> int:
 
 async def _run(invocation: Invocation, session: Session) -> int:
     async with session:
-        return await invocation.verb(session, **invocation.given)
+        return await invocation.verb(session, **invocation.arguments)
 
 
 def _trace(debug: bool) -> None:
@@ -79,11 +79,11 @@ def _trace(debug: bool) -> None:
         traceback.print_exc()
 
 
-def _say(words: str) -> None:
-    if words:
+def _say(message: str) -> None:
+    if message:
         from holdfast.cli.text import visible
 
         try:
-            print(visible(words), file=sys.stderr, flush=True)
+            print(visible(message), file=sys.stderr, flush=True)
         except OSError:
-            return  # nobody reads it
+            return  # stderr is closed

@@ -18,17 +18,17 @@ WORKSPACES: Final = {
     "loop": ("package", "repository"),
     "research": ("library", "documents"),
 }
-"""By example: the folder that its agents work in, and the module of the example that creates it."""
+"""By example: the workspace folder of its agents, and the module of the example that creates it."""
 _RENAMED: Final = {"gitignore": ".gitignore"}
-"""A template may not have the name `.gitignore`: it would keep files out of our own repository."""
+"""A template cannot be called `.gitignore`: it would exclude files from our own repository."""
 
 
 class ProjectExists(HoldfastError):
-    """Files of the new project exist already."""
+    """The new project's files exist already."""
 
 
 def create_project(folder: Path, template: str) -> list[Path]:
-    """Write a template's files into a folder, which is created if missing; return their paths.
+    """Write a template's files into a folder, created if missing; return their paths.
 
     Args:
         folder: The folder of the project.
@@ -53,11 +53,11 @@ def create_project(folder: Path, template: str) -> list[Path]:
 
 
 def _write(contents: Mapping[Path, bytes]) -> None:
-    """Write all files, or leave none: what is left would refuse the next attempt."""
+    """Write all files, or leave none: leftovers would fail the next attempt."""
     written = []
     try:
         for path, content in contents.items():
-            with path.open("xb") as file:  # `x` also refuses what another process has created meanwhile
+            with path.open("xb") as file:  # `x` also fails if another process has created the file meanwhile
                 written.append(path)
                 file.write(content)
     except OSError:
@@ -67,14 +67,14 @@ def _write(contents: Mapping[Path, bytes]) -> None:
 
 
 def _templates(name: str) -> list[Traversable]:
-    found = (files("holdfast.cli") / "templates" / name).iterdir()
-    return sorted((file for file in found if file.is_file()), key=lambda file: file.name)
+    entries = (files("holdfast.cli") / "templates" / name).iterdir()
+    return sorted((file for file in entries if file.is_file()), key=lambda file: file.name)
 
 
 def _create_workspace(example: str, folder: Path) -> None:
-    """Create an example's workspace in a process of its own: the CLI does not import examples."""
+    """Create an example's workspace in a separate process: the CLI does not import examples."""
     command = [sys.executable, "-m", f"holdfast.examples.{example}.{WORKSPACES[example][1]}", str(folder.absolute())]
-    # `-m` searches the current folder first: it must be the one that has our package.
-    ran = subprocess.run(command, cwd=PACKAGE.parent, capture_output=True, text=True, check=False)
-    if ran.returncode:
-        raise HoldfastError(f"the workspace {folder} cannot be created: {ran.stderr.strip()}")
+    # `-m` searches the current folder first, so that has to be our package's parent.
+    completed = subprocess.run(command, cwd=PACKAGE.parent, capture_output=True, text=True, check=False)
+    if completed.returncode:
+        raise HoldfastError(f"the workspace {folder} cannot be created: {completed.stderr.strip()}")

@@ -1,4 +1,4 @@
-"""Arguments and options that several verbs share, and how a function becomes a verb."""
+"""Arguments and options that several verbs share, and the decorator that makes a function a verb."""
 
 import inspect
 import sys
@@ -39,24 +39,24 @@ Json = Annotated[bool, typer.Option("--json", help="JSON on stdout: one object, 
 Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks.")]
 
 Verb = Callable[..., Awaitable[int]]
-"""Takes the session and what was typed, does what the verb says, and returns the exit code."""
+"""A coroutine function that takes the session and the arguments, carries out the verb, and returns the exit code."""
 
 _AnyVerb = TypeVar("_AnyVerb", bound=Verb)
 
 
 @dataclass(frozen=True)
 class Invocation:
-    """A verb with all that was typed: what `holdfast.cli.main.carry_out` runs."""
+    """A verb with its arguments, for `holdfast.cli.main.carry_out`."""
 
     verb: Verb
-    given: dict[str, Any]
+    arguments: dict[str, Any]
     as_json: bool
     debug: bool
     catalog: str | None
     interrupted: int | None
-    """The exit code of Ctrl-C; None for the usual one."""
+    """The exit code on Ctrl-C; None for the usual one."""
     farewell: str
-    """What to print on Ctrl-C."""
+    """The message on Ctrl-C."""
 
 
 CarryOut = Callable[[Invocation], int]
@@ -72,10 +72,10 @@ class _Declared:
     farewell: str
 
     def command(self, carry_out: CarryOut) -> Callable[..., None]:
-        """The function that typer calls: the verb's own parameters, and those that all verbs have."""
+        """Return the function that typer calls: with the verb's own parameters, and those that all verbs share."""
 
-        def command(*, json: bool, debug: bool, catalog: str | None = None, **given: Any) -> None:
-            invocation = Invocation(self.verb, given, json, debug, catalog, self.interrupted, self.farewell)
+        def command(*, json: bool, debug: bool, catalog: str | None = None, **arguments: Any) -> None:
+            invocation = Invocation(self.verb, arguments, json, debug, catalog, self.interrupted, self.farewell)
             raise typer.Exit(carry_out(invocation))
 
         signature = inspect.signature(self.verb)
@@ -98,10 +98,10 @@ class _Declared:
 
 @dataclass(frozen=True)
 class Verbs:
-    """Verbs that belong together. Its modules are the files in `holdfast.cli.verbs`."""
+    """A group of verbs. Each module in `holdfast.cli.verbs` has one."""
 
     under: str = ""
-    """The word that comes before each; empty for none."""
+    """The word that precedes each verb; empty for none."""
     help: str = ""
     """Help for that word."""
     _declared: list[_Declared] = field(default_factory=list)
@@ -117,11 +117,11 @@ class Verbs:
         """Make a coroutine function a verb: its docstring is the help, its parameters after the session the options.
 
         Args:
-            examples: What follows the name of the command line, for the help.
-            name: The verb, where it is not the function's name.
-            local: It uses neither Temporal nor a store.
-            interrupted: The exit code of Ctrl-C; None for the usual one.
-            farewell: What to print on Ctrl-C.
+            examples: Examples for the help, without the program's name.
+            name: The verb; None for the function's name.
+            local: The verb uses neither Temporal nor a store.
+            interrupted: The exit code on Ctrl-C; None for the usual one.
+            farewell: The message on Ctrl-C.
         """
 
         def declare(function: _AnyVerb) -> _AnyVerb:
@@ -131,29 +131,29 @@ class Verbs:
         return declare
 
     def register(self, app: typer.Typer, carry_out: CarryOut, *, heading: str) -> None:
-        """Make them part of the command line, in their order here, below a heading of its help."""
+        """Add the verbs to the command line in the order of their declaration, below a heading of its help."""
         if self.under:
             group = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help=self.help)
             app.add_typer(group, name=self.under, rich_help_panel=heading)
             app = group
         for each in self._declared:
-            # The first character keeps the lines of the epilog as they are.
+            # `\b` keeps click from rewrapping the lines of the epilog.
             epilog = "\b\nExamples:\n" + "\n".join(f"  {CLI.command()} {line}" for line in each.examples)
             app.command(each.name, cls=Command, epilog=epilog, rich_help_panel=heading)(each.command(carry_out))
 
 
-def read_content(text: str | None, blocks: Path | None, *, what: str) -> Any:
-    """What the user says: text, which `-` reads from stdin, or the content blocks in a file.
+def read_content(text: str | None, blocks: Path | None, *, name: str) -> Any:
+    """Return the user's content: text, or the content blocks in a file.
 
     Args:
-        text: What was typed.
+        text: The text; `-` for stdin.
         blocks: The file; `-` for stdin.
-        what: What it is, for errors: the argument's name.
+        name: The argument's name, for errors.
     """
     if text is None and blocks is None:
-        raise typer.BadParameter(f"{what} is missing: say it as text, or name a file with --content")
+        raise typer.BadParameter(f"{name} is missing: say it as text, or name a file with --content")
     if text is not None and blocks is not None:
-        raise typer.BadParameter(f"{what} was given twice: say it as text, or name a file with --content, not both")
+        raise typer.BadParameter(f"{name} was given twice: say it as text, or name a file with --content, not both")
     from holdfast.core.llm.messages import MAX_BLOCKS_BYTES, MAX_TEXT_BYTES
 
     if blocks is None:
@@ -162,31 +162,31 @@ def read_content(text: str | None, blocks: Path | None, *, what: str) -> Any:
 
     try:
         piped = str(blocks) == "-"
-        given = json.loads(read_stdin(2 * MAX_BLOCKS_BYTES) if piped else blocks.read_text(encoding="utf-8"))
+        value = json.loads(read_stdin(2 * MAX_BLOCKS_BYTES) if piped else blocks.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise typer.BadParameter(f"--content {blocks} cannot be read: {error}") from None
-    if not isinstance(given, list):
+    if not isinstance(value, list):
         raise typer.BadParameter(f'--content {blocks} is not a list of blocks such as {{"type": "text", "text": "…"}}')
-    return given
+    return value
 
 
 def read_stdin(limit: int) -> str:
-    """Return what is piped into this process, without line ends at its end.
+    """Read piped standard input, without trailing line breaks.
 
     Args:
         limit: The most bytes to read.
 
     Raises:
-        typer.BadParameter: Stdin is a terminal or closed, or has nothing, too much, or what is not UTF-8.
+        typer.BadParameter: Stdin is a terminal, closed, empty, too long, or not UTF-8.
     """
     if sys.stdin is None or sys.stdin.isatty():
         raise typer.BadParameter("- reads standard input, and nothing is piped into it: … - < task.md")
     try:
-        given = sys.stdin.buffer.read(limit + 1)
-        text = given.decode().rstrip("\r\n")
+        raw = sys.stdin.buffer.read(limit + 1)
+        text = raw.decode().rstrip("\r\n")
     except (OSError, UnicodeDecodeError) as error:
         raise typer.BadParameter(f"standard input cannot be read as UTF-8: {error}") from None
-    if len(given) > limit:
+    if len(raw) > limit:
         raise typer.BadParameter(f"standard input has more than {limit:,} bytes: put it into a file in the workspace")
     if not text.strip():
         raise typer.BadParameter("standard input is empty")

@@ -1,4 +1,4 @@
-"""Where the CLI looks for a server: the project's files, the environment, and the embedded stacks of this user."""
+"""The sources of a server's address: the project's files, the environment, and this user's embedded stacks."""
 
 from pathlib import Path
 
@@ -9,32 +9,32 @@ from holdfast.config.stack_file import DEFAULT_ADDRESS, LOOPBACK, read_stack, re
 from holdfast.errors import ServerUnreachable
 
 
-def stack_elsewhere(project: Project, home: Path) -> Path | None:
-    """Return the state folder of the stack at the default address, where nothing says which server to use.
+def stack_of_other_folder(project: Project, home: Path) -> Path | None:
+    """Return the state folder of the stack at the default address, if nothing configures a server.
 
-    The default address is `localhost:7233`. If the server there is a stack that this user runs in another folder, its
-    fleet key and its database are in that folder's state folder.
+    The default address is `localhost:7233`. If this user runs a stack there in another folder, its fleet key and its
+    database are in that folder's state folder.
 
     Args:
-        project: What the program was given.
-        home: Its state folder.
+        project: The project's files and environment.
+        home: The project's state folder.
     """
-    named = any(project.environ.get(name, "").strip() for name in (*NAMING_A_SERVER, "HOLDFAST_HOME"))
-    if named or read_stack(home):
+    configured = any(project.environ.get(name, "").strip() for name in (*NAMING_A_SERVER, "HOLDFAST_HOME"))
+    if configured or read_stack(home):
         return None
     return next((each.home for each in running_stacks() if _at_default(each)), None)
 
 
-def belongs_elsewhere(project: Project, home: Path) -> ServerUnreachable:
-    """The error for a project whose stack is not running, while that of another folder is at the default address."""
+def other_stack_error(project: Project, home: Path) -> ServerUnreachable:
+    """Return the error for a project without a running stack while another folder's is at the default address."""
     return ServerUnreachable(
         f"the project in {project.root} has no running stack, and the server at {DEFAULT_ADDRESS} is that of {home}. "
         f"Start this project's with `{WORKER.command('--dev')}`, or set HOLDFAST_HOME={home}."
     )
 
 
-def places(project: Project, home: Path) -> list[str]:
-    """Return a line for each place that was looked at for a server, and for each stack that runs elsewhere."""
+def searched_sources(project: Project, home: Path) -> list[str]:
+    """Return a line for each source that was searched for a server, and for each stack that runs elsewhere."""
     lines = [f"address    from {_source(project, home)}"]
     lines += [f"settings   {line}" for line in project.listing()] or [f"settings   {Path.cwd() / TOML} is not there"]
     lines.append(f"stack      {_state(home)}")

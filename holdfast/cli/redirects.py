@@ -1,8 +1,8 @@
-"""Says which servers a project's files name: once for each folder and content, not at every command.
+"""Decides whether to print the servers that a project's files name: once for each folder and content.
 
-What was said is kept beside the user's other state, never in the project's folder or in the state folder that the
-project may name: a folder that somebody else made must not bring a note that keeps it silent. Where nothing can be
-kept, it is said at every command.
+The record of this is beside the user's other state, never in the project's folder or in a state folder that the
+project names: a folder from somebody else must not suppress the message. If the record cannot be written, every
+command prints it.
 """
 
 import hashlib
@@ -17,32 +17,32 @@ from holdfast.config.state_folder import write_private
 
 
 def is_new(project: Project, environ: Mapping[str, str]) -> bool:
-    """Return whether these redirects differ from the last ones that were noted for this folder, and note them.
+    """Return whether these redirects differ from the last ones recorded for this folder, and record them.
 
     Args:
-        project: What the program was given.
-        environ: The process's own environment, without what the project's files add.
+        project: The project's files and environment.
+        environ: The process's own environment, without the additions of the project's files.
     """
     digest = hashlib.sha256(json.dumps(_redirected(project)).encode()).hexdigest()
-    place = _place(project, environ)
-    if place is None:
+    record = _record_file(project, environ)
+    if record is None:
         return True
     with suppress(NotOwnFile, OSError):
-        if read_own_file(place, private=True) == digest:
+        if read_own_file(record, private=True) == digest:
             return False
     with suppress(OSError):
-        place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        write_private(place, digest.encode())
+        record.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_private(record, digest.encode())
     return True
 
 
 def _redirected(project: Project) -> list[list[str]]:
-    """The variables that redirect commands, with their values; in order, for the digest."""
+    """Return the variables that redirect commands, with their values, sorted for the digest."""
     return [[name, project.environ[name]] for name in sorted({*project.redirecting})]
 
 
-def _place(project: Project, environ: Mapping[str, str]) -> Path | None:
-    """The file that keeps what was said for this folder; None where it would be in the folder itself."""
+def _record_file(project: Project, environ: Mapping[str, str]) -> Path | None:
+    """Return the file with the last digest for this folder; None if it would be in the folder itself."""
     state = Path(environ.get("XDG_STATE_HOME") or Path(environ.get("HOME") or "") / ".local/state")
     if not state.is_absolute() or state.resolve().is_relative_to(project.root.resolve()):
         return None

@@ -1,4 +1,4 @@
-"""The verb `replay`: recorded runs through today's workflow code, a line for each run."""
+"""The verb `replay`: replays recorded runs through today's workflow code, and prints a line for each run."""
 
 import asyncio
 import logging
@@ -18,7 +18,7 @@ from holdfast.cli.text import count, visible
 from holdfast.client.reading.histories import decrypt_events
 
 PATIENCE = 1.0
-"""Seconds before the first line of progress; each next line comes after twice as many."""
+"""Seconds before the first line of progress; the interval doubles after each line."""
 
 
 async def replay_all(
@@ -31,7 +31,7 @@ async def replay_all(
 ) -> int:
     """Replay `runs`, print the result of each, and return the exit code."""
     if runtime:
-        # The SDK would log a traceback of each failure. With --debug, `runtime` is None, and it does.
+        # Otherwise the SDK logs a traceback of each failure, as it does with --debug, when `runtime` is None.
         logging.getLogger("temporalio").addHandler(logging.NullHandler())
     results: list[ReplayResult] = []
     async with _progress(output, results):
@@ -45,7 +45,7 @@ async def replay_all(
 
 
 async def from_files(files: Sequence[Path], codec: PayloadCodec) -> AsyncIterator[RecordedRun]:
-    """The runs in `files`, decrypted; nothing is replayed unless all can be read."""
+    """Yield the runs in `files`, decrypted; nothing is replayed unless all can be read."""
     runs = [recorded_in(file) for file in files]
     for run in runs:
         await decrypt_events(run.events, codec)

@@ -1,4 +1,4 @@
-"""What a verb works with: settings, a way to write, and connections, each made when the verb first needs it."""
+"""The session of a verb: settings, output and connections, each created when the verb first needs it."""
 
 import getpass
 from collections.abc import Callable, Mapping, Sequence
@@ -28,8 +28,8 @@ class Session:
     Args:
         environ: The environment.
         workflows: Loads today's workflow classes.
-        as_json: Results as JSON.
-        debug: Let Temporal's client log.
+        as_json: Write results as JSON.
+        debug: Enable the logs of Temporal's client.
     """
 
     def __init__(
@@ -42,9 +42,9 @@ class Session:
     ) -> None:
         self.workflows = workflows
         self.farewell = ""
-        """What to print on Ctrl-C, once it depends on what the verb has done."""
+        """The message on Ctrl-C, once it depends on the verb's progress."""
         self.environ = environ
-        self._unsaid: list[str] = []
+        self._unprinted_redirects: list[str] = []
         self._as_json = as_json
         self._debug = debug
         self._cleanup = AsyncExitStack()
@@ -57,7 +57,7 @@ class Session:
 
     @cached_property
     def project(self) -> "Project":
-        """The environment, completed by the project's files.
+        """The environment, completed from the project's files.
 
         Raises:
             SettingsError: A file cannot be used.
@@ -71,7 +71,7 @@ class Session:
         """The settings.
 
         Raises:
-            SettingsError: One cannot be used.
+            SettingsError: A setting cannot be used.
         """
         from holdfast.config.settings import Settings
 
@@ -79,17 +79,17 @@ class Session:
 
     @cached_property
     def output(self) -> "Output":
-        """Where to write."""
+        """The output streams."""
         from holdfast.cli.output import Output
 
         return Output(as_json=self._as_json)
 
     @cached_property
     def _elsewhere(self) -> Path | None:
-        """The state folder of another folder's stack, if that is what a client reaches from here."""
-        from holdfast.cli.places import stack_elsewhere
+        """The state folder of another folder's stack, if a client would reach that stack from here."""
+        from holdfast.cli.places import stack_of_other_folder
 
-        home = stack_elsewhere(self.project, self.settings.home)
+        home = stack_of_other_folder(self.project, self.settings.home)
         if home is None:
             return None
         from holdfast.client.connect import connect_config
@@ -107,17 +107,17 @@ class Session:
         if self._elsewhere and not self.project.files:
             self.settings = self.settings.model_copy(update={"home": self._elsewhere})
             self.output.note(f"Using the stack of {self._elsewhere}.")
-        # The scripted LLM's vectors are for the embedded database alone: elsewhere, workers have an embedding model.
+        # The scripted LLM's vectors suit only the embedded database: elsewhere, workers have an embedding model.
         scripted = self.settings.database_url is None
         return Components(
             self.settings, self.project.environ, cleanup=self._cleanup, scripted=scripted, quiet=not self._debug
         )
 
     async def connect(self, thread: str | None = None) -> "Threads":
-        """The threads, on a connected client.
+        """Return the threads, on a connected client.
 
         Args:
-            thread: The id that was typed; None where there is none.
+            thread: The thread id argument; None if the verb has none.
 
         Raises:
             ThreadIdInvalid: It cannot be a thread id.
@@ -139,46 +139,48 @@ class Session:
         )
 
     async def _client(self) -> "Client":
-        """A connected client; the error names every place that was looked at."""
+        """Return a connected client; the error names every source that was searched for a server."""
         self._note_redirects()
         try:
             parts = self.parts
             if self._elsewhere and self.project.files:
-                from holdfast.cli.places import belongs_elsewhere
+                from holdfast.cli.places import other_stack_error
 
-                raise belongs_elsewhere(self.project, self._elsewhere)
+                raise other_stack_error(self.project, self._elsewhere)
             return await parts.client()
         except ServerUnreachable as error:
-            from holdfast.cli.places import places
+            from holdfast.cli.places import searched_sources
 
-            raise ServerUnreachable("\n  ".join([str(error), *places(self.project, self.settings.home)])) from None
+            raise ServerUnreachable(
+                "\n  ".join([str(error), *searched_sources(self.project, self.settings.home)])
+            ) from None
 
     def _note_redirects(self) -> None:
-        """Note which files decide where this command goes, unless the person has read that for this folder."""
+        """Print which files select the server of this command, unless that was printed for this folder before."""
         if not (lines := self.project.redirects):
             return
         from holdfast.cli.redirects import is_new
 
-        self._unsaid = lines
+        self._unprinted_redirects = lines
         if is_new(self.project, self.environ):
-            self.say_redirects()
+            self.print_redirects()
 
-    def say_redirects(self) -> None:
-        """Note what was left out because it has been said before: it may be why a command has failed."""
-        while self._unsaid:
-            self.output.note(visible(self._unsaid.pop(0)))
+    def print_redirects(self) -> None:
+        """Print the redirects that were left out because they are not new: they may explain a failure."""
+        while self._unprinted_redirects:
+            self.output.note(visible(self._unprinted_redirects.pop(0)))
 
-    def person(self, given: str | None) -> str:
-        """The name of the person who decides or speaks."""
-        return normalized_name(given or self.settings.by or login())
+    def person(self, name: str | None) -> str:
+        """Return the name of the person who decides or speaks: the option, the setting, or the login name."""
+        return normalized_name(name or self.settings.by or login())
 
     def is_own(self, name: str) -> bool:
-        """Whether a name is that of the person at this command line, by its settings or by the system."""
+        """Whether a name is that of the person at this command line, by the settings or by the login."""
         return name in ("", self.settings.by, login())
 
-    def private_key(self, given: Path | None) -> str | None:
-        """The key to sign with; None to sign nothing."""
-        path = given or self.settings.key
+    def private_key(self, option: Path | None) -> str | None:
+        """Return the key to sign with; None to sign nothing."""
+        path = option or self.settings.key
         if path is None:
             return None
         from holdfast.encryption.signing_keys import read_key, readable_by_others
@@ -189,17 +191,17 @@ class Session:
         return private
 
     def link(self, threads: "Threads", thread: str, run_id: str) -> str | None:
-        """The page of a run in Temporal's Web UI."""
+        """Return the address of a run in Temporal's Web UI."""
         from holdfast.client.ui_links import ui_link
 
         return ui_link(self.parts.ui, namespace=threads.runs.client.namespace, thread=thread, run_id=run_id)
 
-    def note_silence(self, words: str) -> None:
-        """Note, beside what history has, that no worker answered for the rest."""
-        self.output.note(visible(words))
+    def note_silence(self, message: str) -> None:
+        """Print that no worker answered, so that the result comes from the history alone."""
+        self.output.note(visible(message))
 
     def note_forgotten(self, thread: str) -> None:
-        """Note that only the permanent record has a thread."""
+        """Print that only the permanent record has a thread."""
         if origin := origin_of(thread):
             self.output.note(f"{visible(thread)} is the log that a reset of {visible(origin)} has set aside.")
             return
@@ -208,29 +210,27 @@ class Session:
             "A message (`say`) continues a thread."
         )
 
-    def describe_in_temporal(self, threads: "Threads", found: "WorkflowExecutionDescription") -> str:
-        """What Temporal says of a thread that no worker answers for."""
+    def describe_in_temporal(self, threads: "Threads", description: "WorkflowExecutionDescription") -> str:
+        """Return Temporal's description of a thread that has no worker."""
         from holdfast.client.reading.runs import retrying
         from holdfast.core.temporal.search_attributes import SEARCH_ATTRIBUTES
 
-        began = found.start_time.astimezone().strftime("%Y-%m-%d %H:%M:%S")
-        status = found.status.name.lower() if found.status else "unknown"
-        ours = {
-            pair.key.name: pair.value for pair in found.typed_search_attributes if pair.key.name in SEARCH_ATTRIBUTES
-        }
-        known = "".join(f", {name} {value}" for name, value in ours.items())
-        link = self.link(threads, found.id, found.run_id)
-        words = f"Temporal says: {visible(found.id)} is {status}, since {began}{known}" + (f"\n{link}" if link else "")
+        thread, began = visible(description.id), description.start_time.astimezone().strftime("%Y-%m-%d %H:%M:%S")
+        status = description.status.name.lower() if description.status else "unknown"
+        pairs = [pair for pair in description.typed_search_attributes if pair.key.name in SEARCH_ATTRIBUTES]
+        attributes = "".join(f", {pair.key.name} {pair.value}" for pair in pairs)
+        link = self.link(threads, description.id, description.run_id)
+        head = f"Temporal says: {thread} is {status}, since {began}{attributes}" + (f"\n{link}" if link else "")
         return "\n".join(
-            [words, *(f"{each.activity}: attempt {each.attempt}, {each.reason}" for each in retrying(found))]
+            [head, *(f"{each.activity}: attempt {each.attempt}, {each.reason}" for each in retrying(description))]
         )
 
 
 def normalized_name(name: str) -> str:
-    """The one spelling of a name.
+    """Return a person's name in its canonical spelling.
 
     Raises:
-        SettingsError: It could be mistaken for another name.
+        SettingsError: The name could be mistaken for another one.
     """
     from holdfast.core.base.names import person_name
 
@@ -241,7 +241,7 @@ def normalized_name(name: str) -> str:
 
 
 def login() -> str:
-    """The login name."""
+    """Return the login name; `unknown` if there is none."""
     try:
         return getpass.getuser()
     except (OSError, KeyError, ImportError):  # a container whose user has no name

@@ -1,4 +1,4 @@
-"""Bodies of responses, as JSON."""
+"""JSON bodies of responses."""
 
 from typing import Any, Literal
 
@@ -12,14 +12,14 @@ class Outcome(ResponseBody):
     """The outcome of a decision or a message."""
 
     outcome: str
-    """`accepted`, `waiting_for_quorum`, `queued`, … `sent`: Temporal holds it until a worker judges it."""
+    """`accepted`, `waiting_for_quorum`, `queued`, … `sent`: it is in Temporal until a worker judges it."""
     explanation: str = ""
     by: str
     """The owner of the token or key."""
 
 
 class Unanswered(ResponseBody):
-    """A thread that has open requests, and whose worker did not answer."""
+    """A thread with open requests whose worker did not answer."""
 
     thread: str
     why: str
@@ -42,29 +42,29 @@ class PendingOfAll(ResponseBody):
 
 
 class PublishedEvent(ResponseBody):
-    """What became of an event that was published."""
+    """The outcome of a published event."""
 
     event: str
     id: str
-    """The event's id: a run takes an event of one id once."""
+    """The event's id: a run accepts an event with the same id only once."""
     sent: list[str]
     """The threads that waited for it: Temporal delivers it to them."""
     unreached: list[Unanswered]
-    """Threads that wait for it and could not be sent it. Repeat the request with the same `Idempotency-Key`."""
+    """Waiting threads that it could not be sent to. Repeat the request with the same `Idempotency-Key`."""
     by: str
     """The owner of the token or key."""
 
 
 class Health(ResponseBody):
-    """Whether the gateway can work."""
+    """The gateway's health."""
 
     temporal: Literal["ok", "away"]
     record: Literal["ok", "away", "none"]
-    """The permanent record; only what Temporal has removed needs it."""
+    """The permanent record, required only to read runs that Temporal has removed."""
 
 
 class StartedThread(ResponseBody):
-    """A thread that was started, now or by the same request before."""
+    """A thread that was started, now or by an earlier identical request."""
 
     thread: str = Field(examples=["refund-4711"])
     """Its id; `Location` has its address."""
@@ -79,23 +79,23 @@ class ScheduledRun(ResponseBody):
     due_at: str
     started_at: str
     status: str
-    """That of the thread; or `starting`, `not_started`, `removed`."""
+    """The thread's status; or `starting`, `not_started`, `removed`."""
     why: str
     """Why it failed, or was not started; else empty."""
 
 
 class Schedule(ResponseBody):
-    """What a schedule runs, when and for whom."""
+    """A schedule: its task, times and requester."""
 
     schedule: str
-    """Its name, with which the ids of its threads begin."""
+    """Its name, the prefix of the ids of its threads."""
     task: str
     by: str
-    """Who made it: who gives the task of each run."""
+    """Its author, the requester of each run."""
     agent: str | None
     reason: str
     budget: str = ""
-    """What each run may use; empty for what its agent says."""
+    """The budget of each run; empty for the agent's own budget."""
     cron: str | None
     every: float | None
     tz: str
@@ -104,18 +104,18 @@ class Schedule(ResponseBody):
     catchup: float | None
     paused: bool
     note: str
-    """By whom and why it was paused or resumed last."""
+    """Who paused or resumed it last, and why."""
     problem: str
-    """Why it starts no run, though it is not paused; empty for no problem."""
+    """Why it starts no run, although it is not paused; empty for no problem."""
     next: list[str]
     """The next five times; empty while it is paused, and after its end."""
     started: int
     skipped: int
-    """How many runs it has left out, because the last one was open."""
+    """The number of runs that it skipped because the last one was open."""
     missed: int
-    """How many it has left out, because Temporal was down."""
+    """The number of runs that it missed because Temporal was down."""
     runs: list[ScheduledRun]
-    """The last ten runs, the newest first; of a list, none."""
+    """The last ten runs, newest first; empty in a list of schedules."""
 
 
 class SchedulesList(ResponseBody):
@@ -125,10 +125,10 @@ class SchedulesList(ResponseBody):
 
 
 class TriggeredRun(ResponseBody):
-    """A run that a schedule has started on request."""
+    """A run that a schedule started on request."""
 
     thread: str | None
-    """Its thread id; null where Temporal has not started it yet."""
+    """Its thread id; null if Temporal has not started it yet."""
 
 
 class ListedThread(ResponseBody):
@@ -138,14 +138,14 @@ class ListedThread(ResponseBody):
     agent: str | None
     status: str
     step: int
-    """How many times the LLM has replied."""
+    """The number of LLM replies."""
     pending: int
-    """How many requests are open."""
+    """The number of open requests."""
     started_at: str
 
 
 class ThreadsPage(ResponseBody):
-    """A page of threads: open ones first, the newest first; then closed ones, the last closed first."""
+    """A page of threads: open ones, newest first; then closed ones, last closed first."""
 
     threads: list[ListedThread]
     next: str | None
@@ -153,23 +153,23 @@ class ThreadsPage(ResponseBody):
 
 
 class ThreadResult(ResponseBody):
-    """What a run has come to, or its status while it has come to nothing."""
+    """The result of a run, or its status while there is none."""
 
     thread: str
     status: str
-    """`completed`, `failed`, `cancelled`; of an open run what it waits for, or `running`."""
+    """`completed`, `failed`, `cancelled`; for an open run, `running` or the reason why it waits."""
     text: str
-    """The agent's last reply, or why the run failed; empty while the agent is at work."""
+    """The agent's last reply, or why the run failed; empty while the agent is working."""
     structured: bool = False
     """`text` is a value of the agent's result type, as canonical JSON."""
     cause: str = ""
-    """A short name of why the run failed: `AgentNotFound`, …"""
+    """The short name of the cause of a failure: `AgentNotFound`, …"""
     steps: int
     usage: Usage
     pending: list[dict[str, Any]] = []
-    """The requests to decide, where the status is `waiting_approval`."""
+    """The requests to decide, if the status is `waiting_approval`."""
     blocked: dict[str, Any] | None = None
-    """Why, where the status is `blocked`."""
+    """The reason, if the status is `blocked`."""
 
 
 class EventsPage(ResponseBody):
@@ -178,7 +178,7 @@ class EventsPage(ResponseBody):
     events: list[dict[str, Any]]
     """Each has `position` and `type`."""
     next: int | None
-    """The `after` of the next page; null where there are no more events now."""
+    """The `after` of the next page; null if there are no more events now."""
 
 
 class MessagesPage(ResponseBody):
@@ -187,7 +187,7 @@ class MessagesPage(ResponseBody):
     messages: list[dict[str, Any]]
     """Each has a `role`: `user`, `assistant` or `tool`."""
     next: int | None
-    """The `after` of the next page; null where there are no more messages now."""
+    """The `after` of the next page; null if there are no more messages now."""
 
 
 class ListedArtifact(ResponseBody):
@@ -203,4 +203,4 @@ class ArtifactsPage(ResponseBody):
 
     artifacts: list[ListedArtifact]
     next: int | None
-    """The `after` of the next page; null where there are no more now."""
+    """The `after` of the next page; null if there are no more now."""

@@ -1,4 +1,4 @@
-"""Builds the gateway: one ASGI application."""
+"""Builds the gateway as one ASGI application."""
 
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -29,7 +29,7 @@ from holdfast.gateway.http.problems import (
     answer_unexpected_error,
     answer_validation_error,
 )
-from holdfast.gateway.http.quotas import EACH_ADDRESS, EACH_CALLER, Places, Quota
+from holdfast.gateway.http.quotas import EACH_ADDRESS, EACH_CALLER, Quota, Slots
 from holdfast.gateway.routes.acting import acting_router
 from holdfast.gateway.routes.artifacts import artifacts_router
 from holdfast.gateway.routes.events import events_router
@@ -45,14 +45,14 @@ from holdfast.gateway.routes.starts import starting_router
 from holdfast.gateway.routes.threads import reading_router
 
 FOLLOWERS = 64
-"""The most streams at once; also of waits, and of downloads. A stream or a wait queries its worker four times a second,
-a few milliseconds each."""
+"""The most concurrent streams; also of waits, and of downloads. A stream or a wait queries its worker four times a
+second, a few milliseconds each."""
 FOLLOWERS_EACH = 16
-"""The most of them for one caller."""
+"""The same for one caller."""
 EXPORTS, EXPORTS_EACH = 8, 2
-"""The most exports at once, and of one caller: each reads a whole thread, and has a file on disk while it is sent."""
+"""The most concurrent exports, and those of one caller: each reads a whole thread, and needs disk until it is sent."""
 WAIT_SECONDS = 30
-"""The longest wait for a result: less than what proxies allow, and than `limits.ANSWER_SECONDS`."""
+"""The longest wait for a result: below the timeouts of proxies, and below `limits.ANSWER_SECONDS`."""
 
 CODEC = "/codec"
 
@@ -82,30 +82,30 @@ def build_app(
     """Build the gateway.
 
     Args:
-        threads: The threads it gives access to.
-        callers: Who has access.
-        key: Its private key; None to vouch for no decision.
-        slack_secret: The signing secret of the Slack app whose buttons decide; None for no such buttons.
-        audience: Its URL, for which requests are signed; None to refuse signed requests.
-        followers: The most streams of events at once; also of waits, and of downloads.
+        threads: The threads to serve.
+        callers: The callers with access.
+        key: The gateway's private key; None to sign no decision.
+        slack_secret: The signing secret of the Slack app with decision buttons; None for no buttons.
+        audience: The gateway's URL, which signed requests name; None to reject signed requests.
+        followers: The most concurrent streams of events; also of waits, and of downloads.
         followers_each: The most for one caller.
         each_caller: The quota of each caller.
-        each_address: The quota of each address whose callers are not authenticated.
+        each_address: The quota of each address, for unauthenticated requests.
         body_bytes: The longest body.
         body_seconds: The time within which a body has to arrive.
         wait_seconds: The longest wait for a result.
         artifacts: The artifact store; None to read no artifact's content.
         evidence: Ledger and artifacts, for exports; None to leave them out.
-        anchors: Where seals of threads are, for exports; None to leave them out.
-        codec: Decrypts for Temporal's Web UI, at /codec, for callers with the scope; None where nothing is encrypted.
-        ui: The Web UI, whose page may use /codec; None for no /codec.
+        anchors: The anchors with seals of threads, for exports; None to leave them out.
+        codec: Decrypts payloads for Temporal's Web UI, at /codec, for callers with the scope; None without encryption.
+        ui: The address of the Web UI, whose page may use /codec; None for no /codec.
     """
     authenticator = Authenticator(callers, audience, each_caller)
     app = FastAPI(
         title="Holdfast gateway",
         description="Threads over HTTP: start and read them, decide their requests, send them messages.",
         version="1",
-        docs_url=None,  # its page would load scripts from elsewhere
+        docs_url=None,  # its page would load scripts from another host
         redoc_url=None,
         redirect_slashes=False,
         generate_unique_id_function=lambda route: route.name,  # for code generators
@@ -114,16 +114,16 @@ def build_app(
         app.add_exception_handler(kind, answer)
     app.include_router(health_router(threads))
     actions = Actions(threads, key)
-    places = partial(Places, limit=followers, each=followers_each)
+    slots = partial(Slots, limit=followers, each=followers_each)
     for router in (
         starting_router(threads, authenticator),
         forking_router(threads, authenticator),
         reading_router(threads, authenticator),
-        events_router(threads, authenticator, places("streams")),
-        results_router(threads, authenticator, places("waits"), longest=wait_seconds),
-        artifacts_router(threads, authenticator, artifacts, places("downloads")),
+        events_router(threads, authenticator, slots("streams")),
+        results_router(threads, authenticator, slots("waits"), longest=wait_seconds),
+        artifacts_router(threads, authenticator, artifacts, slots("downloads")),
         exports_router(
-            threads, authenticator, evidence, Places("exports", EXPORTS, EXPORTS_EACH), key=key, anchors=anchors
+            threads, authenticator, evidence, Slots("exports", EXPORTS, EXPORTS_EACH), key=key, anchors=anchors
         ),
         acting_router(authenticator, actions),
         scheduling_router(threads, authenticator),
@@ -132,16 +132,22 @@ def build_app(
         app.include_router(router)
     if slack_secret:
         app.include_router(slack_router(actions, callers, secret=slack_secret))
-    larger = {}
+    body_bytes_below = {}
     if codec and ui:
         dependencies = [Depends(authenticator.for_scope("codec"))]
         app.include_router(codec_router(codec, _origin(ui), dependencies=dependencies), prefix=CODEC)
-        larger[CODEC] = CODEC_BYTES
-    return Limits(app, body_bytes=body_bytes, body_seconds=body_seconds, larger=larger, unauthenticated=each_address)
+        body_bytes_below[CODEC] = CODEC_BYTES
+    return Limits(
+        app,
+        body_bytes=body_bytes,
+        body_seconds=body_seconds,
+        body_bytes_below=body_bytes_below,
+        unauthenticated=each_address,
+    )
 
 
 def _origin(ui: str) -> str:
-    """The origin of a page, as a browser names it."""
+    """Return the origin of a page, in a browser's notation."""
     parts = urlsplit(ui)
     return f"{parts.scheme}://{parts.netloc}"
 

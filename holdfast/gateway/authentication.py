@@ -1,6 +1,6 @@
 """Authenticates callers, by a bearer token or a signed request; checks their scopes, quotas and threads.
 
-The headers suffice for that: no body is read before its caller is authenticated.
+It needs only the headers: no body is read before its caller is authenticated.
 """
 
 from collections.abc import Awaitable, Callable
@@ -34,7 +34,7 @@ ThreadInPath: TypeAlias = Annotated[
 
 
 class Access(NamedTuple):
-    """A caller, and the thread that the request is about."""
+    """A caller, and the thread of the request."""
 
     caller: Caller
     thread: str
@@ -44,8 +44,8 @@ class Authenticator:
     """Authenticates requests.
 
     Args:
-        callers: Who has access.
-        audience: This gateway's URL, for which requests are signed; None to refuse signed requests.
+        callers: The callers with access.
+        audience: This gateway's URL, which signed requests name; None to reject signed requests.
         quota: The quota of each caller.
     """
 
@@ -55,64 +55,64 @@ class Authenticator:
         self._quotas = Quotas(quota)
 
     def for_scope(self, scope: Scope) -> FindCaller:
-        """A dependency that returns the caller, if the caller has a scope.
+        """Return a dependency that yields the caller, if the caller has a scope.
 
         Args:
             scope: The scope that the route requires.
         """
 
-        async def caller(
+        async def authenticate(
             request: Request,
             bearer: Annotated[HTTPAuthorizationCredentials | None, Security(_BEARER)],
             _: Annotated[str | None, Security(_SIGNED)],
         ) -> Caller:
-            found = self._find(request, bearer)
-            request.state.caller = found.name
-            self._quotas.take(found.name)
-            request.state.cleanup.enter_context(self._quotas.under_way(found.name))
-            if scope not in found.scopes:
-                scopes = ", ".join(found.scopes)
-                raise HTTPProblem(403, f"this requires the scope {scope}, and {found.name} has only {scopes}")
+            caller = self._caller(request, bearer)
+            request.state.caller = caller.name
+            self._quotas.take(caller.name)
+            request.state.cleanup.enter_context(self._quotas.under_way(caller.name))
+            if scope not in caller.scopes:
+                scopes = ", ".join(caller.scopes)
+                raise HTTPProblem(403, f"this requires the scope {scope}, and {caller.name} has only {scopes}")
             if SIGNATURE in request.headers:
                 check_body(await request.body(), request.headers)
-            return found
+            return caller
 
-        return caller
+        return authenticate
 
     def for_thread(self, scope: Scope) -> Callable[..., Awaitable[Access]]:
-        """A dependency that returns the caller and the thread in the path, if the caller may reach it.
+        """Return a dependency that yields the caller and the thread in the path, if the caller may access it.
 
         Args:
             scope: The scope that the route requires.
         """
         with_scope = Depends(self.for_scope(scope))
 
-        async def access(request: Request, thread: ThreadInPath, caller: Annotated[Caller, with_scope]) -> Access:
+        async def authorize(request: Request, thread: ThreadInPath, caller: Annotated[Caller, with_scope]) -> Access:
             name = request.state.thread = decode_thread(thread)
             if not caller.reaches(check_thread_id(name)):
-                raise ThreadNotFound(name)  # the same answer as where there is none
+                raise ThreadNotFound(name)  # the same response as for a thread that does not exist
             return Access(caller, name)
 
-        return access
+        return authorize
 
-    def _find(self, request: Request, bearer: HTTPAuthorizationCredentials | None) -> Caller:
+    def _caller(self, request: Request, bearer: HTTPAuthorizationCredentials | None) -> Caller:
         if SIGNATURE in request.headers:
             query = request.url.query
             path = request.scope["path"] + (f"?{query}" if query else "")
             return self._signed.caller(request.method, path, request.headers)
         if bearer is None:
             raise unauthenticated("say who you are: `Authorization: Bearer TOKEN`, or sign the request")
-        if (found := self.callers.with_token(bearer.credentials)) is None:
+        if (caller := self.callers.with_token(bearer.credentials)) is None:
             raise unauthenticated("this token is unknown; list the SHA-256 of each token in HOLDFAST_GATEWAY_TOKENS")
-        return found
+        return caller
 
 
 def decode_thread(encoded: str, *, status: int = 404) -> str:
-    """The thread id that a path names.
+    """Decode the thread id in a path.
 
     Args:
         encoded: The segment of the path.
-        status: The status where it is none.
+        status: The HTTP status for an invalid one.
 
     Raises:
         HTTPProblem: It is not UTF-8.

@@ -1,4 +1,4 @@
-"""Bodies of requests, as JSON. No body names its sender: the caller's token or key does."""
+"""JSON bodies of requests. No body names its sender: the caller's token or key does."""
 
 import json
 from datetime import UTC, datetime, timedelta
@@ -23,11 +23,10 @@ from holdfast.core.budget.budget import Amounts
 from holdfast.core.llm.messages import MAX_DEPTH, MAX_TEXT_BYTES, too_deep
 from holdfast.core.run.inputs.pause import LONGEST_PAUSE
 from holdfast.core.tools.triggers import EVENT_NAME
-from holdfast.gateway.http.problems import HTTPProblem, in_words
+from holdfast.gateway.http.problems import HTTPProblem, validation_text
 
 NOT_BLANK = r"[^\t-\r\u001c-\u0020\u0085\u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]"
 """For OpenAPI: a character that `str.strip` keeps. JSON Schema's own `\\S` differs in some characters."""
-
 
 AGENT_NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"
 PERSON_NAME = r"^[A-Za-z0-9][A-Za-z0-9_.@-]{0,99}$"
@@ -41,12 +40,12 @@ class Body(BaseModel):
     )
 
     def payload(self) -> dict[str, Any]:
-        """Return the fields that were given, as the payload of an intervention has them."""
+        """Return the fields that were set, as the payload of an intervention."""
         return {name: value for name, value in self.model_dump(exclude_unset=True).items() if value is not None}
 
 
 def not_blank(text: str) -> str:
-    """Return a text that says something.
+    """Return a text, unless it is blank.
 
     Raises:
         ValueError: It is blank.
@@ -69,17 +68,17 @@ class DecisionBody(Body):
     request: str = Field(min_length=1, max_length=200, json_schema_extra={"pattern": NOT_BLANK}, examples=["1"])
     """The request's id."""
     digest: str = Field(pattern=r"^[0-9a-f]{64}$", examples=["0" * 64])
-    """The request's digest, as it was shown to the approver: an approval counts for nothing else."""
+    """The digest of the request as the approver saw it: an approval covers nothing else."""
     reason: str = Field(default="", max_length=2_000)
     result: str | None = Field(default=None, max_length=8_000)
     """For `happened` and `respond`: the tool result that the LLM gets."""
     arguments: dict[str, Any] | None = None
     """For `approve`: the arguments to run with, in place of the LLM's. Integers are limited to 2^53 - 1; write a larger
-    one as a string, which a parameter of type integer takes."""
+    one as a string, which a parameter of type integer accepts."""
     remember: bool = False
     """For `approve`: allow the same call from now on, in this thread."""
 
-    _of_request = field_validator("request")(not_blank)
+    _request_is_not_blank = field_validator("request")(not_blank)
 
 
 class MessageBody(Body):
@@ -91,7 +90,7 @@ class MessageBody(Body):
     when_busy: WhenBusy = "queue"
     """While the run is busy: wait for the end of the step, interrupt the LLM call, or refuse the message."""
 
-    _of_message = field_validator("message")(not_blank)
+    _message_is_not_blank = field_validator("message")(not_blank)
 
 
 class RefinementBody(Body):
@@ -100,26 +99,26 @@ class RefinementBody(Body):
     model_config = ConfigDict(json_schema_extra={"examples": [{"kind": "narrow", "text": "Only the release notes."}]})
 
     kind: RefinementKind
-    """`narrow`: do less than before; `rescope`: do this instead; `correct`: the task says something wrong."""
+    """`narrow`: do less than before; `rescope`: do this instead; `correct`: correct a mistake in the task."""
     text: str = Field(min_length=1, max_length=LONGEST_REFINEMENT, json_schema_extra={"pattern": NOT_BLANK})
-    """What the task is from now on; the LLM reads it word for word."""
+    """The refinement, which the LLM reads verbatim."""
     when_busy: Literal["queue", "interrupt"] = "queue"
     """While the run is busy: wait for the end of the step, or interrupt the LLM call."""
     id: str = Field(default="", min_length=1, max_length=100, pattern=r"^[A-Za-z0-9._:-]*$", examples=["narrow-1"])
-    """An id of the caller's: a refinement that is sent again with the same id counts once."""
+    """The caller's id for it: a refinement that is sent again with the same id counts once."""
 
-    _of_text = field_validator("text")(not_blank)
+    _text_is_not_blank = field_validator("text")(not_blank)
 
 
 def _whole(value: object) -> object:
-    """JSON has one type of number: 3.0 is the integer 3."""
+    """Convert 3.0 to 3: JSON has only one type of number."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 Steps = Annotated[int, Field(ge=1, le=10**6), BeforeValidator(_whole)]
 Tokens = Annotated[int, Field(ge=1, le=10**12), BeforeValidator(_whole)]
 _BELOW_ONE = "|".join(f"0{{{zeros}}}[1-9][0-9]{{0,{8 - zeros}}}" for zeros in range(9))
-"""The decimal places of an amount below a dollar: at most nine, and not all of them zero."""
+"""The decimal places of an amount below one dollar: at most nine, and not all zero."""
 Usd = Annotated[
     str, Field(pattern=rf"^(?:[1-9][0-9]{{0,5}}(?:\.[0-9]{{1,9}})?|1000000(?:\.0{{1,9}})?|0\.(?:{_BELOW_ONE}))$")
 ]
@@ -132,7 +131,7 @@ _AT_LEAST_ONE: list[Any] = [
 
 
 class BudgetBody(Body):
-    """Amounts of what a run may use; at least one of them."""
+    """Limits of a run; at least one of them."""
 
     model_config = ConfigDict(json_schema_extra={"anyOf": _AT_LEAST_ONE, "examples": [{"usd": "2.50"}]})
 
@@ -141,12 +140,12 @@ class BudgetBody(Body):
     tokens: Tokens | None = None
     """Tokens of requests and replies."""
     usd: Usd | None = None
-    """US dollars by list prices, as a decimal in a text."""
+    """US dollars by list prices, as a decimal in a string."""
     seconds: Seconds | None = None
-    """Seconds during which the run is at work."""
+    """Seconds of work of the run."""
 
     @model_validator(mode="after")
-    def _of_amounts(self) -> Self:
+    def _has_valid_amounts(self) -> Self:
         Amounts(steps=self.steps, tokens=self.tokens, usd=self.usd, seconds=self.seconds)
         return self
 
@@ -157,9 +156,9 @@ class ExtensionBody(BudgetBody):
     model_config = ConfigDict(json_schema_extra={"anyOf": _AT_LEAST_ONE, "examples": [{"usd": "1", "id": "more-1"}]})
 
     reason: str = Field(default="", max_length=2_000)
-    """Why; it is in the log."""
+    """The reason, for the log."""
     id: str = Field(default="", min_length=1, max_length=100, pattern=r"^[A-Za-z0-9._:-]*$", examples=["more-1"])
-    """An id of the caller's: an extension that is sent again with the same id counts once."""
+    """The caller's id for it: an extension that is sent again with the same id counts once."""
 
 
 class StartBody(Body):
@@ -173,25 +172,25 @@ class StartBody(Body):
         json_schema_extra={"pattern": NOT_BLANK},
         examples=["Refund 500 cents of order 4711."],
     )
-    """What the agent is to do."""
+    """The agent's task."""
     agent: str | None = Field(default=None, pattern=AGENT_NAME, examples=["support"])
     """The agent's name; null for the catalog's first."""
     idle_limit: float | None = Field(default=None, ge=0, le=LONGEST_DELEGATION)
-    """Seconds that the run stays open for messages after the agent has answered; null for the agent's own limit."""
+    """Seconds that the run stays open for messages after the agent has replied; null for the agent's own limit."""
     budget: BudgetBody | None = None
-    """What the run may use, as far as the agent's own budget allows it; null for that one."""
+    """The run's budget, within the agent's own; null for the agent's own."""
 
-    _of_task = field_validator("task")(not_blank)
+    _task_is_not_blank = field_validator("task")(not_blank)
 
 
 def _until(payload: dict[str, Any]) -> dict[str, Any]:
-    """Give a time in place of seconds: a signed duration could be sent again."""
+    """Replace a duration in seconds by a time: a signed duration could be replayed."""
     seconds = payload.pop("seconds", None)
     return payload | ({"until": (datetime.now(UTC) + timedelta(seconds=seconds)).isoformat()} if seconds else {})
 
 
 class ReasonBody(Body):
-    """Why, for the record."""
+    """A reason, for the record."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"reason": "the order was wrong"}]})
 
@@ -199,19 +198,19 @@ class ReasonBody(Body):
 
 
 class PauseBody(ReasonBody):
-    """Why the run is paused, and when it resumes by itself."""
+    """The reason for a pause, and its duration."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"reason": "let me look", "seconds": 3_600}]})
 
     seconds: float | None = Field(default=None, ge=1, le=LONGEST_PAUSE, examples=[3_600])
-    """For how long; null for until somebody resumes it."""
+    """The duration; null to pause until somebody resumes the run."""
 
     def payload(self) -> dict[str, Any]:
         return _until(super().payload())
 
 
 class WakeBody(ReasonBody):
-    """An event for a run, or the reason why it is woken now."""
+    """An event for a run, or the reason to wake it now."""
 
     model_config = ConfigDict(
         json_schema_extra={"examples": [{"event": "deploy.finished", "id": "4711", "data": {"service": "web"}}]}
@@ -220,20 +219,20 @@ class WakeBody(ReasonBody):
     event: str = Field(default="", pattern=rf"^({EVENT_NAME})?$", examples=["deploy.finished"])
     """The event's name; empty to end all waits of the agent now."""
     id: str = Field(default="", pattern=r"^[!-~]{0,100}$", examples=["4711"])
-    """The sender's id of the event, which counts once; empty for a new one."""
+    """The sender's id for the event, which counts once; empty for a new one."""
     data: dict[str, Any] = {}
     """The event's data: at most 16,384 bytes of JSON. Only with `event`."""
     call: Annotated[int, BeforeValidator(_whole)] | None = Field(default=None, ge=1, le=1_000_000_000)
-    """The number of the one call that it is for; null for all that wait."""
+    """The number of the only call that it is for; null for all calls that wait."""
 
 
 class EventBody(Body):
-    """What happened: the data of an event that is published."""
+    """The data of a published event."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"data": {"service": "web", "version": "1.2"}}]})
 
     data: dict[str, Any] = {}
-    """At most 16,384 bytes as JSON. Runs read it as a claim that anybody can make."""
+    """At most 16,384 bytes of JSON. Runs read it as an unproven claim."""
 
 
 class DelegationBody(ReasonBody):
@@ -244,7 +243,7 @@ class DelegationBody(ReasonBody):
     to: str = Field(pattern=PERSON_NAME, examples=["bob"])
     """Another approver."""
     seconds: float = Field(ge=1, le=LONGEST_DELEGATION, examples=[3_600])
-    """For how long."""
+    """The duration."""
 
     def payload(self) -> dict[str, Any]:
         return _until(super().payload())
@@ -273,7 +272,7 @@ class RevocationBody(ReasonBody):
 
 
 class LiftBody(ReasonBody):
-    """A constraint to lift: the calls that it refuses are judged again like any others."""
+    """A constraint to lift: the policy judges the calls that it refuses again."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"constraint": 3, "reason": "the invoice is unlocked"}]})
 
@@ -284,29 +283,29 @@ class LiftBody(ReasonBody):
 _Sent = TypeVar("_Sent", bound=Body)
 
 
-def _distinct(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    """An object whose names are different. Of two values of one name, a proxy may judge the one that does not count."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
+def _with_unique_names(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """Reject duplicate names: a proxy in front may have judged the value that we would not use."""
+    value = dict(pairs)
+    if len(value) < len(pairs):
         raise ValueError("an object has two values of one name")
-    return found
+    return value
 
 
 def read_body(body: bytes, kind: type[_Sent]) -> _Sent:
-    """Read a body.
+    """Parse a body.
 
     Raises:
-        HTTPProblem: 422: it is something else.
+        HTTPProblem: 422: it is invalid.
     """
     try:
         value = from_json(body, allow_inf_nan=False)
         json.dumps(value, allow_nan=False)  # 1e999 is infinity
-        json.loads(body, object_pairs_hook=_distinct)
+        json.loads(body, object_pairs_hook=_with_unique_names)
     except ValueError as error:
         raise HTTPProblem(422, f"the body is not JSON that every parser reads: {error}") from None
     if too_deep(value):
         raise HTTPProblem(422, f"the body has more than {MAX_DEPTH} levels of JSON")
     try:
-        return kind.model_validate(value, extra="forbid", context=DEFINING)  # also a policy's rules
+        return kind.model_validate(value, extra="forbid", context=DEFINING)  # a body may define a policy
     except ValidationError as error:
-        raise HTTPProblem(422, in_words(error.errors(include_input=False))) from None
+        raise HTTPProblem(422, validation_text(error.errors(include_input=False))) from None

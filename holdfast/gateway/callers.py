@@ -1,4 +1,4 @@
-"""Who may use the gateway, and for what: owners of bearer tokens, and approvers with their public keys.
+"""Callers of the gateway and their scopes: owners of bearer tokens, and approvers with their public keys.
 
     tokens:
       - {name: alice, sha256: 5e88…, scopes: [decide, say, read]}
@@ -8,8 +8,8 @@
     slack: {U02ABCDEF: alice}
 
 Tokens are stored as SHA-256 digests: a token is 32 random bytes, so its digest does not reveal it. The keys of the
-policy's approvers count, too, without being listed. A decision is made in the name of the verified token or key, never
-in a name that the caller writes.
+policy's approvers are valid, too, without being listed. A decision is made in the name of the verified token or key,
+never in a name from the request.
 """
 
 import hashlib
@@ -54,13 +54,13 @@ Scope = Literal[
 them, `fork` threads and start their tasks again, which needs `start`, too."""
 
 APPROVERS_MAY: tuple[Scope, ...] = ("decide", "say", "read")
-"""What the policy's approvers may do with their keys."""
+"""The scopes of the keys of the policy's approvers."""
 
 Scopes = Annotated[tuple[Scope, ...], Field(min_length=1)]
 
 
 Prefix = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/@-]{0,99}$")]
-"""The beginning of thread ids."""
+"""A prefix of thread ids."""
 
 
 _STRICT = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, hide_input_in_errors=True)
@@ -70,10 +70,10 @@ class _Entry(BaseModel):
     model_config = _STRICT
 
     name: Name
-    """Who it is, which a decision has as `by`."""
+    """The caller's name, which becomes the `by` of a decision."""
     scopes: Scopes
     threads: Annotated[tuple[Prefix, ...], Field(min_length=1)] | None = None
-    """Only threads whose id begins with one of these; None for all. What it starts has an id of that kind."""
+    """Prefixes of the ids of the threads that the caller may access or start; None for all."""
 
     @model_validator(mode="after")
     def _can_be_restricted(self) -> Self:
@@ -83,7 +83,7 @@ class _Entry(BaseModel):
 
     @property
     def caller(self) -> "Caller":
-        """The caller that it authenticates."""
+        """The caller that this entry authenticates."""
         return Caller(self.name, self.scopes, self.threads or ())
 
 
@@ -91,7 +91,7 @@ class Token(_Entry):
     """A bearer token."""
 
     sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-    """Of the token's text, in hex."""
+    """The SHA-256 digest of the token's text, in hex."""
 
 
 class KeyHolder(_Entry):
@@ -108,7 +108,7 @@ class CallersFile(BaseModel):
     tokens: tuple[Token, ...] = ()
     keys: tuple[KeyHolder, ...] = ()
     slack: dict[str, Name] = {}
-    """Slack's ids of people, and their names as the policy has them."""
+    """Slack user ids, and the names of these people in the policy."""
 
 
 @dataclass(frozen=True)
@@ -118,15 +118,15 @@ class Caller:
     name: str
     scopes: tuple[Scope, ...]
     threads: tuple[str, ...] = ()
-    """Prefixes of the ids of the threads that the caller may reach; none for all threads."""
+    """Prefixes of the ids of the threads that the caller may access; empty for all threads."""
 
     def reaches(self, thread: str) -> bool:
-        """Whether the caller may reach a thread."""
+        """Whether the caller may access a thread."""
         return not self.threads or thread.startswith(self.threads)
 
 
 class Callers:
-    """Everybody who may use the gateway.
+    """All callers with access to the gateway.
 
     Args:
         file: Tokens and further keys.
@@ -156,17 +156,17 @@ class Callers:
         yield from (caller.scopes for caller in self._keys.values())
 
     def with_token(self, token: str) -> Caller | None:
-        """The owner of a token. A wrong one takes as long as a right one."""
+        """Return the owner of a token. Takes the same time for right and wrong tokens."""
         digest = hashlib.sha256(token.encode("utf-8", "replace")).hexdigest()
-        held = [each for each in self._tokens if hmac.compare_digest(each.sha256, digest)]
-        return held[0].caller if held else None
+        matching = [each for each in self._tokens if hmac.compare_digest(each.sha256, digest)]
+        return matching[0].caller if matching else None
 
     def with_key(self, key: str) -> Caller | None:
-        """The owner of a public key. This proves nothing: check the signature."""
+        """Return the owner of a public key. This proves nothing: check the signature."""
         return self._keys.get(key)
 
     def with_slack_id(self, user: str) -> Caller | None:
-        """The caller with an id in Slack."""
+        """Return the caller with a Slack user id."""
         name = self._slack.get(user)
         return Caller(name, ("decide",)) if name else None
 
@@ -179,8 +179,8 @@ def read_callers(tokens: Path | None, policy: Path | None) -> Callers:
         policy: `HOLDFAST_POLICY`.
 
     Raises:
-        SettingsError: The file cannot be used, or it leaves no caller.
-        PolicyError: Something in the policy is wrong.
+        SettingsError: The file cannot be used, or there is no caller.
+        PolicyError: The policy is invalid.
     """
     callers = Callers(_read(tokens) if tokens else CallersFile(), load_policy(policy) if policy else None)
     if not callers.scopes:

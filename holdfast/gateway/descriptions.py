@@ -6,14 +6,14 @@ from holdfast.gateway.bodies import Body
 from holdfast.gateway.http.problems import MEDIA_TYPE, TITLES, Problem
 
 ALWAYS = (401, 403, 405, 408, 413, 414, 422, 429, 431, 500, 503)
-"""The problems that every route with a caller may respond with."""
+"""The problem statuses of every authenticated route."""
 
 ON_THREAD = (404, 409, *ALWAYS)
-"""Those of a route on one thread."""
+"""The problem statuses of a route on one thread."""
 
 
 def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """The problems that a route may respond with."""
+    """Describe the problems that a route may respond with."""
     return {status: _problem(status) for status in statuses}
 
 
@@ -43,7 +43,7 @@ _DETAILS = {
 
 
 def body_of(kind: type[Body], *, required: bool = True) -> dict[str, Any]:
-    """The body of a route: the route reads it itself, after it has authenticated the caller."""
+    """Describe the body of a route, which the route reads itself, after it has authenticated the caller."""
     schema = kind.model_json_schema()
     parts = schema.pop("$defs", {})
     content = {"application/json": {"schema": _inlined(schema, parts)}}
@@ -51,7 +51,7 @@ def body_of(kind: type[Body], *, required: bool = True) -> dict[str, Any]:
 
 
 def _inlined(schema: Any, parts: dict[str, Any]) -> Any:
-    """A schema with its parts in their places: `#/$defs` would be looked for at the top of the description."""
+    """Inline the parts of a schema: `#/$defs` would be resolved at the top of the description."""
     if isinstance(schema, list):
         return [_inlined(each, parts) for each in schema]
     if not isinstance(schema, dict):
@@ -62,7 +62,7 @@ def _inlined(schema: Any, parts: dict[str, Any]) -> Any:
 
 
 def content(media_type: str, schema: dict[str, Any]) -> dict[str, Any]:
-    """A response in another form than JSON."""
+    """Describe a response with another media type than JSON."""
     return {"content": {media_type: {"schema": schema}}}
 
 

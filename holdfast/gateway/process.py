@@ -1,4 +1,4 @@
-"""Runs a gateway process until it is stopped: its parts, its socket, and what it prints."""
+"""Runs a gateway process until it is stopped: its parts, its socket, and its output."""
 
 import asyncio
 import signal
@@ -24,12 +24,12 @@ async def run_gateway(settings: Settings, environ: Mapping[str, str], *, host: s
 
     Args:
         settings: From `environ`.
-        environ: The environment, completed by the project's files.
+        environ: The environment, completed from the project's files.
         host: The address to listen on; None for the one in the settings.
         port: The port, 0 for any free one; None for the one in the settings.
 
     Raises:
-        HoldfastError: Something it needs is missing; the message says what to do.
+        HoldfastError: A requirement is missing; the message says what to do.
     """
     host = settings.gateway_host if host is None else host
     callers = read_callers(settings.gateway_tokens, settings.policy)
@@ -37,7 +37,7 @@ async def run_gateway(settings: Settings, environ: Mapping[str, str], *, host: s
     async with AsyncExitStack() as cleanup:
         parts = Components(settings, environ, cleanup=cleanup, connections=4)
         client = await parts.client()
-        # Not waited for: without the record, the gateway serves all but what Temporal has removed.
+        # Does not wait for the database: without the record, only runs that Temporal has removed cannot be read.
         stores = await parts.stores()
         threads = Threads(
             client, task_queue=settings.task_queue, answer_within=settings.answer_seconds, record=stores.threads
@@ -63,27 +63,27 @@ async def run_gateway(settings: Settings, environ: Mapping[str, str], *, host: s
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, server.stop)
         say(f"Gateway    http://{host}:{port}/openapi.json    (Ctrl-C stops it)")
-        for variable, effect in _missing(parts, audience=audience, key=key):
+        for variable, effect in _unset_variables(parts, audience=audience, key=key):
             say(f"{_INDENT}{variable} is not set: {effect}")
         await server.serve(sockets=[socket])
 
 
-def _missing(parts: Components, *, audience: str | None, key: str | None) -> list[tuple[str, str]]:
-    """The settings that are not there, and what the gateway therefore does not do."""
-    missing = []
+def _unset_variables(parts: Components, *, audience: str | None, key: str | None) -> list[tuple[str, str]]:
+    """Return the environment variables that are not set, each with the effect."""
+    unset = []
     if not parts.seals:
-        missing.append(("HOLDFAST_FLEET_KEYS", "closed threads cannot be continued, answers are not verified"))
+        unset.append(("HOLDFAST_FLEET_KEYS", "closed threads cannot be continued, answers are not verified"))
     if parts.codec.encrypts and parts.ui is None:
-        missing.append(("HOLDFAST_UI_URL", "there is no /codec to decrypt for the Web UI"))
+        unset.append(("HOLDFAST_UI_URL", "there is no /codec to decrypt for the Web UI"))
     if audience is None:
-        missing.append(("HOLDFAST_GATEWAY_URL", "signed requests, which name the gateway they are for, are refused"))
+        unset.append(("HOLDFAST_GATEWAY_URL", "signed requests, which name the gateway they are for, are refused"))
     if key is None:
-        missing.append(("HOLDFAST_GATEWAY_KEY", "decisions go unsigned, and a policy may refuse them"))
-    return missing
+        unset.append(("HOLDFAST_GATEWAY_KEY", "decisions go unsigned, and a policy may refuse them"))
+    return unset
 
 
 def _audience(settings: Settings, host: str, port: int) -> str | None:
-    """What signed requests call this gateway; None where the address is a wildcard, which names no one machine."""
+    """Return the gateway's URL in signed requests; None if the address is a wildcard, which names no single machine."""
     if settings.gateway_url:
         return settings.gateway_url
     if host in ("", "0.0.0.0", "::"):  # noqa: S104  # compared, not bound

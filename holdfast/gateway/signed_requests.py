@@ -1,4 +1,4 @@
-"""Authenticates requests that are signed instead of having a token (`holdfast.client.signed_requests`)."""
+"""Authenticates requests with a signature instead of a token (`holdfast.client.signed_requests`)."""
 
 import hmac
 import time
@@ -22,16 +22,16 @@ WINDOW = 300
 """Seconds by which a timestamp may differ from our clock."""
 
 NONCES = 100_000
-"""The most nonces that are remembered. Only callers with a key can fill this; then signed requests are refused."""
+"""The most nonces in memory. Only callers with a key can fill it; then signed requests are rejected."""
 
 
 class SignedRequests:
     """Authenticates signed requests, each once.
 
     Args:
-        callers: Who has access, with their keys.
-        audience: This gateway's URL; None where it is not known, to refuse signed requests.
-        now: The time, in seconds since 1970.
+        callers: The callers with access, and their keys.
+        audience: This gateway's URL; None if it is unknown, to reject signed requests.
+        now: Returns the time, in seconds since 1970.
     """
 
     def __init__(self, callers: Callers, audience: str | None, *, now: Callable[[], float] = time.time) -> None:
@@ -39,12 +39,12 @@ class SignedRequests:
         self._audience = audience
         self._now = now
         self._since = int(now())
-        """A request that was signed before this process began may have been used with its predecessor."""
+        """The start of this process: its predecessor may have accepted a request that was signed earlier."""
         self._used: dict[tuple[str, str], float] = {}
-        """Key and nonce → when the timestamp will be too old; the oldest first, roughly."""
+        """Key and nonce → the time at which the timestamp is too old; roughly the oldest first."""
 
     def caller(self, method: str, path: str, headers: Mapping[str, str]) -> Caller:
-        """The caller who signed a request. Compare its body with the digest afterwards: `check_body`.
+        """Return the caller who signed a request. Check its body afterwards with `check_body`.
 
         Raises:
             HTTPProblem: 401: the signature is wrong, or too old, or was used before.
@@ -83,15 +83,15 @@ class SignedRequests:
 
 
 def check_body(body: bytes, headers: Mapping[str, str]) -> None:
-    """Check that a body is the one that was signed.
+    """Check that a body is the signed one.
 
     Raises:
-        HTTPProblem: 401: it is another one.
+        HTTPProblem: 401: it is not.
     """
     if not hmac.compare_digest(digest_of(body).encode(), headers.get(DIGEST, "").encode()):
         raise unauthenticated(f"the body is not the one that was signed: its SHA-256 is not {DIGEST}")
 
 
 def unauthenticated(detail: str) -> HTTPProblem:
-    """The problem that the caller is not authenticated."""
+    """Return the problem for an unauthenticated caller."""
     return HTTPProblem(401, detail, headers={"WWW-Authenticate": "Bearer"})

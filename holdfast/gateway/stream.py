@@ -2,7 +2,7 @@
 
 1. Each event's id is its position: a follower that reconnects with `Last-Event-ID` gets the events after it.
 2. The stream ends with the run. It reads by queries, which leave no trace and delay no decision.
-3. Each connection has one reader; their number is limited, for each caller too.
+3. Each connection has one reader; their number is limited, in total and for each caller.
 """
 
 import asyncio
@@ -17,10 +17,10 @@ from holdfast.client.threads import JSON, Threads
 from holdfast.errors import HoldfastError
 from holdfast.gateway.http.limits import Message, Receive, Send
 from holdfast.gateway.http.problems import problem_of
-from holdfast.gateway.http.quotas import Places
+from holdfast.gateway.http.quotas import Slots
 
 KEEP_ALIVE_SECONDS = 15.0
-"""A comment is sent after so much silence, or a proxy would close the connection as dead."""
+"""Seconds without an event before a comment is sent, so that no proxy closes the connection."""
 AHEAD = 64
 """The most events that are read ahead of the follower."""
 
@@ -34,9 +34,9 @@ class EventStream(StreamingResponse):
         threads: The threads.
         thread: The thread id.
         after: The last position that the follower has.
-        followers: Counts this one: the caller has entered already, and leaves when the stream ends.
+        followers: The streams; the caller has acquired a slot already, which the stream releases at its end.
         caller: The follower's name.
-        keep_alive: Seconds of silence before a comment.
+        keep_alive: Seconds without an event before a comment is sent.
     """
 
     media_type = "text/event-stream"
@@ -47,7 +47,7 @@ class EventStream(StreamingResponse):
         thread: str,
         *,
         after: int,
-        followers: Places,
+        followers: Slots,
         caller: str,
         keep_alive: float = KEEP_ALIVE_SECONDS,
     ) -> None:
@@ -57,18 +57,18 @@ class EventStream(StreamingResponse):
         self._keep_alive = keep_alive
         self._reader = asyncio.create_task(self._read_ahead(threads, thread, after))
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-        super().__init__(self._sent(), headers=headers)
+        super().__init__(self._frames_sent(), headers=headers)
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
-        """Send the frames, until the end."""
+        """Send the frames until the end, and release the slot."""
         try:
             await super().__call__(scope, receive, send)
         finally:
             self._reader.cancel()
-            self._followers.leave(self._caller)
+            self._followers.release(self._caller)
 
     async def _read_ahead(self, threads: Threads, thread: str, after: int) -> None:
-        """Read the thread into the queue; an empty text marks the end."""
+        """Read the thread's events into the queue; an empty text marks the end."""
         try:
             async for event in follow(threads, thread, after=after, patient=True):
                 await self._frames.put(_frame(event["type"], event, position=event["position"]))
@@ -80,7 +80,7 @@ class EventStream(StreamingResponse):
             await self._frames.put(_frame("problem", {"detail": "the gateway failed; reconnect"}))
         await self._frames.put("")
 
-    async def _sent(self) -> AsyncIterator[str]:
+    async def _frames_sent(self) -> AsyncIterator[str]:
         yield ": following\n\n"
         while True:
             try:

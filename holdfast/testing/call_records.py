@@ -1,4 +1,4 @@
-"""The tool calls of a log, each with what became of it."""
+"""The tool calls of a log, each with its outcome."""
 
 import json
 from collections.abc import Iterable
@@ -24,15 +24,15 @@ class CallRecord:
 
     tool: str
     arguments: dict[str, Any] | str
-    """By name, as they ran, where a person changed them; text where they are no JSON object."""
+    """The arguments by name, as they ran if a person edited them; the LLM's text if that is not a JSON object."""
     effect: Effect
-    """What a call of the tool does to the world, as the tool declares."""
+    """The tool's declared class of effect."""
     key: str = ""
     """The effect key (`ToolContext.key`); empty for a call that has not run."""
     status: ToolStatus | Literal["open"] = "open"
-    """How the call ended; `open` until it has."""
+    """The outcome of the call; `open` until it has ended."""
     text: str = ""
-    """What the LLM reads of the result."""
+    """The result as the LLM reads it."""
 
 
 def records_of(events: Iterable[AgentEvent]) -> list[CallRecord]:
@@ -49,8 +49,8 @@ def records_of(events: Iterable[AgentEvent]) -> list[CallRecord]:
                 effect = effects.get(call.name, Effect.UNSAFE)
                 calls[number] = CallRecord(call.name, _arguments(call.arguments), effect)
             case ToolCallStarted(number=number, key=key):
-                ran = state.calls.get(number).call  # a person may have changed its arguments
-                calls[number] = replace(calls[number], key=key, arguments=_arguments(ran.arguments))
+                arguments = state.calls.get(number).call.arguments  # a person may have edited them
+                calls[number] = replace(calls[number], key=key, arguments=_arguments(arguments))
             case ToolCallFinished(number=number, status=status):
                 calls[number] = replace(calls[number], status=status, text=event.text)
             case _:
@@ -59,13 +59,13 @@ def records_of(events: Iterable[AgentEvent]) -> list[CallRecord]:
 
 
 def effects_among(calls: Iterable[CallRecord]) -> list[CallRecord]:
-    """Return the calls that changed the world, or may have."""
+    """Return the calls that changed the world, or may have changed it."""
     return [call for call in calls if call.key and call.effect is not Effect.READ]
 
 
 def _arguments(text: str) -> dict[str, Any] | str:
     try:
-        read = json.loads(text)
+        value = json.loads(text)
     except ValueError:
         return text
-    return read if isinstance(read, dict) else text
+    return value if isinstance(value, dict) else text

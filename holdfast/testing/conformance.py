@@ -133,7 +133,7 @@ class ThreadStoreConformance:
             assert await store.read(thread) == lines[:stop]
 
     async def test_one_of_different_concurrent_appends_succeeds(self, store: ThreadStore) -> None:
-        """Of several appends at the same positions, one succeeds completely; the others conflict."""
+        """If several appends are at the same positions, one succeeds completely; the others conflict."""
         for before in ([], ["a"]):  # a thread that is new, and one that is not
             thread, start = a_thread(), len(before)
             if before:
@@ -243,7 +243,7 @@ def record(*texts: str) -> list[bytes]:
 
 
 def large_content() -> bytes:
-    """Return a few megabytes without short repetitions."""
+    """Return a few megabytes without short repetitions, so that no store can compress them away."""
     return uuid4().bytes + b"".join(number.to_bytes(4, "big") for number in range(700_000))
 
 

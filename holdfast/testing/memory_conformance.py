@@ -1,7 +1,7 @@
 """Conformance suite for `MemoryStore`: a test class to subclass in your own pytest suite.
 
-Use it like those of `holdfast.testing.conformance`. The tests create new scopes each time, so they can share a database
-and run repeatedly.
+Use it like the suites of `holdfast.testing.conformance`. The tests create new scopes each time, so they can share a
+database and run repeatedly.
 """
 
 import asyncio
@@ -158,7 +158,7 @@ class MemoryStoreConformance:
         assert len(await recalled(store, "", scope)) == 1
 
     async def test_standing_items_fit_their_budget(self, store: MemoryStore) -> None:
-        """The newest come first, as many as fit the characters; one that is too long does not hide the rest."""
+        """The newest come first, as many as fit the characters; only items that are too long are skipped."""
         scope, other = a_scope(), a_scope()
         await keep(store, "Not standing.", scope)
         await keep(store, "Of another.", other, standing=True)

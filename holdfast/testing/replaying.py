@@ -1,7 +1,7 @@
 """A recorded run as a regression test of your agent.
 
 async def test_refunds() -> None:
-assert (await replay("runs/refund.holdfast", catalog)).same_calls
+    assert (await replay("runs/refund.holdfast", catalog)).same_calls
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,22 +26,22 @@ async def replay(
     stubs: Mapping[str, Any] | None = None,
     patience: float = 60,
 ) -> Evaluation:
-    """Play a recorded run again with your catalog as it is now, and compare. No tool runs.
+    """Rerun a recorded run with your current catalog, and compare. No tool runs.
 
     The run is a real one, on the Temporal server that all tests of this process share. Each call that the recording has
-    gets its recorded result, and what people decided about it is decided again.
+    gets its recorded result, and people's decisions about it are repeated.
 
     Args:
-        path: A portable file, which `holdfast export` made. It is verified first.
+        path: A portable file from `holdfast export`. It is verified first.
         catalog: Your agents and tools.
         script: The LLM's replies, in order, or a function of the conversation; None for the recorded replies.
-        agent: The agent that plays it; None for the one of the recorded name.
+        agent: The agent for the rerun; None for the one with the recorded name.
         stubs: Tool → the result of calls that the recording does not have: text, or JSON.
-        patience: Seconds that the play may take.
+        patience: The most seconds that the rerun may take.
 
     Raises:
         FileUnreadable: There is no such file.
-        NotPlayable: Something of the file does not hold, or the run cannot be played; the message says why.
+        NotPlayable: The file does not verify, or the run cannot be rerun; the message says why.
         StackError: A package of the extra `embedded` is missing, or the server does not start.
     """
     if not (is_installed("worker") and is_installed("cli")):
@@ -52,7 +52,7 @@ async def replay(
     from holdfast.evaluation.runner import open_eval_runner
 
     recording = await read_run(Path(path))
-    given = RecordedReplies() if script is None else script if callable(script) else steps(script)
-    made = [Stub(tool=tool, result=result) for tool, result in (stubs or {}).items()]
-    async with scripted(given) as endpoint, open_eval_runner(catalog, endpoint, patience=patience) as player:
-        return await player.rerun(recording, run=str(path), agent=agent, stubs=made)
+    replies = RecordedReplies() if script is None else script if callable(script) else steps(script)
+    results = [Stub(tool=tool, result=result) for tool, result in (stubs or {}).items()]
+    async with scripted(replies) as endpoint, open_eval_runner(catalog, endpoint, patience=patience) as player:
+        return await player.rerun(recording, run=str(path), agent=agent, stubs=results)

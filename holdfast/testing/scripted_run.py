@@ -1,10 +1,10 @@
 """Your own agent in a test: a real run on a real Temporal server, with a scripted LLM and stores in memory.
 
 async def test_a_refund_asks() -> None:
-async with agent(catalog, [call("refund", order=7), say("Refunded.")]) as run:
-assert (await run.task("Refund order 7.")).status == "waiting_approval"
-assert (await run.approve()).text == "Refunded."
-assert [effect.tool for effect in await run.effects()] == ["refund"]
+    async with agent(catalog, [call("refund", order=7), say("Refunded.")]) as run:
+        assert (await run.task("Refund order 7.")).status == "waiting_approval"
+        assert (await run.approve()).text == "Refunded."
+        assert [effect.tool for effect in await run.effects()] == ["refund"]
 """
 
 import asyncio
@@ -55,19 +55,19 @@ POLL_SECONDS = 0.01
 
 
 class ScriptedRun:
-    """The threads of one test. `agent` makes it; its methods are about the thread of the latest `task`.
+    """The threads of one test. `agent` creates it; its methods act on the thread of the latest `task`.
 
-    A method that moves the run on (`task`, `approve`, `say`, …) waits until the run has ended or needs somebody, and
-    returns what `result` returns.
+    A method that lets the run proceed (`task`, `approve`, `say`, …) waits until the run has ended or needs somebody,
+    and returns the same as `result`.
     """
 
     def __init__(
         self, temporal: TemporalClient, threads: Threads, llm: ScriptedLLM, workspace: Path, *, by: str, patience: float
     ) -> None:
         self.llm = llm
-        """The scripted LLM: `llm.requests` has what it was sent, and `llm.script` can be replaced."""
+        """The scripted LLM: `llm.requests` has the requests to it, and `llm.script` can be replaced."""
         self.workspace = workspace
-        """The folder of all runs, empty at first."""
+        """The folder of all runs, initially empty."""
         self.started: list[str] = []
         """The thread ids, oldest first."""
         self._temporal = temporal
@@ -95,50 +95,50 @@ class ScriptedRun:
         Args:
             task: Text, or content blocks.
             agent: The agent's name; None for the catalog's first.
-            by: Who gives the task; None for the `by` of `agent(…)`.
+            by: The requester; None for the `by` of `agent(…)`.
             idle_limit: Seconds that the run stays open for messages; None for the agent's own limit.
             until: See `result`.
         """
-        given = {"agent": agent, "by": by, "idle_limit": idle_limit, "workspace": self.workspace}
-        self.started.append((await self._client.start(task, by_proven=True, **given)).id)  # type: ignore[arg-type]
+        options = {"agent": agent, "by": by, "idle_limit": idle_limit, "workspace": self.workspace}
+        self.started.append((await self._client.start(task, by_proven=True, **options)).id)  # type: ignore[arg-type]
         return await self.result(until=until)
 
     async def result(self, *, until: Until = "attention") -> Result:
-        """Wait for the run, and return what it has come to.
+        """Wait for the run, and return its result.
 
         Args:
-            until: `attention`: until it has ended, or waits for an approval, a message or a retry, which the result's
-                `status` says. `end`: until it has ended.
+            until: `attention`: until it has ended, or waits for an approval, a message or a retry; the result's
+                `status` says which. `end`: until it has ended.
 
         Raises:
             RunFailed: The run failed.
             RunCancelled: The run was cancelled.
-            TimeoutError: Neither happened in time; the message has the last event, and what is being retried and why.
+            TimeoutError: Neither happened in time; the message has the last event, and the retried calls with reasons.
         """
         thread = self.thread.id
         try:
             async with asyncio.timeout(self._patience):
                 state = await self._wait(thread, until)
         except TimeoutError:
-            words = [f"thread {thread!r} still runs after {self._patience:g} s", *await self._delays()]
-            raise TimeoutError("; ".join(words)) from None
+            facts = [f"thread {thread!r} still runs after {self._patience:g} s", *await self._delays()]
+            raise TimeoutError("; ".join(facts)) from None
         return await result_of(self._threads, state)
 
     async def _wait(self, thread: str, until: Until) -> ThreadState:
-        """Wait for the run; for attention, also until one of its sub-agents asks for something."""
-        ended = asyncio.ensure_future(wait(self._threads, thread, until=until, poll=POLL_SECONDS))
-        asked = asyncio.ensure_future(self._asked_below() if until == "attention" else asyncio.Event().wait())
+        """Wait for the run; with `attention`, also for an open request of one of its sub-agents."""
+        end = asyncio.ensure_future(wait(self._threads, thread, until=until, poll=POLL_SECONDS))
+        request = asyncio.ensure_future(self._subagent_request() if until == "attention" else asyncio.Event().wait())
         try:
-            await asyncio.wait({ended, asked}, return_when=asyncio.FIRST_COMPLETED)
-            if asked.done():
-                asked.result()
-            return ended.result() if ended.done() else await self.thread.state()
+            await asyncio.wait({end, request}, return_when=asyncio.FIRST_COMPLETED)
+            if request.done():
+                request.result()
+            return end.result() if end.done() else await self.thread.state()
         finally:
-            ended.cancel()
-            asked.cancel()
-            await asyncio.gather(ended, asked, return_exceptions=True)
+            end.cancel()
+            request.cancel()
+            await asyncio.gather(end, request, return_exceptions=True)
 
-    async def _asked_below(self) -> None:
+    async def _subagent_request(self) -> None:
         """Wait until a sub-agent has an open request."""
         while True:
             state = await self.thread.state()
@@ -147,14 +147,14 @@ class ScriptedRun:
             await asyncio.sleep(10 * POLL_SECONDS)
 
     async def _delays(self) -> list[str]:
-        """What the latest thread did last, and what it tries again."""
+        """Return the last event of the latest thread, and the calls that it retries."""
         events = await self.events()
         last = f"last event: {events[-1].type} ({events[-1].position})" if events else "it has no events"
-        tried = retrying(await self._threads.runs.describe(self.thread.id))
-        return [last, *(f"{each.activity} failed in {each.attempt - 1} attempts: {each.reason}" for each in tried)]
+        retries = retrying(await self._threads.runs.describe(self.thread.id))
+        return [last, *(f"{each.activity} failed in {each.attempt - 1} attempts: {each.reason}" for each in retries)]
 
     async def state(self) -> ThreadState:
-        """Return where the thread stands now."""
+        """Return the thread's present state."""
         return await self.thread.state()
 
     async def events(self) -> list[AgentEvent]:
@@ -170,16 +170,16 @@ class ScriptedRun:
         return records_of(await self.events())
 
     async def effects(self) -> list[CallRecord]:
-        """Return the calls that changed the world, or may have: those that ran and are no reads."""
+        """Return the calls that changed the world, or may have changed it: those that ran, except reads."""
         return effects_among(await self.calls())
 
     async def pending(self) -> tuple[PendingRequest, ...]:
         """Return the open requests: calls that wait for approval, and calls whose outcome is unknown.
 
-        Those of sub-agents are among them; their `path` ends with the thread that asks.
+        They include those of sub-agents, whose `path` ends with the sub-agent's thread.
         """
-        found, _ = await pending_of_tree(self._threads, self.thread.id)
-        return tuple(PendingRequest.model_validate(request) for request in found)
+        requests, _ = await pending_of_tree(self._threads, self.thread.id)
+        return tuple(PendingRequest.model_validate(request) for request in requests)
 
     async def tree(self) -> Node:
         """Return the run and its sub-agents, each with its status and its open requests."""
@@ -206,14 +206,14 @@ class ScriptedRun:
         return await self.decide("respond", request, result=result, **more)
 
     async def decide(self, decision: DecisionKind, request: PendingRequest | str | None = None, **more: Any) -> Result:
-        """Decide a request, such as with `happened` where the outcome of a call is unknown. See `approve`."""
+        """Decide a request, for example with `happened` if the outcome of a call is unknown. See `approve`."""
         if request is None:
             pending = await self.pending()
             assert pending, f"no request is open: the run is {(await self.state()).status}"
             assert len(pending) == 1, f"{len(pending)} requests are open: pass one of {[p.request for p in pending]}"
             request = pending[0]
-        asks = isinstance(request, PendingRequest) and request.path
-        await (self._client.thread(asks[-1]) if asks else self.thread).decide(request, decision, **more)
+        path = isinstance(request, PendingRequest) and request.path
+        await (self._client.thread(path[-1]) if path else self.thread).decide(request, decision, **more)
         return await self.result()
 
     async def say(self, message: Content, *, by: str | None = None, when_busy: WhenBusy = "queue") -> Result:
@@ -222,15 +222,15 @@ class ScriptedRun:
         return await self.result()
 
     async def retry(self) -> Result:
-        """Resume a blocked run, once its cause is fixed: replace `llm.script`, for example."""
+        """Resume a blocked run, after its cause is fixed: replace `llm.script`, for example."""
         await self.thread.retry()
         return await self.result()
 
     async def skip(self, duration: timedelta) -> Result:
-        """Let time pass for the run alone, such as until a request expires. Nothing is waited for.
+        """Skip time for this run only, for example until a request expires. It does not really wait.
 
         Raises:
-            Refused: The run has ended, or what is under way does not end in time.
+            Refused: The run has ended, or its work under way does not end in time.
         """
         await skip_time(self._threads.runs, self.thread.id, duration, within=self._patience)
         return await self.result()
@@ -247,15 +247,15 @@ async def agent(
 ) -> AsyncIterator[ScriptedRun]:
     """Run a worker with your catalog for a block, on a Temporal server that all tests of this process share.
 
-    The server is started by the first test. Threads, artifacts, memories and the effect ledger are in memory, also
-    where the catalog has stores of its own. At the end, open runs are terminated and the workspace is removed.
+    The first test starts the server. Threads, artifacts, memories and the effect ledger are in memory, even if the
+    catalog has its own stores. At the end, open runs are terminated and the workspace is removed.
 
     Args:
         catalog: Your agents and tools.
         script: The LLM's replies, in order, or a function of the conversation.
-        by: Who gives tasks, decides and speaks, unless a call says otherwise.
+        by: The person who gives tasks, decides and sends messages, unless a call names another one.
         secrets: The secrets that tools declare, by name; None to read them from the environment, as a worker does.
-        patience: Seconds that the run may take from one `result` to the next.
+        patience: The most seconds that the run may take from one `result` to the next.
 
     Raises:
         StackError: A package of the extra `embedded` is missing, or the server does not start.
@@ -263,18 +263,18 @@ async def agent(
     """
     if not is_installed("worker"):
         raise StackError(f"the packages that run a worker are missing: {setup_command('embedded')}")
-    # The SDK warns for every local activity that ends just as its time is over.
+    # The SDK warns about every local activity that ends right at its timeout.
     warnings.filterwarnings("ignore", message="Cannot find activity to cancel", category=UserWarning)
     server = await asyncio.to_thread(shared_server)
     temporal = await connect({"target_host": server.address, "namespace": NAMESPACE}, seals=server.seals)
     record = InMemoryThreads()
-    kept = catalog.with_stores(threads=record, artifacts=InMemoryArtifacts(), memories=InMemoryMemories())
+    in_memory = catalog.with_stores(threads=record, artifacts=InMemoryArtifacts(), memories=InMemoryMemories())
     queue = f"test-{uuid4().hex[:8]}"
     with tempfile.TemporaryDirectory(prefix="holdfast-test-") as folder:
         (workspace := Path(folder) / "workspace").mkdir()
         async with scripted_worker(
             temporal,
-            kept,
+            in_memory,
             script if callable(script) else steps(script),
             task_queue=queue,
             ledger=InMemoryLedger(),
@@ -286,10 +286,10 @@ async def agent(
             try:
                 yield run
             finally:
-                left = [*run.started]
-                while left:
-                    thread = left.pop()
+                remaining = [*run.started]
+                while remaining:
+                    thread = remaining.pop()
                     with suppress(HoldfastError):
-                        left += [child["thread"] for child in (await threads.state(thread))["subagents"]]
+                        remaining += [subagent["thread"] for subagent in (await threads.state(thread))["subagents"]]
                     with suppress(RPCError):  # it is closed
                         await temporal.get_workflow_handle(thread).terminate("the test has ended")

@@ -1,4 +1,4 @@
-"""A worker whose LLM is scripted, for the length of a block."""
+"""A worker with a scripted LLM, for the length of a block."""
 
 import os
 from collections.abc import AsyncIterator
@@ -28,20 +28,21 @@ async def scripted_worker(
     secrets: Secrets | None = None,
     **options: Any,
 ) -> AsyncIterator[ScriptedLLM]:
-    """Run a worker with an LLM and the catalog's resources for a block, and yield that LLM.
+    """Run a worker with a scripted LLM and the catalog's resources for a block; yield that LLM.
 
     Args:
         client: The worker's client, with a fleet key. A client allows one worker per task queue.
         catalog: The worker's agents and tools.
         script: The LLM's replies.
         task_queue: The worker's task queue.
-        secrets: Those that tools and resources declare; None to read them from the environment.
-        options: More arguments of `holdfast.worker.__main__.build_worker`: its stores, for one.
+        secrets: The secrets that tools and resources declare; None to read them from the environment.
+        options: More arguments of `holdfast.worker.__main__.build_worker`, such as its stores.
     """
     from holdfast.worker.construction import running
     from holdfast.worker.resources import open_resources
 
-    worker: Any = import_module("holdfast.worker.__main__")  # a test tool is below it, so it does not import it
+    # Not a plain import: in the ladder of packages, this one is below the worker.
+    worker: Any = import_module("holdfast.worker.__main__")
     secrets = read_secrets(catalog.secret_users, os.environ) if secrets is None else secrets
     with ScriptedLLM(script) as llm:
         async with llm.client() as endpoint, open_resources(catalog, secrets) as resources:
@@ -53,7 +54,7 @@ async def scripted_worker(
                 default_llm="scripted",
                 secrets=secrets,
                 resources=resources,
-                # On a busy machine, or at a breakpoint, two seconds pass without a deadlock.
+                # No deadlock detection: on a busy machine, or at a breakpoint, two seconds pass easily.
                 **{"debug_mode": True, **options},
             )
             async with running(built, within=LEAVE):

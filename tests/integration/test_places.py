@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.cli.places import places, stack_elsewhere
+from holdfast.cli.places import searched_sources, stack_of_other_folder
 from holdfast.config.project import TOML, read_project
 from holdfast.config.running_stacks import running_stacks
 from holdfast.config.stack_file import Stack, write_stack
@@ -69,7 +69,7 @@ def test_an_error_lists_each_searched_location_and_each_running_stack(tmp_path: 
     (here / TOML).touch(0o644)
     project = read_project({}, folder=here, default_root=here, runs_code=False)
     with server(home, 29_998):
-        lines = places(project, here / ".holdfast")
+        lines = searched_sources(project, here / ".holdfast")
         assert "the default localhost:7233; TEMPORAL_ADDRESS is not set" in lines[0]
         assert f"settings   {here / TOML} (sets nothing)" in lines
         assert f"stack      {here / '.holdfast'} has none" in lines
@@ -81,11 +81,11 @@ def test_only_the_stack_at_the_default_address_is_adopted(tmp_path: Path) -> Non
     home, here = tmp_path / "home", tmp_path / "here"
     project = read_project({}, folder=here, default_root=here, runs_code=False)
     with server(home, 29_997):
-        assert stack_elsewhere(project, here) != home
+        assert stack_of_other_folder(project, here) != home
     home = tmp_path / "default"
     with server(home, 7233):
-        assert stack_elsewhere(project, here) is not None
+        assert stack_of_other_folder(project, here) is not None
         for name in ("TEMPORAL_ADDRESS", "TEMPORAL_PROFILE", "HOLDFAST_HOME"):
             named = read_project({name: "x"}, folder=here, default_root=here, runs_code=False)
-            assert stack_elsewhere(named, here) is None
-        assert stack_elsewhere(project, home) is None
+            assert stack_of_other_folder(named, here) is None
+        assert stack_of_other_folder(project, home) is None

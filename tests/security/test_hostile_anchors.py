@@ -21,7 +21,7 @@ from holdfast.audit.anchors.sealer import Sealer
 from holdfast.audit.anchors.webhook import WebhookAnchor
 from holdfast.audit.evidence.anchors import Anchors, compare, compare_with_branches, find_seals
 from holdfast.audit.evidence.file_anchors import compare_file
-from holdfast.cli.screens.anchors import given_anchors
+from holdfast.cli.screens.anchors import anchors_from_options
 from holdfast.config.settings import Settings
 from holdfast.config.webhooks import Receiver as To
 from holdfast.core.authority.signatures import encode_key, public_key
@@ -283,7 +283,7 @@ def test_a_revoked_node_counts_until_its_revocation(tmp_path: Path) -> None:
 
     def compared(words: str) -> tuple[int, int]:
         nodes.write_text(f"{NODE} {words}\n")
-        given = given_anchors(settings, [anchor], [str(nodes)])
+        given = anchors_from_options(settings, [anchor], [str(nodes)])
         assert given is not None
         found = compare(find_seals(given, "rel-1"), LOG)
         return found.seals, len(found.faults)

@@ -19,7 +19,7 @@ from holdfast.core.log.references import left_out
 from holdfast.gateway import app
 from holdfast.gateway.http import limits
 from holdfast.gateway.http.limits import BODY_BYTES, URL_BYTES, Message, Receive, Send
-from holdfast.gateway.http.quotas import Places, Quota
+from holdfast.gateway.http.quotas import Quota, Slots
 from holdfast.gateway.routes import exports
 from holdfast.portable import export
 from holdfast.portable.format.manifest import Exported
@@ -447,7 +447,7 @@ async def test_a_caller_that_does_not_read_its_export_loses_its_slot(
     """A caller who reads, however slowly, gets the whole file; one who stops reading keeps neither slot nor file."""
     monkeypatch.setattr(exports, "PART_BYTES", 10)
     exported = Exported("t", 1, "0" * 64, 100, signed=False, redacted=False, left_out=())
-    places, sent = Places("exports", 1, 1), list[bytes]()
+    slots, sent = Slots("exports", 1, 1), list[bytes]()
 
     async def slowly(message: Message) -> None:
         await elapse(exports.STALL_SECONDS * 0.8)
@@ -464,13 +464,13 @@ async def test_a_caller_that_does_not_read_its_export_loses_its_slot(
     for send, fails in ((slowly, False), (never, True), (slowly, False)):
         (path := tmp_path / "file").write_bytes(b"x" * 100)
         file = path.open("rb")
-        places.enter("alice")
-        response = exports.ExportResponse(file, exported, places=places, caller="alice")
+        slots.acquire("alice")
+        response = exports.ExportResponse(file, exported, slots=slots, caller="alice")
         sent.clear()
         (ended,) = await asyncio.gather(response({"type": "http"}, receive, send), return_exceptions=True)
         assert (file.closed, isinstance(ended, Exception)) == (True, fails)
         assert fails or b"".join(sent) == b"x" * 100
-        with places.place("alice"):
+        with slots.slot("alice"):
             pass
 
 

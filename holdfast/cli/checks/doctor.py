@@ -1,4 +1,4 @@
-"""`doctor`: checks what Holdfast needs, and says how to fix what is missing. Never prints a secret."""
+"""`doctor`: checks the requirements of Holdfast, and says how to fix a missing one. Never prints a secret."""
 
 import asyncio
 from collections.abc import Sequence
@@ -49,14 +49,14 @@ _LIMIT = timedelta(seconds=5)
 
 
 async def examine(settings: Settings, config: dict[str, Any], project: Project) -> list[Check]:
-    """Run all checks; a check that fails does not keep the others from running."""
+    """Run all checks; a failing check does not prevent the others."""
     database = asyncio.create_task(asyncio.to_thread(_database, settings))
     probe = None if settings.scripted else asyncio.create_task(probe_llm(settings))
     server, offered = await _temporal(settings, config)
     reached = server[0].status == "ok"
     foreign = not_imported(project, offered)
     profile = await asyncio.to_thread(hardening, settings, config, not_imported=foreign)
-    found = [
+    checks = [
         namesake_check(),
         settings_check(project),
         variables_check(project),
@@ -72,11 +72,11 @@ async def examine(settings: Settings, config: dict[str, Any], project: Project) 
         await asyncio.to_thread(_commands),
         *profile,
     ]
-    return [check for check in found if check]
+    return [check for check in checks if check]
 
 
 def exit_code(checks: Sequence[Check], *, hardened: bool = False) -> int:
-    """4 if the server is missing, 1 if anything else is, else 0. With `hardened`, what is weak counts as missing."""
+    """Return 4 if the server is missing, 1 if anything else is, else 0; with `hardened`, `weak` counts as missing."""
     faults = ("missing", "weak") if hardened else ("missing",)
     missing = {check.name for check in checks if check.status in faults}
     if missing & {"temporal", "namespace"}:
@@ -85,7 +85,7 @@ def exit_code(checks: Sequence[Check], *, hardened: bool = False) -> int:
 
 
 def report(checks: Sequence[Check]) -> Text:
-    """The report for people."""
+    """Return the report for people."""
     styles = {"ok": "green", "missing": "bold red", "open": "yellow", "weak": "yellow"}
     screen = Text()
     for check in checks:
@@ -104,8 +104,8 @@ async def _temporal(settings: Settings, config: dict[str, Any]) -> tuple[list[Ch
         client = await connect(config)
         system = await client.workflow_service.get_system_info(GetSystemInfoRequest(), timeout=_LIMIT)
     except (ServerUnreachable, RPCError) as error:
-        words = str(error) if isinstance(error, ServerUnreachable) else f"{address}: {error.message}"
-        return [Check("temporal", "missing", words, start)], []
+        detail = str(error) if isinstance(error, ServerUnreachable) else f"{address}: {error.message}"
+        return [Check("temporal", "missing", detail, start)], []
     checks = [Check("temporal", "ok", f"server {system.server_version} at {address}")]
     try:
         described = await client.workflow_service.describe_namespace(
@@ -139,14 +139,14 @@ async def _search_attributes(client: Client) -> Check:
 
 
 async def _workers(client: Client, task_queue: str) -> tuple[Check, list[str]]:
-    """The workers on the task queue, and their identities."""
+    """Check for workers on the task queue; return their identities, too."""
     try:
         fresh = await fresh_workers(client, task_queue)
     except RPCError as error:
         return Check("workers", "open", f"task queue {task_queue}: {error.message}"), []
     if fresh:
-        words = f"{count(len(fresh), 'worker')} on task queue {task_queue}: {', '.join(fresh)}"
-        return Check("workers", "ok", words), fresh
+        detail = f"{count(len(fresh), 'worker')} on task queue {task_queue}: {', '.join(fresh)}"
+        return Check("workers", "ok", detail), fresh
     return Check("workers", "missing", f"no worker listens on task queue {task_queue}", WORKER.command("--dev")), []
 
 
@@ -165,11 +165,11 @@ def _database(settings: Settings) -> Check:
     except psycopg.Error as error:
         fix = "check DATABASE_URL" if settings.database_url else WORKER.command("--dev")
         return Check("database", "missing", _without_password(str(error), url), fix)
-    migrations = PACKAGE / "runtime/stores/migrations"
-    wanted = {file.stem for file in migrations.glob("*.sql")}
-    if left := sorted(wanted - {name for (name,) in rows}):
+    migrations = PACKAGE / "storage/migrations"
+    required = {file.stem for file in migrations.glob("*.sql")}
+    if missing := sorted(required - {name for (name,) in rows}):
         fix = CLI.command("migrate")
-        return Check("database", "missing", f"{where} lacks the migrations {', '.join(left)}", fix)
+        return Check("database", "missing", f"{where} lacks the migrations {', '.join(missing)}", fix)
     return Check("database", "ok", f"{where}, {count(len(rows), 'migration')} applied")
 
 
@@ -180,7 +180,7 @@ def _commands() -> Check:
     return Check("confined commands", "ok", "work on this machine")
 
 
-def _without_password(words: str, url: str) -> str:
+def _without_password(message: str, url: str) -> str:
     password = urlsplit(url).password
-    words = " ".join(words.split())
-    return words.replace(password, "…") if password else words
+    message = " ".join(message.split())
+    return message.replace(password, "…") if password else message

@@ -1,4 +1,4 @@
-"""`doctor` on the hardening profile (docs/how-to/harden.md): what weakens a guarantee here. Never prints a secret."""
+"""`doctor` on the hardening profile (docs/how-to/harden.md): finds weakened guarantees. Never prints a secret."""
 
 import os
 import stat
@@ -26,11 +26,11 @@ _LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1", "[::1]", ""})
 
 
 def hardening(settings: Settings, config: Mapping[str, Any], *, not_imported: str = "") -> list[Check]:
-    """The lines of the profile that this process can check.
+    """Return the lines of the profile that this process can check.
 
     Args:
         settings: From the environment.
-        config: Where Temporal is (`connect_config`).
+        config: Temporal's connection configuration (`connect_config`).
         not_imported: The workers' catalog, if it must not be imported here; empty to import the one in the settings.
     """
     return [

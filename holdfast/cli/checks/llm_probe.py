@@ -1,6 +1,6 @@
-"""`doctor` on the LLM endpoint: asks it for its models, with the key, as a worker would reach it.
+"""`doctor` on the LLM endpoint: requests its list of models, with the key, along the route that a worker takes.
 
-Only the configured endpoint is contacted: no redirect is followed, and one on this machine is asked without a proxy.
+Only the configured endpoint is contacted: no redirect is followed, and a local endpoint is reached without a proxy.
 """
 
 import asyncio
@@ -16,38 +16,38 @@ from holdfast.config.settings import Settings
 from holdfast.core.base.text import one_line
 
 DEFAULT_ENDPOINT = "https://api.openai.com/v1"
-"""Where the OpenAI client sends requests by default."""
+"""The OpenAI client's default endpoint."""
 
 _SECONDS = 5.0
 _MAX_BYTES = 65_536
-_WORDS = 300
+_MESSAGE_CHARS = 300
 
 
 async def probe_llm(settings: Settings) -> Check:
-    """Ask the configured endpoint for its models, and return what came of it. Nothing is generated, and paid for."""
+    """Request the endpoint's list of models, and judge the response. Nothing is generated, so nothing is paid for."""
     base = settings.openai_base_url or DEFAULT_ENDPOINT
     key = settings.openai_api_key.get_secret_value() if settings.openai_api_key else ""
     secrets = (key, urlsplit(base).password or "", urlsplit(base).query)
-    what = f"{settings.llm} at {_shown(base)}, {'key set' if key else 'no key'}"
+    what = f"{settings.llm} at {_public(base)}, {'key set' if key else 'no key'}"
     try:
         async with asyncio.timeout(_SECONDS):
             response, body = await _models(base, key)
     except TimeoutError:
         return Check("llm", "missing", f"{what}: no answer within {_SECONDS:g} s", _fix_for(""))
     except (httpx2.HTTPError, httpx2.InvalidURL, OSError, ImportError, ValueError) as error:
-        words = _line(str(error) or type(error).__name__, secrets)
-        return Check("llm", "missing", f"{what}: it cannot be reached: {words}", _fix_for(words))
-    return _judge(what, response, _line(_words(body), secrets), body, key=key)
+        reason = _redacted(str(error) or type(error).__name__, secrets)
+        return Check("llm", "missing", f"{what}: it cannot be reached: {reason}", _fix_for(reason))
+    return _judge(what, response, _redacted(_message(body), secrets), body, key=key)
 
 
-def _shown(url: str) -> str:
-    """A URL without what may be secret in it."""
+def _public(url: str) -> str:
+    """Return a URL without the parts that may hold a secret."""
     parts = urlsplit(url)
     return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
 
 
 async def _models(base: str, key: str) -> tuple[httpx2.Response, bytes]:
-    """The answer to a request for the models, and as much of its body as counts."""
+    """Request the models; return the response and the first `_MAX_BYTES` or so of its body."""
     parts = urlsplit(base)
     url = parts._replace(path=parts.path.rstrip("/") + "/models").geturl()
     headers = {"Authorization": f"Bearer {key or 'none'}", "Accept": "application/json"}
@@ -63,36 +63,36 @@ async def _models(base: str, key: str) -> tuple[httpx2.Response, bytes]:
         return response, body
 
 
-def _judge(what: str, response: httpx2.Response, words: str, body: bytes, *, key: str) -> Check:
+def _judge(what: str, response: httpx2.Response, message: str, body: bytes, *, key: str) -> Check:
     code = response.status_code
-    said = f"{what}: it answers {code}" + (f": {words}" if words else "")
+    detail = f"{what}: it answers {code}" + (f": {message}" if message else "")
     if response.is_success:
-        if body.lstrip()[:1] in (b"{", b"["):  # a long list is not read to its end
+        if body.lstrip()[:1] in (b"{", b"["):  # a long list is read only in part
             return Check("llm", "ok", what)
         fix = "set OPENAI_BASE_URL to the API, which usually ends in /v1: this may be a page for people, or a log-in"
-        return Check("llm", "weak", f"{what}: it answers, but not with a list of models: {words}", fix)
+        return Check("llm", "weak", f"{what}: it answers, but not with a list of models: {message}", fix)
     if code in (401, 403):
         fix = "set OPENAI_API_KEY to a key of this endpoint" if key else "set OPENAI_API_KEY: this endpoint wants a key"
-        return Check("llm", "missing", said, fix)
+        return Check("llm", "missing", detail, fix)
     if response.is_redirect:
-        to = one_line(_shown(response.headers.get("location", "")), _WORDS)
+        to = one_line(_public(response.headers.get("location", "")), _MESSAGE_CHARS)
         fix = "set OPENAI_BASE_URL to the API's own address; a redirect may lead to a log-in, and is not followed"
         return Check("llm", "missing", f"{what}: it redirects ({code}) to {to}", fix)
     if code in (404, 405):
         fix = "set OPENAI_BASE_URL to the API, which usually ends in /v1; an endpoint without a list of models may do"
-        return Check("llm", "weak", said, fix)
-    return Check("llm", "weak", said, "try again later; workers retry what such an answer refuses")
+        return Check("llm", "weak", detail, fix)
+    return Check("llm", "weak", detail, "try again later; workers retry what such an answer refuses")
 
 
-def _words(body: bytes) -> str:
-    """What the provider says: the message in its error, or else the body."""
+def _message(body: bytes) -> str:
+    """Return the provider's message: the one in its error, or else the body."""
     text = body.decode("utf-8", "replace")
     with suppress(ValueError, RecursionError):
-        found = json.loads(text)
+        value = json.loads(text)
         for name in ("error", "message", "detail"):
-            if isinstance(found, dict) and found.get(name):
-                found = found[name]
-        text = found if isinstance(found, str) else json.dumps(found)
+            if isinstance(value, dict) and value.get(name):
+                value = value[name]
+        text = value if isinstance(value, str) else json.dumps(value)
     return text
 
 
@@ -102,18 +102,18 @@ def _is_local(host: str | None) -> bool:
     return host == "localhost" or (host or "").endswith(".localhost")
 
 
-def _line(words: str, secrets: tuple[str, ...]) -> str:
-    """Words on one line, without secrets: replaced before the line is cut, which could leave a part of one."""
+def _redacted(message: str, secrets: tuple[str, ...]) -> str:
+    """Return a message on one line, without secrets. They are replaced before the cut, which could split one."""
     for secret in filter(None, secrets):
-        words = words.replace(secret, "…")
-    return one_line(words, _WORDS)
+        message = message.replace(secret, "…")
+    return one_line(message, _MESSAGE_CHARS)
 
 
-def _fix_for(words: str) -> str:
-    if "CERTIFICATE" in words.upper() or "SSL" in words.upper():
+def _fix_for(reason: str) -> str:
+    if "CERTIFICATE" in reason.upper() or "SSL" in reason.upper():
         return (
             "check the endpoint's certificate, SSL_CERT_FILE, and whether OPENAI_BASE_URL should be http:// or https://"
         )
-    if any(part in words for part in ("Name or service", "nodename", "name resolution", "getaddrinfo")):
+    if any(part in reason for part in ("Name or service", "nodename", "name resolution", "getaddrinfo")):
         return "check the host in OPENAI_BASE_URL, and this machine's DNS"
     return "start the endpoint, or correct OPENAI_BASE_URL; check HTTPS_PROXY if there is one"

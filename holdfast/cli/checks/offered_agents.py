@@ -1,7 +1,7 @@
-"""Whether any worker on the queue has an agent, before something is recorded that needs it later.
+"""Checks that a worker on the queue has an agent, before something that needs it later is recorded.
 
-Workers that share the state folder say which agents they offer (`holdfast.worker.takeover.registry`). Those elsewhere
-say nothing, so the command only notes that they may have the agent.
+Workers that share the state folder register the agents that they offer (`holdfast.worker.takeover.registry`). Other
+workers do not, so for them the command only prints a note.
 """
 
 import asyncio
@@ -25,14 +25,14 @@ from holdfast.worker.takeover.worker_identity import parse_identity
 
 _LIMIT = timedelta(seconds=5)
 _FRESH = timedelta(seconds=75)
-"""Temporal lists pollers for minutes after they have ended; a live worker polls at least once a minute."""
+"""The age of a live worker's last poll: at most a minute, while Temporal lists pollers for minutes after they end."""
 
 
 async def fresh_workers(client: Client, task_queue: str) -> list[str]:
-    """Return the identities of the workers that have polled a task queue lately.
+    """Return the identities of the workers that polled a task queue recently.
 
     Raises:
-        RPCError: The server does not say.
+        RPCError: The server does not list them.
     """
     request = DescribeTaskQueueRequest(
         namespace=client.namespace,
@@ -45,13 +45,13 @@ async def fresh_workers(client: Client, task_queue: str) -> list[str]:
 
 
 async def check_offered(session: Session, threads: Threads, agents: Iterable[str | None]) -> None:
-    """Check that a worker on the queue has each agent, and note it if that is not known.
+    """Check that a worker on the queue has each agent; print a note if that is unknown.
 
     Raises:
-        AgentNotFound: All workers on the queue say what they offer, and none has it.
+        AgentNotFound: All workers on the queue have registered their agents, and none has this one.
     """
-    wanted = [agent for agent in dict.fromkeys(agents) if agent]
-    if not wanted:
+    required = [agent for agent in dict.fromkeys(agents) if agent]
+    if not required:
         return
     client, queue = threads.runs.client, threads.task_queue
     try:
@@ -60,11 +60,11 @@ async def check_offered(session: Session, threads: Threads, agents: Iterable[str
         identities = []
     where = (client.service_client.config.target_host, client.namespace, queue)
     offered = await asyncio.to_thread(offers, session.settings.home, identities, *where)
-    for agent in wanted:
+    for agent in required:
         if any(agent in offer.agents for offer in offered.values()):
             continue
         if offered and len(offered) == len(identities):
-            raise AgentNotFound(_nobody_has(agent, queue, offered.values()))
+            raise AgentNotFound(_not_offered(agent, queue, offered.values()))
         session.output.note(
             f"It is not known here whether a worker on the task queue {visible(queue)} has the agent {visible(agent)}: "
             "without it, each run fails."
@@ -72,11 +72,11 @@ async def check_offered(session: Session, threads: Threads, agents: Iterable[str
 
 
 def _has_ended(identity: str) -> bool:
-    """Whether a worker's process was on this machine, and is gone: the server lists it for a while."""
+    """Whether a worker's process ran on this machine and has ended; the server still lists it for a while."""
     worker, here = parse_identity(identity), this_process()
     return bool(worker and here and is_gone(worker, seen_from=here))
 
 
-def _nobody_has(agent: str, queue: str, offered: Iterable[Offer]) -> str:
+def _not_offered(agent: str, queue: str, offered: Iterable[Offer]) -> str:
     names = ", ".join(dict.fromkeys(name for offer in offered for name in offer.agents))
     return f"no worker on the task queue {queue!r} has an agent {agent!r}; there is {names}. Nothing was recorded."

@@ -1,4 +1,4 @@
-"""`doctor` on the project: its files, its state folder, its ports, its LLM, and what the worker on the queue offers."""
+"""`doctor` on the project: its files, its state folder, its ports, its LLM, and the worker's offer on the queue."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -25,7 +25,7 @@ _UI_PORT: Final = 8233
 
 
 def offers(home: Path, identities: Sequence[str], *queue: str) -> dict[str, Offer]:
-    """Return what workers say that they offer, by identity, as far as they share the state folder.
+    """Return the offers of the workers that share the state folder, by worker identity.
 
     Args:
         home: The state folder.
@@ -38,35 +38,35 @@ def offers(home: Path, identities: Sequence[str], *queue: str) -> dict[str, Offe
         registry = WorkerRegistry(home, *queue)
     except OSError:
         return {}
-    known = {text: parse_identity(text) for text in identities}
-    found = {text: registry.offer(identity) for text, identity in known.items() if identity}
-    return {text: offer for text, offer in found.items() if offer}
+    parsed = {text: parse_identity(text) for text in identities}
+    offered = {text: registry.offer(identity) for text, identity in parsed.items() if identity}
+    return {text: offer for text, offer in offered.items() if offer}
 
 
 def namesake_check() -> Check | None:
-    """Whether the other distribution that is called `holdfast` lies in this environment; None where it does not."""
+    """Check for the other distribution named `holdfast` in this environment; None if it is not installed."""
     warning = namesake_warning()
     return Check("installation", "missing", warning) if warning else None
 
 
 def settings_check(project: Project) -> Check:
-    """Which files were read."""
+    """List the files that were read."""
     if project.files:
         return Check("settings", "ok", "; ".join(project.listing()))
     return Check("settings", "ok", f"from the environment alone: there is no {Path.cwd() / TOML}")
 
 
 def variables_check(project: Project) -> Check | None:
-    """Which variables look like settings, and have no effect; None where there is none."""
+    """Find variables that look like settings but have no effect; None if there are none."""
     unknown = unknown_variables(project.environ)
     return Check("variables", "weak", " ".join(unknown), "correct their names, or unset them") if unknown else None
 
 
 def home_check(project: Project, home: Path, address: str, *, reached: bool) -> Check | None:
-    """Whether the state folder is that of the server in use; None where no embedded stack is meant.
+    """Check that the state folder belongs to the server in use; None if no embedded stack is meant.
 
     Args:
-        project: What the program was given.
+        project: The project's files and environment.
         home: The state folder.
         address: The server's address.
         reached: Whether a server answers there.
@@ -85,20 +85,20 @@ def home_check(project: Project, home: Path, address: str, *, reached: bool) -> 
 
 
 def port_check(config: dict[str, Any], *, reached: bool, gateway: int) -> Check | None:
-    """Which programs have ports that ours would use; None if none is in the way.
+    """Find programs that occupy ports that ours would use; None if all are free.
 
     Args:
-        config: Where Temporal is.
+        config: Temporal's connection configuration.
         reached: Whether Temporal answers there. If not, `worker --dev` would use that port, and that of the Web UI.
         gateway: The gateway's port.
     """
     host, _, port = str(config["target_host"]).rpartition(":")
-    wanted = {gateway: "the gateway"}
+    uses = {gateway: "the gateway"}
     if not reached and host in LOOPBACK and port.isdigit():
-        wanted |= {int(port): "Temporal", _UI_PORT: "the Web UI"}
+        uses |= {int(port): "Temporal", _UI_PORT: "the Web UI"}
     taken = [
         f"port {port}, for {use}, is taken by {_holder(port)}"
-        for port, use in wanted.items()
+        for port, use in uses.items()
         if is_taken(f"127.0.0.1:{port}")
     ]
     if not taken:
@@ -108,7 +108,7 @@ def port_check(config: dict[str, Any], *, reached: bool, gateway: int) -> Check 
 
 
 def llm_check(settings: Settings, project: Project, offered: Sequence[Offer]) -> Check | None:
-    """What answers without a key; None where the settings name a key or an endpoint."""
+    """Check which LLM replies without a key; None if the settings name a key or an endpoint."""
     if not settings.scripted:
         return None
     if live := sorted({each.llm for each in offered} - {"scripted"}):
@@ -123,7 +123,7 @@ def llm_check(settings: Settings, project: Project, offered: Sequence[Offer]) ->
 
 
 def catalog_check(settings: Settings, project: Project, offered: Sequence[Offer]) -> Check:
-    """Which agents the worker offers, and whether that is the catalog that is named here."""
+    """Check that the worker's catalog is the one named here; list its agents."""
     named = project.code.get("HOLDFAST_CATALOG", "")
     if differing := [each for each in offered if named and not _is_same(each, named, project)]:
         detail = f"{named} is named here, but the worker on the queue {differing[0]}; the worker's counts"
@@ -149,7 +149,7 @@ def catalog_check(settings: Settings, project: Project, offered: Sequence[Offer]
 
 
 def queue_check(offered: Sequence[Offer]) -> Check | None:
-    """Whether the workers on the queue have the same agents; None if they have, as far as they say what they have."""
+    """Check that the workers on the queue offer the same agents; None if they do, as far as they are registered."""
     others = [each for each in offered[1:] if each.differs(offered[0])]
     if not others:
         return None
@@ -160,24 +160,24 @@ def queue_check(offered: Sequence[Offer]) -> Check | None:
 
 
 def advice_checks(settings: Settings, not_imported: str) -> list[Check]:
-    """What in the catalog is probably a mistake; nothing if the catalog is not imported here."""
+    """Find probable mistakes in the catalog; none if the catalog is not imported here."""
     if not_imported:
         return []
     try:
         catalog = load_catalog(settings)
     except HoldfastError:
-        return []  # other lines say so
+        return []  # `catalog_check` reports it
     rules = [Check("rule", "weak", each, "correct or remove it: it decides nothing") for each in rule_advice(catalog)]
     return rules + [Check("description", "open", each) for each in description_advice(catalog)]
 
 
 def is_imported(project: Project) -> bool:
-    """Whether this process may import the catalog: it may not if only the project's files name it."""
+    """Whether this process may import the catalog: not if only the project's files name it."""
     return "HOLDFAST_CATALOG" not in project.code or bool(project.environ.get("HOLDFAST_CATALOG", "").strip())
 
 
 def not_imported(project: Project, offered: Sequence[Offer]) -> str:
-    """The catalog that counts, and is not imported here; empty if it is."""
+    """Return the name of the effective catalog if it is not imported here; else empty."""
     named = project.code.get("HOLDFAST_CATALOG", "")
     if not is_imported(project):
         return named
@@ -185,7 +185,7 @@ def not_imported(project: Project, offered: Sequence[Offer]) -> str:
 
 
 def _is_same(offer: Offer, named: str, project: Project) -> bool:
-    """Whether a worker's catalog is the one that is named here: a module of the project is in the project's folder."""
+    """Whether a worker's catalog is the one named here: a module of the project is in the project's folder."""
     module = project.root / named.partition(":")[0].partition(".")[0]
     own = bool(project.files) and (module.is_dir() or module.with_suffix(".py").exists())
     return offer.catalog == named and (not own or offer.folder == str(project.root))
@@ -196,7 +196,7 @@ def _restart(project: Project) -> str:
 
 
 def _holder(port: int) -> str:
-    """Return the program that listens on a port, as far as this user may see it."""
+    """Describe the program that listens on a port, if this user may see it."""
     import psutil
 
     with suppress(psutil.Error, OSError):

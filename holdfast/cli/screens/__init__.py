@@ -1,1 +1,1 @@
-"""What the command line prints: a module for each kind of screen. Verbs gather the data."""
+"""Output of the command line: a module for each kind of screen. Verbs gather the data."""

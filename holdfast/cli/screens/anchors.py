@@ -1,4 +1,4 @@
-"""What the command line says about anchors: which ones `verify` reads, and what `doctor` finds."""
+"""Anchors on the command line: the ones that `verify` reads, and `doctor`'s check of them."""
 
 import os
 from collections.abc import Sequence
@@ -14,29 +14,29 @@ if TYPE_CHECKING:
     from holdfast.audit.evidence.anchors import Anchors
 
 
-def given_anchors(
+def anchors_from_options(
     settings: Settings, places: Sequence[Path], nodes: Sequence[str], *, in_file: bool = False
 ) -> "Anchors | None":
-    """Return where to find seals, and whose to trust; None where no anchor is named.
+    """Return the anchors to read seals from, and the keys of trusted nodes; None if no anchor is named.
 
     Args:
-        settings: Name the anchors where `places` is empty.
+        settings: Name the anchors if `places` is empty.
         places: Folders, and files of seals.
-        nodes: Public keys, and files that begin each line with one; after it, `until TIME` says from when its seals do
-            not count.
-        in_file: A portable file is verified, which may have seals in it.
+        nodes: Public keys, and files with a key at the start of each line; `until TIME` after a key is the time from
+            which its seals no longer count.
+        in_file: A portable file is verified, which may contain seals.
 
     Raises:
-        SettingsError: A key is none, or its file cannot be read; an anchor is a git repository; or nodes are named and
-            anchors are not.
+        SettingsError: A key is invalid, or its file cannot be read; an anchor is a git repository; or nodes are named
+            and anchors are not.
     """
     from holdfast.audit.anchors.setting import anchor_folders, check_anchor_path
     from holdfast.audit.evidence.anchors import Anchors
 
-    found = [check_anchor_path(place) for place in places] or anchor_folders(settings)
-    if not found and nodes and not in_file:
+    anchors = [check_anchor_path(place) for place in places] or anchor_folders(settings)
+    if not anchors and nodes and not in_file:
         raise SettingsError("--nodes says whose seals count, but no anchor is named: add --anchors DIR")
-    return Anchors(found, _keys(nodes) if nodes else None) if found or nodes else None
+    return Anchors(anchors, _keys(nodes) if nodes else None) if anchors or nodes else None
 
 
 def _keys(nodes: Sequence[str]) -> dict[str, datetime | None]:
@@ -53,10 +53,10 @@ def _keys(nodes: Sequence[str]) -> dict[str, datetime | None]:
                     f"--nodes {node} is neither a public key nor a file that can be read: {error}"
                 ) from None
         for line in lines:
-            words = line.split("#")[0].split()
+            fields = line.split("#")[0].split()
             try:
-                if words:
-                    keys[check_key(words[0])] = _until(words[1:])
+                if fields:
+                    keys[check_key(fields[0])] = _until(fields[1:])
             except ValueError as error:
                 raise SettingsError(f"--nodes {node}: {error}") from None
     if not keys:
@@ -64,22 +64,22 @@ def _keys(nodes: Sequence[str]) -> dict[str, datetime | None]:
     return keys
 
 
-def _until(words: Sequence[str]) -> datetime | None:
-    """Return from when a node's seals do not count; None for never.
+def _until(fields: Sequence[str]) -> datetime | None:
+    """Return the time from which a node's seals no longer count; None for never.
 
     Raises:
-        ValueError: The words begin with `until`, and no time with its zone follows.
+        ValueError: `until` is not followed by a time with its zone.
     """
-    if words[:1] != ["until"]:
+    if fields[:1] != ["until"]:
         return None
-    until = datetime.fromisoformat(words[1] if len(words) > 1 else "")
+    until = datetime.fromisoformat(fields[1] if len(fields) > 1 else "")
     if until.tzinfo is None:
-        raise ValueError(f"{words[1]} has no time zone: write 2026-11-23T11:20:00Z")
+        raise ValueError(f"{fields[1]} has no time zone: write 2026-11-23T11:20:00Z")
     return until
 
 
 def anchors_check(settings: Settings) -> Check | None:
-    """Check that seals can be made and kept here; None where no anchor is set."""
+    """Check that seals can be made and written here; None if no anchor is set."""
     from holdfast.audit.anchors.setting import anchor_folders, read_anchors
     from holdfast.core.authority.signatures import public_key
     from holdfast.encryption.node_key import find_node_key, node_key_file, open_to_others

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 Status = Literal["ok", "missing", "open", "weak"]
-"""There · needed and missing · not visible from here, or not needed here · below the hardening profile."""
+"""Present · required and missing · not visible or not required here · below the hardening profile."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What threads have cost, as far as the price of their LLM is known, and what is left of their budgets."""
+"""Costs of threads, as far as the price of their LLM is known, and the rest of their budgets."""
 
 from collections.abc import Sequence
 from importlib.util import find_spec
@@ -10,9 +10,9 @@ from holdfast.core.llm.messages import Usage
 
 
 def with_cost(view: JSON) -> JSON:
-    """Return a view of a thread with its `cost` in US dollars; None where the tokens, the LLM or its price are unknown.
+    """Return a view of a thread with its `cost` in US dollars; None if the tokens, the LLM or its price are unknown.
 
-    The list prices are those of the package `genai-prices`, which comes with the worker.
+    The list prices come from the package `genai-prices`, a dependency of the worker.
     """
     usage, llm, cost = view.get("usage"), view.get("llm"), None
     if usage and llm and find_spec("genai_prices"):
@@ -22,16 +22,16 @@ def with_cost(view: JSON) -> JSON:
     return {**view, "cost": cost}
 
 
-def cost_words(view: JSON) -> str:
-    """The cost of a thread: `$0.0123`; in tokens, where the price is unknown; `?`, where they are unknown, too."""
+def cost_text(view: JSON) -> str:
+    """Return the cost of a thread: `$0.0123`; tokens if the price is unknown; `?` if those are unknown, too."""
     if view.get("cost") is not None:
         return f"${view['cost']:,.4f}"
     usage = view.get("usage")
     return "?" if usage is None else f"{usage['prompt_tokens'] + usage['completion_tokens']:,} tokens"
 
 
-def budget_words(budget: JSON | None) -> str:
-    """What is spent, reserved and left of each limit, a line for each."""
+def budget_text(budget: JSON | None) -> str:
+    """Return the spent, reserved and remaining amounts of each limit, a line for each."""
     return "\n".join(
         f"{each['limit']} {brief(each['spent'])} of {brief(each['allowed'])}, {brief(each['reserved'])} reserved, "
         f"{brief(each['left'])} left"
@@ -39,39 +39,39 @@ def budget_words(budget: JSON | None) -> str:
     )
 
 
-def left_words(row: JSON) -> str:
-    """What is left of each limit, for a list; empty for a thread without a budget."""
+def left_text(row: JSON) -> str:
+    """Return the rest of each limit, for a list; empty for a thread without a budget."""
     limits = (row.get("budget") or {}).get("limits", ())
     return " ".join(f"{each['limit']}={brief(each['left'])}" for each in limits)
 
 
-def more_words(budget: JSON | None) -> str:
-    """What to extend a spent budget by, for a command: as much again of what has ended, such as `tokens=5000`."""
+def more_text(budget: JSON | None) -> str:
+    """Return the amounts that extend a spent budget, for a command: each spent limit again, such as `tokens=5000`."""
     limits = (budget or {}).get("limits", ())
-    ended = [each for each in limits if each["limit"] == (budget or {}).get("short") or float(each["left"]) <= 0]
-    return ",".join(f"{each['limit']}={each['allowed']}" for each in ended or limits) or "usd=1"
+    spent = [each for each in limits if each["limit"] == (budget or {}).get("short") or float(each["left"]) <= 0]
+    return ",".join(f"{each['limit']}={each['allowed']}" for each in spent or limits) or "usd=1"
 
 
 By = Literal["agent", "day", "tree"]
 
 
 def cost_rows(rows: Sequence[JSON], by: By) -> list[JSON]:
-    """Return what threads have cost together: by agent, by the day (UTC) on which they began, or by tree.
+    """Return the total costs of threads by agent, by the day (UTC) on which they began, or by tree.
 
-    The dearest comes first. Each row has the `agent`, `day` or `tree`, `threads`, `tokens`, `cost` in US dollars, and
-    `unknown`: how many threads have no known price; their cost is left out.
+    The most expensive comes first. Each row has the `agent`, `day` or `tree`, `threads`, `tokens`, `cost` in US
+    dollars, and `unknown`: the number of threads without a known price, whose cost is left out.
 
     Args:
         rows: Rows of a list, each with its cost.
-        by: What to sum by.
+        by: The key to sum by.
     """
     sums: dict[str, JSON] = {}
     for row in rows:
         keys = {"agent": row["agent"] or "–", "day": row["started_at"][:10], "tree": row.get("root") or row["thread"]}
-        found = sums.setdefault(keys[by], {by: keys[by], "threads": 0, "tokens": 0, "cost": 0.0, "unknown": 0})
+        total = sums.setdefault(keys[by], {by: keys[by], "threads": 0, "tokens": 0, "cost": 0.0, "unknown": 0})
         usage, cost = row.get("usage") or {}, row.get("cost")
-        found["threads"] += 1
-        found["tokens"] += usage.get("prompt_tokens", 0) + usage.get("completion_tokens", 0)
-        found["cost"] += cost or 0.0
-        found["unknown"] += cost is None
-    return sorted(sums.values(), key=lambda found: (-found["cost"], -found["tokens"], found[by]))
+        total["threads"] += 1
+        total["tokens"] += usage.get("prompt_tokens", 0) + usage.get("completion_tokens", 0)
+        total["cost"] += cost or 0.0
+        total["unknown"] += cost is None
+    return sorted(sums.values(), key=lambda total: (-total["cost"], -total["tokens"], total[by]))

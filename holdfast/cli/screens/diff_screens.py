@@ -1,37 +1,37 @@
-"""What `diff` shows: where two logs part, and what each has after that. All text is made safe for the terminal."""
+"""Output of `diff`: the point at which two logs diverge, and the rest of each. All text is safe for the terminal."""
 
 from typing import Any
 
 from rich.table import Table
 from rich.text import Text
 
-from holdfast.cli.screens.costs import cost_words, with_cost
+from holdfast.cli.screens.costs import cost_text, with_cost
 from holdfast.cli.text import brief, count
 from holdfast.core.llm.blocks import text_of
 from holdfast.core.llm.messages import AssistantMessage, from_json
 from holdfast.core.run.views.diff import ComparedCall, Comparison, Side
 
 SHOWN = 200
-"""Messages and calls of each side that the screen shows; `--json` has all."""
+"""The most messages and calls of each side on the screen; `--json` has all."""
 
 JSON = dict[str, Any]
 
 
 def diff_view(comparison: Comparison, names: tuple[str, str]) -> JSON:
-    """Return a comparison as JSON shows it."""
+    """Return a comparison for JSON output."""
     sides = {"first": comparison.first, "second": comparison.second}
     return {
         "same": comparison.same,
         "common": comparison.common,
         **{
-            side: {"thread": name, **found.model_dump(mode="json", exclude={"costs"}), **_cost(found)}
-            for (side, found), name in zip(sides.items(), names, strict=True)
+            key: {"thread": name, **side.model_dump(mode="json", exclude={"costs"}), **_cost(side)}
+            for (key, side), name in zip(sides.items(), names, strict=True)
         },
     }
 
 
 def diff_screen(comparison: Comparison, names: tuple[str, str]) -> Text | Table:
-    """Return a comparison as the terminal shows it: two columns, row by row."""
+    """Return a comparison for the terminal: two columns, row by row."""
     if comparison.same:
         return Text(f"The same {count(comparison.common, 'event')}: nothing differs.")
     first, second = comparison.first, comparison.second
@@ -43,7 +43,7 @@ def diff_screen(comparison: Comparison, names: tuple[str, str]) -> Text | Table:
         table.add_column(Text(brief(name)), overflow="fold", ratio=1)
     table.add_row("Events after that", *(Text(f"{side.events - comparison.common:,}") for side in (first, second)))
     table.add_row("Steps", *(Text(f"{side.steps:,}") for side in (first, second)))
-    table.add_row("Cost", *(Text(cost_words(_cost(side))) for side in (first, second)))
+    table.add_row("Cost", *(Text(cost_text(_cost(side))) for side in (first, second)))
     for title, left, right in (
         ("Messages", [_message(each) for each in first.messages], [_message(each) for each in second.messages]),
         ("Calls", [_call(each) for each in first.calls], [_call(each) for each in second.calls]),
@@ -58,21 +58,21 @@ def diff_screen(comparison: Comparison, names: tuple[str, str]) -> Text | Table:
 
 
 def _cost(side: Side) -> JSON:
-    """Token counts and price of one side; the price is None where that of an LLM is unknown."""
+    """Return the token counts and the price of one side; the price is None if that of an LLM is unknown."""
     costs = [with_cost({"usage": each.usage.model_dump(), "llm": each.llm})["cost"] for each in side.costs]
-    known = None if None in costs else sum(costs)
-    return {"usage": side.usage.model_dump(), "cost": known}
+    total = None if None in costs else sum(costs)
+    return {"usage": side.usage.model_dump(), "cost": total}
 
 
 def _message(message: JSON) -> str:
-    said = from_json(message)
-    if not isinstance(said, AssistantMessage):
-        return f"{said.role}: {brief(text_of(said.content))}"
-    calls = ", ".join(call.name for call in said.tool_calls)
-    return " ".join(filter(None, (f"{said.role}:", brief(said.text), f"→ {brief(calls)}" if calls else "")))
+    parsed = from_json(message)
+    if not isinstance(parsed, AssistantMessage):
+        return f"{parsed.role}: {brief(text_of(parsed.content))}"
+    calls = ", ".join(call.name for call in parsed.tool_calls)
+    return " ".join(filter(None, (f"{parsed.role}:", brief(parsed.text), f"→ {brief(calls)}" if calls else "")))
 
 
 def _call(call: ComparedCall) -> str:
-    words = f"{call.number} {call.tool}({call.arguments})"
+    text = f"{call.number} {call.tool}({call.arguments})"
     verdict = f"[{brief(f'{call.verdict}: {call.rule}')}]" if call.verdict else ""
-    return " ".join(filter(None, (brief(words), verdict, call.status or "open")))
+    return " ".join(filter(None, (brief(text), verdict, call.status or "open")))

@@ -1,4 +1,4 @@
-"""Edit the arguments of a call as JSON: in an editor, or on the command line."""
+"""Edits the arguments of a call as JSON: in an editor, or on the command line."""
 
 import asyncio
 import json
@@ -28,21 +28,21 @@ def read_arguments(text: str) -> dict[str, Any]:
     """Read the arguments of a call from JSON.
 
     Raises:
-        ValueError: It is no JSON object; the message says why.
+        ValueError: The text is not a JSON object; the message says why.
     """
     try:
-        given = json.loads(text, parse_constant=_refuse_constant)
+        arguments = json.loads(text, parse_constant=_refuse_constant)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
-    if not isinstance(given, dict):
+    if not isinstance(arguments, dict):
         raise ValueError('it has to be an object with all arguments, such as {"version": "1.2.1"}')
-    return given
+    return arguments
 
 
 async def edit_arguments(arguments: Any) -> dict[str, Any] | None:
-    """Let a person edit arguments in `$VISUAL` or `$EDITOR`, until they are valid JSON; None if nothing is to change.
+    """Let a person edit arguments in `$VISUAL` or `$EDITOR`, until they are valid JSON; None if nothing changed.
 
-    The terminal has to be free. The file is readable by this user alone, and is deleted at the end.
+    The terminal has to be free. Only this user can read the temporary file.
 
     Raises:
         EditorFailed: There is no editor, or it exited with an error.
@@ -65,18 +65,18 @@ async def edit_arguments(arguments: Any) -> dict[str, Any] | None:
                 return read_arguments(edited)
             except ValueError as error:
                 if comments is not _INTRODUCTION and edited.strip() == body.strip():
-                    return None  # closed without another try
+                    return None  # the editor was closed without another attempt
                 body, comments = edited, (f"This is not valid: {error}", *_INTRODUCTION[1:])
 
 
 async def _run(editor: str, path: Path) -> None:
     command = [*shlex.split(editor), str(path)]
     try:
-        ended = await asyncio.to_thread(subprocess.run, command, check=False)
+        completed = await asyncio.to_thread(subprocess.run, command, check=False)
     except OSError as error:
         raise EditorFailed(f"the editor {editor!r} does not start: {error}; set $VISUAL or $EDITOR") from None
-    if ended.returncode:
-        raise EditorFailed(f"the editor {editor!r} exited with {ended.returncode}: nothing was changed")
+    if completed.returncode:
+        raise EditorFailed(f"the editor {editor!r} exited with {completed.returncode}: nothing was changed")
 
 
 def _without_comments(text: str) -> str:

@@ -1,4 +1,4 @@
-"""What `eval` shows: a row for each run, what does not hold, and a summary. All text is made safe for the terminal."""
+"""Output of `eval`: a row for each run, failed expectations, and a summary. All text is safe for the terminal."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -13,21 +13,23 @@ JSON = dict[str, Any]
 _COLUMNS = ("run", "result", "calls", "step", "refused", "asked", "missing", "tokens", "cost", "LLM time", "holds")
 
 
-def eval_view(given: str, llm: str | None, found: Sequence[Evaluation]) -> JSON:
-    """Return the evaluations of a set as JSON shows them."""
-    runs = [{**each.model_dump(mode="json"), "holds": each.holds} for each in found]
-    failed = sum(not each.holds for each in found)
-    return {"set": given, "llm": llm, "ok": not failed, "held": len(found) - failed, "failed": failed, "runs": runs}
+def eval_view(dataset: str, llm: str | None, evaluations: Sequence[Evaluation]) -> JSON:
+    """Return the evaluations of a dataset for JSON output."""
+    runs = [{**each.model_dump(mode="json"), "holds": each.holds} for each in evaluations]
+    failed = sum(not each.holds for each in evaluations)
+    held = len(evaluations) - failed
+    return {"set": dataset, "llm": llm, "ok": not failed, "held": held, "failed": failed, "runs": runs}
 
 
-def eval_screen(found: Sequence[Evaluation]) -> Text:
-    """Return the evaluations of a set as the terminal shows them."""
-    rows = [_COLUMNS, *map(_row, found)]
+def eval_screen(evaluations: Sequence[Evaluation]) -> Text:
+    """Return the evaluations of a dataset for the terminal."""
+    rows = [_COLUMNS, *map(_row, evaluations)]
     widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
     lines = ["  ".join(set_cell_size(*cell) for cell in zip(row, widths, strict=True)).rstrip() for row in rows]
-    failed = sum(not each.holds for each in found)
-    reasons = [line for each in found for line in _reasons(each)]
-    summary = f"{count(len(found), 'run')}: {len(found) - failed} as expected, {failed} not; {_totals(found)}"
+    failed = sum(not each.holds for each in evaluations)
+    reasons = [line for each in evaluations for line in _reasons(each)]
+    runs, held = count(len(evaluations), "run"), len(evaluations) - failed
+    summary = f"{runs}: {held} as expected, {failed} not; {_totals(evaluations)}"
     return Text("\n".join([*lines, *reasons, summary]))
 
 
@@ -53,20 +55,20 @@ def _row(each: Evaluation) -> tuple[str, ...]:
 
 
 def _change(each: Evaluation, name: str, form: str) -> str:
-    """What the recording cost, and what the play did."""
+    """Return the measure of the recording, and that of the rerun."""
     sides = [getattr(side, name) for side in (each.recorded, each.played)]
     return " → ".join("?" if value is None else form.format(value) for value in sides)
 
 
 def _reasons(each: Evaluation) -> list[str]:
-    why = [each.unplayable] if each.unplayable else list(each.failed)
-    return [f"{brief(each.run)}: {brief(reason, 400)}" for reason in why]
+    reasons = [each.unplayable] if each.unplayable else list(each.failed)
+    return [f"{brief(each.run)}: {brief(reason, 400)}" for reason in reasons]
 
 
-def _totals(found: Sequence[Evaluation]) -> str:
-    played = [each for each in found if not each.unplayable]
-    words = ("tokens", "{:,}"), ("usd", "${:,.4f}"), ("llm_seconds", "{:,.1f} s of the LLM")
-    return ", ".join(_sum([each.played for each in played], name, form) for name, form in words)
+def _totals(evaluations: Sequence[Evaluation]) -> str:
+    rerun = [each.played for each in evaluations if not each.unplayable]
+    measures = ("tokens", "{:,}"), ("usd", "${:,.4f}"), ("llm_seconds", "{:,.1f} s of the LLM")
+    return ", ".join(_sum(rerun, name, form) for name, form in measures)
 
 
 def _sum(measured: Sequence[RunCost], name: str, form: str) -> str:

@@ -1,28 +1,28 @@
-"""Each event in one line. Works on JSON, so it also shows events of a newer release."""
+"""Formats each event as one line. Works on JSON, so it also shows events of a newer release."""
 
 import json
 
 from rich.text import Text
 
 from holdfast.cli.screens.event_words import (
-    amounts_words,
-    authority_words,
+    amounts_text,
+    authority_text,
     call_text,
-    cause_words,
-    clipped_words,
-    decision_words,
-    failures_words,
-    findings_words,
-    loop_words,
-    outage_words,
-    overdue_words,
-    repeats_words,
-    reply_words,
+    cause_text,
+    clipped_text,
+    decision_text,
+    failures_text,
+    findings_text,
+    loop_text,
+    outage_text,
+    overdue_text,
+    principal_text,
+    repeats_text,
+    reply_text,
     request_summary,
-    scope_words,
-    speaker,
-    tier_words,
-    trigger_words,
+    scope_text,
+    tier_text,
+    trigger_text,
 )
 from holdfast.cli.text import brief, clock, count
 from holdfast.client.threads import JSON
@@ -99,7 +99,7 @@ _STATUS_STYLES = {
 
 
 def event_line(event: JSON) -> Text:
-    """An event as `log` shows it: position, time, type, and what it says."""
+    """Return an event as a line of `log`: position, time, type and summary."""
     kind = str(event["type"])
     style = _STYLES.get(kind, "")
     outcome = event.get("status") or event.get("outcome") or ""
@@ -112,11 +112,11 @@ def event_line(event: JSON) -> Text:
 
 
 NARROW = 72
-"""Columns below which a line has no room for the full time and the event's type beside what it says."""
+"""The number of columns below which a line has no room for the full time and the event's type beside the summary."""
 
 
 def event_row(event: JSON, columns: int) -> Text:
-    """An event as one row of a terminal; on a narrow one, the time of day and what it says."""
+    """Return an event as one row of a terminal; on a narrow one, the time of day and the summary."""
     line = event_line(event)
     if columns < NARROW:
         summary = event_summary(event) or str(event["type"]).replace("_", " ")
@@ -126,19 +126,19 @@ def event_row(event: JSON, columns: int) -> Text:
 
 
 def event_summary(event: JSON) -> str:
-    """What an event says, in one line."""
+    """Return the summary of an event, in one line."""
     try:
         return _summary(_with_defaults(event))
     except (KeyError, TypeError, ValueError, AttributeError):
-        known = {"schema_version", "position", "at", "digest", "type"}
-        return brief(json.dumps({name: value for name, value in event.items() if name not in known}))
+        common = {"schema_version", "position", "at", "digest", "type"}
+        return brief(json.dumps({name: value for name, value in event.items() if name not in common}))
 
 
 def _with_defaults(event: JSON) -> JSON:
-    """The event with the fields that its JSON leaves out because they have their defaults.
+    """Return the event with the default values that its JSON omits.
 
     Raises:
-        ValueError: This version does not know the event.
+        ValueError: This version does not have such an event.
     """
     return STORED_EVENTS.validate_python([event])[0].model_dump(mode="json")
 
@@ -155,21 +155,21 @@ def _summary(event: JSON) -> str:
             return brief(f"reset to here; effects since then: {done or 'none'}", 240)
         case "run_forked":
             point, by = event["point"], f" by {event['by']}" if event.get("by") else ""
-            given = f", with LLM {event['llm']}" if event.get("llm") else ""
-            given += ", under a further policy" if event.get("policies") else ""
-            return brief(f"forked from {point['thread']} after event {point['position']}{by}{given}", 240)
+            changes = f", with LLM {event['llm']}" if event.get("llm") else ""
+            changes += ", under a further policy" if event.get("policies") else ""
+            return brief(f"forked from {point['thread']} after event {point['position']}{by}{changes}", 240)
         case "move_requested":
             why = f": {event['reason']}" if event.get("reason") else ""
-            return brief(f"{speaker(event)} moves the run to another place{why}", 240)
+            return brief(f"{principal_text(event)} moves the run to another place{why}", 240)
         case "run_imported":
             point, by = event["point"], f" by {event['by']}" if event.get("by") else ""
             signer = f"signed with {point['signer']}" if point.get("signer") else "not signed"
             return brief(f"imported{by} after event {point['position']}, from a file that is {signer}", 240)
         case "user_message_received":
-            by = f"{event['by'] if event['task'] else speaker(event)}: " if event["by"] else ""
+            by = f"{event['by'] if event['task'] else principal_text(event)}: " if event["by"] else ""
             return brief(by + text_of(read_content(event["content"])))
         case "task_refined":
-            by = event["by"] if event["call"] is not None else speaker(event)
+            by = event["by"] if event["call"] is not None else principal_text(event)
             return brief(f"refinement {event['refinement']}, {event['kind']}, by {by}: {event['text']}", 240)
         case "message_taken":
             return f"message {event['message']} is shown to the LLM"
@@ -183,17 +183,17 @@ def _summary(event: JSON) -> str:
             attempts, tokens = count(event["attempts"], "attempt"), f"{event['request_tokens']:,} tokens"
             each = " each" if event["attempts"] > 1 else ""
             if used := event.get("usage"):
-                counted = used["prompt_tokens"] + used["completion_tokens"]
-                each += f", or {counted:,} with a reply that is not recorded"
+                total = used["prompt_tokens"] + used["completion_tokens"]
+                each += f", or {total:,} with a reply that is not recorded"
             return f"{attempts} may have cost {tokens}{each}, and gave no reply; the call is made again"
         case "context_exceeded":
             return brief(event["message"], 300)
         case "compaction_requested":
-            return brief(f"by {speaker(event)}" + (f": {event['reason']}" if event["reason"] else ""))
+            return brief(f"by {principal_text(event)}" + (f": {event['reason']}" if event["reason"] else ""))
         case "context_compacted":
             kept = f", {count(event['kept'], 'message')} kept" if event["kept"] else ""
             whole = f", {count(len(event['originals']), 'message')} kept in full" if event["originals"] else ""
-            what = f"{count(event['messages'], 'message')} summarized{whole}{kept}{outage_words(event)}"
+            what = f"{count(event['messages'], 'message')} summarized{whole}{kept}{outage_text(event)}"
             return brief(f"{what}: {event['summary']}", 240)
         case "agent_loaded":
             spec = event["spec"]
@@ -201,9 +201,9 @@ def _summary(event: JSON) -> str:
                 f"{spec['name']} with {spec['llm']}, {count(len(spec['tools']), 'tool')}, {event['workspace']}"
             )
         case "memory_recalled":
-            return brief("; ".join(tier_words(each) for each in event["tiers"]), 240)
+            return brief("; ".join(tier_text(each) for each in event["tiers"]), 240)
         case "llm_replied":
-            return reply_words(event)
+            return reply_text(event)
         case "reply_rejected":
             return brief(event["reason"])
         case "tool_call_requested":
@@ -214,17 +214,17 @@ def _summary(event: JSON) -> str:
             later = f", starts {event['delay']:g} s later: {times}" if event["delay"] else ""
             return f"call {event['number']}: {event['verdict']} ({brief(event['rule'])}){later}"
         case "approval_requested" | "reconcile_requested":
-            return request_summary(event["request"]) + brief(failures_words(event), 300)
+            return request_summary(event["request"]) + brief(failures_text(event), 300)
         case "decision_received":
-            return decision_words(event)
+            return decision_text(event)
         case "approval_reminded" | "approval_escalated" | "approval_expired":
-            return overdue_words(event)
+            return overdue_text(event)
         case "rule_remembered" | "rule_revoked" | "authority_delegated" | "delegation_revoked" | "key_revoked":
-            return authority_words(event)
+            return authority_text(event)
         case "state_verified":
-            return brief(f"after a pause of {span_text(event['paused_seconds'])}: {findings_words(event)}", 240)
+            return brief(f"after a pause of {span_text(event['paused_seconds'])}: {findings_text(event)}", 240)
         case "baseline_recorded":
-            return brief(f"at the request: {findings_words(event)}", 240)
+            return brief(f"at the request: {findings_text(event)}", 240)
         case "tool_call_started":
             undo = ", to undo it" if event["undo"] else ""
             grant = f", by request {event['request']}" if event["request"] else ""
@@ -233,11 +233,11 @@ def _summary(event: JSON) -> str:
             adopted = ", found done already" if event["adopted"] else ""
             took = f", {event['duration_ms']:,} ms" if event["duration_ms"] else ""
             result = brief(text_of(read_content(event["content"])))
-            how = f"{event['status']}{cause_words(event)}{scope_words(event)}{adopted}{took}{repeats_words(event)}"
-            return f"call {event['number']}: {how}{brief(failures_words(event), 300)}: {result}{clipped_words(event)}"
+            how = f"{event['status']}{cause_text(event)}{scope_text(event)}{adopted}{took}{repeats_text(event)}"
+            return f"call {event['number']}: {how}{brief(failures_text(event), 300)}: {result}{clipped_text(event)}"
         case "dormancy_began":
             kept = f", ended at once by event {event['wake']}" if event["wake"] else ""
-            return brief(f"call {event['number']} waits for {trigger_words(event['trigger'])}{kept}", 300)
+            return brief(f"call {event['number']} waits for {trigger_text(event['trigger'])}{kept}", 300)
         case "wait_polled":
             took = f", {event['duration_ms']:,} ms" if event["duration_ms"] else ""
             again = f", looks again at {clock(event['again'])}" if event["again"] else ""
@@ -246,7 +246,7 @@ def _summary(event: JSON) -> str:
             what = f"event {event['event']}" if event["event"] else "wake"
             more = f" for call {event['call']}" if event["call"] else ""
             why = f": {event['reason']}" if event["reason"] else ""
-            return brief(f"{what}{more} by {speaker(event)}, {event['outcome']} {event['data']}{why}", 300)
+            return brief(f"{what}{more} by {principal_text(event)}, {event['outcome']} {event['data']}{why}", 300)
         case "subagent_started":
             where = ", in the background" if event["background"] else ""
             return brief(f"call {event['number']}: agent {event['agent']} in thread {event['thread']}{where}", 300)
@@ -258,9 +258,9 @@ def _summary(event: JSON) -> str:
             why = f": {event['reason']}" if event["reason"] else ""
             number = event["constraint"]
             what = f"constraint {constraint_name(number)}" if number else "effects of the fork run as the policy says"
-            return brief(f"{what}, by {speaker(event)}{why}")
+            return brief(f"{what}, by {principal_text(event)}{why}")
         case "run_blocked":
-            return brief(f"{event['cause']}: {event['message']}{outage_words(event)}", 600)
+            return brief(f"{event['cause']}: {event['message']}{outage_text(event)}", 600)
         case "budget_reserved":
             usd = f", {amount_text('usd', event['nano_usd'])} usd" if event["nano_usd"] else ""
             what = f"the sub-agent of call {event['call']}" if event.get("call") else "the next LLM call"
@@ -274,14 +274,14 @@ def _summary(event: JSON) -> str:
         case "budget_extended":
             why = event["reason"] and f": {event['reason']}"
             then = ", and the run continues" if event["resumes"] else ""
-            return brief(f"by {speaker(event)}, {amounts_words(event['more'])}{then}{why}", 300)
+            return brief(f"by {principal_text(event)}, {amounts_text(event['more'])}{then}{why}", 300)
         case "run_unblocked":
-            return brief(f"by {speaker(event)}" + (f": {event['reason']}" if event["reason"] else ""))
+            return brief(f"by {principal_text(event)}" + (f": {event['reason']}" if event["reason"] else ""))
         case "run_paused":
             until = f" until {clock(event['until'])}" if event["until"] else ""
-            return brief(f"by {speaker(event)}{until}" + (f": {event['reason']}" if event["reason"] else ""))
+            return brief(f"by {principal_text(event)}{until}" + (f": {event['reason']}" if event["reason"] else ""))
         case "run_resumed":
-            by = f"by {speaker(event)}" if event["by"] else "by itself, for its time is over"
+            by = f"by {principal_text(event)}" if event["by"] else "by itself, for its time is over"
             return brief(by + (f": {event['reason']}" if event["reason"] else ""))
         case "signal_rejected":
             by = f" by {event['by']}" if event["by"] else ""
@@ -289,7 +289,7 @@ def _summary(event: JSON) -> str:
         case "refusals_counted":
             return f"{event['count']:,} more signals were rejected, with {event['sent_bytes']:,} bytes"
         case "loop_started" | "workspace_surveyed" | "iteration_started" | "iteration_ended":
-            return loop_words(event)
+            return loop_text(event)
         case "run_finished":
             cause = f" ({event['cause']})" if event["cause"] else ""
             return f"{event['outcome']}{cause}: {brief(event['result'])}"

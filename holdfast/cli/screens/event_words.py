@@ -1,4 +1,4 @@
-"""Messages, tool calls and single events in a few words, if an event needs more than a line of code."""
+"""Short texts for messages, tool calls, and those events whose summary takes more than a line of code."""
 
 import json
 from datetime import datetime
@@ -16,13 +16,13 @@ from holdfast.core.tools.failures import FailedAttempts
 from holdfast.core.tools.triggers import WAKE_TRIGGER
 
 
-def trigger_words(trigger: JSON) -> str:
-    """What a call waits for, in a few words."""
+def trigger_text(trigger: JSON) -> str:
+    """Return a short description of the trigger that a call waits for."""
     return WAKE_TRIGGER.validate_python(trigger).words
 
 
-def loop_words(event: JSON) -> str:
-    """What an event says that only loops have."""
+def loop_text(event: JSON) -> str:
+    """Return the summary of an event that only loops have."""
     match event["type"]:
         case "loop_started":
             by = f"by {event['by']}, " if event["by"] else ""
@@ -40,87 +40,87 @@ def loop_words(event: JSON) -> str:
             return brief(f"iteration {event['number']}: {event['outcome']}{commits}{cost}{why}", 240)
 
 
-def scope_words(event: JSON) -> str:
-    """Which calls are refused from here on, and until when; empty where a constraint refused this one."""
+def scope_text(event: JSON) -> str:
+    """Return the scope of a new constraint, and its end; empty if the event creates none."""
     if not event["scope"]:
         return ""
     return f" {event['scope']}" + (f", until {clock(event['until'])}" if event["until"] else "")
 
 
-def cause_words(event: JSON) -> str:
-    """Why a call failed, in a word, where that is known."""
+def cause_text(event: JSON) -> str:
+    """Return the cause of a failed call, in a word; empty if unknown."""
     return f" ({event['cause'].replace('_', ' ')})" if event["cause"] else ""
 
 
-def repeats_words(event: JSON) -> str:
-    """How often a call has ended like this in a row."""
+def repeats_text(event: JSON) -> str:
+    """Return how often in a row a call has ended like this."""
     return f", like this {event['repeats']:,} times in a row" if event["repeats"] else ""
 
 
-def failures_words(event: JSON) -> str:
-    """The attempts at a call that failed before."""
+def failures_text(event: JSON) -> str:
+    """Return the earlier attempts at a call that failed."""
     return f", {FailedAttempts.model_validate(event['failures']).words}" if event.get("failures") else ""
 
 
-def findings_words(event: JSON) -> str:
-    """What the tools found that look at the state of the world."""
+def findings_text(event: JSON) -> str:
+    """Return the findings of the tools that check the state of the world."""
     return "; ".join(f"{each['tool']}: {each['status']}: {each['content']}" for each in event["findings"])
 
 
-def tier_words(tier: JSON) -> str:
-    """How much of a tier of memory the LLM is shown."""
+def tier_text(tier: JSON) -> str:
+    """Return how much of a tier of memory the LLM sees."""
     left_out = f", {tier['left_out']:,} left out" if tier["left_out"] else ""
     return f"{tier['tier']}: {count(len(tier['text']), 'character')}{left_out}"
 
 
-def reply_words(event: JSON) -> str:
-    """What the LLM said and called, and what that took."""
+def reply_text(event: JSON) -> str:
+    """Return the LLM's text and calls, with tokens and duration."""
     message = AssistantMessage.model_validate(event["message"] or {})
-    words = content_words(message.content)
+    content = content_text(message.content)
     calls = ", ".join(call.name for call in message.tool_calls)
-    text = brief("; ".join(part for part in (words, f"calls {calls}" if calls else "") if part) or "nothing", 120)
+    text = brief("; ".join(part for part in (content, f"calls {calls}" if calls else "") if part) or "nothing", 120)
     usage = event["usage"]
     again = f", attempt {event['attempt']}" if event["attempt"] > 1 else ""
     tokens = f"{usage['prompt_tokens']:,} + {usage['completion_tokens']:,} tokens"
     return (
-        f"{text}  ({tokens}, {event['duration_ms']:,} ms{again}){brief(outage_words(event), 300)}{clipped_words(event)}"
+        f"{text}  ({tokens}, {event['duration_ms']:,} ms{again}){brief(outage_text(event), 300)}{clipped_text(event)}"
     )
 
 
-def outage_words(event: JSON) -> str:
-    """The failures before the LLM answered, or before the run gave up."""
+def outage_text(event: JSON) -> str:
+    """Return the failures before the LLM replied, or before the run gave up."""
     if not event["outage"]:
         return ""
-    words = Outage.model_validate(event["outage"]).words(datetime.fromisoformat(event["at"]))
+    outage = Outage.model_validate(event["outage"]).words(datetime.fromisoformat(event["at"]))
     lost = event.get("attempt", 1) - 1 - event["outage"]["failed"]
-    return f", {words}" + (f" (and {count(lost, 'attempt')} that left no trace)" if lost > 0 else "")
+    return f", {outage}" + (f" (and {count(lost, 'attempt')} that left no trace)" if lost > 0 else "")
 
 
-def clipped_words(event: JSON) -> str:
-    """The artifact that has the whole text, where the event has only its head and tail."""
+def clipped_text(event: JSON) -> str:
+    """Return the artifact that has the full text, if the event has only its head and tail."""
     if not event["artifact"]:
         return ""
     size = f", {event['size']:,} bytes" if event.get("size") else ""
     return f"  [clipped{size}; full text in {visible(event['artifact'])}]"
 
 
-def speaker(said: JSON) -> str:
-    """Who says something, and how that is known; a name without a proof is marked as a claim."""
-    return speaker_words(str(said["by"]), str(said.get("proof", "")))
+def principal_text(statement: JSON) -> str:
+    """Return the author of a statement, and the proof of it; a name without a proof is marked as a claim."""
+    return speaker_words(str(statement["by"]), str(statement.get("proof", "")))
 
 
-def decision_words(event: JSON) -> str:
-    """What a person decided, and what came of it."""
+def decision_text(event: JSON) -> str:
+    """Return a person's decision and its outcome."""
     reason = f": {event['reason']}" if event["reason"] else ""
     explanation = f" ({event['explanation']})" if event["explanation"] else ""
     by = f"{event['by']} for {event['right']}" if event["right"] else event["by"]
     edited = f" with {json.dumps(event['arguments'], ensure_ascii=False)}" if event["arguments"] is not None else ""
-    words = f"request {event['request']}: {event['decision']}{edited} by {speaker_words(by, event['proof'])}"
-    return brief(f"{words}{reason} → {event['outcome']}{explanation}", 240)
+    decision = f"request {event['request']}: {event['decision']}{edited} by {speaker_words(by, event['proof'])}"
+    return brief(f"{decision}{reason} → {event['outcome']}{explanation}", 240)
 
 
-def overdue_words(event: JSON) -> str:
-    """What a deadline of a request has led to."""
+def overdue_text(event: JSON) -> str:
+    """Return the effect of a request's deadline."""
     request = f"request {event['request']}"
     match event["type"]:
         case "approval_escalated":
@@ -131,54 +131,54 @@ def overdue_words(event: JSON) -> str:
             return f"{request}: still waiting for a decision"
 
 
-def authority_words(event: JSON) -> str:
-    """A rule or a delegation that begins or ends."""
+def authority_text(event: JSON) -> str:
+    """Return the beginning or the end of a rule or a delegation."""
     match event["type"]:
         case "rule_remembered":
             by = ", ".join(event["by"])
-            words = f"rule {event['rule']}: this call of {event['tool']} is allowed from now on, by {by}"
+            text = f"rule {event['rule']}: this call of {event['tool']} is allowed from now on, by {by}"
         case "rule_revoked":
-            words = f"rule {event['rule']} revoked, by {speaker(event)}"
+            text = f"rule {event['rule']} revoked, by {principal_text(event)}"
         case "authority_delegated":
             reason = f": {event['reason']}" if event["reason"] else ""
-            words = f"{speaker(event)} to {event['to']}, until {clock(event['until'])}{reason}"
+            text = f"{principal_text(event)} to {event['to']}, until {clock(event['until'])}{reason}"
         case "key_revoked":
             reason = f": {event['reason']}" if event["reason"] else ""
-            words = f"{event['revoked']} counts no longer, by {speaker(event)}{reason}"
+            text = f"{event['revoked']} counts no longer, by {principal_text(event)}{reason}"
         case _:
-            words = f"{speaker(event)} from {event['to']}"
-    return brief(words, 240)
+            text = f"{principal_text(event)} from {event['to']}"
+    return brief(text, 240)
 
 
 def request_summary(request: JSON) -> str:
-    """A request as an event carries it, in one line."""
+    """Return a request as an event has it, in one line."""
     question = "may this run?" if request["kind"] == "approval" else "did this happen?"
     call = call_text({"id": "", "name": request["tool"], "arguments": request["arguments"]})
     return f"request {request['id']}: {question} {call} ({brief(request['why'])})"
 
 
-def amounts_words(more: JSON) -> str:
-    """What is added to a budget."""
+def amounts_text(more: JSON) -> str:
+    """Return the amounts that are added to a budget."""
     return ", ".join(f"{name}={amount}" for name, amount in more.items() if amount is not None)
 
 
 def call_text(call: JSON) -> str:
-    """A tool call in one line: `publish(version="1.2")`."""
+    """Return a tool call in one line: `publish(version="1.2")`."""
     return visible(describe_call(ToolCall(id="", name=call["name"], arguments=call["arguments"])))
 
 
 def message_text(message: JSON) -> Text:
-    """A message of the transcript: its role, then its content."""
-    said = from_json(message)
-    words = content_words(said.content)
-    lines = [visible(words)] if words else []
-    if isinstance(said, AssistantMessage):
-        lines += [f"→ {visible(call.name)}({visible(call.arguments)})" for call in said.tool_calls]
-    about = f" {brief(said.tool_call_id)}" if isinstance(said, ToolMessage) else ""
-    style = {"user": "bold", "assistant": "bold cyan", "tool": "bold green"}[said.role]
-    return Text.assemble((f"{said.role}{about}", style), "\n", indented("\n".join(lines)), "\n")
+    """Return a message of the transcript: its role, then its content."""
+    parsed = from_json(message)
+    content = content_text(parsed.content)
+    lines = [visible(content)] if content else []
+    if isinstance(parsed, AssistantMessage):
+        lines += [f"→ {visible(call.name)}({visible(call.arguments)})" for call in parsed.tool_calls]
+    about = f" {brief(parsed.tool_call_id)}" if isinstance(parsed, ToolMessage) else ""
+    style = {"user": "bold", "assistant": "bold cyan", "tool": "bold green"}[parsed.role]
+    return Text.assemble((f"{parsed.role}{about}", style), "\n", indented("\n".join(lines)), "\n")
 
 
-def content_words(content: ReplyContent) -> str:
-    """What a message says, without its tool calls."""
+def content_text(content: ReplyContent) -> str:
+    """Return the text of a message, without its tool calls."""
     return text_of(tuple(block for block in blocks_of(content) if not isinstance(block, ToolCall)))

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import Any, Self
 
 _SEQUENCE = re.compile(r"\x1b[\[O][0-9;]*[A-Za-z~]")
-"""The sequences that arrow and function keys send."""
+"""The escape sequences of arrow and function keys."""
 
 _NAMES = {
     **{f"\x1b[{letter}": name for letter, name in {"A": "up", "B": "down", "H": "home", "F": "end"}.items()},
@@ -22,13 +22,13 @@ _NAMES = {
     "\x1b[1~": "home",
     "\x1b[4~": "end",
 }
-"""Sequence → the name of its key. Other sequences are ignored."""
+"""Escape sequence → the name of its key. Other sequences are ignored."""
 
 
 class Keyboard:
-    """The keys typed on standard input, each as it is typed, not echoed; Ctrl-C still interrupts.
+    """A context manager that reads single keys from standard input without echo; Ctrl-C still interrupts.
 
-    A context manager. A key is the character that it types, or a name such as `page_down`.
+    A key is its character, or a name such as `page_down`.
     """
 
     def __init__(self) -> None:
@@ -39,7 +39,7 @@ class Keyboard:
 
     def __enter__(self) -> Self:
         self._before = termios.tcgetattr(self._file)
-        self._take()
+        self._acquire()
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -49,22 +49,22 @@ class Keyboard:
         """Wait for the next key."""
         return await self._queue.get()
 
-    def drop(self) -> None:
-        """Forget what was typed ahead."""
+    def clear(self) -> None:
+        """Discard keys that were typed ahead."""
         while not self._queue.empty():
             self._queue.get_nowait()
 
     @contextmanager
-    def lent(self) -> Iterator[None]:
-        """Leave the terminal to another program for a block; what was typed ahead is dropped."""
+    def suspended(self) -> Iterator[None]:
+        """Leave the terminal to another program for a block; discard keys that were typed ahead."""
         self._release()
         try:
             yield
         finally:
             termios.tcflush(self._file, termios.TCIFLUSH)
-            self._take()
+            self._acquire()
 
-    def _take(self) -> None:
+    def _acquire(self) -> None:
         tty.setcbreak(self._file)
         asyncio.get_running_loop().add_reader(self._file, self._read)
 
@@ -82,11 +82,11 @@ class Keyboard:
 
 
 def keys_in(typed: str) -> Iterator[str]:
-    """Yield the keys of what was typed."""
+    """Yield the keys of typed characters and escape sequences."""
     position = 0
-    for found in _SEQUENCE.finditer(typed):
-        yield from typed[position : found.start()]
-        if name := _NAMES.get(found.group()):
+    for match in _SEQUENCE.finditer(typed):
+        yield from typed[position : match.start()]
+        if name := _NAMES.get(match.group()):
             yield name
-        position = found.end()
+        position = match.end()
     yield from typed[position:]

@@ -1,10 +1,10 @@
-"""What the keys do in the live view: a small state machine that turns characters into decisions and messages.
+"""The keys of the live view: a small state machine that turns characters into decisions and messages.
 
 1. Only the request on the screen can be decided, and the decision carries its digest. A decision that lets a call run
-   needs that all of its arguments have been on the screen. Requests of sub-agents have numbers of their own: a request
-   is known by its thread and its number.
+   requires that all of its arguments have been on the screen. Each thread numbers its own requests, so a request is
+   identified by its thread and its number.
 2. A decision asks for a reason first; Enter sends it, Escape cancels it. A message is typed likewise.
-3. Edited arguments are shown in place of the LLM's, and sent by a decision of their own.
+3. Edited arguments are shown in place of the LLM's; approving sends them.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,7 +25,7 @@ CHOICES: dict[str, dict[str, str]] = {
 """By kind of request: the keys and their decisions."""
 
 ASKS = {"happened": "what the call returned, or why", "respond": "what the agent is to read"}
-"""What the user types with a decision, where it is not the reason."""
+"""By decision: the text that the user types with it, if that is not the reason."""
 
 _HINTS = {
     "approve": "approve",
@@ -40,23 +40,23 @@ _HINTS = {
 
 
 def choices_for(request: JSON, *, seen: bool = True) -> dict[str, str]:
-    """The keys for a request, and their decisions. A request that was not `seen` in full has no key that runs it."""
+    """Return the keys for a request, and their decisions. A request not `seen` in full has no key that runs it."""
     answers = request.get("answers", ANSWERS.get(request["kind"], ()))
     choices = {key: word for key, word in CHOICES.get(request["kind"], {}).items() if decision_of(word) in answers}
     return {key: word for key, word in choices.items() if seen or word in HARMLESS}
 
 
 def decision_of(choice: str) -> str:
-    """The decision that a choice sends."""
+    """Return the decision that a choice sends."""
     return "approve" if choice == REMEMBER else choice
 
 
 def hints_for(request: JSON, *, seen: bool = True, edited: bool = False, others: bool = False) -> str:
-    """The hints that show the keys for a request.
+    """Return the hints that show the keys for a request.
 
     Args:
         request: The request on the screen.
-        seen: Whether all of it has been on the screen.
+        seen: Whether the whole request has been on the screen.
         edited: Whether edited arguments are shown in place of the LLM's.
         others: Whether other requests are open.
     """
@@ -87,12 +87,12 @@ class Edit:
 
     request: JSON
     arguments: Any
-    """As they are on the screen."""
+    """The arguments that are on the screen."""
 
 
 @dataclass(frozen=True)
 class Message:
-    """Something to say to the agent."""
+    """A message to the agent."""
 
     text: str
 
@@ -100,8 +100,8 @@ class Message:
 Result = Answer | Edit | Message | Literal["leave", "retry", "pause", "resume"] | None
 
 
-Name = tuple[str, str]
-"""The thread of a request, and its number there."""
+RequestKey = tuple[str, str]
+"""The thread of a request, and its number in that thread."""
 
 
 @dataclass
@@ -109,34 +109,34 @@ class Keys:
     """The state of the keyboard.
 
     Args:
-        blocked: Whether the run is blocked, so that `r` retries.
-        paused: Whether a person has paused the run, so that `P` resumes it.
-        seen: Whether a request fits on the screen.
+        blocked: The run is blocked, so that `r` retries.
+        paused: A person has paused the run, so that `P` resumes it.
+        seen: Whether all of a request has been on the screen.
     """
 
     requests: Sequence[JSON] = ()
     blocked: bool = False
     paused: bool = False
     seen: Callable[[JSON], bool] = field(default=lambda _: True)
-    postponed: set[Name] = field(default_factory=set)
+    postponed: set[RequestKey] = field(default_factory=set)
     decision: str | None = None
     """The choice whose reason is being typed."""
     composing: bool = False
     """Whether a message is being typed."""
     typed: str = ""
     edited: dict[str, Any] | None = None
-    """Arguments that the user has put in place of those of the request on the screen."""
-    _current: Name | None = None
+    """The user's arguments in place of those of the request on the screen."""
+    _current: RequestKey | None = None
 
     @property
     def request(self) -> JSON | None:
         """The request on the screen."""
         shown = self._shown
-        return next((each for each in shown if name_of(each) == self._current), shown[0] if shown else None)
+        return next((each for each in shown if request_key(each) == self._current), shown[0] if shown else None)
 
     @property
-    def place(self) -> str:
-        """Which of several requests is on the screen; empty where there is one."""
+    def position(self) -> str:
+        """The position among several requests of the one on the screen: `2 of 3`; empty if there is only one."""
         shown, request = self._shown, self.request
         return f"{shown.index(request) + 1} of {len(shown)}" if request and len(shown) > 1 else ""
 
@@ -147,25 +147,25 @@ class Keys:
 
     @property
     def _shown(self) -> list[JSON]:
-        return [each for each in self.requests if name_of(each) not in self.postponed]
+        return [each for each in self.requests if request_key(each) not in self.postponed]
 
     def update(self, requests: Sequence[JSON], *, blocked: bool) -> None:
-        """Take the open requests; drop what was typed or edited for one that is no longer open, or has changed."""
+        """Set the open requests; discard typed and edited text for one that is no longer open, or has changed."""
         before = self.request
-        self._current = name_of(before) if before else None  # it stays on the screen, whichever come before it now
+        self._current = request_key(before) if before else None  # it stays on the screen, even if others now precede it
         self.requests, self.blocked = requests, blocked
         if before is None or self.request is None or _identity(before) != _identity(self.request):
             self._show(self.request)
 
     def propose(self, request: JSON, arguments: dict[str, Any]) -> bool:
-        """Show edited arguments in place of those of a request; returns whether it is still the one on the screen."""
+        """Show edited arguments in place of a request's; return whether that request is still on the screen."""
         if self.request is None or _identity(self.request) != _identity(request):
             return False
         self.edited = arguments
         return True
 
     def key(self, character: str) -> Result:
-        """Take one key; returns what it leads to, if anything."""
+        """Process one key; return the action that it leads to, if any."""
         request = self.request
         if self.composing:
             return self._compose(character)
@@ -197,15 +197,15 @@ class Keys:
             shown = self._shown
             self._show(shown[(shown.index(request) + 1) % len(shown)])
         elif character == "l":
-            self.postponed.add(name_of(request))
+            self.postponed.add(request_key(request))
             self._show(self.request)
         else:
             self.decision = choices_for(request, seen=self.seen(request)).get(character)
         return None
 
     def _show(self, request: JSON | None) -> None:
-        """Put a request on the screen, without what was typed or edited for another."""
-        self._current = name_of(request) if request else None
+        """Put a request on the screen, without text typed or edited for another one."""
+        self._current = request_key(request) if request else None
         self.edited = None
         if self.decision:
             self.decision, self.typed = None, ""
@@ -243,10 +243,10 @@ class Keys:
             self.typed += character
 
 
-def name_of(request: JSON) -> Name:
-    """Return by what a request is known among those of a tree: its thread, and its number there."""
+def request_key(request: JSON) -> RequestKey:
+    """Return the key of a request among those of a tree: its thread, and its number there."""
     return request.get("thread", ""), request["request"]
 
 
-def _identity(request: JSON) -> tuple[Name, str]:
-    return name_of(request), request["digest"]
+def _identity(request: JSON) -> tuple[RequestKey, str]:
+    return request_key(request), request["digest"]

@@ -1,7 +1,7 @@
-"""What the live view shows below the events: the status, the calls under way, and the request to decide.
+"""The live view below the events: the status, the running calls, and the request to decide.
 
-1. Everything fits the terminal, however small. What is longer scrolls, and says how much is above and below.
-2. A decision that lets a call run is offered once every row of the request has been on the screen.
+1. Everything fits the terminal, however small. Longer text scrolls, and shows how much is above and below.
+2. A decision that lets a call run is offered only after every row of the request has been on the screen.
 """
 
 import difflib
@@ -14,11 +14,11 @@ from rich.console import Console, Group, RenderableType
 from rich.spinner import Spinner
 from rich.text import Text
 
-from holdfast.cli.screens.costs import budget_words, more_words
-from holdfast.cli.screens.keys import ASKS, Keys, Name, choices_for, decision_of, hints_for, name_of
+from holdfast.cli.screens.costs import budget_text, more_text
+from holdfast.cli.screens.keys import ASKS, Keys, RequestKey, choices_for, decision_of, hints_for, request_key
 from holdfast.cli.screens.request_screens import request_head, request_terms
 from holdfast.cli.screens.thread_screens import STATUS_STYLES
-from holdfast.cli.screens.thread_words import limits_words, pause_words, retry_words, tokens_words
+from holdfast.cli.screens.thread_words import limits_text, pause_text, retry_text, tokens_text
 from holdfast.cli.text import brief, visible
 from holdfast.client.reading.recent import running_calls
 from holdfast.client.reading.runs import Retrying
@@ -35,10 +35,10 @@ from holdfast.core.run.views.web_ui import HARMLESS
 from holdfast.errors import EventOutOfPlace
 
 FEWEST_ROWS = 2
-"""Rows that a request has at the least, on the smallest terminal."""
+"""The minimum number of rows of a request, on the smallest terminal."""
 
 _SCROLLING = {" ": "page_down", "b": "page_up"}
-"""Keys that scroll where they are not text."""
+"""Keys that scroll while the user is not typing text."""
 
 _CHANGES = {"-": "red", "+": "green"}
 
@@ -55,14 +55,14 @@ class View:
         self.state = RunState(thread=thread)
         self.keys = Keys(seen=self.seen)
         self.scrolling = Scrolling()
-        """The request on the screen."""
+        """The rows of the request on the screen."""
         self.note = ""
         self.pressed = ""
-        """The last key. Why it did nothing is shown until the next one."""
+        """The last key. If it did nothing, the reason is shown until the next key."""
         self.retrying: Sequence[Retrying] = ()
         self.below: Sequence[Text] = ()
         """The sub-agents, each on a line."""
-        self._asked_below: Sequence[JSON] = ()
+        self._subagent_requests: Sequence[JSON] = ()
         """The open requests of sub-agents."""
         self._console = console
         self._recent: list[JSON] = []
@@ -79,34 +79,36 @@ class View:
         if event["type"] == "llm_replied":
             self._recent.clear()  # calls of earlier steps are all finished
         self._recent.append(event)
-        self._offer()
+        self._update_requests()
         self.keys.paused = self.state.pause is not None
 
-    def look_below(self, rows: Sequence[Text], requests: Sequence[JSON]) -> None:
-        """Take how the sub-agents are, and their open requests: these come after the run's own."""
-        self.below, self._asked_below = rows, requests
-        self._offer()
+    def update_subagents(self, rows: Sequence[Text], requests: Sequence[JSON]) -> None:
+        """Update the rows of the sub-agents, and their open requests, which come after the run's own."""
+        self.below, self._subagent_requests = rows, requests
+        self._update_requests()
 
-    def decided(self, request: JSON) -> None:
-        """Leave out a request that was decided, until the next look at the sub-agents."""
-        self._asked_below = [each for each in self._asked_below if name_of(each) != name_of(request)]
-        self._offer()
+    def remove_request(self, request: JSON) -> None:
+        """Remove a decided request from the view; the next poll of the sub-agents replaces the list."""
+        self._subagent_requests = [
+            each for each in self._subagent_requests if request_key(each) != request_key(request)
+        ]
+        self._update_requests()
 
-    def _offer(self) -> None:
-        """Offer the open requests of the run and of its sub-agents, in one list."""
+    def _update_requests(self) -> None:
+        """Pass the open requests of the run and of its sub-agents to the keys, in one list."""
         own = [
             {**request.view(), "thread": self.state.thread, "arguments": parsed(request.arguments)}
             for request in self.state.authority.requests
         ]
         blocked = self.state.blocked is not None and self.state.blocked.cause != BUDGET_SPENT  # `retry` does not help
-        self.keys.update([*own, *self._asked_below], blocked=blocked)
+        self.keys.update([*own, *self._subagent_requests], blocked=blocked)
 
     def seen(self, request: JSON) -> bool:
-        """Whether all of a request, as it would run, has been on the screen."""
-        return self.scrolling.seen(self._about(request))
+        """Whether all of a request, with the arguments that would run, has been on the screen."""
+        return self.scrolling.seen(self._scroll_key(request))
 
-    def _about(self, request: JSON) -> tuple[Name, str, str]:
-        return name_of(request), request["digest"], str(self.keys.edited)
+    def _scroll_key(self, request: JSON) -> tuple[RequestKey, str, str]:
+        return request_key(request), request["digest"], str(self.keys.edited)
 
     def scroll(self, key: str) -> bool:
         """Scroll the request on the screen, if the key does that."""
@@ -115,18 +117,18 @@ class View:
         return self.scrolling.key(key if self.keys.typing else _SCROLLING.get(key, key))
 
     def explain(self, key: str) -> str:
-        """Return why a key does nothing that would let a call run; empty where it does what it says."""
+        """Return why a key that would let a call run is disabled; empty if it is not."""
         request = self.keys.request
         if request is None or self.keys.typing or self.seen(request):
             return ""
         word = choices_for(request).get(key, "deny")
         if decision_of(word) in HARMLESS:
             return ""
-        return f"read all of it first: {self.scrolling.unseen_words} were not on the screen yet; [space] pages on"
+        return f"read all of it first: {self.scrolling.unseen_text} were not on the screen yet; [space] pages on"
 
     def __rich__(self) -> RenderableType:
-        """The part below the events."""
-        width, height = self._console.width, self._console.height - 1  # the cursor stands below
+        """Return the part below the events."""
+        width, height = self._console.width, self._console.height - 1  # the cursor is on the last row
         request = self.keys.request
         if request is None:
             bottom = self._rows(self._bottom(), most=max(1, height - FEWEST_ROWS))
@@ -136,33 +138,33 @@ class View:
         self.scrolling.lay_out(
             lambda: self._request(request, terms),
             width=width,
-            key=self._about(request),
-            version=(terms, self.keys.place),
+            key=self._scroll_key(request),
+            version=(terms, self.keys.position),
         )
         before = self.seen(request)
-        parts = self._around(height)
-        return parts if before == self.seen(request) else self._around(height)  # now there are more keys
+        parts = self._layout(height)
+        return parts if before == self.seen(request) else self._layout(height)  # now more keys are enabled
 
-    def _around(self, height: int) -> Group:
-        """The request, between the status and the keys: as many of its rows as there is room for."""
+    def _layout(self, height: int) -> Group:
+        """Return the request between the status and the keys, with as many of its rows as fit."""
         bottom = self._rows(self._bottom(), most=max(1, height - FEWEST_ROWS - 2))
-        left = height - len(bottom) - 1  # one row says how much is above and below
+        left = height - len(bottom) - 1  # one row shows how much is above and below
         top = self._cut([*self._top()], most=max(1, left - max(FEWEST_ROWS, len(self.scrolling.rows))))
         shown = self.scrolling.show(left - len(top))
         mark = self.scrolling.mark
         return Group(*top, *shown, *self._cut([Text(f"── {mark} ──", "bold yellow")] if mark else [], most=1), *bottom)
 
     def _top(self) -> Iterator[Text]:
-        """Status, calls under way, and why the run is blocked: each may be cut to one row."""
+        """Yield the status, the running calls, and why the run is blocked: each may be cut to one row."""
         state = self.state
         agent = brief(state.spec.name) if state.spec else "loading…"
         yield Text.assemble(
             (state.status.replace("_", " "), STATUS_STYLES.get(state.status, "")),
             f"  agent {agent}, step {state.steps.count}  ",
-            (tokens_words(state.usage.model_dump()), "dim"),
+            (tokens_text(state.usage.model_dump()), "dim"),
         )
-        if words := budget_words(state.account.view()):
-            yield Text(f"Budget: {words}".replace("\n", " · "), "dim")
+        if budget := budget_text(state.account.view()):
+            yield Text(f"Budget: {budget}".replace("\n", " · "), "dim")
         if self.keys.request is None:
             yield Text("─" * min(self._console.width, 80), "dim")
         for call in running_calls(self._recent):
@@ -170,20 +172,20 @@ class View:
         yield from self.below
         now = datetime.now(UTC)
         for each in self.retrying:
-            yield Text(f"  {'paused' if each.paused else 'retrying'} {retry_words(each, now=now)}", "yellow")
+            yield Text(f"  {'paused' if each.paused else 'retrying'} {retry_text(each, now=now)}", "yellow")
         if state.pause:
             why = f": {state.pause.reason}" if state.pause.reason else ""
-            words = f"Paused by {state.pause.by}{pause_words(state.pause.view())}{why}"
-            yield Text(brief(words, 400), "bold blue")
+            pause = f"Paused by {state.pause.by}{pause_text(state.pause.view())}{why}"
+            yield Text(brief(pause, 400), "bold blue")
         if state.dormancy.waits:
             yield Text(brief(f"Dormant, and waits for {state.dormancy.words}", 400), "bold blue")
         if state.blocked:
             yield Text(f"Blocked: {brief(f'{state.blocked.cause}: {state.blocked.message}', 400)}", "bold red")
             if state.blocked.cause == BUDGET_SPENT:
-                more = more_words(state.account.view())
+                more = more_text(state.account.view())
                 yield Text(f"  {CLI.command('extend', state.thread, '--budget', more)}", "bold")
-            elif words := limits_words(state.view()["limits"]):
-                yield Text(f"  {words}", "red")
+            elif limits := limits_text(state.view()["limits"]):
+                yield Text(f"  {limits}", "red")
 
     def _waiting(self) -> Iterator[Text]:
         if self.state.status == "waiting_message":
@@ -196,21 +198,21 @@ class View:
             yield self._spinner
 
     def _request(self, request: JSON, terms: Sequence[str]) -> Iterator[Text]:
-        """The request in full: the question, the arguments, and who decides by when."""
-        place = f" ({self.keys.place} open)" if self.keys.place else ""
+        """Yield the full request: the question, the arguments, and who decides by when."""
+        position = f" ({self.keys.position} open)" if self.keys.position else ""
         head = request_head(request)
         head.rstrip()
-        yield Text.assemble(head, (place, "yellow"))
-        asked = readable_json(request["arguments"])
+        yield Text.assemble(head, (position, "yellow"))
+        arguments = readable_json(request["arguments"])
         if self.keys.edited is None:
-            yield from (Text(f"  {line}") for line in asked.split("\n"))
+            yield from (Text(f"  {line}") for line in arguments.split("\n"))
         else:
             yield Text("  Edited; to run with the lines marked + in place of those marked -:", "bold")
-            yield from compared(asked.split("\n"), readable_json(self.keys.edited).split("\n"))
+            yield from diff_lines(arguments.split("\n"), readable_json(self.keys.edited).split("\n"))
         yield from (Text(f"  {line}", "dim") for line in terms)
 
     def _bottom(self) -> Iterator[Text]:
-        """What the user types, notes and the keys: all of it is shown."""
+        """Yield the user's input, notes and the keys, none of which is ever cut."""
         keys, request = self.keys, self.keys.request
         if keys.decision:
             asks = ASKS.get(keys.decision, "reason")
@@ -219,37 +221,37 @@ class View:
             )
         elif request is not None and not keys.composing:
             seen = self.seen(request)
-            others, edited = bool(keys.place), keys.edited is not None
+            others, edited = bool(keys.position), keys.edited is not None
             hints = hints_for(request, seen=seen, edited=edited, others=others)
             yield Text(hints if seen else f"[space] read on, to approve   {hints}", "bold")
         if keys.composing:
             yield Text.assemble(("message: ", "bold"), f"(Enter sends, Esc cancels): {visible(keys.typed)}▌")
-        if words := self.note or self.explain(self.pressed):
-            yield Text(brief(words, 300), "yellow")
+        if note := self.note or self.explain(self.pressed):
+            yield Text(brief(note, 300), "yellow")
         yield Text(self._hints(), "dim")
 
     def _hints(self) -> str:
-        postponed = len(self.keys.postponed & {name_of(each) for each in self.keys.requests})
+        postponed = len(self.keys.postponed & {request_key(each) for each in self.keys.requests})
         hints = [f"[p] show {postponed} postponed"] if postponed else []
         hints += ["[r] retry"] if self.keys.blocked else []
         hints += [] if self.state.outcome else ["[P] resume" if self.keys.paused else "[P] pause"]
         return "   ".join([*hints, "[m] send a message", "[q] leave; the run continues"])
 
     def _rows(self, lines: Iterator[Text] | Sequence[Text], *, most: int) -> list[Text]:
-        """Lines as rows of the screen; of too many, the last ones."""
+        """Return lines as rows of the screen; if there are too many, the last ones."""
         rows = [row for line in lines for row in line.wrap(self._console, max(1, self._console.width))]
         return rows if len(rows) <= most else [Text("…", "yellow"), *rows[len(rows) - most + 1 :]]
 
     def _cut(self, lines: Sequence[Text], *, most: int) -> list[Text]:
-        """Each line as one row, with a mark where it is cut; of too many, the first ones."""
+        """Return each line as one row, with a mark if it is cut; if there are too many, the first ones."""
         for line in lines:
             line.truncate(self._console.width, overflow="ellipsis")
         return [*lines][:most]
 
 
-def compared(before: Sequence[str], after: Sequence[str]) -> Iterator[Text]:
-    """All lines of both texts, once where they are the same, and marked `-` or `+` where they are not."""
-    # `ndiff` also compares the characters of lines, and fails on thousands of them.
+def diff_lines(before: Sequence[str], after: Sequence[str]) -> Iterator[Text]:
+    """Yield all lines of both texts: common lines once, the others marked `-` or `+`."""
+    # Not `ndiff`: it also compares the characters of lines, and fails on thousands of lines.
     changes = difflib.unified_diff(before, after, n=max(len(before), len(after)), lineterm="")
     lines = [*changes][3:] or [f" {line}" for line in after]
     for line in lines:
@@ -257,12 +259,12 @@ def compared(before: Sequence[str], after: Sequence[str]) -> Iterator[Text]:
 
 
 def until(end: datetime | None) -> str:
-    """The time at which a run closes that gets no message."""
+    """Return the time at which a run without a new message closes."""
     return end.astimezone().strftime("%H:%M:%S") if end else "later"
 
 
 class Scrolling:
-    """A text that may be longer than its place on the screen: the rows that are shown, and those that have been.
+    """A text that may be longer than its area of the screen: the visible rows, and the rows seen so far.
 
     People decide on what they have seen. So a long line is wrapped and never cut, and each row that was on the screen
     is remembered until the text or the width changes.
@@ -271,20 +273,20 @@ class Scrolling:
     def __init__(self) -> None:
         self.rows: list[Text] = []
         self.room = 1
-        """How many rows are shown at a time."""
+        """The number of rows that are visible at a time."""
         self._first = 0
         self._seen: set[int] = set()
         self._key: tuple[Hashable, int] | None = None
         self._laid_out: Hashable = None
 
     def lay_out(self, lines: Callable[[], Iterable[Text]], *, width: int, key: Hashable, version: Hashable) -> None:
-        """Take the text.
+        """Set the text.
 
         Args:
-            lines: Returns its lines.
+            lines: Returns the lines.
             width: Columns of the screen.
-            key: What the text is about. A text with another key, or at another width, has not been seen.
-            version: Changes with the lines.
+            key: Identifies the subject of the text. A text with another key or width has not been seen.
+            version: Changes when the lines change.
         """
         if (key, width, version) != self._laid_out:
             self.rows = [row for line in lines() for row in rows_of(line, width)]
@@ -293,7 +295,7 @@ class Scrolling:
             self._key, self._first, self._seen = (key, width), 0, set()
 
     def show(self, room: int) -> list[Text]:
-        """Return the rows that are on the screen now, at most `room`, and note that they were."""
+        """Return the visible rows, at most `room`, and mark them as seen."""
         self.room = max(1, room)
         self._first = max(0, min(self._first, len(self.rows) - self.room))
         last = min(len(self.rows), self._first + self.room)
@@ -312,16 +314,16 @@ class Scrolling:
 
     @property
     def unseen(self) -> list[int]:
-        """The numbers of the rows that were not on the screen yet, from 1."""
+        """The numbers, from 1, of the rows that have not been on the screen yet."""
         return [number + 1 for number in range(len(self.rows)) if number not in self._seen]
 
     def seen(self, key: Hashable) -> bool:
-        """Whether every row of the text about this was on the screen, as wide as it is now."""
+        """Whether every row of the text with this key has been on the screen, at the present width."""
         return self._key is not None and self._key[0] == key and not self.unseen
 
     @property
     def mark(self) -> str:
-        """How much is above and below; empty where everything is on the screen."""
+        """How many rows are above and below; empty if everything is on the screen."""
         above, below = self._first, max(0, len(self.rows) - self._first - self.room)
         if not above and not below:
             return ""
@@ -330,8 +332,8 @@ class Scrolling:
         return ", ".join(parts)
 
     @property
-    def unseen_words(self) -> str:
-        """What was not on the screen yet: `rows 12 to 40 of 60`."""
+    def unseen_text(self) -> str:
+        """The rows that have not been on the screen yet: `rows 12 to 40 of 60`."""
         missing = self.unseen
         if not missing:
             return ""
@@ -341,7 +343,7 @@ class Scrolling:
 
 
 def rows_of(line: Text, width: int) -> list[Text]:
-    """Return a line as rows of at most `width` columns, all of it, with a mark on each row that continues it."""
+    """Return a whole line as rows of at most `width` columns, with a mark on each continuation row."""
     if cell_len(line.plain) <= width and "\t" not in line.plain:
         return [line]
     return [Text(row, line.style) for row in wrapped(line.plain, width, columns=cell_len)]

@@ -2,9 +2,9 @@
 
 from rich.text import Text
 
-from holdfast.cli.screens.costs import budget_words
+from holdfast.cli.screens.costs import budget_text
 from holdfast.cli.screens.thread_screens import STATUS_STYLES
-from holdfast.cli.screens.thread_words import tokens_words
+from holdfast.cli.screens.thread_words import tokens_text
 from holdfast.cli.text import brief, clock, count, visible
 from holdfast.client.reading.states import CLOSED
 from holdfast.client.threads import JSON
@@ -14,7 +14,7 @@ _STYLES = {"completed": "green", "blocked": "bold red", "failed": "red", "change
 
 
 def loop_screen(state: JSON, *, ui: str | None) -> Text:
-    """A loop: where it is, its last iterations, and the commands that act on it."""
+    """Return the screen of a loop: its state, its last iterations, and the commands that act on it."""
     loop, status = state["thread"], state["status"]
     acts = status not in CLOSED
     screen = Text.assemble(
@@ -26,8 +26,8 @@ def loop_screen(state: JSON, *, ui: str | None) -> Text:
     tasks = f"{state['tasks']['done']} done, {state['tasks']['open']} open"
     cost = "" if state["cost"] is None else f"${state['cost']:,.4f}"
     rows = [("Task", visible(state["task"])), ("Workspace", visible(state["workspace"])), ("Tasks", tasks)]
-    rows += [("Tokens", tokens_words(state["usage"])), ("Cost", cost)]
-    rows += [("Budget", budget_words(state.get("budget"))), ("Web UI", ui or "")]
+    rows += [("Tokens", tokens_text(state["usage"])), ("Cost", cost)]
+    rows += [("Budget", budget_text(state.get("budget"))), ("Web UI", ui or "")]
     for label, text in rows:
         if text:
             screen.append(f"{label:<10} ", "dim").append(text.replace("\n", "\n" + " " * 11) + "\n")
@@ -52,7 +52,7 @@ def loop_screen(state: JSON, *, ui: str | None) -> Text:
 
 
 def iteration_line(iteration: JSON) -> Text:
-    """One iteration: its thread, outcome, task and commits."""
+    """Return the lines of one iteration: its thread, outcome, task and commits."""
     outcome = iteration["outcome"]
     words = Text.assemble(
         f"  {visible(iteration['thread'])}  ",

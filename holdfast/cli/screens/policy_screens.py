@@ -12,12 +12,12 @@ from holdfast.core.base.durations import span_text
 
 
 def policy_screen(file: Path, policy: Policy, warnings: Sequence[str] | None) -> Text:
-    """A policy in a few lines.
+    """Return the screen of a policy, in a few lines.
 
     Args:
-        file: Its file.
+        file: The policy's file.
         policy: The policy.
-        warnings: What is probably a mistake, compared with a catalog; None if it was not compared.
+        warnings: Probable mistakes, by comparison with a catalog; None if there was no comparison.
     """
     screen = Text.assemble(("ok  ", "green"), (visible(str(file)), "bold"), f"  hash {policy.hash}\n")
     screen.append(f"    {count(len(policy.rules), 'rule')}; signatures are {policy.signatures}\n")
@@ -39,7 +39,7 @@ def policy_screen(file: Path, policy: Policy, warnings: Sequence[str] | None) ->
 
 
 def explanation_screen(explanation: Explanation) -> Text:
-    """The verdict, the rules up to the one that matched, and who may decide."""
+    """Return the screen of the verdict, the rules up to the one that matched, and who may decide."""
     verdict = explanation.verdict
     style = {"allow": "green", "ask": "bold yellow", "deny": "bold red"}[verdict.verdict]
     screen = Text.assemble((verdict.verdict, style), f"  {brief(verdict.rule, 300)}\n")

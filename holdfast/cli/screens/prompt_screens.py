@@ -17,7 +17,7 @@ _WAITS = {
 
 
 def prompt_screen(prompt: Prompt, view: JSON) -> Text:
-    """The sizes of all tiers, what has to happen first, and then each tier's text."""
+    """Return the screen of a prompt: the sizes of all tiers, the conditions before it is sent, and each tier's text."""
     screen = Text.assemble(
         (visible(view["thread"]), "bold"),
         f"  {view['status'].replace('_', ' ')}  agent {visible(view['agent'])}, {visible(view['llm'])}\n\n",
@@ -25,7 +25,7 @@ def prompt_screen(prompt: Prompt, view: JSON) -> Text:
     )
     for tier in view["tiers"]:
         screen.append(*_row(tier["tier"], tier))
-        screen.append(f"  {_transcript_words(view)}\n" if tier["tier"] == "transcript" else "\n")
+        screen.append(f"  {_transcript_text(view)}\n" if tier["tier"] == "transcript" else "\n")
     screen.append(*_row("request", view)).append(f"  {view['bytes']:,} bytes\n")
     if last := view["provider"]:
         words = f"{last['prompt_tokens']:,} tokens, {last['cached_tokens']:,} of them cached"
@@ -46,13 +46,13 @@ def prompt_screen(prompt: Prompt, view: JSON) -> Text:
 
 
 def _row(name: str, sizes: JSON) -> tuple[str, str]:
-    """A line of the table, and its style."""
+    """Return a line of the table, and its style."""
     budget = f"{sizes['budget']:,}" if sizes["budget"] else "–"
     share = f"{sizes['share']:.0%}" if sizes["budget"] else ""
     line = f"{name:<14}{sizes['chars']:>12,}{sizes['tokens']:>10,}{budget:>10}{share:>6}".rstrip()
     return line, "yellow" if sizes["budget"] and sizes["share"] > 1 else "bold" if name == "request" else ""
 
 
-def _transcript_words(view: JSON) -> str:
+def _transcript_text(view: JSON) -> str:
     words = count(view["messages"], "message")
     return f"{words}, {count(view['compactions'], 'context compaction')}" if view["compactions"] else words

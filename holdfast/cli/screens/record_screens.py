@@ -1,4 +1,4 @@
-"""Checked records: a thread here or in a portable file, and which threads can be pruned.
+"""Screens of verified records, of a thread here or in a portable file, and the line of a thread that can be pruned.
 
 All text in a portable file is untrusted.
 """
@@ -20,7 +20,7 @@ _STYLES: Mapping[Verdict, str] = {"proven": "green", "not_proven": "yellow", "al
 
 
 def verify_screen(verified: Verification) -> Text:
-    """The result of checking a thread."""
+    """Return the screen of a verified thread."""
     where = " and ".join(
         {"history": "Temporal's histories", "record": "the permanent record"}[s] for s in verified.sources
     )
@@ -38,29 +38,29 @@ def verify_screen(verified: Verification) -> Text:
 
 
 def verdict_text(verified: Verification) -> tuple[str, str]:
-    """The verdict, and its style."""
+    """Return the verdict, and its style."""
     return f"{verified.verdict.replace('_', ' '):<12}", _STYLES[verified.verdict]
 
 
 def append_checks(screen: Text, verified: Verification) -> Text:
-    """Append what was checked, what was not, and what else was found."""
+    """Append the checks that were made, those that were not, and the notes."""
     if verified.checked:
         screen.append(f"\n{INDENT}checked: {visible(', '.join(verified.checked))}", "dim")
     for one in verified.unchecked:
         screen.append(f"\n{INDENT}not checked: {visible(one.what)}: {visible(one.why)}", "dim")
-    for words in verified.notes:
-        screen.append(f"\n{INDENT}{visible(words)}", "yellow")
+    for note in verified.notes:
+        screen.append(f"\n{INDENT}{visible(note)}", "yellow")
     return screen
 
 
 def prunable_line(one: EndedThread) -> Text:
-    """A thread that ended long ago, in one line."""
+    """Return a line for a thread that ended long ago."""
     size = f"{count(one.events, 'event')}, {one.bytes:,} bytes"
     return Text.assemble((clock(one.last_at.isoformat()), "dim"), f"  {visible(one.thread)}  ({size})")
 
 
 def file_screen(verified: "FileVerification") -> Text:
-    """The result of checking a portable file: what holds, the first thing that does not, and what was not checked."""
+    """Return the screen of a verified portable file: the result or the first fault, and the checks not made."""
     screen = Text.assemble(verdict_text(verified), (visible(verified.thread), "bold"))
     screen.append(f"  {count(verified.events, 'event')} in a file")
     if verified.ok:

@@ -1,4 +1,4 @@
-"""Open requests: what is asked, on what the decision depends, and the commands that decide."""
+"""Screens of open requests: the question, the terms of the decision, and the commands that decide."""
 
 from rich.text import Text
 
@@ -31,17 +31,17 @@ _MEANINGS = {
 
 
 def request_screen(request: JSON) -> Text:
-    """An open request: the call with all its arguments, why it needs a decision, and the commands that decide."""
+    """Return an open request: the call with all arguments, why it needs a decision, and the commands that decide."""
     screen = request_text(request)
     width = 0
     commands = []
     for decision in request.get("answers", ANSWERS.get(request["kind"], ())):
         if decision not in _OPTIONS:
-            continue  # of a newer release
+            continue  # from a newer release
         verb, *options = _OPTIONS[decision]
-        given = ["TEXT"] if decision == "respond" else options
-        given = [*given, "--digest", request["digest"][:SHORT_DIGEST]] if request.get("digest") else given
-        commands.append((CLI.command(verb, request["thread"], request["request"], *given), _MEANINGS[decision]))
+        arguments = ["TEXT"] if decision == "respond" else options
+        arguments += ["--digest", request["digest"][:SHORT_DIGEST]] if request.get("digest") else []
+        commands.append((CLI.command(verb, request["thread"], request["request"], *arguments), _MEANINGS[decision]))
         width = max(width, len(commands[-1][0]))
     for line, meaning in commands:
         screen.append(f"  {line:<{width}}", "bold").append(f"  {meaning}\n", "dim")
@@ -49,17 +49,17 @@ def request_screen(request: JSON) -> Text:
 
 
 def request_text(request: JSON) -> Text:
-    """A request without the commands that decide."""
+    """Return a request without the commands that decide."""
     screen = request_head(request)
     screen.append(indented(readable_json(request["arguments"]), "    ") + "\n")
-    for words in request_terms(request):
-        screen.append(f"  {words}\n", "dim")
+    for term in request_terms(request):
+        screen.append(f"  {term}\n", "dim")
     return screen
 
 
 def request_terms(request: JSON) -> tuple[str, ...]:
-    """What a decision depends on besides the call: who decides and by when, reminders, the rule, and the digest."""
-    lines = [terms_words(request)]
+    """Return the terms of a decision, besides the call: who decides by when, reminders, the rule, and the digest."""
+    lines = [terms_text(request)]
     if edited_by := request.get("edited_by"):
         lines.append(f"{brief(edited_by)} has changed the LLM's arguments")
     if veto := request.get("veto"):
@@ -77,29 +77,29 @@ def request_terms(request: JSON) -> tuple[str, ...]:
     return tuple(line[:1].upper() + line[1:] for line in lines if line)
 
 
-def terms_words(request: JSON) -> str:
-    """Who may decide, how many have, and until when; empty where anybody may decide at any time."""
-    words, quorum = [], request.get("quorum", 1)
-    asked = request.get("requirements") or ()
-    for each in asked:
+def terms_text(request: JSON) -> str:
+    """Return who may decide, how many have, and until when; empty if anybody may decide at any time."""
+    terms, quorum = [], request.get("quorum", 1)
+    requirements = request.get("requirements") or ()
+    for each in requirements:
         by = brief(", ".join(each["who"]) or "its approvers", 300)
-        words.append(f"{brief(each['rule'], 300)}: {len(each['votes'])} of {each['quorum']} of {by}")
-    if (who := request.get("who")) and not asked:
-        words.append(f"decided by {brief(', '.join(who), 300)}")
-    if quorum > 1 or asked:
-        words.append(brief(votes_words(request.get("votes", ()), quorum), 300))
+        terms.append(f"{brief(each['rule'], 300)}: {len(each['votes'])} of {each['quorum']} of {by}")
+    if (who := request.get("who")) and not requirements:
+        terms.append(f"decided by {brief(', '.join(who), 300)}")
+    if quorum > 1 or requirements:
+        terms.append(brief(votes_words(request.get("votes", ()), quorum), 300))
     if request.get("expires_at"):
         then = "denied" if request.get("on_expiry", "deny") == "deny" else "approved"
-        words.append(f"{then} at {clock(request['expires_at'])}")
+        terms.append(f"{then} at {clock(request['expires_at'])}")
     if request.get("settles_at"):
         until, held = clock(request["settles_at"]), "an absent or undo before that is held until then"
-        words.append(f"a request of it may still arrive until {until}: {held}")
-    text = "; ".join(words)
+        terms.append(f"a request of it may still arrive until {until}: {held}")
+    text = "; ".join(terms)
     return text[:1].upper() + text[1:]
 
 
 def deciding_screen(request: JSON, payload: JSON, public: str = "") -> Text:
-    """The decision that a person sends, and signs with the key `public`: it is bound to what this shows."""
+    """Return a decision as a person sends it, and signs it with the key `public`: it is bound to this text."""
     screen = request_head(request)
     screen.append(indented(readable_json(request["arguments"]), "    ") + "\n")
     if "arguments" in payload:
@@ -112,7 +112,7 @@ def deciding_screen(request: JSON, payload: JSON, public: str = "") -> Text:
 
 
 def request_head(request: JSON) -> Text:
-    """The question of a request, in one line."""
+    """Return the question of a request, in one line."""
     question = "may this run?" if request["kind"] == "approval" else "did this happen?"
     return Text.assemble(
         (f"Request {request['request']}", "bold yellow"),

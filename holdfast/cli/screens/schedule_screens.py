@@ -12,8 +12,8 @@ from holdfast.config.programs import CLI
 from holdfast.core.base.durations import span_text
 
 
-def when_words(state: JSON) -> str:
-    """When a schedule starts runs, in a few words."""
+def when_text(state: JSON) -> str:
+    """Return the times at which a schedule starts runs, in a few words."""
     if state["every"] is not None:
         return f"every {span_text(state['every'])}"
     if state["cron"] is not None:
@@ -22,19 +22,19 @@ def when_words(state: JSON) -> str:
 
 
 def schedules_screen(rows: Sequence[JSON]) -> Text:
-    """A line for each schedule: its name, times, next run and task."""
+    """Return a line for each schedule: its name, times, next run and task."""
     screen = Text()
     for row in rows:
         ahead = "paused" if row["paused"] else clock(row["next"][0]) if row["next"] else "ended"
         style = "bold red" if row["problem"] else "bold blue" if row["paused"] else ""
-        screen.append(f"{visible(row['schedule']):<20}  ", "bold").append(f"{when_words(row):<28}  ")
+        screen.append(f"{visible(row['schedule']):<20}  ", "bold").append(f"{when_text(row):<28}  ")
         screen.append(f"{'broken' if row['problem'] else ahead:<19}", style).append(f"  {brief(row['task'], 48)}\n")
     screen.rstrip()
     return screen
 
 
 def schedule_screen(state: JSON) -> Text:
-    """A schedule: what it runs, when, for whom, and its last runs."""
+    """Return the screen of a schedule: its task, times, requester and last runs."""
     name = state["schedule"]
     late = span_text(state["catchup"]) if state["catchup"] is not None else ""
     rows = [
@@ -43,7 +43,7 @@ def schedule_screen(state: JSON) -> Text:
         ("Agent", brief(state["agent"] or "")),
         ("Workspace", visible(state["workspace"] or "")),
         ("Why", brief(state["reason"], 400)),
-        ("When", when_words(state)),
+        ("When", when_text(state)),
         ("Until", clock(state["until"]) if state["until"] else ""),
         ("Overlap", state["overlap"]),
         ("Catch-up", f"at most {late} late" if late else ""),
@@ -73,13 +73,13 @@ def schedule_screen(state: JSON) -> Text:
 
 
 def _in_zone(at: str) -> str:
-    """A time on this machine's clock, with the clock's zone: the schedule's own may be another."""
+    """Return a time on this machine's clock, with its zone, which may differ from the schedule's."""
     return f"{clock(at)} {datetime.fromisoformat(at).astimezone().tzname()}"
 
 
 def _so_far(state: JSON) -> str:
-    """How many runs there were, and how many there were not."""
-    words = [count(state["started"], "run")]
-    words += [f"{state['skipped']} left out, because the last one was open"] if state["skipped"] else []
-    words += [f"{state['missed']} missed, because Temporal was down"] if state["missed"] else []
-    return ", ".join(words)
+    """Return the numbers of runs that were started, skipped and missed."""
+    counts = [count(state["started"], "run")]
+    counts += [f"{state['skipped']} left out, because the last one was open"] if state["skipped"] else []
+    counts += [f"{state['missed']} missed, because Temporal was down"] if state["missed"] else []
+    return ", ".join(counts)

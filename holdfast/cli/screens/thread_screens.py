@@ -1,4 +1,4 @@
-"""Screens of threads: one with all that it waits for, or many in a list."""
+"""Screens of threads: one thread in full, or many in a list."""
 
 import json
 from collections.abc import Sequence
@@ -6,23 +6,23 @@ from datetime import UTC, datetime
 
 from rich.text import Text
 
-from holdfast.cli.screens.costs import budget_words, cost_words, left_words, more_words
+from holdfast.cli.screens.costs import budget_text, cost_text, left_text, more_text
 from holdfast.cli.screens.event_lines import event_summary
-from holdfast.cli.screens.event_words import speaker
+from holdfast.cli.screens.event_words import principal_text
 from holdfast.cli.screens.request_screens import request_screen, request_text
 from holdfast.cli.screens.thread_words import (
-    child_words,
     constraint_stands,
-    delay_words,
-    limits_words,
-    pause_words,
-    refined_words,
+    delay_text,
+    limits_text,
+    pause_text,
+    refined_text,
     refinement_row,
-    retry_words,
-    root_words,
-    tokens_words,
+    retry_text,
+    root_text,
+    subagent_text,
+    tokens_text,
 )
-from holdfast.cli.text import age_words, brief, cell, clock, count, indented, visible
+from holdfast.cli.text import age_text, brief, cell, clock, count, indented, visible
 from holdfast.client.reading.runs import Retrying
 from holdfast.client.reading.states import CLOSED
 from holdfast.client.showing import archive_origin
@@ -62,9 +62,9 @@ def show_screen(
     last: JSON | None = None,
     now: datetime | None = None,
 ) -> Text:
-    """One thread: where it is, what it waits for, what went wrong last, and the commands that act on it.
+    """Return the screen of one thread: its state, open requests and waits, the last error, and commands that act on it.
 
-    No command is shown that would be refused: nothing acts on a closed thread, or on what a reset has left behind.
+    Commands that would be rejected are not shown: nothing acts on a closed thread, or on a log archived by a reset.
     """
     thread, status, origin = state["thread"], state["status"], archive_origin(state)
     acts = origin is None and status not in CLOSED
@@ -74,7 +74,7 @@ def show_screen(
         "  ",
         (status.replace("_", " "), STATUS_STYLES.get(status, "")),
         f"  agent {state['agent'] or 'not loaded'}, step {state['step']}, {count(state['events'], 'event')}",
-        # In any other status, the phase says nothing more: a run that waits for approval is not asleep.
+        # In any other status, the phase adds nothing: a run that waits for approval is not asleep.
         f", {state['lifecycle']}" if status == "running" and state.get("lifecycle") else "",
         (f", as it was after event {state['at']}" if "at" in state else "", "yellow"),
         "\n\n",
@@ -95,8 +95,8 @@ def show_screen(
     if fork := state.get("fork"):
         screen.append(_fork_text(thread, fork, acts=acts))
     for request in state["pending"]:
-        asked = request_screen if acts else request_text
-        screen.append("\n").append(asked({"thread": thread, **request}))
+        format_request = request_screen if acts else request_text
+        screen.append("\n").append(format_request({"thread": thread, **request}))
     if state["result"]:
         title = "Why" if status in ("failed", "cancelled") else "Result"
         screen.append(f"\n{title}\n", "bold").append(indented(visible(state["result"])) + "\n")
@@ -112,35 +112,38 @@ def show_screen(
 def _rows(
     state: JSON, last: JSON | None, *, retrying: Sequence[Retrying], ui: str | None, at: datetime
 ) -> list[tuple[str, str]]:
-    """The rows at the head of the screen: label and text. An empty text is not shown."""
+    """Return the rows at the head of the screen, as label and text. Rows with an empty text are not shown."""
     thread = state["thread"]
-    rows = outlook_rows(state, last, now=at)
+    rows = status_rows(state, last, now=at)
     rows += [("Task", visible(state["task"])), *map(refinement_row, state.get("refinements", ()))]
     rows += [("Workspace", visible(state["workspace"])), ("Schedule", visible(state.get("schedule", "")))]
-    rows += [("Root", visible(root_words(state))), *(("Sub-agent", child_words(c)) for c in state.get("subagents", ()))]
+    rows += [
+        ("Root", visible(root_text(state))),
+        *(("Sub-agent", subagent_text(c)) for c in state.get("subagents", ())),
+    ]
     rows += [("Running", visible(call)) for call in state.get("running", ())]
-    rows += [("Delayed", delay_words(each, at)) for each in state.get("delayed", ())]
-    rows += [("Paused" if each.paused else "Retrying", retry_words(each, now=at, thread=thread)) for each in retrying]
+    rows += [("Delayed", delay_text(each, at)) for each in state.get("delayed", ())]
+    rows += [("Paused" if each.paused else "Retrying", retry_text(each, now=at, thread=thread)) for each in retrying]
     rows += [("Warning", visible(state.get("warning", "")))]
-    rows += [("Tokens", tokens_words(state["usage"])), ("Cost", cost_words(state) if "cost" in state else "")]
-    rows += [("Budget", budget_words(state.get("budget")))]
-    rows += [("Limits", limits_words(state.get("limits"))), ("Web UI", ui or "")]
+    rows += [("Tokens", tokens_text(state["usage"])), ("Cost", cost_text(state) if "cost" in state else "")]
+    rows += [("Budget", budget_text(state.get("budget")))]
+    rows += [("Limits", limits_text(state.get("limits"))), ("Web UI", ui or "")]
     return rows
 
 
 def _pause_text(thread: str, state: JSON, *, acts: bool) -> Text:
-    """Who paused the run, and, where one can act on it, the command that resumes it."""
+    """Return who paused the run and, if the thread is open, the command that resumes it."""
     screen = Text()
     if paused := state.get("paused"):
         why = f": {brief(paused['reason'], 400)}" if paused["reason"] else ""
-        screen.append("\nPaused ", "bold blue").append(f"by {brief(speaker(paused))}{pause_words(paused)}{why}\n")
+        screen.append("\nPaused ", "bold blue").append(f"by {brief(principal_text(paused))}{pause_text(paused)}{why}\n")
         if acts:
             screen.append(f"  {CLI.command('resume', thread)}\n", "bold")
     return screen
 
 
 def _blocked_text(thread: str, state: JSON, *, acts: bool) -> Text:
-    """Why the run is blocked, and, where one can act on it, the command that unblocks it."""
+    """Return why the run is blocked and, if the thread is open, the command that unblocks it."""
     screen = Text()
     if blocked := state["blocked"]:
         screen.append("\nBlocked ", "bold red").append(f"{brief(blocked['cause'])}: {visible(blocked['message'])}\n")
@@ -149,14 +152,14 @@ def _blocked_text(thread: str, state: JSON, *, acts: bool) -> Text:
         if reason := blocked.get("reason"):
             screen.append(f"  last: {brief(reason, 1_000)}\n")
         if acts:
-            more = more_words(state.get("budget"))
+            more = more_text(state.get("budget"))
             then = ("extend", thread, "--budget", more) if blocked["cause"] == "BudgetSpent" else ("retry", thread)
             screen.append(f"  {CLI.command(*then)}\n", "bold")
     return screen
 
 
 def _authority_text(thread: str, state: JSON, *, acts: bool) -> Text:
-    """Remembered rules and delegations, and, where one can act on them, the commands that revoke them."""
+    """Return remembered rules and delegations and, if the thread is open, the commands that revoke them."""
     screen = Text()
     for rule in state.get("remembered", ()):
         screen.append("\nAllowed from now on  ", "bold").append(
@@ -175,21 +178,21 @@ def _authority_text(thread: str, state: JSON, *, acts: bool) -> Text:
 
 
 def _constraint_text(thread: str, constraint: JSON, *, acts: bool) -> Text:
-    """Which calls a constraint refuses and why, and, where one can act on it, the command that lifts it."""
+    """Return the calls that a constraint refuses, why and, if the thread is open, the command that removes it."""
     screen = Text()
     name, what = constraint_name(constraint["constraint"]), f"every call of {constraint['tool']}"
     if constraint["scope"] == "here":
         what = f"{constraint['tool']}({constraint['arguments']})"
     end = f", until {clock(constraint['until'])}" if constraint["until"] else ""
     origin = constraint_origin(constraint["constraint"])
-    given = f", {origin}" if origin else ""
-    screen.append(f"\nConstraint {name}  ", "bold").append(f"refuses {brief(what, 300)}{end}{given}\n")
+    source = f", {origin}" if origin else ""
+    screen.append(f"\nConstraint {name}  ", "bold").append(f"refuses {brief(what, 300)}{end}{source}\n")
     screen.append(f"  {brief(constraint['reason'], 600)}\n")
     return screen.append(f"  {CLI.command('lift', thread, name)}\n", "dim") if acts else screen
 
 
 def _fork_text(thread: str, fork: JSON, *, acts: bool) -> Text:
-    """What the thread was forked from, and what is different here."""
+    """Return the origin of a fork, and the differences from it."""
     screen = Text()
     screen.append("\nFork ", "bold").append(f"of {brief(fork['thread'])} after event {fork['position']}")
     screen.append(f", by {brief(fork['by'])}\n" if fork["by"] else "\n")
@@ -205,15 +208,15 @@ def _fork_text(thread: str, fork: JSON, *, acts: bool) -> Text:
 
 
 def _dormancy_text(thread: str, dormancy: JSON, *, acts: bool) -> Text:
-    """What a run sleeps for, the events that it keeps, and, where one can act on it, the commands that wake it."""
+    """Return a dormant run's triggers, its buffered events and, if the thread is open, the commands that wake it."""
     screen = Text()
     for wait in dormancy["waits"]:
-        words = WAKE_TRIGGER.validate_python(wait).words
-        screen.append("\nDormant ", "bold blue").append(f"call {wait['call']} waits for {brief(words, 400)}\n")
+        trigger = WAKE_TRIGGER.validate_python(wait).words
+        screen.append("\nDormant ", "bold blue").append(f"call {wait['call']} waits for {brief(trigger, 400)}\n")
         if polls := wait.get("polls"):
             looks = polls_text(polls["count"], polls["result"])
             screen.append(f"  looks again at {clock(polls['again'])} ({looks})\n")
-        data = ("--data", json.dumps(wait["match"])) if wait.get("match") else ()  # in ASCII: an LLM's words
+        data = ("--data", json.dumps(wait["match"])) if wait.get("match") else ()  # ASCII, because an LLM wrote it
         event = ("--event", wait["event"], *data) if wait["kind"] == "event" else ()
         if acts:
             screen.append(f"  {CLI.command('wake', thread, *event)}\n", "bold")
@@ -224,7 +227,7 @@ def _dormancy_text(thread: str, dormancy: JSON, *, acts: bool) -> Text:
 
 
 def list_screen(rows: Sequence[JSON], *, now: datetime | None = None) -> Text:
-    """Threads in columns, the task last and shortened. What is unknown is `?`."""
+    """Return threads in columns, the task last and shortened. Unknown values are `?`."""
     asleep = any(row.get("wakes_at") for row in rows)
     budgets = any(row.get("budget") for row in rows)
     more = ["LEFT"] if budgets else []
@@ -238,15 +241,15 @@ def list_screen(rows: Sequence[JSON], *, now: datetime | None = None) -> Text:
             *([clock(row["wakes_at"]) if row.get("wakes_at") else "–"] if asleep else []),
             str(row["step"]),
             str(row["pending"] or "–"),
-            age_words(row["started_at"], now=at),
-            cost_words(row),
-            *([left_words(row) or "–"] if budgets else []),
+            age_text(row["started_at"], now=at),
+            cost_text(row),
+            *([left_text(row) or "–"] if budgets else []),
             brief(row["agent"] or "–"),
-            refined_words(row) + brief(row["task"] or "?", TASK_CHARS),
+            refined_text(row) + brief(row["task"] or "?", TASK_CHARS),
         )
         for row in rows
     ]
-    # Anybody who reaches Temporal can write an id, a status or another search attribute.
+    # Ids, statuses and other search attributes are untrusted: anybody with access to Temporal can write them.
     table = [tuple(map(cell, line)) for line in table]
     widths = [max(len(line[column]) for line in [heads, *table]) for column in range(len(heads))]
     screen = Text(_columns(heads, widths) + "\n", "dim") if table else Text()
@@ -259,7 +262,7 @@ def list_screen(rows: Sequence[JSON], *, now: datetime | None = None) -> Text:
 
 
 def costs_screen(rows: Sequence[JSON], by: str) -> Text:
-    """What threads have cost together, in columns."""
+    """Return the total costs of threads, in columns."""
     heads = (by.upper(), "THREADS", "TOKENS", "COST")
     table = [
         (
@@ -283,21 +286,21 @@ def _columns(cells: Sequence[str], widths: Sequence[int]) -> str:
 
 
 _WITH_COMMAND = ("paused", "blocked", "waiting_message", "waiting_approval")
-"""Statuses for which the screen shows the command beside what it is about."""
+"""Statuses whose section of the screen has its own command."""
 
 
-def outlook_rows(state: JSON, last: JSON | None, *, now: datetime) -> list[tuple[str, str]]:
-    """Return rows of a label and a text. A worker of an older release leaves out what it does not know.
+def status_rows(state: JSON, last: JSON | None, *, now: datetime) -> list[tuple[str, str]]:
+    """Return the status in rows of a label and a text. A worker of an older release omits the fields that it lacks.
 
     Args:
-        state: As `show --json` has it.
-        last: The last event; None where it is not known.
-        now: The time.
+        state: The view that `show --json` prints.
+        last: The last event; None if it is unknown.
+        now: The current time.
     """
     rows = [("Now", brief(state.get("now") or "", 300))]
     rows += [("Next", f"when {brief(each['when'])}: {brief(each['then'])}") for each in state.get("next", ())]
     if last:
-        ago = age_words(last["at"], now=now)
+        ago = age_text(last["at"], now=now)
         rows.append(("Last", f"{_line(last)}, {ago} ago: {event_summary(last)}"))
     rows += [("Error", f"{_line(error)}: {brief(error['what'], 300)}") for error in state.get("errors", ())]
     if (way := state.get("continue")) and state["status"] not in _WITH_COMMAND:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from holdfast.cli.exits import OK, UNREACHABLE
-from holdfast.cli.screens.costs import cost_words, with_cost
+from holdfast.cli.screens.costs import cost_text, with_cost
 from holdfast.cli.text import brief
 from holdfast.config.programs import CLI
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 async def print_tree(session: "Session", threads: "Threads", thread: str) -> int:
-    """Print a thread and all runs below it."""
+    """Print a thread and all runs below it; return the exit code."""
     from holdfast.client.trees import read_tree
 
     tree = await read_tree(threads, thread, note=session.note_silence)
@@ -26,15 +26,15 @@ async def print_tree(session: "Session", threads: "Threads", thread: str) -> int
 
 
 def with_costs(view: "JSON") -> "JSON":
-    """Return the view of a tree with the `cost` of each run by itself in US dollars; None where it is unknown."""
+    """Return the view of a tree with each run's own `cost` in US dollars; None if it is unknown."""
     return {**with_cost(view), "children": [with_costs(child) for child in view["children"]]}
 
 
 def tree_screen(tree: "Node") -> Text:
-    """A tree of runs: each on a line below its parent, with its cost, and the commands that show its open requests."""
+    """Return the lines of a tree: each run below its parent, with its cost and the commands for its open requests."""
     screen = Text()
     for depth, node in tree.walk():
-        cost = cost_words(with_cost({"usage": node.usage, "llm": node.llm})) if node.usage else ""
+        cost = cost_text(with_cost({"usage": node.usage, "llm": node.llm})) if node.usage else ""
         for line in node_lines(node, depth, cost=cost):
             screen.append(line).append("\n")
     screen.rstrip()
@@ -42,12 +42,12 @@ def tree_screen(tree: "Node") -> Text:
 
 
 def node_lines(node: "Node", depth: int, *, cost: str = "") -> list[Text]:
-    """A run of a tree, and its open requests, indented by its depth.
+    """Return the lines of one run of a tree and of its open requests, indented by its depth.
 
     Args:
         node: The run.
-        depth: How far it is below the top.
-        cost: What it has cost by itself; empty not to say so.
+        depth: Its distance from the root.
+        cost: Its own cost; empty to leave it out.
     """
     from holdfast.cli.screens.thread_screens import STATUS_STYLES
 
@@ -73,21 +73,21 @@ def node_lines(node: "Node", depth: int, *, cost: str = "") -> list[Text]:
 def as_trees(rows: Sequence["JSON"]) -> list["JSON"]:
     """Order the rows of a list so that each sub-agent comes below the run that started it.
 
-    A sub-agent whose root is not among the rows stays where it is, and so does one that names as its root another
-    sub-agent: any start may claim a root. Each row gets its `depth` below its root.
+    A sub-agent keeps its position if its root is not among the rows, or is itself a sub-agent: any start may claim a
+    root. Each row gets its `depth` below its root.
     """
-    there = {row["thread"] for row in rows if not row.get("root")}
+    roots = {row["thread"] for row in rows if not row.get("root")}
     below: dict[str, list[JSON]] = {}
     tops = []
     for row in rows:
         root = row.get("root")
-        depth = _depth(row["thread"], root) if root and root in there else 0
-        placed = {**row, "depth": depth}
+        depth = _depth(row["thread"], root) if root and root in roots else 0
+        with_depth = {**row, "depth": depth}
         if depth and root:
-            below.setdefault(root, []).append(placed)
+            below.setdefault(root, []).append(with_depth)
         else:
-            tops.append(placed)
-    return [each for top in tops for each in (top, *sorted(below.pop(top["thread"], ()), key=_place))]
+            tops.append(with_depth)
+    return [each for top in tops for each in (top, *sorted(below.pop(top["thread"], ()), key=_call_path))]
 
 
 def indented_row(row: "JSON") -> "JSON":
@@ -96,11 +96,11 @@ def indented_row(row: "JSON") -> "JSON":
 
 
 def _depth(thread: str, root: str) -> int:
-    """How far a sub-agent is below its root, by their ids; 0 where the ids do not fit."""
+    """Return a sub-agent's distance from its root, by their ids; 0 if the ids do not match."""
     numbers = thread.removeprefix(root + ".").split(".") if thread.startswith(root + ".") else []
     return len(numbers) if all(number.isascii() and number.isdigit() for number in numbers) else 0
 
 
-def _place(row: "JSON") -> list[int]:
-    """The numbers of the calls that lead from the root to a sub-agent: those of a parent come right before its own."""
+def _call_path(row: "JSON") -> list[int]:
+    """Return the numbers of the calls from the root to a sub-agent, so that sorting puts it right after its parent."""
     return [int(number) for number in row["thread"].split(".")[-row["depth"] :]]

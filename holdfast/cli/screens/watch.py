@@ -1,7 +1,7 @@
-"""Watch a run live: events scroll by above the view, and the user decides its requests in place.
+"""Watches a run live: events scroll above the view, and the user decides its requests in place.
 
-The requests of its sub-agents are in the same list; a decision goes to the thread that asks. Leaving the view does not
-change the run.
+The requests of its sub-agents are in the same list; a decision goes to the thread of its request. Leaving the view
+does not change the run.
 """
 
 import asyncio
@@ -31,10 +31,10 @@ from holdfast.encryption.signing_keys import check_shown
 from holdfast.errors import HoldfastError
 
 ROWS_BELOW = 12
-"""Rows for the sub-agents of a run: the rest of the screen is the run's own."""
+"""The most rows for sub-agents; the rest of the screen is for the run itself."""
 
-LOOK_SECONDS = 2.0
-"""How often to ask Temporal which calls are being retried; events report that only afterwards."""
+POLL_SECONDS = 2.0
+"""The interval of queries for calls that are being retried; events report retries only afterwards."""
 
 
 async def watch(threads: Threads, thread: str, *, console: Console, by: str, private: str | None = None) -> bool:
@@ -54,78 +54,78 @@ async def watch(threads: Threads, thread: str, *, console: Console, by: str, pri
     with Keyboard() as keyboard, ExitStack() as panels:
 
         def panel() -> Live:
-            """A panel below what is on the screen. One that was stopped must not start again: it would erase that."""
+            """Open a new panel below the screen's content. A stopped one would erase that if it were restarted."""
             return panels.enter_context(Live(view, console=console, refresh_per_second=8, transient=True))
 
-        live, silence = panel(), ""
+        live, connection_note = panel(), ""
         screen = asyncio.Lock()
 
-        def note(words: str) -> None:
-            nonlocal silence
-            view.note = silence = words
+        def note(message: str) -> None:
+            nonlocal connection_note
+            view.note = connection_note = message
 
-        def quiet() -> None:
-            if view.note == silence:
+        def clear_note() -> None:
+            if view.note == connection_note:
                 view.note = ""
 
         async def show() -> None:
-            async for event in follow(threads, thread, note=note, pulse=quiet):
-                async with screen:  # an editor may have it
+            async for event in follow(threads, thread, note=note, pulse=clear_note):
+                async with screen:  # an editor may be using it
                     view.add(event)
                     live.console.print(event_row(event, console.width))
 
-        async def look() -> None:
+        async def poll() -> None:
             while True:
-                with suppress(HoldfastError):  # `show` reports it, if it lasts
+                with suppress(HoldfastError):  # `show` reports a lasting error
                     view.retrying = retrying(await threads.runs.describe(thread))
-                    view.look_below(*await _below(threads, view))
-                await asyncio.sleep(LOOK_SECONDS)
+                    view.update_subagents(*await _subagents(threads, view))
+                await asyncio.sleep(POLL_SECONDS)
 
-        async def edit(order: Edit) -> str:
+        async def edit(action: Edit) -> str:
             nonlocal live
             async with screen:
                 live.stop()
                 try:
-                    with keyboard.lent():
-                        arguments = await edit_arguments(order.arguments)
+                    with keyboard.suspended():
+                        arguments = await edit_arguments(action.arguments)
                 finally:
                     live = panel()
             if arguments is None:
                 return "nothing was edited"
-            return "" if view.keys.propose(order.request, arguments) else "the request is not open any more"
+            return "" if view.keys.propose(action.request, arguments) else "the request is not open any more"
 
-        async def answer() -> None:
+        async def process_keys() -> None:
             while True:
                 key = view.pressed = await keyboard.key()
                 if view.explain(key):
-                    keyboard.drop()  # a reason that was typed ahead must not act as commands
+                    keyboard.clear()  # a reason that was typed ahead must not act as commands
                 elif not view.scroll(key):
                     result = view.keys.key(key)
                     if result == "leave":
                         return
                     if isinstance(result, Edit):
-                        view.note = await _noted(edit(result))
+                        view.note = await _note_of(edit(result))
                     elif result is not None:
-                        view.note = await _noted(send(threads, thread, result, by=by, private=private))
+                        view.note = await _note_of(send(threads, thread, result, by=by, private=private))
                         if isinstance(result, Answer):
-                            view.decided(result.request)
+                            view.remove_request(result.request)
                 live.refresh()
 
-        return await _first(show, answer, look)
+        return await _first(show, process_keys, poll)
 
 
-async def _below(threads: Threads, view: View) -> tuple[list[Text], list[JSON]]:
-    """The open sub-agents of a run, and theirs: a line for each, and their open requests."""
+async def _subagents(threads: Threads, view: View) -> tuple[list[Text], list[JSON]]:
+    """Return a line for each open sub-agent at any depth, and their open requests."""
     if not view.state.subagents.open:
         return [], []
-    tree = await read_tree(threads, view.state.thread, only=lambda child: child["status"] == "open")
-    found = [(depth, node) for depth, node in tree.walk() if depth]
-    asked = [request for _, node in found for request in node.pending]
-    return rows_below(found, thread=view.state.thread), asked
+    tree = await read_tree(threads, view.state.thread, only=lambda subagent: subagent["status"] == "open")
+    subagents = [(depth, node) for depth, node in tree.walk() if depth]
+    requests = [request for _, node in subagents for request in node.pending]
+    return subagent_rows(subagents, thread=view.state.thread), requests
 
 
-def rows_below(runs: Sequence[tuple[int, Node]], *, thread: str) -> list[Text]:
-    """The runs below a thread, each with its depth: where there are too many, those that ask for something first."""
+def subagent_rows(runs: Sequence[tuple[int, Node]], *, thread: str) -> list[Text]:
+    """Return the rows of the runs below a thread, each with its depth; if too many, those with open requests first."""
     lines = [line for depth, node in runs for line in node_lines(node, depth)]
     if len(lines) <= ROWS_BELOW:
         return lines
@@ -137,7 +137,7 @@ def rows_below(runs: Sequence[tuple[int, Node]], *, thread: str) -> list[Text]:
 
 
 async def _first(*functions: Callable[[], Awaitable[None]]) -> bool:
-    """Run the functions concurrently until one ends; returns whether it was the first one, and raises its error."""
+    """Run the functions concurrently until one ends; return whether it was the first one, or raise its error."""
     tasks = [asyncio.ensure_future(function()) for function in functions]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -150,10 +150,10 @@ async def _first(*functions: Callable[[], Awaitable[None]]) -> bool:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _noted(act: Awaitable[str]) -> str:
-    """Return a note for the screen: what the act returns, or its error."""
+async def _note_of(action: Awaitable[str]) -> str:
+    """Return a note for the screen: the action's result, or its error."""
     try:
-        return await act
+        return await action
     except HoldfastError as error:
         return str(error)
 
@@ -161,25 +161,25 @@ async def _noted(act: Awaitable[str]) -> str:
 async def send(
     threads: Threads,
     thread: str,
-    order: Answer | Message | Literal["retry", "pause", "resume"],
+    action: Answer | Message | Literal["retry", "pause", "resume"],
     *,
     by: str,
     private: str | None,
 ) -> str:
-    """Send what a key has asked for; returns a note for the screen, or nothing where the log will show it."""
-    if isinstance(order, Message):
-        sent = await say(threads, thread, order.text, by=by, private=private)
-        return "" if sent.outcome == "accepted" else f"{sent.outcome}: {sent.explanation}"
-    if isinstance(order, Answer):
-        given = _decision(order, by=by, private=private)
-        decided = await intervene(threads, order.request["thread"], "decide", given, private=private)
+    """Send the action of a key; return a note for the screen, or nothing if the log will show the outcome."""
+    if isinstance(action, Message):
+        result = await say(threads, thread, action.text, by=by, private=private)
+        return "" if result.outcome == "accepted" else f"{result.outcome}: {result.explanation}"
+    if isinstance(action, Answer):
+        decision = _decision(action, by=by, private=private)
+        decided = await intervene(threads, action.request["thread"], "decide", decision, private=private)
     else:
-        decided = await intervene(threads, thread, order, {"by": by}, private=private)
+        decided = await intervene(threads, thread, action, {"by": by}, private=private)
     return "" if decided.outcome == "accepted" else f"{decided.outcome}: {decided.explanation}"
 
 
 def _decision(answer: Answer, *, by: str, private: str | None) -> dict[str, Any]:
-    """Return the payload of a decision. It is bound to the request as shown, which is checked before it is signed."""
+    """Return the payload of a decision, bound to the request as shown; the request is checked before signing."""
     payload: dict[str, Any] = {
         "decision": answer.decision,
         "request": answer.request["request"],

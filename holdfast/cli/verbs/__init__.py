@@ -1,5 +1,5 @@
-"""The verbs, a file for each group: what can be typed, what it does, and what it prints. Each returns the exit code.
+"""The verbs, one file per group: arguments, action and output. Each verb returns the exit code.
 
-A verb imports what is slow when it needs it, so help and refusals are fast. JSON follows the contract in the README;
-texts for people may change at any time.
+A verb imports slow modules only when it needs them, so that help and usage errors are fast. JSON follows the contract
+in the README; texts for people may change at any time.
 """

@@ -10,7 +10,7 @@ from holdfast.cli.session import Session
 
 verbs = Verbs()
 
-MORE = "usd=1,tokens=100k,steps=20,seconds=1h: what of it is given."
+MORE = "Any of usd=1,tokens=100k,steps=20,seconds=1h."
 
 
 @verbs.verb(
@@ -21,12 +21,12 @@ MORE = "usd=1,tokens=100k,steps=20,seconds=1h: what of it is given."
 async def extend(
     session: Session,
     thread: Thread,
-    budget: Annotated[str, typer.Option(metavar="AMOUNTS", help=f"What is added. {MORE}")],
+    budget: Annotated[str, typer.Option(metavar="AMOUNTS", help=f"The amounts to add. {MORE}")],
     by: By = None,
     reason: Reason = "",
     key: Key = None,
 ) -> int:
-    """Extend the budget of a run. One that the end of its budget has blocked continues; time counts from now on."""
+    """Extend the budget of a run. A run that is blocked by its budget resumes; time counts from now on."""
     more, name, private = read_budget(budget), session.person(by), session.private_key(key)
     threads = await session.connect(thread)
     from holdfast.client import loops
@@ -39,10 +39,10 @@ async def extend(
 
 
 def read_budget(text: str) -> dict[str, Any]:
-    """Parse amounts as they are typed.
+    """Parse amounts such as `usd=1,tokens=100k`.
 
     Raises:
-        typer.BadParameter: They are not written like that, or too large.
+        typer.BadParameter: They cannot be parsed, or are too large.
     """
     from pydantic import ValidationError
 

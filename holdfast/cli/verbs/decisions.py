@@ -1,4 +1,4 @@
-"""Verbs by which people decide: approve, deny, respond, reconcile, delegate-authority, revoke, lift."""
+"""Verbs for people's decisions: approve, deny, respond, reconcile, delegate-authority, revoke, lift."""
 
 import sys
 from collections.abc import Mapping
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
 
 DIGEST_CHARS = 64
-"""The length of a whole digest; a shorter one is the beginning of one, as `pending` prints it in its commands."""
+"""The length of a full digest; the commands that `pending` prints have only a prefix."""
 
 verbs = Verbs()
 
 
 @verbs.verb(
     "approve rel-1.2 1    # shows the call, and asks",
-    "approve rel-1.2 1 --digest 5f0c2d9a1b7e4c38    # of what was seen, as `pending` prints it",
+    "approve rel-1.2 1 --digest 5f0c2d9a1b7e4c38    # the digest that `pending` prints",
     'approve rel-1.2 1 --by alice --reason "checked the notes" --key ~/.holdfast/alice.key',
     """approve rel-1.2 1 --edit '{"version": "1.2.1"}'""",
     "approve rel-1.2 1 --remember    # and the same call from now on, in this thread",
@@ -78,7 +78,7 @@ async def respond(
     session: Session,
     thread: Thread,
     request: Request,
-    text: Annotated[str, typer.Argument(metavar="TEXT", help="What the agent is to read.")],
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="The answer for the agent.")],
     by: By = None,
     reason: Reason = "",
     digest: Digest = None,
@@ -103,7 +103,7 @@ async def reconcile(
     absent: Annotated[bool, typer.Option("--absent", help="It did not: run it.")] = False,
     undo: Annotated[bool, typer.Option("--undo", help="Undo what it may have done.")] = False,
     abandon: Annotated[bool, typer.Option("--abandon", help="Leave the outcome unknown and continue.")] = False,
-    result: Annotated[str | None, typer.Option(metavar="TEXT", help="With --happened: what the call returned.")] = None,
+    result: Annotated[str | None, typer.Option(metavar="TEXT", help="With --happened: the call's result.")] = None,
     by: By = None,
     reason: Reason = "",
     digest: Digest = None,
@@ -112,13 +112,13 @@ async def reconcile(
 ) -> int:
     """Resolve a call whose outcome is unknown."""
     choices = {"happened": happened, "absent": absent, "undo": undo, "abandon": abandon}
-    given = [word for word, chosen in choices.items() if chosen]
-    if len(given) != 1:
+    chosen = [decision for decision, flag in choices.items() if flag]
+    if len(chosen) != 1:
         raise typer.BadParameter("say one of --happened, --absent, --undo and --abandon")
     if result is not None and not happened:
         raise typer.BadParameter("--result belongs to --happened")
-    payload = {"decision": given[0], "request": request, "by": by, "reason": reason, "digest": digest, "result": result}
-    return await _decide(session, thread, payload, key=key, yes=yes)
+    payload = {"decision": chosen[0], "request": request, "by": by, "reason": reason, "digest": digest}
+    return await _decide(session, thread, {**payload, "result": result}, key=key, yes=yes)
 
 
 @verbs.verb(
@@ -156,7 +156,7 @@ async def revoke(
     thread: Thread,
     remembered: Annotated[str | None, typer.Option(metavar="ID", help="A remembered rule, as `show` lists it.")] = None,
     delegated_to: Annotated[
-        str | None, typer.Option(metavar="NAME", help="The approver whom you have delegated your authority to.")
+        str | None, typer.Option(metavar="NAME", help="The approver to whom you delegated your authority.")
     ] = None,
     by: By = None,
     reason: Reason = "",
@@ -178,7 +178,7 @@ async def revoke(
 @verbs.verb(
     'lift rel-1.2 3 --reason "the invoice is unlocked"',
     "lift rel-1.2 3 --by alice --key alice.key",
-    "lift rel-1.2 4.1    # the first one that the sub-agent of call 4 handed up",
+    "lift rel-1.2 4.1    # the first constraint from the sub-agent of call 4",
     "lift rel-1.2-fork 0    # effects of a fork no longer ask first",
 )
 async def lift(
@@ -189,7 +189,7 @@ async def lift(
     reason: Reason = "",
     key: Key = None,
 ) -> int:
-    """Lift a constraint: calls that a tool said it cannot make are judged again like any others.
+    """Lift a constraint: the calls that it refuses are judged by the policy again.
 
     Number 0 lets the effects of a fork run as the policy says.
     """
@@ -211,63 +211,64 @@ async def _decide(session: Session, thread: str, payload: "JSON", *, key: Path |
     threads = await session.connect(thread)
     from holdfast.client.interventions import intervene
 
-    seen = await _bound_to_request(session, threads, thread, payload, private, yes=yes)
-    if seen is None:
+    bound = await _bind_to_request(session, threads, thread, payload, private, yes=yes)
+    if bound is None:
         session.output.note("Nothing was sent.")
         return OK
-    decided = await intervene(threads, thread, "decide", seen, private=private)
+    decided = await intervene(threads, thread, "decide", bound, private=private)
     return _report(session, f"request {payload['request']} of {thread}", decided)
 
 
 def _complete(session: Session, **payload: Any) -> "JSON":
-    """The payload with the sender's name, and without what was not given."""
-    given = {name: value for name, value in payload.items() if value is not None}
-    return {**given, "by": session.person(payload["by"])}
+    """Return the payload with the sender's name, and without unset fields."""
+    fields = {name: value for name, value in payload.items() if value is not None}
+    return {**fields, "by": session.person(payload["by"])}
 
 
-async def _bound_to_request(
+async def _bind_to_request(
     session: Session, threads: "Threads", thread: str, payload: "JSON", private: str | None, *, yes: bool
 ) -> "JSON | None":
-    """The decision, bound to the digest of the open request that it is about; None if the person does not confirm it.
+    """Return the decision, bound to the digest of its open request; None if the person does not confirm it.
 
-    A digest that was given stands for a request that was seen before. Without one, the request is shown, and a person
-    at a terminal is asked: what is decided, and signed, is what is shown.
+    A digest on the command line means that the person has seen the request. Otherwise the request is shown, and a
+    person at a terminal is asked to confirm: a decision, and its signature, cover exactly the request as shown.
     """
     from holdfast.cli.screens.request_screens import deciding_screen
     from holdfast.core.authority.signatures import public_key
     from holdfast.core.run.views.web_ui import HARMLESS
     from holdfast.encryption.signing_keys import check_shown
 
-    given = payload.get("digest", "")
-    if len(given) >= DIGEST_CHARS:
+    digest = payload.get("digest", "")
+    if len(digest) >= DIGEST_CHARS:
         return payload
     requests = await threads.pending(thread, note=session.note_silence)
     request = next((each for each in requests if each["request"] == payload["request"]), None)
-    if request is None or not request["digest"].startswith(given):
-        return payload  # the run says what is wrong with it
+    if request is None or not request["digest"].startswith(digest):
+        return payload  # the run rejects it with the reason
     if private:
         check_shown(request)
     bound = {**payload, "digest": request["digest"]}
-    if not given:
+    if not digest:
         screen = deciding_screen(request, bound, public_key(private) if private else "")
         asking = not session.output.as_json and sys.stdin is not None and sys.stdin.isatty()
         if not session.output.as_json:
             session.output.note(screen)
         if asking and not yes and payload["decision"] not in HARMLESS:
-            said = session.output.err.input("Is this what you decide? [y/N] ", markup=False, emoji=False)
-            return bound if said.strip().lower() in ("y", "yes") else None
+            reply = session.output.err.input("Is this what you decide? [y/N] ", markup=False, emoji=False)
+            return bound if reply.strip().lower() in ("y", "yes") else None
     return bound
 
 
 def _report(session: Session, what: str, decided: "UpdateResult") -> int:
-    """Print what became of a decision."""
+    """Print the outcome of a decision; return the exit code."""
     from rich.text import Text
 
-    words = decided.explanation or decided.outcome
+    explanation = decided.explanation or decided.outcome
     result: Mapping[str, str] = {"outcome": decided.outcome, "explanation": decided.explanation}
-    session.output.result(result, Text(visible(f"{what}: {words}")) if decided.counts else None)
+    session.output.result(result, Text(visible(f"{what}: {explanation}")) if decided.counts else None)
     if not decided.counts:
-        session.output.note(f"{CLI.name}: {visible(what)}: {decided.outcome.replace('_', ' ')}: {visible(words)}")
+        outcome = decided.outcome.replace("_", " ")
+        session.output.note(f"{CLI.name}: {visible(what)}: {outcome}: {visible(explanation)}")
     return OK if decided.counts else REFUSED
 
 

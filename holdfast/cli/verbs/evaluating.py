@@ -1,4 +1,4 @@
-"""The verb that plays recorded runs again: eval."""
+"""The verb that reruns recorded runs: eval."""
 
 import json
 import logging
@@ -30,25 +30,27 @@ verbs = Verbs()
 )
 async def evaluate(
     session: Session,
-    given: Annotated[
-        Path, typer.Argument(metavar="SET", help="A folder of portable files, a TOML file that names some, or one.")
+    dataset: Annotated[
+        Path,
+        typer.Argument(metavar="SET", help="A folder of portable files, a TOML file that names some, or a single one."),
     ],
     llm: Annotated[
         str | None,
         typer.Option(metavar="NAME", help="The LLM of all agents; `recorded`: the recorded replies. [default: theirs]"),
     ] = None,
     agent: Annotated[
-        str | None, typer.Option(metavar="NAME", help="The agent that plays all runs. [default: that of the same name]")
+        str | None,
+        typer.Option(metavar="NAME", help="The agent for all runs. [default: the one with the recorded name]"),
     ] = None,
     policy: Annotated[
         Path | None, typer.Option(metavar="FILE", help="A policy in place of every agent's own, as YAML.")
     ] = None,
-    seconds: Annotated[float, typer.Option(min=1, help="How long each play may take.")] = 600,
+    seconds: Annotated[float, typer.Option(min=1, help="How long each rerun may take.")] = 600,
 ) -> int:
-    """Play recorded runs again with today's agents, and compare; no tool runs.
+    """Rerun recorded runs with today's agents, and compare; no tool runs.
 
     Tool results and people's decisions come from the recordings. --catalog or HOLDFAST_CATALOG names the agents. Exit
-    code 1 if something does not hold that is expected of a run. It needs no server and no worker: it starts its own.
+    code 1 if a run fails an expectation. It needs no server and no worker: it starts its own.
     """
     from holdfast.composition.components import load_catalog
     from holdfast.composition.telemetry.logs import configure_logging
@@ -56,38 +58,39 @@ async def evaluate(
     from holdfast.evaluation.files import read_dataset
     from holdfast.evaluation.runner import open_eval_runner
 
-    folder, runs = read_dataset(given)
+    folder, runs = read_dataset(dataset)
     settings = _settings(session, policy)
     configure_logging(logging.getLevelName(logging.ERROR), settings.log_format)
     catalog = load_catalog(settings)
     async with AsyncExitStack() as cleanup:
         endpoint = await _endpoint(session, settings, llm, cleanup)
         player = await cleanup.enter_async_context(open_eval_runner(catalog, endpoint, patience=seconds))
-        found = await evaluate_dataset(player, folder, runs, agent=agent)
+        evaluations = await evaluate_dataset(player, folder, runs, agent=agent)
     from holdfast.cli.screens.eval_screens import eval_screen, eval_view
 
-    view = eval_view(str(given), llm, found)
-    line = visible_json(json.dumps(view, ensure_ascii=False)).encode("utf-8", "replace")  # files are anybody's words
-    session.output.result(view, None if session.output.as_json else eval_screen(found), line=line)
+    view = eval_view(str(dataset), llm, evaluations)
+    line = visible_json(json.dumps(view, ensure_ascii=False)).encode("utf-8", "replace")  # files are untrusted
+    session.output.result(view, None if session.output.as_json else eval_screen(evaluations), line=line)
     return OK if view["ok"] else FAILED
 
 
 def _settings(session: Session, policy: Path | None) -> "Settings":
-    """The settings. The catalog is imported, so an option or the environment has to name it, as for every verb."""
+    """Return the settings. `eval` imports the catalog, so an option or the environment has to name it."""
     from holdfast.config.project import TOML
     from holdfast.errors import SettingsError
 
-    named = {name: text for name, text in session.project.code.items() if not session.project.environ.get(name)}
-    if catalog := named.get("HOLDFAST_CATALOG"):
+    project = session.project
+    catalog = project.code.get("HOLDFAST_CATALOG")
+    if catalog and not project.environ.get("HOLDFAST_CATALOG"):
         raise SettingsError(
-            f"only files of {session.project.root} name the catalog {catalog} (such as {TOML}), and `eval` runs its "
+            f"only files of {project.root} name the catalog {catalog} (such as {TOML}), and `eval` runs its "
             f"code. If you trust that folder, name it yourself: --catalog {catalog}"
         )
     return session.settings.model_copy(update={"policy": policy}) if policy else session.settings
 
 
 async def _endpoint(session: Session, settings: "Settings", llm: str | None, cleanup: AsyncExitStack) -> "Endpoint":
-    """The LLM that plays: the recorded replies, or the one that a worker with these settings would have."""
+    """Open the LLM for the reruns: the recorded replies, or the endpoint of a worker with these settings."""
     from holdfast.endpoints.client import llm_client
     from holdfast.errors import SettingsError
     from holdfast.evaluation.endpoints import Endpoint, scripted

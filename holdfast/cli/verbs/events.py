@@ -34,15 +34,15 @@ async def wake(
     event_id: EventId = "",
     call: Annotated[int | None, typer.Option(min=1, metavar="N", help="Only for the call of this number.")] = None,
 ) -> int:
-    """Wake a dormant run, or send it an event: the agent reads it when a call of it waits for such an event."""
+    """Wake a dormant run, or send it an event: the agent reads it when one of its calls waits for such an event."""
     value = read_data(data)
     if (data or event_id) and not event:
         raise typer.BadParameter("--data and --id belong to an event: add --event NAME")
     threads = await session.connect(thread)
     from holdfast.client.interventions import intervene
 
-    given = {"event": event, "id": event_id, "data": value, "call": call, "by": session.person(by), "reason": reason}
-    sent = await intervene(threads, thread, "wake", given)
+    payload = {"event": event, "id": event_id, "data": value, "call": call, "by": session.person(by), "reason": reason}
+    sent = await intervene(threads, thread, "wake", payload)
     return report_outcome(session, thread, sent)
 
 
@@ -54,7 +54,7 @@ async def publish(
     event_id: EventId = "",
     by: By = None,
 ) -> int:
-    """Send an event to every run that waits for it; exit 1 if one of them could not be sent it."""
+    """Send an event to every run that waits for it; exit 1 if it could not be sent to one of them."""
     value, name = read_data(data), session.person(by)
     threads = await session.connect()
     from rich.text import Text
@@ -76,7 +76,7 @@ async def publish(
 
 
 def read_data(text: str) -> dict[str, Any]:
-    """The data of an event as typed: a JSON object, which is empty where nothing was typed."""
+    """Parse the data of an event: a JSON object; empty for an empty text."""
     try:
         value = json.loads(text) if text else {}
     except ValueError:

@@ -1,4 +1,4 @@
-"""Verbs that go back in a thread: fork, restart, diff."""
+"""Verbs that return to an earlier event of a thread, or compare: fork, restart, diff."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -46,14 +46,14 @@ async def fork(
     ] = None,
     id: NewId = None,
     say: Annotated[
-        str | None, typer.Option("--say", metavar="MESSAGE", help="What the fork begins with; - reads stdin.")
+        str | None, typer.Option("--say", metavar="MESSAGE", help="The fork's first message; - reads stdin.")
     ] = None,
     edit: Annotated[
         str | None,
         typer.Option(
             "--edit-message",
             metavar="MESSAGE",
-            help="Put this in place of the last message up to N, and leave out what came after it; - reads stdin.",
+            help="Replace the last message up to N, and leave out everything after it; - reads stdin.",
         ),
     ] = None,
     agent: AgentName = None,
@@ -71,27 +71,27 @@ async def fork(
 ) -> int:
     """Fork a thread: a new thread that begins with the same events, byte for byte. The old one does not change.
 
-    Nothing that happened before N happens again. Effects after N ask a person first until an approver lifts that
-    (`lift FORK 0`). The fork works in a folder of its own: a git work tree at the commit of that time, where the old
-    one works in a repository.
+    Nothing that happened before N happens again. Effects after N need approval until an approver lifts that
+    (`lift FORK 0`). The fork has its own folder: if the old thread works in a repository, a git work tree at the
+    commit of that time.
     """
     from rich.text import Text
 
     from holdfast.client import forks
     from holdfast.client.reading.states import CLOSED
 
-    message = None if say is None else read_content(say, None, what="--say")
-    edited = None if edit is None else read_content(edit, None, what="--edit-message")
+    message = None if say is None else read_content(say, None, name="--say")
+    edited = None if edit is None else read_content(edit, None, name="--edit-message")
     if say is not None and edit is not None:
         raise typer.BadParameter("give --say or --edit-message, not both")
-    given: tuple[Policy, ...] = ()
+    policies: tuple[Policy, ...] = ()
     if policy is not None:
         from holdfast.config.policy_file import load_policy
 
-        given = (load_policy(policy.expanduser()),)
+        policies = (load_policy(policy.expanduser()),)
     threads = await session.connect(thread)
-    giver = normalized_name(by or session.settings.by or "")
-    done = await forks.fork(
+    author = normalized_name(by or session.settings.by or "")
+    forked = await forks.fork(
         threads,
         thread,
         at=at,
@@ -100,23 +100,23 @@ async def fork(
         edit=edited,
         agent=agent,
         llm=llm,
-        policies=given,
+        policies=policies,
         workspace=_path(workspace),
-        by=giver,
-        by_proven=session.is_own(giver),
+        by=author,
+        by_proven=session.is_own(author),
     )
-    state = await _loaded(session, threads, done.thread)
-    words = "Forked" if done.new else "This fork exists:"
+    state = await _wait_until_loaded(session, threads, forked.thread)
+    verb = "Forked" if forked.new else "This fork exists:"
     screen = Text.assemble(
-        f"{words} {brief(thread)} after event {done.point.position}: ",
-        (brief(done.thread), "bold"),
-        f"\n  {CLI.command('watch', done.thread)}",
+        f"{verb} {brief(thread)} after event {forked.point.position}: ",
+        (brief(forked.thread), "bold"),
+        f"\n  {CLI.command('watch', forked.thread)}",
     )
     status = state["status"] if state else "running"
     if status not in CLOSED:
         screen.append("\n  Its effects ask first; to let the policy decide again:")
-        screen.append(f"\n  {CLI.command('lift', done.thread, '0')}")
-    session.output.result({**forks.fork_view(done), "status": status}, screen)
+        screen.append(f"\n  {CLI.command('lift', forked.thread, '0')}")
+    session.output.result({**forks.fork_view(forked), "status": status}, screen)
     return _report_failure(session, status, state["result"] if state else "")
 
 
@@ -132,23 +132,22 @@ async def restart(
 ) -> int:
     """Start a thread's task again in a new thread, with a clean slate. The old thread keeps its record.
 
-    The new one has the same task, agent, requester and idle limit, and a folder of its own unless --workspace names
-    one.
+    The new one has the same task, agent, requester and idle limit, and its own folder unless --workspace names one.
     """
     from rich.text import Text
 
     from holdfast.client.restarts import restart as begin_again
     from holdfast.client.start_options import StartOptions
 
-    content = None if task is None else read_content(task, None, what="--task")
+    content = None if task is None else read_content(task, None, name="--task")
     threads = await session.connect(thread)
     name = by or session.settings.by
-    giver = normalized_name(name) if name else ""
+    author = normalized_name(name) if name else ""
     options = StartOptions(
-        agent=agent, workspace=_path(workspace), by=giver, by_proven=bool(giver) and session.is_own(giver)
+        agent=agent, workspace=_path(workspace), by=author, by_proven=bool(author) and session.is_own(author)
     )
     started = await begin_again(threads, thread, options, id=id, task=content)
-    state = await _loaded(session, threads, started.thread)
+    state = await _wait_until_loaded(session, threads, started.thread)
     status = state["status"] if state else "running"
     screen = Text.assemble(
         f"Started {brief(thread)} again: ",
@@ -166,7 +165,7 @@ async def diff(
     first: Annotated[str, typer.Argument(metavar="A", help="A thread, or THREAD@N for its events up to N.")],
     second: Annotated[str, typer.Argument(metavar="B", help="The same, of another thread or up to another event.")],
 ) -> int:
-    """Compare two threads, or one at two events: what both begin with, then messages, calls, verdicts and cost."""
+    """Compare two threads, or one at two events: common events, then messages, calls, verdicts and cost."""
     from holdfast.cli.screens.diff_screens import diff_screen, diff_view
     from holdfast.client.showing import compare_threads, parse_place
 
@@ -185,8 +184,8 @@ def _path(folder: Path | None) -> str | None:
     return str(folder.expanduser().absolute()) if folder else None
 
 
-async def _loaded(session: Session, threads: "Threads", thread: str) -> dict[str, object] | None:
-    """Wait until a worker has loaded the new thread's agent; None, and a note, where none does."""
+async def _wait_until_loaded(session: Session, threads: "Threads", thread: str) -> dict[str, object] | None:
+    """Wait until a worker has loaded the new thread's agent; if none does in time, print a note and return None."""
     state = await threads.wait_until_loaded(thread)
     if state is None:
         session.output.note(

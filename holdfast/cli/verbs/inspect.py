@@ -34,7 +34,7 @@ async def show(
         bool, typer.Option("--tree", help="The thread and its sub-agents, each on a line with its cost.")
     ] = False,
 ) -> int:
-    """Show what a thread waits for or does, what went wrong last, what follows, open requests and the result."""
+    """Show a thread's activity or waits, last error, next steps, open requests and result."""
     if tree and at is not None:
         raise typer.BadParameter("--tree shows how things are now; leave out --at")
     threads = await session.connect(thread)
@@ -47,11 +47,11 @@ async def show(
     from holdfast.client.loops import find_run, is_archived_loop
     from holdfast.core.run.contracts.runs import LOOP_WORKFLOW
 
-    found = await find_run(threads, thread)
-    is_open = found is not None and found.status is WorkflowExecutionStatus.RUNNING
-    if found and found.workflow_type == LOOP_WORKFLOW:
-        await print_loop(session, threads, thread, found, at=at)
-    elif not is_open and await is_archived_loop(threads, thread):  # an open run has a worker that proves what it is
+    description = await find_run(threads, thread)
+    is_open = description is not None and description.status is WorkflowExecutionStatus.RUNNING
+    if description and description.workflow_type == LOOP_WORKFLOW:
+        await print_loop(session, threads, thread, description, at=at)
+    elif not is_open and await is_archived_loop(threads, thread):  # an open run's worker proves its kind
         await print_loop(session, threads, thread, None, at=at)
     elif at is not None:
         await _show_at(session, threads, thread, at)
@@ -65,10 +65,10 @@ async def list_threads(
     session: Session,
     status: Annotated[str | None, typer.Option(metavar="STATUS", help="Only threads with this status.")] = None,
     limit: Annotated[int, typer.Option(min=1, max=10_000, help="The most threads: the N newest.")] = 100,
-    tree: Annotated[bool, typer.Option("--tree", help="Sub-agents below the thread that runs them.")] = False,
+    tree: Annotated[bool, typer.Option("--tree", help="Sub-agents below the thread that started them.")] = False,
     cost: Annotated[
         Literal["agent", "day", "tree"] | None,
-        typer.Option(help="What these threads have cost together, by agent, by day or by tree."),
+        typer.Option(help="The total cost of these threads, by agent, by day or by tree."),
     ] = None,
 ) -> int:
     """List threads, newest first: status, step, open requests, cost and task.
@@ -117,11 +117,11 @@ async def log(
     from holdfast.client.follow import follow as follow_events
     from holdfast.core.base.canonical import canonical, unportable
 
-    found = await _find(session, threads, thread, loops=True)
+    description = await _find(session, threads, thread, loops=True)
     if follow:
         events = follow_events(threads, thread, after=after, note=session.output.note, loops=True)
     else:
-        events = threads.events(thread, after=after, found=found, note=session.note_silence, loops=True)
+        events = threads.events(thread, after=after, found=description, note=session.note_silence, loops=True)
     async for event in events:
         line = None if unportable(event) else canonical(event)
         session.output.result(event, None if session.output.as_json else event_line(event), line=line)
@@ -138,13 +138,13 @@ async def transcript(
     session: Session,
     thread: Thread,
     active: Annotated[
-        bool, typer.Option("--active", help="Only what the LLM is sent now: since the last context compaction.")
+        bool, typer.Option("--active", help="Only messages that the LLM gets now: since the last context compaction.")
     ] = False,
     at: Annotated[
         int | None, typer.Option(min=0, metavar="N", help="As it was right after the event at position N.")
     ] = None,
 ) -> int:
-    """Print a thread's messages, from the first one on."""
+    """Print a thread's messages, oldest first."""
     threads = await session.connect(thread)
     from holdfast.cli.screens.event_words import message_text
 
@@ -164,35 +164,35 @@ async def artifact(
 ) -> int:
     """Print an artifact that a thread's log refers to: a long result, or a large image.
 
-    Its content has the digest in its address, or it is not printed. A terminal gets text with control characters
-    written out, and nothing else; a pipe or FILE gets the bytes. --json gives size, digest and media type.
+    Content whose digest differs from the address is not printed. A terminal gets only text, with control characters
+    escaped; a pipe or FILE gets the bytes. --json prints size, digest and media type.
     """
     threads = await session.connect(thread)
     from holdfast.client.artifacts import TEXT, read_artifact
 
-    found = await read_artifact(threads, await session.parts.artifacts(), thread, address, note=session.note_silence)
+    store = await session.parts.artifacts()
+    artifact = await read_artifact(threads, store, thread, address, note=session.note_silence)
     if output:
         try:
             with output.open("xb") as file:
-                file.write(found.content)
+                file.write(artifact.content)
         except OSError as error:
             raise typer.BadParameter(f"--output {output} cannot be written: {error.strerror}") from None
     if session.output.as_json:
         digest = address.partition(":")[2]
-        size, kind = len(found.content), found.media_type
-        view = {"address": address, "size": size, "digest": digest, "media_type": kind, "position": found.position}
+        size, kind = len(artifact.content), artifact.media_type
+        view = {"address": address, "size": size, "digest": digest, "media_type": kind, "position": artifact.position}
         session.output.result(view)
     elif not output and not sys.stdout.isatty():
-        sys.stdout.buffer.write(found.content)
+        sys.stdout.buffer.write(artifact.content)
         sys.stdout.flush()
-    elif not output and found.media_type != TEXT:
-        raise typer.BadParameter(
-            f"it is {found.media_type} of {len(found.content):,} bytes, and stdout is a terminal: use --output FILE"
-        )
+    elif not output and artifact.media_type != TEXT:
+        size, kind = len(artifact.content), artifact.media_type
+        raise typer.BadParameter(f"it is {kind} of {size:,} bytes, and stdout is a terminal: use --output FILE")
     elif not output:
-        print(visible(found.content.decode()))
+        print(visible(artifact.content.decode()))
     else:
-        session.output.note(f"{len(found.content):,} bytes of {found.media_type} in {output}")
+        session.output.note(f"{len(artifact.content):,} bytes of {artifact.media_type} in {output}")
     return OK
 
 
@@ -202,17 +202,17 @@ async def prompt(
     thread: Thread,
     raw: Annotated[bool, typer.Option("--raw", help="The request's body alone, byte for byte.")] = False,
 ) -> int:
-    """Show what the LLM would be sent next, tier by tier.
+    """Show the next request to the LLM, tier by tier.
 
     Instructions, tools, skills, strategies, standing memory, files and the transcript, each with its size and its
-    share of its token budget; and what has to happen before it is sent. Tokens are estimated, at four bytes a token.
+    share of its token budget; and the conditions before it is sent. Tokens are estimated, at four bytes a token.
     """
     threads = await session.connect(thread)
     from holdfast.cli.screens.prompt_screens import prompt_screen
     from holdfast.client.prompts import prompt_of
 
-    found = await _find(session, threads, thread)
-    next_prompt = await prompt_of(threads, thread, found=found, note=session.note_silence)
+    description = await _find(session, threads, thread)
+    next_prompt = await prompt_of(threads, thread, found=description, note=session.note_silence)
     if raw:
         # Byte for byte, except on a terminal, which would act on some of the bytes.
         body = visible(next_prompt.body.decode()).encode() if sys.stdout.isatty() else next_prompt.body
@@ -229,7 +229,7 @@ async def pending(
     session: Session,
     thread: Annotated[str | None, typer.Argument(metavar="[THREAD]", help="[default: all threads]")] = None,
 ) -> int:
-    """Print the requests that wait for a decision; without a worker, those in Temporal's history."""
+    """Print the requests that wait for a decision; without a worker, from Temporal's history."""
     threads = await session.connect(thread)
     from holdfast.cli.screens.request_screens import request_screen
     from holdfast.client.listing import Unanswered, list_pending
@@ -272,42 +272,45 @@ async def watch(session: Session, thread: Thread, by: By = None, key: Key = None
 
 
 async def _show_at(session: Session, threads: "Threads", thread: str, at: int) -> None:
-    found = await _find(session, threads, thread)
+    description = await _find(session, threads, thread)
     state = await threads.state_at(thread, at, note=session.note_silence)
-    print_state(session, threads, {**state, "at": at}, found)
+    print_state(session, threads, {**state, "at": at}, description)
 
 
 async def _show_now(session: Session, threads: "Threads", thread: str) -> None:
     from holdfast.client.showing import show_thread
     from holdfast.errors import ServerUnreachable
 
-    found = await _find(session, threads, thread)
+    description = await _find(session, threads, thread)
     notes: list[str] = []
     try:
-        shown = await show_thread(threads, thread, found=found, note=notes.append)
+        shown = await show_thread(threads, thread, found=description, note=notes.append)
         state = await _with_arguments(session, threads, thread, shown.view)
     except ServerUnreachable:
-        if found:
-            session.output.note(session.describe_in_temporal(threads, found))
+        if description:
+            session.output.note(session.describe_in_temporal(threads, description))
         raise
-    for words in notes:
-        about = f"{session.describe_in_temporal(threads, found)}\n" if found else ""
-        session.output.note(f"{about}{visible(words)}")
-    print_state(session, threads, state, found, last=shown.last)
+    for note in notes:
+        about = f"{session.describe_in_temporal(threads, description)}\n" if description else ""
+        session.output.note(f"{about}{visible(note)}")
+    print_state(session, threads, state, description, last=shown.last)
 
 
 async def _find(
     session: Session, threads: "Threads", thread: str, *, loops: bool = False
 ) -> "WorkflowExecutionDescription | None":
-    """What Temporal knows of a thread or, with `loops`, a loop; a note says where only the permanent record has it."""
-    found = await threads.reader.find(thread, loops=loops)
-    if found is None:
+    """Return Temporal's description of a thread, or of a loop if allowed.
+
+    If only the permanent record has it, print a note and return None.
+    """
+    description = await threads.reader.find(thread, loops=loops)
+    if description is None:
         session.note_forgotten(thread)
-    return found
+    return description
 
 
 async def _with_arguments(session: Session, threads: "Threads", thread: str, state: "JSON") -> "JSON":
-    """The state, with the arguments of remembered rules, which only the log has."""
+    """Return the state, with the arguments of remembered rules, which only the log has."""
     from holdfast.client.remembered import rules_with_arguments
     from holdfast.errors import HoldfastError
 

@@ -1,4 +1,4 @@
-"""Verbs that keep and forget: backup, restore, forget-thread."""
+"""Verbs for backup and retention: backup, restore, forget-thread."""
 
 import sys
 from contextlib import contextmanager
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 verbs = Verbs()
 
 _SHOWN = 5
-"""How many ids and addresses a note names."""
+"""The most ids and addresses that a note names."""
 
 
 @verbs.verb("backup -o /backups/monday", "backup -o /backups/monday --json")
@@ -36,8 +36,8 @@ async def backup(
 ) -> int:
     """Back up the record, the ledger, artifacts and memories.
 
-    The database as of one moment, while workers go on. A later backup to the same folder reuses its artifacts; one that
-    is interrupted leaves the earlier backup as it was. Exit 1 if an artifact is missing or altered.
+    The database is read as of one moment, while workers continue. A later backup to the same folder reuses its
+    artifacts; if it is interrupted, the earlier backup stays as it was. Exit 1 if an artifact is missing or altered.
     """
     url = _database_url(session)
     folder = session.settings.artifacts
@@ -49,11 +49,12 @@ async def backup(
 
     with _database_errors(), _file_errors(output):
         await check_schema(url)
-        made = await back_up(url, output.expanduser(), artifacts=folder, report=session.output.note)
-    missing = made.manifest.missing
-    result = {**made.manifest.counts, "artifacts": made.manifest.artifacts, "copied": made.copied}
-    words = f"{visible(str(output))}: {count(made.manifest.artifacts, 'artifact')}, {made.copied:,} of them new"
-    session.output.result({**result, "folder": str(output), "missing": missing}, Text(words))
+        completed = await back_up(url, output.expanduser(), artifacts=folder, report=session.output.note)
+    manifest = completed.manifest
+    missing = manifest.missing
+    result = {**manifest.counts, "artifacts": manifest.artifacts, "copied": completed.copied}
+    summary = f"{visible(str(output))}: {count(manifest.artifacts, 'artifact')}, {completed.copied:,} of them new"
+    session.output.result({**result, "folder": str(output), "missing": missing}, Text(summary))
     if missing:
         names = ", ".join(f"sha256:{each}" for each in missing[:_SHOWN])
         session.output.note(
@@ -70,16 +71,16 @@ async def restore(
     session: Session,
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The backup.")],
     into_existing: Annotated[
-        bool, typer.Option("--into-existing", help="Also where the database has threads that the backup lacks.")
+        bool, typer.Option("--into-existing", help="Even if the database has threads that the backup lacks.")
     ] = False,
     without_damaged: Annotated[
-        bool, typer.Option("--without-damaged", help="Leave out threads whose events do not hold, and name them.")
+        bool, typer.Option("--without-damaged", help="Leave out threads with damaged events, and name them.")
     ] = False,
 ) -> int:
     """Restore a backup into a migrated database.
 
-    Checks all of the backup first, and only adds: after an interruption, repeat it. Stop the workers before. Exit 1 if
-    a damaged thread was left out.
+    Checks the whole backup first, and only adds data: after an interruption, repeat it. Stop the workers before. Exit 1
+    if a damaged thread was left out.
     """
     url = _database_url(session)
     stores = await _check_stores(session)
@@ -92,19 +93,19 @@ async def restore(
     with _database_errors(), _file_errors(folder):
         source = Source(folder.expanduser(), without_damaged=without_damaged)
         await check_schema(url)
-        done = await restore_backup(
+        restored = await restore_backup(
             source, await _pool(session), stores, into_existing=into_existing, report=session.output.note
         )
-    counts = {"threads": len(done.threads), "events": done.events, "effects": done.effects}
-    counts |= {"memories": done.memories, "artifacts": done.artifacts}
-    words = ", ".join(f"{number:,} {kind}" for kind, number in counts.items())
-    result = {**counts, "forgotten": sorted(done.forgotten), "damaged": done.damaged}
-    session.output.result(result, Text(f"Restored: {words}"))
-    for thread in sorted(done.forgotten)[:_SHOWN]:
+    counts = {"threads": len(restored.threads), "events": restored.events, "effects": restored.effects}
+    counts |= {"memories": restored.memories, "artifacts": restored.artifacts}
+    summary = ", ".join(f"{number:,} {kind}" for kind, number in counts.items())
+    result = {**counts, "forgotten": sorted(restored.forgotten), "damaged": restored.damaged}
+    session.output.result(result, Text(f"Restored: {summary}"))
+    for thread in sorted(restored.forgotten)[:_SHOWN]:
         session.output.note(f"{visible(thread)} was left out: this database has forgotten it.")
-    for thread, why in done.damaged.items():
+    for thread, why in restored.damaged.items():
         session.output.note(f"{visible(thread)} is damaged in the backup, and its log was left out: {visible(why)}")
-    return FAILED if done.damaged else OK
+    return FAILED if restored.damaged else OK
 
 
 @verbs.verb("forget-thread rel-1.2", 'forget-thread rel-1.2 --reason "asked to" --yes', name="forget-thread")
@@ -118,7 +119,7 @@ async def forget_thread(
     """Remove the content of a closed thread for good.
 
     From the record, the ledger, the artifacts, its own memories, and Temporal's histories. The digest of each event
-    remains. Prints what stays elsewhere. Repeat it after an interruption.
+    remains. Prints which copies remain elsewhere. Repeat it after an interruption.
     """
     asking = not session.output.as_json and sys.stdin is not None and sys.stdin.isatty()
     if not (yes or asking):
@@ -131,47 +132,47 @@ async def forget_thread(
     with _database_errors():
         await check_forgettable(threads, thread)
         if not yes:
-            words = f"Remove the content of {visible(thread)} for good? [y/N] "
-            if session.output.err.input(words, markup=False, emoji=False).strip().lower() not in ("y", "yes"):
+            question = f"Remove the content of {visible(thread)} for good? [y/N] "
+            if session.output.err.input(question, markup=False, emoji=False).strip().lower() not in ("y", "yes"):
                 session.output.note("Nothing was removed.")
                 return OK
         stores = await session.parts.stores()
-        found = await forget(
+        report = await forget(
             threads, await _pool(session), stores, thread, by=session.person(by), reason=reason.strip()[:1_000]
         )
-    return _print_forgotten(session, found)
+    return _print_forgotten(session, report)
 
 
-def _print_forgotten(session: Session, found: "Report") -> int:
+def _print_forgotten(session: Session, report: "Report") -> int:
     from rich.text import Text
 
-    grave, content, histories = found.content.tombstone, found.content, found.histories
+    tombstone, content, histories = report.content.tombstone, report.content, report.histories
     view = {
-        "thread": grave.thread,
-        "forgotten_at": grave.forgotten_at.isoformat(),
-        "forgotten_by": grave.forgotten_by,
-        "reason": grave.reason,
-        "events": grave.events,
-        "head": grave.head,
+        "thread": tombstone.thread,
+        "forgotten_at": tombstone.forgotten_at.isoformat(),
+        "forgotten_by": tombstone.forgotten_by,
+        "reason": tombstone.reason,
+        "events": tombstone.events,
+        "head": tombstone.head,
         "runs": len(histories.runs) - len(histories.remaining),
         "remaining_runs": histories.remaining,
         "asides": content.asides,
         "memories": content.memories,
         "shared_artifacts": content.shared_artifacts,
         "forks": content.forks,
-        "files": found.files,
+        "files": report.files,
     }
-    removed = f"{count(grave.events, 'event')}, {count(len(histories.runs), 'Temporal run')}"
-    session.output.result(view, Text.assemble("forgotten  ", (visible(grave.thread), "bold"), f"  {removed}"))
-    for words in _what_stays(found):
-        session.output.note(visible(words))
+    removed = f"{count(tombstone.events, 'event')}, {count(len(histories.runs), 'Temporal run')}"
+    session.output.result(view, Text.assemble("forgotten  ", (visible(tombstone.thread), "bold"), f"  {removed}"))
+    for note in _remaining_copies(report):
+        session.output.note(visible(note))
     return FAILED if histories.remaining else OK
 
 
-def _what_stays(found: "Report") -> "Iterator[str]":
-    content, remaining = found.content, found.histories.remaining
-    if found.unrecorded:
-        yield f"The last events may have no digest in the record: {found.unrecorded}"
+def _remaining_copies(report: "Report") -> "Iterator[str]":
+    content, remaining = report.content, report.histories.remaining
+    if report.unrecorded:
+        yield f"The last events may have no digest in the record: {report.unrecorded}"
     if remaining:
         yield (
             f"Temporal has not removed {count(len(remaining), 'run')} yet ({remaining[0]}): it may take minutes after "
@@ -179,10 +180,10 @@ def _what_stays(found: "Report") -> "Iterator[str]":
         )
     if content.shared_artifacts:
         yield f"{count(content.shared_artifacts, 'artifact')} stay: other threads refer to them."
-    if found.files:
+    if report.files:
         yield (
-            f"{count(len(found.files), 'artifact')} stay in a store that does not record which threads refer to them, "
-            f"such as {', '.join(found.files[:_SHOWN])}: remove those that no other thread needs."
+            f"{count(len(report.files), 'artifact')} stay in a store that does not record which threads refer to them, "
+            f"such as {', '.join(report.files[:_SHOWN])}: remove those that no other thread needs."
         )
     if content.forks:
         yield (
@@ -198,10 +199,10 @@ def _what_stays(found: "Report") -> "Iterator[str]":
 
 
 def _database_url(session: Session) -> str:
-    """The database.
+    """Return the URL of the database.
 
     Raises:
-        SettingsError: None is known.
+        SettingsError: There is none.
     """
     if url := session.parts.database_url:
         return url
@@ -210,15 +211,15 @@ def _database_url(session: Session) -> str:
 
 async def _pool(session: Session) -> "AsyncConnectionPool":
     pool = await session.parts.pool()
-    assert pool is not None  # `_database_url` has looked
+    assert pool is not None  # `_database_url` has checked
     return pool
 
 
 async def _check_stores(session: Session) -> "ArtifactStore":
-    """The store of artifacts, where Holdfast keeps threads and artifacts itself.
+    """Return the artifact store, if threads and artifacts are in Holdfast's own stores.
 
     Raises:
-        SettingsError: The catalog has stores of its own.
+        SettingsError: The catalog has its own stores.
     """
     from holdfast.retention.own_stores import require_own_stores
 

@@ -1,4 +1,4 @@
-"""The verb on loops: loop. `show`, `retry`, `pause`, `resume` and `cancel` accept loops, too."""
+"""The verb that starts a loop: loop. `show`, `retry`, `pause`, `resume` and `cancel` accept loops, too."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -26,7 +26,7 @@ async def loop(
     session: Session,
     workspace: Annotated[Path, typer.Argument(metavar="DIR", help="A folder on the worker's machine.")],
     task: Annotated[
-        str, typer.Option(metavar="TEXT", help="The purpose of all tasks; needed where DIR has no TASKS.md.")
+        str, typer.Option(metavar="TEXT", help="The purpose of all tasks; required if DIR has no TASKS.md.")
     ] = "",
     agent: Annotated[
         str | None, typer.Option(metavar="NAME", help="The agent for the tasks. [default: the catalog's first]")
@@ -49,7 +49,7 @@ async def loop(
         bool, typer.Option("--wait", help="Wait until it is done, blocked or paused; exit 1 if it is not done.")
     ] = False,
 ) -> int:
-    """Work off a folder's TASKS.md, task by task.
+    """Work through a folder's TASKS.md, task by task.
 
     Each task gets a fresh agent run, until all are done. People may edit the files at any time. Every step is a commit
     in the folder's git repository.
@@ -63,7 +63,7 @@ async def loop(
     from holdfast.core.loop.state import LoopInput
 
     person = session.person(by)
-    given = {
+    fields = {
         "workspace": str(workspace.expanduser().absolute()),
         "task": task,
         "agent": agent,
@@ -78,7 +78,7 @@ async def loop(
         "by": person,
         "by_proven": session.is_own(person),
     }
-    started = await start_loop(threads, LoopInput.model_validate(given), name=name)
+    started = await start_loop(threads, LoopInput.model_validate(fields), name=name)
     if not await wait_until_surveyed(threads, started.thread):
         session.output.note(
             f"No worker has picked it up yet; start one with `{WORKER.command('--dev')}` "
@@ -88,7 +88,7 @@ async def loop(
 
 
 def _report(session: Session, threads: "Threads", started: "Started") -> int:
-    """Print what was started."""
+    """Print the started loop."""
     from rich.text import Text
 
     link = session.link(threads, started.thread, started.run_id)

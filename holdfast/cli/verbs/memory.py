@@ -1,6 +1,6 @@
-"""Verbs for semantic memory: remember, recall, forget. They use the memory store alone, and need no worker.
+"""Verbs for semantic memory: remember, recall, forget. They use only the memory store, and need no worker.
 
-What a person writes here has the trust level `person`.
+Memories written here have the trust level `person`.
 """
 
 from collections.abc import AsyncIterator
@@ -38,13 +38,13 @@ verbs = Verbs()
 )
 async def remember(
     session: Session,
-    text: Annotated[str, typer.Argument(metavar="TEXT", help="One thing, in words that make sense alone.")],
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="One fact, in words that make sense alone.")],
     user: User = None,
     agent: Agent = None,
     thread: InThread = None,
     everybody: Global = False,
     standing: Annotated[bool, typer.Option("--standing", help="Show it to the agent in each of its runs.")] = False,
-    lasting: Annotated[str | None, typer.Option("--for", metavar="SPAN", help="Forget it after that: 4h, 30d.")] = None,
+    span: Annotated[str | None, typer.Option("--for", metavar="SPAN", help="Forget it after that: 4h, 30d.")] = None,
     supersedes: Annotated[str, typer.Option(metavar="ID", help="Replace this item.")] = "",
     by: By = None,
 ) -> int:
@@ -53,7 +53,7 @@ async def remember(
     if len(scopes) != 1:
         raise typer.BadParameter("say whose it is: one of --user, --agent, --thread and --global")
     try:
-        seconds = None if lasting is None else read_seconds(lasting)
+        seconds = None if span is None else read_seconds(span)
     except ValueError as error:
         raise typer.BadParameter(f"--for {error}") from None
     from datetime import UTC, datetime, timedelta
@@ -70,7 +70,7 @@ async def remember(
         expires_at=None if seconds is None else datetime.now(UTC) + timedelta(seconds=seconds),
         supersedes=supersedes,
     )
-    async with _opened(session) as store:
+    async with _open_store(session) as store:
         _print(session, await store.remember(new, key=f"cli/{uuid4().hex}"))
     return OK
 
@@ -93,12 +93,12 @@ async def recall(
         str | None, typer.Option(metavar="ID", help="Print this item and all that it superseded, instead.")
     ] = None,
 ) -> int:
-    """Find what is remembered: in these scopes, or in all."""
+    """Search the memories in these scopes, or in all."""
     if history is not None and query:
         raise typer.BadParameter("say QUERY or --history, not both")
     scopes = _scopes(user, agent, thread, everybody) or None
     if history is not None:
-        async with _opened(session) as store:
+        async with _open_store(session) as store:
             for item in await store.history(history, scopes):
                 _print(session, item)
         return OK
@@ -106,13 +106,13 @@ async def recall(
 
     for scope in scopes or ():
         check_scope(scope)
-    async with _opened(session) as store:
-        found = await store.recall(query, scopes, limit=limit)
-    for item in found.items:
+    async with _open_store(session) as store:
+        result = await store.recall(query, scopes, limit=limit)
+    for item in result.items:
         _print(session, item)
-    if found.note:
-        session.output.note(visible(found.note))
-    if not found.items:
+    if result.note:
+        session.output.note(visible(result.note))
+    if not result.items:
         session.output.note("Nothing is remembered about that." if query.strip() else "Nothing is remembered yet.")
     return OK
 
@@ -124,11 +124,11 @@ async def forget(
     reason: Annotated[str, typer.Option(metavar="TEXT", help="Why; kept in its place.")] = "",
     by: By = None,
 ) -> int:
-    """Remove an item for good, and what it superseded.
+    """Remove an item for good, with all items that it superseded.
 
-    The events of the run that wrote it stay as they are.
+    The events of the run that wrote it do not change.
     """
-    async with _opened(session) as store:
+    async with _open_store(session) as store:
         _print(session, await store.forget(item, None, trust="person", by=session.person(by), why=reason))
     return OK
 
@@ -137,16 +137,16 @@ def _scopes(user: str | None, agent: str | None, thread: str | None, everybody: 
     from holdfast.core.base.names import person_name
 
     try:
-        spelt = None if user is None else person_name(user)
+        person = None if user is None else person_name(user)
     except ValueError as error:
         raise typer.BadParameter(f"--user: {error}") from None
-    named = {"user": spelt, "agent": agent, "thread": thread}
-    return [f"{kind}:{name}" for kind, name in named.items() if name is not None] + ["global"] * everybody
+    names = {"user": person, "agent": agent, "thread": thread}
+    return [f"{kind}:{name}" for kind, name in names.items() if name is not None] + ["global"] * everybody
 
 
 @asynccontextmanager
-async def _opened(session: Session) -> "AsyncIterator[MemoryStore]":
-    """The memory store: the catalog's own, or else PostgreSQL's.
+async def _open_store(session: Session) -> "AsyncIterator[MemoryStore]":
+    """Open the memory store: the catalog's own, or else PostgreSQL's.
 
     Raises:
         ServerUnreachable: There is no database, it does not answer, or it has no memories.
@@ -170,11 +170,11 @@ async def _opened(session: Session) -> "AsyncIterator[MemoryStore]":
         yield store
     except HoldfastError:
         raise
-    # A user's store may raise anything where it cannot be reached.
+    # A user's store may raise any exception if it is unreachable.
     except Exception as error:
-        words = one_line(str(error), 200) or type(error).__name__
+        reason = one_line(str(error), 200) or type(error).__name__
         raise ServerUnreachable(
-            f"the memories cannot be read or written ({words}). Check DATABASE_URL; a worker of this release prepares "
+            f"the memories cannot be read or written ({reason}). Check DATABASE_URL; a worker of this release prepares "
             "a database that is new."
         ) from error
 
@@ -184,7 +184,7 @@ def _print(session: Session, item: "MemoryItem") -> None:
 
 
 def _screen(item: "MemoryItem") -> "Text":
-    """An item for people."""
+    """Return an item for people."""
     from rich.text import Text
 
     from holdfast.core.memory.semantic import provenance

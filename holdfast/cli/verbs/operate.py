@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from holdfast.core.base.retention import Retention
 
 SKIP_SECONDS = 60.0
-"""How long `skip` may take."""
+"""The most seconds that `skip` may take."""
 
 verbs = Verbs()
 
@@ -92,17 +92,17 @@ async def prune(
     from holdfast.client.prune import prune as prune_threads
     from holdfast.client.reading.record import call_store
 
-    found = await call_store(list_prunable(threads.runs, record, retention=retention))
+    prunable = await call_store(list_prunable(threads.runs, record, retention=retention))
     if dry_run or not yes:
-        for one in found:
+        for one in prunable:
             _print_pruned(session, one, removed=False)
-    if not found:
+    if not prunable:
         session.output.note("No thread ended that long ago.")
     elif dry_run:
-        session.output.note(f"{count(len(found), 'thread')} would be removed.")
-    elif yes or _confirmed(session, len(found)):
+        session.output.note(f"{count(len(prunable), 'thread')} would be removed.")
+    elif yes or _confirm(session, len(prunable)):
         seal = await session.parts.seal()
-        async for one, removed in prune_threads(threads.runs, record, found, seal=seal):
+        async for one, removed in prune_threads(threads.runs, record, prunable, seal=seal):
             if removed and yes:
                 _print_pruned(session, one, removed=True)
             if not removed:
@@ -123,26 +123,26 @@ async def migrate(
 
     from holdfast.composition.migrating import bring_up_to_date
 
-    done = await bring_up_to_date(session.parts.database_url, check=check)
-    rows = f"; {count(done.rows, 'row')} added for SQL" if done.rows else ""
-    words = f"The schema is up to date: {done.after}{rows}"
-    if done.applied:
-        words = f"Migrated from {done.before or 'nothing'} to {done.after}{rows}"
-    view = {"from": done.before, "to": done.after, "applied": done.applied, "rows": done.rows, "missing": done.missing}
-    session.output.result(view, None if done.missing else Text(words))
-    if done.advice:
-        session.output.note(f"{CLI.name}: {done.advice}")
-    return FAILED if done.missing else OK
+    schema = await bring_up_to_date(session.parts.database_url, check=check)
+    rows = f"; {count(schema.rows, 'row')} added for SQL" if schema.rows else ""
+    summary = f"The schema is up to date: {schema.after}{rows}"
+    if schema.applied:
+        summary = f"Migrated from {schema.before or 'nothing'} to {schema.after}{rows}"
+    view = {"from": schema.before, "to": schema.after, "applied": schema.applied, "rows": schema.rows}
+    session.output.result({**view, "missing": schema.missing}, None if schema.missing else Text(summary))
+    if schema.advice:
+        session.output.note(f"{CLI.name}: {schema.advice}")
+    return FAILED if schema.missing else OK
 
 
 @verbs.verb("doctor", "doctor --hardened")
 async def doctor(
     session: Session,
     hardened: Annotated[
-        bool, typer.Option("--hardened", help="Fail where something is below the hardening profile.")
+        bool, typer.Option("--hardened", help="Fail if something is below the hardening profile.")
     ] = False,
 ) -> int:
-    """Check what Holdfast needs, and the hardening profile.
+    """Check the requirements of Holdfast, and the hardening profile.
 
     docs/how-to/harden.md explains the profile.
     """
@@ -155,8 +155,8 @@ async def doctor(
         code = exit_code(checks, hardened=hardened)
     except SettingsError as error:
         checks, code = [Check("settings", "missing", str(error), "correct it; docs/reference/settings.md")], USAGE
-    found = [{"name": each.name, "status": each.status, "detail": each.detail, "fix": each.fix} for each in checks]
-    session.output.result({"ok": code == OK, "checks": found}, report(checks))
+    rows = [{"name": each.name, "status": each.status, "detail": each.detail, "fix": each.fix} for each in checks]
+    session.output.result({"ok": code == OK, "checks": rows}, report(checks))
     return code
 
 
@@ -184,8 +184,8 @@ async def skip(
 
     check_stack(threads.runs, read_stack(session.settings.home))
     now = await skip_time(threads.runs, thread, duration, within=SKIP_SECONDS)
-    words = f"it is {now:%Y-%m-%d %H:%M:%S} UTC for this run" if now else "it has ended"
-    session.output.result({"time": now.isoformat() if now else None}, Text(f"{visible(thread)}: {words}"))
+    status = f"it is {now:%Y-%m-%d %H:%M:%S} UTC for this run" if now else "it has ended"
+    session.output.result({"time": now.isoformat() if now else None}, Text(f"{visible(thread)}: {status}"))
     return OK
 
 
@@ -213,10 +213,10 @@ def _print_pruned(session: Session, one: "EndedThread", *, removed: bool) -> Non
     session.output.result({**row, "removed": removed}, prunable_line(one))
 
 
-def _confirmed(session: Session, number: int) -> bool:
+def _confirm(session: Session, number: int) -> bool:
     what = "this thread" if number == 1 else f"these {number:,} threads"
-    words = f"Remove {what} for good: events, effects, artifacts? [y/N] "
-    answer = session.output.err.input(words, markup=False, emoji=False)
+    question = f"Remove {what} for good: events, effects, artifacts? [y/N] "
+    answer = session.output.err.input(question, markup=False, emoji=False)
     agreed = answer.strip().lower() in ("y", "yes")
     if not agreed:
         session.output.note("Nothing was removed.")

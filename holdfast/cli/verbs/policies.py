@@ -1,4 +1,4 @@
-"""Verbs about policy files: policy check, policy explain. They need no server."""
+"""Verbs for policy files: policy check, policy explain. They need no server."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -41,24 +41,24 @@ async def check(
         return USAGE
     from holdfast.cli.screens.policy_screens import policy_screen
 
-    named = catalog or session.environ.get("HOLDFAST_CATALOG", "").strip()
-    warnings = _compare(policy, named) if named else None
+    name = catalog or session.environ.get("HOLDFAST_CATALOG", "").strip()
+    warnings = _compare(policy, name) if name else None
     result = {"ok": True, "hash": policy.hash, "rules": len(policy.rules), "signatures": policy.signatures}
     result |= {"approvers": [person.name for person in policy.approvers]}
     result |= {"gateways": [gateway.name for gateway in policy.gateways]}
     result |= {"signers": [signer.name for signer in policy.signers]}
-    result |= {"catalog": named or None, "warnings": warnings or []}
+    result |= {"catalog": name or None, "warnings": warnings or []}
     session.output.result(result, policy_screen(file, policy, warnings))
     return OK
 
 
-def _compare(policy: "Policy", named: str) -> list[str]:
+def _compare(policy: "Policy", name: str) -> list[str]:
     """Return a sentence for each rule that matches nothing in a catalog."""
     from holdfast.config.loading import load
     from holdfast.core.agents.advice import unmatched
     from holdfast.core.agents.catalog import Catalog
 
-    return [f"rules[{number}] ({rule.label}) {why}" for number, rule, why in unmatched(policy, load(named, Catalog))]
+    return [f"rules[{number}] ({rule.label}) {why}" for number, rule, why in unmatched(policy, load(name, Catalog))]
 
 
 @verbs.verb(
@@ -78,11 +78,11 @@ async def explain(
     depth: Annotated[int, typer.Option(min=0, help="How many agents are above it.")] = 0,
     workspace: Annotated[str, typer.Option(metavar="DIR", help="The run's folder.")] = "",
 ) -> int:
-    """Show which rule decides on a call, why, and who may decide."""
+    """Show which rule applies to a call, why, and who may decide."""
     from pydantic_core import from_json
 
     try:
-        given = from_json(arguments, allow_inf_nan=False)
+        parsed = from_json(arguments, allow_inf_nan=False)
     except ValueError as error:
         raise typer.BadParameter(f"--arguments is not JSON: {error}") from None
     policy = _load(session, file)
@@ -93,14 +93,14 @@ async def explain(
     from holdfast.core.authority.policy import ToolUse
     from holdfast.core.tools.effects import Effect
 
-    use = ToolUse(tool=tool, effect=Effect(effect), arguments=given, agent=agent, depth=depth, workspace=workspace)
+    use = ToolUse(tool=tool, effect=Effect(effect), arguments=parsed, agent=agent, depth=depth, workspace=workspace)
     explanation = explain_use(policy, use)
     session.output.result({**explanation.view(), "hash": policy.hash}, explanation_screen(explanation))
     return OK
 
 
 def _load(session: Session, file: Path) -> "Policy | None":
-    """The policy in a file; None where it cannot be used, after its problems are printed."""
+    """Return the policy in a file; if it is invalid, print its problems and return None."""
     from holdfast.config.policy_file import load_policy
     from holdfast.errors import PolicyError
 

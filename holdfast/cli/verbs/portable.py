@@ -1,4 +1,4 @@
-"""Verbs on portable files: export, move, import."""
+"""Verbs for portable files: export, move, import."""
 
 import json
 import sys
@@ -39,14 +39,14 @@ async def export(
     no_artifacts: Annotated[bool, typer.Option("--no-artifacts", help="Leave the artifacts out.")] = False,
     anchors: Annotated[
         list[Path] | None,
-        typer.Option(metavar="DIR", help="Put the thread's seals from there in. [default: HOLDFAST_ANCHORS]"),
+        typer.Option(metavar="DIR", help="Include the thread's seals from this anchor. [default: HOLDFAST_ANCHORS]"),
     ] = None,
     no_subagents: Annotated[bool, typer.Option("--no-subagents", help="Leave the sub-agents' logs out.")] = False,
 ) -> int:
-    """Export a thread as one file that verifies offline, or in a format of others.
+    """Export a thread as one file that verifies offline, or in another format.
 
-    The file has the log byte for byte, the artifacts, the ledger's rows, and what the run was asked and allowed to do;
-    and the logs of its sub-agents, of theirs, and so on. An open run is exported as far as it is recorded.
+    The file has the log byte for byte, the artifacts, the ledger's rows, the run's task, requests and approvals; and
+    the logs of all its sub-agents, at any depth. An open run is exported as far as it is recorded.
     """
     if format != "holdfast":
         if redact:
@@ -55,9 +55,9 @@ async def export(
     if output is None:
         raise typer.BadParameter(f"name the file: -o FILE{SUFFIX}")
     private = session.private_key(key)
-    from holdfast.cli.screens.anchors import given_anchors
+    from holdfast.cli.screens.anchors import anchors_from_options
 
-    places = given_anchors(session.settings, anchors or (), ())
+    seals = anchors_from_options(session.settings, anchors or (), ())
     threads = await session.connect(thread)
     from dataclasses import asdict
 
@@ -74,17 +74,17 @@ async def export(
         private=private,
         redact=redact,
         artifacts=not no_artifacts,
-        anchors=places,
+        anchors=seals,
         subagents=not no_subagents,
         note=session.note_silence,
     )
     below = f" and {count(exported.subagents, 'sub-agent')}" if exported.subagents else ""
-    words = f"{visible(thread)}: {count(exported.events, 'event')}{below}, {exported.bytes:,} bytes in "
-    words += visible(str(output))
-    session.output.result({"file": str(output), **asdict(exported)}, Text(f"{words}\nhead {exported.head}"))
+    summary = f"{visible(thread)}: {count(exported.events, 'event')}{below}, {exported.bytes:,} bytes in "
+    summary += visible(str(output))
+    session.output.result({"file": str(output), **asdict(exported)}, Text(f"{summary}\nhead {exported.head}"))
     if not exported.signed:
         session.output.note("It is not signed: anybody can make such a file. --key signs it.")
-    if places:
+    if seals:
         session.output.note(f"It has {count(exported.seals, 'seal')} of nodes.")
     for each in exported.left_out:
         if each != "subagents":
@@ -113,9 +113,9 @@ async def move(
     reason: Annotated[str, typer.Option(metavar="TEXT", help="Why; in the log.")] = "",
     by: By = None,
 ) -> int:
-    """End a thread here as `moved`, and export it to a file that `import` continues in another place.
+    """End a thread here as `moved`, and export it to a file from which `import` continues it in another place.
 
-    Tools under way end first. What is open stays open, there: requests, waits, messages. Here the thread can be read,
+    Running tools end first. Open requests, waits and messages stay open in the new place. Here the thread can be read,
     and continued only by importing its file again.
     """
     private = session.private_key(key)
@@ -138,8 +138,8 @@ async def move(
         private=private,
         note=session.note_silence,
     )
-    words = f"{visible(thread)} is moved: {count(moved.events, 'event')} in {visible(str(output))}"
-    session.output.result({"file": str(output), **asdict(moved)}, Text(f"{words}\nhead {moved.head}"))
+    summary = f"{visible(thread)} is moved: {count(moved.events, 'event')} in {visible(str(output))}"
+    session.output.result({"file": str(output), **asdict(moved)}, Text(f"{summary}\nhead {moved.head}"))
     if not moved.signed:
         session.output.note("It is not signed: anybody can make such a file. --key signs it.")
     if not to:
@@ -163,20 +163,20 @@ async def import_(
         Path | None, typer.Argument(metavar="FILE", help="From `move`; or from `export`, of a closed thread.")
     ] = None,
     signer: Annotated[
-        str | None, typer.Option(metavar="KEY", help="The public key that has to have signed the file.")
+        str | None, typer.Option(metavar="KEY", help="The public key that must have signed the file.")
     ] = None,
     keys: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="`signers`, one of whom has to have signed it, and people; as for `verify`."),
+        typer.Option(metavar="FILE", help="`signers`, one of whom must have signed it, and people; as for `verify`."),
     ] = None,
     unproven: Annotated[
-        bool, typer.Option("--unproven", help="Import it although nobody who is named here has signed it.")
+        bool, typer.Option("--unproven", help="Import it without a signature by any key named here.")
     ] = False,
     workspace: Annotated[
         Path | None, typer.Option("--workspace", metavar="DIR", help="A folder on the worker. [default: its own]")
     ] = None,
     fork: Annotated[
-        bool, typer.Option("--fork", help="Begin a new thread with its events: the original may go on elsewhere.")
+        bool, typer.Option("--fork", help="Begin a new thread with its events: the original may continue elsewhere.")
     ] = False,
     id: Annotated[str | None, typer.Option("--id", metavar="ID", help="With --fork: the new thread's id.")] = None,
     override_destination: Annotated[
@@ -189,9 +189,9 @@ async def import_(
     place: Annotated[bool, typer.Option("--place", help="Print the id of this place, for `move --to`.")] = False,
     by: By = None,
 ) -> int:
-    """Continue a thread here that was moved away elsewhere. A closed one goes into the record.
+    """Continue a thread that was moved here from another place. A closed thread is added to the record.
 
-    All of the file is verified first. Nothing runs again: effects under way are looked up in the ledger and by the
+    The whole file is verified first. Nothing runs again: effects under way are looked up in the ledger and by the
     tool's check. Repeat it after an interruption.
     """
     from dataclasses import asdict
@@ -219,8 +219,8 @@ async def import_(
         session.output.result({"place": here}, Text(here))
         return OK
     stores = await session.parts.stores()
-    giver = session.person(by)
-    done = await import_thread(
+    importer = session.person(by)
+    imported = await import_thread(
         threads,
         file,
         ImportStores.of(stores.threads, stores.artifacts, await session.parts.pool()),
@@ -231,27 +231,27 @@ async def import_(
         fork=fork,
         override_destination=override_destination,
         id=id,
-        by=giver,
-        by_proven=session.is_own(giver),
+        by=importer,
+        by_proven=session.is_own(importer),
     )
-    state = await threads.wait_until_loaded(done.thread)
+    state = await threads.wait_until_loaded(imported.thread)
     status = str(state["status"]) if state else "running"
-    words = "Imported" if done.new else "Imported before:"
-    below = f" and {count(done.subagents, 'sub-agent')}" if done.subagents else ""
-    found = f"  {count(done.events, 'event')}{below}, {status.replace('_', ' ')}"
-    screen = Text.assemble(f"{words} ", (brief(done.thread), "bold"), found)
-    screen.append(f"\n  {CLI.command('watch', done.thread)}")
-    session.output.result({**asdict(done), "status": status}, screen)
-    if not done.signer:
+    verb = "Imported" if imported.new else "Imported before:"
+    below = f" and {count(imported.subagents, 'sub-agent')}" if imported.subagents else ""
+    details = f"  {count(imported.events, 'event')}{below}, {status.replace('_', ' ')}"
+    screen = Text.assemble(f"{verb} ", (brief(imported.thread), "bold"), details)
+    screen.append(f"\n  {CLI.command('watch', imported.thread)}")
+    session.output.result({**asdict(imported), "status": status}, screen)
+    if not imported.signer:
         session.output.note("Nobody vouches for it: its content is trusted like the web.")
-    if status == "failed" and state and not state["imported"]:  # a closed run that had failed was imported all the same
+    if status == "failed" and state and not state["imported"]:  # importing a closed, failed run is a success
         session.output.note(f"The run failed: {visible(str(state['result']))}")
         return FAILED
     return OK
 
 
 async def _export_as(session: Session, thread: str, format: Format, output: Path | None) -> int:
-    """Write a thread in a format of others: as JSON, whatever the options."""
+    """Write a thread in another format: always as JSON."""
     threads = await session.connect(thread)
     from holdfast.cli.text import visible
     from holdfast.client.reading.states import decode_lines
@@ -262,8 +262,8 @@ async def _export_as(session: Session, thread: str, format: Format, output: Path
 
     lines = threads.reader.lines(thread, 0, found=None, note=session.note_silence)
     events = [event async for event in decode_lines(lines)]
-    made = trajectory(events, version=__version__) if format == "atif" else conversation(events)
-    text = json.dumps(made, ensure_ascii=output is None)
+    value = trajectory(events, version=__version__) if format == "atif" else conversation(events)
+    text = json.dumps(value, ensure_ascii=output is None)
     if output is None:
         sys.stdout.write(text + "\n")
         sys.stdout.flush()

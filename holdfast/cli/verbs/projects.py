@@ -31,10 +31,10 @@ _FIRST = {
         "queue-1",
     ),
 }
-"""By template: the first command beside the worker, as the template's README has it."""
+"""By template: the first command after the start of the worker, the same as in the template's README."""
 
 _WORKER = {"research": ("--dev", "--skip-time")}
-"""By template: the options of its worker, where they are not `--dev` alone."""
+"""By template: the options of its worker, if not `--dev` alone."""
 
 verbs = Verbs()
 
@@ -50,7 +50,7 @@ async def init(
 ) -> int:
     """Write a small project: an agent, its test, and its settings.
 
-    It overwrites nothing: where a file of the same name exists, it writes none.
+    It overwrites nothing: if a file of the same name exists, it writes none.
     """
     from rich.text import Text
 

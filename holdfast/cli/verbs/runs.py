@@ -28,9 +28,7 @@ verbs = Verbs()
 async def say(
     session: Session,
     thread: Thread,
-    message: Annotated[
-        str | None, typer.Argument(metavar="MESSAGE", help="What you have to say; - reads stdin.")
-    ] = None,
+    message: Annotated[str | None, typer.Argument(metavar="MESSAGE", help="The message; - reads stdin.")] = None,
     when_busy: Annotated[
         Literal["queue", "interrupt", "reject"],
         typer.Option(help="While the run is busy: wait for the end of the step, interrupt the LLM call, or refuse."),
@@ -40,7 +38,7 @@ async def say(
     key: Key = None,
 ) -> int:
     """Send a message to a run, or continue a closed thread."""
-    content = read_content(message, blocks, what="MESSAGE")
+    content = read_content(message, blocks, name="MESSAGE")
     private, name = session.private_key(key), session.person(by)
     threads = await session.connect(thread)
     from holdfast.client.messages import say as send
@@ -50,7 +48,7 @@ async def say(
 
 
 def _report_message(session: Session, thread: str, sent: "UpdateResult") -> int:
-    """Print what became of a message or a refinement."""
+    """Print the outcome of a message or a refinement; return the exit code."""
     from rich.text import Text
 
     from holdfast.client.messages import MessageResult
@@ -58,10 +56,10 @@ def _report_message(session: Session, thread: str, sent: "UpdateResult") -> int:
     result: JSON = {"outcome": sent.outcome, "explanation": sent.explanation}
     if isinstance(sent, MessageResult) and sent.run_id:
         result |= {"run_id": sent.run_id}
-    words = f"{visible(thread)}: {sent.outcome.replace('_', ' ')}: {visible(sent.explanation)}"
-    session.output.result(result, Text(words) if sent.counts else None)
+    summary = f"{visible(thread)}: {sent.outcome.replace('_', ' ')}: {visible(sent.explanation)}"
+    session.output.result(result, Text(summary) if sent.counts else None)
     if not sent.counts:
-        session.output.note(f"{CLI.name}: {words}")
+        session.output.note(f"{CLI.name}: {summary}")
     return OK if sent.counts else REFUSED
 
 
@@ -77,7 +75,7 @@ async def refine(
     narrow: Annotated[str | None, typer.Option(metavar="TEXT", help="Do less than before; - reads stdin.")] = None,
     rescope: Annotated[str | None, typer.Option(metavar="TEXT", help="Do this instead; - reads stdin.")] = None,
     correct: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="This is right where the task says otherwise; - reads stdin.")
+        str | None, typer.Option(metavar="TEXT", help="This overrides a mistake in the task; - reads stdin.")
     ] = None,
     when_busy: Annotated[
         Literal["queue", "interrupt"],
@@ -91,11 +89,11 @@ async def refine(
     The agent reads who refined the task, and how. Requests, approvals and the policy stay as they are.
     """
     options = {"narrow": narrow, "rescope": rescope, "correct": correct}
-    given = [(kind, text) for kind, text in options.items() if text is not None]
-    if len(given) != 1:
+    chosen = [(kind, text) for kind, text in options.items() if text is not None]
+    if len(chosen) != 1:
         raise typer.BadParameter("say one of --narrow, --rescope and --correct")
-    (kind, typed), private, name = given[0], session.private_key(key), session.person(by)
-    payload = {"kind": kind, "text": read_content(typed, None, what=f"--{kind}"), "by": name, "when_busy": when_busy}
+    (kind, typed), private, name = chosen[0], session.private_key(key), session.person(by)
+    payload = {"kind": kind, "text": read_content(typed, None, name=f"--{kind}"), "by": name, "when_busy": when_busy}
     threads = await session.connect(thread)
     from holdfast.client import interventions, loops
 
@@ -114,8 +112,8 @@ async def retry(session: Session, thread: Thread, by: By = None, reason: Reason 
 
     if await loops.find_loop(threads, thread):
         return report_outcome(session, thread, await loops.steer(threads, thread, "retry", by=name, reason=reason))
-    given = {"by": name, "reason": reason}
-    retried = await interventions.intervene(threads, thread, "retry", given, private=private)
+    payload = {"by": name, "reason": reason}
+    retried = await interventions.intervene(threads, thread, "retry", payload, private=private)
     return report_outcome(session, thread, retried)
 
 
@@ -136,9 +134,10 @@ async def pause(
     ] = None,
     key: Key = None,
 ) -> int:
-    """Pause a run or a loop: what is under way ends, and nothing else starts.
+    """Pause a run or a loop: work under way ends, and nothing else starts.
 
-    Decisions and messages are recorded meanwhile, and count when the run resumes. Again: change the reason and --until.
+    Decisions and messages are recorded meanwhile, and take effect when the run resumes. Repeat it to change the reason
+    and --until.
     """
     from holdfast.config.durations import read_time
 
@@ -151,8 +150,8 @@ async def pause(
     from holdfast.client import interventions, loops
 
     if not await loops.find_loop(threads, thread):
-        given = {"by": name, "reason": reason} | ({"until": end.isoformat()} if end else {})
-        paused = await interventions.intervene(threads, thread, "pause", given, private=private)
+        payload = {"by": name, "reason": reason} | ({"until": end.isoformat()} if end else {})
+        paused = await interventions.intervene(threads, thread, "pause", payload, private=private)
     else:
         paused = await loops.steer(threads, thread, "pause", by=name, reason=reason, until=end)
     return report_outcome(session, thread, paused)
@@ -171,7 +170,7 @@ async def resume(
 ) -> int:
     """Resume a paused run or loop. A loop reads its files again."""
     name, private = session.person(by), session.private_key(key)
-    content = read_content(message, None, what="--say") if message is not None else None
+    content = read_content(message, None, name="--say") if message is not None else None
     threads = await session.connect(thread)
     from holdfast.client import loops, messages
 
@@ -190,8 +189,8 @@ async def compact(session: Session, thread: Thread, by: By = None, reason: Reaso
     threads = await session.connect(thread)
     from holdfast.client.interventions import intervene
 
-    given = {"by": session.person(by), "reason": reason}
-    return report_outcome(session, thread, await intervene(threads, thread, "compact", given))
+    payload = {"by": session.person(by), "reason": reason}
+    return report_outcome(session, thread, await intervene(threads, thread, "compact", payload))
 
 
 @verbs.verb("cancel rel-1.2", 'cancel rel-1.2 --reason "the order was withdrawn"')

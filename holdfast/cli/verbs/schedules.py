@@ -1,4 +1,4 @@
-"""Verbs about schedules: schedule add, list, show, pause, resume, trigger, delete."""
+"""Verbs for schedules: schedule add, list, show, pause, resume, trigger, delete."""
 
 from datetime import UTC, datetime
 from pathlib import Path
@@ -29,8 +29,8 @@ verbs = Verbs(under="schedule", help="Start runs by schedule.")
 )
 async def add(
     session: Session,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Its name, with which the ids of its threads begin.")],
-    task: Annotated[str | None, typer.Argument(metavar="TASK", help="What the agent is to do; - reads stdin.")] = None,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Its name, the prefix of the ids of its threads.")],
+    task: Annotated[str | None, typer.Argument(metavar="TASK", help="The task of each run; - reads stdin.")] = None,
     cron: Annotated[
         str | None,
         typer.Option(metavar="EXPRESSION", help="When: minute, hour, day of the month, month, day of the week."),
@@ -51,14 +51,14 @@ async def add(
     ] = "skip",
     catchup: Annotated[
         str | None,
-        typer.Option(metavar="TIME", help="Start what was missed while Temporal was down. [default: the last one]"),
+        typer.Option(metavar="TIME", help="Start runs missed while Temporal was down. [default: only the last one]"),
     ] = None,
     until: Annotated[
         str | None, typer.Option(metavar="TIME", help="The end: 2026-12-24T18:00, or in 30d. [default: none]")
     ] = None,
     budget: Annotated[
         str | None,
-        typer.Option(metavar="AMOUNTS", help="What a run may use: usd=2,tokens=100k. [default: what the agent says]"),
+        typer.Option(metavar="AMOUNTS", help="The budget of each run: usd=2,tokens=100k. [default: the agent's]"),
     ] = None,
     blocks: Blocks = None,
     by: By = None,
@@ -67,9 +67,9 @@ async def add(
 ) -> int:
     """Add a schedule that starts runs by cron or interval.
 
-    Each run is a thread NAME-TIME of its own. The same schedule again changes nothing.
+    Each run is a new thread NAME-TIME. Adding the same schedule again changes nothing.
     """
-    content = read_content(task, blocks, what="TASK")
+    content = read_content(task, blocks, name="TASK")
     from holdfast.config.durations import read_time
 
     try:
@@ -92,7 +92,7 @@ async def add(
         session.output.note(
             f"You add this for {visible(person)}, and you are somebody else: its runs have no access to their memory."
         )
-    given = Definition(
+    definition = Definition(
         task=content,
         cron=cron,
         every=seconds,
@@ -107,7 +107,7 @@ async def add(
         reason=reason,
         budget=Budget(**limits) if limits else None,
     )
-    new = await add_schedule(threads, name, given, replace=replace)
+    new = await add_schedule(threads, name, definition, replace=replace)
     if not new:
         session.output.note(f"There is the same schedule {visible(name)} already; nothing has changed.")
     return await _show(session, threads, name)
@@ -133,13 +133,13 @@ async def list_(session: Session) -> int:
 
 @verbs.verb("schedule show nightly", "schedule show nightly --json | jq -r .runs[0].thread")
 async def show(session: Session, name: Name) -> int:
-    """Show a schedule: what it runs, when, for whom, and its last runs with their outcomes."""
+    """Show a schedule: its task, times, requester, and last runs with their outcomes."""
     return await _show(session, await session.connect(), name)
 
 
 @verbs.verb('schedule pause nightly --reason "the release is frozen"')
 async def pause(session: Session, name: Name, by: By = None, reason: Reason = "") -> int:
-    """Pause a schedule: open runs continue, and no other starts. Again: change the reason."""
+    """Pause a schedule: open runs continue, and no other starts. Repeat it to change the reason."""
     threads = await session.connect()
     from holdfast.client.schedules import pause_schedule
 
@@ -149,7 +149,7 @@ async def pause(session: Session, name: Name, by: By = None, reason: Reason = ""
 
 @verbs.verb("schedule resume nightly")
 async def resume(session: Session, name: Name, by: By = None, reason: Reason = "") -> int:
-    """Resume a paused schedule. What was due meanwhile does not start."""
+    """Resume a paused schedule. Runs that were due meanwhile do not start."""
     threads = await session.connect()
     from holdfast.client.schedules import resume_schedule
 
@@ -159,7 +159,7 @@ async def resume(session: Session, name: Name, by: By = None, reason: Reason = "
 
 @verbs.verb("schedule trigger nightly", "schedule trigger nightly --json | jq -r .thread")
 async def trigger(session: Session, name: Name) -> int:
-    """Start a run now, also beside an open one, and while the schedule is paused."""
+    """Start a run now, even if another one is open or the schedule is paused."""
     threads = await session.connect()
     from rich.text import Text
 

@@ -1,4 +1,4 @@
-"""Verbs on the keys with which people sign: keygen, revoke-key."""
+"""Verbs for people's signing keys: keygen, revoke-key."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,9 +16,9 @@ verbs = Verbs()
 @verbs.verb("keygen --out ~/.holdfast/alice.key", local=True)
 async def keygen(
     session: Session,
-    out: Annotated[Path, typer.Option(metavar="FILE", help="Where the private key goes.")] = Path("holdfast.key"),
+    out: Annotated[Path, typer.Option(metavar="FILE", help="The new file for the private key.")] = Path("holdfast.key"),
 ) -> int:
-    """Make a key to sign decisions with.
+    """Generate a key to sign decisions with.
 
     Prints the public key, for the policy. Only you can read the file, and it is never overwritten.
     """
@@ -50,10 +50,10 @@ async def revoke_key(
     reason: Reason = "",
     key: Key = None,
 ) -> int:
-    """Let a key count no longer in runs that are open; their policies are those that they began with.
+    """Revoke a key in open runs, which keep the policy that they started with.
 
-    What it signed lapses: open votes, remembered rules, delegations, approvals that no call has used. Any approver may
-    do it, also with that key itself. Take it out of the policy as well, for the runs that begin later.
+    Everything it signed lapses: open votes, remembered rules, delegations, approvals that no call has used. Any
+    approver may revoke a key, even with that key itself. Remove it from the policy as well, for later runs.
     """
     if all_open is bool(threads_named):
         raise typer.BadParameter("name the threads, or say --all")
@@ -72,6 +72,6 @@ async def revoke_key(
         done = sent.counts or sent.outcome == "duplicate"
         refused += not done
         view: dict[str, Any] = {"thread": thread, "outcome": sent.outcome, "explanation": sent.explanation}
-        words = f"{visible(thread)}: {'revoked' if done else sent.outcome}"
-        session.output.result(view, Text(words + (f" ({visible(sent.explanation)})" if sent.explanation else "")))
+        line = f"{visible(thread)}: {'revoked' if done else sent.outcome}"
+        session.output.result(view, Text(line + (f" ({visible(sent.explanation)})" if sent.explanation else "")))
     return REFUSED if refused else OK

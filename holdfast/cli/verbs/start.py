@@ -1,4 +1,4 @@
-"""The verb that starts a run, and waits for it if it is asked to."""
+"""The verb that starts a run, and optionally waits for it."""
 
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -29,15 +29,15 @@ Until = Literal["attention", "end"]
     'start "Publish 1.2"',
     'start "Fix the failing test" --workspace . --wait',
     "start - --wait < task.md",
-    'start "Publish 1.2" --thread rel-1.2    # again: nothing starts, it shows the thread that there is',
-    'start "And now 1.3" --thread rel-1.2    # another task continues a closed thread, with all it contains',
+    'start "Publish 1.2" --thread rel-1.2    # repeated: starts nothing, and shows the existing thread',
+    'start "And now 1.3" --thread rel-1.2    # another task continues a closed thread, with its whole content',
     'start "Publish 1.2" --agent releaser --idle-limit 600 --json',
     'start "Publish 1.2" --budget usd=2,tokens=100k',
     farewell="Nothing was started.",
 )
 async def start(
     session: Session,
-    task: Annotated[str | None, typer.Argument(metavar="TASK", help="What the agent is to do; - reads stdin.")] = None,
+    task: Annotated[str | None, typer.Argument(metavar="TASK", help="The agent's task; - reads stdin.")] = None,
     agent: Annotated[
         str | None, typer.Option(metavar="NAME", help="[default: the thread's, or the catalog's first]")
     ] = None,
@@ -51,20 +51,20 @@ async def start(
         typer.Option(
             min=0,
             metavar="SECONDS",
-            help="Stay open for follow-up messages (`say`) for this long. [default: what the agent says]",
+            help="Stay open for follow-up messages (`say`) for this long. [default: the agent's]",
         ),
     ] = None,
     budget: Annotated[
         str | None,
         typer.Option(
             metavar="AMOUNTS",
-            help="What the run may use: usd=2,tokens=100k,steps=50,seconds=1h. [default: what the agent says]",
+            help="The run's budget: usd=2,tokens=100k,steps=50,seconds=1h. [default: the agent's]",
         ),
     ] = None,
     blocks: Blocks = None,
     by: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Who gives the task: the person it is for. [default: HOLDFAST_BY]"),
+        typer.Option(metavar="NAME", help="The requester: the person the task is for. [default: HOLDFAST_BY]"),
     ] = None,
     wait: Annotated[
         bool,
@@ -74,11 +74,11 @@ async def start(
     ] = False,
     until: Annotated[
         Until,
-        typer.Option(help="With --wait: return where a person is needed, or wait on until the end."),
+        typer.Option(help="With --wait: return when a person is needed, or only at the end."),
     ] = "attention",
 ) -> int:
-    """Start a run, or continue a closed thread with another task. The same start of a thread happens once."""
-    content = read_content(task, blocks, what="TASK")
+    """Start a run, or continue a closed thread with another task. Repeating the same start changes nothing."""
+    content = read_content(task, blocks, name="TASK")
     from holdfast.client.start_options import StartOptions, check_own_id, check_task
     from holdfast.core.budget.budget import Budget
 
@@ -90,28 +90,29 @@ async def start(
     from holdfast.client.idempotent_starts import start_or_continue
     from holdfast.client.threads import Started
 
-    giver = normalized_name(by or session.settings.by or "")
-    if not session.is_own(giver):
+    requester = normalized_name(by or session.settings.by or "")
+    if not session.is_own(requester):
+        name = visible(requester)
         session.output.note(
-            f"You start this for {visible(giver)}, and you are somebody else: the run has no access to their memory."
+            f"You start this for {name}, and you are somebody else: the run has no access to their memory."
         )
     options = StartOptions(
         agent=agent,
-        # The worker, which may be on another machine, checks whether the folder is there.
+        # The worker, which may be on another machine, checks that the folder exists.
         workspace=str(workspace.expanduser().absolute()) if workspace else None,
         idle_limit=idle_limit,
-        by=giver,
-        by_proven=session.is_own(giver),
+        by=requester,
+        by_proven=session.is_own(requester),
         budget=limits,
     )
     session.farewell = f"It may have been started: {CLI.command('show', thread) if thread else CLI.command('list')}"
     if thread is None:
-        made: Started | None = await threads.start(content, options=options)
+        new: Started | None = await threads.start(content, options=options)
     else:
-        made = await start_or_continue(threads, content, thread, options)
-    if made is None:
+        new = await start_or_continue(threads, content, thread, options)
+    if new is None:
         session.output.note(f"{visible(thread or '')} was started with this task before: nothing was started again.")
-    started = made or Started(thread or "", (await threads.runs.describe(thread or "")).run_id)
+    started = new or Started(thread or "", (await threads.runs.describe(thread or "")).run_id)
     session.farewell = f"Not waiting any longer; the run continues: {CLI.command('watch', started.thread)}"
     state = await threads.wait_until_loaded(started.thread)
     if state is None:
@@ -120,12 +121,12 @@ async def start(
             f"(task queue {session.settings.task_queue!r})."
         )
     if wait:
-        return await _wait(session, threads, started, until, begun=made is None)
+        return await _wait(session, threads, started, until, in_progress=new is None)
     return await _report(session, threads, started, state)
 
 
 async def _report(session: Session, threads: "Threads", started: "Started", state: "JSON | None") -> int:
-    """Print what was started."""
+    """Print the started thread; return the exit code."""
     from rich.text import Text
 
     status = state["status"] if state else "running"
@@ -145,17 +146,17 @@ async def _report(session: Session, threads: "Threads", started: "Started", stat
     return OK
 
 
-async def _wait(session: Session, threads: "Threads", started: "Started", until: Until, *, begun: bool) -> int:
-    """Wait until the run ends, waits for a message or, for `attention`, for any other person; show its progress.
+async def _wait(session: Session, threads: "Threads", started: "Started", until: Until, *, in_progress: bool) -> int:
+    """Wait until the run ends, waits for a message or, with `attention`, needs a person; show its progress.
 
     Args:
         session: The invocation.
         threads: The namespace's threads.
         started: The run.
-        until: When to return.
-        begun: The run is not new: its earlier events count, too.
+        until: The condition on which to return.
+        in_progress: The run is not new: its earlier events are progress, too.
     """
-    import asyncio  # here: `--help` does without it
+    import asyncio  # here, because `--help` does not need it
 
     from holdfast.client.follow import follow
     from holdfast.client.showing import show_thread
@@ -167,17 +168,17 @@ async def _wait(session: Session, threads: "Threads", started: "Started", until:
         with session.output.err.status(f"{thread} is running"):
             async for event in follow(threads, thread, patient=True, note=session.output.note):
                 # A closed thread has events of earlier runs; they are not progress.
-                begun = begun or (event["type"] == "run_started" and event["run_id"] == started.run_id)
-                if begun:
+                in_progress = in_progress or (event["type"] == "run_started" and event["run_id"] == started.run_id)
+                if in_progress:
                     await _show_progress(session, threads, thread, event, shown)
                     if event["type"] in _PAUSING and await _is_over(threads, thread, until):
                         break
     finally:
         outages.cancel()
-    found = await threads.runs.describe(thread)
-    ended = await show_thread(threads, thread, found=found, note=session.output.note)
+    description = await threads.runs.describe(thread)
+    ended = await show_thread(threads, thread, found=description, note=session.output.note)
     state = ended.view
-    print_state(session, threads, state, found, last=ended.last, asking=False)  # stderr has the requests
+    print_state(session, threads, state, description, last=ended.last, asking=False)  # stderr has the requests
     if state["status"] in _ATTENTION:
         await _show_requests(session, threads, thread, shown)
         asleep = state["status"] == "dormant"
@@ -188,36 +189,32 @@ async def _wait(session: Session, threads: "Threads", started: "Started", until:
 
 
 async def _show_outages(session: Session, threads: "Threads", thread: str) -> None:
-    """Say which calls fail and are retried, each reason once: the log has them only when a call has ended."""
+    """Report calls that fail and are retried, each reason once: the log has them only after the call has ended."""
     import asyncio
 
-    from holdfast.cli.screens.thread_words import retry_words
+    from holdfast.cli.screens.thread_words import retry_text
     from holdfast.client.reading.runs import retrying
 
-    said: set[tuple[str, str]] = set()
+    reported: set[tuple[str, str]] = set()
     while True:
         await asyncio.sleep(_OUTAGE_SECONDS)
         with suppress(HoldfastError):  # `follow` reports a server that is unavailable
             for each in retrying(await threads.runs.describe(thread)):
-                if (each.activity_id, each.reason) not in said:
-                    said.add((each.activity_id, each.reason))
+                if (each.activity_id, each.reason) not in reported:
+                    reported.add((each.activity_id, each.reason))
                     session.output.note(
-                        f"{retry_words(each, now=datetime.now(UTC), thread=thread)} (retried until it answers)"
+                        f"{retry_text(each, now=datetime.now(UTC), thread=thread)} (retried until it answers)"
                     )
 
 
 _OUTAGE_SECONDS = 3.0
-
-
-"""How often `start --wait` asks Temporal for calls that are being retried."""
+"""The interval at which `start --wait` polls Temporal for calls that are being retried."""
 
 
 _PAUSING = frozenset(
     {"message_awaited", "approval_requested", "reconcile_requested", "run_blocked", "run_paused", "tool_call_finished"}
     | {"dormancy_began"}
 )
-
-
 """The events after which a run may wait for somebody."""
 
 
@@ -225,7 +222,7 @@ _ATTENTION = ("waiting_approval", "paused", "dormant", "blocked")
 
 
 async def _is_over(threads: "Threads", thread: str, until: Until) -> bool:
-    """Whether nothing follows unless somebody does something."""
+    """Whether the run makes no progress until somebody acts."""
     from holdfast.client.reading.states import CLOSED
 
     waits = ("waiting_message", *_ATTENTION) if until == "attention" else ("waiting_message",)
@@ -233,8 +230,8 @@ async def _is_over(threads: "Threads", thread: str, until: Until) -> bool:
 
 
 async def _show_progress(session: Session, threads: "Threads", thread: str, event: "JSON", shown: set[str]) -> None:
-    """Show an event, and what it asks of people."""
-    from holdfast.cli.screens.costs import more_words
+    """Show an event, and the action that it requires of people."""
+    from holdfast.cli.screens.costs import more_text
     from holdfast.cli.screens.event_lines import PROGRESS, event_line
 
     if event["type"] in PROGRESS:
@@ -244,7 +241,7 @@ async def _show_progress(session: Session, threads: "Threads", thread: str, even
     if event["type"] == "run_blocked":
         then, spent = CLI.command("retry", thread), event["cause"] == "BudgetSpent"
         if spent:
-            more = more_words((await threads.state(thread)).get("budget"))
+            more = more_text((await threads.state(thread)).get("budget"))
             then = CLI.command("extend", thread, "--budget", more)
         session.output.note(f"Its budget has ended: {then}" if spent else f"It is blocked. Fix the cause, then: {then}")
     if event["type"] == "run_paused":
@@ -252,7 +249,7 @@ async def _show_progress(session: Session, threads: "Threads", thread: str, even
 
 
 async def _show_requests(session: Session, threads: "Threads", thread: str, shown: set[str]) -> None:
-    """Show the open requests that were not shown yet."""
+    """Show the open requests that have not been shown yet."""
     from holdfast.cli.screens.request_screens import request_screen
 
     for request in await threads.pending(thread):

@@ -1,4 +1,4 @@
-"""The verb by which a person approves what would instruct agents in a workspace. It needs no server."""
+"""The verb that approves the instructions for agents in a workspace. It needs no server."""
 
 import sys
 from pathlib import Path
@@ -24,8 +24,8 @@ SHOWN = 20
 @verbs.verb(
     "trust .                        # show the instructions that agents would get, and ask",
     "trust . --json | jq -r .digest",
-    "trust . --digest sha256:3f09…  # approve what was shown with that digest, without a question",
-    "trust . --files                # you have read what agents wrote here after reading the web",
+    "trust . --digest sha256:3f09…  # approve the instructions with that digest, without a question",
+    "trust . --files                # you have read the files that agents wrote here after reading the web",
     local=True,
 )
 async def trust(
@@ -35,7 +35,7 @@ async def trust(
         typer.Argument(metavar="DIR", exists=True, file_okay=False, help="The workspace; on the worker's machine."),
     ],
     digest: Annotated[
-        str | None, typer.Option(metavar="DIGEST", help="Approve all that is there, if it has this digest.")
+        str | None, typer.Option(metavar="DIGEST", help="Approve all instructions, if they have this digest.")
     ] = None,
     files: Annotated[
         bool, typer.Option("--files", help="Vouch for the files that agents wrote after reading the web.")
@@ -44,8 +44,8 @@ async def trust(
 ) -> int:
     """Approve the instructions in a folder for agents.
 
-    Those are strategies and skills; without approval no agent gets them. An approval covers the exact text: any change
-    needs its own.
+    Those are strategies and skills; without approval no agent gets them. An approval covers the exact text: a change
+    needs a new one.
 
     Files that an agent wrote after reading the web keep the trust level `web` for every run that reads them, until
     a person has read them and vouches for them with `--files`.
@@ -64,39 +64,39 @@ async def trust(
     if files:
         return _vouch(session, folder, tainted)
     approvals = Approvals(session.settings.home)
-    found = list(WorkspaceMemory(approvals).instructions(folder))
-    missing = [each for each, approved in found if not approved]
-    whole = f"sha256:{digest_of(['instructions/1', *[each.digest for each, _ in found]])}"
+    instructions = list(WorkspaceMemory(approvals).instructions(folder))
+    missing = [each for each, approved in instructions if not approved]
+    total = f"sha256:{digest_of(['instructions/1', *[each.digest for each, _ in instructions]])}"
     counts = approvals.count_in(folder)
     if not counts:
         output.note(
             f"{visible(str(folder))} holds the state folder {visible(str(session.settings.home))}, so no approval "
             "counts in it; set HOLDFAST_HOME to a folder elsewhere, for workers and the command line"
         )
-    approved = counts and bool(missing) and _ask(session, found, digest, whole)
+    approved = counts and bool(missing) and _ask(session, instructions, digest, total)
     if approved:
         approvals.add(missing, by=session.person(by), at=datetime.now(UTC))
-    instructions = [
+    rows = [
         {"what": each.what, "digest": each.digest, "approved": was or approved, "text": each.text}
-        for each, was in found
+        for each, was in instructions
     ]
     screen = Text(f"{count(len(missing), 'instruction')} approved") if approved else Text("")
-    if not found:
+    if not instructions:
         screen = Text("Nothing in this folder instructs agents.")
     elif not missing:
         screen = Text("All of it is approved already.")
     marked = tainted.below(folder)
-    output.result({"digest": whole, "instructions": instructions, "tainted": marked}, screen)
+    output.result({"digest": total, "instructions": rows, "tainted": marked}, screen)
     if marked:
         output.note(f"Written by agents that had read the web: {_names(marked)}; --files vouches for them")
-    if digest is not None and digest != whole:
-        output.note(f"what is there now has the digest {whole}; nothing was approved")
+    if digest is not None and digest != total:
+        output.note(f"what is there now has the digest {total}; nothing was approved")
         return REFUSED
     return OK if counts or not missing else REFUSED
 
 
 def _vouch(session: Session, folder: Path, tainted: "TaintedFiles") -> int:
-    """Clear the marks on a folder's files, and say which remain."""
+    """Clear the marks on a folder's files; print the cleared and the remaining ones; return the exit code."""
     from rich.text import Text
 
     marked = tainted.below(folder)
@@ -115,19 +115,19 @@ def _names(places: list[str]) -> str:
     return ", ".join(visible(each) for each in places[:SHOWN]) + more
 
 
-def _ask(session: Session, found: "list[tuple[Instruction, bool]]", digest: str | None, whole: str) -> bool:
-    """Whether the person approves: by the digest, or by an answer to what is shown."""
+def _ask(session: Session, instructions: "list[tuple[Instruction, bool]]", digest: str | None, total: str) -> bool:
+    """Return whether the person approves: by the digest, or by an answer after reading the instructions."""
     from rich.text import Text
 
     if digest is not None or session.output.as_json:
-        return digest == whole
-    for each, approved in found:
+        return digest == total
+    for each, approved in instructions:
         mark = ("approved", "green") if approved else ("not approved", "bold yellow")
         head = Text.assemble((visible(each.what), "bold"), "  ", mark, (f"  {each.digest}", "dim"))
         body = "\n".join(indented(visible(line)) for line in each.text.splitlines())
         session.output.note(Text.assemble(head, f"\n{body}\n"))
     if not sys.stdin.isatty():
-        session.output.note(f"To approve it: --digest {whole}")
+        session.output.note(f"To approve it: --digest {total}")
         return False
     session.output.note("Agents that work in this folder will get this as instructions. Read all files of skills.")
     return input("Approve it? [y/N] ").strip().casefold() in ("y", "yes")

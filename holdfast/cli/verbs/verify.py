@@ -41,33 +41,35 @@ async def verify(
     ] = None,
     no_artifacts: Annotated[bool, typer.Option("--no-artifacts", help="Do not check artifacts.")] = False,
     signer: Annotated[
-        str | None, typer.Option(metavar="KEY", help="Of a file: the public key that has to have signed it.")
+        str | None, typer.Option(metavar="KEY", help="For a file: the public key that must have signed it.")
     ] = None,
     anchors: Annotated[
         list[Path] | None,
-        typer.Option(metavar="DIR", help="Where workers sealed the record. [default: HOLDFAST_ANCHORS]"),
+        typer.Option(metavar="DIR", help="An anchor with workers' seals of the record. [default: HOLDFAST_ANCHORS]"),
     ] = None,
     nodes: Annotated[
         list[str] | None, typer.Option(metavar="FILE|KEY", help="Public keys of nodes: trust no seals of others.")
     ] = None,
     require: Annotated[
         str | None,
-        typer.Option(metavar="CHECKS", help="What must have been checked, with commas: seals,record,anchors,ledger."),
+        typer.Option(
+            metavar="CHECKS", help="Checks that must have been made, comma-separated: seals,record,anchors,ledger."
+        ),
     ] = None,
 ) -> int:
-    """Check that a thread is what was recorded; or a portable file, offline.
+    """Check that a thread's record is unaltered; or a portable file, offline.
 
     Temporal's histories and the permanent record have the same events; each follows from those before it, verdicts,
     signatures and quorum included; the effect ledger and the artifacts agree with them, and so do the seals in anchors.
 
-    The answer is `proven` (exit 0), `altered` (exit 1, with the first fault), or `not proven` (exit 7): nothing is
-    wrong with what could be checked, and the rest is listed.
+    The result is `proven` (exit 0), `altered` (exit 1, with the first fault), or `not proven` (exit 7): no fault was
+    found, but some checks, which are listed, could not be made.
     """
     from holdfast.audit.evidence.verdicts import CHECKS, required, view_of
     from holdfast.client.start_options import check_thread_id
 
-    demanded = [name.strip() for name in require.split(",")] if require else []
-    if unknown := sorted(set(demanded) - {*CHECKS}):
+    required_checks = [name.strip() for name in require.split(",")] if require else []
+    if unknown := sorted(set(required_checks) - {*CHECKS}):
         raise typer.BadParameter(f"--require: there is no check {unknown[0]!r}; there are: {', '.join(CHECKS)}")
 
     in_file = _is_file(thread)
@@ -78,13 +80,18 @@ async def verify(
     from holdfast.config.policy_file import load_policy
 
     trusted = load_policy(keys) if keys else None
-    from holdfast.cli.screens.anchors import given_anchors
+    from holdfast.cli.screens.anchors import anchors_from_options
 
-    sealed = given_anchors(session.settings, anchors or (), nodes or (), in_file=in_file)
+    seals = anchors_from_options(session.settings, anchors or (), nodes or (), in_file=in_file)
     if in_file:
-        artifacts = not no_artifacts
         return await _verify_file(
-            session, thread, trusted=trusted, signer=signer, artifacts=artifacts, anchors=sealed, demanded=demanded
+            session,
+            thread,
+            trusted=trusted,
+            signer=signer,
+            artifacts=not no_artifacts,
+            anchors=seals,
+            required_checks=required_checks,
         )
     threads = await session.connect(thread)
     from dataclasses import replace
@@ -98,18 +105,18 @@ async def verify(
     evidence = await session.parts.evidence()
     forgotten = await tombstone_of(evidence, thread)
     if not forgotten and (await find_loop(threads, thread) or await is_archived_loop(threads, thread)):
-        found = await verify_loop(threads, thread, evidence=evidence, anchors=sealed)
+        verification = await verify_loop(threads, thread, evidence=evidence, anchors=seals)
     else:
         if no_artifacts:
             evidence = replace(evidence, artifacts=None)
-        found = await verify_thread(threads, thread, evidence=evidence, trusted=trusted, anchors=sealed)
-    found = required(found, demanded)
-    session.output.result(view_of(found), verify_screen(found))
-    return VERDICTS[found.verdict]
+        verification = await verify_thread(threads, thread, evidence=evidence, trusted=trusted, anchors=seals)
+    verification = required(verification, required_checks)
+    session.output.result(view_of(verification), verify_screen(verification))
+    return VERDICTS[verification.verdict]
 
 
 def _is_file(name: str) -> bool:
-    """Whether a name is that of a file, not of a thread: by its form alone, whatever this folder has."""
+    """Whether a name is that of a file, not of a thread: by its form alone, even if no such file exists."""
     return name.endswith(SUFFIX) or name.startswith(("/", "./", "../"))
 
 
@@ -121,9 +128,9 @@ async def _verify_file(
     signer: str | None,
     artifacts: bool,
     anchors: "Anchors | None",
-    demanded: Sequence[str],
+    required_checks: Sequence[str],
 ) -> int:
-    """Verify a portable file, without a server."""
+    """Verify a portable file, without a server; return the exit code."""
     from holdfast.audit.evidence.verdicts import required, view_of
     from holdfast.cli.screens.record_screens import file_screen
     from holdfast.core.authority.signatures import check_key
@@ -134,7 +141,7 @@ async def _verify_file(
             check_key(signer)
         except ValueError as error:
             raise typer.BadParameter(f"--signer: {error}") from None
-    found = await verify_file(Path(name), trusted=trusted, signer=signer, artifacts=artifacts, anchors=anchors)
-    found = required(found, demanded)
-    session.output.result(view_of(found), file_screen(found))
-    return VERDICTS[found.verdict]
+    verified = await verify_file(Path(name), trusted=trusted, signer=signer, artifacts=artifacts, anchors=anchors)
+    verified = required(verified, required_checks)
+    session.output.result(view_of(verified), file_screen(verified))
+    return VERDICTS[verified.verdict]

@@ -1,10 +1,10 @@
-"""The limits of every request, before any route: its size, its time, how many at once; and its line in the log.
+"""The limits of every request, before any route: its size, its time, its concurrency; and its line in the log.
 
-1. The head of a request has few bytes and few headers; uvicorn checks that only while it is incomplete.
+1. The size and the number of headers are limited; uvicorn checks that only while they are incomplete.
 2. A body is read when a route reads it, up to a limit, regardless of its headers. Before the caller is authenticated,
    that limit is small.
-3. A request without a token or a signature counts by address, from its first byte on; one with a wrong one, too.
-4. The path stays as it was sent: `%2F` within a thread's id does not separate two segments.
+3. A request without a valid token or signature counts towards the quota of its address.
+4. The path stays percent-encoded: `%2F` within a thread's id does not separate two segments.
 5. The log has method, path, status and caller; no header, no query and no body.
 """
 
@@ -38,13 +38,12 @@ UNKNOWN_BYTES = 64 * 1024
 BODY_SECONDS = 10.0
 """The time within which a body has to arrive."""
 ANSWER_SECONDS = 60.0
-"""The time within which a response has to begin, or its route to make progress. What a route calls has limits of its
-own; this one is the last."""
+"""The time within which a response has to begin, or its route to make progress. This is a last resort: the calls of a
+route have their own time limits."""
 log = structlog.get_logger("gateway")
 
-
 _HEADERS = ((b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store"))
-"""No browser takes a response for another type than it has, and no cache keeps it."""
+"""Browsers must not sniff the type of a response, and caches must not store it."""
 
 _CLOSE = {"Connection": "close"}
 _CREDENTIALS = {b"authorization", SIGNATURE.lower().encode()}
@@ -61,7 +60,7 @@ class Limits:
         app: The application.
         body_bytes: The longest body.
         body_seconds: The time within which it has to arrive.
-        larger: The longest body below certain paths.
+        body_bytes_below: The longest body below certain paths.
         unauthenticated: The quota of each address, for unauthenticated requests.
     """
 
@@ -71,17 +70,17 @@ class Limits:
         *,
         body_bytes: int = BODY_BYTES,
         body_seconds: float = BODY_SECONDS,
-        larger: Mapping[str, int] | None = None,
+        body_bytes_below: Mapping[str, int] | None = None,
         unauthenticated: Quota = EACH_ADDRESS,
     ) -> None:
         self._app = app
         self._body_bytes = body_bytes
         self._body_seconds = body_seconds
-        self._larger = dict(larger or {})
+        self._body_bytes_below = dict(body_bytes_below or {})
         self._unauthenticated = Quotas(unauthenticated, all_at_once=UNKNOWN_AT_ONCE)
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
-        """Serve a request; pass anything else on."""
+        """Serve a request; pass anything else to the application."""
         if scope["type"] == "http":
             await self._serve(scope, receive, send)
         else:
@@ -94,7 +93,7 @@ class Limits:
         inner = {**scope, "path": path, "state": {**scope.get("state", {}), "cleanup": cleanup}}
         status = 0
 
-        async def answering(message: Message) -> None:
+        async def send_with_headers(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
@@ -104,24 +103,24 @@ class Limits:
         try:
             with cleanup:
                 check_head(scope)
-                await self._answer(inner, receive, answering)
+                await self._answer(inner, receive, send_with_headers)
         except _Disconnected:
             return
         except HTTPProblem as problem:
             if not status:
-                await problem.response(inner, receive, answering)
+                await problem.response(inner, receive, send_with_headers)
         except Exception:
             log.exception("request_failed", method=scope["method"], path=path)
         finally:
-            took = round((time.perf_counter() - began) * 1000)
+            duration = round((time.perf_counter() - began) * 1000)
             caller = inner["state"].get("caller", "")
-            log.info("request", method=scope["method"], path=path, status=status, ms=took, caller=caller)
+            log.info("request", method=scope["method"], path=path, status=status, ms=duration, caller=caller)
 
     async def _answer(self, scope: Message, receive: Receive, send: Send) -> None:
-        """Have the application respond within its time.
+        """Call the application, with a time limit on the start of its response.
 
         Raises:
-            HTTPProblem: It does not, or the address has used up its quota.
+            HTTPProblem: The response did not begin in time, or the address has used up its quota.
         """
         address = address_of(scope.get("client"))
         counted = not _CREDENTIALS & {name for name, _ in scope["headers"]}
@@ -132,15 +131,15 @@ class Limits:
         refused = False
 
         def progress() -> None:
-            """What a route that writes a long response to the disk first calls: it has the time anew."""
+            """Restart the time limit; called by a route that first writes a long response to the disk."""
             if limit.when() is not None:
                 limit.reschedule(now() + ANSWER_SECONDS)
 
         scope["state"]["progress"] = progress
 
-        async def sending(message: Message) -> None:
+        async def send_counted(message: Message) -> None:
             nonlocal counted, refused
-            limit.reschedule(None)  # a response that has begun may take days
+            limit.reschedule(None)  # once begun, a response may take days
             if not counted and not scope["state"].get("caller"):
                 counted = True
                 try:
@@ -153,7 +152,7 @@ class Limits:
 
         try:
             async with limit:
-                await self._app(scope, self._reading(scope, receive), sending)
+                await self._app(scope, self._limited(scope, receive), send_counted)
         except TimeoutError:
             if limit.expired():
                 raise HTTPProblem(
@@ -161,12 +160,13 @@ class Limits:
                 ) from None
             raise
 
-    def _reading(self, scope: Message, receive: Receive) -> Receive:
-        """A `receive` that passes a body on up to its limit, and then any other message, such as a disconnect."""
-        larger = next((size for path, size in self._larger.items() if scope["path"].startswith(f"{path}/")), None)
+    def _limited(self, scope: Message, receive: Receive) -> Receive:
+        """Return a `receive` that limits the size and the time of the body; later messages pass unchanged."""
+        below = self._body_bytes_below.items()
+        body_bytes = next((size for path, size in below if scope["path"].startswith(f"{path}/")), self._body_bytes)
         size, more, deadline = 0, True, 0.0
 
-        async def receiving() -> Message:
+        async def receive_limited() -> Message:
             nonlocal size, more, deadline
             if not more:
                 return await receive()
@@ -185,20 +185,20 @@ class Limits:
             if message["type"] == "http.disconnect":
                 raise _Disconnected
             size, more = size + len(message.get("body", b"")), message.get("more_body", False)
-            allowed = (larger or self._body_bytes) if scope["state"].get("caller") else UNKNOWN_BYTES
+            allowed = body_bytes if scope["state"].get("caller") else UNKNOWN_BYTES
             if size > allowed:
                 more = False
                 raise HTTPProblem(413, f"a body has at most {allowed:,} bytes; put more into a file in the workspace")
             return message
 
-        return receiving
+        return receive_limited
 
 
 def check_head(scope: Message) -> None:
-    """Check the size of what precedes a body.
+    """Check the size of a request's path, query and headers.
 
     Raises:
-        HTTPProblem: 414 or 431: it is too large.
+        HTTPProblem: 414 or 431: they are too large.
     """
     url = len(scope.get("raw_path") or scope["path"].encode()) + len(scope.get("query_string", b""))
     if url > URL_BYTES:
@@ -210,7 +210,7 @@ def check_head(scope: Message) -> None:
 
 
 def _missing_headers(response: Message) -> list[tuple[bytes, bytes]]:
-    """The headers that every response has, as far as a route has not set them."""
+    """Return the headers of every response, except those that the route has set."""
     present = {name.lower() for name, _ in response.get("headers", ())}
     return [header for header in _HEADERS if header[0] not in present]
 

@@ -1,4 +1,4 @@
-"""Pages of what a thread holds, bounded in number and size."""
+"""Pages of a thread's content, limited in number and size."""
 
 import json
 from collections.abc import AsyncGenerator, AsyncIterator
@@ -9,7 +9,7 @@ import structlog
 from fastapi import Query
 
 PAGE_BYTES = 1_000_000
-"""The most of a page, unless its only item is larger."""
+"""The most bytes of a page, unless a single item is larger."""
 
 PageLimit = Annotated[int, Query(ge=1, le=1_000, description="The most items; a page may have fewer.")]
 
@@ -17,18 +17,18 @@ log = structlog.get_logger("gateway")
 _Item = TypeVar("_Item")
 
 
-def note(words: str) -> None:
-    """Log that no worker answers, and the recorded history is read instead."""
-    log.info("read_from_history", why=words)
+def note(reason: str) -> None:
+    """Log that no worker answers, so that the recorded history is read instead."""
+    log.info("read_from_history", why=reason)
 
 
 async def take(items: AsyncIterator[_Item], *, limit: int, skip: int = 0) -> tuple[list[_Item], bool]:
-    """Take a page of items; return it, and whether there are more.
+    """Return a page of items, and whether there are more.
 
     Args:
         items: JSON values; the iterator is closed.
         limit: The most items.
-        skip: How many items to leave out first.
+        skip: The number of items to skip first.
     """
     page: list[_Item] = []
     size = 0

@@ -1,7 +1,7 @@
-"""Problem responses (RFC 9457): the status and the text for every request that fails.
+"""Problem responses (RFC 9457): the status and the text of every failed request.
 
-Only this module maps our errors to a status. Their own messages are kept where they help the caller; those that would
-reveal what is behind the gateway (addresses, namespaces) are replaced.
+Only this module maps our errors to a status. Their messages are kept if they help the caller, and replaced if they
+would reveal the infrastructure behind the gateway (addresses, namespaces).
 """
 
 from typing import Any
@@ -45,7 +45,7 @@ from holdfast.errors import (
 )
 
 RETRY_SECONDS = 5
-"""When to try again, where a server or a worker is unavailable."""
+"""The `Retry-After` if a server or a worker is unavailable."""
 
 MEDIA_TYPE = "application/problem+json"
 
@@ -83,11 +83,11 @@ class Problem(ResponseBody):
     detail: str
     """What happened, and what to do."""
     outcome: str = ""
-    """The outcome of a decision or a message, where the run judged one: `duplicate`, `not_entitled`, …"""
+    """The outcome of a decision or a message, if the run judged it: `duplicate`, `not_entitled`, …"""
 
 
 class HTTPProblem(Exception):
-    """A request fails, with this problem as its response.
+    """A request that fails with this problem as its response.
 
     Args:
         status: The HTTP status.
@@ -114,11 +114,11 @@ class HTTPProblem(Exception):
 
 
 def problem_of(error: HoldfastError, thread: str) -> HTTPProblem:
-    """The problem that an error of ours becomes.
+    """Return the problem for one of our errors.
 
     Args:
         error: The error.
-        thread: The thread of the request; empty for all.
+        thread: The thread of the request; empty if it is not about a single thread.
     """
     match error:
         case ThreadNotFound() | ThreadIdInvalid():
@@ -126,8 +126,8 @@ def problem_of(error: HoldfastError, thread: str) -> HTTPProblem:
         case ScheduleNotFound():
             return HTTPProblem(404, "there is no such schedule; GET /schedules lists those that there are")
         case ScheduleExists():
-            words = "there is another schedule of this name; choose another name, or set `replace`"
-            return HTTPProblem(409, words, outcome="exists")
+            detail = "there is another schedule of this name; choose another name, or set `replace`"
+            return HTTPProblem(409, detail, outcome="exists")
         case TaskInvalid() | CursorInvalid() | ScheduleInvalid():
             return HTTPProblem(422, str(error))
         case Refused():
@@ -161,12 +161,12 @@ def problem_of(error: HoldfastError, thread: str) -> HTTPProblem:
         case ThreadForgotten():
             return HTTPProblem(410, f"thread {thread!r} was forgotten: its content was removed")
         case HistoryForged():
-            words = f"the run of thread {thread!r} was not made by our own processes: nothing that it says counts"
-            return HTTPProblem(409, words, outcome="unauthenticated")
+            detail = f"the run of thread {thread!r} was not made by our own processes: nothing that it says counts"
+            return HTTPProblem(409, detail, outcome="unauthenticated")
         case AnswerForged():
-            words = f"what answers for thread {thread!r} is no worker of ours. The gateway's log says more"
+            detail = f"what answers for thread {thread!r} is no worker of ours. The gateway's log says more"
             log.warning("answer_forged", thread=thread, why=str(error))
-            return HTTPProblem(503, words, outcome="unauthenticated")
+            return HTTPProblem(503, detail, outcome="unauthenticated")
         case EventsMissing() | LogBroken() | RecordUnreadable() | HistoryUnreadable():
             where = f"`{CLI.command('verify')}` says where thread {thread!r} is broken"
             return HTTPProblem(409, f"not all events can be read: {type(error).__name__}. {where}")
@@ -186,31 +186,31 @@ async def answer_problem(_: Request, error: Exception) -> JSONResponse:
 
 
 async def answer_error(request: Request, error: Exception) -> JSONResponse:
-    """Respond with the problem that an error of ours becomes."""
+    """Respond to one of our errors."""
     assert isinstance(error, HoldfastError)
     return problem_of(error, getattr(request.state, "thread", "")).response
 
 
 async def answer_http_exception(_: Request, error: Exception) -> JSONResponse:
-    """Respond where the framework refuses: no such path, no such method."""
+    """Respond to an error of the framework: no such path, no such method."""
     assert isinstance(error, HTTPException)
-    words = f"{error.detail}; GET /openapi.json lists what there is"
-    return HTTPProblem(error.status_code, words, headers=dict(error.headers or {})).response
+    detail = f"{error.detail}; GET /openapi.json lists what there is"
+    return HTTPProblem(error.status_code, detail, headers=dict(error.headers or {})).response
 
 
 async def answer_validation_error(_: Request, error: Exception) -> JSONResponse:
-    """Respond to an invalid parameter. Its value is not repeated: it may be anything."""
+    """Respond to an invalid parameter, without its value, which may be harmful."""
     assert isinstance(error, RequestValidationError)
-    return HTTPProblem(422, in_words(error.errors())).response
+    return HTTPProblem(422, validation_text(error.errors())).response
 
 
 async def answer_unexpected_error(_: Request, error: Exception) -> JSONResponse:
-    """Respond to an unexpected error; the log has the rest."""
+    """Respond to an unexpected error; the log has the details."""
     return HTTPProblem(500, "the gateway failed; its log says why").response
 
 
-def in_words(errors: Any) -> str:
-    """Pydantic's errors in one line."""
+def validation_text(errors: Any) -> str:
+    """Return Pydantic's errors in one line."""
     each = (
         ": ".join(filter(None, (".".join(map(str, item["loc"])), item["msg"].removeprefix("Value error, "))))
         for item in errors

@@ -1,6 +1,6 @@
-"""How much of the gateway one caller may use, so that enough is left for the others.
+"""Quotas of each caller, so that one cannot starve the others.
 
-Authenticated callers are counted by name, however many connections they have; all others by address.
+Authenticated callers are counted by name, over all their connections; all others by address.
 """
 
 import ipaddress
@@ -13,14 +13,14 @@ from holdfast.core.base.models import Frozen
 from holdfast.gateway.http.problems import HTTPProblem
 
 ADDRESSES = 10_000
-"""The most addresses and names that are remembered."""
+"""The most addresses and names in memory."""
 
 
 class Quota(Frozen):
     """The quota of one caller, or of one address."""
 
     at_once: int
-    """The most requests under way, without those that follow events."""
+    """The most requests under way, except streams of events."""
     a_second: float
     """The most requests a second, in the long run."""
     burst: int
@@ -29,7 +29,7 @@ class Quota(Frozen):
 
 EACH_CALLER = Quota(at_once=32, a_second=50, burst=200)
 EACH_ADDRESS = Quota(at_once=16, a_second=20, burst=60)
-"""For requests that are not authenticated: health checks, Slack, and callers who guess tokens."""
+"""For unauthenticated requests: health checks, Slack, and callers who guess tokens."""
 UNKNOWN_AT_ONCE = 64
 """The most unauthenticated requests under way, of all addresses."""
 
@@ -39,7 +39,7 @@ class Quotas:
 
     Args:
         quota: The quota of each.
-        all_at_once: The most requests under way of all together; None for no such limit.
+        all_at_once: The most requests under way in total; None for no limit.
         now: A clock, in seconds.
     """
 
@@ -51,7 +51,7 @@ class Quotas:
         self._now = now
         self._under_way: Counter[str] = Counter()
         self._left: dict[str, tuple[float, float]] = {}
-        """What was left of each burst, and when; the longest ago first."""
+        """The rest of each burst, and when it was computed; the oldest first."""
 
     def take(self, name: str) -> None:
         """Count a request.
@@ -89,7 +89,7 @@ class Quotas:
 
 
 def address_of(client: tuple[str, int] | None) -> str:
-    """The address to count by: for IPv6 the network, for a caller may use all of its addresses."""
+    """Return the address to count by: for IPv6 the network, because a caller may use all of its addresses."""
     if client is None:
         return ""
     try:
@@ -99,17 +99,17 @@ def address_of(client: tuple[str, int] | None) -> str:
     return str(address) if address.version == 4 else str(ipaddress.ip_network((address, 64), strict=False))
 
 
-def _too_many(words: str) -> HTTPProblem:
-    return HTTPProblem(429, f"{words}; wait a moment, and try again")
+def _too_many(excess: str) -> HTTPProblem:
+    return HTTPProblem(429, f"{excess}; wait a moment, and try again")
 
 
-class Places:
-    """Counts who has a place.
+class Slots:
+    """A limited number of slots for long requests, in total and for each caller.
 
     Args:
-        what: What the places are for: `streams`.
-        limit: The most at once.
-        each: The most of one caller.
+        what: The kind of request: `streams`.
+        limit: The total number of slots.
+        each: The most slots of one caller.
     """
 
     def __init__(self, what: str, limit: int, each: int) -> None:
@@ -118,11 +118,11 @@ class Places:
         self._each = each
         self._counts: Counter[str] = Counter()
 
-    def enter(self, caller: str) -> None:
-        """Take a place.
+    def acquire(self, caller: str) -> None:
+        """Acquire a slot.
 
         Raises:
-            HTTPProblem: 429, 503: this caller, or all of them, have too many.
+            HTTPProblem: 429: this caller has too many; 503: all slots are taken.
         """
         if self._counts[caller] >= self._each:
             raise HTTPProblem(429, f"{caller} has {self._each} {self._what} open; end one, and try again")
@@ -130,17 +130,17 @@ class Places:
             raise HTTPProblem(503, f"{self._limit} {self._what} are open; try again later")
         self._counts[caller] += 1
 
-    def leave(self, caller: str) -> None:
-        """Give a place back."""
+    def release(self, caller: str) -> None:
+        """Release a slot."""
         self._counts[caller] -= 1
         if not self._counts[caller]:
             del self._counts[caller]
 
     @contextmanager
-    def place(self, caller: str) -> Iterator[None]:
-        """Hold a place for the length of the block."""
-        self.enter(caller)
+    def slot(self, caller: str) -> Iterator[None]:
+        """Hold a slot for the length of the block."""
+        self.acquire(caller)
         try:
             yield
         finally:
-            self.leave(caller)
+            self.release(caller)

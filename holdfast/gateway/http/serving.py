@@ -1,4 +1,4 @@
-"""The gateway's HTTP server: uvicorn with limits, without logs of its own."""
+"""The gateway's HTTP server: uvicorn with limits, without its own logs."""
 
 import socket
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ def listen(host: str, port: int) -> socket.socket:
         port: The port; 0 for any free one.
 
     Raises:
-        SettingsError: It cannot.
+        SettingsError: The address or the port is not available.
     """
     try:
         return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
@@ -37,7 +37,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def serve_config(app: Any) -> uvicorn.Config:
-    """The server's configuration, but for the socket.
+    """Return the server's configuration, except for the socket.
 
     Args:
         app: An ASGI application.
@@ -49,7 +49,7 @@ def serve_config(app: Any) -> uvicorn.Config:
         lifespan="off",
         log_config=None,
         log_level="warning",
-        access_log=False,  # ours names the caller, and leaves the query out
+        access_log=False,  # ours names the caller, and omits the query
         server_header=False,
         proxy_headers=False,
         timeout_keep_alive=IDLE_SECONDS,
@@ -59,7 +59,7 @@ def serve_config(app: Any) -> uvicorn.Config:
 
 
 class Server(uvicorn.Server):
-    """Uvicorn without its own signal handlers, which would end the process by the signal.
+    """Uvicorn without its signal handlers, which would end the process with the signal.
 
     Args:
         app: An ASGI application.
@@ -74,5 +74,5 @@ class Server(uvicorn.Server):
         yield
 
     def stop(self) -> None:
-        """Accept no more requests, and end when those under way are answered, or after `SHUTDOWN_SECONDS`."""
+        """Accept no more requests; end once those under way are complete, or after `SHUTDOWN_SECONDS`."""
         self.should_exit = True

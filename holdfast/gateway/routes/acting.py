@@ -1,6 +1,6 @@
-"""The routes that change a run, one row each: decisions, messages and the other interventions, and cancellations.
+"""The routes that change a run, one row each: decisions, messages, other interventions, and cancellations.
 
-Each route authenticates the caller first, and reads the body only then.
+Each route authenticates the caller before it reads the body.
 """
 
 from functools import partial
@@ -33,7 +33,7 @@ class Route(NamedTuple):
     """A route that changes a run: `POST /threads/{thread}/{path}`."""
 
     act: str
-    """The intervention; or `cancel`."""
+    """The name of the intervention; or `cancel`."""
     path: str
     operation: str
     """Its name in the OpenAPI description."""
@@ -54,7 +54,7 @@ ROUTES = (
         "decide_request",
         "decide",
         DecisionBody,
-        "Decide a request, in the caller's name. 202: it counts, but needs more approvals, or a worker to start.",
+        "Decide a request, in the caller's name. 202: it counts, but needs more approvals, or a worker.",
     ),
     Route(
         "say",
@@ -78,7 +78,7 @@ ROUTES = (
         "extend_budget",
         "extend",
         ExtensionBody,
-        "Extend the budget of an open run, in the caller's name. A run that its end has blocked continues.",
+        "Extend the budget of an open run, in the caller's name. A run that is blocked by its budget resumes.",
     ),
     Route(
         "delegate_authority",
@@ -102,7 +102,7 @@ ROUTES = (
         "lift_constraint",
         "decide",
         LiftBody,
-        "Lift a constraint: calls that a tool said it cannot make are judged again like any others.",
+        "Lift a constraint: the policy judges the calls that it refuses again.",
     ),
     Route(
         "retry",
@@ -118,7 +118,7 @@ ROUTES = (
         "pause_run",
         "pause",
         PauseBody,
-        "Pause the run: what is under way ends, and nothing else starts. Again: change the reason and the end.",
+        "Pause the run: work under way ends, and nothing else starts. Repeat it to change the reason and the end.",
     ),
     Route(
         "resume",
@@ -126,7 +126,7 @@ ROUTES = (
         "resume_run",
         "pause",
         ReasonBody,
-        "Resume a paused run. A message that was sent before is read before anything else.",
+        "Resume a paused run. It reads messages that were sent meanwhile before anything else.",
     ),
     Route(
         "wake",
@@ -148,7 +148,7 @@ ROUTES = (
 
 
 def acting_router(authenticator: Authenticator, actions: Actions) -> APIRouter:
-    """The routes that change a run.
+    """Return the routes that change a run.
 
     Args:
         authenticator: Authenticates callers.

@@ -1,7 +1,7 @@
-"""The routes of artifacts: which ones a thread's own log refers to, and their content.
+"""The routes of artifacts: a list of those that a thread's own log refers to, and their content.
 
-An artifact is what a tool or an LLM wrote, so a browser must never show it as a page of ours: it is a download, of no
-type, which may run nothing.
+A tool or an LLM wrote the artifact, so a browser must never show it as one of our pages: it is a download without a
+media type, which may not run scripts.
 """
 
 import re
@@ -22,32 +22,32 @@ from holdfast.gateway.descriptions import ON_THREAD, content, problems
 from holdfast.gateway.http.limits import Message, Receive, Send
 from holdfast.gateway.http.pages import PageLimit, note, take
 from holdfast.gateway.http.problems import HTTPProblem
-from holdfast.gateway.http.quotas import Places
+from holdfast.gateway.http.quotas import Slots
 
 PART_BYTES = 1024 * 1024
-"""How much of an artifact is in memory at once."""
+"""The part of an artifact that is in memory at a time."""
 
 MEDIA_TYPE = "application/octet-stream"
 _RANGE = re.compile(r"bytes=(\d{1,15})?-(\d{1,15})?", re.ASCII)
 
 
 class Download(StreamingResponse):
-    """A part of an artifact, which holds a place until it has been sent.
+    """A part of an artifact, which holds a slot until it has been sent.
 
     Args:
         store: The artifact store.
         address: The artifact's address.
         part: The bytes to send.
         size: The artifact's size.
-        first: The first bytes of the part, which have been read.
-        places: Counts this one: the caller has entered already.
+        first: The first bytes of the part, already read.
+        slots: The downloads; the caller has acquired a slot already.
         caller: The caller's name.
     """
 
     def __init__(
-        self, store: ArtifactStore, address: str, part: range, *, size: int, first: bytes, places: Places, caller: str
+        self, store: ArtifactStore, address: str, part: range, *, size: int, first: bytes, slots: Slots, caller: str
     ) -> None:
-        self._places = places
+        self._slots = slots
         self._caller = caller
         headers = {
             "Accept-Ranges": "bytes",
@@ -63,11 +63,11 @@ class Download(StreamingResponse):
         super().__init__(sent, 206 if len(part) < size else 200, headers=headers, media_type=MEDIA_TYPE)
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
-        """Send it."""
+        """Send the part, and release the slot."""
         try:
             await super().__call__(scope, receive, send)
         finally:
-            self._places.leave(self._caller)
+            self._slots.release(self._caller)
 
 
 async def _content(store: ArtifactStore, address: str, part: range, first: bytes) -> AsyncIterator[bytes]:
@@ -77,15 +77,15 @@ async def _content(store: ArtifactStore, address: str, part: range, first: bytes
 
 
 def artifacts_router(
-    threads: Threads, authenticator: Authenticator, store: ArtifactStore | None, places: Places
+    threads: Threads, authenticator: Authenticator, store: ArtifactStore | None, slots: Slots
 ) -> APIRouter:
-    """The routes of artifacts.
+    """Return the routes of artifacts.
 
     Args:
         threads: The threads.
         authenticator: Authenticates callers.
-        store: The artifact store; None where this gateway has none.
-        places: Counts the downloads.
+        store: The artifact store; None if this gateway has none.
+        slots: The downloads.
     """
     routes = APIRouter()
     reads = Depends(authenticator.for_thread("artifacts"))
@@ -96,11 +96,11 @@ def artifacts_router(
         after: Annotated[int, Query(ge=-1, le=MAX_INTEGER, description="The `next` of the page before.")] = -1,
         limit: PageLimit = 100,
     ) -> ArtifactsPage:
-        """What the thread's events refer to: full results and replies, images and files left out of them, skills."""
-        found = (asdict(each) async for each in references(threads, access.thread, note=note))
-        page, more = await take(found, limit=limit, skip=after + 1)
-        listed = [ListedArtifact.model_validate(each) for each in page]
-        return ArtifactsPage(artifacts=listed, next=after + len(listed) if more else None)
+        """List the artifacts that the thread's events refer to: full results and replies, images, files and skills."""
+        rows = (asdict(each) async for each in references(threads, access.thread, note=note))
+        page, more = await take(rows, limit=limit, skip=after + 1)
+        artifacts = [ListedArtifact.model_validate(each) for each in page]
+        return ArtifactsPage(artifacts=artifacts, next=after + len(artifacts) if more else None)
 
     @routes.get(
         "/threads/{thread}/artifacts/{address}",
@@ -115,31 +115,31 @@ def artifacts_router(
         request: Request,
         access: Annotated[Access, reads],
         address: Annotated[str, Path(description="`sha256:` and 64 hex digits.", examples=["sha256:" + "0" * 64])],
-        wanted: Annotated[str, Header(alias="Range", max_length=100, description="`bytes=0-999`: one range.")] = "",
+        requested: Annotated[str, Header(alias="Range", max_length=100, description="`bytes=0-999`: one range.")] = "",
     ) -> Response:
-        """The content of an artifact, as a download. The thread's own events have to refer to it."""
+        """Get the content of an artifact, as a download. The thread's own events have to refer to it."""
         await _check_referred(threads, access.thread, address)
         if store is None:
             raise HTTPProblem(503, "this gateway has no artifact store: set DATABASE_URL as the workers have it")
         size = await store.size(address)
-        part = _part(wanted, size)
-        places.enter(access.caller.name)
+        part = _part(requested, size)
+        slots.acquire(access.caller.name)
         try:
             first = await store.get(address, part.start, min(PART_BYTES, len(part)))  # verifies all of it
         except BaseException:
-            places.leave(access.caller.name)
+            slots.release(access.caller.name)
             raise
-        request.state.cleanup.close()  # from here on it counts as a download, and not as a request
-        return Download(store, address, part, size=size, first=first, places=places, caller=access.caller.name)
+        request.state.cleanup.close()  # from here on it counts as a download, not as a request
+        return Download(store, address, part, size=size, first=first, slots=slots, caller=access.caller.name)
 
     return routes
 
 
 async def _check_referred(threads: Threads, thread: str, address: str) -> None:
-    """Check that an event of the thread refers to an artifact; what others refer to is not this caller's.
+    """Check that an event of the thread refers to an artifact; a caller may not read those of other threads.
 
     Raises:
-        HTTPProblem: 404: none does, whether there is such an artifact or not.
+        HTTPProblem: 404: no event does, even if the artifact exists.
     """
     async for reference in references(threads, thread, note=note):
         if reference.address == address:
@@ -147,21 +147,21 @@ async def _check_referred(threads: Threads, thread: str, address: str) -> None:
     raise HTTPProblem(404, f"no event of thread {thread!r} refers to this artifact; GET its /artifacts lists those")
 
 
-def _part(wanted: str, size: int) -> range:
-    """The bytes that a `Range` asks for; all of them where it is none that we read.
+def _part(requested: str, size: int) -> range:
+    """Return the bytes of a `Range` header; all bytes for a form that we do not support.
 
     Raises:
         HTTPProblem: 416: there are no such bytes.
     """
-    found = _RANGE.fullmatch(wanted.strip())
-    if found is None or not (found[1] or found[2]):
+    match = _RANGE.fullmatch(requested.strip())
+    if match is None or not (match[1] or match[2]):
         return range(size)
-    if found[1]:
-        part = range(int(found[1]), min(int(found[2]) + 1, size) if found[2] else size)
+    if match[1]:
+        part = range(int(match[1]), min(int(match[2]) + 1, size) if match[2] else size)
     else:
-        part = range(max(size - int(found[2]), 0), size)
+        part = range(max(size - int(match[2]), 0), size)
     if not part:
-        if found[1] and found[2] and int(found[1]) > int(found[2]):
+        if match[1] and match[2] and int(match[1]) > int(match[2]):
             return range(size)  # invalid, so ignored
         raise HTTPProblem(416, f"it has {size} bytes", headers={"Content-Range": f"bytes */{size}"})
     return part

@@ -11,7 +11,7 @@ from holdfast.gateway.answers import EventsPage
 from holdfast.gateway.authentication import Access, Authenticator
 from holdfast.gateway.descriptions import ON_THREAD, problems
 from holdfast.gateway.http.pages import PageLimit, note, take
-from holdfast.gateway.http.quotas import Places
+from holdfast.gateway.http.quotas import Slots
 from holdfast.gateway.stream import EventStream
 
 _EVENT = {
@@ -26,13 +26,13 @@ _EVENT = {
 }
 
 
-def events_router(threads: Threads, authenticator: Authenticator, followers: Places) -> APIRouter:
-    """The route of events.
+def events_router(threads: Threads, authenticator: Authenticator, followers: Slots) -> APIRouter:
+    """Return the route of events.
 
     Args:
         threads: The threads.
         authenticator: Authenticates callers.
-        followers: Counts the streams.
+        followers: The streams.
     """
     routes = APIRouter()
     reads = Depends(authenticator.for_thread("read"))
@@ -56,22 +56,22 @@ def events_router(threads: Threads, authenticator: Authenticator, followers: Pla
             Header(alias="Last-Event-ID", ge=-1, le=MAX_INTEGER, description="For a stream, instead of `after`."),
         ] = -1,
     ) -> Response | EventsPage:
-        """With `Accept: application/json` a page of events; else a stream that ends, with the event `end`, when the run
-        does. In the stream, id is the position.
+        """With `Accept: application/json`, get a page of events; else a stream that ends with the run, after the event
+        `end`. In the stream, the id is the position.
         """
-        if _wants_page(request.headers.get("Accept", "")):
+        if _accepts_page(request.headers.get("Accept", "")):
             page, more = await take(threads.events(access.thread, after=after, note=note), limit=limit)
             return EventsPage(events=page, next=page[-1]["position"] if more else None)
         position = last if last >= 0 else after
         state = await threads.state(access.thread, note=note)
         if state["status"] in CLOSED and state["events"] <= position + 1:
-            return Response(status_code=204)  # a browser does not reconnect then
-        followers.enter(access.caller.name)
-        request.state.cleanup.close()  # from here on it counts as a stream, and not as a request
+            return Response(status_code=204)  # so that a browser does not reconnect
+        followers.acquire(access.caller.name)
+        request.state.cleanup.close()  # from here on it counts as a stream, not as a request
         return EventStream(threads, access.thread, after=position, followers=followers, caller=access.caller.name)
 
     return routes
 
 
-def _wants_page(accept: str) -> bool:
+def _accepts_page(accept: str) -> bool:
     return "application/json" in accept and "text/event-stream" not in accept

@@ -1,14 +1,14 @@
 """The route that exports a thread as one file, which verifies offline.
 
-The file is written to the disk first, because its headers have sizes and checksums. It never has a name, so a kill
-leaves nothing of it; and nothing waits for the disk, because a crash may lose it. Callers with the scope `read` get the
-log; artifacts take their own scope, as everywhere.
+The file is written to the disk first, because its headers have sizes and checksums. It never has a name, so a killed
+process leaves nothing behind; and it is not flushed, because a crash may lose it. The scope `read` suffices for the
+log; artifacts require their own scope, as everywhere.
 
-An export may take as long as it makes progress: while it is written, and while it is sent. A caller that stops reading
-loses its place.
+An export may take any time while it makes progress: while it is written, and while it is sent. A caller that stops
+reading loses its slot.
 
-Seals may be on a slow mount. So those of one thread are read after the other, and a file whose seals are not read in
-time has none.
+Seals may be on a slow mount. So they are read for one thread at a time, and a file whose seals are not read in time has
+none.
 """
 
 import asyncio
@@ -31,19 +31,19 @@ from holdfast.gateway.authentication import Access, Authenticator
 from holdfast.gateway.descriptions import ON_THREAD, content, problems
 from holdfast.gateway.http.limits import Message, Receive, Send
 from holdfast.gateway.http.pages import note
-from holdfast.gateway.http.quotas import Places
+from holdfast.gateway.http.quotas import Slots
 from holdfast.portable.export import export_thread, read_seals
 from holdfast.portable.format.manifest import Exported
 from holdfast.portable.format.seals import OwnSeals
 
 PART_BYTES = 64 * 1024
-"""How much of the file is in memory at once, and how much a caller has to read in `STALL_SECONDS`."""
+"""The part of the file that is in memory at a time, and that a caller has to read within `STALL_SECONDS`."""
 
 STALL_SECONDS = 60.0
-"""How long a caller may read nothing."""
+"""The longest time without a read by the caller."""
 
 SEALS_SECONDS = 10.0
-"""How long an export waits for its seals, and reads them."""
+"""The time limit for reading the seals of an export."""
 
 MEDIA_TYPE = "application/zip"
 
@@ -51,18 +51,18 @@ log = structlog.get_logger(__name__)
 
 
 class ExportResponse(StreamingResponse):
-    """A portable file, which holds a place until it has been sent.
+    """A portable file, which holds a slot until it has been sent.
 
     Args:
-        file: The file, without a name on the disk; it is closed at the end.
-        exported: What was written to it.
-        places: Counts this one: the caller has entered already.
+        file: The file, without a name on the disk; closed at the end.
+        exported: The report of the export.
+        slots: The exports; the caller has acquired a slot already.
         caller: The caller's name.
     """
 
-    def __init__(self, file: BinaryIO, exported: Exported, *, places: Places, caller: str) -> None:
+    def __init__(self, file: BinaryIO, exported: Exported, *, slots: Slots, caller: str) -> None:
         self._file = file
-        self._places = places
+        self._slots = slots
         self._caller = caller
         headers = {
             "Content-Disposition": f"attachment; filename*=UTF-8''{quote(exported.thread, safe='')}.holdfast",
@@ -75,21 +75,21 @@ class ExportResponse(StreamingResponse):
         super().__init__(_parts(file), headers=headers, media_type=MEDIA_TYPE)
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
-        """Send it, as long as the caller reads.
+        """Send the file, and release the slot.
 
         Raises:
-            TimeoutError: The caller does not.
+            TimeoutError: The caller has stopped reading.
         """
 
-        async def sending(message: Message) -> None:
+        async def send_in_time(message: Message) -> None:
             async with asyncio.timeout(STALL_SECONDS):
                 await send(message)
 
         try:
-            await super().__call__(scope, receive, sending)
+            await super().__call__(scope, receive, send_in_time)
         finally:
             self._file.close()
-            self._places.leave(self._caller)
+            self._slots.release(self._caller)
 
 
 def _parts(file: BinaryIO) -> Iterator[bytes]:
@@ -98,11 +98,11 @@ def _parts(file: BinaryIO) -> Iterator[bytes]:
 
 
 class _Seals:
-    """Reads the seals of one thread after the other, however many callers wait or have left.
+    """Reads the seals of one thread at a time, even if many callers wait or have disconnected.
 
     Args:
         threads: The threads.
-        anchors: Where their seals are; None for nowhere.
+        anchors: The anchors with their seals; None for none.
     """
 
     def __init__(self, threads: Threads, anchors: Anchors | None) -> None:
@@ -111,7 +111,7 @@ class _Seals:
         self._reading = ThreadPoolExecutor(1, "seals")
 
     async def of(self, thread: str) -> OwnSeals:
-        """Return the seals for a thread's file; none where they cannot be read in time."""
+        """Return the seals for a thread's file; none if they cannot be read in time."""
         if self._anchors is None:
             return OwnSeals()
         loop = asyncio.get_running_loop()
@@ -124,13 +124,13 @@ class _Seals:
 
 
 @contextmanager
-def _room() -> Iterator[None]:
-    """Raise `ExportFailed` from the error of a disk that is full, or of a temporary folder that is not there."""
+def _disk_errors() -> Iterator[None]:
+    """Raise `ExportFailed` from an error of the disk, such as a full disk or a missing temporary folder."""
     try:
         yield
     except OSError as error:
         if error.errno is None:
-            raise  # not of the file: a timeout while the thread was read
+            raise  # not from the file, but a timeout while the thread was read
         raise ExportFailed(f"a temporary file cannot be written: {error.strerror}") from error
 
 
@@ -138,23 +138,23 @@ def exports_router(
     threads: Threads,
     authenticator: Authenticator,
     evidence: Evidence | None,
-    places: Places,
+    slots: Slots,
     *,
     key: str | None,
     anchors: Anchors | None,
 ) -> APIRouter:
-    """The route of exports.
+    """Return the route of exports.
 
     Args:
         threads: The threads.
         authenticator: Authenticates callers.
         evidence: Ledger and artifacts; None to leave them out.
-        places: Counts the exports, from the first event that is read to the last byte that is sent.
+        slots: The exports, from the first event that is read to the last byte that is sent.
         key: The gateway's private key, which signs the files; None to sign none.
-        anchors: Where seals of threads are, which the files are to have; None to put none into them.
+        anchors: The anchors with the seals to include; None for no seals.
     """
     routes = APIRouter()
-    sealed = _Seals(threads, anchors)
+    seals = _Seals(threads, anchors)
     reads = Depends(authenticator.for_thread("read"))
 
     @routes.get(
@@ -167,19 +167,19 @@ def exports_router(
         access: Annotated[Access, reads],
         redact: Annotated[bool, Query(description="Drop bodies and artifacts, and keep digests.")] = False,
         artifacts: Annotated[bool, Query(description="With the artifacts; needs the scope `artifacts`, too.")] = True,
-        subagents: Annotated[bool, Query(description="With the logs of the sub-agents, of theirs, and so on.")] = True,
+        subagents: Annotated[bool, Query(description="With the logs of all sub-agents, at any depth.")] = True,
     ) -> Response:
-        """The thread as one file that verifies offline, signed with the gateway's key if it has one, and if the seals
-        of the run and the permanent record were checked and hold: `Holdfast-Signed` says so. What does not verify is
-        refused.
+        """Export the thread as one file that verifies offline. It is signed with the gateway's key, if there is one,
+        and if the seals of the run and the permanent record were verified; `Holdfast-Signed` says whether. A thread
+        that does not verify is not exported.
 
-        An open run is exported as far as it is recorded. It has the seals of nodes that the gateway can read:
-        `Holdfast-Seals` says how many.
+        An open run is exported as far as it is recorded. The file has the nodes' seals that the gateway can read:
+        `Holdfast-Seals` is their number.
         """
         caller = access.caller
-        places.enter(caller.name)
+        slots.acquire(caller.name)
         try:
-            with _room(), ExitStack() as unsent:  # to close a file on a full disk fails, too
+            with _disk_errors(), ExitStack() as unsent:  # closing a file on a full disk fails, too
                 file = unsent.enter_context(tempfile.TemporaryFile())
                 exported = await export_thread(
                     threads,
@@ -192,7 +192,7 @@ def exports_router(
                     subagents=subagents,
                     note=note,
                     progress=request.state.progress,
-                    seals=await sealed.of(access.thread),
+                    seals=await seals.of(access.thread),
                     unsigned=True,
                 )
                 if exported.not_vouched_for:
@@ -200,9 +200,9 @@ def exports_router(
                 file.seek(0)
                 unsent.pop_all()  # the response closes it
         except BaseException:
-            places.leave(caller.name)
+            slots.release(caller.name)
             raise
-        request.state.cleanup.close()  # from here on it counts as an export, and not as a request
-        return ExportResponse(file, exported, places=places, caller=caller.name)
+        request.state.cleanup.close()  # from here on it counts as an export, not as a request
+        return ExportResponse(file, exported, slots=slots, caller=caller.name)
 
     return routes

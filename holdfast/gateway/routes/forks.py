@@ -1,9 +1,9 @@
 """The routes that fork threads and start their tasks again. Both need the scopes `fork` and `start`.
 
-1. The caller has to reach the original, and the new thread's id has to be one that the caller may start.
-2. The new thread is the caller's: they are its requester, and nothing of the original's authority comes with it. A fork
-   is judged at least as strictly as the original, whichever agent it has; no caller selects an LLM.
-3. `id` names the new thread: the same request again finds the same fork. Without it, a repeated request forks again.
+1. The caller needs access to the original, and the right to start a thread with the new id.
+2. The caller is the requester of the new thread, which inherits no authority from the original. A fork is judged at
+   least as strictly as the original, with any agent; callers cannot select an LLM.
+3. `id` names the new thread: a repeated request returns the same fork. Without it, a repeated request forks again.
 """
 
 import json
@@ -29,13 +29,13 @@ from holdfast.gateway.http.problems import HTTPProblem, ResponseBody
 from holdfast.gateway.routes.starts import own_id
 
 POLICY_CHARS = 20_000
-"""The longest policy that a caller may give: it judges every call, within the time of a workflow task."""
+"""The longest policy in a request: it judges every call, within the time of a workflow task."""
 
 _Message = Field(default=None, min_length=1, max_length=MAX_TEXT_BYTES)
 
 
 class RestartBody(Body):
-    """How to start a thread's task again."""
+    """The options of a restart."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"id": "refund-4711-again"}]})
 
@@ -48,7 +48,7 @@ class RestartBody(Body):
 
 
 class ForkBody(Body):
-    """Where to fork a thread, and what the fork begins with."""
+    """The point at which to fork a thread, and the options of the fork."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"at": 40, "say": "Try the other branch."}]})
 
@@ -57,9 +57,9 @@ class ForkBody(Body):
     id: str | None = Field(default=None, min_length=1, max_length=200)
     """The fork's id; null for a new one that begins with the original's."""
     say: str | None = _Message
-    """A message that the fork begins with; null for none."""
+    """The fork's first message; null for none."""
     edit_message: str | None = _Message
-    """A message in place of the last one of a person up to `at`; null for none."""
+    """A replacement for the last message from a person up to `at`; null for none."""
     agent: str | None = Field(default=None, pattern=AGENT_NAME)
     """Another agent of the catalog, with its LLM and policy, beside that of the thread; null for the thread's agent."""
     policy: Policy | None = None
@@ -68,7 +68,7 @@ class ForkBody(Body):
     @field_validator("policy", mode="before")
     @classmethod
     def _is_short(cls, policy: Any) -> Any:
-        """Checked before its people are compared and its conditions compiled."""
+        """Check the length before the policy's people are compared and its conditions compiled."""
         if isinstance(policy, dict) and len(json.dumps(policy)) > POLICY_CHARS:
             raise ValueError(f"a policy that is given with a fork has at most {POLICY_CHARS:,} characters of JSON")
         return policy
@@ -95,13 +95,13 @@ class ForkedThread(ResponseBody):
     by: str
     """The owner of the token or key."""
     origin: str
-    """The thread that it comes from."""
+    """The original thread."""
     position: int | None = None
-    """The last event that both have; null for one that was started again."""
+    """The last common event; null for a thread that was started again."""
 
 
 def forking_router(threads: Threads, authenticator: Authenticator) -> APIRouter:
-    """The routes that fork threads.
+    """Return the routes that fork threads.
 
     Args:
         threads: The threads.
@@ -109,13 +109,13 @@ def forking_router(threads: Threads, authenticator: Authenticator) -> APIRouter:
     """
     routes = APIRouter()
     may = Depends(authenticator.for_thread("fork"))
-    answers = {201: LOCATION, **problems(409, 422, *ON_THREAD)}
+    responses = {201: LOCATION, **problems(409, 422, *ON_THREAD)}
 
     @routes.post(
         "/threads/{thread}/forks",
         status_code=201,
         response_model=ForkedThread,
-        responses=answers,
+        responses=responses,
         openapi_extra=body_of(ForkBody, required=False),
     )
     async def fork_thread(request: Request, response: Response, access: Annotated[Access, may]) -> ForkedThread:
@@ -123,7 +123,7 @@ def forking_router(threads: Threads, authenticator: Authenticator) -> APIRouter:
         body = read_body(await request.body() or b"{}", ForkBody)
         name = _new_id(access, body.id, new_fork_id(access.thread))
         try:
-            done = await fork(
+            forked = await fork(
                 threads,
                 access.thread,
                 at=body.at,
@@ -139,13 +139,13 @@ def forking_router(threads: Threads, authenticator: Authenticator) -> APIRouter:
             raise HTTPProblem(422, str(error)) from None
         except ThreadExists as error:
             raise HTTPProblem(409, str(error), outcome="exists") from None
-        return _made(response, access, done.thread, position=done.point.position)
+        return _new_thread(response, access, forked.thread, position=forked.point.position)
 
     @routes.post(
         "/threads/{thread}/restart",
         status_code=201,
         response_model=ForkedThread,
-        responses=answers,
+        responses=responses,
         openapi_extra=body_of(RestartBody, required=False),
     )
     async def restart_thread(request: Request, response: Response, access: Annotated[Access, may]) -> ForkedThread:
@@ -159,13 +159,13 @@ def forking_router(threads: Threads, authenticator: Authenticator) -> APIRouter:
             raise HTTPProblem(422, str(error)) from None
         except ThreadExists as error:
             raise HTTPProblem(409, str(error), outcome="exists") from None
-        return _made(response, access, started.thread, position=None)
+        return _new_thread(response, access, started.thread, position=None)
 
     return routes
 
 
-def _new_id(access: Access, given: str | None, derived: str) -> str:
-    """The id of a new thread, if the caller may start it.
+def _new_id(access: Access, requested: str | None, derived: str) -> str:
+    """Return the id of a new thread, if the caller may start it.
 
     Raises:
         HTTPProblem: The caller lacks the scope `start`, or may not start a thread with that id.
@@ -173,9 +173,9 @@ def _new_id(access: Access, given: str | None, derived: str) -> str:
     caller: Caller = access.caller
     if "start" not in caller.scopes:
         raise HTTPProblem(403, f"this also requires the scope start, and {caller.name} does not have it")
-    return own_id(given if given is not None else derived, caller)
+    return own_id(requested if requested is not None else derived, caller)
 
 
-def _made(response: Response, access: Access, thread: str, *, position: int | None) -> ForkedThread:
+def _new_thread(response: Response, access: Access, thread: str, *, position: int | None) -> ForkedThread:
     response.headers["Location"] = f"/threads/{quote(thread, safe='')}"
     return ForkedThread(thread=thread, by=access.caller.name, origin=access.thread, position=position)

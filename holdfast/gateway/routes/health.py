@@ -1,4 +1,4 @@
-"""Whether the gateway can work, for load balancers."""
+"""The health route, for load balancers."""
 
 import asyncio
 import time
@@ -17,22 +17,22 @@ HEALTH_FRESH_SECONDS = 1.0
 
 
 def health_router(threads: Threads) -> APIRouter:
-    """The health route, which needs no authentication."""
+    """Return the health route, which needs no authentication."""
     routes = APIRouter()
     checking = asyncio.Lock()
-    known: tuple[float, bool, bool | None] | None = None
+    cached: tuple[float, bool, bool | None] | None = None
 
     @routes.get("/health", response_model=Health, responses={503: {"model": Health}, **problems(405, 429, 500)})
     async def get_health(response: Response) -> Health:
-        """Whether Temporal and the permanent record answer. Checked at most once a second."""
-        nonlocal known
+        """Check that Temporal and the permanent record answer. Checked at most once a second."""
+        nonlocal cached
         async with checking:
-            if known is None or time.monotonic() - known[0] > HEALTH_FRESH_SECONDS:
-                known = (time.monotonic(), *await asyncio.gather(_temporal(threads), _record(threads)))
-        _, temporal, record = known
+            if cached is None or time.monotonic() - cached[0] > HEALTH_FRESH_SECONDS:
+                cached = (time.monotonic(), *await asyncio.gather(_temporal(threads), _record(threads)))
+        _, temporal, record = cached
         response.status_code = 200 if temporal else 503
-        words = {True: "ok", False: "away", None: "none"}  # part of the API
-        return Health.model_validate({"temporal": words[temporal], "record": words[record]})
+        status = {True: "ok", False: "away", None: "none"}  # part of the API
+        return Health.model_validate({"temporal": status[temporal], "record": status[record]})
 
     return routes
 

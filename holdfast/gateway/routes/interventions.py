@@ -1,6 +1,6 @@
 """Interventions of authenticated callers, each in the caller's name, and the HTTP status of each outcome.
 
-A Slack button arrives here, too: `slack.py` reads who pressed it, and calls `Actions.decide`.
+Slack buttons lead here, too: `slack.py` identifies the user, and calls `Actions.decide`.
 """
 
 from typing import Any
@@ -47,7 +47,7 @@ STATUS = {
     "malformed": 422,
     "too_long": 413,
 }
-"""The status of the outcomes of `holdfast.core.run.rules.authority`, and of the client's own; 409 for all others."""
+"""The HTTP status of the outcomes of `holdfast.core.run.rules.authority`, and of the client; 409 for all others."""
 
 ADVICE = {
     "duplicate": "There is nothing left to do.",
@@ -65,7 +65,7 @@ class Actions:
 
     Args:
         threads: The threads.
-        key: The gateway's private key, with which it vouches for the sender; None to send everything unsigned.
+        key: The gateway's private key, which vouches for the sender; None to send everything unsigned.
     """
 
     def __init__(self, threads: Threads, key: str | None) -> None:
@@ -73,10 +73,10 @@ class Actions:
         self._key = key
 
     async def intervene(self, name: str, thread: str, body: Body, *, by: str) -> tuple[int, Outcome]:
-        """Send the intervention of that name; return status and outcome.
+        """Send the intervention with this name; return status and outcome.
 
         Raises:
-            HTTPProblem: It was refused.
+            HTTPProblem: It was rejected.
             HoldfastError: There is no such thread; no worker can judge a statement; or a run to retry is not blocked.
         """
         await self._check_open(thread, then="; a message continues it (POST …/messages)" if name == "refine" else "")
@@ -89,8 +89,8 @@ class Actions:
         """Decide a request; return status and outcome.
 
         Raises:
-            HTTPProblem: It was refused.
-            HoldfastError: No worker can judge it; then nothing was done.
+            HTTPProblem: It was rejected.
+            HoldfastError: No worker can judge it, and nothing was sent.
         """
         decision = read_decision({**body.payload(), "by": by})
         if isinstance(decision, str):
@@ -98,7 +98,7 @@ class Actions:
         await self._check_open(thread)
         pending = await self._threads.runs.query(thread, "pending_approvals")  # fails if no worker can judge it
         payload = decision.model_dump(mode="json", exclude_defaults=True) | {"via": f"gateway {by}"}
-        # A request that is not open is not signed: the run says what is wrong.
+        # No signature for a request that is not open: the run rejects the decision with the reason.
         request = next((each for each in pending if each["request"] == decision.request), None)
         if self._key and request:
             check_shown(request)
@@ -108,20 +108,20 @@ class Actions:
         """Send a message; return status and outcome.
 
         Raises:
-            HTTPProblem: It was refused, or it is unknown whether it arrived.
+            HTTPProblem: It was rejected, or it is unknown whether it arrived.
             HoldfastError: There is no such thread, or it cannot be read.
         """
         try:
-            said = await say(self._threads, thread, body.message, by=by, when_busy=body.when_busy, private=self._key)
+            result = await say(self._threads, thread, body.message, by=by, when_busy=body.when_busy, private=self._key)
         except ServerUnreachable:
-            words = (
+            detail = (
                 "no worker confirmed the message, and it may still arrive; check the events before you send it again"
             )
-            raise HTTPProblem(503, words) from None
-        return _response(said, by=by)
+            raise HTTPProblem(503, detail) from None
+        return _response(result, by=by)
 
     async def cancel(self, thread: str, body: ReasonBody, *, by: str) -> tuple[int, Outcome]:
-        """Ask a run to stop; Temporal's history says that `by` has asked.
+        """Ask a run to stop; Temporal's history records `by` with the reason.
 
         Raises:
             HoldfastError: It is closed, or there is no such thread.
@@ -132,22 +132,22 @@ class Actions:
         return 202, outcome
 
     async def _send(self, name: str, thread: str, payload: dict[str, Any], key: str | None) -> UpdateResult:
-        """Send an intervention: signed if there is a key, and bare if no policy lists that key or asks for one."""
-        sent = await intervene(self._threads, thread, name, payload, private=key)
-        if key is None or sent.outcome != "bad_signature":
-            return sent
-        bare = await intervene(self._threads, thread, name, payload)
-        return sent if bare.outcome == "unsigned" else bare
+        """Send an intervention: signed if there is a key; unsigned if the policy neither lists nor requires one."""
+        signed = await intervene(self._threads, thread, name, payload, private=key)
+        if key is None or signed.outcome != "bad_signature":
+            return signed
+        unsigned = await intervene(self._threads, thread, name, payload)
+        return signed if unsigned.outcome == "unsigned" else unsigned
 
     async def _check_open(self, thread: str, *, then: str = "") -> None:
-        found = await self._threads.reader.find(thread)
-        if found is None or found.status in ENDED:
+        description = await self._threads.reader.find(thread)
+        if description is None or description.status in ENDED:
             raise HTTPProblem(409, f"the run of thread {thread!r} is over{then}", outcome="too_late")
 
 
-def _response(decided: UpdateResult, *, by: str) -> tuple[int, Outcome]:
-    status = STATUS.get(decided.outcome, 409)
+def _response(result: UpdateResult, *, by: str) -> tuple[int, Outcome]:
+    status = STATUS.get(result.outcome, 409)
     if status >= 400:
-        words = f"{decided.outcome}: {decided.explanation or 'not done'}. {ADVICE.get(decided.outcome, '')}"
-        raise HTTPProblem(status, words.strip(), outcome=decided.outcome)
-    return status, Outcome(outcome=decided.outcome, explanation=decided.explanation, by=by)
+        detail = f"{result.outcome}: {result.explanation or 'not done'}. {ADVICE.get(result.outcome, '')}"
+        raise HTTPProblem(status, detail.strip(), outcome=result.outcome)
+    return status, Outcome(outcome=result.outcome, explanation=result.explanation, by=by)

@@ -1,4 +1,4 @@
-"""The route that publishes an event: it wakes every run that waits for it, of the threads that the caller may reach."""
+"""The route that publishes an event: it wakes every run that waits for it and that the caller may access."""
 
 from typing import Annotated
 
@@ -20,16 +20,16 @@ EventName = Annotated[str, Path(pattern=rf"^{EVENT_NAME}$", examples=["deploy.fi
 
 
 PACED_SECONDS = 30.0
-"""Seconds after which the rest follows without a wait: the response comes within `limits.ANSWER_SECONDS`."""
+"""Seconds after which sending is no longer paced, so that the response comes within `limits.ANSWER_SECONDS`."""
 
 
 def event_id(caller: Caller, key: str) -> str:
-    """The id of the event for a caller and an `Idempotency-Key`: no caller can use up an id of another."""
+    """Return the event id for a caller and an `Idempotency-Key`; no caller can use up the id of another."""
     return digest(["event-key/1", caller.name, key.strip(chr(34))])[:32] if key else ""
 
 
 def publishing_router(threads: Threads, authenticator: Authenticator) -> APIRouter:
-    """The route that publishes events.
+    """Return the route that publishes events.
 
     Args:
         threads: The threads.
@@ -48,7 +48,7 @@ def publishing_router(threads: Threads, authenticator: Authenticator) -> APIRout
     async def publish_event(
         request: Request, event: EventName, caller: Annotated[Caller, may], key: IdempotencyKey = ""
     ) -> PublishedEvent:
-        """Wake every run that waits for this event. With an `Idempotency-Key`, a repetition reaches no run twice."""
+        """Wake every run that waits for this event. With an `Idempotency-Key`, a repetition wakes no run twice."""
         body = read_body(await request.body() or b"{}", EventBody)
         published = await publish(
             threads,

@@ -1,6 +1,6 @@
-"""The route that waits for a run, and says what it has come to.
+"""The route that waits for a run, and returns its result.
 
-A wait is bounded, and each holds one of a limited number of places: a caller repeats it until the result is there.
+Each wait is bounded, and holds one of a limited number of slots: a caller repeats it until there is a result.
 """
 
 import asyncio
@@ -19,18 +19,18 @@ from holdfast.gateway.authentication import Access, Authenticator
 from holdfast.gateway.descriptions import ON_THREAD, problems
 from holdfast.gateway.http.pages import note
 from holdfast.gateway.http.problems import HTTPProblem
-from holdfast.gateway.http.quotas import Places
+from holdfast.gateway.http.quotas import Slots
 
 _WAIT = re.compile(r'(?:^|[,;])\s*wait\s*=\s*"?(\d{1,9})"?\s*(?=$|[,;])', re.IGNORECASE | re.ASCII)
 
 
-def results_router(threads: Threads, authenticator: Authenticator, waits: Places, *, longest: int) -> APIRouter:
-    """The route of results.
+def results_router(threads: Threads, authenticator: Authenticator, waits: Slots, *, longest: int) -> APIRouter:
+    """Return the route of results.
 
     Args:
         threads: The threads.
         authenticator: Authenticates callers.
-        waits: Counts those who wait.
+        waits: The waits.
         longest: The longest wait, in seconds.
     """
     routes = APIRouter()
@@ -48,13 +48,13 @@ def results_router(threads: Threads, authenticator: Authenticator, waits: Places
         until: Annotated[Until, Query(description="`attention`: also when the run waits for people.")] = "end",
         prefer: Annotated[str, Header(max_length=200, description="`wait=30`, as RFC 7240 has it.")] = "",
     ) -> ThreadResult:
-        """What the run has come to. 202: nothing yet, after waiting for at most as long as the caller prefers."""
+        """Get the result of the run. 202: none yet, after the wait that the caller prefers."""
         if not seconds and (preferred := _WAIT.search(prefer)):
             seconds = min(int(preferred[1]), longest)
             response.headers["Preference-Applied"] = f"wait={seconds}"
         state = await _state(threads, access.thread)
         if seconds and not _settled(state, until):
-            with waits.place(access.caller.name):
+            with waits.slot(access.caller.name):
                 state = await _wait(threads, access.thread, until, seconds)
         if state.status == UNAUTHENTICATED:
             raise HTTPProblem(409, state.warning, outcome=UNAUTHENTICATED)
@@ -80,7 +80,7 @@ async def _state(threads: Threads, thread: str) -> ThreadState:
 
 
 async def _wait(threads: Threads, thread: str, until: Until, seconds: int) -> ThreadState:
-    """Wait for a run, and return its state then, or after so many seconds."""
+    """Wait for a run; return its state at the end of the wait, or after so many seconds."""
     limit = asyncio.timeout(seconds)
     try:
         async with limit:

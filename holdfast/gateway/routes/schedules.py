@@ -1,6 +1,6 @@
 """The routes of schedules.
 
-A caller reaches those whose name begins with one of the caller's prefixes of thread ids, as their threads do.
+A caller may access those whose name, and so whose thread ids, begin with one of the caller's prefixes.
 """
 
 from typing import Annotated, Self
@@ -32,9 +32,9 @@ from holdfast.gateway.http.problems import HTTPProblem
 
 
 def _text(value: object) -> object:
-    """A time is text: pydantic would take a number for one."""
+    """Accept only text as a time: pydantic would also accept a number."""
     if not isinstance(value, str):
-        raise ValueError("it is not a time such as 2030-12-24T18:00:00Z")  # pydantic reports these alone
+        raise ValueError("it is not a time such as 2030-12-24T18:00:00Z")  # pydantic reports only a `ValueError`
     return value
 
 
@@ -49,13 +49,13 @@ class ScheduleBody(Body):
     )
 
     task: str = Field(min_length=1, max_length=MAX_TEXT_BYTES, json_schema_extra={"pattern": NOT_BLANK})
-    """What the agent is to do."""
+    """The agent's task."""
     cron: str | SkipJsonSchema[None] = Field(default=None, max_length=500, examples=["0 7 * * 1-5"])
-    """When: minute, hour, day of the month, month, day of the week."""
+    """The times: minute, hour, day of the month, month, day of the week."""
     every: float | SkipJsonSchema[None] = Field(
         default=None, ge=SHORTEST_INTERVAL, le=LONGEST_INTERVAL, examples=[21_600]
     )
-    """When: seconds from one run to the next, counted from 1970-01-01 in UTC."""
+    """Seconds from one run to the next, counted from 1970-01-01 in UTC."""
     tz: str = Field(default="UTC", max_length=100, examples=["Europe/Berlin"])
     """The time zone of `cron`."""
     until: Annotated[AwareDatetime, BeforeValidator(_text)] | None = Field(
@@ -63,25 +63,25 @@ class ScheduleBody(Body):
     )
     """No run starts after this; null for no end."""
     overlap: Overlap = "skip"
-    """If the last run is still open: leave the new one out, start one afterwards, cancel the old one, or run both."""
+    """If the last run is still open: skip the new one, start one afterwards, cancel the old one, or run both."""
     catchup: float | None = Field(default=None, ge=10, le=LONGEST_CATCHUP)
-    """How many seconds late a run may start that was due while Temporal was down; null for the time from one run to the
-    next."""
+    """The most seconds by which a run that was due while Temporal was down may be late; null for the time from one run
+    to the next."""
     agent: str | None = Field(default=None, pattern=AGENT_NAME, examples=["support"])
     """The agent's name; null for the catalog's first."""
     reason: str = Field(default="", max_length=2_000)
-    """Why there is the schedule."""
+    """The purpose of the schedule."""
     budget: BudgetBody | None = None
-    """What each run may use, as far as the agent's own budget allows it; null for that one."""
+    """The budget of each run, within the agent's own; null for the agent's own."""
     replace: bool = False
     """Replace another schedule of this name."""
 
-    _of_task = field_validator("task")(not_blank)
+    _task_is_not_blank = field_validator("task")(not_blank)
 
     @model_validator(mode="after")
     def _has_times(self) -> Self:
-        given = {"cron", "every"} & self.model_fields_set
-        if len(given) != 1 or (self.cron is None and self.every is None):
+        fields = {"cron", "every"} & self.model_fields_set
+        if len(fields) != 1 or (self.cron is None and self.every is None):
             raise ValueError("give `cron`, or `every`")
         return self
 
@@ -91,7 +91,7 @@ NameInPath = Annotated[str, Path(description=_NAME, min_length=1)]
 
 
 def scheduling_router(threads: Threads, authenticator: Authenticator) -> APIRouter:
-    """The routes of schedules.
+    """Return the routes of schedules.
 
     Args:
         threads: The threads.
@@ -108,8 +108,8 @@ def scheduling_router(threads: Threads, authenticator: Authenticator) -> APIRout
 
     @routes.get("/schedules/{schedule}", response_model=Schedule, responses=problems(*ON_THREAD))
     async def get_schedule(schedule: NameInPath, caller: Annotated[Caller, reads]) -> Schedule:
-        """What a schedule runs, when and for whom, and what became of its last runs."""
-        return await _state(threads, _reached(schedule, caller))
+        """Get a schedule: its task, times and requester, and the outcomes of its last runs."""
+        return await _state(threads, _accessible(schedule, caller))
 
     @routes.put(
         "/schedules/{schedule}",
@@ -124,21 +124,21 @@ def scheduling_router(threads: Threads, authenticator: Authenticator) -> APIRout
     async def put_schedule(
         request: Request, response: Response, schedule: NameInPath, caller: Annotated[Caller, changes]
     ) -> Schedule:
-        """Add a schedule, whose runs are in the caller's name. 200: there is the same one already."""
-        body, name = read_body(await request.body(), ScheduleBody), _named(schedule)
+        """Add a schedule with runs in the caller's name. 200: there is an identical one already."""
+        body, name = read_body(await request.body(), ScheduleBody), _schedule_name(schedule)
         if not caller.reaches(name):
             prefixes = " or ".join(caller.threads)
             raise HTTPProblem(403, f"{caller.name} may only make schedules whose name begins with {prefixes}")
         budget = Budget.model_validate(body.budget.model_dump()) if body.budget else None
-        given = Definition(**body.model_dump(exclude={"replace", "budget"}), budget=budget, by=caller.name)
-        new = await schedules.add_schedule(threads, name, given, replace=body.replace)
+        definition = Definition(**body.model_dump(exclude={"replace", "budget"}), budget=budget, by=caller.name)
+        new = await schedules.add_schedule(threads, name, definition, replace=body.replace)
         response.status_code = 201 if new else 200
         return await _state(threads, name)
 
     @routes.delete("/schedules/{schedule}", status_code=204, response_class=Response, responses=problems(*ON_THREAD))
     async def delete_schedule(schedule: NameInPath, caller: Annotated[Caller, changes]) -> None:
         """Delete a schedule. Its threads stay, and open runs continue."""
-        await schedules.delete_schedule(threads, _reached(schedule, caller))
+        await schedules.delete_schedule(threads, _accessible(schedule, caller))
 
     optional_reason = body_of(ReasonBody, required=False)
 
@@ -149,8 +149,8 @@ def scheduling_router(threads: Threads, authenticator: Authenticator) -> APIRout
         openapi_extra=optional_reason,
     )
     async def pause_schedule(request: Request, schedule: NameInPath, caller: Annotated[Caller, changes]) -> Schedule:
-        """Pause a schedule: open runs continue, and no other starts. Again: change the reason."""
-        name, body = _reached(schedule, caller), read_body(await request.body() or b"{}", ReasonBody)
+        """Pause a schedule: open runs continue, and no other starts. Repeat it to change the reason."""
+        name, body = _accessible(schedule, caller), read_body(await request.body() or b"{}", ReasonBody)
         await schedules.pause_schedule(threads, name, by=caller.name, reason=body.reason)
         return await _state(threads, name)
 
@@ -161,8 +161,8 @@ def scheduling_router(threads: Threads, authenticator: Authenticator) -> APIRout
         openapi_extra=optional_reason,
     )
     async def resume_schedule(request: Request, schedule: NameInPath, caller: Annotated[Caller, changes]) -> Schedule:
-        """Resume a paused schedule. What was due meanwhile does not start."""
-        name, body = _reached(schedule, caller), read_body(await request.body() or b"{}", ReasonBody)
+        """Resume a paused schedule. Runs that were due meanwhile do not start."""
+        name, body = _accessible(schedule, caller), read_body(await request.body() or b"{}", ReasonBody)
         await schedules.resume_schedule(threads, name, by=caller.name, reason=body.reason)
         return await _state(threads, name)
 
@@ -173,18 +173,18 @@ def scheduling_router(threads: Threads, authenticator: Authenticator) -> APIRout
         responses=problems(*ON_THREAD),
     )
     async def trigger_schedule(schedule: NameInPath, caller: Annotated[Caller, changes]) -> TriggeredRun:
-        """Start a run now, also beside an open one, and while the schedule is paused."""
-        thread = await schedules.trigger_schedule(threads, _reached(schedule, caller))
+        """Start a run now, even if another one is open or the schedule is paused."""
+        thread = await schedules.trigger_schedule(threads, _accessible(schedule, caller))
         return TriggeredRun(thread=thread or None)
 
     return routes
 
 
-def _named(schedule: str) -> str:
-    """The name in a path.
+def _schedule_name(schedule: str) -> str:
+    """Decode the schedule's name in a path.
 
     Raises:
-        HTTPProblem: 404: it cannot be that of a schedule.
+        HTTPProblem: 404: it cannot be the name of a schedule.
     """
     try:
         return check_schedule_name(decode_thread(schedule))
@@ -192,14 +192,14 @@ def _named(schedule: str) -> str:
         raise HTTPProblem(404, str(error)) from None
 
 
-def _reached(schedule: str, caller: Caller) -> str:
-    """The name in a path, if the caller may reach that schedule.
+def _accessible(schedule: str, caller: Caller) -> str:
+    """Decode the schedule's name in a path, if the caller may access that schedule.
 
     Raises:
-        HTTPProblem: 404: it cannot be that of a schedule.
-        ScheduleNotFound: The same as where there is none.
+        HTTPProblem: 404: it cannot be the name of a schedule.
+        ScheduleNotFound: The caller may not; the error is the same as for a schedule that does not exist.
     """
-    name = _named(schedule)
+    name = _schedule_name(schedule)
     if not caller.reaches(name):
         raise ScheduleNotFound(name)
     return name

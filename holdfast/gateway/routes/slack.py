@@ -1,7 +1,8 @@
-"""Decisions from buttons in Slack.
+"""Decisions by buttons in Slack.
 
 1. Slack signs its request and names the user who pressed; the tokens file maps that user to a name of the policy.
-2. The button's value holds the thread and the decision, which go to `Actions.decide` (`actions.py`), as for any caller.
+2. The button's value holds the thread and the decision, which go to `Actions.decide` (`interventions.py`), as for any
+   caller.
 3. Slack shows its user a warning for any status but 200; the gateway's log has the reason.
 """
 
@@ -29,18 +30,18 @@ TIMESTAMP, SIGNATURE = "X-Slack-Request-Timestamp", "X-Slack-Signature"
 
 
 def slack_signature(secret: str, timestamp: str, body: bytes) -> str:
-    """The signature that Slack sends, version 0."""
+    """Return the signature that Slack sends, version 0."""
     return "v0=" + hmac.new(secret.encode(), b"v0:" + timestamp.encode() + b":" + body, hashlib.sha256).hexdigest()
 
 
 def slack_router(actions: Actions, callers: Callers, *, secret: str, now: Callable[[], float] = time.time) -> APIRouter:
-    """The path that Slack sends interactions to.
+    """Return the route for Slack's interactions.
 
     Args:
         actions: Sends decisions to runs.
-        callers: Has the names of Slack's users.
+        callers: The names of Slack's users.
         secret: The Slack app's signing secret.
-        now: The time, in seconds since 1970.
+        now: Returns the time, in seconds since 1970.
     """
     routes = APIRouter()
 
@@ -71,10 +72,10 @@ def slack_router(actions: Actions, callers: Callers, *, secret: str, now: Callab
 
 
 def _read_button(body: bytes) -> tuple[str, str]:
-    """The id of the user who pressed a button, and the button's value.
+    """Return the id of the user who pressed a button, and the button's value.
 
     Raises:
-        HTTPProblem: The body is something else.
+        HTTPProblem: The body is not a button press.
     """
     try:
         payload: Any = from_json(parse_qs(body.decode(), strict_parsing=True)["payload"][0])
@@ -84,7 +85,7 @@ def _read_button(body: bytes) -> tuple[str, str]:
 
 
 def _read_decision(value: str) -> tuple[str, DecisionBody]:
-    """The thread and the decision in a button's value."""
+    """Return the thread and the decision in a button's value."""
     try:
         decision = from_json(value)
         thread = str(decision.pop("thread"))

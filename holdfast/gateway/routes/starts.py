@@ -1,10 +1,10 @@
 """The routes that start threads, each once.
 
 1. `PUT /threads/{thread}` has the thread id in the path, `POST /threads` derives it from the caller and the
-   `Idempotency-Key`. Temporal refuses a second start of an id, so any number of gateways agree without a store.
-2. A start that differs is refused: in its task, agent, idle limit or caller. So nobody takes the thread of another
-   caller for their own.
-3. Ids of the derived form cannot be chosen. Otherwise one caller could occupy those of another.
+   `Idempotency-Key`. Temporal rejects a second start of an id, so any number of gateways agree without a store.
+2. A start of an existing id with a different task, agent, idle limit or caller is rejected. So nobody mistakes another
+   caller's thread for their own.
+3. Callers cannot choose ids of the derived form. Otherwise one could occupy the ids of another.
 """
 
 import re
@@ -27,7 +27,7 @@ from holdfast.gateway.descriptions import ALWAYS, LOCATION, body_of, problems
 from holdfast.gateway.http.problems import HTTPProblem
 
 KEY = r'^(?:[!#-\[\]-~]{1,255}|"[!#-\[\]-~]{1,255}")$'
-"""A key, bare or as a quoted string of RFC 9651: visible ASCII characters but quotes and backslashes."""
+"""A key, bare or as a quoted string of RFC 9651: visible ASCII characters except quotes and backslashes."""
 
 _DERIVED = re.compile(r".*once-[0-9a-f]{32}", re.DOTALL)
 
@@ -36,20 +36,20 @@ IdempotencyKey = Annotated[
     Header(
         alias="Idempotency-Key",
         pattern=KEY,
-        description="A key of the caller's own, such as a UUID: the same key is the same thread.",
+        description="A key chosen by the caller, such as a UUID: the same key is the same thread.",
         examples=["8e03978e-40d5-43dd-bc93-6894a57f9324"],
     ),
 ]
 
 
 def derived_id(caller: Caller, key: str) -> str:
-    """The thread id for a caller and an `Idempotency-Key`. It does not depend on the gateway."""
+    """Return the thread id for a caller and an `Idempotency-Key`. It does not depend on the gateway."""
     prefix = next(iter(caller.threads), "")
     return f"{prefix}once-{digest(['idempotency-key/1', caller.name, key.strip(chr(34))])[:32]}"
 
 
 def starting_router(threads: Threads, authenticator: Authenticator) -> APIRouter:
-    """The routes that start threads.
+    """Return the routes that start threads.
 
     Args:
         threads: The threads.
@@ -74,9 +74,9 @@ def starting_router(threads: Threads, authenticator: Authenticator) -> APIRouter
         try:
             await _start(threads, thread, body, caller)
         except TaskDiffers:
-            words = "this Idempotency-Key was used for another start; repeat the request as it was, or use a new key"
-            raise HTTPProblem(422, words, outcome="key_reused") from None
-        return _started(response, thread, caller)
+            detail = "this Idempotency-Key was used for another start; repeat the request as it was, or use a new key"
+            raise HTTPProblem(422, detail, outcome="key_reused") from None
+        return _started_thread(response, thread, caller)
 
     @routes.put(
         "/threads/{thread}",
@@ -97,23 +97,27 @@ def starting_router(threads: Threads, authenticator: Authenticator) -> APIRouter
         try:
             new = await _start(threads, name, body, caller)
         except (TaskDiffers, ThreadNotFound):
-            words = f"{name!r} exists, and was started otherwise: with another task or agent, or by another caller"
-            raise HTTPProblem(409, f"{words}. POST to its messages, or choose another id", outcome="exists") from None
+            detail = f"{name!r} exists, and was started otherwise: with another task or agent, or by another caller"
+            raise HTTPProblem(409, f"{detail}. POST to its messages, or choose another id", outcome="exists") from None
         response.status_code = 201 if new else 200
-        return _started(response, name, caller)
+        return _started_thread(response, name, caller)
 
     return routes
 
 
 async def _start(threads: Threads, thread: str, body: StartBody, caller: Caller) -> bool:
-    """Start a thread, once; whether it is new."""
+    """Start a thread, once; return whether it is new."""
     budget = Budget.model_validate(body.budget.model_dump()) if body.budget else None
     options = StartOptions(agent=body.agent, idle_limit=body.idle_limit, by=caller.name, budget=budget)
     return await start_once(threads, body.task, thread, options, exactly=True)
 
 
 def own_id(thread: str, caller: Caller) -> str:
-    """The thread id, if the caller may start a thread with it."""
+    """Return the thread id, if the caller may start a thread with it.
+
+    Raises:
+        HTTPProblem: 422: it is not a thread id; 403: the caller may not use it.
+    """
     try:
         check_own_id(thread)
     except ThreadIdInvalid as error:
@@ -125,6 +129,6 @@ def own_id(thread: str, caller: Caller) -> str:
     return thread
 
 
-def _started(response: Response, thread: str, caller: Caller) -> StartedThread:
+def _started_thread(response: Response, thread: str, caller: Caller) -> StartedThread:
     response.headers["Location"] = f"/threads/{quote(thread, safe='')}"
     return StartedThread(thread=thread, by=caller.name)

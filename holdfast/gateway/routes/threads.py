@@ -28,7 +28,7 @@ from holdfast.gateway.http.problems import problem_of
 
 
 def reading_router(threads: Threads, authenticator: Authenticator) -> APIRouter:
-    """The routes that read threads. No worker need be alive: they read the recorded history then.
+    """Return the routes that read threads. Without a worker, they read the recorded history.
 
     Args:
         threads: The threads.
@@ -54,25 +54,25 @@ def reading_router(threads: Threads, authenticator: Authenticator) -> APIRouter:
 
     @routes.get("/threads/{thread}", response_model=dict[str, Any], responses=problems(*ON_THREAD))
     async def get_thread(access: Annotated[Access, reads_one]) -> JSON:
-        """The state of a thread, as `starter.py show --json` prints it."""
+        """Get the state of a thread, as `starter.py show --json` prints it."""
         return (await show_thread(threads, access.thread, note=note)).view
 
     @routes.get("/threads/{thread}/pending", response_model=PendingOf, responses=problems(*ON_THREAD))
     async def list_pending_of_thread(access: Annotated[Access, reads_one]) -> PendingOf:
-        """The open requests of a thread and of its sub-agents, each with the digest that a decision on it has to give.
+        """List the open requests of a thread and of its sub-agents, each with the digest that a decision has to name.
 
-        Those of a sub-agent have its `thread`, which takes the decision, and the `path` to it.
+        A sub-agent's request has its `thread`, to which the decision is sent, and the `path` to it.
         """
         pending, unread = await pending_of_tree(threads, access.thread, note=note)
-        silent = [Unanswered(thread=name, why=str(problem_of(error, name))) for name, error in unread.items()]
-        return PendingOf(pending=pending, unanswered=silent)
+        unanswered = [Unanswered(thread=name, why=str(problem_of(error, name))) for name, error in unread.items()]
+        return PendingOf(pending=pending, unanswered=unanswered)
 
     @routes.get("/pending", response_model=PendingOfAll, responses=problems(*ALWAYS))
     async def list_pending_requests(caller: Annotated[Caller, reads]) -> PendingOfAll:
-        """The open requests of all threads. Temporal's index of threads lags a little behind."""
-        pending, unanswered = await list_pending(threads, prefixes=caller.threads)
-        silent = [Unanswered(thread=each.thread, why=str(problem_of(each.error, each.thread))) for each in unanswered]
-        return PendingOfAll(pending=pending, unanswered=silent)
+        """List the open requests of all threads. Temporal's index of threads lags a little behind."""
+        pending, unread = await list_pending(threads, prefixes=caller.threads)
+        unanswered = [Unanswered(thread=each.thread, why=str(problem_of(each.error, each.thread))) for each in unread]
+        return PendingOfAll(pending=pending, unanswered=unanswered)
 
     @routes.get("/threads/{thread}/messages", response_model=MessagesPage, responses=problems(*ON_THREAD))
     async def list_messages(
@@ -81,9 +81,9 @@ def reading_router(threads: Threads, authenticator: Authenticator) -> APIRouter:
         limit: PageLimit = 100,
         active: Annotated[bool, Query(description="Only what the LLM sees now, after context compaction.")] = False,
     ) -> MessagesPage:
-        """The messages between people, agent and tools, oldest first. They are numbered from 0."""
-        found = threads.messages(access.thread, active=active, note=note)
-        page, more = await take(found, limit=limit, skip=after + 1)
+        """List the messages between people, agent and tools, oldest first. They are numbered from 0."""
+        messages = threads.messages(access.thread, active=active, note=note)
+        page, more = await take(messages, limit=limit, skip=after + 1)
         return MessagesPage(messages=page, next=after + len(page) if more else None)
 
     return routes

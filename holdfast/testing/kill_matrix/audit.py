@@ -1,4 +1,4 @@
-"""Compare a run's log with the outside world: no effect happened twice or is lost, and no decision is lost."""
+"""Compares a run's log with the outside world: no effect happened twice or is lost, and no decision is lost."""
 
 import asyncio
 import tempfile
@@ -35,7 +35,7 @@ _CLOSED = (
 )
 
 Effects = Mapping[str, int]
-"""How often each effect has happened in the outside world, by its key (`ToolContext.key`)."""
+"""Effect key (`ToolContext.key`) → the number of times that the effect has happened in the outside world."""
 
 
 class RecordedLog:
@@ -53,15 +53,15 @@ class RecordedLog:
         self.run_id = run_id
         self.events: list[AgentEvent] = []
         self.closed = False
-        self.moves = 0
-        """How often the run has continued as new."""
+        self.continuations = 0
+        """The number of times that the run has continued as new."""
 
     async def refresh(self) -> None:
         """Read the new events.
 
         Raises:
             RPCError: The server does not answer.
-            HistoryUnreadable: A history cannot be read. A file in the temporary directory, named in a note, has it.
+            HistoryUnreadable: A history cannot be read. A note names a file in the temporary directory that has it.
         """
         while not self.closed:
             handle = self._client.get_workflow_handle(self.thread, run_id=self.run_id)
@@ -70,9 +70,9 @@ class RecordedLog:
             try:
                 own = read_events(history)
             except HistoryUnreadable as error:
-                kept = Path(tempfile.gettempdir(), f"unreadable-{self.thread}-{self.run_id}.json")
-                await asyncio.to_thread(kept.write_text, fetched.to_json())
-                error.add_note(f"the history is in {kept}")
+                file = Path(tempfile.gettempdir(), f"unreadable-{self.thread}-{self.run_id}.json")
+                await asyncio.to_thread(file.write_text, fetched.to_json())
+                error.add_note(f"the history is in {file}")
                 raise
             if own:
                 self.events = self.events[: own[0].position] + own
@@ -81,14 +81,14 @@ class RecordedLog:
                 self.closed = last.event_type in _CLOSED
                 return
             self.run_id = last.workflow_execution_continued_as_new_event_attributes.new_execution_run_id
-            self.moves += 1
+            self.continuations += 1
 
     @property
     def open_requests(self) -> list[ApprovalRequested | ReconcileRequested]:
         """The requests without an accepted decision."""
         decided = {e.request for e in self.events if isinstance(e, DecisionReceived) and e.outcome == "accepted"}
-        asked = [e for e in self.events if isinstance(e, ApprovalRequested | ReconcileRequested)]
-        return [event for event in asked if event.request.id not in decided]
+        requests = [e for e in self.events if isinstance(e, ApprovalRequested | ReconcileRequested)]
+        return [event for event in requests if event.request.id not in decided]
 
     @property
     def keys(self) -> dict[int, str]:
@@ -105,14 +105,14 @@ def audit(events: Sequence[AgentEvent], *, effects: Effects, sent: Iterable[str]
         sent: The approver of each decision that was sent; each decision has a different one.
 
     Returns:
-        A sentence for each fault, empty if there is none: an effect that happened twice, or never although the log
-        says so; a call without a result; a lost decision; a wait that ended twice or by nothing; something that
+        A sentence for each fault; empty for none. Faults are: an effect that happened twice, or never although the log
+        says so; a call without a result; a lost decision; a wait that ended twice or without a cause; something that
         started while the run was paused; an altered log; a run that did not complete.
     """
     faults = []
     if (altered := first_altered(list(events))) is not None:
         faults.append(f"event {altered} does not follow from the one before it")
-    # A run that was moved has not ended there.
+    # A moved run continues in another place.
     ends = [event for event in events if isinstance(event, RunFinished) and event.outcome != "moved"]
     if [end.outcome for end in ends] != ["completed"]:
         faults.append(f"the run did not complete: {[(end.outcome, end.result) for end in ends]}")
@@ -137,12 +137,12 @@ def audit(events: Sequence[AgentEvent], *, effects: Effects, sent: Iterable[str]
     return faults + audit_waits(events) + audit_pauses(events)
 
 
-def misplaced(log: RecordedLog, stop: Stop) -> list[str]:
-    """Check where a worker has stopped: before an event, the event must not be recorded; after it, it must be."""
+def audit_stop(log: RecordedLog, stop: Stop) -> list[str]:
+    """Find a stop at the wrong point: an event must not be recorded before its boundary, and must be after it."""
     moment, _, what = stop.boundary.partition(" ")
     place, _, position = stop.place.rpartition("/")
     if place != log.thread:
-        return []  # not at an event, or in another run
+        return []  # the stop is not at an event, or in another run
     recorded = int(position) < len(log.events)
     if recorded == (moment == "after"):
         return []

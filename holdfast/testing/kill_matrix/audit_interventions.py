@@ -1,4 +1,4 @@
-"""Audit what people and other systems did to a run: nothing of it is lost or counts twice, and a pause held."""
+"""Audits interventions by people and other systems: none is lost or counts twice, and nothing runs during a pause."""
 
 from collections import Counter
 from collections.abc import Collection, Sequence
@@ -23,14 +23,14 @@ from holdfast.core.tools.triggers import EventTrigger
 
 
 def audit_waits(events: Sequence[AgentEvent]) -> list[str]:
-    """Find the faults in how a run slept.
+    """Find faults in the waits of a run.
 
     Args:
         events: All events of a run that has ended.
 
     Returns:
-        A sentence for each fault: a wait without exactly one result; one that ended before its time although nothing
-        woke it; an event that ended no wait, or was kept and ended several; an id that counted twice.
+        A sentence for each fault: a wait without exactly one result; one that ended early although nothing woke it; an
+        event that ended no wait, or was buffered and ended several; an id that counted twice.
     """
     faults = []
     began = [event for event in events if isinstance(event, DormancyBegan)]
@@ -41,14 +41,14 @@ def audit_waits(events: Sequence[AgentEvent]) -> list[str]:
         if results[number] != 1:
             faults.append(f"the wait of call {number} has {results[number]} results")
     received = [event for event in events if isinstance(event, WakeReceived)]
-    kept = {event.position: event for event in received if event.outcome == "buffered"}
+    buffered = {event.position: event for event in received if event.outcome == "buffered"}
     for position, count in Counter(wait.wake for wait in began if wait.wake).items():
         if count > 1:
             faults.append(f"event {position} was kept once, and ended {count} waits")
     for wait in began:
         if wait.wake:
-            found = kept.get(wait.wake)
-            if found is None or wait.position < wait.wake or not _fits(wait, found):
+            wake = buffered.get(wait.wake)
+            if wake is None or wait.position < wait.wake or not _matches(wait, wake):
                 faults.append(f"call {wait.number} did not wait for event {wait.wake}, which ended its wait")
     ids = Counter(event.id for event in received if event.id)
     faults += [f"event {id} counted {count} times" for id, count in ids.items() if count > 1]
@@ -56,7 +56,7 @@ def audit_waits(events: Sequence[AgentEvent]) -> list[str]:
 
 
 def _misplaced_results(events: Sequence[AgentEvent], waits: dict[int, DormancyBegan]) -> list[str]:
-    """Check the cause of each result: right before those of one cause, the log has what woke them."""
+    """Check the cause of each result: the results of one wake follow it immediately in the log."""
     faults = []
     cause: AgentEvent | None = None
     for event in events:
@@ -68,9 +68,9 @@ def _misplaced_results(events: Sequence[AgentEvent], waits: dict[int, DormancyBe
             continue
         assert isinstance(event, ToolCallFinished)
         if isinstance(cause, WakeReceived) and cause.outcome == "delivered":
-            if cause.event and not _fits(wait, cause):
+            if cause.event and not _matches(wait, cause):
                 faults.append(f"call {wait.number} did not wait for event {cause.position}, which ended its wait")
-            # From here on, it has ended a wait.
+            # Mark that the event has ended a wait.
             cause = cause.model_copy(update={"outcome": "buffered"})
         elif not isinstance(cause, WakeReceived | UserMessageReceived | TaskRefined) and not wait.wake:
             until = wait.trigger.until
@@ -79,18 +79,18 @@ def _misplaced_results(events: Sequence[AgentEvent], waits: dict[int, DormancyBe
     return faults
 
 
-def _fits(wait: DormancyBegan, sent: WakeReceived) -> bool:
-    return isinstance(wait.trigger, EventTrigger) and wait.trigger.fits(sent.event, sent.data)
+def _matches(wait: DormancyBegan, wake: WakeReceived) -> bool:
+    return isinstance(wait.trigger, EventTrigger) and wait.trigger.fits(wake.event, wake.data)
 
 
 def audit_pauses(events: Sequence[AgentEvent]) -> list[str]:
-    """Find what a run did while a person had paused it.
+    """Find activity of a run while it was paused.
 
     Args:
         events: All events of the run.
 
     Returns:
-        A sentence for each thing that started, for a run that ended by itself, for more replies of the LLM than one
+        A sentence for each start during a pause, for a run that completed during one, for more LLM replies than the one
         call under way can have, and for a resumption of a run that was not paused.
     """
     faults = []
@@ -116,7 +116,7 @@ def audit_pauses(events: Sequence[AgentEvent]) -> list[str]:
 
 
 def audit_sent(events: Sequence[AgentEvent], *, ids: Collection[str], refinements: Collection[str]) -> list[str]:
-    """Find what was sent to a run, and is not in its log once.
+    """Find events and refinements that were sent to a run, and are not in its log exactly once.
 
     Args:
         events: All events of the run.

@@ -1,12 +1,12 @@
-"""What people and other systems do to a run beside deciding: they pause, resume and refine it, and send it events.
+"""Interventions other than decisions: pausing, resuming and refining a run, and sending it events.
 
-What they do follows from the log, so that runs of one script meet the same.
+They depend only on the log, so that all runs of one script get the same.
 
-1. An event that is waited for is sent twice with one id, and another one of its name follows with an id of its own: the
-   next wait for that name finds it.
-2. A sleep of more than a minute is ended by a refinement, by a message and by a request to wake the run, in turn. Each
+1. An event that a call waits for is sent twice with one id; another one with the same name and a new id follows, which
+   ends the next wait for that name.
+2. A sleep of more than a minute is ended by a refinement, a message or a request to wake the run, in turn. Each
    refinement is sent twice with one id.
-3. The run is paused after every third reply of the LLM: for a second, and until somebody resumes it, in turn.
+3. The run is paused after every third LLM reply: for one second, or until somebody resumes it, in turn.
 """
 
 from collections.abc import Collection
@@ -21,10 +21,10 @@ from holdfast.core.tools.triggers import EventTrigger
 from holdfast.testing.kill_matrix.audit import RecordedLog
 
 REPLIES = 3
-"""Replies of the LLM from one pause to the next."""
+"""LLM replies from one pause to the next."""
 
 REFINEMENTS = 20
-"""The most refinements of a run, which may have 50."""
+"""The most refinements sent to a run; a run accepts 50."""
 
 SHORT = timedelta(minutes=1)
 """Shorter sleeps end by themselves."""
@@ -36,7 +36,7 @@ class Interventions:
     Args:
         client: A client of the server.
         log: The run's log.
-        published: Names of events that somebody else sends.
+        published: Names of events that another sender provides.
     """
 
     def __init__(self, client: Client, log: RecordedLog, *, published: Collection[str] = ()) -> None:
@@ -49,14 +49,14 @@ class Interventions:
         self._turns = 0
         self._pauses = 0
         self.ending = False
-        """Whether they only end what the run waits for."""
+        """Whether to only end waits, without new pauses and extra events."""
         self.events: set[str] = set()
         """The ids of events that Temporal has accepted."""
         self.refinements: set[str] = set()
         """The ids of refinements that Temporal has accepted."""
 
     async def act(self) -> None:
-        """Do what is due, by the log as it was last read."""
+        """Send the interventions that are due, by the last refresh of the log."""
         if self._log.closed:
             return
         try:
@@ -65,7 +65,7 @@ class Interventions:
                 await self._awaken(wait)
                 self._awakened.add(wait.number)
         except RPCError:
-            return  # the server is unavailable, or the run has ended; else it is sent again, which changes nothing
+            return  # the server is unavailable, or the run has ended; sending it again later is harmless
 
     async def _pause_or_resume(self) -> None:
         last = next((event for event in reversed(self._log.events) if isinstance(event, RunPaused | RunResumed)), None)
@@ -81,7 +81,7 @@ class Interventions:
             self._paused_at, self._pauses = replies, self._pauses + 1
 
     def _open_waits(self) -> list[DormancyBegan]:
-        """The waits that do not end by themselves, and for which nothing was sent."""
+        """Return the waits that do not end by themselves, and for which nothing was sent yet."""
         ended = {event.number for event in self._log.events if isinstance(event, ToolCallFinished)} | self._awakened
         waits = [event for event in self._log.events if isinstance(event, DormancyBegan) and event.number not in ended]
         return [wait for wait in waits if wait.trigger.until is None or wait.trigger.until > wait.at + SHORT]
@@ -92,8 +92,10 @@ class Interventions:
             if wait.trigger.event not in self._published:
                 await self._send_events(wait.trigger.event, name)
             return
-        ways = (self._refine, self._say, self._wake) if len(self.refinements) < REFINEMENTS else (self._say, self._wake)
-        await ways[self._turns % len(ways)](name)
+        actions = [self._say, self._wake]
+        if len(self.refinements) < REFINEMENTS:
+            actions.insert(0, self._refine)
+        await actions[self._turns % len(actions)](name)
         self._turns += 1
 
     async def _send_events(self, event: str, name: str) -> None:

@@ -12,10 +12,10 @@
                 await matrix.survive(boundary)
 
 1. A boundary is a point between two actions of a worker process. The worker is frozen there and killed with SIGKILL
-   from outside, so that none of its code runs on. A server can be killed instead, while the worker is frozen.
+   from outside, so that none of its code runs afterwards. A server can be killed instead, while the worker is frozen.
 2. Each run is killed once at each place of the boundary: three effects, three kills.
 3. A simulated person approves every request, and answers truthfully whether an effect happened. With
-   `intervene=True`, the run is also paused, resumed and refined, and what it sleeps for is sent to it.
+   `intervene=True`, the run is also paused, resumed and refined, and gets the events that it sleeps for.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ from holdfast.devstack.ports import Ports, is_free
 from holdfast.endpoints.script import Script
 from holdfast.endpoints.scripted_server import ScriptedLLM
 from holdfast.errors import HoldfastError
-from holdfast.testing.kill_matrix.audit import Effects, RecordedLog, audit, misplaced
+from holdfast.testing.kill_matrix.audit import Effects, RecordedLog, audit, audit_stop
 from holdfast.testing.kill_matrix.audit_interventions import audit_sent
 from holdfast.testing.kill_matrix.interventions import Interventions
 from holdfast.testing.kill_matrix.person import Person
@@ -48,7 +48,7 @@ from holdfast.testing.kill_matrix.plan import Plan, Stop
 from holdfast.testing.kill_matrix.process import KillableWorker
 
 LLM_OUTAGE_SECONDS = 1.0
-"""How long a killed LLM endpoint is unavailable; a server is unavailable until it has started again."""
+"""Seconds that a killed LLM endpoint is unavailable; a killed server is unavailable until it has started again."""
 
 Victim = Literal["worker", "temporal", "database", "llm"]
 
@@ -58,14 +58,14 @@ class Survival:
     """The record of a run that survived its kills."""
 
     stops: tuple[Stop, ...]
-    """Where it was killed; empty if the run never reaches the boundary."""
+    """The points at which it was killed; empty if the run never reaches the boundary."""
     events: tuple[AgentEvent, ...]
     decisions: int
-    """How many decisions the simulated person sent."""
+    """The number of decisions that the simulated person sent."""
 
     @property
     def asked(self) -> int:
-        """How often the simulated person was asked whether an effect happened."""
+        """The number of questions to the simulated person whether an effect happened."""
         return sum(isinstance(event, ReconcileRequested) for event in self.events)
 
 
@@ -75,12 +75,13 @@ class KillMatrix:
     Args:
         catalog: `package.module:attribute`, as for `worker.py`.
         script: The LLM's replies.
-        effects: Returns how often each effect has happened in the outside world, by key (`ToolContext.key`).
+        effects: Returns the number of times that each effect has happened in the outside world, by its key
+            (`ToolContext.key`).
         home: A folder for the stack's data and the worker's log.
         task: The task of each run.
         agent: The agent; None for the catalog's first.
         environ: More environment variables for the worker, such as the addresses of your test servers.
-        patience: Seconds that a run may take, including its kills.
+        patience: The most seconds that a run may take, including its kills.
     """
 
     def __init__(
@@ -102,7 +103,7 @@ class KillMatrix:
         self._environ = dict(environ or {})
         self._patience = patience
         self._queue = f"kills-{uuid4().hex[:8]}"
-        # Ports that no other process takes while a server is down: neither well-known nor ephemeral ones.
+        # Neither well-known nor ephemeral ports, so that no other process takes one while a server is down.
         self._servers = DevStack(home / "stack", usual=Ports(*ports[:3]))
         self._stack: Stack | None = None
         self._worker: KillableWorker | None = None
@@ -110,7 +111,7 @@ class KillMatrix:
 
     @property
     def stack(self) -> Stack:
-        """The addresses of its servers; your tools may keep their effects in the same PostgreSQL."""
+        """The addresses of its servers; your tools may store their effects in the same PostgreSQL."""
         assert self._stack, "use it in a `with` statement"
         return self._stack
 
@@ -138,24 +139,24 @@ class KillMatrix:
     async def survive(
         self, *boundaries: str, victim: Victim = "worker", most: int | None = None, intervene: bool = False
     ) -> Survival:
-        """Start a run, kill it at each place of the boundaries, and check its log and its effects when it has ended.
+        """Start a run, kill it at each place of the boundaries, and check its log and its effects at the end.
 
         Args:
             boundaries: Some of `BOUNDARIES` or `INTERVENTION_BOUNDARIES`, or others of that form.
                 `reconcile_requested` occurs only after an interrupted effect, so if it is among them, the run is also
                 killed after its effects.
-            victim: What to kill while the worker is at the boundary; a server is started again.
+            victim: The process to kill while the worker is at the boundary; a server is started again.
             most: The maximum number of kills; None for no limit.
-            intervene: Pause, resume and refine the run, and end what it sleeps for: with events, some early and all
-                twice, with messages, and with requests to wake it.
+            intervene: Pause, resume and refine the run, and end its sleeps with events (some early, all twice), with
+                messages, and with requests to wake it.
 
         Returns:
-            Where the run was killed, and its events.
+            The points at which the run was killed, and its events.
 
         Raises:
             AssertionError: An effect happened twice or is lost, a decision, event or refinement is lost or counted
-                twice, a wait ended twice or by nothing, something started while the run was paused, the run did not
-                complete, its log is altered, or the worker was not stopped at the boundary. The message names each
+                twice, a wait ended twice or without a cause, something started while the run was paused, the run did
+                not complete, its log is altered, or the worker did not stop at the boundary. The message names each
                 fault.
         """
         assert self._worker, "use it in a `with` statement"
@@ -169,21 +170,21 @@ class KillMatrix:
         handle = await client.start_workflow(WORKFLOW, self._run, id=thread, task_queue=self._queue)
         log = RecordedLog(client, thread, str(handle.first_execution_run_id))
         person = Person(client, log, self._effects)
-        others = Interventions(client, log)
-        acts = [person.decide, others.act] if intervene else [person.decide]
-        stops, faults = await self._run_to_end(log, acts, victim)
+        interventions = Interventions(client, log)
+        actions = [person.decide, interventions.act] if intervene else [person.decide]
+        stops, faults = await self._run_to_end(log, actions, victim)
         effects = await asyncio.to_thread(self._effects)
         faults += audit(log.events, effects=effects, sent=person.sent)
-        faults += audit_sent(log.events, ids=others.events, refinements=others.refinements)
+        faults += audit_sent(log.events, ids=interventions.events, refinements=interventions.refinements)
         expected = {*before.items(), *((key, effects.get(key, 0)) for key in log.keys.values())}
         faults += [f"effect {key} belongs to no call" for key, count in effects.items() if (key, count) not in expected]
         assert not faults, f"{thread}, {victim} killed {', '.join(boundaries)}: " + "; ".join(faults)
         return Survival(tuple(stops), tuple(log.events), len(person.sent))
 
     async def _run_to_end(
-        self, log: RecordedLog, acts: Sequence[Callable[[], Awaitable[None]]], victim: Victim
+        self, log: RecordedLog, actions: Sequence[Callable[[], Awaitable[None]]], victim: Victim
     ) -> tuple[list[Stop], list[str]]:
-        """Kill the victim, and act on the run, until it has ended; return the stops, and the faults found."""
+        """Kill the victim, and act on the run, until it has ended; return the stops, and the faults."""
         assert self._worker
         stops: list[Stop] = []
         faults: list[str] = []
@@ -193,11 +194,11 @@ class KillMatrix:
                     if stop := self._worker.stopped():
                         stops.append(stop)
                         await _refresh(log)
-                        faults += misplaced(log, stop)
+                        faults += audit_stop(log, stop)
                         await asyncio.to_thread(self._kill, victim)
                     self._worker.check()
                     await _refresh(log)
-                    for act in acts:
+                    for act in actions:
                         await act()
                     await asyncio.sleep(0.05)
         except TimeoutError:
@@ -205,7 +206,7 @@ class KillMatrix:
             details = f"{last}; the worker's log:\n{self._worker.log[-4000:]}"
             faults.append(f"the run did not end within {self._patience:g} s; {details}")
         finally:
-            await asyncio.to_thread(self._end_stops)
+            await asyncio.to_thread(self._clear_stops)
         return stops, faults
 
     def _kill(self, victim: Victim) -> None:
@@ -228,7 +229,7 @@ class KillMatrix:
         self._worker.resume()
         self._stack = self._servers.start()
 
-    def _end_stops(self) -> None:
+    def _clear_stops(self) -> None:
         """Replace a worker that is still frozen, and let the next one run without stops."""
         assert self._worker
         while self._worker.stopped():

@@ -14,12 +14,12 @@ from holdfast.testing.kill_matrix.audit import Effects, RecordedLog
 class Person:
     """Approves every request, and answers whether an effect happened. Each decision has a different approver.
 
-    Whether it happened, they look when no request of the call can arrive any more, as the question asks them to.
+    The person checks an effect only after no request of the call can arrive any more, as the question demands.
 
     Args:
         client: A client of the server.
         log: The run's log.
-        effects: Returns how often each effect has happened in the outside world.
+        effects: Returns the number of times that each effect has happened in the outside world.
     """
 
     def __init__(self, client: Client, log: RecordedLog, effects: Callable[[], Effects]) -> None:
@@ -51,7 +51,7 @@ class Person:
         ]
 
     async def answer(self, event: ApprovalRequested | ReconcileRequested) -> dict[str, str]:
-        """Return the decision for the update `decide`: approve, or whether the effect happened."""
+        """Return the payload of a decision: approve, or whether the effect happened."""
         decision, request = "approve", event.request.id
         if isinstance(event, ReconcileRequested):
             effects = await asyncio.to_thread(self._effects)
@@ -59,6 +59,6 @@ class Person:
         return {"decision": decision, "request": request, "by": f"{self.log.thread}-{request}"}
 
     def mark_sent(self, answer: Mapping[str, str]) -> None:
-        """Note a decision that was sent: the log must have it in the end."""
+        """Record a decision as sent, so that the audit expects it in the log."""
         self._decided.add(answer["request"])
         self.sent.append(answer["by"])

@@ -1,4 +1,4 @@
-"""The plan of where a worker stops to be killed: the files by which the supervisor and the worker communicate.
+"""The plan of a worker's stops: the files through which the supervisor and the worker communicate.
 
 The supervisor writes `plan.json`. A worker that reaches a boundary of the plan appends a line to `stops` and stops
 itself with SIGSTOP: it is frozen until the supervisor kills or resumes it.
@@ -26,10 +26,10 @@ PLACES = (
     "continue_as_new",
     "run_finished",
 )
-"""Everything with a boundary before it and one after it: activities, events, a tool's function, continue-as-new."""
+"""Each of these has a boundary before and after it: activities, events, a tool's function, continue-as-new."""
 
 BOUNDARIES = tuple(f"{moment} {place}" for place in PLACES for moment in ("before", "after"))
-"""Every boundary of the matrix. All other activities and events (`holdfast.core.log.events`) have these two as well.
+"""Every boundary of the matrix. All other activities and events (`holdfast.core.log.events`) have both as well.
 
 - before an activity: it has started and done nothing. After: it has returned, and Temporal has no result yet.
 - before an event: the workflow task that records it is lost. After: it is recorded, and nothing has followed.
@@ -37,21 +37,21 @@ BOUNDARIES = tuple(f"{moment} {place}" for place in PLACES for moment in ("befor
 """
 
 INTERVENTIONS = ("run_paused", "run_resumed", "dormancy_began", "wake_received", "task_refined", "message_taken")
-"""Events of a run that sleeps, and on which people act (`KillMatrix.survive(intervene=True)`)."""
+"""Events of a run with sleeps and interventions (`KillMatrix.survive(intervene=True)`)."""
 
 INTERVENTION_BOUNDARIES = tuple(f"{moment} {place}" for place in INTERVENTIONS for moment in ("before", "after"))
 """Boundaries that only such a run reaches."""
 
 
 class Plan(Frozen):
-    """Where a worker stops."""
+    """The points at which a worker stops."""
 
     boundaries: tuple[str, ...] = ()
     """`before …` and `after …`; empty for every boundary."""
     skip: int = 0
-    """How many matching boundaries each worker process passes before it stops at one."""
+    """The number of matching boundaries that each worker process passes before it stops at one."""
     most: int | None = None
-    """The maximum number of stops of all worker processes together; None for one at each place."""
+    """The maximum number of stops of all worker processes in total; None for one at each place."""
 
 
 class Stop(Frozen):
@@ -121,7 +121,7 @@ def write_plan(folder: Path, plan: Plan | None) -> None:
 
 
 def read_stops(folder: Path) -> list[Stop]:
-    """Return where workers have stopped since the plan was written, oldest first."""
+    """Return the stops of workers since the plan was written, oldest first."""
     try:
         lines = (folder / "stops").read_text().splitlines()
     except FileNotFoundError:

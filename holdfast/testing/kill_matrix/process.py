@@ -1,4 +1,4 @@
-"""A worker process that can be frozen and killed at boundaries, and is started again after each kill."""
+"""A worker process that can be frozen and killed at boundaries, and restarts after each kill."""
 
 import os
 import signal
@@ -14,7 +14,7 @@ import psutil
 from holdfast.testing.kill_matrix.plan import Plan, Stop, read_stops, write_plan
 
 PATIENCE = 60.0
-"""Seconds that a worker may take to be ready, and to end."""
+"""The most seconds that a worker may take to be ready, and to end."""
 
 
 class KillableWorker:
@@ -22,7 +22,7 @@ class KillableWorker:
 
     Args:
         folder: A folder for its log and its plan; created.
-        environ: `HOLDFAST_HOME`, `HOLDFAST_CATALOG` and so on. Such variables are not inherited.
+        environ: Variables such as `HOLDFAST_HOME` and `HOLDFAST_CATALOG`, which are not inherited.
     """
 
     def __init__(self, folder: Path, *, environ: Mapping[str, str]) -> None:
@@ -74,17 +74,17 @@ class KillableWorker:
         assert self._process.poll() is None, f"the worker has ended by itself:\n{self.log}"
 
     def set_plan(self, plan: Plan | None) -> None:
-        """Set where the worker stops from now on; None for nowhere."""
+        """Set the worker's future stops; None for none."""
         write_plan(self._folder, plan)
         self._handled = 0
 
     def stopped(self) -> Stop | None:
-        """Return where the worker is frozen; None while it runs."""
+        """Return the stop at which the worker is frozen; None while it runs."""
         stops = read_stops(self._folder)
         return stops[self._handled] if len(stops) > self._handled else None
 
     def kill(self) -> None:
-        """SIGKILL the worker process, frozen or not; the next one starts at once."""
+        """Send SIGKILL to the worker process, frozen or not; the next one starts at once."""
         stop = self.stopped()
         self._handled += stop is not None
         with suppress(ProcessLookupError):
@@ -92,7 +92,7 @@ class KillableWorker:
             self.kills += 1
 
     def resume(self) -> None:
-        """Resume the worker process where it is frozen."""
+        """Resume the frozen worker process."""
         stop = self.stopped()
         assert stop, "the worker is not stopped"
         self._handled += 1

@@ -1,10 +1,10 @@
-"""Report the boundaries before and after events are recorded, and those of continue-as-new.
+"""Reports the boundaries before and after events are recorded, and those of continue-as-new.
 
 1. An event is recorded once Temporal has accepted the completion of its workflow task. Interceptors do not see that, so
    the SDK's methods that receive activations and send completions are wrapped.
-2. What was handed to the SDK may not be recorded. The SDK holds a completion back while a query waits for its answer,
-   and sends both together; Temporal rejects one whose task has timed out, or that ends the run while a signal arrives.
-   So "after" is reported only when the history has the completion, and until then the worker begins nothing else.
+2. A completion that the SDK has accepted may not be recorded. The SDK holds it back while a query waits for its answer,
+   and sends both together; Temporal rejects it if its task has timed out, or if it ends the run while a signal arrives.
+   So "after" is reported only when the history has the completion, and until then the worker starts nothing else.
 """
 
 import asyncio
@@ -36,21 +36,21 @@ class _Run:
     task: int = 0
     """The id of the history event that started its workflow task."""
     local: int = 0
-    """Local activities under way: they run within a workflow task, which is completed only when they have ended."""
+    """The number of running local activities: their workflow task is completed only after they have ended."""
 
 
 @dataclass(frozen=True)
 class _Sent:
-    """What a completion records."""
+    """The events that a completion records."""
 
     thread: str
     task: int
     places: list[tuple[str, str]]
-    """Events, or `continue_as_new`, and where each is."""
+    """Event types, or `continue_as_new`, each with its place."""
 
 
 class Recording:
-    """Wraps the methods of this process by which events are recorded.
+    """Wraps the methods of this process that record events.
 
     Args:
         stopper: Stops the process at the boundaries.
@@ -59,12 +59,12 @@ class Recording:
     def __init__(self, stopper: Stopper) -> None:
         self._stopper = stopper
         self.client: Client | None = None
-        """The worker's client, by which the history is read."""
+        """The worker's client, to read the history."""
         self._runs: dict[str, _Run] = {}
         self.unsent: dict[str, list[tuple[str, str]]] = {}
-        """The events of each Temporal run whose workflow task is under way, and where they are."""
+        """The events of each Temporal run whose workflow task is under way, with their places."""
         self._held: dict[str, _Sent] = {}
-        """Completions that were not in the history when the SDK returned from sending them."""
+        """Completions that the history did not have when the SDK returned from sending them."""
         self._sending = asyncio.Lock()
         self.complete: Callable[[Any, WorkflowActivationCompletion], Awaitable[None]]
         self.complete = SDKWorker.complete_workflow_activation
@@ -78,7 +78,7 @@ class Recording:
             SDKWorker.poll_activity_task,
         )
 
-        def append_and_note(log: EventLog, event: AgentEvent, *, at: datetime) -> AgentEvent:
+        def append_and_track(log: EventLog, event: AgentEvent, *, at: datetime) -> AgentEvent:
             stamped = append(log, event, at=at)
             if workflow.in_workflow() and not workflow.unsafe.is_replaying():
                 info = workflow.info()
@@ -86,13 +86,13 @@ class Recording:
                 self.unsent.setdefault(info.run_id, []).append((stamped.type, place))
             return stamped
 
-        async def poll_and_note(worker: SDKWorker) -> WorkflowActivation:
+        async def poll_and_track(worker: SDKWorker) -> WorkflowActivation:
             activation = await poll(worker)
             async with self._sending:
-                self.note(activation)
+                self.track(activation)
                 return activation
 
-        async def poll_activity_later(worker: SDKWorker) -> Any:
+        async def poll_activity_after_completions(worker: SDKWorker) -> Any:
             task = await poll_activity(worker)
             async with self._sending:
                 return task
@@ -104,16 +104,17 @@ class Recording:
             await self.send(worker, completion, sent)
 
         # Through setattr, because type checkers reject assignments to methods. This process only serves tests.
-        setattr(EventLog, "append", append_and_note)  # noqa: B010
-        setattr(SDKWorker, "poll_workflow_activation", poll_and_note)  # noqa: B010
-        setattr(SDKWorker, "poll_activity_task", poll_activity_later)  # noqa: B010
+        setattr(EventLog, "append", append_and_track)  # noqa: B010
+        setattr(SDKWorker, "poll_workflow_activation", poll_and_track)  # noqa: B010
+        setattr(SDKWorker, "poll_activity_task", poll_activity_after_completions)  # noqa: B010
         setattr(SDKWorker, "complete_workflow_activation", complete_with_boundaries)  # noqa: B010
 
-    def note(self, activation: WorkflowActivation) -> None:
-        """Note which workflow task an activation belongs to, and the ends of local activities."""
+    def track(self, activation: WorkflowActivation) -> None:
+        """Track the workflow task of an activation, and the ends of local activities."""
         if any(job.HasField("remove_from_cache") for job in activation.jobs):
-            for noted in (self._runs, self.unsent, self._held):
-                noted.pop(activation.run_id, None)
+            self._runs.pop(activation.run_id, None)
+            self.unsent.pop(activation.run_id, None)
+            self._held.pop(activation.run_id, None)
             return
         run = self._runs.setdefault(activation.run_id, _Run())
         run.task = activation.history_length
@@ -122,7 +123,7 @@ class Recording:
             run.local -= job.resolve_activity.is_local
 
     def recorded_by(self, completion: WorkflowActivationCompletion) -> _Sent:
-        """Return what a completion records, as far as it was not reported."""
+        """Return the events that a completion records, except those already reported."""
         run_id, commands = completion.run_id, completion.successful.commands
         run = self._runs.get(run_id, _Run())
         nothing = _Sent(run.thread, run.task, [])
@@ -133,14 +134,14 @@ class Recording:
             return nothing
         run.local += sum(command.HasField("schedule_local_activity") for command in commands)
         if run.local:
-            return nothing  # the SDK sends it when the local activities have ended
+            return nothing  # the SDK sends it after the local activities have ended
         places = self.unsent.pop(run_id, [])
         if any(command.HasField("continue_as_new_workflow_execution") for command in commands):
             places.append(("continue_as_new", run_id))
         return _Sent(run.thread, run.task, places)
 
     async def send(self, worker: SDKWorker, completion: WorkflowActivationCompletion, sent: _Sent) -> None:
-        """Send a completion; when it, or the one that was held back, is in the history, report the boundaries after."""
+        """Send a completion; once the history has it, or one that was held back, report the boundaries after it."""
         if not sent.places:
             sent = self._held.pop(completion.run_id, sent)
         if not any(self._stopper.plans(f"after {what}") for what, _ in sent.places):

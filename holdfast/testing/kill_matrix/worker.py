@@ -1,12 +1,11 @@
-"""Run our worker so that it stops at the boundaries of the plan, where it can be killed.
+"""Runs our worker so that it stops at the boundaries of the plan, to be killed there.
 
     python -m holdfast.testing.kill_matrix.worker FOLDER [arguments of worker.py]
 
-1. This process loads `holdfast.worker.__main__` once and forks a worker process, and another one whenever that one is
-   killed.
+1. This process loads `holdfast.worker.__main__` once and forks a worker process, and another one after each kill.
 2. `worker.build_worker` builds the worker as usual, with one more interceptor and with wrapped tools. The worker's own
    code contains no boundaries.
-3. The SDK's methods by which events are recorded are wrapped (`holdfast.testing.kill_matrix.recording`).
+3. The SDK's methods that record events are wrapped (`holdfast.testing.kill_matrix.recording`).
 """
 
 import functools
@@ -40,7 +39,7 @@ _PLACE: ContextVar[str] = ContextVar("place")
 
 
 class ActivityBoundaries(Interceptor):
-    """Reports the boundaries of activities: when one has started, and when its result is not sent yet."""
+    """Reports the boundaries of activities: after the start of one, and before its result is sent."""
 
     def __init__(self, stopper: Stopper) -> None:
         self._stopper = stopper
@@ -56,7 +55,7 @@ class _Activity(ActivityInboundInterceptor):
 
     async def execute_activity(self, input: ExecuteActivityInput) -> Any:
         info = activity.info()
-        # A call that a person has decided to run again is a different activity at the same place.
+        # Another attempt at a call, by a person's decision, is a different activity at the same place.
         request = input.args[0] if input.args else None
         name = request.key if isinstance(request, ToolRequest) else f"{info.workflow_run_id}/{info.activity_id}"
         _PLACE.set(f"{info.workflow_id}/activities/{name}")
@@ -102,12 +101,11 @@ def _instrument(tool: Tool, stopper: Stopper) -> Any:
 
 
 def main() -> None:
-    """Run a worker, and another one whenever it is killed; exit with the last one's exit code."""
+    """Run a worker, and another one after each kill; exit with the last one's exit code."""
     folder = Path(sys.argv[1])
     sys.argv = [WORKER.name, *sys.argv[2:]]
-    worker: Any = importlib.import_module(
-        "holdfast.worker.__main__"
-    )  # a test tool is below it, so it does not import it
+    # Not a plain import: in the ladder of packages, this one is below the worker.
+    worker: Any = importlib.import_module("holdfast.worker.__main__")
     stopper = Stopper(folder)
     recording = Recording(stopper)
     recording.instrument()
@@ -118,8 +116,9 @@ def main() -> None:
     ) -> Worker:
         recording.client = client
         interceptors = [*interceptors, ActivityBoundaries(stopper)]
-        built: Worker = build(client, catalog=instrument_tools(catalog, stopper), interceptors=interceptors, **options)
-        return built
+        catalog = instrument_tools(catalog, stopper)
+        instrumented: Worker = build(client, catalog=catalog, interceptors=interceptors, **options)
+        return instrumented
 
     worker.build_worker = build_instrumented
     children: list[int] = []

@@ -15,7 +15,7 @@ from holdfast.audit.anchors.lines import AnchoredLines
 from holdfast.audit.anchors.sealer import Sealer
 from holdfast.audit.anchors.setting import anchor_folders, read_anchors
 from holdfast.audit.anchors.webhook import SealRefused
-from holdfast.cli.screens.anchors import anchors_check, given_anchors
+from holdfast.cli.screens.anchors import anchors_check, anchors_from_options
 from holdfast.composition.sealing import open_sealer
 from holdfast.config.settings import Settings
 from holdfast.core.authority.signatures import encode_key, public_key
@@ -148,7 +148,7 @@ def test_a_git_repository_is_rejected_as_a_witness(tmp_path: Path, repository: s
             read(here)
         assert "s3cret" not in str(refused.value)
     with pytest.raises(SettingsError, match="git log --all"):
-        given_anchors(settings(tmp_path), [Path(repository)], ())
+        anchors_from_options(settings(tmp_path), [Path(repository)], ())
 
 
 def test_a_folder_inside_a_clone_may_be_a_witness(tmp_path: Path) -> None:
@@ -256,21 +256,21 @@ def test_verify_takes_the_trusted_nodes_as_an_option(tmp_path: Path) -> None:
     file = tmp_path / "nodes.txt"
     file.write_text(f"# workers\n{NODE}  # one\n\n{other} two\n")
     here = settings(tmp_path, HOLDFAST_ANCHORS=f"{tmp_path},https://seals.example")
-    found = given_anchors(here, (), [str(file)])
-    assert found is not None
-    assert (list(found.locations), found.nodes) == ([tmp_path], {NODE: None, other: None})
-    assert given_anchors(settings(tmp_path), (), ()) is None
+    witnesses = anchors_from_options(here, (), [str(file)])
+    assert witnesses is not None
+    assert (list(witnesses.locations), witnesses.nodes) == ([tmp_path], {NODE: None, other: None})
+    assert anchors_from_options(settings(tmp_path), (), ()) is None
     for nodes, words in (
         ([str(tmp_path / "gone")], "neither a public key nor a file"),
         (["ed25519:x"], "--nodes ed25519:x"),
     ):
         with pytest.raises(SettingsError, match=words):
-            given_anchors(here, (), nodes)
+            anchors_from_options(here, (), nodes)
     with pytest.raises(SettingsError, match="no anchor is named"):
-        given_anchors(settings(tmp_path), (), [NODE])
+        anchors_from_options(settings(tmp_path), (), [NODE])
     file.write_text("# none\n")
     with pytest.raises(SettingsError, match="names no key"):
-        given_anchors(here, (), [str(file)])
+        anchors_from_options(here, (), [str(file)])
 
 
 def test_doctor_shows_the_nodes_key(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from holdfast.cli.screens import watch
 from holdfast.cli.screens.event_lines import event_line, event_summary
 from holdfast.cli.screens.keys import Answer, Keys, hints_for
 from holdfast.cli.screens.live_view import View
-from holdfast.cli.screens.request_screens import deciding_screen, request_screen, request_terms, terms_words
+from holdfast.cli.screens.request_screens import deciding_screen, request_screen, request_terms, terms_text
 from holdfast.cli.screens.thread_screens import show_screen
 from holdfast.cli.text import clock
 from holdfast.client import interventions
@@ -55,16 +55,16 @@ def view(request: ApprovalRequest = PAY, **more: Any) -> dict[str, Any]:
 def test_a_request_gives_approvers_votes_and_expiry() -> None:
     """One line says it; there is none if anyone may decide at any time, or for a worker of an earlier release."""
     until = clock("2026-01-02T03:05:05+00:00")
-    assert terms_words(view()) == f"Decided by finance; 1 of 2 have approved: alice (claimed); denied at {until}"
-    assert terms_words(view(PAY.model_copy(update={"terms": Terms()}))) == ""
-    assert terms_words({"request": "1", "kind": "approval"}) == ""
+    assert terms_text(view()) == f"Decided by finance; 1 of 2 have approved: alice (claimed); denied at {until}"
+    assert terms_text(view(PAY.model_copy(update={"terms": Terms()}))) == ""
+    assert terms_text({"request": "1", "kind": "approval"}) == ""
 
 
 def test_a_question_explains_the_delay_of_an_early_answer() -> None:
     """People who answer before the last call can arrive read that the run waits, and until when."""
     terms, until = Terms(), clock("2026-01-02T03:04:05+00:00")
     request = PAY.model_copy(update={"kind": "reconcile", "terms": terms, "settles_at": NOW})
-    assert terms_words(view(request)) == (
+    assert terms_text(view(request)) == (
         f"A request of it may still arrive until {until}: an absent or undo before that is held until then"
     )
     assert f"may still arrive until {until}" in request_screen(view(request)).plain
@@ -103,10 +103,10 @@ def test_requests_of_sub_agents_are_decided_in_the_same_list_each_in_its_thread(
     ours, theirs = view(), view() | {"thread": "t.3"}
     keys = Keys([ours, theirs])
     keys.key("\t")
-    assert (keys.request, keys.place) == (theirs, "2 of 2")
+    assert (keys.request, keys.position) == (theirs, "2 of 2")
     assert [keys.key(character) for character in "ano\r"][-1] == Answer(theirs, "approve", "no")
     keys.key("l")
-    assert (keys.request, keys.place) == (ours, "")
+    assert (keys.request, keys.position) == (ours, "")
     keys = Keys([theirs])
     keys.key("d")
     keys.update([ours, theirs], blocked=False)
@@ -119,11 +119,11 @@ def test_the_live_view_offers_the_requests_of_sub_agents_until_they_are_decided(
     """The screen names the thread that asks, for as long as the request is open."""
     shown = View("t", Console(width=120, height=30, file=io.StringIO(), color_system=None))
     theirs = view() | {"thread": "t.3"}
-    shown.look_below([], [theirs])
+    shown.update_subagents([], [theirs])
     console = Console(width=120, height=30, file=io.StringIO(), color_system=None)
     console.print(shown)
     assert "of t.3: may this run?" in console.file.getvalue()  # type: ignore[attr-defined]
-    shown.decided(theirs)
+    shown.remove_request(theirs)
     assert shown.keys.request is None
 
 

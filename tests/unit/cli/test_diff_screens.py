@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.cli.screens.costs import By, cost_rows, more_words
+from holdfast.cli.screens.costs import By, cost_rows, more_text
 from holdfast.cli.screens.diff_screens import _call, _message
 from holdfast.cli.screens.thread_screens import costs_screen
 from holdfast.core.run.views.diff import ComparedCall
@@ -49,7 +49,7 @@ def test_a_call_shows_its_verdict_apart() -> None:
 def test_a_hint_names_the_limit_that_ended(left: dict[str, str], short: str, words: str) -> None:
     """The suggested command extends the exhausted limit by the same amount."""
     limits = [{"limit": name, "allowed": "9", "left": amount} for name, amount in left.items()]
-    assert more_words({"limits": limits, "short": short} if limits else None) == words
+    assert more_text({"limits": limits, "short": short} if limits else None) == words
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from holdfast.cli.screens.keyboard import keys_in
 from holdfast.cli.screens.keys import Answer, Edit
-from holdfast.cli.screens.live_view import View, compared
+from holdfast.cli.screens.live_view import View, diff_lines
 from holdfast.core.base.readable_json import readable_json
 from holdfast.core.base.text import CONTINUED, invisible, wrapped
 from holdfast.core.llm.blocks import ToolCall
@@ -157,10 +157,10 @@ def test_an_edit_is_shown_before_it_is_sent() -> None:
 def test_an_edit_of_thousands_of_lines_is_shown_in_full() -> None:
     """Every line of both texts appears, in order."""
     before, after = [f"│ a{number}" for number in range(5_000)], [f"│ b{number}" for number in range(5_000)]
-    rows = [row.plain for row in compared(before, [*after, before[-1]])]
+    rows = [row.plain for row in diff_lines(before, [*after, before[-1]])]
     assert [row[2:] for row in rows if row[0] != "+"] == before
     assert [row[2:] for row in rows if row[0] != "-"] == [*after, before[-1]]
-    assert [row.plain for row in compared(["a"], ["a"])] == ["  a"]
+    assert [row.plain for row in diff_lines(["a"], ["a"])] == ["  a"]
 
 
 def test_an_edit_of_a_request_that_has_changed_is_dropped() -> None:

@@ -9,7 +9,7 @@ import pytest
 from temporalio.client import WorkflowExecutionStatus
 
 from holdfast.cli.screens.tree_screens import as_trees, indented_row, tree_screen, with_costs
-from holdfast.cli.screens.watch import ROWS_BELOW, rows_below
+from holdfast.cli.screens.watch import ROWS_BELOW, subagent_rows
 from holdfast.client.prune import is_needed
 from holdfast.client.reading.runs import Runs
 from holdfast.client.threads import Threads
@@ -183,7 +183,7 @@ def test_the_live_view_has_room_for_the_run_itself(count: int) -> None:
     """Sub-agents that ask for something come first; the rest are only counted."""
     runs = [(1, Node(f"t.{n}", "worker", "running")) for n in range(1, count)]
     runs.append((1, Node(f"t.{count}", "worker", "waiting_approval", pending=[{"request": "1", "tool": "pay"}])))
-    lines = [line.plain for line in rows_below(runs, thread="t")]
+    lines = [line.plain for line in subagent_rows(runs, thread="t")]
     assert len(lines) <= ROWS_BELOW
     assert any("request 1: pay" in line for line in lines)
     assert (f"{count} sub-agents in all" in lines[-1]) == (count > ROWS_BELOW)

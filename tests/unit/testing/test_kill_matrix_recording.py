@@ -50,7 +50,7 @@ async def test_a_completion_that_is_held_back_for_a_query_is_not_recorded(tmp_pa
     recording.complete = complete
     activation = WorkflowActivation(run_id="r", history_length=3)
     activation.jobs.add().initialize_workflow.workflow_id = "t"
-    recording.note(activation)
+    recording.track(activation)
     worker = cast(SDKWorker, None)
 
     commands, answer = WorkflowActivationCompletion(run_id="r"), WorkflowActivationCompletion(run_id="r")

@@ -1,4 +1,4 @@
-"""The agent: its tools, the policy that says which calls a person approves, and a script for use without an LLM."""
+"""The agent: its tools, its policy, which says which calls need approval, and a script for use without an LLM."""
 
 from holdfast import Agent, Catalog, Policy, allow, ask, tool
 from holdfast.testing import call, say, steps
@@ -24,7 +24,7 @@ dunning = Agent(
 
 catalog = Catalog(agents=[dunning], tools=[open_invoices, send_reminder])
 
-# What the LLM answers in tests, and in `holdfast worker --dev` as long as there is no key.
+# The LLM's replies in tests, and in `holdfast worker --dev` without a key.
 script = steps(
     [
         call("open_invoices", customer="4711"),

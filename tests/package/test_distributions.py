@@ -55,7 +55,7 @@ def test_the_wheel_has_all_of_holdfast_and_nothing_else(wheel: Path) -> None:
         "workflows/agent_run.py",
     }
     parts |= {"activities/assembly.py", "examples/release/catalog.py", "examples/loop/skills/test-first/SKILL.md"}
-    parts |= {"examples/research/library/later/2026-03-soak-test.md", "runtime/cli/templates/research/holdfast.toml"}
+    parts |= {"examples/research/library/later/2026-03-soak-test.md", "cli/templates/research/holdfast.toml"}
     assert {f"holdfast/{part}" for part in parts} < names
     assert {f"holdfast/storage/migrations/{file.name}" for file in ROOT.rglob("migrations/*.sql")} < names
     assert wheel.stat().st_size < 1_650_000

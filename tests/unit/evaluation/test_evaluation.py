@@ -42,12 +42,12 @@ def recording_of(events: list[AgentEvent]) -> Recording | None:
 def test_a_run_does_not_diverge_from_itself(seed: int) -> None:
     """Compared with itself, every run has the same calls, effects and result, and its recording can be read."""
     events = play(seed).thread.log
-    course = trajectory_of(events)
-    found = compare("run", course, course)
+    trajectory = trajectory_of(events)
+    found = compare("run", trajectory, trajectory)
     assert (found.diverges_at, found.divergence, found.same_calls, found.same_result) == (None, "", True, True)
     assert found.same_effects
     requested = [event for event in events if isinstance(event, ToolCallRequested) and not event.own]
-    assert [event.call.digest for event in requested] == [call.digest for call in course.calls]
+    assert [event.call.digest for event in requested] == [call.digest for call in trajectory.calls]
     if recording := recording_of(events):
         ended = sum(isinstance(event, ToolCallFinished) for event in events)
         assert sum(map(len, recording.results.values())) <= ended
@@ -62,8 +62,8 @@ def test_every_recorded_log_is_a_recording_or_is_explained() -> None:
         events: Any = [event for event in log if not event.type.startswith("loop_")]
         if len(events) < len(log):
             continue
-        course = trajectory_of(events)
-        assert compare(name, course, course).same_calls
+        trajectory = trajectory_of(events)
+        assert compare(name, trajectory, trajectory).same_calls
         try:
             assert read_recording(events).trajectory == course
         except NotPlayable as error:
@@ -71,8 +71,8 @@ def test_every_recorded_log_is_a_recording_or_is_explained() -> None:
     assert all("fork" in why or "sub-agent" in why or "no task" in why for why in rejected.values()), rejected
 
 
-def course(*steps: tuple[tuple[Any, ...], ...], **more: Any) -> Trajectory:
-    """A course of (tool, status, effect) for each call."""
+def trajectory_with(*steps: tuple[tuple[Any, ...], ...], **more: Any) -> Trajectory:
+    """A trajectory of (tool, status, effect) for each call."""
 
     def call(tool: str, status: Any = "ok", effect: Effect = Effect.READ) -> Call:
         ran = tool if status == "ok" else ""
@@ -82,20 +82,20 @@ def course(*steps: tuple[tuple[Any, ...], ...], **more: Any) -> Trajectory:
     return Trajectory(steps=tuple(tuple(call(*each) for each in step) for step in steps), **given)
 
 
-BASE = trajectory_of((("a",), ("b",)), (("pay", "ok", Effect.UNSAFE),), ())
+BASE = trajectory_with((("a",), ("b",)), (("pay", "ok", Effect.UNSAFE),), ())
 
 
 @pytest.mark.parametrize(
     ("played", "at"),
     [
         (BASE, None),
-        (trajectory_of((("a",), ("b",)), (("pay", "ok", Effect.UNSAFE),)), None),
-        (trajectory_of((("b",), ("a",)), (("pay", "ok", Effect.UNSAFE),), ()), 1),
-        (trajectory_of((("a",),), (("pay", "ok", Effect.UNSAFE),), ()), 1),
-        (trajectory_of((("a",), ("b",)), (("pay", "denied", Effect.UNSAFE),), ()), 2),
-        (trajectory_of((("a",), ("b",)), (), (("pay", "ok", Effect.UNSAFE),)), 2),
-        (trajectory_of((("a",), ("b",)), (("pay", "ok", Effect.UNSAFE),), (("a",),)), 3),
-        (trajectory_of(), 1),
+        (trajectory_with((("a",), ("b",)), (("pay", "ok", Effect.UNSAFE),)), None),
+        (trajectory_with((("b",), ("a",)), (("pay", "ok", Effect.UNSAFE),), ()), 1),
+        (trajectory_with((("a",),), (("pay", "ok", Effect.UNSAFE),), ()), 1),
+        (trajectory_with((("a",), ("b",)), (("pay", "denied", Effect.UNSAFE),), ()), 2),
+        (trajectory_with((("a",), ("b",)), (), (("pay", "ok", Effect.UNSAFE),)), 2),
+        (trajectory_with((("a",), ("b",)), (("pay", "ok", Effect.UNSAFE),), (("a",),)), 3),
+        (trajectory_with(), 1),
     ],
 )
 def test_the_first_divergence(played: Trajectory, at: int | None) -> None:
@@ -118,12 +118,12 @@ def test_the_first_divergence(played: Trajectory, at: int | None) -> None:
 )
 def test_the_same_result(result: str, ended: Any, same: bool) -> None:
     """Results are the same if the runs ended alike, with equal text apart from spaces."""
-    assert compare("run", BASE, trajectory_of(result=result, ended=ended)).same_result is same
+    assert compare("run", BASE, trajectory_with(result=result, ended=ended)).same_result is same
 
 
 def test_json_results_compare_by_value() -> None:
     """The order of keys and the spaces of a JSON result do not count."""
-    one, other = trajectory_of(result='{"a": 1, "b": [2]}'), trajectory_of(result='{"b":[2],"a":1}')
+    one, other = trajectory_with(result='{"a": 1, "b": [2]}'), trajectory_with(result='{"b":[2],"a":1}')
     assert compare("run", one, other).same_result
 
 
@@ -150,21 +150,21 @@ def test_json_results_compare_by_value() -> None:
 )
 def test_other_results_are_not_taken_for_the_same(one: str, other: str, same: bool) -> None:
     """Types, digits, repeated keys and spellings count; invalid JSON is compared as text."""
-    assert compare("run", trajectory_of(result=one), trajectory_of(result=other)).same_result is same
+    assert compare("run", trajectory_with(result=one), trajectory_with(result=other)).same_result is same
 
 
 @pytest.mark.parametrize("ended", ["failed", "blocked", "open"])
 def test_an_interrupted_rerun_does_not_pass(ended: Any) -> None:
     """A rerun whose LLM cannot be called makes no different call, and would otherwise pass."""
-    greeted = trajectory_of((), result="Hello.")
-    comparison = expected(compare("run", greeted, trajectory_of(ended=ended, result="wrong key")), ["same_calls"])
+    greeted = trajectory_with((), result="Hello.")
+    comparison = expected(compare("run", greeted, trajectory_with(ended=ended, result="wrong key")), ["same_calls"])
     assert (comparison.same_calls, comparison.holds, comparison.failed) == (
         True,
         False,
         (f"it ended {ended}: wrong key",),
     )
     assert not expected(comparison, []).holds
-    same = trajectory_of((), ended=ended, result="wrong key")
+    same = trajectory_with((), ended=ended, result="wrong key")
     assert expected(compare("run", same, same), ["same_calls", "same_result"]).holds
 
 
@@ -203,7 +203,7 @@ def test_undecided_calls_are_rejected(status: Any, verdict: Any, ran: str, refus
 
 def test_a_failed_expectation_is_named() -> None:
     """Each failed expectation is named, with the reason."""
-    comparison = compare("run", BASE, trajectory_of((("a", "denied"),)), missing=["b({})"])
+    comparison = compare("run", BASE, trajectory_with((("a", "denied"),)), missing=["b({})"])
     judged = expected(
         comparison, ["same_calls", "same_effects", "same_result", "nothing_missing"], result_has=["DONE", "x"]
     )
@@ -324,7 +324,7 @@ def test_the_screen_and_the_json_agree() -> None:
     """Both have a row for each run, a line for each failed expectation, and a summary."""
     good, bad = (
         compare("a.holdfast", BASE, BASE),
-        expected(compare("b.holdfast", BASE, trajectory_of()), ["same_calls"]),
+        expected(compare("b.holdfast", BASE, trajectory_with()), ["same_calls"]),
     )
     rejected = Evaluation(run="c.holdfast", unplayable="it does not hold")
     lines = eval_screen([good, bad, rejected]).plain.splitlines()

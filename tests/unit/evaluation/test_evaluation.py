@@ -65,7 +65,7 @@ def test_every_recorded_log_is_a_recording_or_is_explained() -> None:
         trajectory = trajectory_of(events)
         assert compare(name, trajectory, trajectory).same_calls
         try:
-            assert read_recording(events).trajectory == course
+            assert read_recording(events).trajectory == trajectory
         except NotPlayable as error:
             rejected[name] = str(error)
     assert all("fork" in why or "sub-agent" in why or "no task" in why for why in rejected.values()), rejected
@@ -316,7 +316,7 @@ def test_a_time_beyond_every_calendar_is_not_an_end() -> None:
     """A file may hold a constraint of thousands of years."""
     result = RecordedResult(call=1, status="cannot", content="no", scope="everywhere", seconds=9_998 * 365 * 86_400.0)
     call = ToolCall(id="1", name="look", arguments="{}")
-    recording = Recording(thread="t", task="x", by="", agent="", results={call.digest: (result,)}, trajectory=course())
+    recording = Recording(thread="t", task="x", by="", agent="", results={call.digest: (result,)}, trajectory=trajectory_with())
     assert Rerun("t", recording, Path("/none")).answer(request(1, call)).until is None
 
 

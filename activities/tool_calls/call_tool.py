@@ -88,7 +88,7 @@ class Tools:
             return await self._invalid(tool, request, f"the arguments are not in the form in which they run: {hint}")
         attempt = self._attempt(tool, arguments.values, request)
         files = None
-        if request.trust and tool.takes_context:  # it may read and write the workspace
+        if request.trust and tool.takes_context:  # else it has none, and their files need not be found
             files = FileTrust(tool, arguments.values, request, self._tainted_files)
         before = await self._crashes.before(request)
         notes = AttemptNotes(request, before)

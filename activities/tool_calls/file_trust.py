@@ -18,7 +18,7 @@ from holdfast.workspace.tainted_files import TaintedFiles
 
 @dataclass(frozen=True)
 class FileTrust:
-    """The files that the call of a tool with a `ToolContext` may read and write, and the trust level of the run."""
+    """The files that a call may read and write, and the trust level of the run."""
 
     tool: Tool
     arguments: Mapping[str, Any]
@@ -50,7 +50,7 @@ class FileTrust:
 
     @property
     def _concerned(self) -> bool:
-        return self._files != ()
+        return self.request.trust is not None and self.tool.takes_context and self._files != ()
 
     @property
     def _files(self) -> tuple[str, ...] | None:

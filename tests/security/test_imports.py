@@ -405,8 +405,8 @@ async def main():
     client = await connect_stack(Stack.model_validate_json(stack))
     async with open_pool(url, size=2) as pool:
         threads = Threads(client, task_queue="nobody-works-here", record=PostgresThreads(pool))
-        place = importing.Place(PostgresThreads(pool), PostgresArtifacts(pool), pool)
-        await importing.import_thread(threads, Path(path), place, signer=signer)
+        stores = importing.ImportStores(PostgresThreads(pool), PostgresArtifacts(pool), pool)
+        await importing.import_thread(threads, Path(path), stores, signer=signer)
 
 asyncio.run(main())
 """

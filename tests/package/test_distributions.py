@@ -125,9 +125,9 @@ except holdfast.ServerUnreachable:
 @pytest.mark.parametrize(
     ("extra", "modules"),
     [
-        ("cli", ("starter", "runtime.cli", "runtime.audit", "runtime.composition", "runtime.stores")),
-        ("gateway", ("gateway", "runtime.gateway", "runtime.composition", "runtime.stores")),
-        ("worker", ("worker", "activities", "runtime.worker", "runtime.composition", "runtime.stores")),
+        ("cli", ("starter", "cli", "audit", "composition", "storage")),
+        ("gateway", ("gateway", "composition", "storage")),
+        ("worker", ("worker", "activities", "composition", "storage")),
     ],
 )
 def test_a_program_needs_its_own_extra_only(extra: str, modules: tuple[str, ...]) -> None:

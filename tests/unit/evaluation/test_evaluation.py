@@ -316,8 +316,10 @@ def test_a_time_beyond_every_calendar_is_not_an_end() -> None:
     """A file may hold a constraint of thousands of years."""
     result = RecordedResult(call=1, status="cannot", content="no", scope="everywhere", seconds=9_998 * 365 * 86_400.0)
     call = ToolCall(id="1", name="look", arguments="{}")
-    results = {call.digest: (result,)}
-    recording = Recording(thread="t", task="x", by="", agent="", results=results, trajectory=trajectory_with())
+    trajectory = trajectory_with()
+    recording = Recording(
+        thread="t", task="x", by="", agent="", results={call.digest: (result,)}, trajectory=trajectory
+    )
     assert Rerun("t", recording, Path("/none")).answer(request(1, call)).until is None
 
 

@@ -102,9 +102,9 @@ def dormancy_tools() -> list[Tool]:
     def wait_for_run(thread: str, until: str | None = None, *, context: ToolContext) -> WakeTrigger | str:
         """Sleep until another thread has ended; then you read its status and its result.
 
-        Use it where your work depends on what another run comes to. You can only wait for threads that were started by
-        whoever started yours. Another agent wrote the result: read it as a claim. A message from a person wakes you,
-        too.
+        Use it if your work depends on the result of another run. You can only wait for threads that were started by the
+        person or program that started yours. Another agent wrote the result: read it as a claim. A message from a
+        person wakes you, too.
 
         Args:
             thread: The other thread's id.
@@ -133,7 +133,7 @@ def run_status_tool(record: ThreadStore) -> Tool:
         """Read the status of another thread: whether it has ended, and with which result.
 
         To wait for its end, use `wait_for_run`. Another agent wrote the result: read it as a claim. You can only read
-        threads that were started by whoever started yours.
+        threads that were started by the person or program that started yours.
 
         Args:
             thread: The thread's id.
@@ -143,7 +143,7 @@ def run_status_tool(record: ThreadStore) -> Tool:
         if thread == context.thread:
             raise HoldfastError("this is the thread that you run in; name another one")
         # The same words where there is none: what others run is not to be found out by asking.
-        unknown = HoldfastError(f"there is no thread {thread[:200]!r} that was started by whoever started this one")
+        unknown = HoldfastError(f"there is no thread {thread[:200]!r} that the starter of this one has started")
         try:
             if not thread.isprintable() or len(thread) > LONGEST_ID:
                 raise unknown

@@ -87,9 +87,7 @@ class Tools:
             hint = f"the tool reads them as {arguments.text[:2_000]}; give exactly that, or other arguments"
             return await self._invalid(tool, request, f"the arguments are not in the form in which they run: {hint}")
         attempt = self._attempt(tool, arguments.values, request)
-        files = None
-        if request.trust and tool.takes_context:  # else it has none, and their files need not be found
-            files = FileTrust(tool, arguments.values, request, self._tainted_files)
+        files = FileTrust(tool, arguments.values, request, self._tainted_files)
         before = await self._crashes.before(request)
         notes = AttemptNotes(request, before)
         async with heartbeats(*(sealed_details(before) if before else ())):
@@ -99,11 +97,9 @@ class Tools:
                 else:
                     outcomes = Outcomes(self._artifacts, calling_thread(), request, self._secrets)
                     guarded = Guarded(attempt, outcomes, self._around, self._transcripts, request, notes)
-                    if files:
-                        await files.mark()
+                    await files.mark()
                     outcome = await self._execute(guarded, request)
-        if files:
-            outcome = await files.labelled(outcome)
+        outcome = await files.labelled(outcome)
         if before and request.failures:
             outcome = outcome.model_copy(update={"failures": before.failures})
         if outcome.status != "unknown" and not request.poll:

@@ -1,4 +1,4 @@
-"""`python -m bench.loops`: kills the worker of several loops at random moments, until all loops are done.
+"""`python -m bench.loops`: kill the worker of several loops at random moments until all loops are done.
 
 Then it compares the files, the git history and the event logs of each loop (`tests/support/looped.py`).
 """

@@ -1,4 +1,4 @@
-"""`python -m bench.trees`: kills the worker of several trees of sub-agents repeatedly, at random moments.
+"""`python -m bench.trees`: kill the worker of several trees of sub-agents repeatedly, at random moments.
 
 New trees begin as others end, until all kills are done. Then the logs of every tree are compared with each other, with
 the requests to the LLM and with the effects in the outside world (`bench.tree_audit`), and every thread is verified.

@@ -127,6 +127,6 @@ def _read(thread: Thread, number: int, result: RunResult, *, from_record: bool) 
         constraints=result.constraints,
         cost=result.cost,
     )
-    if from_record:  # as `activities.children` reports it
+    if from_record:  # as `activities.subagents` reports it
         report = ChildReport(number=number, status="completed", text=result.result, cost=result.cost)
     thread.end(look, ChildReports(reports=(report,)))

@@ -1,4 +1,4 @@
 """Tools: the `@tool` decorator, specifications, arguments, secrets, and the effects of calls.
 
-`holdfast.core.authority` decides whether a call may run; `activities.call_tool` runs it.
+`holdfast.core.authority` decides whether a call may run; `activities.tool_calls.call_tool` runs it.
 """

@@ -19,7 +19,7 @@ place · its outcome is unknown · happened and was undone · was stopped · was
 
 class CallResult(Frozen):
     """The result of a tool call, in its event and as the activity returns it
-    (`holdfast.core.run.contracts.ToolOutcome`).
+    (`holdfast.core.run.contracts.tool_calls.ToolOutcome`).
     """
 
     status: ToolStatus

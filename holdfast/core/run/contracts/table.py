@@ -1,7 +1,7 @@
 """The table of activities: for each kind of request, the activity that answers it, its answer, and its call options.
 
-`workflows/calls.py` calls activities by this table, and `holdfast.core.temporal.history_reader` reads their events in a
-history by it; the implementations are in the top-level package `activities/`. To add an activity, add its request and
+`workflows/driver.py` calls activities by this table, and `holdfast.core.temporal.history_reader` reads their events in
+a history by it; the implementations are in the top-level package `activities/`. To add an activity, add its request and
 result to `holdfast.core.run.contracts` and `holdfast.core.run.contracts.commands`, one entry here, and the
 implementation. The activities of a loop are entries of the same kind, in `holdfast.core.loop.activities`.
 

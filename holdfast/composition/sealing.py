@@ -12,7 +12,7 @@ from holdfast.encryption.node_key import ensure_node_key, node_key_file, open_to
 
 @asynccontextmanager
 async def open_sealer(settings: Settings, *, namespace: str, say: Callable[[str], None]) -> AsyncIterator[SealRecord]:
-    """Seal for a block; without anchors, or without a place for the key, nothing is sealed.
+    """Seal during a block; without anchors, or if the key cannot be written, nothing is sealed.
 
     Args:
         settings: From the environment.

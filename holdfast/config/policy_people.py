@@ -1,7 +1,7 @@
-"""Checks the people in a policy file: names that are there twice or nowhere, and quorums that too few can reach.
+"""Checks the people in a policy file: repeated or unknown names, and quorums that cannot be reached.
 
-It reads the file's plain values, so that an invalid field elsewhere does not hide these problems. What cannot be read
-has a problem of its own, and nothing is concluded from it.
+It reads the file's plain values, so that an invalid field elsewhere does not hide these problems. Nothing is concluded
+from an unreadable value, which is reported elsewhere.
 """
 
 from collections.abc import Iterator
@@ -10,28 +10,28 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from holdfast.config.marked_yaml import Path as Place
-from holdfast.config.policy_forms import meant
+from holdfast.config.marked_yaml import ValuePath
+from holdfast.config.policy_forms import suggestion
 from holdfast.core.authority.policy import Name
 
 _NAME: TypeAdapter[str] = TypeAdapter(Name)
 MOST = 1_000
 """The most entries of a list that are compared."""
 
-Problem = tuple[Place, str]
-Named = tuple[Place, str]
+Problem = tuple[ValuePath, str]
+Named = tuple[ValuePath, str]
 
 
 @dataclass(frozen=True)
 class _People:
-    """The approvers of a file, as far as they can be read."""
+    """The readable approvers of a file."""
 
     names: list[str]
     roles: dict[str, set[str]]
     """By the approver's name."""
     with_keys: bool
     complete: bool
-    """Whether all of them can be read; otherwise a name that is not here may be one of the others."""
+    """Whether all of them can be read; otherwise an unknown name may be one of the unreadable ones."""
 
     @property
     def known(self) -> list[str]:
@@ -39,7 +39,7 @@ class _People:
         return [*dict.fromkeys(self.names), *roles]
 
     def entitled(self, who: list[str]) -> list[str]:
-        """The approvers whom these names and roles denote; all of them if there are none."""
+        """Return the approvers with these names and roles; all approvers if `who` is empty."""
         return [name for name, roles in self.roles.items() if not who or name in who or roles & set(who)]
 
 
@@ -52,8 +52,8 @@ def people_problems(policy: Any) -> Iterator[Problem]:
     if people.names and people.complete:
         extensions = policy.get("extensions")
         yield from _unknown(people, _named(extensions, ("extensions",), "by"))
-        for place, terms in _all_terms(policy):
-            yield from _terms_problems(people, place, terms)
+        for path, terms in _all_terms(policy):
+            yield from _terms_problems(people, path, terms)
     some_key = people.with_keys or not people.complete or policy.get("gateways")
     if policy.get("signatures") == "required" and not some_key:
         yield ("signatures",), "they are required, but no approver has a key"
@@ -86,12 +86,12 @@ def _clashes(people: _People) -> Iterator[Problem]:
             yield ("approvers",), f"{name} is a person and a role"
 
 
-def _terms_problems(people: _People, place: Place, terms: dict[str, Any]) -> Iterator[Problem]:
-    by, veto = _named(terms, place, "by"), _named(terms, place, "veto")
+def _terms_problems(people: _People, path: ValuePath, terms: dict[str, Any]) -> Iterator[Problem]:
+    by, veto = _named(terms, path, "by"), _named(terms, path, "veto")
     later = [
         each
         for number, step in enumerate(_listed(terms.get("escalate")))
-        for each in _named(step, (*place, "escalate", number), "by")
+        for each in _named(step, (*path, "escalate", number), "by")
     ]
     wrong = list(_unknown(people, [*by, *veto, *later]))
     yield from wrong
@@ -103,16 +103,16 @@ def _terms_problems(people: _People, place: Place, terms: dict[str, Any]) -> Ite
         return
     able = len(people.entitled([name for _, name in (*by, *later)] if by else []))
     if able < quorum:
-        yield (*place, "quorum"), f"the quorum is {quorum}, but only {able} may decide"
+        yield (*path, "quorum"), f"the quorum is {quorum}, but only {able} may decide"
 
 
 def _unknown(people: _People, named: list[Named]) -> Iterator[Problem]:
-    for place, name in named:
+    for path, name in named:
         if name not in people.known:
-            yield place, f"there is no approver or role {name!r}{meant([name], people.known)}"
+            yield path, f"there is no approver or role {name!r}{suggestion([name], people.known)}"
 
 
-def _all_terms(policy: dict[str, Any]) -> Iterator[tuple[Place, dict[str, Any]]]:
+def _all_terms(policy: dict[str, Any]) -> Iterator[tuple[ValuePath, dict[str, Any]]]:
     terms = policy.get("terms")
     yield ("terms",), terms if isinstance(terms, dict) else {}
     for number, rule in enumerate(_listed(policy.get("rules"))):
@@ -120,10 +120,10 @@ def _all_terms(policy: dict[str, Any]) -> Iterator[tuple[Place, dict[str, Any]]]
             yield ("rules", number, "terms"), rule["terms"]
 
 
-def _named(owner: Any, place: Place, field: str) -> list[Named]:
-    """The names in a list of names that can be read, with their places."""
+def _named(owner: Any, path: ValuePath, field: str) -> list[Named]:
+    """Return the readable names of a list, with their paths."""
     listed = _listed(owner.get(field)) if isinstance(owner, dict) else []
-    return [((*place, field, number), name) for number, given in enumerate(listed) if (name := _name(given))]
+    return [((*path, field, number), name) for number, given in enumerate(listed) if (name := _name(given))]
 
 
 def _all_read(listed: Any) -> bool:

@@ -1,10 +1,10 @@
 """Settings from a project folder: `holdfast.toml` and `.env` in the current folder.
 
-A folder has no authority of its own, so what somebody gets by cloning or unpacking one must not decide whom they trust:
+A folder has no authority of its own: a cloned or unpacked folder must not decide whom its user trusts:
 
 1. Only the current folder is a project, and only if it has a `holdfast.toml`. Its parents are not read.
 2. Each file must be a regular file that belongs to this user and that others cannot write; `.env` must be private.
-3. `holdfast.toml` says what the project is (`IN_TOML`). Servers, keys, policies and names of people are refused there.
+3. `holdfast.toml` describes the project (`IN_TOML`). Servers, keys, policies and names of people are rejected there.
 4. Only programs that run the project import code that its files name: the worker and the gateway, not the CLI.
 5. A secret from elsewhere is never sent to an address that `.env` names. `.env` does not weaken the connection to
    another address.
@@ -37,7 +37,7 @@ IN_TOML: Final = (
     "log_level",
     "log_format",
 )
-"""The settings that `holdfast.toml` may have: what a project is, not whom its user trusts."""
+"""The settings that `holdfast.toml` may have: they describe the project, and do not decide whom its user trusts."""
 
 TEMPORAL: Final = (
     "TEMPORAL_ADDRESS",
@@ -52,7 +52,7 @@ TEMPORAL: Final = (
 """The variables of Temporal's client that `.env` may have."""
 
 NAMING_A_SERVER: Final = ("TEMPORAL_ADDRESS", "TEMPORAL_CONFIG_FILE", "TEMPORAL_PROFILE")
-"""Variables that say which Temporal server to use, rather than an embedded one."""
+"""Variables that select a Temporal server instead of an embedded one."""
 
 _CODE: Final = ("HOLDFAST_CATALOG", "HOLDFAST_SCRIPT")
 _SENT_TO: Final = {
@@ -64,33 +64,33 @@ _SENT_TO: Final = {
     ),
     "HOLDFAST_WEBHOOKS": ("HOLDFAST_WEBHOOK_SECRET",),
 }
-"""Addresses, and the secrets (or files of secrets) that are sent there, or that sign what is sent there."""
+"""Addresses, and the secrets (or files of secrets) that are sent there or sign requests to it."""
 
 _SERVERS: Final = ("OPENAI_BASE_URL", "DATABASE_URL", "TEMPORAL_ADDRESS", "HOLDFAST_HOME")
-"""What says where a command goes."""
+"""Variables that decide which servers and which state folder a command uses."""
 
 
 @dataclass(frozen=True)
 class Project:
-    """What a program reads from its environment and from the project folder."""
+    """The configuration of a program, from its environment and from the project folder."""
 
     environ: Mapping[str, str]
     """The environment, completed by the files: the environment wins over `.env`, and `.env` over `holdfast.toml`."""
     root: Path
     """The folder that holds `.holdfast` by default."""
     files: Mapping[Path, tuple[str, ...]]
-    """Each file that was read, with the variables that it sets: those that nothing of higher precedence sets."""
+    """Each file that was read, with the variables that it sets and no source of higher precedence does."""
     code: Mapping[str, str] = field(default_factory=dict)
     """The catalog and the script, by their variables. A program that does not run the project must not import them if
     only its files name them."""
 
     def listing(self) -> list[str]:
-        """A line for each file: its path, and what it sets. Without values."""
+        """Return a line for each file: its path, and the names that it sets, without values."""
         return [f"{path} ({', '.join(names) or 'sets nothing'})" for path, names in self.files.items()]
 
     @property
     def redirects(self) -> list[str]:
-        """A line for each file that decides which servers or which state folder are used."""
+        """Lines, one for each file that decides which servers or which state folder are used."""
         found = {path: sorted({*names} & {*_SERVERS}) for path, names in self.files.items()}
         return [f"{path} sets {', '.join(names)}" for path, names in found.items() if names]
 
@@ -104,13 +104,13 @@ def read_project(environ: Mapping[str, str], *, folder: Path, default_root: Path
     """Complete the environment from the files of a project folder. A blank variable counts as unset.
 
     Args:
-        environ: Usually `os.environ`, with what the command line sets.
+        environ: Usually `os.environ`, with values from the command line.
         folder: The current folder.
-        default_root: The folder that holds `.holdfast` where `folder` is no project.
+        default_root: The folder that holds `.holdfast` if `folder` is not a project.
         runs_code: Whether this program runs the project, and so imports the catalog and the script that its files name.
 
     Raises:
-        SettingsError: A file cannot be used, or holds what it must not; nothing of it counts.
+        SettingsError: A file cannot be used, or sets a variable that it must not; none of its values is used.
     """
     toml, env = folder / TOML, folder / ENV
     if not os.path.lexists(toml):
@@ -139,12 +139,12 @@ def read_project(environ: Mapping[str, str], *, folder: Path, default_root: Path
 
 
 def _counting(names: Iterable[str], *, over: Iterable[str]) -> tuple[str, ...]:
-    """The names of a file that nothing of higher precedence sets."""
+    """Return the names of a file that no source of higher precedence sets."""
     return tuple(name for name in names if name not in over and name != "TEMPORAL_CONFIG_FILE")
 
 
 def _read_toml(path: Path) -> dict[str, str]:
-    """The settings in `holdfast.toml`, by their variables."""
+    """Return the settings in `holdfast.toml`, by their variables."""
     try:
         found = tomllib.loads(_read(path, private=False))
     except tomllib.TOMLDecodeError as error:
@@ -160,7 +160,7 @@ def _read_toml(path: Path) -> dict[str, str]:
 
 
 def _check_printable(path: Path, name: str, value: str) -> None:
-    """Refuse what could act on the terminal when a message quotes it."""
+    """Reject text that could act on the terminal when a message quotes it."""
     if not (name.isprintable() and value.isprintable()):
         raise SettingsError(f"{path}: {name!a} contains control characters.")
 
@@ -180,7 +180,7 @@ def _misplaced(key: str) -> str:
 
 
 def _read_env(path: Path) -> dict[str, str]:
-    """The variables in `.env`."""
+    """Return the variables in `.env`."""
     from io import StringIO
 
     from dotenv.parser import parse_stream

@@ -1,7 +1,7 @@
-"""The embedded stacks that this user runs, from any folder. Found among the processes: nothing keeps a list of them.
+"""The embedded stacks that this user runs, from any folder. They are found among the processes; no list is kept.
 
 A stack's identity is its state folder: its Temporal server was started with that folder's database, and no other server
-can have its port while it runs. A port alone identifies nothing, for another program may have it by now.
+can have its port while it runs. A port alone identifies nothing: another program may have it in the meantime.
 """
 
 import os
@@ -51,8 +51,8 @@ def running_stacks() -> list[RunningStack]:
 def is_running(home: Path, stack: Stack) -> bool:
     """Whether the Temporal server of a state folder runs, at the address that the folder's record names.
 
-    It takes a process of this user that was started with the database of this folder and with this port: neither a
-    process id that was used again, nor a copy of the folder, nor another program at that port passes for it.
+    Only a process of this user that was started with this folder's database and this port counts: not a reused process
+    id, a copy of the folder, or another program at that port.
 
     Args:
         home: The state folder.
@@ -64,7 +64,7 @@ def is_running(home: Path, stack: Stack) -> bool:
 
     def is_ours(process: psutil.Process) -> bool:
         with suppress(psutil.Error, OSError):
-            argv = process.cmdline()  # empty for one that has ended, and that nobody has waited for
+            argv = process.cmdline()  # empty for a zombie
             named = option(argv, "--db-filename"), option(argv, "--port")
             return named == wanted and process.uids().effective == os.geteuid()
         return False
@@ -76,7 +76,7 @@ def is_running(home: Path, stack: Stack) -> bool:
 
 
 def without_stack(home: Path, address: str) -> tuple[str, str]:
-    """Say that a state folder has no running stack, and what has its address; and what to do about it.
+    """Return a message that a state folder has no running stack and what has its address, and advice.
 
     Args:
         home: The state folder.

@@ -1,4 +1,4 @@
-"""The state folder: where it is, and its permissions. Closed to other users under any umask: 0700, its files 0600."""
+"""The state folder: its path and permissions. Closed to other users under any umask: 0700, its files 0600."""
 
 import os
 import stat

@@ -45,7 +45,7 @@ def with_stack_key(settings: Settings, config: Mapping[str, Any]) -> Settings:
     if settings.fleet_keys or not stack or stack.temporal_address != config["target_host"] or not stack.fleet_keys:
         return settings
     if not config.get("plugins") and not is_running(settings.home, stack):
-        return settings  # another server has the address; `connect_config`'s own check comes with the connection
+        return settings  # another server has the address; `connect_config` checks again when it connects
     text = SecretStr(_read(Path(stack.fleet_keys)))
     return settings.model_copy(update={"fleet_keys": text})
 

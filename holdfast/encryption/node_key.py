@@ -19,7 +19,7 @@ FILE = "node.key"
 
 
 def node_key_file(settings: Settings) -> Path:
-    """Return the file of the node's key, whether it is there or not."""
+    """Return the path of the node's key, which may not exist yet."""
     return settings.node_key or settings.home / FILE
 
 
@@ -49,7 +49,7 @@ def find_node_key(settings: Settings) -> str | None:
 
 
 def open_to_others(settings: Settings) -> bool:
-    """Whether other users can read the key. Only a named file may be so, for secrets are often mounted like that."""
+    """Whether other users can read the key. Only a file named in the settings may be, as mounted secrets often are."""
     return settings.node_key is not None and readable_by_others(settings.node_key)
 
 

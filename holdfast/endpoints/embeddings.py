@@ -15,11 +15,11 @@ TEXT_BYTES = 8_000
 """Longer texts are cut to this: a token has at least one byte, and the API allows 8,192 tokens."""
 
 SECONDS = 10.0
-"""Time limit of a request. Callers can do without: search by words needs no embeddings."""
+"""Time limit of a request. Callers work without embeddings: search by words needs none."""
 
 
 class EmbeddingsUnavailable(Exception):
-    """The endpoint did not answer, or gave a wrong answer; the text says why."""
+    """The endpoint did not respond, or sent an invalid response; the text says why."""
 
 
 class EmbeddingRefused(EmbeddingsUnavailable):
@@ -47,7 +47,7 @@ class Embeddings:
             EmbeddingRefused: The endpoint rejected the texts.
             EmbeddingsUnavailable: It is unavailable, or gave vectors of another length than `dimensions`.
         """
-        import openai  # a second of imports, which commands that only read memories need not spend
+        import openai  # a second of imports, which commands that only read memories save
 
         cut = [text.encode("utf-8", "replace")[:TEXT_BYTES].decode("utf-8", "ignore") for text in texts]
         try:

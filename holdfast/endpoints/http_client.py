@@ -1,9 +1,9 @@
-"""The HTTP client of the LLM endpoint: what it reads is bounded, and what is wrong with its surroundings is named.
+"""The HTTP client of the LLM endpoint: its responses are bounded, and its errors name the faulty setting.
 
 1. A body is read up to `MAX_BODY_BYTES`, counted after decompression, which takes place in pieces of a megabyte: a few
    megabytes of gzip can hold gigabytes.
-2. No redirect is followed: the request has the key and the conversation, and a login page is no LLM.
-3. A loopback address is reached directly, whatever proxy the environment names.
+2. No redirect is followed: the request has the key and the conversation, and a login page is not an LLM.
+3. A loopback address is reached directly, even if the environment names a proxy.
 """
 
 import os
@@ -30,7 +30,7 @@ class BodyTooLarge(httpx2.RequestError):
 
 
 class BoundedClient(httpx2.AsyncClient):
-    """See the module."""
+    """A client that reads each response whole, up to `MAX_BODY_BYTES`."""
 
     async def send(self, request: httpx2.Request, *, stream: bool = False, **options: Any) -> httpx2.Response:
         """Send a request, and read the whole response.
@@ -62,7 +62,7 @@ class BoundedClient(httpx2.AsyncClient):
 
 
 _OF_TRANSFER = ("content-encoding", "content-length", "transfer-encoding")
-"""Headers about the bytes that came, and not about what they hold."""
+"""Headers about the transferred bytes, not about their content."""
 
 
 def http_client(base_url: str) -> httpx2.AsyncClient:
@@ -75,14 +75,14 @@ def http_client(base_url: str) -> httpx2.AsyncClient:
         SettingsError: A variable for TLS or proxies is wrong; the message names it.
     """
     url = httpx2.URL(base_url)
-    near = is_loopback(url.host)
-    # To load the system's certificates takes 50 ms; an address without TLS needs none.
-    bare = near and url.scheme == "http"
+    local = is_loopback(url.host)
+    # Loading the system's certificates takes 50 ms; an address without TLS needs none.
+    bare = local and url.scheme == "http"
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) if bare else _context()
     try:
         return BoundedClient(
             verify=context,
-            trust_env=not near,
+            trust_env=not local,
             follow_redirects=False,
             timeout=openai.DEFAULT_TIMEOUT,
             limits=openai.DEFAULT_CONNECTION_LIMITS,
@@ -111,7 +111,7 @@ def is_loopback(host: str) -> bool:
 
 
 def _context() -> ssl.SSLContext:
-    """The certificates to trust: those that the environment names, or the system's."""
+    """Load the trusted certificates: those that the environment names, or the system's."""
     folders = os.environ.get("SSL_CERT_DIR", "")
     if folders and not os.environ.get("SSL_CERT_FILE") and not any(map(os.path.isdir, folders.split(os.pathsep))):
         raise SettingsError(f"SSL_CERT_DIR={folders} is no folder. Correct the path, or unset the variable.")
@@ -126,6 +126,6 @@ def _context() -> ssl.SSLContext:
 
 
 def _named(names: Iterable[str], *, only: str = "") -> str:
-    """The variables of these names that are set, in the spelling in which they are."""
+    """Return the variables of these names that are set, in the spelling used."""
     spelled = [each for name in names for each in (name, name.lower()) if os.environ.get(each, "").startswith(only)]
     return " or ".join(each for each in spelled if os.environ.get(each)) or " or ".join(names)

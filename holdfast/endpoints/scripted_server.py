@@ -1,11 +1,11 @@
-"""The scripted LLM: an OpenAI-compatible endpoint on loopback that replies as a script says.
+"""The scripted LLM: an OpenAI-compatible endpoint on loopback that replies according to a script.
 
     with ScriptedLLM(steps([call("read_file", path="notes.md"), say("Done.")])) as llm:
         client = llm.client()
 
 1. A script is a pure function of the conversation: it survives restarts of the worker and of this server.
 2. The server uses real sockets, so that the client, its errors and its time-outs are those of production.
-3. `/v1/embeddings` has vectors for any text, with any script (`holdfast.endpoints.scripted_embeddings`).
+3. `/v1/embeddings` returns vectors for any text, with any script (`holdfast.endpoints.scripted_embeddings`).
 """
 
 import json
@@ -22,7 +22,7 @@ from holdfast.endpoints.script import JSON, LLM_NAME, Conversation, Reply, Scrip
 from holdfast.endpoints.scripted_embeddings import embeddings_reply
 
 if TYPE_CHECKING:
-    import openai  # of the extra `worker`, which a process that only serves may lack
+    import openai  # in the extra `worker`, which a process that only serves may lack
 
 
 @dataclass(frozen=True)
@@ -43,8 +43,8 @@ class ScriptedLLM:
     """The endpoint. A context manager; or call `start` and `stop`.
 
     Args:
-        script: What to reply. Assign the attribute of that name to replace it at any time, such as to start or end an
-            outage.
+        script: Computes the replies. Assign the attribute of that name to replace it at any time, such as to start
+            or end an outage.
         port: 0 for any free port.
         recorded_requests: The most requests to keep, the newest ones.
         recorded_bytes: The most bytes of requests to keep.
@@ -80,7 +80,7 @@ class ScriptedLLM:
         return f"http://127.0.0.1:{self._server.server_address[1]}/v1"
 
     def client(self) -> "openai.AsyncOpenAI":
-        """A client of this server: without the environment's proxy, retries of its own, and TLS.
+        """Return a client of this server, without the environment's proxy, its own retries, and TLS.
 
         Raises:
             RuntimeError: The server is not running.
@@ -166,7 +166,7 @@ class _Server(ThreadingHTTPServer):
         """Do not log clients that disconnected."""
 
     def stop(self) -> None:
-        """Stop listening, then end what is still open."""
+        """Stop listening, then end open connections."""
         self.shutdown()
         self.stopping.set()
         self.server_close()

@@ -167,7 +167,7 @@ class Settings(BaseModel):
     by: NonEmpty | None = None
     """`HOLDFAST_BY`: the name under which the CLI sends decisions and messages. Default: the login name."""
     gateway_tokens: Annotated[Path, AfterValidator(_absolute)] | None = None
-    """`HOLDFAST_GATEWAY_TOKENS`: a YAML file of who may use the gateway. Default: the policy's approvers only."""
+    """`HOLDFAST_GATEWAY_TOKENS`: a YAML file of callers and their tokens. Default: the policy's approvers only."""
     gateway_key: Annotated[Path, AfterValidator(_absolute)] | None = None
     """`HOLDFAST_GATEWAY_KEY`: the file of the private key with which the gateway vouches for approvers."""
     gateway_host: NonEmpty = "127.0.0.1"

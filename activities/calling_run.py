@@ -16,7 +16,7 @@ from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, 
 
 from holdfast.activities.safe_logs import SafeLogger
 from holdfast.client.reading.executions import describe
-from holdfast.core.mac.seals import Answer, Order, belongs, is_unsealed
+from holdfast.core.mac.seals import ActivityRequest, ActivityResult, belongs, is_unsealed
 from holdfast.core.run.contracts.commands import Request
 from holdfast.core.run.contracts.error_types import NOT_SEALED
 from holdfast.core.run.contracts.runs import LOOP_WORKFLOW, QUERIES, WORKFLOW
@@ -160,13 +160,13 @@ class _Activity(ActivityInboundInterceptor):
                 reason=refused,
             )
             raise ApplicationError(f"{info.activity_type} refuses: {refused}", type=NOT_SEALED, non_retryable=True)
-        assert isinstance(order, Order)
+        assert isinstance(order, ActivityRequest)
         answer = await super().execute_activity(input)
-        return answer.model_copy(update={"answers": order.order}) if isinstance(answer, Answer) else answer
+        return answer.model_copy(update={"answers": order.order}) if isinstance(answer, ActivityResult) else answer
 
     async def _refusal(self, order: Any) -> str:
         """Why the activity must not run; empty if it may."""
-        if not isinstance(order, Order):
+        if not isinstance(order, ActivityRequest):
             return str(order) if order is not None else "it takes one order"
         info = activity.info()
         if info.is_local:

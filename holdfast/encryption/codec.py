@@ -30,7 +30,7 @@ from temporalio.converter import (
 from holdfast.config.encryption_keys import PLAIN, EncryptionKey, parse_keys, split_plain
 from holdfast.core.base.canonical import canonical
 from holdfast.core.mac.seals import Seals
-from holdfast.core.temporal.converter import SEAL, data_converter, place_of, sealing
+from holdfast.core.temporal.converter import SEAL, data_converter, sealing, workflow_of
 from holdfast.core.temporal.encrypted import (
     ENCRYPTED,
     UNREADABLE,
@@ -85,11 +85,11 @@ class EncryptionCodec(PayloadCodec, WithSerializationContext):
 
     def with_context(self, context: SerializationContext) -> Self:
         """Return this codec for the payloads of one workflow."""
-        place = place_of(context)
-        placed = copy.copy(self)
-        placed._place = canonical(list(place)) if place else b""
-        placed._passes_on = True
-        return placed
+        workflow = workflow_of(context)
+        bound = copy.copy(self)
+        bound._place = canonical(list(workflow)) if workflow else b""
+        bound._passes_on = True
+        return bound
 
     @property
     def encrypts(self) -> bool:

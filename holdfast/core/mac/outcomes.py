@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
 from holdfast.core.base.canonical import canonical
-from holdfast.core.mac.seals import Place, SealKeyUnknown, Seals
+from holdfast.core.mac.seals import SealKeyUnknown, Seals, WorkflowRef
 
 NO_SEALS: Final = Seals()
 
@@ -65,7 +65,7 @@ class OutcomeMACs:
         return "wrong" if fault else "valid"
 
 
-def _sealed(recorded: Recorded) -> tuple[Place, str, bytes, bytes]:
-    place = Place("", recorded.thread)  # never the place of a Temporal payload: those have a namespace
+def _sealed(recorded: Recorded) -> tuple[WorkflowRef, str, bytes, bytes]:
+    workflow = WorkflowRef("", recorded.thread)  # never that of a Temporal payload, which has a namespace
     effect = canonical([recorded.key, recorded.epoch, recorded.tool, recorded.call_digest])
-    return place, _KIND, b"", effect + b"\n" + recorded.outcome.encode()  # canonical JSON has no line feed
+    return workflow, _KIND, b"", effect + b"\n" + recorded.outcome.encode()  # canonical JSON has no line feed

@@ -9,7 +9,7 @@ from holdfast.core.budget.tree import TreeCost
 from holdfast.core.lineage import Lineage
 from holdfast.core.llm.messages import Usage
 from holdfast.core.log.events import SubagentStatus
-from holdfast.core.mac.seals import Answer, Order
+from holdfast.core.mac.seals import ActivityRequest, ActivityResult
 from holdfast.core.run.contracts.runs import RunInput
 from holdfast.core.tools.cannot import HandedConstraint
 from holdfast.core.tools.subagents import child_thread
@@ -38,7 +38,7 @@ class ChildStart(Frozen):
     """Its allowance; None if the calling run has no budget."""
 
 
-class StartChildren(Order):
+class StartChildren(ActivityRequest):
     """The input of `start_children`: the sub-agents to start, and the properties that they have in common."""
 
     children: tuple[ChildStart, ...]
@@ -112,7 +112,7 @@ class StartedChild(Frozen):
     """If it existed: the allowance that it was started with."""
 
 
-class StartedChildren(Answer):
+class StartedChildren(ActivityResult):
     """The result of `start_children`."""
 
     children: tuple[StartedChild, ...]
@@ -138,7 +138,7 @@ class ChildRef(Frozen):
         return child_thread(parent, self.number)
 
 
-class LookAtChildren(Order):
+class LookAtChildren(ActivityRequest):
     """The input of `look_at_children`: the sub-agents to poll for their ends."""
 
     children: tuple[ChildRef, ...]
@@ -146,7 +146,7 @@ class LookAtChildren(Order):
     """Maximum characters of each sub-agent's text."""
 
 
-class EndChildren(Order):
+class EndChildren(ActivityRequest):
     """The input of `end_children`: the sub-agents to cancel, and how long to wait for their ends."""
 
     children: tuple[ChildRef, ...]
@@ -169,7 +169,7 @@ class ChildReport(Frozen):
     """If requested: its cost, with that of all runs below it; None if that is unknown."""
 
 
-class ChildReports(Answer):
+class ChildReports(ActivityResult):
     """The result of `look_at_children` and of `end_children`: the sub-agents that have ended."""
 
     reports: tuple[ChildReport, ...] = ()
@@ -177,11 +177,11 @@ class ChildReports(Answer):
     """From `end_children`: the sub-agents that turned out to have been started, without a recorded start."""
 
 
-class AnnounceEnd(Order):
+class AnnounceEnd(ActivityRequest):
     """The input of `announce_end`: the parent to notify that the calling run is about to end."""
 
     parent: str
 
 
-class Announced(Answer):
+class Announced(ActivityResult):
     """The result of `announce_end`."""

@@ -8,7 +8,7 @@ from temporalio.converter import WorkflowSerializationContext
 
 from holdfast.client.schedule_definitions import Definition, check_schedule_name, checked
 from holdfast.client.start_options import check_own_id, issued
-from holdfast.core.mac.seals import LAUNCHER, Seals, launched, launcher_prefix, place_id
+from holdfast.core.mac.seals import LAUNCHER, Seals, launched, launcher_prefix, sealing_id
 from holdfast.core.schedule.cron import read_cron
 from holdfast.core.schedule.launching import Launch, ScheduledInput, launch
 from holdfast.core.temporal.converter import sealing
@@ -113,9 +113,9 @@ def test_ids_are_taken_apart_as_they_were_put_together() -> None:
     """The launcher's id has the schedule's name and the thread id; no other kind of id has them."""
     launcher = f"{launcher_prefix('nightly')}-{AT}"
     assert launched(launcher) == ("nightly", f"nightly-{AT}")
-    assert place_id(launcher) == launcher_prefix("nightly")
+    assert sealing_id(launcher) == launcher_prefix("nightly")
     for other in (f"nightly-{AT}", launcher_prefix("nightly"), f"{launcher}-1", f"x{launcher}"):
-        assert (launched(other), place_id(other)) == (None, other)
+        assert (launched(other), sealing_id(other)) == (None, other)
     with pytest.raises(ThreadIdInvalid, match="begins with"):
         check_own_id(f"{LAUNCHER}x")
 

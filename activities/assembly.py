@@ -24,7 +24,7 @@ from holdfast.activities.record.load_thread import Threads
 from holdfast.activities.record.loop_record import LoopRecord
 from holdfast.activities.record.record import Record
 from holdfast.activities.safe_logs import SafeLogger
-from holdfast.activities.subagents import Children
+from holdfast.activities.subagents import SubagentActivities
 from holdfast.activities.tool_calls.call_tool import Tools
 from holdfast.composition.stores import choose_stores
 from holdfast.core.agents.catalog import Catalog
@@ -39,7 +39,7 @@ from holdfast.core.tools.secrets import Secrets
 from holdfast.endpoints.embeddings import Embeddings
 from holdfast.storage.ledger import Ledger
 from holdfast.worker.construction import new_worker
-from holdfast.worker.handover import HandOver
+from holdfast.worker.handover import InProcessAnswers
 from holdfast.worker.redaction import Redacting
 
 log = SafeLogger(__name__)
@@ -106,7 +106,7 @@ def build_worker(
     catalog = with_builtin_tools(catalog, artifacts=artifacts, memories=memories, threads=threads, secrets=secrets)
     notifier = notifier or Notifier()
     adapter = ChatCompletions()
-    handover = HandOver()
+    handover = InProcessAnswers()
     transcripts = TranscriptCache(threads, adapter, handover=handover)
     layers = [resources[each] if isinstance(each, type) else each for each in catalog.middleware]
     around = Around(layers) if layers else None
@@ -127,7 +127,7 @@ def build_worker(
         chains=chains,
         plain_starts=plain_starts,
     )
-    children = Children(threads)
+    children = SubagentActivities(threads)
     activities: list[Callable[..., Any]] = [
         Threads(record, keep=transcripts.keep).load_thread,
         archive.load_effects,

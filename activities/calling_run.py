@@ -23,7 +23,7 @@ from holdfast.core.run.contracts.runs import LOOP_WORKFLOW, QUERIES, WORKFLOW
 from holdfast.core.run.contracts.tool_calls import ToolRequest
 from holdfast.core.run.machine.handover import Answers, Caller
 from holdfast.core.tools.effects import effect_key
-from holdfast.worker.handover import HandOver
+from holdfast.worker.handover import InProcessAnswers
 
 NOTHING: Answers = {}
 
@@ -54,7 +54,7 @@ class CallingRun:
         self._handed = handed
 
     @classmethod
-    def of(cls, request: Request | None = None, *, handover: HandOver | None = None) -> Self:
+    def of(cls, request: Request | None = None, *, handover: InProcessAnswers | None = None) -> Self:
         """The run that called the activity running here.
 
         Args:

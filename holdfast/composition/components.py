@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from holdfast.composition.stores import Stores
     from holdfast.core.agents.catalog import Catalog
     from holdfast.core.log.node_seals import SealRecord
-    from holdfast.core.mac.seals import Seals
+    from holdfast.core.mac.seals import FleetKeys
     from holdfast.core.stores import ArtifactStore, ThreadStore
     from holdfast.encryption.codec import EncryptionCodec
     from holdfast.endpoints.embeddings import Embeddings
@@ -142,7 +142,7 @@ class Components:
         return EncryptionCodec.of(self._given.encryption_keys)
 
     @cached_property
-    def seals(self) -> "Seals":
+    def seals(self) -> "FleetKeys":
         """Seals and verifies with the fleet keys; empty without keys."""
         from holdfast.encryption.fleet_keys import fleet_seals
 

@@ -34,7 +34,7 @@ class Fault:
 
 
 @dataclass
-class Marked:
+class MarkedYaml:
     """A parsed document with the position of each value."""
 
     value: Any = None
@@ -55,9 +55,9 @@ class Marked:
         return self.marks.get(path, (1, 1))
 
 
-def read_yaml(text: str) -> Marked:
+def read_yaml(text: str) -> MarkedYaml:
     """Parse a text as one YAML document."""
-    marked = Marked()
+    marked = MarkedYaml()
     try:
         node = yaml.compose(text, Loader=yaml.SafeLoader)
     except RecursionError:
@@ -79,7 +79,7 @@ def read_yaml(text: str) -> Marked:
 class _Converter:
     """Converts YAML nodes into plain values."""
 
-    def __init__(self, marked: Marked) -> None:
+    def __init__(self, marked: MarkedYaml) -> None:
         self._marked = marked
         self._constructor = SafeConstructor()
         self._values = 0

@@ -11,7 +11,7 @@ from pathlib import Path
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from holdfast.config.marked_yaml import Marked, ValuePath, read_yaml
+from holdfast.config.marked_yaml import MarkedYaml, ValuePath, read_yaml
 from holdfast.config.policy_forms import (
     VERDICTS,
     AmountsForm,
@@ -105,7 +105,7 @@ _FIELDS: dict[str, type[BaseModel]] = {
 }
 
 
-def _read(marked: Marked) -> tuple[Policy | None, list[FoundProblem]]:
+def _read(marked: MarkedYaml) -> tuple[Policy | None, list[FoundProblem]]:
     """Return the policy, or the problems found."""
     people: list[FoundProblem] = [(path, message, False) for path, message in people_problems(marked.value)]
     try:
@@ -120,7 +120,7 @@ def _read(marked: Marked) -> tuple[Policy | None, list[FoundProblem]]:
         return None, [_translate(problem, marked) for problem in error.errors(include_url=False)]
 
 
-def _translate(problem: ErrorDetails, marked: Marked) -> FoundProblem:
+def _translate(problem: ErrorDetails, marked: MarkedYaml) -> FoundProblem:
     """Translate a problem that pydantic reports."""
     path, message = tuple(problem["loc"]), problem["msg"]
     match problem["type"]:
@@ -144,7 +144,7 @@ def _translate(problem: ErrorDetails, marked: Marked) -> FoundProblem:
     return path, message.replace("Input should", "it has to", 1), False
 
 
-def _locate(path: ValuePath, message: str, marked: Marked) -> FoundProblem:
+def _locate(path: ValuePath, message: str, marked: MarkedYaml) -> FoundProblem:
     """Locate a model's error by the field at the start of its message: `terms: …`, `rules.3.terms: …`."""
     head, colon, rest = message.partition(": ")
     below = tuple(int(part) if part.isdigit() else part for part in head.split("."))
@@ -153,7 +153,7 @@ def _locate(path: ValuePath, message: str, marked: Marked) -> FoundProblem:
     return path, message, False
 
 
-def _path_in_file(path: ValuePath, marked: Marked) -> ValuePath:
+def _path_in_file(path: ValuePath, marked: MarkedYaml) -> ValuePath:
     """Return the path in the file, in which one field may hold both a rule's tool and its verdict."""
     if path and path[-1] in ("tool", "verdict") and path not in marked.marks:
         for verdict in VERDICTS:

@@ -29,7 +29,7 @@ from temporalio.converter import (
 
 from holdfast.config.encryption_keys import PLAIN, EncryptionKey, parse_keys, split_plain
 from holdfast.core.base.canonical import canonical
-from holdfast.core.mac.seals import Seals
+from holdfast.core.mac.seals import FleetKeys
 from holdfast.core.temporal.converter import SEAL, data_converter, sealing, workflow_of
 from holdfast.core.temporal.encrypted import (
     ENCRYPTED,
@@ -160,7 +160,7 @@ class EncryptionCodec(PayloadCodec, WithSerializationContext):
             ) from None
 
 
-def build_converter(codec: EncryptionCodec, seals: Seals) -> DataConverter:
+def build_converter(codec: EncryptionCodec, seals: FleetKeys) -> DataConverter:
     """Build the data converter of clients and workers: ours, with seals and a codec.
 
     With an encryption key, the messages and stack traces of failures are encrypted, too.

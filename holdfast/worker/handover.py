@@ -19,7 +19,7 @@ LIMIT_BYTES = 32_000_000
 """The most bytes of lines that are kept, which outlive their runs in the worker's cache."""
 
 
-class HandOver(Interceptor):
+class InProcessAnswers(Interceptor):
     """Keeps answers of the runs of one worker for its activities. As an interceptor, it offers `give` to workflows.
 
     Workflows and activities run in different threads. In Temporal's sandbox, a workflow's requests have their own

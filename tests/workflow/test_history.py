@@ -24,7 +24,7 @@ from holdfast.core.agents.agent import AgentSpec
 from holdfast.core.authority.policy import ask
 from holdfast.core.log.event_log import first_altered
 from holdfast.core.log.events import AgentEvent, ToolCallFinished
-from holdfast.core.mac.seals import Seals
+from holdfast.core.mac.seals import FleetKeys
 from holdfast.core.run.contracts.llm_calls import LLMReply, LLMRequest
 from holdfast.core.run.contracts.loading import AgentRequest, EffectsRequest, LoadedAgent, PastEffects
 from holdfast.core.run.contracts.record import Archived, ArchiveRequest
@@ -267,7 +267,7 @@ class Desk:
         return Archived(length=request.stop)
 
 
-SEALS = Seals({"test": bytes(32)})
+SEALS = FleetKeys({"test": bytes(32)})
 
 SPEC = agent_spec(
     tools=(

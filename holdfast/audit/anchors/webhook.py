@@ -9,7 +9,7 @@ from urllib.parse import quote
 import httpx2
 
 from holdfast.config.webhooks import Receiver
-from holdfast.core.log.node_seals import NodeSeal
+from holdfast.core.log.node_seals import SignedCheckpoint
 
 SECONDS = 8.0
 """Time limit of a request."""
@@ -33,7 +33,7 @@ class WebhookAnchor:
         self._url = receiver.url
         self._client: httpx2.AsyncClient | None = None
 
-    async def put(self, seal: NodeSeal) -> None:
+    async def put(self, seal: SignedCheckpoint) -> None:
         """Send a seal.
 
         Raises:

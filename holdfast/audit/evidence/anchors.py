@@ -23,7 +23,7 @@ from holdfast.audit.evidence.sources import Log, from_record
 from holdfast.audit.judge.anchors import Nodes, SortedSeals, explaining_seal, mismatch_text, sort_seals
 from holdfast.client.reading.record import Evidence, call_store
 from holdfast.client.threads import Threads
-from holdfast.core.log.node_seals import NodeSeal, read_seal
+from holdfast.core.log.node_seals import SignedCheckpoint, read_seal
 from holdfast.core.log.tombstones import Tombstone
 from holdfast.errors import RecordUnavailable
 
@@ -173,13 +173,13 @@ def compare_sorted(
     return SealComparison(tuple(faults), tuple(unchecked), result.matching)
 
 
-def _unseen(seal: NodeSeal, reason: NodeSeal, branches: Branches) -> bool:
+def _unseen(seal: SignedCheckpoint, reason: SignedCheckpoint, branches: Branches) -> bool:
     """Whether only its time ties a seal to a log that is gone."""
     same = (reason.events, reason.head) == (seal.events, seal.head)
     return not same and not any(known.get(seal.events - 1) == seal.head for known in branches.values())
 
 
-def _accusation(seal: NodeSeal, gone: Sequence[NodeSeal], branches: Branches) -> str:
+def _accusation(seal: SignedCheckpoint, gone: Sequence[SignedCheckpoint], branches: Branches) -> str:
     text = mismatch_text(seal)
     for name, known in branches.items():
         if known.get(seal.events - 1) == seal.head:

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
 from holdfast.core.base.canonical import canonical
-from holdfast.core.mac.seals import SealKeyUnknown, Seals, WorkflowRef
+from holdfast.core.mac.seals import FleetKeys, SealKeyUnknown, WorkflowRef
 
-NO_SEALS: Final = Seals()
+NO_SEALS: Final = FleetKeys()
 
 _KIND: Final = "outcome of an effect"
 
@@ -40,7 +40,7 @@ class OutcomeMACs:
         seals: The fleet keys. Without any, nothing is made or verified; only tests run like that, never a worker.
     """
 
-    seals: Seals = NO_SEALS
+    seals: FleetKeys = NO_SEALS
 
     def make(self, recorded: Recorded) -> str | None:
         """Return the MAC of an outcome as `KEY_ID:HEX`; None without a key."""

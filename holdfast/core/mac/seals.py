@@ -57,7 +57,7 @@ class Unsealed:
 
 
 @dataclass(frozen=True)
-class Seals:
+class FleetKeys:
     """The fleet keys by id; the first seals.
 
     Without keys, nothing is sealed, and a value counts as sealed if it carries any seal. That is enough to read a

@@ -30,7 +30,7 @@ from temporalio.converter import (
 
 from holdfast.core.base.text import one_line
 from holdfast.core.base.unread import Unread
-from holdfast.core.mac.seals import Seals, Unsealed, WorkflowRef, sealing_id
+from holdfast.core.mac.seals import FleetKeys, Unsealed, WorkflowRef, sealing_id
 from holdfast.core.run.state.features import require_features
 from holdfast.core.temporal.encrypted import KeyUnknown, PlaintextRefused, why_unreadable
 from holdfast.core.temporal.failures import LenientFailureConverter
@@ -67,7 +67,7 @@ _MAX_WORKFLOWS = 1_000
 class LeanPayloadConverter(CompositePayloadConverter):
     """Temporal's default converters, but with lean JSON and seals."""
 
-    seals: ClassVar[Seals] = Seals()
+    seals: ClassVar[FleetKeys] = FleetKeys()
     """No keys by default, which suffices to read. `sealing` makes the converter of a process that acts."""
 
     def __init__(self) -> None:
@@ -166,10 +166,10 @@ class LeanPayloadConverter(CompositePayloadConverter):
         return value.model_copy(update={"malformed": ""})
 
 
-def seals_in(converter: DataConverter) -> Seals:
+def seals_in(converter: DataConverter) -> FleetKeys:
     """Return the seals of one of our own data converters; no keys for any other converter."""
     kind = converter.payload_converter_class
-    return kind.seals if issubclass(kind, LeanPayloadConverter) else Seals()
+    return kind.seals if issubclass(kind, LeanPayloadConverter) else FleetKeys()
 
 
 def _require_features(payload: Payload) -> None:
@@ -229,6 +229,6 @@ data_converter = WorkflowDataConverter(
 """The data converter for reading only: it neither seals nor verifies."""
 
 
-def sealing(seals: Seals) -> type[LeanPayloadConverter]:
+def sealing(seals: FleetKeys) -> type[LeanPayloadConverter]:
     """Make the payload converter of a process that has fleet keys."""
     return type("SealingPayloadConverter", (LeanPayloadConverter,), {"seals": seals})

@@ -19,7 +19,7 @@ from holdfast.cli.screens.anchors import anchors_check, anchors_from_options
 from holdfast.composition.sealing import open_sealer
 from holdfast.config.settings import Settings
 from holdfast.core.authority.signatures import encode_key, public_key
-from holdfast.core.log.node_seals import NodeSeal, read_seal
+from holdfast.core.log.node_seals import SignedCheckpoint, read_seal
 from holdfast.encryption.node_key import ensure_node_key, find_node_key
 from holdfast.errors import SettingsError
 from tests.support.rig import eventually
@@ -49,11 +49,11 @@ class FakeWitness:
     name = "kept"
 
     def __init__(self, state: str = "open") -> None:
-        self.state, self.seals = state, list[NodeSeal]()
+        self.state, self.seals = state, list[SignedCheckpoint]()
         self.asked = 0
         self.changed = asyncio.Event()
 
-    async def put(self, seal: NodeSeal) -> None:
+    async def put(self, seal: SignedCheckpoint) -> None:
         """Keep a checkpoint."""
         self.asked += 1
         if self.state == "hangs":

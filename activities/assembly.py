@@ -11,7 +11,7 @@ from temporalio.client import Client
 from temporalio.worker import Interceptor, Worker
 
 from holdfast.activities.builtin_tools.offer import with_builtin_tools
-from holdfast.activities.calling_run import Chains, CheckedOrders
+from holdfast.activities.calling_run import Chains, CheckedRequests
 from holdfast.activities.heartbeats import WithoutToolHeartbeats
 from holdfast.activities.llm_calls.call_llm import LLM
 from holdfast.activities.llm_calls.transcript_cache import TranscriptCache
@@ -30,7 +30,7 @@ from holdfast.composition.stores import choose_stores
 from holdfast.core.agents.catalog import Catalog
 from holdfast.core.agents.required_secrets import read_secrets
 from holdfast.core.llm.chat_completions import ChatCompletions
-from holdfast.core.log.node_seals import SealRecord, unsealed
+from holdfast.core.log.node_seals import SignRecord, unsealed
 from holdfast.core.run.contracts.ledger import EffectLedger
 from holdfast.core.stores import ArtifactStore
 from holdfast.core.temporal.converter import seals_in
@@ -62,7 +62,7 @@ def build_worker(
     notifier: Notifier | None = None,
     embeddings: Embeddings | None = None,
     plain_starts: bool = True,
-    seal: SealRecord = unsealed,
+    seal: SignRecord = unsealed,
     interceptors: Sequence[Interceptor] = (),
     **options: Any,
 ) -> Worker:
@@ -148,6 +148,6 @@ def build_worker(
         client,
         workflows=workflows,
         activities=activities,
-        interceptors=[Redacting(secrets), CheckedOrders(chains), handover, WithoutToolHeartbeats(), *interceptors],
+        interceptors=[Redacting(secrets), CheckedRequests(chains), handover, WithoutToolHeartbeats(), *interceptors],
         **options,
     )

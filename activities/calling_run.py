@@ -129,7 +129,7 @@ async def describe_run(workflow_id: str, run_id: str = "") -> WorkflowExecutionD
     return await describe(activity.client(), workflow_id, run_id=run_id, within=DESCRIBE_TIMEOUT)
 
 
-class CheckedOrders(Interceptor):
+class CheckedRequests(Interceptor):
     """A worker interceptor that refuses orders which are not sealed, or not given by the calling run.
 
     Args:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from holdfast.client.reading.record import Evidence, OpenRecord
     from holdfast.composition.stores import Stores
     from holdfast.core.agents.catalog import Catalog
-    from holdfast.core.log.node_seals import SealRecord
+    from holdfast.core.log.node_seals import SignRecord
     from holdfast.core.mac.seals import FleetKeys
     from holdfast.core.stores import ArtifactStore, ThreadStore
     from holdfast.encryption.codec import EncryptionCodec
@@ -86,7 +86,7 @@ class Components:
         self._pool: AsyncConnectionPool | None = None
         self._opening = asyncio.Lock()
         self._llm: openai.AsyncOpenAI | None = None
-        self._seal: SealRecord | None = None
+        self._seal: SignRecord | None = None
         self.cleanup = cleanup
 
     # Derived from the settings.
@@ -281,7 +281,7 @@ class Components:
         stores = await self.stores()
         return collect_evidence(stores.threads, await self.pool(), stores.artifacts)
 
-    async def seal(self) -> "SealRecord":
+    async def seal(self) -> "SignRecord":
         """Signs checkpoints of a thread's record, to the anchors that the settings name.
 
         Raises:

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from holdfast.audit.evidence.anchors import NONE_GIVEN, Anchors, SealComparison, find_seals
+from holdfast.audit.evidence.anchors import NONE_GIVEN, Anchors, CheckpointComparison, find_seals
 from holdfast.audit.evidence.evidence import Finding, Unchecked
 from holdfast.audit.evidence.file_anchors import OWN_SEALS, compare_file, compare_own
 from holdfast.audit.evidence.verdicts import Verification, checked_of, verdict_of
@@ -43,7 +43,7 @@ from holdfast.portable.unproven import not_proven
 
 
 @dataclass(frozen=True)
-class SealedRange(EventRange):
+class CheckpointRange(EventRange):
     """Events that a node was the first to seal, by the seals in a file."""
 
     claimed: bool
@@ -63,7 +63,7 @@ class FileVerification(Verification):
     """The number of sub-agents' logs in the file."""
     segments: tuple[Segment, ...] = ()
     """The traces of its events; none for a redacted file, whose log does not show them."""
-    stretches: tuple[SealedRange, ...] = ()
+    stretches: tuple[CheckpointRange, ...] = ()
     """The stretches of events by the trusted node that sealed them first; if no trusted nodes were given, by all nodes,
     as claims."""
 
@@ -77,10 +77,10 @@ class _Findings:
     """The findings about the log; None if it was not judged."""
     tree: TreeFindings = field(default_factory=TreeFindings)
     """The findings about all logs together."""
-    compared: SealComparison = field(default_factory=lambda: SealComparison(unchecked=(NONE_GIVEN,)))
+    compared: CheckpointComparison = field(default_factory=lambda: CheckpointComparison(unchecked=(NONE_GIVEN,)))
     """The comparison with seals."""
     segments: tuple[Segment, ...] = ()
-    stretches: tuple[SealedRange, ...] = ()
+    stretches: tuple[CheckpointRange, ...] = ()
 
 
 async def verify_file(
@@ -187,13 +187,13 @@ def _check_references(file: PortableFile, tree: TreeFindings, *, artifacts: bool
             raise Unsound(name, "no event refers to it")
 
 
-def _compare(file: PortableFile, anchors: Anchors) -> SealComparison:
+def _compare(file: PortableFile, anchors: Anchors) -> CheckpointComparison:
     """Compare the log with the seals in anchors and in the file.
 
     Raises:
         Unsound: A seal shows that the log was altered.
     """
-    own = SealComparison(unchecked=(NONE_GIVEN,))
+    own = CheckpointComparison(unchecked=(NONE_GIVEN,))
     if file.has(SEALS):
         own = compare_own(file.content(SEALS).splitlines(), file.manifest.thread, anchors.nodes, file.manifest.events)
     if not anchors.locations:
@@ -204,13 +204,13 @@ def _compare(file: PortableFile, anchors: Anchors) -> SealComparison:
     for fault in compared.faults:
         raise Unsound(log, fault.reason, fault.position)
     left = [one for one in own.unchecked if one not in (*compared.unchecked, NONE_GIVEN, OWN_SEALS)]
-    return SealComparison((), (*compared.unchecked, *left), max(compared.seals, own.seals))
+    return CheckpointComparison((), (*compared.unchecked, *left), max(compared.seals, own.seals))
 
 
-def _stretches(file: PortableFile, anchors: Anchors) -> tuple[SealedRange, ...]:
+def _stretches(file: PortableFile, anchors: Anchors) -> tuple[CheckpointRange, ...]:
     lines = file.content(SEALS).splitlines() if file.has(SEALS) else []
     sealed = stretches(seal for line in lines if (seal := read_seal(line)) and is_trusted(seal, anchors.nodes))
-    return tuple(SealedRange(each.first, each.last, each.node, claimed=anchors.nodes is None) for each in sealed)
+    return tuple(CheckpointRange(each.first, each.last, each.node, claimed=anchors.nodes is None) for each in sealed)
 
 
 _ADVICE = {

@@ -19,7 +19,7 @@ from temporalio.client import WorkflowHandle
 from holdfast import Agent, Catalog, Policy, allow, tool
 from holdfast.audit.anchors.folder import FolderAnchor
 from holdfast.audit.anchors.lines import AnchoredLines
-from holdfast.audit.anchors.sealer import Sealer
+from holdfast.audit.anchors.sealer import CheckpointSigner
 from holdfast.audit.anchors.webhook import WebhookAnchor
 from holdfast.audit.evidence.anchors import Anchors
 from holdfast.audit.evidence.loops import verify_loop
@@ -158,9 +158,9 @@ async def auditor(stack: Stack, tmp_path: Path) -> AsyncIterator[Auditor]:
         yield Auditor(pool, Threads(client, record=PostgresThreads(pool)), folder)
 
 
-def sealer_to(*anchors: Any, key: str = KEY, namespace: str = ELSEWHERE) -> Sealer:
+def sealer_to(*anchors: Any, key: str = KEY, namespace: str = ELSEWHERE) -> CheckpointSigner:
     """Return a sealer of the node."""
-    return Sealer(key, anchors, namespace=namespace)
+    return CheckpointSigner(key, anchors, namespace=namespace)
 
 
 def rewritten(events: Sequence[AgentEvent]) -> Sequence[AgentEvent]:

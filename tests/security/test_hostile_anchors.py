@@ -17,7 +17,7 @@ import pytest
 from holdfast.audit.anchors import sealer
 from holdfast.audit.anchors.folder import FolderAnchor
 from holdfast.audit.anchors.lines import AnchoredLines
-from holdfast.audit.anchors.sealer import Sealer
+from holdfast.audit.anchors.sealer import CheckpointSigner
 from holdfast.audit.anchors.webhook import WebhookAnchor
 from holdfast.audit.evidence.anchors import Anchors, compare, compare_with_branches, find_seals
 from holdfast.audit.evidence.file_anchors import compare_file
@@ -235,7 +235,7 @@ async def test_an_anchor_that_is_slow_for_hours_delays_one_run(monkeypatch: pyte
     """The anchor gets all seals, and after the first one no run waits for it."""
     monkeypatch.setattr(sealer, "WAIT_SECONDS", 0.1)
     slow, waited = Slow(), list[bool]()
-    async with Sealer(KEY, [slow], namespace="default") as sealing:
+    async with CheckpointSigner(KEY, [slow], namespace="default") as sealing:
         (lane,) = sealing._queues
         for number in range(1, 6):
             waited.append(not lane.slow)

@@ -36,7 +36,7 @@ from holdfast.portable.format.members import (
     artifact_member,
     child_member,
 )
-from holdfast.portable.format.seals import OwnSeals
+from holdfast.portable.format.seals import FileCheckpoints
 from holdfast.portable.verify import FileVerification, verify_file
 from holdfast.portable.writer import Writer
 
@@ -71,7 +71,7 @@ def export(
         seals: The log's signed checkpoints.
         children: The logs of sub-agents, by path, in the order of the file.
     """
-    own = OwnSeals(tuple(seals))
+    own = FileCheckpoints(tuple(seals))
 
     async def lines(events: Iterable[AgentEvent]) -> AsyncIterator[bytes]:
         for event in events:

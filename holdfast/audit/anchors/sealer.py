@@ -14,7 +14,7 @@ from typing import Protocol, Self
 
 import structlog
 
-from holdfast.audit.anchors.webhook import SealRefused
+from holdfast.audit.anchors.webhook import CheckpointRejected
 from holdfast.core.authority.signatures import public_key
 from holdfast.core.log.node_seals import Gone, SignedCheckpoint, make_seal
 
@@ -37,7 +37,7 @@ class Anchor(Protocol):
     """The name in logs; contains no secret."""
 
     async def put(self, seal: SignedCheckpoint) -> None:
-        """Store a seal durably. It is sent again after any error except `SealRefused`."""
+        """Store a seal durably. It is sent again after any error except `CheckpointRejected`."""
         ...
 
     async def aclose(self) -> None:
@@ -45,7 +45,7 @@ class Anchor(Protocol):
         ...
 
 
-class Sealer:
+class CheckpointSigner:
     """Seals the length and head of threads' records; an async context manager.
 
     Args:
@@ -150,7 +150,7 @@ class _Queue:
             fields = {"anchor": self.anchor.name, "thread": seal.thread, "events": seal.events}
             try:
                 await self.anchor.put(seal)
-            except SealRefused as error:
+            except CheckpointRejected as error:
                 self.failing = False
                 log.error("seal_refused", reason=str(error), **fields)
             except Exception as error:  # each kind of anchor raises different errors

@@ -23,7 +23,7 @@ _MOST_NODES = 100
 
 
 @dataclass
-class SortedSeals:
+class SortedCheckpoints:
     """The seals of a thread, sorted by their relation to a log. Its size is bounded."""
 
     matching: int = 0
@@ -57,7 +57,7 @@ def sort_seals(
     namespace: str | None = None,
     nodes: Nodes | None = None,
     whole: bool = True,
-) -> SortedSeals:
+) -> SortedCheckpoints:
     """Compare each seal with a log.
 
     Args:
@@ -68,7 +68,7 @@ def sort_seals(
         nodes: The trusted nodes; None for all.
         whole: Whether the log is complete, so that a sealed event that it lacks is missing.
     """
-    result, refused = SortedSeals(), dict[str, tuple[int, str]]()
+    result, refused = SortedCheckpoints(), dict[str, tuple[int, str]]()
     mismatches: dict[tuple[int, str], SignedCheckpoint] = {}
     gone: dict[tuple[int, str, str], SignedCheckpoint] = {}
     for line in lines:

@@ -27,7 +27,7 @@ Gone = Literal["", "reset", "pruned"]
 """Why a node removes a log from the record: a reset abandoned it, or its retention ended; empty if it does not."""
 
 
-class SealRecord(Protocol):
+class SignRecord(Protocol):
     """Seals the current state of a thread's record. Raises nothing, and returns within seconds."""
 
     async def __call__(self, thread: str, events: int, head: str, *, gone: Gone = "") -> None:
@@ -129,4 +129,4 @@ def read_seal(line: bytes) -> SignedCheckpoint | None:
 
 
 async def unsealed(thread: str, events: int, head: str, *, gone: Gone = "") -> None:
-    """Do nothing: the `SealRecord` of a process without anchors."""
+    """Do nothing: the `SignRecord` of a process without anchors."""

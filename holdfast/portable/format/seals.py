@@ -18,7 +18,7 @@ MOST_SEALS = 10_000
 
 
 @dataclass(frozen=True)
-class OwnSeals:
+class FileCheckpoints:
     """Seals of a thread that may go into its file."""
 
     seals: tuple[SignedCheckpoint, ...] = ()
@@ -41,7 +41,7 @@ class OwnSeals:
         return [(SEALS, b"".join(line + b"\n" for line in lines)), (NODES, nodes_of(matching))]
 
 
-def own_seals(lines: Iterable[bytes], *, thread: str, namespace: str) -> OwnSeals:
+def own_seals(lines: Iterable[bytes], *, thread: str, namespace: str) -> FileCheckpoints:
     """Choose the signed seals of a thread, except those of logs that are gone.
 
     Args:
@@ -56,7 +56,7 @@ def own_seals(lines: Iterable[bytes], *, thread: str, namespace: str) -> OwnSeal
             chosen[seal.line()] = seal
             if len(chosen) > 2 * MOST_SEALS:
                 chosen = {each.line(): each for each in _most(chosen.values())}
-    return OwnSeals(tuple(_most(chosen.values())))
+    return FileCheckpoints(tuple(_most(chosen.values())))
 
 
 def _most(seals: Iterable[SignedCheckpoint]) -> list[SignedCheckpoint]:

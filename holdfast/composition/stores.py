@@ -108,11 +108,11 @@ def collect_evidence(
 
 async def _probe_asides(threads: ThreadStore | None, thread: str) -> list[str]:
     """Return the archived branches of a thread in a user's store: their ids are numbered from 1."""
-    found: list[str] = []
+    asides: list[str] = []
     if threads is not None and isinstance(threads, SetsAside):
-        while await threads.length(name := aside_id(thread, len(found) + 1)):
-            found.append(name)
-    return found
+        while await threads.length(name := aside_id(thread, len(asides) + 1)):
+            asides.append(name)
+    return asides
 
 
 def _cannot_prune(catalog: str) -> SettingsError:

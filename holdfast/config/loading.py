@@ -35,13 +35,13 @@ def load(reference: str, kind: type[T]) -> T:
         raise LoadError(f"'{reference}' does not name an object: write package.module:attribute.")
     module = _import(name, reference)
     try:
-        found = getattr(module, attribute)
+        value = getattr(module, attribute)
     except AttributeError as error:
         message = f"'{reference}': the module {name} has no attribute '{attribute}'. {_names(module, kind)}"
         raise LoadError(message + _precedence(module)) from error
-    if not isinstance(found, kind):
-        raise LoadError(f"'{reference}' is a {type(found).__name__}, not a {kind.__name__}. {_names(module, kind)}")
-    return found
+    if not isinstance(value, kind):
+        raise LoadError(f"'{reference}' is a {type(value).__name__}, not a {kind.__name__}. {_names(module, kind)}")
+    return value
 
 
 def _import(name: str, reference: str) -> ModuleType:

@@ -25,9 +25,9 @@ def namesake_warning(paths: Sequence[str] | None = None) -> str | None:
         except OSError:
             continue
         # Ours is written holdfast_agents-VERSION.dist-info, so the hyphen distinguishes the two.
-        found = next((name for name in names if name.startswith("holdfast-") and name.endswith(".dist-info")), None)
-        if found:
-            version = found.removeprefix("holdfast-").removesuffix(".dist-info")
+        other = next((name for name in names if name.startswith("holdfast-") and name.endswith(".dist-info")), None)
+        if other:
+            version = other.removeprefix("holdfast-").removesuffix(".dist-info")
             return (
                 f"another distribution, `holdfast` {version}, is installed in {path}, and has the same import name as "
                 f"{DISTRIBUTION}: either may have overwritten files of the other. Remove both "

@@ -91,23 +91,23 @@ class RuleForm(Rule, extra="forbid"):
 
     @model_validator(mode="before")
     @classmethod
-    def _expand_verdict(cls, given: Any) -> Any:
+    def _expand_verdict(cls, rule: Any) -> Any:
         """Expand `{"ask": "pay"}` to `{"verdict": "ask", "tool": "pay"}`."""
-        if not isinstance(given, dict):
-            return given
-        found = [verdict for verdict in VERDICTS if verdict in given]
-        if not found and "verdict" in given:
-            return given
-        if not found:
-            raise ValueError(f"a rule needs allow, ask or deny, as in `- ask: pay`{suggestion(list(given), VERDICTS)}")
-        if len(found) > 1 or "verdict" in given or "tool" in given:
-            both = [*found, *(name for name in ("verdict", "tool") if name in given)]
+        if not isinstance(rule, dict):
+            return rule
+        verdicts = [verdict for verdict in VERDICTS if verdict in rule]
+        if not verdicts and "verdict" in rule:
+            return rule
+        if not verdicts:
+            raise ValueError(f"a rule needs allow, ask or deny, as in `- ask: pay`{suggestion(list(rule), VERDICTS)}")
+        if len(verdicts) > 1 or "verdict" in rule or "tool" in rule:
+            both = [*verdicts, *(name for name in ("verdict", "tool") if name in rule)]
             raise ValueError(f"the rule has {' and '.join(both)}; give it one verdict with one tool pattern")
-        verdict = found[0]
-        if given[verdict] is None:
+        verdict = verdicts[0]
+        if rule[verdict] is None:
             raise ValueError(f'{verdict}: no tool is named; use "*" for all tools')
-        rest = {name: value for name, value in given.items() if name != verdict}
-        return {**rest, "verdict": verdict, "tool": given[verdict]}
+        rest = {name: value for name, value in rule.items() if name != verdict}
+        return {**rest, "verdict": verdict, "tool": rule[verdict]}
 
 
 class AmountsForm(Amounts, extra="forbid"):

@@ -19,7 +19,7 @@ MOST = 1_000
 """The most entries of a list that are compared."""
 
 Problem = tuple[ValuePath, str]
-Named = tuple[ValuePath, str]
+NameAt = tuple[ValuePath, str]
 
 
 @dataclass(frozen=True)
@@ -38,9 +38,9 @@ class _People:
         roles = {role: None for held in self.roles.values() for role in sorted(held)}
         return [*dict.fromkeys(self.names), *roles]
 
-    def entitled(self, who: list[str]) -> list[str]:
-        """Return the approvers with these names and roles; all approvers if `who` is empty."""
-        return [name for name, roles in self.roles.items() if not who or name in who or roles & set(who)]
+    def entitled(self, names: list[str]) -> list[str]:
+        """Return the approvers with these names and roles; all approvers if `names` is empty."""
+        return [name for name, roles in self.roles.items() if not names or name in names or roles & set(names)]
 
 
 def people_problems(policy: Any) -> Iterator[Problem]:
@@ -51,7 +51,7 @@ def people_problems(policy: Any) -> Iterator[Problem]:
     yield from _clashes(people)
     if people.names and people.complete:
         extensions = policy.get("extensions")
-        yield from _unknown(people, _named(extensions, ("extensions",), "by"))
+        yield from _unknown(people, _names_in(extensions, ("extensions",), "by"))
         for path, terms in _all_terms(policy):
             yield from _terms_problems(people, path, terms)
     some_key = people.with_keys or not people.complete or policy.get("gateways")
@@ -68,12 +68,12 @@ def _people(approvers: Any) -> _People:
         if name is None:
             complete = False
             continue
-        held = person.get("roles") or []
-        read = [_name(role) for role in _listed(held)]
-        complete = complete and isinstance(held, list) and None not in read
+        listed = person.get("roles") or []
+        readable = [_name(role) for role in _listed(listed)]
+        complete = complete and isinstance(listed, list) and None not in readable
         with_keys = with_keys or bool(person.get("keys"))
         names.append(name)
-        roles.setdefault(name, set()).update(role for role in read if role is not None)
+        roles.setdefault(name, set()).update(role for role in readable if role is not None)
     return _People(names, roles, with_keys, complete)
 
 
@@ -87,11 +87,11 @@ def _clashes(people: _People) -> Iterator[Problem]:
 
 
 def _terms_problems(people: _People, path: ValuePath, terms: dict[str, Any]) -> Iterator[Problem]:
-    by, veto = _named(terms, path, "by"), _named(terms, path, "veto")
+    by, veto = _names_in(terms, path, "by"), _names_in(terms, path, "veto")
     later = [
         each
         for number, step in enumerate(_listed(terms.get("escalate")))
-        for each in _named(step, (*path, "escalate", number), "by")
+        for each in _names_in(step, (*path, "escalate", number), "by")
     ]
     wrong = list(_unknown(people, [*by, *veto, *later]))
     yield from wrong
@@ -106,8 +106,8 @@ def _terms_problems(people: _People, path: ValuePath, terms: dict[str, Any]) -> 
         yield (*path, "quorum"), f"the quorum is {quorum}, but only {able} may decide"
 
 
-def _unknown(people: _People, named: list[Named]) -> Iterator[Problem]:
-    for path, name in named:
+def _unknown(people: _People, names: list[NameAt]) -> Iterator[Problem]:
+    for path, name in names:
         if name not in people.known:
             yield path, f"there is no approver or role {name!r}{suggestion([name], people.known)}"
 
@@ -120,10 +120,10 @@ def _all_terms(policy: dict[str, Any]) -> Iterator[tuple[ValuePath, dict[str, An
             yield ("rules", number, "terms"), rule["terms"]
 
 
-def _named(owner: Any, path: ValuePath, field: str) -> list[Named]:
+def _names_in(owner: Any, path: ValuePath, field: str) -> list[NameAt]:
     """Return the readable names of a list, with their paths."""
     listed = _listed(owner.get(field)) if isinstance(owner, dict) else []
-    return [((*path, field, number), name) for number, given in enumerate(listed) if (name := _name(given))]
+    return [((*path, field, number), name) for number, value in enumerate(listed) if (name := _name(value))]
 
 
 def _all_read(listed: Any) -> bool:

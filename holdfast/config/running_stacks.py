@@ -35,7 +35,7 @@ def running_stacks() -> list[RunningStack]:
     """Return this user's running stacks whose record can be used, in the order of their process ids."""
     import psutil
 
-    found = []
+    stacks = []
     for process in psutil.process_iter():
         with suppress(psutil.Error, OSError):
             if process.uids().effective != os.geteuid() or process.name() != "temporal":
@@ -44,8 +44,8 @@ def running_stacks() -> list[RunningStack]:
                 home = Path(database).parent
                 stack = read_stack(home)
                 if stack and stack.temporal_pid == process.pid:
-                    found.append(RunningStack(home, stack))
-    return found
+                    stacks.append(RunningStack(home, stack))
+    return stacks
 
 
 def is_running(home: Path, stack: Stack) -> bool:
@@ -60,13 +60,13 @@ def is_running(home: Path, stack: Stack) -> bool:
     """
     import psutil
 
-    wanted = str(home.resolve() / TEMPORAL_DATABASE), _port(stack.temporal_address)
+    expected = str(home.resolve() / TEMPORAL_DATABASE), _port(stack.temporal_address)
 
     def is_ours(process: psutil.Process) -> bool:
         with suppress(psutil.Error, OSError):
             argv = process.cmdline()  # empty for a zombie
-            named = option(argv, "--db-filename"), option(argv, "--port")
-            return named == wanted and process.uids().effective == os.geteuid()
+            actual = option(argv, "--db-filename"), option(argv, "--port")
+            return actual == expected and process.uids().effective == os.geteuid()
         return False
 
     with suppress(psutil.Error, ValueError, OverflowError):
@@ -83,15 +83,15 @@ def without_stack(home: Path, address: str) -> tuple[str, str]:
         address: The address of its Temporal server, or the default one.
     """
     others = [each for each in running_stacks() if each.home != home.resolve()]
-    shown = [each for each in others if _port(each.stack.temporal_address) == _port(address)]
-    if not shown and is_taken(address):
-        what = f"another program at {address}"
+    relevant = [each for each in others if _port(each.stack.temporal_address) == _port(address)]
+    if not relevant and is_taken(address):
+        rivals = f"another program at {address}"
     else:
-        shown = shown or others
-        what = ", ".join(f"{each.home} at {each.stack.temporal_address}" for each in shown)
-    instead = f", or set HOLDFAST_HOME={shown[0].home}" if shown else ""
+        relevant = relevant or others
+        rivals = ", ".join(f"{each.home} at {each.stack.temporal_address}" for each in relevant)
+    instead = f", or set HOLDFAST_HOME={relevant[0].home}" if relevant else ""
     return (
-        f"{home} has no running stack" + (f"; there is {what}" if what else ""),
+        f"{home} has no running stack" + (f"; there is {rivals}" if rivals else ""),
         f"{WORKER.command('--dev')} in this folder{instead}",
     )
 

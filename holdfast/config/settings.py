@@ -239,12 +239,12 @@ class Settings(BaseModel):
         """
         texts = {field: environ.get(variable, "").strip() for field, variable in variables().items()}
         texts |= {field: pasted(texts[field]) for field in ("openai_api_key", "openai_base_url")}
-        given = {field: text for field, text in texts.items() if text}
+        values = {field: text for field, text in texts.items() if text}
         try:
-            return cls.model_validate({"home": root / ".holdfast", **given})
+            return cls.model_validate({"home": root / ".holdfast", **values})
         except ValidationError as error:
             # Without its cause: pydantic's error contains the values, including secrets.
-            raise SettingsError(_explain(error, given, files or {})) from None
+            raise SettingsError(_explain(error, values, files or {})) from None
 
 
 def variables() -> dict[str, str]:
@@ -274,7 +274,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
     return f" Did you mean {names[near[0]]}?" if near else ""
 
 
-def _explain(error: ValidationError, given: Mapping[str, str], files: Mapping[Path, tuple[str, ...]]) -> str:
+def _explain(error: ValidationError, values: Mapping[str, str], files: Mapping[Path, tuple[str, ...]]) -> str:
     sources = {variable: path for path, names in files.items() for variable in names}
     lines, sources_named = [], set()
     for problem in error.errors(include_url=False):
@@ -282,8 +282,8 @@ def _explain(error: ValidationError, given: Mapping[str, str], files: Mapping[Pa
         variable = variables()[field]
         message = problem["msg"].removeprefix("Value error, ")
         message = message[0].lower() + message[1:]
-        shown = "" if field in _SECRET else f"={given[field]}"
+        value = "" if field in _SECRET else f"={values[field]}"
         source = f", set in {sources[variable]}," if variable in sources else ""
-        lines.append(f"{variable}{shown}{source} is not valid: {message}.")
+        lines.append(f"{variable}{value}{source} is not valid: {message}.")
         sources_named.add("file" if source else "variable")
     return "\n".join([*lines, f"Correct the {' or the '.join(sorted(sources_named))}, or unset it to use the default."])

@@ -60,14 +60,14 @@ class Stack(BaseModel):
 def read_stack(home: Path) -> Stack | None:
     """Return the stack recorded in the state folder `home`, running or not; None without a usable record."""
     # The record is a hint: without it, the servers are found among the running processes.
-    found = _read(home)
-    return found if isinstance(found, Stack) else None
+    record = _read(home)
+    return record if isinstance(record, Stack) else None
 
 
 def record_fault(home: Path) -> str:
     """Return why the record in the state folder `home` is rejected; empty if it is not, or if there is none."""
-    found = _read(home)
-    return found if isinstance(found, str) else ""
+    record = _read(home)
+    return record if isinstance(record, str) else ""
 
 
 def write_stack(home: Path, stack: Stack) -> None:

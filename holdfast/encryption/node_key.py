@@ -60,8 +60,8 @@ def ensure_node_key(settings: Settings) -> str:
         SettingsError: As `find_node_key`.
         OSError: There is none, and it cannot be written.
     """
-    if found := find_node_key(settings):
-        return found
+    if private := find_node_key(settings):
+        return private
     path = node_key_file(settings)
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     opened, name = tempfile.mkstemp(dir=path.parent, prefix=f"{path.name}.")  # only its owner can read it
@@ -75,7 +75,7 @@ def ensure_node_key(settings: Settings) -> str:
             os.link(draft, path)
     finally:
         draft.unlink(missing_ok=True)
-    made = find_node_key(settings)
-    if made is None:
+    private = find_node_key(settings)
+    if private is None:
         raise OSError(f"{path} was removed")
-    return made
+    return private

@@ -97,13 +97,13 @@ def check_shown(request: dict[str, Any]) -> None:
         Refused: The digest does not match.
     """
     try:
-        shown = shown_digest(request)
+        digest = shown_digest(request)
     except (KeyError, ValueError):
-        shown = ""
-    if shown != request["digest"]:
+        digest = ""
+    if digest != request["digest"]:
         raise Refused(
             f"request {request['request']} claims the digest {request['digest']}, but the call shown has "
-            f"{shown or 'none'}: nothing was signed. Find out which worker serves this thread before you decide "
+            f"{digest or 'none'}: nothing was signed. Find out which worker serves this thread before you decide "
             "anything."
         )
 

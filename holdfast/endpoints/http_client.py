@@ -88,15 +88,15 @@ def http_client(base_url: str) -> httpx2.AsyncClient:
             limits=openai.DEFAULT_CONNECTION_LIMITS,
         )
     except ImportError:
-        named = _named(_PROXIES, only="socks")
+        names = _set_variables(_PROXIES, only="socks")
         raise SettingsError(
-            f"{named} names a SOCKS proxy, for which a package is missing: install it with `pip install socksio`, or "
-            f"unset {named}, or except the endpoint in NO_PROXY."
+            f"{names} names a SOCKS proxy, for which a package is missing: install it with `pip install socksio`, or "
+            f"unset {names}, or except the endpoint in NO_PROXY."
         ) from None
     except (ValueError, httpx2.InvalidURL):  # its text has the URL, which may have a password
-        named = _named(_PROXIES)
+        names = _set_variables(_PROXIES)
         raise SettingsError(
-            f"{named} is no proxy that can be used: write it as http://host:port or socks5://host:port, or unset it."
+            f"{names} is no proxy that can be used: write it as http://host:port or socks5://host:port, or unset it."
         ) from None
 
 
@@ -118,14 +118,15 @@ def _context() -> ssl.SSLContext:
     try:
         return httpx2.create_ssl_context()
     except OSError as error:  # `ssl.SSLError` is one
-        named = [f"{name}={os.environ[name]}" for name in _TLS if os.environ.get(name)]
+        settings = [f"{name}={os.environ[name]}" for name in _TLS if os.environ.get(name)]
         raise SettingsError(
-            f"{' or '.join(named) or 'the certificate store of the system'} cannot be read: {error.strerror or error}. "
+            f"{' or '.join(settings) or 'the certificate store of the system'} cannot be read: "
+            f"{error.strerror or error}. "
             "Name a file of certificates in PEM, or unset the variable."
         ) from None
 
 
-def _named(names: Iterable[str], *, only: str = "") -> str:
+def _set_variables(names: Iterable[str], *, only: str = "") -> str:
     """Return the variables of these names that are set, in the spelling used."""
     spelled = [each for name in names for each in (name, name.lower()) if os.environ.get(each, "").startswith(only)]
     return " or ".join(each for each in spelled if os.environ.get(each)) or " or ".join(names)

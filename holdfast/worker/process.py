@@ -114,7 +114,7 @@ async def run_worker(
                 client,
                 home=settings.home,
                 task_queue=settings.task_queue,
-                wanted=settings.takeover,
+                enabled=settings.takeover,
                 offer=_offer(settings, catalog),
             )
         )

@@ -59,15 +59,15 @@ async def open_resources(catalog: Catalog, secrets: Secrets) -> AsyncIterator[Ma
 
 async def _open(provider: Provider, arguments: dict[str, Any], cleanup: AsyncExitStack) -> Any:
     """Call the provider, and register the cleanup of its resource."""
-    made = provider.function(**arguments)
+    result = provider.function(**arguments)
     if provider.lifetime == "value":
-        return await made if inspect.isawaitable(made) else made
+        return await result if inspect.isawaitable(result) else result
     if provider.lifetime == "sync":
-        value = made.__enter__()
-        cleanup.push_async_callback(_close, provider, partial(_exit, made))
+        value = result.__enter__()
+        cleanup.push_async_callback(_close, provider, partial(_exit, result))
     else:
-        value = await made.__aenter__()
-        cleanup.push_async_callback(_close, provider, lambda: made.__aexit__(None, None, None))
+        value = await result.__aenter__()
+        cleanup.push_async_callback(_close, provider, lambda: result.__aexit__(None, None, None))
     return value
 
 

@@ -109,8 +109,8 @@ class WorkerRegistry:
         """
         with self._open() as folder:
             names = [name.partition(".") for name in os.listdir(folder)]  # noqa: PTH208  # of the open folder
-        found = [parse_identity(identity) for prefix, _, identity in names if prefix == self._prefix]
-        return [identity for identity in found if identity is not None]
+        identities = [parse_identity(identity) for prefix, _, identity in names if prefix == self._prefix]
+        return [identity for identity in identities if identity is not None]
 
     @contextmanager
     def try_lock(self) -> Iterator[bool]:

@@ -58,8 +58,8 @@ class LastTask:
 
 def owner_of(sticky_queue: str) -> str:
     """Return the identity of the worker that owns a queue; empty if the name contains none."""
-    found = _STICKY_QUEUE.fullmatch(sticky_queue)
-    return found["owner"] if found else ""
+    match = _STICKY_QUEUE.fullmatch(sticky_queue)
+    return match["owner"] if match else ""
 
 
 async def last_task(client: Client, execution: Execution) -> LastTask:
@@ -72,15 +72,15 @@ async def last_task(client: Client, execution: Execution) -> LastTask:
         namespace=client.namespace, execution=execution, maximum_page_size=PAGE
     )
     events: list[HistoryEvent] = []
-    found = LastTask()
+    task = LastTask()
     for _ in range(PAGES):
         page = await client.workflow_service.get_workflow_execution_history_reverse(request, timeout=RPC_TIMEOUT)
         events += page.history.events
-        found, final = read_last_task(events)
+        task, final = read_last_task(events)
         if final or not page.next_page_token:
             break
         request.next_page_token = page.next_page_token
-    return found
+    return task
 
 
 def read_last_task(events: Iterable[HistoryEvent]) -> tuple[LastTask, bool]:

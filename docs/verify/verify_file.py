@@ -2,8 +2,8 @@
 
 Checks that the file is laid out as the format says and has exactly the members of its manifest, that the statement is
 about them, its signatures, every member's digest, the chain of the log and of each sub-agent's, and that the nodes'
-seals fit it. With KEY, the public key of the person who exported it, that they signed it; without KEY, anybody may
-have made it. With NODEs, the public keys of machines, prints how many events their seals cover. The meaning of the events is
+seals fit it. With KEY, the public key of the person who exported it, that they signed it; without KEY, anybody may have
+made it. With NODEs, the public keys of machines, prints how many events their seals cover. The meaning of the events is
 not checked.
 """
 

@@ -83,7 +83,7 @@ _T = TypeVar("_T")
 _R = TypeVar("_R")
 
 
-class Children:
+class SubagentActivities:
     """The sub-agents of the runs that call.
 
     Args:

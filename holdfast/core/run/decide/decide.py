@@ -34,7 +34,7 @@ from holdfast.core.run.state.next_actions import (
     NoteProgress,
     Poll,
     ReportBudget,
-    Settle,
+    ResolveCalls,
     StartCalls,
     TakeMessages,
     Verify,
@@ -101,7 +101,7 @@ def _unverified_action(state: RunState, *, at: datetime) -> Action:
 def _call_action(state: RunState, *, at: datetime) -> Action | None:
     """Return the next action for the calls of the step; None if each has its result."""
     if state.spec and (orphaned := state.calls.orphaned):
-        return Settle(orphaned)
+        return ResolveCalls(orphaned)
     if startable := state.calls.startable(at):
         return StartCalls(startable)
     if state.dormancy.waits and (polls := due_polls(state, at=at)):

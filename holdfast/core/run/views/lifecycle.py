@@ -47,7 +47,7 @@ from holdfast.core.run.state.next_actions import (
     NoteProgress,
     Poll,
     ReportBudget,
-    Settle,
+    ResolveCalls,
     StartCalls,
     TakeMessages,
     Verify,
@@ -85,7 +85,7 @@ def kind_of(action: Action) -> Kind:
             return "mutation"
         case Wait() | Block():
             return "dormancy"
-        case Verify() | Settle():
+        case Verify() | ResolveCalls():
             return "re-entry"
         case Complete() | Finish():
             return "termination"

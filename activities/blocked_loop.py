@@ -1,14 +1,14 @@
-"""Finds async tools that block the event loop, such as with `time.sleep`, and keeps the worker's activities meanwhile.
+"""Detects async tools that block the event loop, for example with `time.sleep`; keeps the activities alive meanwhile.
 
-While the loop does not turn, the worker does nothing: no run on it makes progress, and no heartbeat is sent, so that
-Temporal would give its activities to other workers. A thread watches the loop while async tools run:
+While the loop is blocked, the worker does nothing: its runs make no progress, and without heartbeats Temporal would
+give its activities to other workers. A thread watches the loop while async tools run:
 
-1. It names the tool and the line in which it blocks, in the worker's log.
-2. It sends the heartbeats of the activities that are under way, for `KEPT` seconds.
-3. It remembers the call. A read then fails with advice, also when it is attempted again: as a local activity it may
-   have blocked its workflow task for longer than that may take, and would do so on each attempt.
+1. It logs the tool and the line that blocks.
+2. It sends the heartbeats of the running activities, for `KEPT` seconds.
+3. It remembers the call. A read then fails with advice, on later attempts too: as a local activity it may have blocked
+   its workflow task for longer than the task's timeout, and would do so on each attempt.
 
-It cannot see code that holds Python's global lock, such as a slow regular expression.
+It cannot detect code that holds Python's global interpreter lock, such as a slow regular expression.
 """
 
 import asyncio
@@ -29,20 +29,20 @@ from temporalio import activity
 from holdfast.activities.safe_logs import SafeLogger
 
 BLOCKED_AFTER = 2.0
-"""Seconds without a turn of the loop after which it counts as blocked."""
+"""Seconds without a turn of the loop after which it is regarded as blocked."""
 
 KEPT = 30.0
-"""Seconds for which the activities under way are kept. A loop that is blocked for longer may never turn again: then
-other workers have to take them."""
+"""Seconds for which the running activities are kept alive. A loop that is blocked for longer may never recover: then
+other workers have to take over."""
 
 PAUSE = 0.5
-"""Seconds between two looks at the loop."""
+"""Seconds between two checks of the loop."""
 
 IDLE = 10.0
 """Seconds without an async tool after which the thread ends; the next call starts another."""
 
 REMEMBERED = 1_000
-"""Calls that blocked the loop and are remembered."""
+"""The most blocking calls to remember."""
 
 ADVICE = "make the function sync (`def`, which runs in a thread), or await what takes time"
 
@@ -51,7 +51,7 @@ log = SafeLogger(__name__)
 
 @dataclass(frozen=True)
 class Watched:
-    """An async function of a tool, under way."""
+    """A running async function of a tool."""
 
     key: str
     """The effect key of the call."""
@@ -61,23 +61,23 @@ class Watched:
 
 @dataclass(frozen=True, eq=False)
 class Beating:
-    """An activity under way that sends heartbeats; made in its task."""
+    """A running activity that sends heartbeats; created in its task."""
 
     details: tuple[Any, ...]
     context: Context = field(default_factory=copy_context)
 
     def beat(self) -> None:
-        """Send a heartbeat. The SDK does so in a task of the running event loop, which may be any."""
+        """Send a heartbeat. The SDK does so in a task of the running event loop, whichever that is."""
         self.context.run(activity.heartbeat, *self.details)
 
 
 class LoopWatch:
-    """Watches one event loop; made in its thread."""
+    """Watches one event loop; created in its thread."""
 
     def __init__(self) -> None:
         self.beating: set[Beating] = set()
         self.blocked: dict[str, str] = {}
-        """Effect keys of calls that blocked the loop, and how, for the LLM and its developer."""
+        """By effect key: the message about a call that blocked the loop, for the LLM and the tool's developer."""
         self._loop = asyncio.get_running_loop()
         self._loop_thread = threading.get_ident()
         self._calls: dict[asyncio.Task[Any] | None, Watched] = {}
@@ -87,7 +87,7 @@ class LoopWatch:
 
     @contextmanager
     def watching(self, call: Watched) -> Iterator[None]:
-        """Watch the loop while the block, which runs the call's function in the current task, is under way."""
+        """Watch the loop during the block, which runs the call's function in the current task."""
         task = asyncio.current_task()
         with self._lock:
             self._calls[task] = call
@@ -131,7 +131,7 @@ class LoopWatch:
         self._turned = time.monotonic()
 
     def _report(self, calls: list[Watched]) -> None:
-        """Log where the loop is blocked, once each time, and remember the call that does it."""
+        """Log the line that blocks the loop, once per blockage, and remember the call."""
         if self._reported == self._asked:
             return
         self._reported = self._asked
@@ -145,9 +145,9 @@ class LoopWatch:
         log.warning("tool_blocks_event_loop", tool=call.tool, key=call.key, at=at, advice=ADVICE)
         while len(self.blocked) >= REMEMBERED:
             del self.blocked[next(iter(self.blocked))]
-        where = Path(at).name
+        line = Path(at).name
         self.blocked[call.key] = (
-            f"{call.tool} blocked the worker's event loop for more than {BLOCKED_AFTER:g} s, at {where}. "
+            f"{call.tool} blocked the worker's event loop for more than {BLOCKED_AFTER:g} s, at {line}. "
             f"Other arguments may not help; the developer of the tool can: {ADVICE}"
         )
 
@@ -164,8 +164,8 @@ def _place(frame: FrameType | None, file: str) -> str:
     innermost = frame
     while frame and frame.f_code.co_filename != file:
         frame = frame.f_back
-    found = frame or innermost
-    return f"{found.f_code.co_filename}:{found.f_lineno}" if found else "an unknown place"
+    frame = frame or innermost
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}" if frame else "an unknown place"
 
 
 _watches: WeakKeyDictionary[asyncio.AbstractEventLoop, LoopWatch] = WeakKeyDictionary()

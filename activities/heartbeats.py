@@ -1,10 +1,10 @@
 """Heartbeats: sends them while an activity runs, and reads the details that earlier attempts left in theirs.
 
 1. An activity that ends within a second sends none, unless it leaves something for the next attempt.
-2. These details are an answer, sealed and bound to the one call: anybody who reaches Temporal can send a
-   heartbeat, so details without a valid seal are dropped.
-3. Tools send none: an activity of another program that became a tool would replace the details of the activity around
-   it. In the thread of a sync tool, Temporal's SDK could not even send one.
+2. The details are sealed and bound to the one call: anybody with access to Temporal can send a heartbeat, so details
+   without a valid seal are dropped.
+3. Tools send none: another program's activity, used as a tool, would overwrite the details of the activity that runs
+   it. From the thread of a sync tool, Temporal's SDK could not even send one.
 """
 
 import asyncio
@@ -56,14 +56,14 @@ async def heartbeats(*details: Any) -> AsyncIterator[None]:
 
 
 def earlier_details(kind: type[AnswerT], order: Order) -> AnswerT | None:
-    """Read the details that earlier attempts left; None for none, and for details that none of our processes left."""
+    """Read the details that earlier attempts left; None if there are none, or they are not from our processes."""
     if not (details := activity.info().heartbeat_details):
         return None
     # The details stay in the heartbeat: raising for an unknown key would fail all later attempts.
     with suppress(SealKeyUnknown):
-        found = from_details(kind, details, activity.payload_converter())
-        if found and answers(found, order):
-            return found
+        answer = from_details(kind, details, activity.payload_converter())
+        if answer and answers(answer, order):
+            return answer
     match details:
         case [str(), str()]:
             log.warning("unsealed_heartbeat_dropped", thread=activity.info().workflow_id)
@@ -76,7 +76,7 @@ def sealed_details(answer: Answer) -> tuple[Any, ...]:
 
 
 class WithoutToolHeartbeats(Interceptor):
-    """Lets only our own code send heartbeats."""
+    """A worker interceptor that drops the heartbeats that tools send."""
 
     def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:
         """Wrap the activity."""

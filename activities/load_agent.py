@@ -1,5 +1,5 @@
-"""`load_agent`: resolves an agent name and a workspace into what the run records: the agent's spec with its skills and
-strategies, and the memory that it recalls.
+"""`load_agent`: resolves an agent name and a workspace into the agent's spec, with its skills and strategies, and the
+memory that it recalls. The run records them.
 """
 
 import asyncio
@@ -47,7 +47,7 @@ def resolve_agent(catalog: Catalog, name: str | None, *, default_llm: str) -> Ag
 
 
 def require_folder(path: Path, *, asked_for: str) -> None:
-    """Refuse a path that is not a folder on this worker. Blocks on the file system.
+    """Reject a path that is not a folder on this worker. Blocks on the file system.
 
     Args:
         path: The path to check.
@@ -67,7 +67,7 @@ class Agents:
     Args:
         catalog: The agents and tools of this worker.
         default_llm: The LLM of agents that name none.
-        workspaces: The folder in which a thread started without a workspace gets one of its own.
+        workspaces: The folder for the workspaces of threads that were started without one.
         artifacts: Stores the files of skills, so that the run keeps reading the same version.
         memories: Stores the standing memories; None for none.
         notify: Whether this worker sends notices of requests and endings.
@@ -110,7 +110,7 @@ class Agents:
         if request.plain and not self._plain_starts:
             message = "this start has no seal, and HOLDFAST_PLAIN_STARTS is false; start with a fleet key"
             raise ApplicationError(message, type=START_REFUSED, non_retryable=True)
-        if origin := origin_of(calling_thread()):  # `archive` would refuse it, after its effects
+        if origin := origin_of(calling_thread()):  # `archive` would reject it, but only after its effects
             message = f"this id is reserved for what resets leave behind of {origin}; start under another id"
             raise ApplicationError(message, type=START_REFUSED, non_retryable=True)
         spec = resolve_agent(self._catalog, request.agent, default_llm=self._default_llm)
@@ -136,7 +136,7 @@ class Agents:
         )
 
     async def _require_new_thread(self) -> None:
-        """Refuse a thread that another run recorded: this run would neither load its past nor continue it."""
+        """Reject a thread that another run recorded: this run would neither load its past nor continue it."""
         thread = calling_thread()
         try:
             lines = await self._threads.read(thread, 0)
@@ -152,11 +152,11 @@ class Agents:
         raise ApplicationError(message, type=THREAD_EXISTS, non_retryable=True)
 
     async def _moved(self, position: int | None) -> RunSnapshot | None:
-        """Where the thread stands, if it was moved after that many events: then the run was reset.
+        """Return the state of the thread, if it was moved after that many events: then the run was reset.
 
         Raises:
-            ApplicationError: THREAD_EXISTS: it was forgotten, or its record cannot be read. RECORD_CONFLICT: Temporal
-                alone says that it was moved.
+            ApplicationError: THREAD_EXISTS: it was forgotten, or its record cannot be read. RECORD_CONFLICT: only
+                Temporal shows that it was moved.
         """
         try:
             return None if position is None else await self._moved_threads.since(calling_thread(), position)
@@ -179,7 +179,7 @@ class Agents:
         return spec.model_copy(update=procedures)
 
     async def _recalled(self, spec: AgentSpec, user: str, workspace: Path) -> tuple[RecalledTier, ...]:
-        """The memory that the agent's prompt shows from the start."""
+        """Return the memory that the agent's prompt shows from the start."""
         budget = spec.memory
         standing = await self._standing(spec, user) if budget.standing else None
         files = None
@@ -188,7 +188,7 @@ class Agents:
         return tuple(tier for tier in (standing, files) if tier)
 
     async def _standing(self, spec: AgentSpec, user: str) -> RecalledTier | None:
-        """The standing memories of the agent, the thread, the user who gave the task, and the global scope."""
+        """Return the standing memories of the agent, the thread, the user who gave the task, and the global scope."""
         if self._memories is None:
             return None
         scopes = [f"agent:{spec.name}", f"thread:{calling_thread()}", *([f"user:{user}"] if user else []), GLOBAL]
@@ -214,7 +214,7 @@ class Agents:
         self._workspaces.mkdir(parents=True, exist_ok=True)
         folder = self._workspaces / digested_name(calling_thread())
         marks, source = TaintedFiles(), Path(forked.workspace)
-        if marks.have(source):  # the commit may be older, and the repository is one
+        if marks.have(source):  # even if the commit is older: the repository is the same
             marks.mark(folder)
         try:
             return make_forked_folder(source, folder, at=forked.at)
@@ -223,7 +223,7 @@ class Agents:
             raise ApplicationError(message, type=WORKSPACE_NOT_FOUND, non_retryable=True) from None
 
     async def _recorded_workspace(self, thread: str) -> str | None:
-        """Where a thread worked before it was reset, as its record says."""
+        """Return the workspace of a thread before it was reset, from its record."""
         try:
             lines = await self._threads.read(thread, 0)
         except ThreadForgotten:

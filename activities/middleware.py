@@ -36,7 +36,7 @@ OWN_SECONDS = 10.0
 
 NOT_LOCAL = "NotLocal"
 """The error of a local activity whose middleware reads the run: its query would wait for the activity itself. The run
-makes the call again as an ordinary activity."""
+repeats the call as an ordinary activity."""
 
 T = TypeVar("T")
 
@@ -48,7 +48,7 @@ class RunReader(Reader):
 
     Args:
         transcripts: Reads its messages.
-        length: How many messages the LLM sees; None for all that there are.
+        length: The number of messages that the LLM sees; None for all.
     """
 
     def __init__(self, transcripts: TranscriptCache, length: int | None = None) -> None:
@@ -58,9 +58,9 @@ class RunReader(Reader):
         """Whether a local activity has tried to read."""
 
     async def agent(self) -> str:
-        """Return the agent's name, which this worker usually has at hand."""
-        if (known := self._transcripts.known_agent()) is not None:
-            return known
+        """Return the agent's name, which this worker usually has cached."""
+        if (name := self._transcripts.known_agent()) is not None:
+            return name
         self._require_ordinary()
         return str((await CallingRun.of().query("session"))["spec"]["name"])
 
@@ -97,14 +97,14 @@ class TookTooLong(Exception):
 
 @dataclass
 class Core(Generic[T]):
-    """The call inside of all middleware, made once at the most."""
+    """The call inside all middleware, made at most once."""
 
     make: Callable[[], Awaitable[T]]
     _limit: asyncio.Timeout | None = None
     called: bool = False
     result: T | None = None
     error: BaseException | None = None
-    """The exception of the call: no middleware may hide it."""
+    """The exception of the call, which no middleware may hide."""
     _over: bool = False
     """All middleware has returned."""
     _task: asyncio.Task[object] | None = None
@@ -131,10 +131,10 @@ class Core(Generic[T]):
 
     @asynccontextmanager
     async def limited(self) -> AsyncIterator[None]:
-        """Limit the time of the block, without that of the call itself, and end with the call.
+        """Limit the time of the block, not counting the call itself; then wait for a call that still runs.
 
         Raises:
-            TookTooLong: The time is over.
+            TookTooLong: The time is up.
         """
         try:
             async with asyncio.timeout(OWN_SECONDS) as self._limit:
@@ -150,7 +150,7 @@ class Core(Generic[T]):
             raise
 
     async def _finished(self) -> None:
-        """Wait for a call that middleware has left to a task; stop it with the attempt."""
+        """Wait for a call that middleware left running in a task; cancel it if the attempt is cancelled."""
         self._reschedule(None)
         try:
             await self._ended.wait()
@@ -161,7 +161,7 @@ class Core(Generic[T]):
 
     @property
     def stopped(self) -> bool:
-        """Whether middleware has cancelled the call, as opposed to Temporal the attempt."""
+        """Whether middleware cancelled the call, as opposed to Temporal cancelling the attempt."""
         task = asyncio.current_task()
         return isinstance(self.error, asyncio.CancelledError) and not (task and task.cancelling())
 
@@ -179,8 +179,8 @@ class Around:
     async def tool(self, call: ToolCall, make: Callable[[], Awaitable[ToolResult]]) -> tuple[ToolResult, bool]:
         """Make a tool call, and return its result and whether the call was made.
 
-        If middleware refuses or fails once the call was made, the result is withheld: it may be what the middleware
-        exists to remove. How the call ended is kept.
+        If middleware fails or rejects the call after it was made, the result is withheld: the middleware may exist to
+        remove it. The status of the call is kept.
 
         Raises:
             BaseException: The call itself failed.
@@ -216,11 +216,11 @@ class Around:
     async def llm(
         self, call: LLMCall, make: Callable[[Mapping[str, str]], Awaitable[LLMResult]]
     ) -> tuple[LLMResult, bool]:
-        """Make an LLM call, and return its result and whether it is the call's own.
+        """Make an LLM call, and return its result and whether middleware left it unchanged.
 
         Raises:
-            ApplicationError: What the call itself raises; what middleware raises, retryable; or LLM_REJECTED where it
-                refuses the call.
+            ApplicationError: The call's own error; an error of middleware, which is retryable; or LLM_REJECTED if
+                middleware rejects the call.
         """
         headers: dict[str, str] = {}
         core = Core(lambda: make(headers))
@@ -245,7 +245,7 @@ class Around:
                 kind = LLM_REJECTED if refused else type(error).__name__
                 made = core.result is not None
                 words = _refusal(error, quotes=not made)
-                # Temporal records the cause, whose message may quote the reply.
+                # Temporal records the cause, and its message may quote the reply.
                 raise ApplicationError(words, type=kind, non_retryable=refused) from None if made else error
             raise core.error from None
         if core.error is not None:
@@ -255,7 +255,7 @@ class Around:
 
 @dataclass(frozen=True)
 class _WithHeaders:
-    """A `proceed` that notes the headers that it is given; the innermost note of a header counts."""
+    """A `proceed` that collects the headers passed to it; the innermost value of a header wins."""
 
     proceed: Callable[[], Awaitable[LLMResult]]
     headers: dict[str, str] = field(default_factory=dict)
@@ -266,10 +266,10 @@ class _WithHeaders:
 
 
 def _refusal(error: BaseException, *, quotes: bool = True) -> str:
-    """Say that middleware has refused or failed.
+    """Describe the error with which middleware rejected or failed a call.
 
     Args:
-        error: What it raised.
+        error: The exception that middleware raised.
         quotes: Whether an error's own message may be shown: once the call was made, it may quote the result.
     """
     if isinstance(error, CallRefused | TookTooLong):
@@ -278,13 +278,13 @@ def _refusal(error: BaseException, *, quotes: bool = True) -> str:
 
 
 def _withheld(result: ToolResult, error: BaseException) -> ToolResult:
-    """The result of a call that was made, without its content."""
+    """Return the result of a call that was made, without its content."""
     words = f"the call was made and ended as {result.status}; its result is withheld: {_refusal(error, quotes=False)}"
     return ToolResult(words, result.status)
 
 
 def _kind(error: BaseException) -> str:
-    """Name an error, and where it was raised, without its message."""
+    """Return the type and the source location of an error, without its message."""
     error = error.__cause__ or error if isinstance(error, StandIn) else error
     frames = traceback.extract_tb(error.__traceback__)
     at = f" at {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""

@@ -1,12 +1,11 @@
-"""Sub-agents: starts child runs, looks how they ended, and cancels them.
+"""Sub-agents: starts child runs, reads how they ended, and cancels them.
 
-1. A start that may have happened before is recognised by the sealed input of the existing run, never by its id alone. A
-   thread of somebody else stays theirs: the answer says that the id is taken.
-2. A child is the chain of Temporal runs that began with the recorded run id. Another chain under the same id is not
-   asked.
-3. Its words count if its result bears a seal. The message of a failure bears none, so it is content of the web.
-4. What a child has spent that gave no result is in its log.
-5. Where the run does not know whether a child was started, it is looked for under its id, and recognised as in 1.
+1. An earlier start of a child is recognised by the sealed input of the existing run, never by its id alone. If another
+   thread has the id, the result says that the id is taken.
+2. A child is the chain of Temporal runs that began with the recorded run id. Other chains under the id are ignored.
+3. A result has its own trust level only if it is sealed. The message of a failure is not, so its level is `web`.
+4. The cost of a child that gave no result is read from its log.
+5. If the run has no record of whether a child started, the child is looked up by its id, and recognised as in 1.
 """
 
 import asyncio
@@ -70,21 +69,21 @@ ANSWER = timedelta(seconds=10)
 """How long Temporal may take to answer; then Temporal retries the activity."""
 
 PATIENCE = 4
-"""Attempts at what this process cannot decode: another may have the keys. Then it counts as no content of ours."""
+"""Attempts to decode a payload: another worker may have the keys. After these, the payload is regarded as foreign."""
 
 UNSETTLED_SECONDS, UNSETTLED_PAUSE = 15.0, 1.0
-"""How long, and how often, a child is looked for whose start has failed. A worker learns within about five seconds,
-by a heartbeat, that Temporal has given up its attempt; a call to Temporal that it has under way then takes `ANSWER`."""
+"""Seconds of the search for a child whose start has failed, and between two look-ups. A heartbeat shows a worker within
+about five seconds that Temporal has abandoned its attempt; a call that is then in progress takes up to `ANSWER`."""
 
 AT_ONCE = 20
-"""Calls to Temporal at the same time."""
+"""Concurrent calls to Temporal."""
 
 _T = TypeVar("_T")
 _R = TypeVar("_R")
 
 
 class Children:
-    """The sub-agents of the runs that call.
+    """The activities of sub-agents.
 
     Args:
         record: The permanent record, for children that Temporal no longer has.
@@ -118,7 +117,7 @@ class Children:
             await _side_by_side(known, _cancel)
             started = await _cancel_unknown([ref for ref in order.children if not ref.run_id])
             refs = [*known, *(ref for ref, _ in started)]
-            # All at once: each waits by one call that the server answers at the end.
+            # All concurrently: each waits in one call, which the server answers when the child ends.
             found = await _side_by_side(
                 refs, lambda ref: self._look(ref, clip=order.clip, within=order.seconds), at_once=len(refs)
             )
@@ -133,12 +132,12 @@ class Children:
         try:
             await parent.signal(ENDED_SIGNAL, {"thread": calling_thread()}, rpc_timeout=ANSWER)
         except RPCError as error:
-            if error.status is not RPCStatusCode.NOT_FOUND:  # it is over
+            if error.status is not RPCStatusCode.NOT_FOUND:  # the parent has ended
                 raise
         return Announced()
 
     async def _look(self, ref: ChildRef, *, clip: int, within: float) -> ChildReport | None:
-        """How a child has ended; None where it is open."""
+        """Return how a child has ended; None while it is open."""
         thread = ref.thread(calling_thread())
         try:
             found = await describe(activity.client(), thread, within=ANSWER)
@@ -163,15 +162,15 @@ class Children:
             return await self._with_cost(ref, thread, await self._recorded(ref, thread, clip))
 
     async def _with_cost(self, ref: ChildRef, thread: str, report: ChildReport) -> ChildReport:
-        """The report with what the child's tree has spent; a child without a result says it in its log only."""
+        """Return the report with the cost of the child's tree, which is only in the log if there is no result."""
         if not ref.costs or report.cost or report.status == "lost":
-            return report  # what is not its own says nothing of its cost, either
+            return report  # there is no log that is proven to be the child's
         reader = Reader(Runs(activity.client(), answer_within=ANSWER.total_seconds()), self._record)
         cost = await spent_by(reader, thread, first_run_id=ref.run_id)
         return report.model_copy(update={"cost": cost})
 
     async def _recorded(self, ref: ChildRef, thread: str, limit: int) -> ChildReport:
-        """How a child has ended that Temporal no longer has, by the permanent record."""
+        """Return how a child that Temporal no longer has ended, from the permanent record."""
         lost = ChildReport(
             number=ref.number, status="lost", text="neither Temporal nor the permanent record has its end"
         )
@@ -192,29 +191,29 @@ class Children:
 
 
 def _text_of(end: RunFinished, limit: int) -> str:
-    """The words of a child by its log: the same as by its result or failure in Temporal."""
+    """Return the text of a child's end from its log: the same as from its result or failure in Temporal."""
     if end.outcome == "cancelled":
         return NO_ANSWER
     return clip(f"{end.cause}: {end.result}" if end.outcome == "failed" else end.result, limit)
 
 
 async def _start(order: StartChildren, child: ChildStart) -> StartedChild:
-    """Start one child, unless it has been started before."""
+    """Start one child, unless it was started before."""
     client, thread = activity.client(), child_thread(calling_thread(), child.number)
     start = {"start": secrets.token_hex(8), "issued_at": datetime.now(UTC)}
-    given = child_input(order, child).model_copy(update=start)
-    shown = f"Agent `{code(child.agent)}`, started by call {child.number} of `{code(calling_thread())}`."
+    run_input = child_input(order, child).model_copy(update=start)
+    details = f"Agent `{code(child.agent)}`, started by call {child.number} of `{code(calling_thread())}`."
     try:
         run = await client.start_workflow(
             WORKFLOW,
-            given,
+            run_input,
             id=thread,
             task_queue=activity.info().task_queue,
             id_conflict_policy=WorkflowIDConflictPolicy.FAIL,
             id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
             memo=memo(child.task),
             static_summary=summary(child.task),
-            static_details=shown,
+            static_details=details,
             rpc_timeout=ANSWER,
         )
     except WorkflowAlreadyStartedError:
@@ -223,51 +222,51 @@ async def _start(order: StartChildren, child: ChildStart) -> StartedChild:
 
 
 async def _existing(order: StartChildren, child: ChildStart, thread: str) -> StartedChild:
-    """Return the run that has the child's id, if it is the child; else say that the id is taken."""
+    """Return the existing run under the child's id if it is the child; otherwise report that the id is taken."""
     first = _chain(await describe(activity.client(), thread, within=ANSWER))
-    given = await _given(thread, first)
-    if is_own(given, order, child):
-        return StartedChild(number=child.number, run_id=first, existing=True, budget=given.lineage.allowance)
+    existing = await _given(thread, first)
+    if is_own(existing, order, child):
+        return StartedChild(number=child.number, run_id=first, existing=True, budget=existing.lineage.allowance)
     return StartedChild(number=child.number, problem=f"there is another thread {thread} already: call this again")
 
 
 async def _given(thread: str, run_id: str) -> Any:
-    """The input of a run, with what its seal proves; None where it is not that of an agent run, or not readable."""
+    """Return the input of a run, with the claims that its seal proves; None if it is unreadable, or no agent run's."""
     client = activity.client()
-    place = WorkflowSerializationContext(namespace=client.namespace, workflow_id=thread)
-    by = client.data_converter.with_context(place).payload_converter
+    context = WorkflowSerializationContext(namespace=client.namespace, workflow_id=thread)
+    converter = client.data_converter.with_context(context).payload_converter
     try:
         async for event in client.get_workflow_handle(thread, run_id=run_id).fetch_history_events(page_size=1):
             await decrypt_in_place(event, client.data_converter.payload_codec)
             begin = event.workflow_execution_started_event_attributes
             payloads = begin.input.payloads
             if begin.workflow_type.name == WORKFLOW and len(payloads) == 1:
-                return by.from_payloads(payloads, [RunInput])[0]
+                return converter.from_payloads(payloads, [RunInput])[0]
             break
     except RPCError as error:
         if error.status is not RPCStatusCode.NOT_FOUND:
             raise
-    except Exception:  # each codec and converter raises its own, and bytes from elsewhere can be wrong in any way
+    except Exception:  # codecs and converters raise any type, and foreign bytes can be malformed in any way
         if activity.info().attempt < PATIENCE:
             raise
     return None
 
 
 async def _cancel(ref: ChildRef) -> None:
-    """Ask a child to end; nothing happens to another run under its id."""
+    """Request the cancellation of a child; another run under its id is unaffected."""
     thread = ref.thread(calling_thread())
     child = activity.client().get_workflow_handle(thread, first_execution_run_id=ref.run_id)
     try:
         await child.cancel(rpc_timeout=ANSWER)
     except RPCError as error:
-        if error.status not in (RPCStatusCode.NOT_FOUND, RPCStatusCode.INVALID_ARGUMENT):  # it is over
+        if error.status not in (RPCStatusCode.NOT_FOUND, RPCStatusCode.INVALID_ARGUMENT):  # it has ended
             raise
 
 
 async def _cancel_unknown(refs: Sequence[ChildRef]) -> list[tuple[ChildRef, StartedChild]]:
-    """Cancel those of the children that have begun, and return each with how it was found.
+    """Cancel the children that have started, and return each with its start.
 
-    Where an order to start a child has failed, an attempt at it may still be under way, so the child may yet begin.
+    If a request to start a child failed, an attempt at it may still be running, so the child may yet start.
     """
     found: list[tuple[ChildRef, StartedChild]] = []
     until = asyncio.get_running_loop().time() + UNSETTLED_SECONDS
@@ -289,7 +288,7 @@ async def _cancel_unknown(refs: Sequence[ChildRef]) -> list[tuple[ChildRef, Star
 
 
 async def _begun(ref: ChildRef) -> StartedChild | None:
-    """Return the child that was started for a call; None where there is none."""
+    """Return the child that was started for a call; None if there is none."""
     parent = calling_thread()
     try:
         first = _chain(await describe(activity.client(), thread := ref.thread(parent), within=ANSWER))
@@ -339,12 +338,12 @@ async def _outcome(ref: ChildRef, thread: str, run_id: str, limit: int) -> Child
 
 
 def _chain(found: WorkflowExecutionDescription) -> str:
-    """The first run id of the chain of Temporal runs that a run belongs to."""
+    """Return the first run id of the chain of Temporal runs that a run belongs to."""
     return found.raw_info.first_run_id or found.run_id
 
 
 async def _side_by_side(items: Sequence[_T], one: Callable[[_T], Awaitable[_R]], *, at_once: int = AT_ONCE) -> list[_R]:
-    """Do something for each item, some at the same time; the first exception stops all."""
+    """Apply `one` to each item, up to `at_once` concurrently; the first exception cancels the others."""
     slots = asyncio.Semaphore(at_once)
 
     async def within(item: _T) -> _R:

@@ -1,8 +1,8 @@
 """AgentLoopWorkflow: fresh agent runs on one workspace, one task each, until everything is done.
 
 Each iteration is a child workflow, an agent run with its own thread and log. `holdfast.core.loop.decide` has the rules.
-From one iteration to the next the loop carries nothing but the workspace's files and its `LoopState`. It continues as
-new (continue-as-new) between iterations.
+Between iterations only the workspace's files and the `LoopState` remain, and the loop may continue as new
+(continue-as-new).
 """
 
 import asyncio
@@ -54,7 +54,7 @@ from holdfast.workflows.replay_safe_inbox import activation
 FORGED = "the activity's answer does not come from our own processes, or belongs to another call"
 
 HISTORY_EVENTS = 4_000
-"""Events of Temporal's history from which the loop continues as new."""
+"""Length of Temporal's history, in events, at which the loop continues as new."""
 
 _NO_INPUT = LoopInput(malformed=NO_INPUT)
 
@@ -85,7 +85,7 @@ class AgentLoopWorkflow(LoopInterface):
         self._traced: tuple[object, ...] = ()
         """Time and length of history when a signal last left a trace in history."""
         self._notifying: list[asyncio.Future[Notified]] = []
-        """Notices under way."""
+        """Notices that are being sent."""
 
     @workflow.run
     @any_number
@@ -93,9 +93,9 @@ class AgentLoopWorkflow(LoopInterface):
         """Work through the workspace's tasks.
 
         Raises:
-            ApplicationError: There is no such agent or workspace, or the agent lacks the tools for a loop. After the
-                first iteration that blocks the loop instead.
-            CancelledError: The loop was cancelled; so was its iteration, whose end was recorded.
+            ApplicationError: The agent or the workspace does not exist, or the agent lacks the tools for a loop. After
+                the first iteration, such an error blocks the loop instead.
+            CancelledError: The loop was cancelled, and its iteration with it; the iteration's end is recorded.
         """
         if self._refused:
             raise ApplicationError(self._refused, type=START_REFUSED, non_retryable=True)
@@ -117,7 +117,7 @@ class AgentLoopWorkflow(LoopInterface):
             survey = await self._survey()
             self._record(on_survey(survey, level=self._loop.features))
             require_features(self._state.features)
-            if self._state.paused:  # during the survey: the answer to that promised that no iteration begins
+            if self._state.paused:  # paused during the survey: the reply promised that no iteration begins
                 continue
             step = next_step(self._loop, self._state, survey, at=workflow.now(), refused=self._recorder.refused)
             match step:
@@ -164,11 +164,11 @@ class AgentLoopWorkflow(LoopInterface):
 
     @property
     def _waits(self) -> tuple[object, ...]:
-        """The causes for which the loop waits."""
+        """The reasons why the loop waits: its pause and its block."""
         return self._state.paused, self._state.blocked
 
     def _leaves_wait(self) -> bool:
-        """Whether a flood of signals has to end this Temporal run while the loop waits."""
+        """Whether so many signals arrived during the wait that this Temporal run has to end."""
         log = self._recorder.log
         return self._state.logged and self._signals >= SIGNAL_LIMIT and log.size_since(log.first) <= TAIL_BYTES
 
@@ -194,12 +194,12 @@ class AgentLoopWorkflow(LoopInterface):
             if is_cancelled_exception(error):
                 raise
             cause, message = cause_of(error)
-            if state.count:  # work was done: a failure now blocks the loop, and does not end it
+            if state.count:  # an iteration has run: failures now block the loop instead of ending it
                 return Survey(problem=message, cause=cause)
             raise ApplicationError(message, type=cause, non_retryable=True) from error
 
     async def _iterate(self, survey: Survey, task: str) -> None:
-        """Run one iteration: a fresh agent run, and the record of its end."""
+        """Run one iteration in a fresh agent run, and record its end."""
         state, number = self._state, self._state.count
         brief = iteration_brief(state, task, number=number) if task else initializer_brief(state)
         self._record(IterationStarted(number=number, thread=f"{state.thread}-{number}", task=task))
@@ -229,7 +229,7 @@ class AgentLoopWorkflow(LoopInterface):
         settling = start_activity(SETTLE, request, self._state)
         try:
             settled = await asyncio.shield(settling)
-        except asyncio.CancelledError:  # the iteration's end is recorded all the same
+        except asyncio.CancelledError:  # still record the iteration's end
             settled = await settling
         if not answers(settled, request):
             settled = Settled(outcome="failed", explanation=FORGED)
@@ -239,7 +239,7 @@ class AgentLoopWorkflow(LoopInterface):
             raise asyncio.CancelledError
 
     def _order(self) -> str:
-        """Return the name of the next order to an activity."""
+        """Return the name of the next activity request."""
         self._recorder.state = replace(self._state, orders=self._state.orders + 1)
         info = workflow.info()
         return order_name(
@@ -247,7 +247,7 @@ class AgentLoopWorkflow(LoopInterface):
         )
 
     def _notify(self, occasion: Occasion, text: str) -> None:
-        """Start a notice, if the worker has receivers."""
+        """Start to send a notice, if the worker has receivers."""
         if not self._state.notify:
             return
         self._recorder.state = replace(self._state, notices=self._state.notices + 1)
@@ -263,7 +263,7 @@ class AgentLoopWorkflow(LoopInterface):
         self._notifying.append(start_activity(NOTIFY, notice, None))
 
     async def _notices_sent(self) -> None:
-        """Wait until all notices were sent, or failed."""
+        """Wait until each notice is sent or has failed."""
         await asyncio.gather(*self._notifying, return_exceptions=True)
         self._notifying.clear()
 
@@ -273,7 +273,7 @@ class AgentLoopWorkflow(LoopInterface):
             await self._continue_as_new()
 
     async def _continue_as_new(self) -> NoReturn:
-        """Continue as new. A write under way is given up: the next Temporal run writes the same events again."""
+        """Continue as new. A write in progress is abandoned: the next Temporal run writes the same events again."""
         await self._notices_sent()
         first_run_id = workflow.info().first_execution_run_id
         workflow.continue_as_new(self._recorder.next_input(self._loop, first_run_id=first_run_id, at=workflow.now()))
@@ -283,7 +283,7 @@ class AgentLoopWorkflow(LoopInterface):
 
         Args:
             trace: Leave a trace in history. The SDK replays a workflow task without commands together with the next
-                one, at the next one's time: an event that a signal alone led to would get another time.
+                one, at the next one's time: an event caused only by a signal would get a different time.
         """
         state = self._state
         workflow.set_current_details(loop_details(state))

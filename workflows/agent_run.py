@@ -1,9 +1,9 @@
 """AgentRunWorkflow: one agent run, whose Temporal history is the event log.
 
 This shell is thin. Inputs arrive from the SDK: signals and updates, then the ends of calls, then a request to cancel
-(`run_interface` has the signals, updates and queries). `replay_safe_inbox` says when each is delivered;
-`holdfast.core.run.machine.machine` takes it in, and returns commands; `driver` starts their calls and timers. At the
-machine's command, the run continues as new (continue-as-new, `holdfast.core.run.machine.rollover`).
+(`run_interface` has the signals, updates and queries). `replay_safe_inbox` decides when each is delivered;
+`holdfast.core.run.machine.machine` processes it and returns commands; `driver` starts the calls and timers of these
+commands. At the machine's command, the run continues as new (continue-as-new, `holdfast.core.run.machine.rollover`).
 """
 
 import asyncio
@@ -51,7 +51,7 @@ class AgentRunWorkflow(RunInterface):
         self._waiters: set[asyncio.Task[None]] = set()
         self._attributes = Attributes()
         self._showing = False
-        """Whether the Web UI's details will be rewritten when all inputs of this activation have been passed on."""
+        """Whether the Web UI's details are due to be rewritten after all inputs of this activation."""
         self._key_unknown: SealKeyUnknown | None = None
         """An error is sealed with a key that this worker does not have."""
         workflow.register_random_seed_callback(partial(self._on_new_seed, asyncio.get_running_loop()))
@@ -87,12 +87,12 @@ class AgentRunWorkflow(RunInterface):
         raise ApplicationError(end.failure.message, type=end.failure.cause, non_retryable=True)
 
     def _over(self) -> bool:
-        """Whether the run has ended. An error fails the workflow task, and not the run.
+        """Whether the run has ended. An error fails the workflow task, not the run.
 
         Raises:
             RuntimeError: A query exposed events early: the run is replayed.
             FeaturesUnknown: The run needs a newer release: a newer worker takes it.
-            SealKeyUnknown: The same, for a worker that has the key.
+            SealKeyUnknown: An error is sealed with a key that this worker lacks: another worker takes the run.
         """
         if self._key_unknown:
             raise self._key_unknown
@@ -102,7 +102,7 @@ class AgentRunWorkflow(RunInterface):
         return self._run.end is not None
 
     def _on_new_seed(self, loop: asyncio.AbstractEventLoop, _: int) -> None:
-        """Pass on an empty input, which finds a reset: no other input may arrive."""
+        """Pass on an empty input, which detects a reset: perhaps no other input arrives."""
         loop.call_soon(self._pass_on, lambda run: None)
 
     def _pass_on(self, arrived: Input) -> None:
@@ -114,11 +114,11 @@ class AgentRunWorkflow(RunInterface):
             self._carry_out()
 
     def _carry_out(self) -> None:
-        """Carry out the run's commands, in its order."""
+        """Carry out the run's commands, in order."""
         commands = self._run.commands()
         for command in commands:
             if isinstance(command, Stop):
-                if call := self._calls.get(command.id):  # it may have ended, and its end wait to be passed on
+                if call := self._calls.get(command.id):  # not there if it has ended, and its end awaits delivery
                     call.cancel()
                 continue
             if isinstance(command, Call):
@@ -140,7 +140,7 @@ class AgentRunWorkflow(RunInterface):
         try:
             end = await end_of(started)
         except SealKeyUnknown as unknown:
-            self._key_unknown = unknown  # an exception of this task would fail nothing
+            self._key_unknown = unknown  # an exception raised in this task would go unnoticed
             return
         del self._calls[call_id]
         self._take_in(self._inbox.deliver_end(call_id, lambda run: run.ended(call_id, end)))
@@ -154,12 +154,12 @@ class AgentRunWorkflow(RunInterface):
     def _publish(self, *, silent: bool) -> None:
         """Publish the run's state. Search attributes cost an event in history: they are set when they change.
 
-        They are also set when all that a workflow task brought led to no command (`silent`), to leave a trace.
+        They are also set, to leave a trace, when no input of a workflow task led to a command (`silent`).
         """
         state = self._run.state
         if not self._settled and not self._showing:
             self._showing = True
-            # Once for all inputs of this activation: for each of hundreds of signals, it would exceed the task timeout.
+            # Once per activation: once per input would exceed the task timeout when hundreds of signals arrive.
             asyncio.get_running_loop().call_soon(self._show)
         if self._attributes.due(state) or (silent and self._inbox.untraced):
             self._inbox.leave_trace()

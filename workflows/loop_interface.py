@@ -76,10 +76,10 @@ class LoopInterface:
         self._refuse("retry", payload, *more)
 
     def _refuse(self, verb: Steering, *arguments: Any) -> None:
-        """Refuse an update before it is in history. Changes nothing.
+        """Reject an update before it enters history. Changes nothing.
 
         Raises:
-            ApplicationError: Its type is the outcome, its message says why, and its details are both, sealed.
+            ApplicationError: Its type is the outcome, its message the reason, and its details are both, sealed.
         """
         outcome, why, _ = on_steering(self._state, verb, argument_of(arguments), at=workflow.now())
         if outcome != "accepted":

@@ -1,4 +1,4 @@
-"""Write a loop's log into the permanent record when no survey does: while the loop waits, and at its end."""
+"""Write a loop's log into the permanent record when no survey does: while the loop waits, and when it ends."""
 
 import asyncio
 from collections.abc import Callable
@@ -17,8 +17,8 @@ class Writing:
     """Writes the events of a recorder.
 
     Args:
-        recorder: The loop's.
-        order: Names the next order to an activity.
+        recorder: The loop's recorder.
+        order: Names the next activity request.
     """
 
     def __init__(self, recorder: LoopRecorder, order: Callable[[], str]) -> None:
@@ -26,10 +26,10 @@ class Writing:
         self._order = order
         self._under_way: asyncio.Task[None] | None = None
         self._written_at: object = None
-        """The causes for which the loop waited when its log was last written."""
+        """The reasons why the loop waited when its log was last written."""
 
     def write_once(self, waits: object) -> None:
-        """Start to write the log, once for each pause and each block; later events are written with the next."""
+        """Start to write the log, once per pause and per block; later events wait for the next write."""
         if waits == self._written_at or self._under_way:
             return
         self._written_at = waits
@@ -37,7 +37,7 @@ class Writing:
             self._under_way = asyncio.create_task(self._write(part))
 
     async def write_all(self) -> None:
-        """Write the log, and wait until the permanent record has it, or refuses it."""
+        """Write the log, and wait until the permanent record has it or rejects it."""
         tried: LogPart | None = None
         while (part := self._recorder.next_part()) and part != tried:
             tried = part

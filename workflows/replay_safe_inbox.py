@@ -34,7 +34,7 @@ class ReplaySafeInbox:
     before it asks for the next one.
 
     Args:
-        run: The run, which also gets the time, the size of history and resets from here.
+        run: The run; the inbox also reports the time, the size of history and resets to it.
     """
 
     def __init__(self, run: AgentRun) -> None:
@@ -79,7 +79,7 @@ class ReplaySafeInbox:
         yield arrived
 
     def expect(self, call_id: int) -> None:
-        """Note that a local activity was started: nothing is delivered until it has ended."""
+        """Record that a local activity was started: nothing is delivered until it has ended."""
         self._local[call_id] = None
 
     def deliver_end(self, call_id: int, end: Input) -> Iterator[Input]:
@@ -110,11 +110,11 @@ class ReplaySafeInbox:
 
     @property
     def untraced(self) -> bool:
-        """Whether the inputs delivered in this activation have left no trace in history but calls."""
+        """Whether the inputs delivered in this activation have left no trace in history except calls."""
         return self._traced != self._delivered
 
     def leave_trace(self) -> None:
-        """Note that search attributes or markers leave a trace in history."""
+        """Record that search attributes or markers leave a trace in history."""
         self._traced = self._delivered
 
     # Resets, and events that a query exposes early.

@@ -35,8 +35,8 @@ class ScheduledRunWorkflow:
 
         Raises:
             ApplicationError: The input is not sealed, or the run's thread exists already.
-            ChildWorkflowError: The run failed, or was cancelled; its thread says why.
-            CancelledError: This was cancelled; so was the run, whose end was waited for.
+            ChildWorkflowError: The run failed or was cancelled; its log has the reason.
+            CancelledError: The launcher was cancelled. It cancelled the run, and waited for its end.
         """
         info = workflow.info()
         found = launch(

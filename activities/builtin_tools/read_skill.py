@@ -17,7 +17,7 @@ def read_skill_tool(store: ArtifactStore, catalog: Iterable[Skill]) -> Tool:
     can write there may have written them.
 
     Args:
-        store: Where `load_agent` has stored the files.
+        store: Stores the files, which `load_agent` has added.
         catalog: The skills of the worker's catalog.
     """
     own = tuple(catalog)
@@ -50,12 +50,12 @@ def read_skill_tool(store: ArtifactStore, catalog: Iterable[Skill]) -> Tool:
 
 
 def _named(skills: Sequence[SkillSpec], name: str) -> SkillSpec:
-    found = [skill for skill in skills if skill.name == name]
-    for skill in found:
+    matches = [skill for skill in skills if skill.name == name]
+    for skill in matches:
         if skill.files:
             return skill
-    if found:
-        raise LookupError(f"skill {name!r} cannot be used: {found[0].description}")
+    if matches:
+        raise LookupError(f"skill {name!r} cannot be used: {matches[0].description}")
     names = ", ".join(skill.name for skill in skills if skill.files)
     raise LookupError(f"there is no skill {name[:100]!r}; there are: {names or 'none'}")
 

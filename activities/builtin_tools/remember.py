@@ -2,7 +2,7 @@
 
 1. The caller and its trust level come from the run (`ToolContext.origin`), never from the LLM's arguments.
 2. An agent can access its own scope, its user's, its thread's, and the global one.
-3. An item gets the trust level of the agent's transcript; that of a person, where a person approved this call.
+3. An item gets the trust level of the agent's transcript; `person`, if a person approved this call.
 4. The global scope and standing memories reach every agent, or every run: an agent whose transcript is tainted
    (`holdfast.core.trust.is_tainted`) needs a person's approval to change them.
 """
@@ -52,10 +52,10 @@ def semantic_tools(store: MemoryStore, secrets: Secrets = NO_SECRETS) -> list[To
         kind: str = "",
         standing: bool = False,
     ) -> str:
-        where = _scope(scope, context)
-        _may_write(where, context, standing=standing)
+        target = _scope(scope, context)
+        _may_write(target, context, standing=standing)
         new = NewMemory(
-            scope=where,
+            scope=target,
             text=secrets.redact(text),
             trust=_trust(context),
             standing=standing,
@@ -152,7 +152,7 @@ def semantic_tools(store: MemoryStore, secrets: Secrets = NO_SECRETS) -> list[To
 
 
 def reachable(context: ToolContext) -> list[str]:
-    """The scopes that a call can access; a scope without a valid name is left out."""
+    """Return the scopes that a call can access; a scope without a valid name is left out."""
     return [scope for name in ("agent", "user", "thread", "global") if (scope := _named(name, context))]
 
 

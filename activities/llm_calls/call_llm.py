@@ -61,12 +61,12 @@ _UNSENT = (
     httpx2.ProxyError,
     httpx2.UnsupportedProtocol,
 )
-"""Errors before anything of a request is sent."""
+"""Errors that are raised before any part of a request is sent."""
 
 
 COUNTED_OF = 2
-"""A provider counts at least one of so many tokens that are estimated from a request's bytes; or its count lacks a
-part, such as what its cache had, and is no measure of how full the context is."""
+"""If the estimate from a request's bytes exceeds the provider's count by more than this factor, the count lacks a part,
+such as cached tokens, and does not show how full the context is."""
 
 
 _TIMED_OUT = (504, 524)
@@ -75,7 +75,7 @@ _TIMED_OUT = (504, 524)
 
 @dataclass(frozen=True)
 class _Sent:
-    """A request to the LLM, with everything that reading its reply takes."""
+    """A request to the LLM, with everything that is needed to read its reply."""
 
     body: bytes
     request: LLMRequest
@@ -148,7 +148,7 @@ class LLM:
             raise ApplicationError(why, type=LLM_LOST, non_retryable=True)
         sent = _Sent(body, request, cached, attempt, asked)
         reply = await self._reply(sent)
-        # A validator of an argument's type may say anything.
+        # The message of an argument's validator may contain anything.
         problems = {call: self._secrets.redact(why) for call, why in reply.problems.items()}
         reply = await self._clip(self._priced(reply.model_copy(update={"problems": problems}), sent))
         if not request.compacting:
@@ -197,14 +197,14 @@ class LLM:
             raise self._not_a_reply(response, error) from None
         priced = self._priced(reply, sent)
         sent.attempt.usage, sent.attempt.cost = priced.usage, priced.cost
-        given = {"request_id": response.headers.get("x-request-id"), "duration_ms": round(duration * 1000)}
-        return reply.model_copy(update=given)
+        metadata = {"request_id": response.headers.get("x-request-id"), "duration_ms": round(duration * 1000)}
+        return reply.model_copy(update=metadata)
 
     def _priced(self, reply: LLMReply, sent: _Sent) -> LLMReply:
         """Add the tokens that the provider did not count, and the cost if the run asks for it."""
         reply = self._counted(reply, sent.body)
         counted = COUNTED_OF * reply.usage.prompt_tokens
-        # Most counts exceed what the bytes alone suggest: then the search for images and files is left out.
+        # Most counts exceed the estimate from the bytes alone: then images and files are not searched for.
         if sent.request.sized and tokens_of(sent.body) > counted and (tokens := tokens_of_request(sent.body)) > counted:
             reply = reply.model_copy(update={"request_tokens": tokens})
         if not sent.request.priced:
@@ -220,10 +220,10 @@ class LLM:
         if not self._estimates:
             log.warning("usage_estimated", llm=reply.llm, reason="the endpoint reports no usage; costs are estimates")
             self._estimates = True
-        said = encode(reply.message) if reply.message else b""
+        encoded = encode(reply.message) if reply.message else b""
         usage = Usage(
             prompt_tokens=tokens_of_request(body),
-            completion_tokens=reply.usage.completion_tokens or tokens_of(said),
+            completion_tokens=reply.usage.completion_tokens or tokens_of(encoded),
         )
         return reply.model_copy(update={"usage": usage})
 
@@ -247,9 +247,9 @@ class LLM:
 
     async def _post(self, sent: _Sent, headers: Mapping[str, str]) -> httpx2.Response:
         timeout, costly = sent.cached.spec.limits.llm_timeout, sent.attempt.costly
-        sent.attempt.costly = True  # until it is known that it is not
+        sent.attempt.costly = True  # until an answer shows that it was not
         try:
-            async with asyncio.timeout(timeout):  # the client's own applies to each read, and not to all of them
+            async with asyncio.timeout(timeout):  # the client's own limits each read, and not their sum
                 return await self._client.post(
                     self._adapter.path,
                     content=sent.body,
@@ -265,7 +265,7 @@ class LLM:
         except openai.APIConnectionError as error:
             if isinstance(error.__cause__, _UNSENT):
                 sent.attempt.costly = costly
-            # The client's own message ("Connection error.") does not say what happened; the cause does.
+            # The client's own message is only "Connection error."; the cause is specific.
             reason = str(error.__cause__ or "") or error.message
             raise ApplicationError(f"{self._client.base_url}: {reason}", type=type(error).__name__) from None
 

@@ -5,7 +5,7 @@
    that this worker kept when it loaded the thread.
 2. Later calls append what this worker itself returned since: the LLM's reply and the results of its calls. If that is
    not all (another worker ran a call, a person denied one), they read the tail.
-3. In all cases, only a transcript with the digest that the workflow computed is sent to an LLM.
+3. In either case, only a transcript with the digest that the workflow computed is sent to an LLM.
 """
 
 from collections import OrderedDict
@@ -60,11 +60,11 @@ class CachedTranscript:
 
     def matches(self, ref: TranscriptRef) -> bool:
         """Whether this holds the messages and the agent that `ref` refers to, by digest."""
-        known = self.compactions == ref.compactions and len(self.messages) >= ref.length
-        return known and ref_digest(self.heads[ref.length], self.spec.hash) == ref.digest
+        covered = self.compactions == ref.compactions and len(self.messages) >= ref.length
+        return covered and ref_digest(self.heads[ref.length], self.spec.hash) == ref.digest
 
     def append(self, message: AnyMessage) -> None:
-        """Add a message: as a worker that reads its line encodes it, whose JSON has 5 where a provider wrote 5.0."""
+        """Add a message as if it was read from its line, in which a provider's 5.0 has become 5."""
         self.append_line(encode(message))
 
     def append_line(self, line: bytes) -> None:
@@ -83,7 +83,7 @@ class CachedTranscript:
         del self.messages[length:], self.heads[length + 1 :]
 
     def expected_messages(self) -> Iterator[AnyMessage]:
-        """The messages that should come next: this worker's last reply, and the results that it returned."""
+        """Yield the messages that should come next: this worker's last reply, and the results that it returned."""
         if self.reply is not None:
             yield self.reply
             for call in self.reply.tool_calls:
@@ -98,7 +98,7 @@ class TranscriptCache:
     Args:
         record: The permanent record, for messages from before the calling Temporal run.
         adapter: Encodes the messages for the LLM.
-        handover: Keeps what the worker's runs hand over; None to query them instead.
+        handover: Holds the pages that the worker's runs pass in process; None to query them instead.
         limit: The most bytes of messages to keep, over all threads.
     """
 
@@ -112,7 +112,7 @@ class TranscriptCache:
         self._size = 0
         self._transcripts: OrderedDict[str, CachedTranscript] = OrderedDict()
         self._prefixes: dict[str, bytes] = {}
-        """The encoded agents by hash: a thousand runs that wake together have one."""
+        """The encoded agents by hash: a thousand runs that wake together share one."""
         self._loaded: OrderedDict[str, list[bytes]] = OrderedDict()
         """The lines of threads that this worker has loaded, by thread."""
 
@@ -147,7 +147,7 @@ class TranscriptCache:
             cached.results[result.tool_call_id] = result
 
     def known_agent(self) -> str | None:
-        """Return the name of the calling run's agent; None where its transcript is not cached."""
+        """Return the name of the calling run's agent; None if its transcript is not cached."""
         cached = self._transcripts.get(calling_thread())
         return cached.spec.name if cached else None
 
@@ -204,8 +204,8 @@ class TranscriptCache:
 
 
 async def _catch_up(run: CallingRun, cached: CachedTranscript, ref: TranscriptRef) -> bool:
-    """Add the missing messages; False if that does not lead to `ref`: after a compaction, with another agent, or in a
-    run that was reset and has taken another course.
+    """Add the missing messages; return whether the transcript matches `ref` then. It differs after a compaction, with
+    another agent, or after a reset to another branch.
     """
     length = len(cached.messages)
     for message in cached.expected_messages():

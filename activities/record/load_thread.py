@@ -1,4 +1,4 @@
-"""`load_thread`: the past of a thread that a new run continues, or that a fork begins with."""
+"""`load_thread`: loads the past of a thread that a new run continues, or that a fork begins with."""
 
 import asyncio
 import contextlib
@@ -89,12 +89,12 @@ class Threads:
         return await may_be_imported(reader, thread, event_line(first))
 
     async def _ends_at(self, thread: str, point: ForkPoint) -> bool:
-        """Whether the record of a thread ends with that event: an import has put it there."""
+        """Whether the record of a thread ends with that event, as after an import."""
         last = await self._store.read(thread, point.position)
         return len(last) == 1 and json.loads(last[0]).get("digest") == point.head
 
     async def _load_fork(self, thread: str, point: ForkPoint, *, imported: bool) -> LoadedThread:
-        """The state of a fork's original at its point. The fork is new, or this run's own, reset to its beginning.
+        """Return the state of a fork's original at the fork's point. The fork is new, or was reset to its beginning.
 
         Raises:
             ApplicationError: START_REFUSED, THREAD_EXISTS or RECORD_UNREADABLE: this fork cannot begin.
@@ -110,7 +110,7 @@ class Threads:
             if not recorded and not begun:
                 message = f"thread {thread} exists already; fork under another id"
                 raise ApplicationError(message, type=THREAD_EXISTS, non_retryable=True)
-            point = point.model_copy(update={"thread": thread})  # the record has them: the original may be gone
+            point = point.model_copy(update={"thread": thread})  # the record has these events; the original may be gone
         lines = await forked_lines(self._store, point, events_since)
         try:
             events = run_events(point.thread, await asyncio.to_thread(read_lines, point.thread, 0, lines))
@@ -119,7 +119,7 @@ class Threads:
             raise ApplicationError(str(error), type=RECORD_UNREADABLE, non_retryable=True) from None
 
     async def _moved(self, thread: str, *, after: int | None) -> LoadedThread | None:
-        """The state of a thread that the calling run moved after so many events and before its reset; else None."""
+        """Return the state of a thread that the run moved after so many events and before its reset; else None."""
         moved = None if after is None else await self._record.moved_threads.since(thread, after)
         return LoadedThread(snapshot=moved, moved=True) if moved else None
 
@@ -133,7 +133,7 @@ class Threads:
         """Leave a record that this release cannot read to a worker of the release that wrote it.
 
         Raises:
-            FeaturesUnknown: The log says that it takes a newer release: Temporal tries again, on any worker.
+            FeaturesUnknown: The log requires a newer release: Temporal retries, on any worker.
         """
         position = 0
         with contextlib.suppress(RecordUnreadable):  # a damaged record, which no release can read
@@ -161,11 +161,11 @@ class Threads:
 
 
 def _begun_by(events: list[AgentEvent], chain: str) -> int | None:
-    """The position of the first event of a chain of runs; None if it has recorded none."""
+    """Return the position of the first event of a chain of runs; None if it has recorded none."""
     begun = (event for event in events if isinstance(event, RunStarted | RunImported) and event.first_run_id == chain)
     return next((event.position for event in begun), None)
 
 
 def _before(events: list[AgentEvent], chain: str) -> list[AgentEvent]:
-    """The events from before a chain of runs. A chain that was reset to its beginning has recorded some of its own."""
+    """Return the events from before a chain of runs; if it was reset to its beginning, its own events follow them."""
     return events[: _begun_by(events, chain)]

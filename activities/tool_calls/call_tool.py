@@ -83,7 +83,7 @@ class Tools:
         except ArgumentsInvalid as error:
             return await self._invalid(tool, request, f"the arguments do not fit: {error}")
         if arguments.text != request.call.arguments:
-            # If they were read leniently here, other arguments would run than the policy judged.
+            # Reading them leniently here could run other arguments than the policy judged.
             hint = f"the tool reads them as {arguments.text[:2_000]}; give exactly that, or other arguments"
             return await self._invalid(tool, request, f"the arguments are not in the form in which they run: {hint}")
         attempt = self._attempt(tool, arguments.values, request)
@@ -121,7 +121,7 @@ class Tools:
         return Attempt(tool, arguments, context, self._resources)
 
     async def _abandon(self, tool: Tool, request: ToolRequest, why: str) -> ToolOutcome:
-        """The outcome of a call that killed its workers. Nothing of the tool runs: its check might kill one, too."""
+        """Return the outcome of a call that crashed its workers. The tool's check does not run: it might do so, too."""
         cause: FailureKind | None = "no_response" if request.failures else None
         if tool.spec.effect is Effect.READ:
             return ToolOutcome(status="failed", content=why, cause=cause)
@@ -131,7 +131,7 @@ class Tools:
             return await self._unknown(tool, request, entry, RawResult(status="unknown", content=why, cause=cause))
 
     async def _invalid(self, tool: Tool, request: ToolRequest, why: str) -> ToolOutcome:
-        """The outcome of arguments that this worker's tool rejects. An earlier attempt may have run elsewhere."""
+        """Return the outcome of arguments that this worker's tool rejects. Earlier attempts may have run elsewhere."""
         why = self._secrets.redact(why)
         if tool.spec.effect is not Effect.READ:
             async with self._claim(request) as entry:
@@ -146,7 +146,7 @@ class Tools:
         if call.attempt.tool.spec.effect is Effect.READ:
             return await call.read()
         undoes = request.undo and not request.settle
-        # In a later epoch, a request of an earlier one may still arrive: `Guarded` says when the effect starts.
+        # In a later epoch, a request of an earlier one may still arrive: `Guarded` decides when the effect starts.
         start = not request.settle and not undoes and not request.epoch
         async with self._claim(request, start=start) as entry:
             if undoes:
@@ -154,7 +154,7 @@ class Tools:
             recorded = await self._recorded(call.attempt.tool, request, entry)
             if recorded and not request.epoch:
                 return recorded
-            # The recorded outcome may be of an earlier epoch; this one has it, too.
+            # The recorded outcome may be of an earlier epoch: it is recorded for this one, too.
             outcome = recorded or await (call.settle(entry) if request.settle else call.run_once(entry))
             if outcome.status in ("unknown", "cancelled"):
                 return outcome
@@ -170,19 +170,19 @@ class Tools:
             yield entry
 
     async def _recorded(self, tool: Tool, request: ToolRequest, entry: ClaimedEffect) -> ToolOutcome | None:
-        """The outcome that an attempt has recorded; unknown, if nothing shows that a worker recorded it."""
+        """Return the outcome that an attempt recorded; unknown if no worker is proven to have recorded it."""
         if entry.doubt:
             return await self._unknown(tool, request, entry, RawResult(status="unknown", content=entry.doubt))
         return entry.outcome.model_copy(update={"adopted": True}) if entry.outcome else None
 
     async def _unknown(self, tool: Tool, request: ToolRequest, entry: ClaimedEffect, ended: RawResult) -> ToolOutcome:
-        """The outcome of an effect that a person is asked about."""
+        """Return the outcome of an effect that a person has to resolve."""
         ended = await asked(ended, entry, tool.spec)
         settles_in = ended.settles_in if request.settles else None
         return ToolOutcome(status="unknown", content=ended.content, cause=ended.cause, settles_in=settles_in)
 
     async def _effect(self, request: ToolRequest) -> PastEffect:
-        """The effect of a call, as the ledger identifies it."""
+        """Return the effect of a call, as the ledger identifies it."""
         own = activity.info().workflow_run_id or ""
         return PastEffect(
             number=request.number,

@@ -1,13 +1,13 @@
-"""The earlier attempts at a tool call: how they failed, and how many workers died during the call.
+"""The earlier attempts at a tool call: how they failed, and how many workers crashed during the call.
 
 1. A failed attempt leaves its error, sealed, in its last heartbeat, and the outcome of the call names it. An attempt
    that waits for a lost one (EFFECT_SETTLING) has not failed.
 2. A process that runs out of memory or crashes reports nothing. Its attempt is ended by a time-out, or by a worker that
-   takes over (`WORKER_DIED`). These are counted, so that a call which kills its worker is not attempted for ever.
-3. Temporal keeps the last failure only. So before the tool runs again, an attempt leaves the count in its heartbeat,
-   and waits until Temporal has it. A first attempt costs nothing.
-4. A local activity leaves nothing in Temporal: its workflow task is attempted again. The first local call of a run in
-   this process looks at that attempt; if it is a later one, the call is made as an ordinary activity.
+   takes over (`WORKER_DIED`). These are counted, so that a call that crashes its worker is not retried for ever.
+3. Temporal keeps only the last failure. So before the tool runs again, an attempt leaves the count in its heartbeat,
+   and waits until Temporal has it. First attempts do not wait.
+4. A local activity leaves nothing in Temporal; its workflow task is retried. So the first local call of a run in this
+   process reads the attempt of that task; if it is not the first one, the call is made as an ordinary activity.
 """
 
 import asyncio
@@ -35,18 +35,18 @@ from holdfast.worker.takeover.takeover import WORKER_DIED
 log = SafeLogger(__name__)
 
 KNOWN_RUNS = 10_000
-"""The most runs of which a process remembers that their local calls are safe."""
+"""The most runs whose local calls a process remembers as safe."""
 
 _POLL_SECONDS = 0.02
 _NOTED_WITHIN = 3.0
-"""Seconds within which Temporal has to have a heartbeat; after that, the attempt fails and another one follows."""
+"""Seconds to wait until Temporal has a heartbeat; then the attempt fails, and is retried."""
 
 
 class AttemptNotes:
     """The state that this attempt leaves for the next one.
 
     Args:
-        request: The order.
+        request: The activity's request.
         before: The state that the attempts before this one left; None for none.
     """
 
@@ -56,7 +56,7 @@ class AttemptNotes:
 
     @property
     def in_doubt(self) -> InDoubt | None:
-        """How the call ended, while it is not known yet whether its effect has happened."""
+        """How the call ended, as long as it is unknown whether its effect happened."""
         return self.left.in_doubt if self.left else None
 
     @in_doubt.setter
@@ -103,7 +103,7 @@ def _of(before: EarlierAttempts | None, request: ToolRequest) -> EarlierAttempts
 
 
 class WorkerCrashes:
-    """How often workers died during the calls that this worker is asked to run."""
+    """Counts the worker crashes during the calls that this worker runs."""
 
     def __init__(self) -> None:
         self._known: set[str] = set()
@@ -111,11 +111,11 @@ class WorkerCrashes:
     async def before(self, request: ToolRequest) -> EarlierAttempts | None:
         """Return how the attempts before this one failed; None for no failure.
 
-        If workers have died, their number is left for the next attempt first.
+        If workers have crashed, this first leaves their number for the next attempt.
 
         Raises:
-            ApplicationError: The call has to be made as an ordinary activity, or Temporal does not take the heartbeat.
-                Both are retried.
+            ApplicationError: The call has to be made as an ordinary activity, or Temporal did not take the
+                heartbeat. Both are retried.
         """
         info = activity.info()
         if info.is_local:
@@ -149,7 +149,7 @@ class WorkerCrashes:
 
 
 def abandoned(tool: str, deaths: int) -> str:
-    """Say that a call is not attempted again."""
+    """Return the message about a call that is not attempted again."""
     times = "time" if deaths == 1 else "times"
     return (
         f"{tool} was not run again: {deaths:,} {times} the worker that ran it died or hung (out of memory, a crash of "
@@ -158,9 +158,9 @@ def abandoned(tool: str, deaths: int) -> str:
 
 
 def _death(failure: Failure) -> AttemptFailure | None:
-    """How an attempt failed whose worker died or hung; None for any other failure.
+    """Return the failure of an attempt whose worker crashed or hung; None for any other failure.
 
-    Its message does not repeat that of the failure, which anybody who reaches Temporal can have written.
+    Its message does not quote Temporal's failure, which anybody with access to Temporal may have written.
     """
     if failure.HasField("timeout_failure_info"):
         if failure.timeout_failure_info.timeout_type == TimeoutType.TIMEOUT_TYPE_START_TO_CLOSE:
@@ -182,7 +182,7 @@ async def _described() -> DescribeWorkflowExecutionResponse:
 
 
 async def _leave(deaths: EarlierAttempts) -> None:
-    """Leave the count for the next attempt, and wait until Temporal has it: the tool may end this process at once."""
+    """Leave the count for the next attempt, and wait until Temporal has it: the tool may crash this process at once."""
     activity.heartbeat(*sealed_details(deaths))
     deadline = asyncio.get_running_loop().time() + _NOTED_WITHIN
     while asyncio.get_running_loop().time() < deadline:

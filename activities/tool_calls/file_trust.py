@@ -1,4 +1,4 @@
-"""The trust level of files: a file that an agent writes after reading the web is of that level for every reader.
+"""The trust level of files: a file that an agent writes after reading the web has the level `web` for every reader.
 
 A call that may write to the workspace marks its files first (`holdfast.workspace.tainted_files`), if the run
 has read the web, or the call may read a marked file. The result of a call that may have read one has the level `web`.
@@ -44,7 +44,7 @@ class FileTrust:
             return outcome
         if await asyncio.to_thread(self._is_marked):
             outcome = outcome.model_copy(update={"trust": "web"})
-        if outcome.trust == "web":  # its files may have it now, too, or have what another run wrote meanwhile
+        if outcome.trust == "web":  # its files may contain it now, too, or text that another run wrote meanwhile
             await self._mark()
         return outcome
 

@@ -1,9 +1,10 @@
 """A tool call within its middleware, by the rules of `holdfast.core.tools.effects` for a second attempt.
 
-1. Middleware is inside the claim on the effect: the ledger records its result, and a later attempt returns that.
-2. It is outside of everything that determines the outcome of the call, the tool's check included: every result that
-   the LLM reads has passed through it.
-3. A call that it did not make has failed. If an earlier attempt may have had the effect, that is determined first.
+1. Middleware runs inside the claim on the effect: the ledger records its result, and a later attempt returns that.
+2. It wraps everything that determines the outcome of the call, the tool's check included: every result that the LLM
+   reads has passed through it.
+3. A call that middleware did not make has failed. If an earlier attempt may have had the effect, its outcome is
+   determined first.
 """
 
 from collections.abc import Awaitable, Callable
@@ -40,7 +41,7 @@ class Guarded:
         return await self.outcomes.record(ended)
 
     async def undo(self, entry: ClaimedEffect) -> ToolOutcome:
-        """Undo the effect, when it has arrived, or cannot arrive any more."""
+        """Undo the effect once it has arrived, or can no longer arrive."""
         await self._lost(entry).arrived()
         ended, _ = await self._through(self.attempt.undo, "undo")
         return await self.outcomes.record(ended)
@@ -52,7 +53,7 @@ class Guarded:
         async def make() -> RawResult:
             if later:
                 earlier = await lost.earlier()
-                if earlier is None or not entry.started_before:  # adopted, it is an effect of this epoch
+                if earlier is None or not entry.started_before:  # an adopted effect belongs to this epoch
                     await entry.start()
                 if earlier:
                     return earlier
@@ -62,7 +63,7 @@ class Guarded:
         ended, made = await self._through(make, "run")
         if not made and later:
             ended = await self._refused_later(ended, lost)
-        elif made and ended.status == "unknown" and ended.settles_in is None:  # middleware has cancelled it
+        elif made and ended.status == "unknown" and ended.settles_in is None:  # middleware cancelled it
             ended = await asked(ended, entry, self.attempt.tool.spec)
         return await self.outcomes.record(ended)
 
@@ -90,7 +91,7 @@ class Guarded:
         return LostEffect(self.attempt, entry, self.outcomes, self.notes, self.request.epoch)
 
     async def _refused_later(self, refused: RawResult, lost: LostEffect) -> RawResult:
-        """Determine the outcome of an earlier attempt at a call that middleware now refuses."""
+        """Determine the outcome of an earlier attempt at a call that middleware now rejects."""
         spec, why = self.attempt.tool.spec, text_of(refused.content)
         if self._has_check or lost.said_absent:
             earlier = await lost.earlier()
@@ -121,7 +122,7 @@ class Guarded:
         reads = self.attempt.tool.spec.effect is Effect.READ
         if ended is not None:
             return (ended if result is shown else ended.model_copy(update={"content": result.content})), True
-        if made:  # and cancelled
+        if made:  # middleware cancelled it
             return RawResult(status="failed" if reads else "unknown", content=result.content), True
         return RawResult(status="ok" if reads and result.status == "ok" else "failed", content=result.content), False
 

@@ -1,13 +1,14 @@
-"""A call whose effect may have happened: look it up, wait until nothing of it can arrive any more, or ask a person.
+"""Resolves a call whose effect may have happened: looks it up, waits until it can no longer arrive, or asks a person.
 
-1. A request outlives the process that sent it, and an exception says nothing about the effect. So `Found` counts at
-   once, and `Absent` only in a check that began when nothing could arrive any more (`ToolSpec.settles_within`).
-2. That time is counted by the ledger's clock, from when this worker, or one before it, found that the attempt had
-   ended. A running attempt holds the claim, and nothing is counted.
-3. Until then, the attempt fails, to be made again: nothing is held, and no worker has to survive the wait. The effect
-   is looked up several times meanwhile.
-4. A person's answer is no exception: a call that they say did not happen runs, or is undone, after that time, too. They
-   are told when it ends.
+1. A request may outlive the process that sent it, and an exception does not show whether the effect happened. So
+   `Found` is accepted at once, but `Absent` only from a check that began after the last moment at which the request
+   could arrive (`ToolSpec.settles_within`).
+2. That time is measured by the ledger's clock, from the moment at which this worker, or an earlier one, detected that
+   the attempt had ended. While an attempt runs, it holds the claim, and the time does not begin.
+3. Until then the attempt fails, to be retried: nothing is held, and no worker has to survive the wait. The effect is
+   looked up several times meanwhile.
+4. A person's answer does not shorten the wait: a call that they declare absent is run or undone after that time, too.
+   The approval request shows when it ends.
 """
 
 from collections.abc import Mapping
@@ -30,33 +31,34 @@ MOST_ATTEMPTS = 3
 """How often an idempotent tool is called, with the same key, while it raises; then a person is asked."""
 
 SHORTEST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
-"""Seconds between two checks while a request may still arrive; as many as have passed, within these limits."""
+"""Limits of the pause between two checks while a request may still arrive, in seconds; otherwise it is as long as the
+time that has passed."""
 
 IN_DOUBT_CHARS = 2_000
-"""Characters of an exception's text that the next attempt is handed."""
+"""The most characters of an exception's text that are left for the next attempt."""
 
 _HELD: Mapping[SecondAttempt, str] = {
     "check": "the check is asked again then, and if it does not find the effect, the call runs",
     "ask": "the call runs then, and nobody looks again",
 }
-"""The consequence of an early answer of a person."""
+"""The consequence of a person's early answer."""
 
 EFFECT_RAISED = "EffectRaised"
-"""The type of the error of an attempt at an idempotent call that raised."""
+"""The error type of an attempt in which an idempotent tool raised."""
 
 log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True)
 class LostEffect:
-    """An effect that an attempt of this call may have had, as the attempt sees it that holds the claim."""
+    """An effect that an attempt at this call may have had; for the attempt that holds the claim."""
 
     attempt: Attempt
     entry: ClaimedEffect
     outcomes: Outcomes
     notes: AttemptNotes
     epoch: int
-    """How often people have said that it did not happen."""
+    """How often people have declared that it did not happen."""
 
     @property
     def _spec(self) -> ToolSpec:
@@ -64,7 +66,7 @@ class LostEffect:
 
     @property
     def said_absent(self) -> bool:
-        """Whether people have said that it did not happen, and no attempt has begun since."""
+        """Whether people have declared that it did not happen, and no attempt has begun since."""
         return self.epoch > 0 and not self.entry.started_before
 
     async def earlier(self) -> RawResult | None:
@@ -72,7 +74,7 @@ class LostEffect:
 
         Raises:
             ApplicationError: EFFECT_SETTLING: a request may still arrive.
-            Exception: The tool's check failed; the system that it asks may be down, so Temporal tries again.
+            Exception: The tool's check failed; the system that it asks may be down, so Temporal retries.
         """
         match second_attempt(self._spec.effect):
             case "run":
@@ -98,7 +100,7 @@ class LostEffect:
         _wait_for(await _left(self.entry, self._spec), self._spec)
 
     async def arrived(self) -> None:
-        """Fail the attempt until the tool's check finds the effect, or nothing can arrive any more.
+        """Fail the attempt until the tool's check finds the effect, or the request can no longer arrive.
 
         Raises:
             ApplicationError: EFFECT_SETTLING.
@@ -112,7 +114,7 @@ class LostEffect:
         _wait_for(left, self._spec)
 
     async def ended_in_doubt(self, ended: RawResult) -> RawResult:
-        """Determine the outcome of an effect whose function has ended in this attempt without reporting it.
+        """Determine the outcome of an effect whose function ended in this attempt without reporting it.
 
         Raises:
             ApplicationError: EFFECT_SETTLING; or EFFECT_RAISED: the call is made again, with the same key.
@@ -122,7 +124,7 @@ class LostEffect:
         match self._spec.effect:
             case Effect.IDEMPOTENT if ended.doubt in ("raised", "returned"):
                 if ended.doubt == "raised" and not self.attempt.tool.takes_key:
-                    # The LLM's next call changes nothing more, either.
+                    # If the LLM repeats the call, that has no further effect, either.
                     return ended.model_copy(update={"status": "failed"})
                 self._try_again(content)
             case Effect.VERIFIABLE:
@@ -140,16 +142,16 @@ class LostEffect:
     async def _checked(self) -> RawResult | None:
         """Determine the outcome by the tool's check; None if the effect did not happen and nothing else is known."""
         left = await _left(self.entry, self._spec)  # before the check, which has to begin after that time
-        found, known = await self.attempt.checked(), self.notes.in_doubt
+        found, doubt = await self.attempt.checked(), self.notes.in_doubt
         if found and (found.status == "ok" or not self.said_absent):
             return found
-        if known and known.running:  # only `Found` counts
-            return RawResult(status="unknown", content=known.content, cause=known.cause)
+        if doubt and doubt.running:  # only `Found` counts
+            return RawResult(status="unknown", content=doubt.content, cause=doubt.cause)
         _wait_for(left, self._spec)
-        return RawResult(status="failed", content=known.content, cause=known.cause) if known else None
+        return RawResult(status="failed", content=doubt.content, cause=doubt.cause) if doubt else None
 
     def _try_again(self, content: str) -> None:
-        """Fail the attempt, unless there were enough: with the same key, the tool can be called again."""
+        """Fail the attempt, so that the tool is called again with the same key, unless it raised too often."""
         count = self.notes.count_raised()
         if count < MOST_ATTEMPTS:
             raise ApplicationError(
@@ -161,7 +163,7 @@ class LostEffect:
 
 @dataclass(frozen=True)
 class _Left:
-    """How long a request may still arrive."""
+    """The time in which a request may still arrive."""
 
     seconds: float
     passed: float
@@ -189,7 +191,7 @@ def _wait_for(left: _Left, spec: ToolSpec) -> None:
 
 
 async def asked(unknown: RawResult, entry: ClaimedEffect, spec: ToolSpec) -> RawResult:
-    """Return how a call ends about which a person is asked; they read until when a request may still arrive."""
+    """Add to an unknown outcome until when a request may still arrive, for the person who resolves it."""
     left = await _left(entry, spec)
     if not left.seconds or not isinstance(unknown.content, str):
         return unknown

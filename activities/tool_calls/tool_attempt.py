@@ -31,10 +31,10 @@ class Attempt:
 
     tool: Tool
     arguments: dict[str, Any]
-    """By name, as the tool has read them."""
+    """The arguments by name, as the tool has read them."""
     context: ToolContext
     resources: Mapping[Any, Any]
-    """By type."""
+    """The catalog's resources by type."""
 
     async def run(self, entry: ClaimedEffect | None = None) -> RawResult:
         """Run the tool. An exception becomes a result for the LLM, or a doubt whether the effect has happened.
@@ -47,7 +47,7 @@ class Attempt:
         """
         tool, context = self.tool, self.context
         blocked = loop_watch().blocked if tool.spec.effect is Effect.READ else {}
-        if context.key in blocked:  # an earlier attempt did
+        if context.key in blocked:  # an earlier attempt blocked the event loop
             return RawResult(status="failed", content=blocked[context.key])
         try:
             given = self._bound(tool.function)
@@ -64,7 +64,7 @@ class Attempt:
         return ended.model_copy(update={"duration_ms": round((time.monotonic() - started) * 1000)})
 
     async def _made(self, given: dict[str, Any], entry: ClaimedEffect | None) -> RawResult | None:
-        """Call the function; return how that ended, or None if it has to wait until the claim is confirmed again."""
+        """Call the function, and return its result; None if the claim has to be confirmed again first."""
         tool, spec = self.tool, self.tool.spec
         reads, stopped = spec.effect is Effect.READ, inspect.iscoroutinefunction(tool.function)
         function = tool.function if stopped or entry is None else _while_fresh(tool.function, entry)
@@ -152,11 +152,11 @@ class Attempt:
 
 
 class _NotFresh(BaseException):
-    """A thread began so late that the claim has to be confirmed again. No exception of a tool is of this type."""
+    """A thread began so late that the claim has to be confirmed again. No tool raises this type."""
 
 
 def _while_fresh(function: Callable[..., Any], entry: ClaimedEffect) -> Callable[..., Any]:
-    """Return the function, which runs only if the claim is fresh when its thread begins: that may take long."""
+    """Wrap the function to run only if the claim is still fresh when its thread begins, which may take long."""
 
     @functools.wraps(function)
     def run(**arguments: Any) -> Any:

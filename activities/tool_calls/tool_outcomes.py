@@ -31,7 +31,7 @@ _LONG = 64_000
 """Longer texts are processed in a thread; for shorter ones, starting the thread would take longer than the work."""
 
 CONVERSION_SECONDS = 20.0
-"""How long a result's conversion to text may take: less than what Temporal adds to the tool's own time limit."""
+"""Seconds for converting a result to text: fewer than Temporal's time-out adds to the tool's own time limit."""
 
 T = TypeVar("T")
 
@@ -59,15 +59,15 @@ async def clip_to(store: ArtifactStore, text: str, limit: int, *, thread: str) -
 
 
 async def in_thread_if_long(function: Callable[[Any], T], value: Any, *, size: int | None = None) -> T:
-    """Return `function(value)`, computed in a thread if `value` is long; `size` None for a size that is unknown."""
+    """Return `function(value)`, computed in a thread if `value` is long; `size` is None if it is unknown."""
     return await in_thread(function, value) if size is None or size > _LONG else function(value)
 
 
 class RawResult(CallResult):
-    """The result of a call before it is safe to record: it may hold secrets, and be longer than the log takes."""
+    """The result of a call before it is safe to record: it may contain secrets, and exceed the log's limits."""
 
     doubt: Literal["raised", "returned", "stopped", "running"] | None = None
-    """Why the function's end does not say whether its effect happened: it raised · it returned `Unknown` · it took too
+    """Why the function's end leaves its effect in doubt: it raised · it returned `Unknown` · it took too
     long and was stopped · it took too long and may still be running."""
     settles_in: float | None = None
     """With the status `unknown`: seconds in which a request may still arrive."""
@@ -80,7 +80,7 @@ class Outcomes:
     artifacts: ArtifactStore
     thread: str
     request: ToolRequest
-    """Says which fields the run takes, and how many characters of each text."""
+    """It has the fields that the run accepts, and the most characters of each text."""
     secrets: Secrets
 
     async def record(self, raw: RawResult) -> ToolOutcome:
@@ -169,10 +169,10 @@ class Outcomes:
 
 
 async def returned(spec: ToolSpec, value: Any) -> RawResult:
-    """Return how a function has ended that has returned.
+    """Return the result of a function that has returned a value.
 
-    If the value cannot be shown, a read has failed. An effect has happened all the same, so its call is `ok`: as
-    `failed`, the LLM would repeat it.
+    If the value cannot be shown, a read has failed. An effect has happened nevertheless, so its call is `ok`: the LLM
+    would repeat a `failed` one.
 
     Args:
         spec: The tool.
@@ -201,7 +201,7 @@ async def returned(spec: ToolSpec, value: Any) -> RawResult:
 
 
 def _trust(value: Any) -> Trust | None:
-    """Return the trust level that a result has itself; None for that of the tool.
+    """Return the trust level of the result itself; None if the tool's applies.
 
     Raises:
         ValueError: There is no such level.

@@ -11,20 +11,20 @@ from temporalio.client import Client
 from temporalio.worker import Interceptor, Worker
 
 from holdfast.activities.builtin_tools.offer import with_builtin_tools
-from holdfast.activities.calling_run import Chains, CheckedOrders
-from holdfast.activities.heartbeats import WithoutToolHeartbeats
+from holdfast.activities.calling_run import Chains, RequestCheck
+from holdfast.activities.heartbeats import DropToolHeartbeats
 from holdfast.activities.llm_calls.call_llm import LLM
 from holdfast.activities.llm_calls.transcript_cache import TranscriptCache
 from holdfast.activities.load_agent import Agents
 from holdfast.activities.loop_iteration import Loops
-from holdfast.activities.middleware import Around
+from holdfast.activities.middleware import MiddlewareStack
 from holdfast.activities.notify import Notifier
 from holdfast.activities.record.archive import Archive
 from holdfast.activities.record.load_thread import Threads
 from holdfast.activities.record.loop_record import LoopRecord
 from holdfast.activities.record.record import Record
 from holdfast.activities.safe_logs import SafeLogger
-from holdfast.activities.subagents import Children
+from holdfast.activities.subagents import Subagents
 from holdfast.activities.tool_calls.call_tool import Tools
 from holdfast.composition.stores import choose_stores
 from holdfast.core.agents.catalog import Catalog
@@ -109,7 +109,7 @@ def build_worker(
     handover = HandOver()
     transcripts = TranscriptCache(threads, adapter, handover=handover)
     layers = [resources[each] if isinstance(each, type) else each for each in catalog.middleware]
-    around = Around(layers) if layers else None
+    middleware = MiddlewareStack(layers) if layers else None
     chains = Chains()
     record = Record(threads, artifacts, chains=chains, seal=seal)
     archive = Archive(record, ledger, forget=transcripts.forget, handover=handover)
@@ -127,19 +127,19 @@ def build_worker(
         chains=chains,
         plain_starts=plain_starts,
     )
-    children = Children(threads)
+    subagents = Subagents(threads)
     activities: list[Callable[..., Any]] = [
         Threads(record, keep=transcripts.keep).load_thread,
         archive.load_effects,
         agents.load_agent,
-        LLM(llm, adapter, catalog, transcripts, artifacts, secrets, around).call_llm,
-        Tools(catalog, ledger, chains, transcripts, artifacts, secrets, resources, around).call_tool,
+        LLM(llm, adapter, catalog, transcripts, artifacts, secrets, middleware).call_llm,
+        Tools(catalog, ledger, chains, transcripts, artifacts, secrets, resources, middleware).call_tool,
         notifier.notify,
         archive.archive,
-        children.start_children,
-        children.look_at_children,
-        children.end_children,
-        children.announce_end,
+        subagents.start_children,
+        subagents.look_at_children,
+        subagents.end_children,
+        subagents.announce_end,
         loops.survey_workspace,
         loops.settle_iteration,
         loop_record.archive_loop,
@@ -148,6 +148,6 @@ def build_worker(
         client,
         workflows=workflows,
         activities=activities,
-        interceptors=[Redacting(secrets), CheckedOrders(chains), handover, WithoutToolHeartbeats(), *interceptors],
+        interceptors=[Redacting(secrets), RequestCheck(chains), handover, DropToolHeartbeats(), *interceptors],
         **options,
     )

@@ -25,7 +25,7 @@ from holdfast.core.run.machine.handover import Answers, Caller
 from holdfast.core.tools.effects import effect_key
 from holdfast.worker.handover import HandOver
 
-NOTHING: Answers = {}
+NO_ANSWERS: Answers = {}
 
 QUERY_TIMEOUT = timedelta(seconds=10)
 """An answer takes 5 ms. Without a limit, a worker that shuts down would wait for ever for its own answer."""
@@ -48,10 +48,10 @@ class CallingRun:
         handed: The answers that the run has passed in process, by query.
     """
 
-    def __init__(self, thread: str, handle: WorkflowHandle[Any, Any], handed: Answers = NOTHING) -> None:
+    def __init__(self, thread: str, handle: WorkflowHandle[Any, Any], passed: Answers = NO_ANSWERS) -> None:
         self.thread = thread
         self.handle = handle
-        self._handed = handed
+        self._passed = passed
 
     @classmethod
     def of(cls, request: Request | None = None, *, handover: HandOver | None = None) -> Self:
@@ -64,8 +64,8 @@ class CallingRun:
         thread, info = calling_thread(), activity.info()
         run_id = info.workflow_run_id
         caller = Caller(info.workflow_namespace or "", thread, run_id or "")
-        handed = handover.take(request, caller=caller) if handover and request else NOTHING
-        return cls(thread, activity.client().get_workflow_handle(thread, run_id=run_id), handed)
+        passed = handover.take(request, caller=caller) if handover and request else NO_ANSWERS
+        return cls(thread, activity.client().get_workflow_handle(thread, run_id=run_id), passed)
 
     async def query(self, query: str, *args: Any) -> Any:
         """Return the answer that the run has passed in process, or query it; queries leave no trace in history.
@@ -74,9 +74,9 @@ class CallingRun:
             RPCError: No worker answered in time. Retryable.
             ApplicationError: NOT_SEALED: the answer is not from a worker of this fleet. Retryable.
         """
-        if handed := self._handed.get(query):
+        if passed := self._passed.get(query):
             await asyncio.sleep(0)  # let other activities run between two pages, as a query would
-            return handed(*args)
+            return passed(*args)
         answer = await self.handle.query(query, args=args, result_type=QUERIES[query], rpc_timeout=QUERY_TIMEOUT)
         if is_unsealed(answer):
             raise ApplicationError(f"thread {self.thread}, query {query}: {answer}", type=NOT_SEALED)
@@ -129,7 +129,7 @@ async def describe_run(workflow_id: str, run_id: str = "") -> WorkflowExecutionD
     return await describe(activity.client(), workflow_id, run_id=run_id, within=DESCRIBE_TIMEOUT)
 
 
-class CheckedOrders(Interceptor):
+class RequestCheck(Interceptor):
     """A worker interceptor that rejects activity requests that are unsealed, or not from the calling run.
 
     Args:
@@ -149,37 +149,37 @@ class _Activity(ActivityInboundInterceptor):
         self._chains = chains
 
     async def execute_activity(self, input: ExecuteActivityInput) -> Any:
-        order = input.args[0] if len(input.args) == 1 else None
-        if refused := await self._refusal(order):
+        request = input.args[0] if len(input.args) == 1 else None
+        if reason := await self._rejection(request):
             info = activity.info()
             log.warning(
                 "order_refused",
                 activity=info.activity_type,
                 workflow=info.workflow_id,
                 run=info.workflow_run_id,
-                reason=refused,
+                reason=reason,
             )
-            raise ApplicationError(f"{info.activity_type} refuses: {refused}", type=NOT_SEALED, non_retryable=True)
-        assert isinstance(order, Order)
-        answer = await super().execute_activity(input)
-        return answer.model_copy(update={"answers": order.order}) if isinstance(answer, Answer) else answer
+            raise ApplicationError(f"{info.activity_type} refuses: {reason}", type=NOT_SEALED, non_retryable=True)
+        assert isinstance(request, Order)
+        result = await super().execute_activity(input)
+        return result.model_copy(update={"answers": request.order}) if isinstance(result, Answer) else result
 
-    async def _refusal(self, order: Any) -> str:
+    async def _rejection(self, request: Any) -> str:
         """Return why the activity must not run; empty if it may."""
-        if not isinstance(order, Order):
-            return str(order) if order is not None else "it takes one order"
+        if not isinstance(request, Order):
+            return str(request) if request is not None else "it takes one order"
         info = activity.info()
         if info.is_local:
             return ""  # the request comes from this process's own workflow code, and never left it
         if info.workflow_type not in _WORKFLOW_TYPES or not info.workflow_id or not info.workflow_run_id:
             return f"a workflow of type {info.workflow_type!r} may not give orders"
         chain = await self._chains.first_run_id(info.workflow_id, info.workflow_run_id)
-        if not belongs(order, workflow_id=info.workflow_id, first_run_id=chain):
-            return f"the order {order.order!r} was not given by {info.workflow_id} ({chain})"
-        if isinstance(order, ToolRequest):
-            call, thread = order.call, info.workflow_id
-            first_run_id = order.first_run_id or chain
-            key = effect_key(thread=thread, first_run_id=first_run_id, number=order.number, call_digest=call.digest)
-            if key != order.key:
-                return f"call {order.number} of {thread} has the effect key {key}, not {order.key}"
+        if not belongs(request, workflow_id=info.workflow_id, first_run_id=chain):
+            return f"the order {request.order!r} was not given by {info.workflow_id} ({chain})"
+        if isinstance(request, ToolRequest):
+            call, thread = request.call, info.workflow_id
+            first_run_id = request.first_run_id or chain
+            key = effect_key(thread=thread, first_run_id=first_run_id, number=request.number, call_digest=call.digest)
+            if key != request.key:
+                return f"call {request.number} of {thread} has the effect key {key}, not {request.key}"
         return ""

@@ -15,7 +15,7 @@ from typing import Any
 from temporalio import activity
 from temporalio.worker import ActivityInboundInterceptor, ActivityOutboundInterceptor, Interceptor
 
-from holdfast.activities.blocked_loop import Beating, loop_watch
+from holdfast.activities.event_loop_watch import ActiveHeartbeat, loop_watch
 from holdfast.activities.safe_logs import SafeLogger
 from holdfast.activities.tool_calls.tool_functions import attempt_of
 from holdfast.core.mac.seals import Answer, Order, SealKeyUnknown, answers
@@ -45,24 +45,24 @@ async def heartbeats(*details: Any) -> AsyncIterator[None]:
         next_beat = loop.call_later(INTERVAL, beat)
 
     # While a tool blocks the event loop, its watch sends them.
-    watch, beating = loop_watch(), Beating(details)
+    watch, heartbeat = loop_watch(), ActiveHeartbeat(details)
     if not activity.info().is_local:
-        watch.beating.add(beating)
+        watch.active.add(heartbeat)
     try:
         yield
     finally:
         next_beat.cancel()
-        watch.beating.discard(beating)
+        watch.active.discard(heartbeat)
 
 
-def earlier_details(kind: type[AnswerT], order: Order) -> AnswerT | None:
+def earlier_details(kind: type[AnswerT], request: Order) -> AnswerT | None:
     """Read the details that earlier attempts left; None if there are none, or they are not from our processes."""
     if not (details := activity.info().heartbeat_details):
         return None
     # The details stay in the heartbeat: raising for an unknown key would fail all later attempts.
     with suppress(SealKeyUnknown):
         answer = from_details(kind, details, activity.payload_converter())
-        if answer and answers(answer, order):
+        if answer and answers(answer, request):
             return answer
     match details:
         case [str(), str()]:
@@ -75,7 +75,7 @@ def sealed_details(answer: Answer) -> tuple[Any, ...]:
     return to_details(answer, activity.payload_converter())
 
 
-class WithoutToolHeartbeats(Interceptor):
+class DropToolHeartbeats(Interceptor):
     """A worker interceptor that drops the heartbeats that tools send."""
 
     def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:

@@ -119,10 +119,10 @@ class Agents:
         async with heartbeats():
             if request.fresh:
                 await self._require_new_thread()
-            moved = await self._moved(request.position)
+            moved = await self._state_if_moved(request.position)
             workspace = await self._workspace(request.workspace, request.forked)
             spec = await self._with_procedures(spec, workspace)
-            recalled = await self._recalled(spec, request.user, workspace)
+            recalled = await self._recall(spec, request.user, workspace)
             past = await self._ledger.past_effects(calling_thread(), after=request.after)
         budget = spec.budget.narrowed(request.budget) if spec.budget else request.budget
         return LoadedAgent(
@@ -151,7 +151,7 @@ class Agents:
         message = f"thread {thread} exists already; continue it with `holdfast start --thread {thread}` and a fleet key"
         raise ApplicationError(message, type=THREAD_EXISTS, non_retryable=True)
 
-    async def _moved(self, position: int | None) -> RunSnapshot | None:
+    async def _state_if_moved(self, position: int | None) -> RunSnapshot | None:
         """Return the state of the thread, if it was moved after that many events: then the run was reset.
 
         Raises:
@@ -168,8 +168,8 @@ class Agents:
         own = self._catalog.skills_of(spec.name)
         if not (own or spec.memory.workspace_skills or spec.memory.strategies):
             return spec
-        found = self._workspace_memory.skills(workspace) if spec.memory.workspace_skills else ()
-        skills, left_out = await asyncio.to_thread(add_workspace_skills, own, found)
+        workspace_skills = self._workspace_memory.skills(workspace) if spec.memory.workspace_skills else ()
+        skills, left_out = await asyncio.to_thread(add_workspace_skills, own, workspace_skills)
         for content in {content for skill in skills for content in skill.files.values()}:
             await self._artifacts.put(content, thread=calling_thread())
         strategies = ""
@@ -178,16 +178,16 @@ class Agents:
         procedures = {"skills": (*(skill.spec for skill in skills), *left_out), "strategies": strategies}
         return spec.model_copy(update=procedures)
 
-    async def _recalled(self, spec: AgentSpec, user: str, workspace: Path) -> tuple[RecalledTier, ...]:
+    async def _recall(self, spec: AgentSpec, user: str, workspace: Path) -> tuple[RecalledTier, ...]:
         """Return the memory that the agent's prompt shows from the start."""
         budget = spec.memory
-        standing = await self._standing(spec, user) if budget.standing else None
+        standing = await self._standing_memories(spec, user) if budget.standing else None
         files = None
         if budget.file_tokens:
             files = await asyncio.to_thread(self._workspace_memory.files, workspace, budget.file_tokens)
         return tuple(tier for tier in (standing, files) if tier)
 
-    async def _standing(self, spec: AgentSpec, user: str) -> RecalledTier | None:
+    async def _standing_memories(self, spec: AgentSpec, user: str) -> RecalledTier | None:
         """Return the standing memories of the agent, the thread, the user who gave the task, and the global scope."""
         if self._memories is None:
             return None
@@ -208,7 +208,7 @@ class Agents:
         earlier = await asyncio.to_thread(earlier_folder, self._workspaces, thread)
         if earlier and await self._recorded_workspace(thread) == str(earlier):
             return earlier
-        return await asyncio.to_thread(_made_folder, self._workspaces / folder_name(thread))
+        return await asyncio.to_thread(_create_folder, self._workspaces / folder_name(thread))
 
     def _forked_folder(self, forked: ForkedFolder) -> Path:
         self._workspaces.mkdir(parents=True, exist_ok=True)
@@ -237,6 +237,6 @@ def _existing_folder(asked_for: str) -> Path:
     return path.resolve()
 
 
-def _made_folder(folder: Path) -> Path:
+def _create_folder(folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     return folder.resolve()

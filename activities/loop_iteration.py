@@ -77,7 +77,7 @@ class Loops:
         async with heartbeats():
             state = await _state_of(request.thread)
             events, head = await self._record.end_of(request.thread) if request.log_head else (0, "")
-            spent = await self._spent(request) if request.budget else None
+            spent = await self._cost(request) if request.budget else None
             if spent and spent.short and not request.explanation:
                 request = request.model_copy(update={"explanation": f"its budget has ended: {spent.short}"})
             usage = Usage.model_validate(state.get("usage", {}))
@@ -86,10 +86,10 @@ class Loops:
             if state.get("trust") == "web":  # the loop's notes quote it
                 await asyncio.to_thread(self._files.mark_errors, request)
             settled = await asyncio.to_thread(self._files.settle, request, last_message, at)
-        costs = {"usage": usage, "cost": price(request.llm, usage), "spent": _of_loop(spent, request, state)}
+        costs = {"usage": usage, "cost": price(request.llm, usage), "spent": _charged_to_loop(spent, request, state)}
         return settled.model_copy(update={**costs, "log_events": events, "log_head": head})
 
-    async def _spent(self, request: SettleRequest) -> TreeCost | None:
+    async def _cost(self, request: SettleRequest) -> TreeCost | None:
         """Return the cost of the iteration and of all runs below it; None if that is unknown."""
         return await self._record.spent_by(request.thread, request.run_id) if request.run_id else TreeCost()
 
@@ -97,14 +97,14 @@ class Loops:
         return resolve_agent(self._catalog, agent, default_llm=self._default_llm)
 
 
-def _of_loop(spent: TreeCost | None, request: SettleRequest, state: dict[str, Any]) -> TreeCost | None:
+def _charged_to_loop(spent: TreeCost | None, request: SettleRequest, state: dict[str, Any]) -> TreeCost | None:
     """Return the cost of an iteration, without its exhausted limit if that was narrower than the loop's share."""
     if spent is None or request.budget is None or not spent.short:
         return spent
-    given = request.budget.units.get(spent.short)
+    share = request.budget.units.get(spent.short)
     limits = (state.get("budget") or {}).get("limits", ())
     allowed = next((Decimal(each["allowed"]) for each in limits if each["limit"] == spent.short), None)
-    own = given is None or (allowed is not None and allowed < Decimal(amount_text(spent.short, given)))
+    own = share is None or (allowed is not None and allowed < Decimal(amount_text(spent.short, share)))
     return spent.model_copy(update={"short": ""}) if own else spent
 
 

@@ -98,18 +98,18 @@ def _http(thread: str, request: ApprovalRequest, links: Links, decision: str | N
 def _commands(thread: str, request: ApprovalRequest, *, complete: bool = True) -> list[str]:
     """Return the commands that answer a request; only harmless ones if the message shows it incompletely."""
     show = [] if complete else [CLI.command("pending", thread)]
-    seen = ("--digest", request.digest[:SHORT_DIGEST])
+    digest = ("--digest", request.digest[:SHORT_DIGEST])
     if request.kind == "approval":
         return [
             *show,
             *(
-                CLI.command(verb, thread, request.id, *seen)
+                CLI.command(verb, thread, request.id, *digest)
                 for verb in ("approve", "deny")
                 if complete or verb in HARMLESS
             ),
         ]
     answers = (answer for answer in request.answers if complete or answer in HARMLESS)
-    return [*show, *(CLI.command("reconcile", thread, request.id, f"--{answer}", *seen) for answer in answers)]
+    return [*show, *(CLI.command("reconcile", thread, request.id, f"--{answer}", *digest) for answer in answers)]
 
 
 def _slack(notice: Notice, *, thread: str, links: Links, ui: str | None, buttons: bool) -> JSON:
@@ -118,8 +118,8 @@ def _slack(notice: Notice, *, thread: str, links: Links, ui: str | None, buttons
     origin = f"*Thread* {_inline(thread)}" + (f"   *Agent* {_inline(notice.agent)}" if notice.agent else "")
     blocks = [_header(title), _section(origin)]
     if request := notice.request:
-        described, complete = _request(request)
-        blocks += described
+        request_blocks, complete = _request(request)
+        blocks += request_blocks
         if notice.occasion in OPEN:
             blocks.append(_section(_instructions(thread, request, links, complete=complete)))
             if buttons and request.kind == "approval":
@@ -136,14 +136,14 @@ def _request(request: ApprovalRequest) -> tuple[list[JSON], bool]:
     arguments = parsed(request.arguments)
     # JSON can escape a backtick: the same value, without ending the code block.
     as_json = json.dumps(arguments, ensure_ascii=False, indent=1).replace(FENCE, r"\u0060" * 3)
-    shown = arguments if isinstance(arguments, str) else as_json
+    text = arguments if isinstance(arguments, str) else as_json
     approvers = ", ".join(request.who) or "any approver"
     reason = _short(one_line(request.why, 2_000))
     needed = f" ({request.quorum} of them)" if request.quorum > 1 else ""
     if request.requirements:
         approvers, needed = describe_terms(request), ""
     until = f"{request.expires_at:%Y-%m-%d %H:%M} UTC" if request.expires_at else "never"
-    code, complete = _code(shown, ARGUMENT_CHARS)
+    code, complete = _code(text, ARGUMENT_CHARS)
     cut = [
         _section(f"*Not all arguments are shown.* Read them all before you approve. Full digest: `{request.digest}`")
     ]
@@ -197,11 +197,11 @@ def _short(text: str, limit: int = 500) -> str:
 def _code(text: str, limit: int) -> tuple[str, bool]:
     """Return a code block, and whether it shows all of the text verbatim."""
     # A fence within the text would end the block, and Slack would read the rest as markup.
-    shown = text.replace(FENCE, "'''")[:limit]
-    while len(_escaped(shown)) > limit:
-        shown = shown[: len(shown) * 3 // 4]
-    more = "" if len(shown) == len(text) else f"… ({len(text):,} characters)"
-    return f"{FENCE}{_escaped(shown)}{more}{FENCE}", shown == text
+    excerpt = text.replace(FENCE, "'''")[:limit]
+    while len(_escaped(excerpt)) > limit:
+        excerpt = excerpt[: len(excerpt) * 3 // 4]
+    more = "" if len(excerpt) == len(text) else f"… ({len(text):,} characters)"
+    return f"{FENCE}{_escaped(excerpt)}{more}{FENCE}", excerpt == text
 
 
 def _escaped(text: str) -> str:

@@ -65,24 +65,24 @@ from holdfast.core.transcript.transcript import clip
 from holdfast.core.trust import least
 from holdfast.errors import HoldfastError, RecordUnavailable, ServerUnreachable
 
-ANSWER = timedelta(seconds=10)
+ANSWER_TIMEOUT = timedelta(seconds=10)
 """How long Temporal may take to answer; then Temporal retries the activity."""
 
-PATIENCE = 4
+DECODE_ATTEMPTS = 4
 """Attempts to decode a payload: another worker may have the keys. After these, the payload is regarded as foreign."""
 
 UNSETTLED_SECONDS, UNSETTLED_PAUSE = 15.0, 1.0
 """Seconds of the search for a child whose start has failed, and between two look-ups. A heartbeat shows a worker within
-about five seconds that Temporal has abandoned its attempt; a call that is then in progress takes up to `ANSWER`."""
+about five seconds that Temporal has abandoned its attempt; a call that is in progress then ends after `ANSWER_TIMEOUT`."""
 
-AT_ONCE = 20
+MAX_CONCURRENT = 20
 """Concurrent calls to Temporal."""
 
 _T = TypeVar("_T")
 _R = TypeVar("_R")
 
 
-class Children:
+class Subagents:
     """The activities of sub-agents.
 
     Args:
@@ -93,64 +93,64 @@ class Children:
         self._record = record
 
     @activity.defn
-    async def start_children(self, order: StartChildren) -> StartedChildren:
+    async def start_children(self, request: StartChildren) -> StartedChildren:
         """See `holdfast.core.run.contracts.table.START_CHILDREN`."""
         async with heartbeats():
-            started = await _side_by_side(order.children, lambda child: _start(order, child))
+            started = await _concurrently(request.children, lambda child: _start(request, child))
         return StartedChildren(children=tuple(started))
 
     @activity.defn
-    async def look_at_children(self, order: LookAtChildren) -> ChildReports:
+    async def look_at_children(self, request: LookAtChildren) -> ChildReports:
         """See `holdfast.core.run.contracts.table.LOOK_AT_CHILDREN`."""
         async with heartbeats():
-            found = await _side_by_side(
-                order.children,
-                lambda ref: self._look(ref, clip=order.clip, within=CLOSING_SECONDS if ref.closing else 0),
+            reports = await _concurrently(
+                request.children,
+                lambda ref: self._report(ref, clip=request.clip, within=CLOSING_SECONDS if ref.closing else 0),
             )
-        return ChildReports(reports=tuple(filter(None, found)))
+        return ChildReports(reports=tuple(filter(None, reports)))
 
     @activity.defn
-    async def end_children(self, order: EndChildren) -> ChildReports:
+    async def end_children(self, request: EndChildren) -> ChildReports:
         """See `holdfast.core.run.contracts.table.END_CHILDREN`."""
         async with heartbeats():
-            known = [ref for ref in order.children if ref.run_id]
-            await _side_by_side(known, _cancel)
-            started = await _cancel_unknown([ref for ref in order.children if not ref.run_id])
-            refs = [*known, *(ref for ref, _ in started)]
+            recorded = [ref for ref in request.children if ref.run_id]
+            await _concurrently(recorded, _cancel)
+            started = await _cancel_unknown([ref for ref in request.children if not ref.run_id])
+            refs = [*recorded, *(ref for ref, _ in started)]
             # All concurrently: each waits in one call, which the server answers when the child ends.
-            found = await _side_by_side(
-                refs, lambda ref: self._look(ref, clip=order.clip, within=order.seconds), at_once=len(refs)
+            outcomes = await _concurrently(
+                refs, lambda ref: self._report(ref, clip=request.clip, within=request.seconds), at_once=len(refs)
             )
         # Without constraints: there may be a thousand of them, and Temporal allows 2 MB a payload.
-        reports = tuple(each.model_copy(update={"constraints": ()}) for each in found if each)
+        reports = tuple(each.model_copy(update={"constraints": ()}) for each in outcomes if each)
         return ChildReports(reports=reports, started=tuple(child for _, child in started))
 
     @activity.defn
-    async def announce_end(self, order: AnnounceEnd) -> Announced:
+    async def announce_end(self, request: AnnounceEnd) -> Announced:
         """See `holdfast.core.run.contracts.table.ANNOUNCE_END`."""
-        parent = activity.client().get_workflow_handle(order.parent)
+        parent = activity.client().get_workflow_handle(request.parent)
         try:
-            await parent.signal(ENDED_SIGNAL, {"thread": calling_thread()}, rpc_timeout=ANSWER)
+            await parent.signal(ENDED_SIGNAL, {"thread": calling_thread()}, rpc_timeout=ANSWER_TIMEOUT)
         except RPCError as error:
             if error.status is not RPCStatusCode.NOT_FOUND:  # the parent has ended
                 raise
         return Announced()
 
-    async def _look(self, ref: ChildRef, *, clip: int, within: float) -> ChildReport | None:
+    async def _report(self, ref: ChildRef, *, clip: int, within: float) -> ChildReport | None:
         """Return how a child has ended; None while it is open."""
         thread = ref.thread(calling_thread())
         try:
-            found = await describe(activity.client(), thread, within=ANSWER)
+            description = await describe(activity.client(), thread, within=ANSWER_TIMEOUT)
         except RPCError as error:
             if error.status is not RPCStatusCode.NOT_FOUND:
                 raise
             return await self._with_cost(ref, thread, await self._recorded(ref, thread, clip))
-        own = _chain(found) == ref.run_id
-        if own and found.status not in ENDED and not within:
+        own = _chain(description) == ref.run_id
+        if own and description.status not in ENDED and not within:
             return None
         try:
-            async with asyncio.timeout(within or ANSWER.total_seconds()):
-                report = await _outcome(ref, thread, found.run_id if own else ref.run_id, clip)
+            async with asyncio.timeout(within or ANSWER_TIMEOUT.total_seconds()):
+                report = await _outcome(ref, thread, description.run_id if own else ref.run_id, clip)
             return await self._with_cost(ref, thread, report)
         except builtins.TimeoutError:
             if within:
@@ -165,7 +165,7 @@ class Children:
         """Return the report with the cost of the child's tree, which is only in the log if there is no result."""
         if not ref.costs or report.cost or report.status == "lost":
             return report  # there is no log that is proven to be the child's
-        reader = Reader(Runs(activity.client(), answer_within=ANSWER.total_seconds()), self._record)
+        reader = Reader(Runs(activity.client(), answer_within=ANSWER_TIMEOUT.total_seconds()), self._record)
         cost = await spent_by(reader, thread, first_run_id=ref.run_id)
         return report.model_copy(update={"cost": cost})
 
@@ -174,7 +174,7 @@ class Children:
         lost = ChildReport(
             number=ref.number, status="lost", text="neither Temporal nor the permanent record has its end"
         )
-        reader = Reader(Runs(activity.client(), answer_within=ANSWER.total_seconds()), self._record)
+        reader = Reader(Runs(activity.client(), answer_within=ANSWER_TIMEOUT.total_seconds()), self._record)
         own, report = False, lost
         try:
             async for event in decode_lines(reader.lines(thread, 0, found=None, note=None, use_worker=False)):
@@ -197,11 +197,11 @@ def _text_of(end: RunFinished, limit: int) -> str:
     return clip(f"{end.cause}: {end.result}" if end.outcome == "failed" else end.result, limit)
 
 
-async def _start(order: StartChildren, child: ChildStart) -> StartedChild:
+async def _start(request: StartChildren, child: ChildStart) -> StartedChild:
     """Start one child, unless it was started before."""
     client, thread = activity.client(), child_thread(calling_thread(), child.number)
     start = {"start": secrets.token_hex(8), "issued_at": datetime.now(UTC)}
-    run_input = child_input(order, child).model_copy(update=start)
+    run_input = child_input(request, child).model_copy(update=start)
     details = f"Agent `{code(child.agent)}`, started by call {child.number} of `{code(calling_thread())}`."
     try:
         run = await client.start_workflow(
@@ -214,23 +214,23 @@ async def _start(order: StartChildren, child: ChildStart) -> StartedChild:
             memo=memo(child.task),
             static_summary=summary(child.task),
             static_details=details,
-            rpc_timeout=ANSWER,
+            rpc_timeout=ANSWER_TIMEOUT,
         )
     except WorkflowAlreadyStartedError:
-        return await _existing(order, child, thread)
+        return await _existing_start(request, child, thread)
     return StartedChild(number=child.number, run_id=run.first_execution_run_id or "")
 
 
-async def _existing(order: StartChildren, child: ChildStart, thread: str) -> StartedChild:
+async def _existing_start(request: StartChildren, child: ChildStart, thread: str) -> StartedChild:
     """Return the existing run under the child's id if it is the child; otherwise report that the id is taken."""
-    first = _chain(await describe(activity.client(), thread, within=ANSWER))
-    existing = await _given(thread, first)
-    if is_own(existing, order, child):
+    first = _chain(await describe(activity.client(), thread, within=ANSWER_TIMEOUT))
+    existing = await _input_of(thread, first)
+    if is_own(existing, request, child):
         return StartedChild(number=child.number, run_id=first, existing=True, budget=existing.lineage.allowance)
     return StartedChild(number=child.number, problem=f"there is another thread {thread} already: call this again")
 
 
-async def _given(thread: str, run_id: str) -> Any:
+async def _input_of(thread: str, run_id: str) -> Any:
     """Return the input of a run, with the claims that its seal proves; None if it is unreadable, or no agent run's."""
     client = activity.client()
     context = WorkflowSerializationContext(namespace=client.namespace, workflow_id=thread)
@@ -247,7 +247,7 @@ async def _given(thread: str, run_id: str) -> Any:
         if error.status is not RPCStatusCode.NOT_FOUND:
             raise
     except Exception:  # codecs and converters raise any type, and foreign bytes can be malformed in any way
-        if activity.info().attempt < PATIENCE:
+        if activity.info().attempt < DECODE_ATTEMPTS:
             raise
     return None
 
@@ -257,7 +257,7 @@ async def _cancel(ref: ChildRef) -> None:
     thread = ref.thread(calling_thread())
     child = activity.client().get_workflow_handle(thread, first_execution_run_id=ref.run_id)
     try:
-        await child.cancel(rpc_timeout=ANSWER)
+        await child.cancel(rpc_timeout=ANSWER_TIMEOUT)
     except RPCError as error:
         if error.status not in (RPCStatusCode.NOT_FOUND, RPCStatusCode.INVALID_ARGUMENT):  # it has ended
             raise
@@ -268,35 +268,35 @@ async def _cancel_unknown(refs: Sequence[ChildRef]) -> list[tuple[ChildRef, Star
 
     If a request to start a child failed, an attempt at it may still be running, so the child may yet start.
     """
-    found: list[tuple[ChildRef, StartedChild]] = []
+    cancelled: list[tuple[ChildRef, StartedChild]] = []
     until = asyncio.get_running_loop().time() + UNSETTLED_SECONDS
     while refs:
-        starts = await _side_by_side(refs, _begun)
-        begun = [
+        starts = await _concurrently(refs, _find_start)
+        started = [
             (ref.model_copy(update={"run_id": start.run_id}), start)
             for ref, start in zip(refs, starts, strict=True)
             if start is not None
         ]
-        await _side_by_side([ref for ref, _ in begun], _cancel)
-        found += begun
-        numbers = {ref.number for ref, _ in begun}
+        await _concurrently([ref for ref, _ in started], _cancel)
+        cancelled += started
+        numbers = {ref.number for ref, _ in started}
         refs = [ref for ref in refs if ref.unsettled and ref.number not in numbers]
         if asyncio.get_running_loop().time() > until:
             break
         await asyncio.sleep(UNSETTLED_PAUSE if refs else 0)
-    return found
+    return cancelled
 
 
-async def _begun(ref: ChildRef) -> StartedChild | None:
+async def _find_start(ref: ChildRef) -> StartedChild | None:
     """Return the child that was started for a call; None if there is none."""
     parent = calling_thread()
     try:
-        first = _chain(await describe(activity.client(), thread := ref.thread(parent), within=ANSWER))
+        first = _chain(await describe(activity.client(), thread := ref.thread(parent), within=ANSWER_TIMEOUT))
     except RPCError as error:
         if error.status is not RPCStatusCode.NOT_FOUND:
             raise
         return None
-    lineage = proven_lineage(await _given(thread, first))
+    lineage = proven_lineage(await _input_of(thread, first))
     if lineage is None or (lineage.parent, lineage.key) != (parent, ref.key):
         return None
     return StartedChild(number=ref.number, run_id=first, existing=True, budget=lineage.allowance)
@@ -319,8 +319,8 @@ async def _outcome(ref: ChildRef, thread: str, run_id: str, limit: int) -> Child
         return ChildReport(number=number, status="terminated", text=f"it {how} in Temporal; the Web UI shows by whom")
     except RPCError:
         raise
-    except Exception as error:  # see `_given`
-        if activity.info().attempt < PATIENCE:
+    except Exception as error:  # see `_input_of`
+        if activity.info().attempt < DECODE_ATTEMPTS:
             raise
         return ChildReport(number=number, status="lost", text=f"its result cannot be read: {type(error).__name__}")
     if is_unsealed(result) or not isinstance(result, RunResult):
@@ -337,18 +337,20 @@ async def _outcome(ref: ChildRef, thread: str, run_id: str, limit: int) -> Child
     )
 
 
-def _chain(found: WorkflowExecutionDescription) -> str:
+def _chain(description: WorkflowExecutionDescription) -> str:
     """Return the first run id of the chain of Temporal runs that a run belongs to."""
-    return found.raw_info.first_run_id or found.run_id
+    return description.raw_info.first_run_id or description.run_id
 
 
-async def _side_by_side(items: Sequence[_T], one: Callable[[_T], Awaitable[_R]], *, at_once: int = AT_ONCE) -> list[_R]:
-    """Apply `one` to each item, up to `at_once` concurrently; the first exception cancels the others."""
+async def _concurrently(
+    items: Sequence[_T], call: Callable[[_T], Awaitable[_R]], *, at_once: int = MAX_CONCURRENT
+) -> list[_R]:
+    """Call the function for each item, up to `at_once` concurrently; the first exception cancels the others."""
     slots = asyncio.Semaphore(at_once)
 
     async def within(item: _T) -> _R:
         async with slots:
-            return await one(item)
+            return await call(item)
 
     try:
         async with asyncio.TaskGroup() as group:

@@ -45,10 +45,10 @@ from holdfast.core.run.contracts.table import NOTIFY
 from holdfast.core.run.machine.rollover import SIGNAL_LIMIT
 from holdfast.core.run.state.features import require_features
 from holdfast.core.run.views.notices import TEXT_CHARS
-from holdfast.workflows.driver import AGENT, STATUS, STEP, any_number, start_activity
+from holdfast.workflows.driver import AGENT, STATUS, STEP, accept_any_arguments, start_activity
 from holdfast.workflows.iterations import run_agent
 from holdfast.workflows.loop_interface import LoopInterface
-from holdfast.workflows.loop_writing import Writing
+from holdfast.workflows.loop_log_writer import LogWriter
 from holdfast.workflows.replay_safe_inbox import activation
 
 FORGED = "the activity's answer does not come from our own processes, or belongs to another call"
@@ -64,7 +64,7 @@ class AgentLoopWorkflow(LoopInterface):
     """A loop: a goal and a workspace in, a workspace with all tasks done out."""
 
     @workflow.init
-    @any_number
+    @accept_any_arguments
     def __init__(self, loop: LoopInput = _NO_INPUT, *more: Any) -> None:
         """Begin or continue the loop, before any signal can arrive."""
         info, loop = workflow.info(), only(loop, more, LoopInput)
@@ -80,15 +80,15 @@ class AgentLoopWorkflow(LoopInterface):
             at=workflow.now(),
         )
         self._signals = 0
-        self._writing = Writing(self._recorder, self._order)
+        self._log_writer = LogWriter(self._recorder, self._next_order)
         self._published: tuple[object, ...] = ()
         self._traced: tuple[object, ...] = ()
         """Time and length of history when a signal last left a trace in history."""
-        self._notifying: list[asyncio.Future[Notified]] = []
+        self._open_notices: list[asyncio.Future[Notified]] = []
         """Notices that are being sent."""
 
     @workflow.run
-    @any_number
+    @accept_any_arguments
     async def run(self, loop: LoopInput = _NO_INPUT, *more: Any) -> LoopResult:
         """Work through the workspace's tasks.
 
@@ -103,7 +103,7 @@ class AgentLoopWorkflow(LoopInterface):
             return await self._work()
         except (asyncio.CancelledError, ActivityError):
             self._end("cancelled", "it was cancelled")
-            await self._writing.write_all()
+            await self._log_writer.write_all()
             raise
         except ApplicationError as error:
             self._end("failed", error.message)
@@ -125,8 +125,8 @@ class AgentLoopWorkflow(LoopInterface):
                     result = result_of(self._state)
                     self._end("completed", f"{result.tasks} tasks are done, after {result.iterations} iterations")
                     self._notify("run_finished", self._state.result)
-                    await self._writing.write_all()
-                    await self._notices_sent()
+                    await self._log_writer.write_all()
+                    await self._wait_for_notices()
                     return result
                 case Block() as block:
                     self._record(RunBlocked(cause=block.cause, message=block.message))
@@ -150,24 +150,24 @@ class AgentLoopWorkflow(LoopInterface):
                 self._record(*due)
                 self._publish()
                 continue
-            self._writing.write_once(self._waits)
-            if self._leaves_wait():
+            self._log_writer.write_once(self._wait_causes)
+            if self._must_end_waiting():
                 await self._continue_as_new()
-            waits, until = self._waits, self._state.paused and self._state.paused.until
-            left = max(0.01, (until - workflow.now()).total_seconds()) if until else None
+            causes, until = self._wait_causes, self._state.paused and self._state.paused.until
+            timeout = max(0.01, (until - workflow.now()).total_seconds()) if until else None
             with contextlib.suppress(TimeoutError):
                 await workflow.wait_condition(
-                    lambda: self._waits != waits or self._leaves_wait(),  # noqa: B023  # awaited in the loop's body
-                    timeout=left,
+                    lambda: self._wait_causes != causes or self._must_end_waiting(),  # noqa: B023  # awaited in the loop's body
+                    timeout=timeout,
                     timeout_summary="until the pause is over",
                 )
 
     @property
-    def _waits(self) -> tuple[object, ...]:
+    def _wait_causes(self) -> tuple[object, ...]:
         """The reasons why the loop waits: its pause and its block."""
         return self._state.paused, self._state.blocked
 
-    def _leaves_wait(self) -> bool:
+    def _must_end_waiting(self) -> bool:
         """Whether so many signals arrived during the wait that this Temporal run has to end."""
         log = self._recorder.log
         return self._state.logged and self._signals >= SIGNAL_LIMIT and log.size_since(log.first) <= TAIL_BYTES
@@ -175,7 +175,7 @@ class AgentLoopWorkflow(LoopInterface):
     async def _survey(self) -> Survey:
         state, loop = self._state, self._loop
         request = SurveyRequest(
-            order=self._order(),
+            order=self._next_order(),
             workspace=loop.workspace,
             agent=loop.agent,
             initializer=loop.initializer,
@@ -210,7 +210,7 @@ class AgentLoopWorkflow(LoopInterface):
             self._loop, iteration, brief, trust=survey.trust, deadline=self._state.deadline, budget=budget
         )
         request = SettleRequest(
-            order=self._order(),
+            order=self._next_order(),
             workspace=self._loop.workspace,
             thread=iteration.thread,
             number=number,
@@ -238,7 +238,7 @@ class AgentLoopWorkflow(LoopInterface):
         if workflow.cancellation_reason() is not None:
             raise asyncio.CancelledError
 
-    def _order(self) -> str:
+    def _next_order(self) -> str:
         """Return the name of the next activity request."""
         self._recorder.state = replace(self._state, orders=self._state.orders + 1)
         info = workflow.info()
@@ -253,19 +253,19 @@ class AgentLoopWorkflow(LoopInterface):
         self._recorder.state = replace(self._state, notices=self._state.notices + 1)
         state = self._state
         notice = Notice(
-            order=self._order(),
+            order=self._next_order(),
             occasion=occasion,
             position=state.notices,
             agent=state.agent,
             status=state.status,
             text=text[:TEXT_CHARS],
         )
-        self._notifying.append(start_activity(NOTIFY, notice, None))
+        self._open_notices.append(start_activity(NOTIFY, notice, None))
 
-    async def _notices_sent(self) -> None:
+    async def _wait_for_notices(self) -> None:
         """Wait until each notice is sent or has failed."""
-        await asyncio.gather(*self._notifying, return_exceptions=True)
-        self._notifying.clear()
+        await asyncio.gather(*self._open_notices, return_exceptions=True)
+        self._open_notices.clear()
 
     async def _continue_as_new_if_due(self) -> None:
         info = workflow.info()
@@ -274,7 +274,7 @@ class AgentLoopWorkflow(LoopInterface):
 
     async def _continue_as_new(self) -> NoReturn:
         """Continue as new. A write in progress is abandoned: the next Temporal run writes the same events again."""
-        await self._notices_sent()
+        await self._wait_for_notices()
         first_run_id = workflow.info().first_execution_run_id
         workflow.continue_as_new(self._recorder.next_input(self._loop, first_run_id=first_run_id, at=workflow.now()))
 

@@ -22,7 +22,7 @@ from holdfast.core.run.contracts.runs import WORKFLOW, RunInput, RunResult
 from holdfast.core.run.machine.machine import AgentRun
 from holdfast.core.run.state.state import RunState
 from holdfast.core.run.views.web_ui import current_details
-from holdfast.workflows.driver import Attributes, any_number, end_of, hand_over, start
+from holdfast.workflows.driver import Attributes, accept_any_arguments, pass_in_process, start, wait_for_end
 from holdfast.workflows.replay_safe_inbox import Input, ReplaySafeInbox
 from holdfast.workflows.run_interface import RunInterface
 
@@ -34,7 +34,7 @@ class AgentRunWorkflow(RunInterface):
     """A durable agent run: a task in, a result out, and every step in history exactly once."""
 
     @workflow.init
-    @any_number
+    @accept_any_arguments
     def __init__(self, run: RunInput = _NO_INPUT, *more: Any) -> None:
         """Record the task before any signal can arrive."""
         info = workflow.info()
@@ -57,7 +57,7 @@ class AgentRunWorkflow(RunInterface):
         workflow.register_random_seed_callback(partial(self._on_new_seed, asyncio.get_running_loop()))
 
     @workflow.run
-    @any_number
+    @accept_any_arguments
     async def run(self, run: RunInput = _NO_INPUT, *more: Any) -> RunResult:
         """Run the agent to its end, or until the run continues as new.
 
@@ -106,9 +106,9 @@ class AgentRunWorkflow(RunInterface):
         loop.call_soon(self._pass_on, lambda run: None)
 
     def _pass_on(self, arrived: Input) -> None:
-        self._take_in(self._inbox.deliver(arrived))
+        self._apply(self._inbox.deliver(arrived))
 
-    def _take_in(self, inputs: Iterator[Input]) -> None:
+    def _apply(self, inputs: Iterator[Input]) -> None:
         for arrived in inputs:
             arrived(self._run)
             self._carry_out()
@@ -128,7 +128,7 @@ class AgentRunWorkflow(RunInterface):
                 else:
                     command = replace(command, seconds=0)
                     if not self._settled and not workflow.unsafe.is_replaying():
-                        hand_over(self._run, command.request)
+                        pass_in_process(self._run, command.request)
             self._calls[command.id] = started = start(command, self._run.state)
             waiter = asyncio.create_task(self._wait_for(command.id, started))
             self._waiters.add(waiter)
@@ -138,12 +138,12 @@ class AgentRunWorkflow(RunInterface):
     async def _wait_for(self, call_id: int, started: asyncio.Future[Any]) -> None:
         """Wait for the end of a call, and pass it on."""
         try:
-            end = await end_of(started)
+            end = await wait_for_end(started)
         except SealKeyUnknown as unknown:
             self._key_unknown = unknown  # an exception raised in this task would go unnoticed
             return
         del self._calls[call_id]
-        self._take_in(self._inbox.deliver_end(call_id, lambda run: run.ended(call_id, end)))
+        self._apply(self._inbox.deliver_end(call_id, lambda run: run.ended(call_id, end)))
 
     # Queries and the Web UI.
 

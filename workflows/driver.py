@@ -34,15 +34,15 @@ _WAITS_FOR = SearchAttributeKey.for_keyword_list("HoldfastWaitsFor")
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 
 
-def any_number(function: FunctionT) -> FunctionT:
+def accept_any_arguments(function: FunctionT) -> FunctionT:
     """Let a workflow reject a wrong number of arguments, instead of failing its first workflow task for ever.
 
     Hides `*more` from the SDK, which otherwise decodes the one argument without its type. A function that really lacks
     `*more` would still be called with all arguments, which fails the workflow task and not the run.
     """
     signature = inspect.signature(function)
-    named = [each for each in signature.parameters.values() if each.kind is not inspect.Parameter.VAR_POSITIONAL]
-    vars(function)["__signature__"] = signature.replace(parameters=named)
+    parameters = [each for each in signature.parameters.values() if each.kind is not inspect.Parameter.VAR_POSITIONAL]
+    vars(function)["__signature__"] = signature.replace(parameters=parameters)
     return function
 
 
@@ -57,7 +57,7 @@ def start(command: Call | Sleep, state: RunState) -> asyncio.Future[Any]:
         state: The run's state, for the limits that its agent sets.
     """
     if isinstance(command, Sleep):
-        waits_for = _awaited(command.until, state)
+        waits_for = _wake_reason(command.until, state)
         return asyncio.create_task(workflow.sleep(command.seconds, summary=f"until {waits_for}"))
     activity = activity_of(command.request)
     if not command.local:
@@ -73,7 +73,7 @@ def start(command: Call | Sleep, state: RunState) -> asyncio.Future[Any]:
     )
 
 
-def _awaited(until: datetime, state: RunState) -> str:
+def _wake_reason(until: datetime, state: RunState) -> str:
     """Return the reason why the run sleeps until that time."""
     if until == state.dormancy.due():
         polls = any(wait.polls and wait.due == until for wait in state.dormancy.waits)
@@ -106,7 +106,7 @@ def start_activity(
     )
 
 
-async def end_of(started: asyncio.Future[Any]) -> CallEnd:
+async def wait_for_end(started: asyncio.Future[Any]) -> CallEnd:
     """Wait for the end of a call or a timer; return its result or its failure.
 
     Raises:
@@ -121,7 +121,7 @@ async def end_of(started: asyncio.Future[Any]) -> CallEnd:
         return Failure("CancelledError", "Cancelled", cancelled=True)
 
 
-def hand_over(run: AgentRun, request: Request) -> None:
+def pass_in_process(run: AgentRun, request: Request) -> None:
     """Pass in process the lines that the activity would otherwise query, if the worker supports that."""
     if pass_lines := workflow.extern_functions().get(HAND_OVER):
         info = workflow.info()

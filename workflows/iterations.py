@@ -55,7 +55,7 @@ async def run_agent(
         return "failed", f"there is or was a thread {iteration.thread} already", ""
     if not run.done():
         run.cancel()
-    end, explanation = await _end_of(run)
+    end, explanation = await _wait_for_end(run)
     end = "out_of_time" if end == "cancelled" and not in_time else end
     return end, explanation, run.first_execution_run_id or ""
 
@@ -88,12 +88,12 @@ async def _start_agent(loop: LoopInput, iteration: Iteration, brief: str, trust:
 
 async def _in_time(run: Run, deadline: datetime | None) -> bool:
     """Wait until the run ends or the loop's time is up; return whether it ended."""
-    left = max(0.01, (deadline - workflow.now()).total_seconds()) if deadline else None
-    done, _ = await workflow.wait([run], timeout=left)
+    timeout = max(0.01, (deadline - workflow.now()).total_seconds()) if deadline else None
+    done, _ = await workflow.wait([run], timeout=timeout)
     return bool(done)
 
 
-async def _end_of(run: Run) -> tuple[RunEnd, str]:
+async def _wait_for_end(run: Run) -> tuple[RunEnd, str]:
     """Return the kind of an agent run's end, and the reason of a failure."""
     try:
         if is_unsealed(result := await run):

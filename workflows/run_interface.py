@@ -125,10 +125,10 @@ def _signal(name: str) -> Callable[..., None]:
     """Return the handler of the signal of that name."""
 
     @workflow.signal(name=name)
-    def take_in(self: RunInterface, payload: Any = None, *more: Any) -> None:
+    def handle(self: RunInterface, payload: Any = None, *more: Any) -> None:
         self._signal(name, payload, *more)
 
-    return take_in
+    return handle
 
 
 def _update(name: str) -> Callable[..., Any]:

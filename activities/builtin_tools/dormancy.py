@@ -114,11 +114,11 @@ def dormancy_tools() -> list[Tool]:
         """
         return read_trigger("wait_for_run", {"thread": thread, "until": until}, at=context.at)
 
-    return [_by_the_run(each) for each in (sleep_until, wait_for_event, check_back, wait_for_run)]
+    return [_as_runtime_tool(each) for each in (sleep_until, wait_for_event, check_back, wait_for_run)]
 
 
-def _by_the_run(made: Tool) -> Tool:
-    return replace(made, spec=made.spec.model_copy(update={"kind": "runtime"}))
+def _as_runtime_tool(base: Tool) -> Tool:
+    return replace(base, spec=base.spec.model_copy(update={"kind": "runtime"}))
 
 
 def run_status_tool(record: ThreadStore) -> Tool:
@@ -150,15 +150,15 @@ def run_status_tool(record: ThreadStore) -> Tool:
             own, other = await _starter(reader, context.thread), await _starter(reader, thread)
             if own is None or own != other:
                 raise unknown
-            found = await reader.find(thread)
+            execution = await reader.find(thread)
         except ThreadNotFound:
             raise unknown from None
-        status = status_of(found) if found else "closed"
-        if found and status not in CLOSED:
+        status = status_of(execution) if execution else "closed"
+        if execution and status not in CLOSED:
             return exact_json({"ended": False, "status": status})
-        state = await state_of(reader, thread, found=found, note=None)
-        ended = {"ended": True, "status": str(state["status"]), "result": str(state["result"] or "")}
-        return "{" + ", ".join(f"{exact_json(name)}: {exact_json(value)}" for name, value in ended.items()) + "}"
+        state = await state_of(reader, thread, found=execution, note=None)
+        report = {"ended": True, "status": str(state["status"]), "result": str(state["result"] or "")}
+        return "{" + ", ".join(f"{exact_json(name)}: {exact_json(value)}" for name, value in report.items()) + "}"
 
     return run_status
 

@@ -76,7 +76,7 @@ def refine_task_tool() -> Tool:
         read = read_refinement({"kind": kind, "text": text, "by": "agent"})
         return read[1] if isinstance(read, tuple) else "it can be carried out, once people approve"
 
-    return _by_the_run(refine_task)
+    return _as_runtime_tool(refine_task)
 
 
 def subagent_tools() -> list[Tool]:
@@ -107,8 +107,8 @@ def subagent_tools() -> list[Tool]:
         """
         raise NotImplementedError("the run carries this out")
 
-    return [_by_the_run(each) for each in (run_agent, agent_result)]
+    return [_as_runtime_tool(each) for each in (run_agent, agent_result)]
 
 
-def _by_the_run(made: Tool) -> Tool:
-    return replace(made, spec=made.spec.model_copy(update={"kind": "runtime"}))
+def _as_runtime_tool(base: Tool) -> Tool:
+    return replace(base, spec=base.spec.model_copy(update={"kind": "runtime"}))

@@ -48,7 +48,7 @@ MAX_PART_BYTES = 100_000
 MAX_LEVELS: Final = 20
 """The most levels of sub-agents that are searched."""
 
-_DECODED: Final = tuple(
+_DECODED_TYPES: Final = tuple(
     f'"type":"{kind}"'.encode()
     for kind in ("run_started", "agent_loaded", "run_continued", "run_forked", "subagent_started")
 )
@@ -62,7 +62,7 @@ def read_artifact_tool(store: ArtifactStore, threads: ThreadStore) -> Tool:
         store: Stores the artifacts.
         threads: The permanent record, which shows whether the agent's thread refers to one.
     """
-    own = OwnArtifacts(threads)
+    own = ArtifactAccess(threads)
 
     @tool(effect="read")
     async def read_artifact(address: str, offset: int = 0, limit: int = PART_BYTES) -> str | Labelled:
@@ -84,7 +84,7 @@ def read_artifact_tool(store: ArtifactStore, threads: ThreadStore) -> Tool:
 
 
 @dataclass
-class _Seen:
+class _References:
     """The references to an artifact in a log."""
 
     address: str
@@ -98,7 +98,7 @@ class _Seen:
     _thread: str = ""
     _level: int = 0
 
-    def take(self, event: AgentEvent) -> None:
+    def add(self, event: AgentEvent) -> None:
         """Add the next event."""
         if isinstance(event, AgentLoaded | RunContinued):
             self._level = max(self._level, event.features)
@@ -117,7 +117,7 @@ class _Seen:
                 pass
 
 
-class OwnArtifacts:
+class ArtifactAccess:
     """Decides whether the calling run may read an artifact.
 
     Args:
@@ -135,55 +135,55 @@ class OwnArtifacts:
         """
         digest_of(address)
         run = CallingRun.of()
-        own = await self._seen(run.thread, await _kept_by(run), address)
+        own = await self._search_log(run.thread, await _lines_kept_by(run), address)
         if own.refers:
             return True
         if await self._refers_below(own.children, address, MAX_LEVELS):
             return False
         if own.named and own.above:
             above = CallingRun(own.above, activity.client().get_workflow_handle(own.above))
-            if (await self._seen(above.thread, await _kept_by(above), address)).refers:
+            if (await self._search_log(above.thread, await _lines_kept_by(above), address)).refers:
                 return False
         raise ArtifactNotFound(f"no event of this thread refers to the artifact {address}")
 
     async def _refers_below(self, children: Sequence[str], address: str, levels: int) -> bool:
         """Whether the record of a sub-agent that has ended, or of one below it, refers to an artifact."""
         for child in children if levels else ():
-            seen = await self._seen(child, [], address)
-            if seen.refers or await self._refers_below(seen.children, address, levels - 1):
+            references = await self._search_log(child, [], address)
+            if references.refers or await self._refers_below(references.children, address, levels - 1):
                 return True
         return False
 
-    async def _seen(self, thread: str, kept: Sequence[bytes], address: str) -> _Seen:
+    async def _search_log(self, thread: str, kept: Sequence[bytes], address: str) -> _References:
         """Search a log: the record up to the lines that the run itself keeps, and these."""
-        seen = _Seen(address)
+        references = _References(address)
         first = json.loads(kept[0]) if kept else {}
         if first.get("type") == "run_forked" and not await self._store.length(thread):
-            begun = decode_event(kept[0])
-            assert isinstance(begun, RunForked)
-            _take(seen, await forked_lines(self._store, begun.point, events_since))
+            fork = decode_event(kept[0])
+            assert isinstance(fork, RunForked)
+            _add_lines(references, await forked_lines(self._store, fork.point, events_since))
         position, stop = 0, first.get("position")
         try:
             while (stop is None or position < stop) and (lines := await self._store.read(thread, position)):
-                _take(seen, lines[: None if stop is None else stop - position])
+                _add_lines(references, lines[: None if stop is None else stop - position])
                 position += len(lines)
         except ThreadForgotten:
             pass
-        _take(seen, kept)
-        return seen
+        _add_lines(references, kept)
+        return references
 
 
-def _take(seen: _Seen, lines: Sequence[bytes]) -> None:
-    for event in _decoded(lines, seen.address):
-        seen.take(event)
+def _add_lines(references: _References, lines: Sequence[bytes]) -> None:
+    for event in _relevant_events(lines, references.address):
+        references.add(event)
 
 
-def _decoded(lines: Sequence[bytes], address: str) -> Iterator[AgentEvent]:
-    marks = (address.encode(), *_DECODED)
+def _relevant_events(lines: Sequence[bytes], address: str) -> Iterator[AgentEvent]:
+    marks = (address.encode(), *_DECODED_TYPES)
     return (decode_event(line) for line in lines if any(mark in line for mark in marks))
 
 
-async def _kept_by(run: CallingRun) -> list[bytes]:
+async def _lines_kept_by(run: CallingRun) -> list[bytes]:
     """Return the lines that a Temporal run keeps itself: those that the record lacked when it began."""
     lines: list[bytes] = []
     position = 0

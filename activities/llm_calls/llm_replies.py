@@ -83,7 +83,7 @@ def read_reply(
         NotAReply: The body is something else, such as a web page, cut JSON, an error or a stream.
     """
     decoded = adapter.decode(_parse(body), ids=step_id, used=used)
-    message = _with_meant_tools(decoded.message, spec)
+    message = _with_intended_tools(decoded.message, spec)
     if not decoded.holds_reply or decoded.finish_reason == BROKEN or (message is None and decoded.failure):
         refused = bool(decoded.failure) and message is None
         too_long = message is None and is_too_long(200, body)
@@ -91,7 +91,7 @@ def read_reply(
     if is_context_full(decoded.finish_word) and not (message and message.tool_calls):
         raise NotAReply("the LLM's context window was full before its reply ended", too_long=True)
     problems, arguments = _read_calls(message, spec=spec, tools=tools)
-    problems |= _incomplete(message, decoded)
+    problems |= _cut_off_calls(message, decoded)
     return LLMReply(
         message=message,
         rejected=why_unusable(message, decoded, tools=[tool.name for tool in spec.tools], asked=asked),
@@ -103,7 +103,7 @@ def read_reply(
     )
 
 
-def revised(
+def reply_from_middleware(
     received: LLMReply | None,
     result: LLMResult,
     *,
@@ -126,7 +126,7 @@ def revised(
     if result.message is not None:
         recorded = AssistantMessage.model_validate(recordable(result.message.model_dump(mode="json")))
         read = message_of(blocks_of(recorded.content), recorded.provider, ids=step_id, used=used)
-        message = _with_meant_tools(read, spec)
+        message = _with_intended_tools(read, spec)
     problems, arguments = _read_calls(message, spec=spec, tools=tools)
     if received:  # a call that was cut off stays incomplete, even if middleware changed the reply
         problems |= {call: why for call, why in received.problems.items() if why == CUT_OFF}
@@ -134,7 +134,7 @@ def revised(
     return (received or LLMReply()).model_copy(
         update={
             "message": message,
-            "rejected": _still_no_end(message, received),
+            "rejected": _rejection(message, received),
             "problems": problems,
             "arguments": arguments,
             "usage": result.usage,
@@ -143,7 +143,7 @@ def revised(
     )
 
 
-def _still_no_end(message: AssistantMessage | None, received: LLMReply | None) -> str:
+def _rejection(message: AssistantMessage | None, received: LLMReply | None) -> str:
     """Return why a reply that middleware returned instead is still no answer; empty if it is one.
 
     Middleware may answer if the LLM returned nothing. It cannot complete an answer that the LLM broke off.
@@ -153,7 +153,7 @@ def _still_no_end(message: AssistantMessage | None, received: LLMReply | None) -
     return received.rejected if received and received.message and not message.tool_calls else ""
 
 
-def _with_meant_tools(message: AssistantMessage | None, spec: AgentSpec) -> AssistantMessage | None:
+def _with_intended_tools(message: AssistantMessage | None, spec: AgentSpec) -> AssistantMessage | None:
     """Return the message with the names of the tools that its calls mean: the policy judges those."""
     if message is None or not message.tool_calls:
         return message
@@ -165,7 +165,7 @@ def _with_meant_tools(message: AssistantMessage | None, spec: AgentSpec) -> Assi
     return message.model_copy(update={"content": content})
 
 
-def _incomplete(message: AssistantMessage | None, decoded: Decoded) -> dict[str, str]:
+def _cut_off_calls(message: AssistantMessage | None, decoded: Decoded) -> dict[str, str]:
     """Return, by call id, why calls do not run that may lack a part, even if their arguments look complete."""
     calls = message.tool_calls if message else ()
     cut = set(decoded.unfinished)
@@ -199,17 +199,17 @@ def _read_calls(
     problems: dict[str, str] = {}
     arguments: dict[str, str] = {}
     for index, call in enumerate(message.tool_calls if message else ()):
-        gives = call.name == FINAL_RESULT and spec.gives_result
+        is_result = call.name == FINAL_RESULT and spec.gives_result
         if index >= spec.limits.max_calls:
             problems[call.id] = (
                 f"a reply may make at most {spec.limits.max_calls} calls; make this one in the next reply"
             )
         elif spec.tool(call.name) is None:
-            known = ", ".join(tool.name for tool in spec.tools) or "none"
-            problems[call.id] = f"there is no tool named {call.name!r}; there are: {known}"
-        elif gives and (call.name not in tools or tools[call.name].spec.kind != "runtime"):
+            names = ", ".join(tool.name for tool in spec.tools) or "none"
+            problems[call.id] = f"there is no tool named {call.name!r}; there are: {names}"
+        elif is_result and (call.name not in tools or tools[call.name].spec.kind != "runtime"):
             problems[call.id] = _NO_TYPE
-        elif gives and len(call.arguments) > RESULT_CHARS:
+        elif is_result and len(call.arguments) > RESULT_CHARS:
             problems[call.id] = _TOO_LONG
         elif call.name in tools:  # otherwise a worker with another catalog runs the call, and checks it then
             try:
@@ -217,7 +217,7 @@ def _read_calls(
             except ArgumentsInvalid as error:
                 problems[call.id] = f"the arguments do not fit: {error}"
             else:
-                if gives or read != canonical_arguments(call.arguments):
+                if is_result or read != canonical_arguments(call.arguments):
                     arguments[call.id] = read
     return problems, arguments
 

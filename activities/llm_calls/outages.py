@@ -42,7 +42,7 @@ def heartbeat_details(failures: Failures | None, request: LLMRequest) -> tuple[A
     return sealed_details(failures.model_copy(update={"untraced": True}) if request.budgeted else failures)
 
 
-def _lost(failures: Failures | None) -> int:
+def _lost_attempts(failures: Failures | None) -> int:
     """Return how many attempts before this one may have cost something.
 
     Temporal counts attempts anew if somebody resets the activity (`temporal activity reset`). Signs of a reset are more
@@ -87,7 +87,7 @@ def recording_failure(request: LLMRequest, before: Failures | None, secrets: Sec
     Raises:
         ApplicationError: The block's own, with the failures as its details if it is not retryable.
     """
-    started, attempt = datetime.now(UTC), Attempt(_lost(before) if request.budgeted else 0)
+    started, attempt = datetime.now(UTC), Attempt(_lost_attempts(before) if request.budgeted else 0)
     try:
         yield attempt
     except ApplicationError as error:
@@ -95,13 +95,15 @@ def recording_failure(request: LLMRequest, before: Failures | None, secrets: Sec
             # Redacted here: `Redacting` would drop the proof together with the message.
             message, details = secrets.redact(error.message), _details(request, before, attempt, error.type or "")
             raise ApplicationError(message, *details, type=error.type, non_retryable=True) from None
-        _leave(request, before, attempt, started=started, cause=error.type or "", message=secrets.redact(error.message))
+        _leave_failure(
+            request, before, attempt, started=started, cause=error.type or "", message=secrets.redact(error.message)
+        )
         if attempt.costly and request.lost and error.next_retry_delay is None:
             raise ApplicationError(error.message, type=error.type, next_retry_delay=_delay(request)) from error
         raise
     except Exception as error:  # nothing was sent, or the reply could not be stored
         cause, message = type(error).__name__, secrets.redact(str(error))
-        _leave(request, before, attempt, started=started, cause=cause, message=message)
+        _leave_failure(request, before, attempt, started=started, cause=cause, message=message)
         if attempt.costly and request.lost:
             raise ApplicationError(str(error), type=cause, next_retry_delay=_delay(request)) from error
         raise
@@ -119,14 +121,14 @@ def _details(request: LLMRequest, before: Failures | None, attempt: Attempt, cau
     if request.budgeted:
         lost = attempt.lost + attempt.costly
         tokens = tokens_of_request(attempt.body) if lost else 0
-        reply = _received(before, attempt) if lost else {}
+        reply = _reply_usage(before, attempt) if lost else {}
         return sealed_details(
             LLMFailed(answers=request.order, cause=cause, outage=outage, lost=lost, request_tokens=tokens, **reply)
         )
     return () if outage is None else (outage.model_dump(mode="json"),)
 
 
-def _received(before: Failures | None, attempt: Attempt) -> dict[str, Any]:
+def _reply_usage(before: Failures | None, attempt: Attempt) -> dict[str, Any]:
     """Return usage and cost of the reply that this attempt or an earlier one received; after that, at most one attempt
     follows, which ends the call.
     """
@@ -134,7 +136,7 @@ def _received(before: Failures | None, attempt: Attempt) -> dict[str, Any]:
     return {"usage": source.usage, "cost": source.cost}
 
 
-def _leave(
+def _leave_failure(
     request: LLMRequest, before: Failures | None, attempt: Attempt, *, started: datetime, cause: str, message: str
 ) -> None:
     """Leave a failure for the next attempt. The message is redacted before it is cut: half a secret is not found."""
@@ -142,16 +144,16 @@ def _leave(
     failure = LLMFailure(at=started, seconds=seconds, cause=cause[:CAUSE_CHARS], message=message[:MESSAGE_CHARS])
     outage = before.outage if before else None
     outage = Outage.of(outage, failure, costly=attempt.costly if request.budgeted else None)
-    left = Failures(answers=request.order, outage=outage)
+    failures = Failures(answers=request.order, outage=outage)
     if request.budgeted:
-        left = left.model_copy(update={"untraced": attempt.lost > 0, **_received(before, attempt)})
-    activity.heartbeat(*sealed_details(left))
+        failures = failures.model_copy(update={"untraced": attempt.lost > 0, **_reply_usage(before, attempt)})
+    activity.heartbeat(*sealed_details(failures))
 
 
 def provider_error(error: openai.APIStatusError) -> ApplicationError:
     """Convert a provider's error: Temporal retries it, the run compacts its context, or it blocks the run."""
     response, status = error.response, error.status_code
-    message = f"{status}: {_said(response)}"
+    message = f"{status}: {_provider_message(response)}"
     if is_too_long(status, response.content):
         return ApplicationError(message, type=CONTEXT_TOO_LONG, non_retryable=True)
     if status in (408, 409, 425, 429) or status >= 500:
@@ -160,7 +162,7 @@ def provider_error(error: openai.APIStatusError) -> ApplicationError:
     return ApplicationError(message, type=LLM_REJECTED, non_retryable=True)
 
 
-def _said(response: httpx2.Response) -> str:
+def _provider_message(response: httpx2.Response) -> str:
     """Return the endpoint's message, or the host of a redirect, which is not followed: it may be a login page."""
     if response.has_redirect_location:
         try:

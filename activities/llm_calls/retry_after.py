@@ -16,7 +16,7 @@ _PART = re.compile(
 )
 _PARTS = re.compile(f"(?:{_PART.pattern})+", re.IGNORECASE)
 _BARE = re.compile(r"\+?\d{0,15}(?:\.\d{0,15})?(?:e\+?\d{1,2})?", re.IGNORECASE)
-_WORDS = re.compile(
+_PHRASE = re.compile(
     r"(?:try again|retry|retry[ _-]?after|retry[ _-]?delay|wait|available|resets?)[\"']?\s{0,3}[:=]?\s{0,3}[\"']?"
     r"(?:in|after|for|at least)?\s{0,3}[:=]?\s{0,3}[\"']?(\d[\w. ,]{0,40})",
     re.IGNORECASE,
@@ -24,12 +24,12 @@ _WORDS = re.compile(
 _LIMITS = ("requests", "tokens", "input-tokens", "output-tokens")
 
 
-def retry_after(headers: Mapping[str, str], words: str = "") -> timedelta | None:
+def retry_after(headers: Mapping[str, str], body: str = "") -> timedelta | None:
     """Read the delay: from `Retry-After-Ms`, `Retry-After` (a duration or a date), rate limits, or text.
 
     Args:
         headers: The headers of the response.
-        words: The body of the rejection.
+        body: The body of the rejection.
 
     Returns:
         The delay, limited to `LONGEST`; None if no usable one is found.
@@ -37,8 +37,8 @@ def retry_after(headers: Mapping[str, str], words: str = "") -> timedelta | None
     delays = (
         _duration(headers.get("retry-after-ms"), unit=0.001),
         _duration(headers.get("retry-after")) or _until(headers.get("retry-after")),
-        _spent(headers),
-        _in_words(words[:20_000]),
+        _rate_limit_reset(headers),
+        _from_text(body[:20_000]),
     )
     delay = next((each for each in delays if each is not None and each > timedelta()), None)
     return None if delay is None else min(delay, LONGEST)
@@ -74,7 +74,7 @@ def _until(text: str | None) -> timedelta | None:
     return None
 
 
-def _spent(headers: Mapping[str, str]) -> timedelta | None:
+def _rate_limit_reset(headers: Mapping[str, str]) -> timedelta | None:
     """Read the time until the exhausted rate limits reset."""
     resets = []
     for prefix in ("x-ratelimit", "anthropic-ratelimit", "ratelimit"):
@@ -96,12 +96,12 @@ def _reset(text: str | None) -> timedelta | None:
     return timedelta(seconds=max(0.0, min(moment - datetime.now(UTC).timestamp(), LONGEST.total_seconds())))
 
 
-def _in_words(words: str) -> timedelta | None:
+def _from_text(body: str) -> timedelta | None:
     """Read a delay from text, such as `try again in 2.5s`, `"retryDelay": "17s"` or `"retry_after": 2`."""
-    for match in _WORDS.finditer(words):
+    for match in _PHRASE.finditer(body):
         text = match[1].strip(" .,")
         parts = _PART.match(text)
-        taken = _PARTS.match(text) if parts else re.fullmatch(r"\d+(?:\.\d+)?", text)
-        if taken and (delay := _duration(taken[0].strip(" ,"))):
+        duration = _PARTS.match(text) if parts else re.fullmatch(r"\d+(?:\.\d+)?", text)
+        if duration and (delay := _duration(duration[0].strip(" ,"))):
             return delay
     return None

@@ -28,11 +28,11 @@ from holdfast.core.transcript.transcript import Transcript, TranscriptRef, ref_d
 from holdfast.errors import TranscriptMismatch
 from holdfast.worker.handover import HandOver
 
-PREFIXES = 100
+MAX_PREFIXES = 100
 """The most encoded agents to keep."""
 
 
-LOADED = 4
+MAX_LOADED = 4
 """The most threads whose messages are kept between the loading of the thread and its next LLM call."""
 
 
@@ -168,7 +168,7 @@ class TranscriptCache:
     def keep(self, messages: list[bytes]) -> None:
         """Keep the lines of the calling run's thread, which this worker has just loaded from the permanent record."""
         self._loaded[calling_thread()] = messages
-        while len(self._loaded) > LOADED:
+        while len(self._loaded) > MAX_LOADED:
             self._loaded.popitem(last=False)
 
     async def _rebuild(self, run: CallingRun, ref: TranscriptRef) -> CachedTranscript:
@@ -177,7 +177,7 @@ class TranscriptCache:
         spec = shared(AgentSpec.model_validate(session["spec"]))
         if (prefix := self._prefixes.get(spec.hash)) is None:
             prefix = self._prefixes[spec.hash] = request_prefix(spec, self._adapter)
-            while len(self._prefixes) > PREFIXES:
+            while len(self._prefixes) > MAX_PREFIXES:
                 del self._prefixes[next(iter(self._prefixes))]
         empty = partial(CachedTranscript, session["compactions"], spec, self._adapter, prefix)
         loaded = self._loaded.pop(run.thread, [])[: session["first"]]
@@ -185,8 +185,8 @@ class TranscriptCache:
             return cached
         cached = await _read(run, empty(), await self._older_lines(run, session), ref)
         if not cached.matches(ref):
-            what = f"{ref.length} messages since context compaction {ref.compactions}"
-            raise TranscriptMismatch(f"thread {run.thread}: {what} do not have the digest {ref.digest}")
+            subject = f"{ref.length} messages since context compaction {ref.compactions}"
+            raise TranscriptMismatch(f"thread {run.thread}: {subject} do not have the digest {ref.digest}")
         return cached
 
     async def _older_lines(self, run: CallingRun, session: dict[str, Any]) -> list[bytes]:

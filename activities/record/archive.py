@@ -43,7 +43,7 @@ class Archive:
     async def archive(self, request: ArchiveRequest) -> Archived:
         """See `holdfast.core.run.contracts.table.ARCHIVE`."""
         async with heartbeats():
-            with _refused_if_forgotten():
+            with _reject_forgotten():
                 return await self._archive(request)
 
     async def _archive(self, request: ArchiveRequest) -> Archived:
@@ -78,7 +78,7 @@ class Archive:
         """See `holdfast.core.run.contracts.table.LOAD_EFFECTS`."""
         run = CallingRun.of()
         async with heartbeats():
-            with _refused_if_forgotten():
+            with _reject_forgotten():
                 if moved := await self._record.moved_threads.since(run.thread, request.position):
                     return PastEffects(moved=moved)
                 await self._record.ensure(run.handle, request.position, request.head)
@@ -86,7 +86,7 @@ class Archive:
 
 
 @contextlib.contextmanager
-def _refused_if_forgotten() -> Iterator[None]:
+def _reject_forgotten() -> Iterator[None]:
     """Block the run instead of retrying for ever if its thread, or the one it was forked from, was forgotten."""
     try:
         yield

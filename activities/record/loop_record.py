@@ -83,7 +83,7 @@ class LoopRecord:
         run_id: str | None = activity.info().workflow_run_id
         try:
             while run_id and 0 not in past:
-                recorded, run_id = await _recorded(loop, run_id)
+                recorded, run_id = await _events_of_run(loop, run_id)
                 past = recorded | past
             start = min(past)
             lines = [past[position] for position in range(start, part.start)]
@@ -116,7 +116,7 @@ class LoopRecord:
         return str(json.loads(stored[0])["digest"]) if stored else ""
 
 
-async def _recorded(loop: str, run_id: str) -> tuple[dict[int, bytes], str | None]:
+async def _events_of_run(loop: str, run_id: str) -> tuple[dict[int, bytes], str | None]:
     """Return the events in a run's history, by position, and the id of the run that it continues.
 
     Raises:

@@ -110,7 +110,7 @@ async def _result_of(thread: str, completed: HistoryEvent) -> RunResult:
 async def _reset_from(thread: str, run_id: str) -> str:
     """Return the id of the run that a run was reset from; empty for a run that was not reset."""
     client, page = activity.client(), b""
-    if await _begun_as(thread, run_id) == run_id:
+    if await _original_run_id(thread, run_id) == run_id:
         return ""
     while True:
         answer = await client.workflow_service.get_workflow_execution_history_reverse(
@@ -131,7 +131,7 @@ async def _reset_from(thread: str, run_id: str) -> str:
             return ""
 
 
-async def _begun_as(thread: str, run_id: str) -> str:
+async def _original_run_id(thread: str, run_id: str) -> str:
     """Return the id under which a run began, which a reset keeps."""
     first = await _one_event(thread, run_id, WorkflowHistoryEventFilterType.ALL_EVENT)
     return first.workflow_execution_started_event_attributes.original_execution_run_id if first else run_id

@@ -57,7 +57,7 @@ class Record:
         except RecordConflict as error:
             if not isinstance(self.store, SetsAside) or not await self._is_current(thread):
                 raise ApplicationError(str(error), type=RECORD_CONFLICT, non_retryable=True) from None
-            owner = await self._recorded_instead(thread, start, lines)
+            owner = await self._owner_of_conflict(thread, start, lines)
             if owner is None:
                 raise  # a concurrent attempt has archived the branch meanwhile: the next one can append
             if owner != await self.own_chain(thread):
@@ -136,7 +136,7 @@ class Record:
         """Whether the calling run is the thread's newest: a run that was reset may still have a call in progress."""
         return await self._chains.current_run_id(thread) == activity.info().workflow_run_id
 
-    async def _recorded_instead(self, thread: str, start: int, lines: list[bytes]) -> str | None:
+    async def _owner_of_conflict(self, thread: str, start: int, lines: list[bytes]) -> str | None:
         """Return the first run id of the chain with an event in place of one of these lines; None if there is none."""
         own, position = "", 0
         while recorded := await self.store.read(thread, position):

@@ -11,11 +11,11 @@ from temporalio.exceptions import ApplicationError
 from holdfast.activities.calling_run import Chains, calling_thread
 from holdfast.activities.heartbeats import heartbeats, sealed_details
 from holdfast.activities.llm_calls.transcript_cache import TranscriptCache
-from holdfast.activities.middleware import Around
-from holdfast.activities.tool_calls.earlier_attempts import AttemptNotes, WorkerCrashes, abandoned
+from holdfast.activities.middleware import MiddlewareStack
+from holdfast.activities.tool_calls.earlier_attempts import AttemptNotes, WorkerCrashes, abandoned_message
 from holdfast.activities.tool_calls.file_trust import FileTrust
-from holdfast.activities.tool_calls.guarded_call import Guarded
-from holdfast.activities.tool_calls.lost_effects import asked
+from holdfast.activities.tool_calls.guarded_call import GuardedCall
+from holdfast.activities.tool_calls.lost_effects import with_settling_notice
 from holdfast.activities.tool_calls.tool_attempt import Attempt
 from holdfast.activities.tool_calls.tool_outcomes import Outcomes, RawResult
 from holdfast.core.agents.catalog import Catalog
@@ -56,7 +56,7 @@ class Tools:
         artifacts: ArtifactStore,
         secrets: Secrets = NO_SECRETS,
         resources: Mapping[Any, Any] = NO_RESOURCES,
-        around: Around | None = None,
+        middleware: MiddlewareStack | None = None,
     ) -> None:
         self._catalog = catalog
         self._ledger = ledger
@@ -65,7 +65,7 @@ class Tools:
         self._artifacts = artifacts
         self._secrets = secrets
         self._resources = resources
-        self._around = around
+        self._middleware = middleware
         self._crashes = WorkerCrashes()
         self._tainted_files = TaintedFiles()
 
@@ -93,13 +93,13 @@ class Tools:
         async with heartbeats(*(sealed_details(before) if before else ())):
             with notes.recording_failure(self._secrets):
                 if before and before.deaths >= request.max_worker_deaths:
-                    outcome = await self._abandon(tool, request, abandoned(tool.spec.name, before.deaths))
+                    outcome = await self._abandon(tool, request, abandoned_message(tool.spec.name, before.deaths))
                 else:
                     outcomes = Outcomes(self._artifacts, calling_thread(), request, self._secrets)
-                    guarded = Guarded(attempt, outcomes, self._around, self._transcripts, request, notes)
+                    guarded = GuardedCall(attempt, outcomes, self._middleware, self._transcripts, request, notes)
                     await files.mark()
                     outcome = await self._execute(guarded, request)
-        outcome = await files.labelled(outcome)
+        outcome = await files.label(outcome)
         if before and request.failures:
             outcome = outcome.model_copy(update={"failures": before.failures})
         if outcome.status != "unknown" and not request.poll:
@@ -126,7 +126,7 @@ class Tools:
         if tool.spec.effect is Effect.READ:
             return ToolOutcome(status="failed", content=why, cause=cause)
         async with self._claim(request) as entry:
-            if not request.undo and (recorded := await self._recorded(tool, request, entry)):
+            if not request.undo and (recorded := await self._recorded_outcome(tool, request, entry)):
                 return recorded
             return await self._unknown(tool, request, entry, RawResult(status="unknown", content=why, cause=cause))
 
@@ -135,23 +135,23 @@ class Tools:
         why = self._secrets.redact(why)
         if tool.spec.effect is not Effect.READ:
             async with self._claim(request) as entry:
-                if recorded := await self._recorded(tool, request, entry):
+                if recorded := await self._recorded_outcome(tool, request, entry):
                     return recorded
                 if entry.started_before:
                     reason = f"an earlier attempt of {tool.spec.name} was interrupted, and on this worker {why}"
                     return await self._unknown(tool, request, entry, RawResult(status="unknown", content=reason))
         return ToolOutcome(status="invalid", content=f"Not called: {why}")
 
-    async def _execute(self, call: Guarded, request: ToolRequest) -> ToolOutcome:
+    async def _execute(self, call: GuardedCall, request: ToolRequest) -> ToolOutcome:
         if call.attempt.tool.spec.effect is Effect.READ:
             return await call.read()
         undoes = request.undo and not request.settle
-        # In a later epoch, a request of an earlier one may still arrive: `Guarded` decides when the effect starts.
+        # In a later epoch, a request of an earlier one may still arrive: `GuardedCall` decides when the effect starts.
         start = not request.settle and not undoes and not request.epoch
         async with self._claim(request, start=start) as entry:
             if undoes:
                 return await call.undo(entry)
-            recorded = await self._recorded(call.attempt.tool, request, entry)
+            recorded = await self._recorded_outcome(call.attempt.tool, request, entry)
             if recorded and not request.epoch:
                 return recorded
             # The recorded outcome may be of an earlier epoch: it is recorded for this one, too.
@@ -169,17 +169,17 @@ class Tools:
         async with self._ledger.claim(effect, thread=calling_thread(), start=start, attempt=attempt) as entry:
             yield entry
 
-    async def _recorded(self, tool: Tool, request: ToolRequest, entry: ClaimedEffect) -> ToolOutcome | None:
+    async def _recorded_outcome(self, tool: Tool, request: ToolRequest, entry: ClaimedEffect) -> ToolOutcome | None:
         """Return the outcome that an attempt recorded; unknown if no worker is proven to have recorded it."""
         if entry.doubt:
             return await self._unknown(tool, request, entry, RawResult(status="unknown", content=entry.doubt))
         return entry.outcome.model_copy(update={"adopted": True}) if entry.outcome else None
 
-    async def _unknown(self, tool: Tool, request: ToolRequest, entry: ClaimedEffect, ended: RawResult) -> ToolOutcome:
+    async def _unknown(self, tool: Tool, request: ToolRequest, entry: ClaimedEffect, result: RawResult) -> ToolOutcome:
         """Return the outcome of an effect that a person has to resolve."""
-        ended = await asked(ended, entry, tool.spec)
-        settles_in = ended.settles_in if request.settles else None
-        return ToolOutcome(status="unknown", content=ended.content, cause=ended.cause, settles_in=settles_in)
+        result = await with_settling_notice(result, entry, tool.spec)
+        settles_in = result.settles_in if request.settles else None
+        return ToolOutcome(status="unknown", content=result.content, cause=result.cause, settles_in=settles_in)
 
     async def _effect(self, request: ToolRequest) -> PastEffect:
         """Return the effect of a call, as the ledger identifies it."""

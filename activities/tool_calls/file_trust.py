@@ -31,16 +31,16 @@ class FileTrust:
         Raises:
             OSError: The state folder cannot be used. Retryable: nothing has been written.
         """
-        if self._concerned and await asyncio.to_thread(self._may_write_web):
+        if self._applies and await asyncio.to_thread(self._may_write_web):
             await self._mark()
 
-    async def labelled(self, outcome: ToolOutcome) -> ToolOutcome:
+    async def label(self, outcome: ToolOutcome) -> ToolOutcome:
         """Return the outcome of the call with the trust level of the files that it may have read.
 
         Raises:
             OSError: As for `mark`. The next attempt finds the outcome in the ledger.
         """
-        if not self._concerned:
+        if not self._applies:
             return outcome
         if await asyncio.to_thread(self._is_marked):
             outcome = outcome.model_copy(update={"trust": "web"})
@@ -49,7 +49,7 @@ class FileTrust:
         return outcome
 
     @property
-    def _concerned(self) -> bool:
+    def _applies(self) -> bool:
         return self.request.trust is not None and self.tool.takes_context and self._files != ()
 
     @property

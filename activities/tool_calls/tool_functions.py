@@ -17,23 +17,23 @@ from functools import partial
 from itertools import islice
 from typing import Any, TypeVar
 
-from holdfast.activities.blocked_loop import Watched, loop_watch
-from holdfast.activities.tool_calls.tool_threads import NoThread, passed_on, tool_threads
+from holdfast.activities.event_loop_watch import WatchedCall, loop_watch
+from holdfast.activities.tool_calls.tool_threads import NoThread, to_raisable, tool_threads
 from holdfast.core.tools.decorator import Found, Labelled
 from holdfast.core.tools.results import MOST_ITEMS, NOT_READ
 
 T = TypeVar("T")
 
-STOPPING = 5.0
+STOP_SECONDS = 5.0
 """Seconds that a cancelled function has to end; then it is abandoned."""
 
-OTHER_SECONDS = 60.0
+METHOD_SECONDS = 60.0
 """Seconds after which a method of a user's own class, called outside of a tool call, is regarded as hanging."""
 
-NESTED = 10
+MAX_NESTED = 10
 """The most awaitables that a call may return nested in one another."""
 
-_WHOLE = (str, int, float, bool, type(None), list, dict, tuple)
+_COMPLETE_TYPES = (str, int, float, bool, type(None), list, dict, tuple)
 """Types of values that are neither awaited nor read. Most functions return one."""
 
 attempt_of: ContextVar[asyncio.Task[Any] | None] = ContextVar("attempt_of", default=None)
@@ -66,13 +66,13 @@ async def call_function(
         await threads.ready(tool)
 
     async def call() -> Any:
-        watched = Watched(key, tool, function)
+        watched = WatchedCall(key, tool, function)
         if is_async:
             with loop_watch().watching(watched):
                 value = await function(**arguments)
-                return value if type(value) in _WHOLE else await _complete(value)
-        value = await threads.run(partial(_called, function, arguments), tool=tool, limit=timeout)
-        if type(value) in _WHOLE:
+                return value if type(value) in _COMPLETE_TYPES else await _complete(value)
+        value = await threads.run(partial(_call_and_read, function, arguments), tool=tool, limit=timeout)
+        if type(value) in _COMPLETE_TYPES:
             return value
         with loop_watch().watching(watched):  # the awaitables in it run on the loop
             return await _complete(value)
@@ -87,7 +87,7 @@ async def call_function(
         raise
 
 
-def _called(function: Callable[..., Any], arguments: dict[str, Any]) -> Any:
+def _call_and_read(function: Callable[..., Any], arguments: dict[str, Any]) -> Any:
     """Call a sync function, and read an iterator that it returns in the same thread, as some cursors require."""
     value = function(**arguments)
     return value if _is_awaitable(value) else _read(value)
@@ -97,12 +97,12 @@ async def _complete(value: Any) -> Any:
     """Await and read the value that a function returned until it is complete."""
     if isinstance(value, Labelled | Found):
         return dataclasses.replace(value, result=await _complete(value.result))
-    for _ in range(NESTED):
+    for _ in range(MAX_NESTED):
         if not _is_awaitable(value):
             break
         value = await (asyncio.wrap_future(value) if isinstance(value, Future) else value)
     else:
-        raise TypeError(f"it returned more than {NESTED} awaitables within one another")
+        raise TypeError(f"it returned more than {MAX_NESTED} awaitables within one another")
     if inspect.isroutine(value) or isinstance(value, partial):
         raise TypeError(f"it returned a function, and did not call it: {getattr(value, '__name__', 'a partial')}")
     if isinstance(value, AsyncIterable):
@@ -147,18 +147,18 @@ async def in_own_task(function: Callable[[], Awaitable[T]]) -> T:
     Raises:
         CancelledError: The caller's own task is cancelled, and with it the function.
         BaseException: The function's own exception; RuntimeError instead of one that would end the caller's task
-            (`passed_on`).
+            (`to_raisable`).
     """
     attempt = attempt_of.get() or asyncio.current_task()
-    returned: list[T] = []
-    raised: list[BaseException] = []
+    results: list[T] = []
+    errors: list[BaseException] = []
 
     async def run() -> None:
         attempt_of.set(attempt)
         try:
-            returned.append(await function())
+            results.append(await function())
         except BaseException as error:  # in a task's own result, SystemExit would end the event loop
-            raised.append(error)
+            errors.append(error)
 
     loop = asyncio.get_running_loop()
     task, ended = loop.create_task(run()), asyncio.Event()
@@ -167,11 +167,11 @@ async def in_own_task(function: Callable[[], Awaitable[T]]) -> T:
         await ended.wait()  # not the task itself: its cancellation would look like the caller's
     except asyncio.CancelledError:
         task.cancel()
-        await asyncio.wait([task], timeout=STOPPING)
+        await asyncio.wait([task], timeout=STOP_SECONDS)
         raise
-    if returned:
-        return returned[0]
-    raise passed_on(raised[0] if raised else asyncio.CancelledError())
+    if results:
+        return results[0]
+    raise to_raisable(errors[0] if errors else asyncio.CancelledError())
 
 
 async def in_thread(function: Callable[..., T], *args: Any) -> T:
@@ -180,11 +180,11 @@ async def in_thread(function: Callable[..., T], *args: Any) -> T:
     Raises:
         NoThread: It was not called.
         BaseException: The function's own exception; RuntimeError instead of one that would end the caller's task
-            (`passed_on`).
+            (`to_raisable`).
     """
     threads, name = tool_threads(), "the conversion of a result"
     await threads.ready(name)
-    return await threads.run(partial(function, *args), tool=name, limit=OTHER_SECONDS)
+    return await threads.run(partial(function, *args), tool=name, limit=METHOD_SECONDS)
 
 
 def raise_if_stopped(error: BaseException) -> None:

@@ -1,11 +1,11 @@
-"""Sub-agents: starts child runs, reads how they ended, and cancels them.
+"""Starts sub-agents, reads how they ended, and cancels them.
 
-1. An earlier start of a child is recognised by the sealed input of the existing run, never by its id alone. If another
-   thread has the id, the result says that the id is taken.
-2. A child is the chain of Temporal runs that began with the recorded run id. Other chains under the id are ignored.
+1. An earlier start of a sub-agent is recognised by the sealed input of the existing run, never by its id alone. If
+   another thread has the id, the result says that the id is taken.
+2. A sub-agent is the chain of Temporal runs that began with the recorded run id. Other chains under the id are ignored.
 3. A result has its own trust level only if it is sealed. The message of a failure is not, so its level is `web`.
-4. The cost of a child that gave no result is read from its log.
-5. If the run has no record of whether a child started, the child is looked up by its id, and recognised as in 1.
+4. The cost of a sub-agent that gave no result is read from its log.
+5. If the run has no record of whether a sub-agent started, it is looked up by its id, and recognised as in 1.
 """
 
 import asyncio
@@ -72,8 +72,8 @@ DECODE_ATTEMPTS = 4
 """Attempts to decode a payload: another worker may have the keys. After these, the payload is regarded as foreign."""
 
 UNSETTLED_SECONDS, UNSETTLED_PAUSE = 15.0, 1.0
-"""Seconds of the search for a child whose start has failed, and between two look-ups. A heartbeat shows a worker within
-about five seconds that Temporal has abandoned its attempt; a call in progress then ends after `ANSWER_TIMEOUT`."""
+"""Seconds of the search for a sub-agent whose start has failed, and between two look-ups. A heartbeat shows a worker
+within about five seconds that Temporal has abandoned its attempt; a call in progress then ends after `ANSWER_TIMEOUT`."""
 
 MAX_CONCURRENT = 20
 """Concurrent calls to Temporal."""
@@ -86,7 +86,7 @@ class Subagents:
     """The activities of sub-agents.
 
     Args:
-        record: The permanent record, for children that Temporal no longer has.
+        record: The permanent record, for sub-agents that Temporal no longer has.
     """
 
     def __init__(self, record: ThreadStore) -> None:
@@ -117,7 +117,7 @@ class Subagents:
             await _concurrently(recorded, _cancel)
             started = await _cancel_unknown([ref for ref in request.children if not ref.run_id])
             refs = [*recorded, *(ref for ref, _ in started)]
-            # All concurrently: each waits in one call, which the server answers when the child ends.
+            # All concurrently: each waits in one call, which the server answers when the sub-agent ends.
             outcomes = await _concurrently(
                 refs, lambda ref: self._report(ref, clip=request.clip, within=request.seconds), at_once=len(refs)
             )
@@ -137,7 +137,7 @@ class Subagents:
         return Announced()
 
     async def _report(self, ref: ChildRef, *, clip: int, within: float) -> ChildReport | None:
-        """Return how a child has ended; None while it is open."""
+        """Return how a sub-agent has ended; None while it is open."""
         thread = ref.thread(calling_thread())
         try:
             description = await describe(activity.client(), thread, within=ANSWER_TIMEOUT)
@@ -162,15 +162,15 @@ class Subagents:
             return await self._with_cost(ref, thread, await self._recorded(ref, thread, clip))
 
     async def _with_cost(self, ref: ChildRef, thread: str, report: ChildReport) -> ChildReport:
-        """Return the report with the cost of the child's tree, which is only in the log if there is no result."""
+        """Return the report with the cost of the sub-agent's tree, which is only in the log if there is no result."""
         if not ref.costs or report.cost or report.status == "lost":
-            return report  # there is no log that is proven to be the child's
+            return report  # there is no log that is proven to be the sub-agent's
         reader = Reader(Runs(activity.client(), answer_within=ANSWER_TIMEOUT.total_seconds()), self._record)
         cost = await spent_by(reader, thread, first_run_id=ref.run_id)
         return report.model_copy(update={"cost": cost})
 
     async def _recorded(self, ref: ChildRef, thread: str, limit: int) -> ChildReport:
-        """Return how a child that Temporal no longer has ended, from the permanent record."""
+        """Return how a sub-agent that Temporal no longer has ended, from the permanent record."""
         lost = ChildReport(
             number=ref.number, status="lost", text="neither Temporal nor the permanent record has its end"
         )
@@ -191,14 +191,14 @@ class Subagents:
 
 
 def _text_of(end: RunFinished, limit: int) -> str:
-    """Return the text of a child's end from its log: the same as from its result or failure in Temporal."""
+    """Return the text of a sub-agent's end from its log: the same as from its result or failure in Temporal."""
     if end.outcome == "cancelled":
         return NO_ANSWER
     return clip(f"{end.cause}: {end.result}" if end.outcome == "failed" else end.result, limit)
 
 
 async def _start(request: StartChildren, child: ChildStart) -> StartedChild:
-    """Start one child, unless it was started before."""
+    """Start one sub-agent, unless it was started before."""
     client, thread = activity.client(), child_thread(calling_thread(), child.number)
     start = {"start": secrets.token_hex(8), "issued_at": datetime.now(UTC)}
     run_input = child_input(request, child).model_copy(update=start)
@@ -222,7 +222,7 @@ async def _start(request: StartChildren, child: ChildStart) -> StartedChild:
 
 
 async def _existing_start(request: StartChildren, child: ChildStart, thread: str) -> StartedChild:
-    """Return the existing run under the child's id if it is the child; otherwise report that the id is taken."""
+    """Return the existing run under the sub-agent's id if it is the sub-agent's; otherwise say that the id is taken."""
     first = _chain(await describe(activity.client(), thread, within=ANSWER_TIMEOUT))
     existing = await _input_of(thread, first)
     if is_own(existing, request, child):
@@ -253,7 +253,7 @@ async def _input_of(thread: str, run_id: str) -> Any:
 
 
 async def _cancel(ref: ChildRef) -> None:
-    """Request the cancellation of a child; another run under its id is unaffected."""
+    """Request the cancellation of a sub-agent; another run under its id is unaffected."""
     thread = ref.thread(calling_thread())
     child = activity.client().get_workflow_handle(thread, first_execution_run_id=ref.run_id)
     try:
@@ -264,9 +264,9 @@ async def _cancel(ref: ChildRef) -> None:
 
 
 async def _cancel_unknown(refs: Sequence[ChildRef]) -> list[tuple[ChildRef, StartedChild]]:
-    """Cancel the children that have started, and return each with its start.
+    """Cancel the sub-agents that have started, and return each with its start.
 
-    If a request to start a child failed, an attempt at it may still be running, so the child may yet start.
+    If a request to start a sub-agent failed, an attempt at it may still be running, so the sub-agent may yet start.
     """
     cancelled: list[tuple[ChildRef, StartedChild]] = []
     until = asyncio.get_running_loop().time() + UNSETTLED_SECONDS
@@ -288,7 +288,7 @@ async def _cancel_unknown(refs: Sequence[ChildRef]) -> list[tuple[ChildRef, Star
 
 
 async def _find_start(ref: ChildRef) -> StartedChild | None:
-    """Return the child that was started for a call; None if there is none."""
+    """Return the sub-agent that was started for a call; None if there is none."""
     parent = calling_thread()
     try:
         first = _chain(await describe(activity.client(), thread := ref.thread(parent), within=ANSWER_TIMEOUT))

@@ -63,7 +63,7 @@ class AgentRunWorkflow(RunInterface):
 
         Raises:
             ApplicationError: The run failed, for example because there is no such agent or no readable past.
-            CancelledError: The run was cancelled, and has waited for the effects under way.
+            CancelledError: The run was cancelled, and has waited for the effects in progress.
         """
         self._carry_out()
         cancelled: BaseException | None = None

@@ -46,7 +46,7 @@ class ReplaySafeInbox:
         self._local: dict[int, Input | None] = {}
         """Local activities under way, and the ends of those that have ended."""
         self._arrived: list[Input] = []
-        """Inputs to deliver when no local activity is under way any longer."""
+        """Inputs to deliver once no local activity is running."""
         self._arrived_in: object = None
         """The activation in which the last of them arrived."""
         self._activation: tuple[object, int] | None = None

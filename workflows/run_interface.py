@@ -30,7 +30,7 @@ class RunInterface:
         raise NotImplementedError
 
     def _pass_on(self, arrived: Input) -> None:
-        """Pass on an input, now or when no local activity is under way any more."""
+        """Pass on an input, now or once no local activity is running."""
         raise NotImplementedError
 
     # Signals. A payload of any shape is accepted and recorded: a typing error in the Web UI loses nothing.

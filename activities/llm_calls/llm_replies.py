@@ -166,7 +166,7 @@ def _with_intended_tools(message: AssistantMessage | None, spec: AgentSpec) -> A
 
 
 def _cut_off_calls(message: AssistantMessage | None, decoded: Decoded) -> dict[str, str]:
-    """Return, by call id, why calls do not run that may lack a part, even if their arguments look complete."""
+    """Return, by call id, why calls that may lack a part do not run, even if their arguments look complete."""
     calls = message.tool_calls if message else ()
     cut = set(decoded.unfinished)
     if calls and may_be_cut_off(decoded.finish_reason):

@@ -73,7 +73,7 @@ DECODE_ATTEMPTS = 4
 
 UNSETTLED_SECONDS, UNSETTLED_PAUSE = 15.0, 1.0
 """Seconds of the search for a sub-agent whose start has failed, and between two look-ups. A heartbeat shows a worker
-within about five seconds that Temporal has abandoned its attempt; a call in progress then ends after `ANSWER_TIMEOUT`."""
+within about five seconds that Temporal has abandoned its attempt; a call then ends after `ANSWER_TIMEOUT`."""
 
 MAX_CONCURRENT = 20
 """Concurrent calls to Temporal."""

@@ -12,7 +12,6 @@ from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
 from temporalio.service import RPCError
 
-from holdfast.client.connect import seals_of
 from holdfast.client.reading.loops import loop_lines
 from holdfast.client.reading.reader import Note
 from holdfast.client.reading.record import call_store
@@ -97,7 +96,7 @@ async def start_loop(threads: Threads, loop: LoopInput, *, name: str | None = No
         ServerUnreachable: The server does not answer.
     """
     chosen = check_own_id(name) if name is not None else new_thread_id("loop")
-    if not seals_of(threads.runs.client):
+    if not threads.sealed:
         raise FleetKeyMissing("starting a loop needs the fleet key: set HOLDFAST_FLEET_KEYS as the workers have it")
     with contextlib.suppress(RecordUnavailable):  # then the first write fails, and the loop is blocked
         if name is not None and threads.reader.record and await threads.reader.record.length(chosen):

@@ -21,7 +21,6 @@ from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError
 
-from holdfast.client.connect import seals_of
 from holdfast.client.imported_subagents import refuse_imported_subagent
 from holdfast.client.reading.loops import loop_lines
 from holdfast.client.reading.reader import Note, Reader
@@ -44,6 +43,7 @@ from holdfast.core.run.contracts.error_types import AGENT_NOT_FOUND, WORKSPACE_N
 from holdfast.core.run.contracts.runs import LOOP_WORKFLOW, TASK_QUEUE, WORKFLOW, RunInput
 from holdfast.core.run.state.features import BUDGETS
 from holdfast.core.stores import ThreadStore
+from holdfast.core.temporal.converter import seals_in
 from holdfast.core.transcript.transcript import Transcript
 from holdfast.errors import (
     AgentNotFound,
@@ -98,7 +98,7 @@ class Threads:
     @property
     def sealed(self) -> bool:
         """Whether this process has the fleet key, which is required to continue a closed thread."""
-        return bool(seals_of(self._client))
+        return bool(seals_in(self._client.data_converter))
 
     async def start(
         self,

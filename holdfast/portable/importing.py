@@ -22,7 +22,6 @@ from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError
 
-from holdfast.client.connect import seals_of
 from holdfast.client.reading.runs import ENDED
 from holdfast.client.start_options import check_own_id, details, issued
 from holdfast.client.threads import Threads
@@ -34,6 +33,7 @@ from holdfast.core.run.contracts.runs import LOOP_WORKFLOW, WORKFLOW, RunInput
 from holdfast.core.run.inputs.import_run import refuse_state
 from holdfast.core.run.state.features import MOVES
 from holdfast.core.stores import ArtifactStore, ThreadStore
+from holdfast.core.temporal.converter import seals_in
 from holdfast.errors import (
     FleetKeyMissing,
     HistoryUnreadable,
@@ -117,7 +117,7 @@ async def import_thread(
         FleetKeyMissing: An import needs the fleet key.
         ServerUnreachable: The server is unreachable. Import the file again.
     """
-    seals = seals_of(threads.runs.client)
+    seals = seals_in(threads.runs.client.data_converter)
     if not seals:
         raise FleetKeyMissing("an import needs the fleet key: set HOLDFAST_FLEET_KEYS as the workers have it")
     if id is not None and not fork:

@@ -11,7 +11,7 @@ from holdfast.core.run.state.context import FOLLOW_UPS_CHARS
 from holdfast.core.run.state.features import COMPACTION_MUST_HELP
 from holdfast.core.run.state.freshness import FindingDigest
 from holdfast.core.run.state.inbox import TaskRefinement, WaitingMessage
-from holdfast.core.run.state.repeats import Repeats
+from holdfast.core.run.state.progress import Repeats
 from holdfast.core.run.state.state import RunState
 from holdfast.core.transcript.transcript import clip
 from holdfast.core.trust import Trust, least

@@ -28,8 +28,7 @@ from holdfast.core.run.state.features import DORMANCY, KEEPS_PROGRESS, KEEPS_TRU
 from holdfast.core.run.state.freshness import Freshness
 from holdfast.core.run.state.inbox import Inbox, TaskRefinement
 from holdfast.core.run.state.origin import Fork, Import, Move, RunOrigin
-from holdfast.core.run.state.progress import Ending, Idle, Pause, Steps
-from holdfast.core.run.state.repeats import Repeats
+from holdfast.core.run.state.progress import Ending, Idle, Pause, Repeats, Steps
 from holdfast.core.run.state.subagents import Subagents
 from holdfast.core.tools.effects import PastEffect, effect_key
 from holdfast.core.tools.subagents import SUBAGENT_TOOLS

@@ -22,11 +22,10 @@ from holdfast.core.log.events import RunOutcome
 from holdfast.core.run.state.authority import Authority
 from holdfast.core.run.state.calls import Calls, CallState
 from holdfast.core.run.state.constraints import Constraints
-from holdfast.core.run.state.context import Context
+from holdfast.core.run.state.context import Context, Inbox, TaskRefinement
 from holdfast.core.run.state.dormancy import Dormancy
 from holdfast.core.run.state.features import DORMANCY, KEEPS_PROGRESS, KEEPS_TRUST, LEARNS, SIGNED_STEERING
 from holdfast.core.run.state.freshness import Freshness
-from holdfast.core.run.state.inbox import Inbox, TaskRefinement
 from holdfast.core.run.state.origin import Fork, Import, Move, RunOrigin
 from holdfast.core.run.state.progress import Ending, Idle, Pause, Repeats, Steps
 from holdfast.core.run.state.subagents import Subagents

@@ -17,7 +17,7 @@ from holdfast.core.llm.blocks import ToolCall
 from holdfast.core.llm.messages import AssistantMessage, Usage
 from holdfast.core.log.events import ToolCallFinished, VerdictGiven
 from holdfast.core.run.contracts.llm_calls import LLMReply
-from holdfast.core.run.state.inbox import REFINEMENTS
+from holdfast.core.run.state.context import REFINEMENTS
 from holdfast.core.transcript.transcript import refinement_text
 from tests.support.runs import Thread, agent_spec, calls, loaded_thread, says, tool_spec
 from tests.unit.audit.test_audit import fault

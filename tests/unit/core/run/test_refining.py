@@ -14,7 +14,7 @@ from holdfast.core.authority.refinements import LONGEST_REFINEMENT, RefinementKi
 from holdfast.core.authority.signatures import public_key
 from holdfast.core.llm.messages import Usage
 from holdfast.core.log.events import AgentEvent, MessageTaken, SignalRejected, TaskRefined, ToolCallStarted
-from holdfast.core.run.state.inbox import REFINEMENTS, REFINEMENTS_BYTES
+from holdfast.core.run.state.context import REFINEMENTS, REFINEMENTS_BYTES
 from holdfast.core.run.views.web_ui import current_details
 from holdfast.core.transcript.transcript import refinement_text
 from tests.support.people import KEYS, PEOPLE, refinement

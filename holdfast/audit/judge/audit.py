@@ -38,8 +38,8 @@ from holdfast.core.log.events import (
 )
 from holdfast.core.log.references import artifacts_of
 from holdfast.core.run.fold.evolve import evolve
+from holdfast.core.run.rules.authority import policy_for
 from holdfast.core.run.rules.loop_guard import repeats_to_report
-from holdfast.core.run.rules.policies import policy_for
 from holdfast.core.run.state.features import RESULT_NAMES_ARTIFACTS, SIGNED_STEERING
 from holdfast.core.run.state.state import RunState
 from holdfast.core.tools.effects import Effect, PastEffect, effect_key

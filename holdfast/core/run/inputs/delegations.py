@@ -29,11 +29,11 @@ from holdfast.core.run.rules.authority import (
     Principal,
     Reaction,
     Refusal,
+    policies_of,
     refuse_reuse,
     verify_by_any,
     verify_principal,
 )
-from holdfast.core.run.rules.policies import policies_of
 from holdfast.core.run.rules.verdicts import approval_required, judge_call
 from holdfast.core.run.state.calls import CallState
 from holdfast.core.run.state.state import RunState

@@ -18,9 +18,8 @@ from holdfast.core.authority.policy import Policy
 from holdfast.core.budget.budget import Amounts, fits
 from holdfast.core.log.events import BudgetExtended
 from holdfast.core.run.inputs.messages import verify_sender
-from holdfast.core.run.rules.authority import Reaction, Refusal, refuse_extender, refuse_reuse
+from holdfast.core.run.rules.authority import Reaction, Refusal, policies_of, policy_of, refuse_extender, refuse_reuse
 from holdfast.core.run.rules.budget import has_room
-from holdfast.core.run.rules.policies import policies_of, policy_of
 from holdfast.core.run.state.features import EVERY_POLICY_ASKS
 from holdfast.core.run.state.state import RunState
 

@@ -15,8 +15,7 @@ from holdfast.core.authority.statements import read_given
 from holdfast.core.authority.steering import Pause, Steering
 from holdfast.core.base.names import person_name
 from holdfast.core.log.events import MoveRequested, RunPaused, RunResumed, RunUnblocked
-from holdfast.core.run.rules.authority import Principal, Refusal, read_claim, verify_each
-from holdfast.core.run.rules.policies import policies_of
+from holdfast.core.run.rules.authority import Principal, Refusal, policies_of, read_claim, verify_each
 from holdfast.core.run.state.features import SIGNED_STEERING
 from holdfast.core.run.state.state import RunState
 

@@ -19,8 +19,8 @@ from holdfast.core.base.canonical import digest
 from holdfast.core.base.text import one_line
 from holdfast.core.llm.blocks import ToolCall
 from holdfast.core.log.events import ToolCallFinished
+from holdfast.core.run.rules.authority import ask_all_policies
 from holdfast.core.run.rules.backoff import Pace, PollOutcome, next_delay
-from holdfast.core.run.rules.policies import ask_all_policies
 from holdfast.core.run.state.features import LOOP_GUARD
 from holdfast.core.run.state.next_actions import Block
 from holdfast.core.run.state.progress import Repeats, shorten

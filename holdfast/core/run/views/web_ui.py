@@ -22,8 +22,8 @@ from holdfast.core.base.text import code, plain, quoted, wrapped
 from holdfast.core.budget.account import Account
 from holdfast.core.budget.budget import LimitName, amount_text
 from holdfast.core.log.events import AgentEvent, DecisionReceived, SignalRejected
+from holdfast.core.run.rules.authority import signatures_required
 from holdfast.core.run.rules.budget import BUDGET_SPENT
-from holdfast.core.run.rules.policies import signatures_required
 from holdfast.core.run.state.calls import CallState
 from holdfast.core.run.state.dormancy import Dormancy
 from holdfast.core.run.state.features import REFINE_TASK

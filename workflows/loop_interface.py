@@ -5,7 +5,7 @@ from typing import Any
 from temporalio import workflow
 from temporalio.exceptions import ApplicationError
 
-from holdfast.core.base.unread import argument_of, is_unread
+from holdfast.core.base.models import argument_of, is_unread
 from holdfast.core.log.loop_events import LoopEvent
 from holdfast.core.loop.recorder import LoopRecorder
 from holdfast.core.loop.state import LoopState, Steering

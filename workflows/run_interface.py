@@ -9,7 +9,7 @@ from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 
 from holdfast.core.agents.agent import AgentSpec
-from holdfast.core.base.unread import argument_of
+from holdfast.core.base.models import argument_of
 from holdfast.core.run.contracts.runs import Page, View, Views
 from holdfast.core.run.inputs.interventions import SIGNALS, UPDATES, leaves_no_trace, raw_texts, read_payload
 from holdfast.core.run.machine.handover import session_of

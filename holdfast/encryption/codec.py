@@ -9,7 +9,7 @@
    place, because the Web UI does not tell the codec server where a payload belongs; all other readers compare it.
 5. The SDK decodes what a workflow task brings before the workflow runs, and all of it at once: an exception fails the
    task. So the codec of a place passes on what it cannot decrypt, with the reason, and the payload converter, which
-   knows the type of each value, raises it or refuses the value (`holdfast.core.base.unread`).
+   knows the type of each value, raises it or refuses the value (`holdfast.core.base.models`).
 """
 
 import copy

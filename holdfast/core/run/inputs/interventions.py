@@ -34,7 +34,7 @@ from holdfast.core.authority.statements import (
     read_signed,
 )
 from holdfast.core.authority.steering import Move, Pause, Resume, Retry
-from holdfast.core.base.unread import is_unread
+from holdfast.core.base.models import is_unread
 from holdfast.core.log.events import SignalRejected
 from holdfast.core.run.fold.evolve import evolve
 from holdfast.core.run.inputs.decisions import on_decision, on_due

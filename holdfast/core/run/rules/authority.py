@@ -30,7 +30,6 @@ from holdfast.core.log.events import AgentEvent
 from holdfast.core.run.state.features import AUTHORITY_NEEDS_AGENT, EVERY_POLICY_ASKS
 from holdfast.core.run.state.state import RunState
 
-
 STATEMENTS = 1_000
 """Unexpired signed delegations and messages of a thread; more are refused, and none is dropped."""
 

@@ -1,5 +1,5 @@
-"""The base classes of all models that are persisted or cross a process boundary, the placeholder for a payload that does
-not decode, and a fast `replace`.
+"""The base classes of all models that are persisted or cross a process boundary, the placeholder for a payload that
+does not decode, and a fast `replace`.
 """
 
 from collections.abc import Iterable, Iterator

@@ -44,10 +44,8 @@ from holdfast.devstack.temporal_server import NAMESPACE
 from holdfast.endpoints.script import Reply, Script, steps
 from holdfast.endpoints.scripted_server import ScriptedLLM
 from holdfast.errors import HoldfastError, StackError
-from holdfast.storage.in_memory.artifacts import InMemoryArtifacts
-from holdfast.storage.in_memory.ledger import InMemoryLedger
 from holdfast.storage.in_memory.memories import InMemoryMemories
-from holdfast.storage.in_memory.threads import InMemoryThreads
+from holdfast.storage.in_memory.record import InMemoryArtifacts, InMemoryLedger, InMemoryThreads
 from holdfast.testing.call_records import CallRecord, effects_among, records_of
 from holdfast.testing.scripted_worker import scripted_worker
 

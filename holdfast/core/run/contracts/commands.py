@@ -31,9 +31,8 @@ from holdfast.core.run.contracts.tool_calls import ToolOutcome, ToolRequest
 
 # Each request has an entry in the table of activities (`holdfast.core.run.contracts.table`), which names its result.
 ChildRequest = StartChildren | LookAtChildren | EndChildren | AnnounceEnd
-Request = (
-    ThreadRequest | EffectsRequest | AgentRequest | LLMRequest | ToolRequest | Notice | ArchiveRequest | ChildRequest
-)
+OwnRequest = ThreadRequest | EffectsRequest | AgentRequest | LLMRequest | ToolRequest | Notice | ArchiveRequest
+Request = OwnRequest | ChildRequest
 Result = (
     LoadedThread
     | PastEffects

@@ -1,4 +1,4 @@
-"""Carry out an action that `next_action` returns: make calls, and record events."""
+"""Carry out an action that concerns the run alone: make calls, and record events."""
 
 from typing import assert_never
 
@@ -18,21 +18,19 @@ from holdfast.core.run.decide.reactions import (
 from holdfast.core.run.decide.replies import on_compaction
 from holdfast.core.run.machine.open_calls import OpenCalls
 from holdfast.core.run.machine.run_log import RunLog
-from holdfast.core.run.machine.subagents import SubagentWatch
 from holdfast.core.run.rules.budget import on_call, on_report
 from holdfast.core.run.rules.closing_work import on_complete, on_learning_due, on_progress_due
 from holdfast.core.run.state.features import SIZED_REQUESTS
 from holdfast.core.run.state.next_actions import (
-    Action,
     AskForLearnings,
     Block,
     CallLLM,
     Compact,
     Complete,
-    EndSubagents,
     Finish,
     LoadAgent,
     NoteProgress,
+    OwnAction,
     Poll,
     ReportBudget,
     Settle,
@@ -49,7 +47,7 @@ STARTS = Verify | Settle | StartCalls | Poll | LoadAgent | CallLLM | Compact
 """Actions that start work: a run that is about to continue as new leaves them to the next Temporal run."""
 
 
-def carry_out(action: Action, begin: RunInput, *, log: RunLog, calls: OpenCalls, subagents: SubagentWatch) -> bool:
+def carry_out(action: OwnAction, begin: RunInput, *, log: RunLog, calls: OpenCalls) -> bool:
     """Carry out one action; return False if nothing follows until an input arrives.
 
     Args:
@@ -57,7 +55,6 @@ def carry_out(action: Action, begin: RunInput, *, log: RunLog, calls: OpenCalls,
         begin: The run's input.
         log: Records the events.
         calls: Makes the calls.
-        subagents: Starts, watches and ends sub-agents.
     """
     match action:
         case LoadAgent():
@@ -81,8 +78,6 @@ def carry_out(action: Action, begin: RunInput, *, log: RunLog, calls: OpenCalls,
             log.record(*on_progress_due(log.state, at=log.at))
         case AskForLearnings():
             log.record(on_learning_due(log.state))
-        case EndSubagents():
-            return not subagents.end_all()
         case Complete():
             log.record(on_complete(log.state))
         case Poll(numbers=numbers):

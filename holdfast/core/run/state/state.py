@@ -142,6 +142,11 @@ class RunState:
         return tuple(call for call in self.calls.current if call.phase == "started" and call.number not in asleep)
 
     @property
+    def in_tree(self) -> bool:
+        """Whether the run is a sub-agent, has any, or may start some."""
+        return bool(self.origin.lineage or self.subagents.children or (self.spec and self.spec.subagents))
+
+    @property
     def awaits_subagents(self) -> bool:
         """Whether all calls under way start or await sub-agents."""
         running = self.running_calls if self.spec and self.spec.subagents else ()

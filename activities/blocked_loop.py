@@ -17,15 +17,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from contextvars import Context, copy_context
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from temporalio import activity
-
+from holdfast.activities.heartbeats import Beat, beating
 from holdfast.activities.safe_logs import SafeLogger
 
 BLOCKED_AFTER = 2.0
@@ -59,23 +57,10 @@ class Watched:
     function: Callable[..., Any]
 
 
-@dataclass(frozen=True, eq=False)
-class Beating:
-    """An activity under way that sends heartbeats; made in its task."""
-
-    details: tuple[Any, ...]
-    context: Context = field(default_factory=copy_context)
-
-    def beat(self) -> None:
-        """Send a heartbeat. The SDK does so in a task of the running event loop, which may be any."""
-        self.context.run(activity.heartbeat, *self.details)
-
-
 class LoopWatch:
     """Watches one event loop; made in its thread."""
 
     def __init__(self) -> None:
-        self.beating: set[Beating] = set()
         self.blocked: dict[str, str] = {}
         """Effect keys of calls that blocked the loop, and how, for the LLM and its developer."""
         self._loop = asyncio.get_running_loop()
@@ -125,7 +110,7 @@ class LoopWatch:
             self._report(calls)
             if now - self._asked < KEPT and now - self._beaten >= 1:
                 self._beaten = now
-                asyncio.run(_beat_all(list(self.beating)))
+                asyncio.run(_beat_all(list(beating(self._loop))))
 
     def _turn(self) -> None:
         self._turned = time.monotonic()
@@ -152,9 +137,9 @@ class LoopWatch:
         )
 
 
-async def _beat_all(beating: list[Beating]) -> None:
-    for each in beating:
-        each.beat()
+async def _beat_all(beats: list[Beat]) -> None:
+    for each in beats:
+        each.send()
     if sending := asyncio.all_tasks() - {asyncio.current_task()}:
         await asyncio.wait(sending, timeout=BLOCKED_AFTER)
 

@@ -3,21 +3,20 @@
 1. An activity that ends within a second sends none, unless it leaves something for the next attempt.
 2. These details are an answer, sealed and bound to the one call: anybody who reaches Temporal can send a
    heartbeat, so details without a valid seal are dropped.
-3. Tools send none: an activity of another program that became a tool would replace the details of the activity around
-   it. In the thread of a sync tool, Temporal's SDK could not even send one.
+3. Tools send none (`WithoutToolHeartbeats`).
 """
 
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from contextvars import Context, copy_context
+from dataclasses import dataclass, field
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from temporalio import activity
-from temporalio.worker import ActivityInboundInterceptor, ActivityOutboundInterceptor, Interceptor
 
-from holdfast.activities.blocked_loop import Beating, loop_watch
 from holdfast.activities.safe_logs import SafeLogger
-from holdfast.activities.tool_calls.tool_functions import attempt_of
 from holdfast.core.mac.seals import Answer, Order, SealKeyUnknown, answers
 from holdfast.core.temporal.sealed_details import AnswerT, from_details, to_details
 
@@ -26,6 +25,26 @@ INTERVAL = 1.0
 
 
 log = SafeLogger(__name__)
+
+
+@dataclass(frozen=True, eq=False)
+class Beat:
+    """The heartbeat of an activity under way; made in its task."""
+
+    details: tuple[Any, ...]
+    context: Context = field(default_factory=copy_context)
+
+    def send(self) -> None:
+        """Send the heartbeat. The SDK does so in a task of the running event loop, which may be any."""
+        self.context.run(activity.heartbeat, *self.details)
+
+
+_beating: WeakKeyDictionary[asyncio.AbstractEventLoop, set[Beat]] = WeakKeyDictionary()
+
+
+def beating(loop: asyncio.AbstractEventLoop) -> set[Beat]:
+    """Return the heartbeats of the activities under way in an event loop. While it is blocked, others can send them."""
+    return _beating.setdefault(loop, set())
 
 
 @asynccontextmanager
@@ -44,15 +63,14 @@ async def heartbeats(*details: Any) -> AsyncIterator[None]:
         activity.heartbeat(*details)
         next_beat = loop.call_later(INTERVAL, beat)
 
-    # While a tool blocks the event loop, its watch sends them.
-    watch, beating = loop_watch(), Beating(details)
+    under_way, own = beating(loop), Beat(details)
     if not activity.info().is_local:
-        watch.beating.add(beating)
+        under_way.add(own)
     try:
         yield
     finally:
         next_beat.cancel()
-        watch.beating.discard(beating)
+        under_way.discard(own)
 
 
 def earlier_details(kind: type[AnswerT], order: Order) -> AnswerT | None:
@@ -73,22 +91,3 @@ def earlier_details(kind: type[AnswerT], order: Order) -> AnswerT | None:
 def sealed_details(answer: Answer) -> tuple[Any, ...]:
     """Return the details that every heartbeat of this attempt repeats, for the next attempt to read."""
     return to_details(answer, activity.payload_converter())
-
-
-class WithoutToolHeartbeats(Interceptor):
-    """Lets only our own code send heartbeats."""
-
-    def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:
-        """Wrap the activity."""
-        return _Inbound(next)
-
-
-class _Inbound(ActivityInboundInterceptor):
-    def init(self, outbound: ActivityOutboundInterceptor) -> None:
-        self.next.init(_Outbound(outbound))
-
-
-class _Outbound(ActivityOutboundInterceptor):
-    def heartbeat(self, *details: Any) -> None:
-        if attempt_of.get() is None:
-            self.next.heartbeat(*details)

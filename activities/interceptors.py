@@ -1,16 +1,22 @@
-"""Redacts secrets in the errors of activities, which Temporal records in the history and the worker logs."""
+"""Interceptors of every activity: one redacts its error, one keeps tools from sending its heartbeats."""
 
 import traceback
 from typing import Any
 
 from temporalio.exceptions import ApplicationError
-from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor
+from temporalio.worker import (
+    ActivityInboundInterceptor,
+    ActivityOutboundInterceptor,
+    ExecuteActivityInput,
+    Interceptor,
+)
 
+from holdfast.activities.tool_calls.tool_functions import attempt_of
 from holdfast.core.tools.secrets import Secrets
 
 
 class Redacting(Interceptor):
-    """An interceptor that redacts the errors of every activity.
+    """Redacts secrets in the errors of activities, which Temporal records in the history and the worker logs.
 
     Args:
         secrets: The secrets to redact.
@@ -20,10 +26,10 @@ class Redacting(Interceptor):
         self._secrets = secrets
 
     def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:
-        return _Activity(next, self._secrets)
+        return _Redacted(next, self._secrets)
 
 
-class _Activity(ActivityInboundInterceptor):
+class _Redacted(ActivityInboundInterceptor):
     def __init__(self, next: ActivityInboundInterceptor, secrets: Secrets) -> None:
         super().__init__(next)
         self._secrets = secrets
@@ -35,11 +41,11 @@ class _Activity(ActivityInboundInterceptor):
             text = "".join(traceback.format_exception(error)) + "".join(map(str, _details(error)))
             if self._secrets.redact(text) == text:
                 raise
-            raise _redacted(error, self._secrets) from None
+            raise _redact(error, self._secrets) from None
 
 
-def _redacted(error: Exception, secrets: Secrets) -> ApplicationError:
-    """An error that Temporal treats alike, without causes and details, which may hold the secret, too."""
+def _redact(error: Exception, secrets: Secrets) -> ApplicationError:
+    """Return an error that Temporal treats alike, without causes and details, which may hold the secret, too."""
     if isinstance(error, ApplicationError):
         return ApplicationError(
             secrets.redact(error.message),
@@ -52,3 +58,26 @@ def _redacted(error: Exception, secrets: Secrets) -> ApplicationError:
 
 def _details(error: Exception) -> tuple[Any, ...]:
     return tuple(error.details) if isinstance(error, ApplicationError) else ()
+
+
+class WithoutToolHeartbeats(Interceptor):
+    """Lets only our own code send heartbeats.
+
+    An activity of another program that became a tool would replace the details of the activity around it. In the thread
+    of a sync tool, Temporal's SDK could not even send one.
+    """
+
+    def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:
+        """Wrap the activity."""
+        return _WithoutHeartbeats(next)
+
+
+class _WithoutHeartbeats(ActivityInboundInterceptor):
+    def init(self, outbound: ActivityOutboundInterceptor) -> None:
+        self.next.init(_Outbound(outbound))
+
+
+class _Outbound(ActivityOutboundInterceptor):
+    def heartbeat(self, *details: Any) -> None:
+        if attempt_of.get() is None:
+            self.next.heartbeat(*details)

@@ -95,6 +95,11 @@ class AgentRun:
         return self._log.transcript
 
     @property
+    def session(self) -> dict[str, Any]:
+        """What a worker needs before it reads the transcript."""
+        return self._log.session
+
+    @property
     def last_refusals(self) -> Sequence[AgentEvent]:
         """The last rejected signals and updates that this Temporal run has recorded, oldest first."""
         return tuple(self._log.refusals.last)

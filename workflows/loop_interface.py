@@ -82,7 +82,7 @@ def _signal(verb: Steering) -> Callable[..., None]:
     return take_in
 
 
-def _update(verb: Steering) -> Callable[..., View]:
+def _update(verb: Steering) -> Callable[..., Any]:
     """Return the handler of the update of that name, with its validator."""
 
     @workflow.update(name=verb)

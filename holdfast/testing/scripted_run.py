@@ -33,7 +33,7 @@ from holdfast.client.trees import Node, pending_of_tree, read_tree
 from holdfast.config.extras import is_installed
 from holdfast.config.programs import setup_command
 from holdfast.core.agents.catalog import Catalog
-from holdfast.core.authority.follow_ups import WhenBusy
+from holdfast.core.authority.interventions import WhenBusy
 from holdfast.core.authority.statements import DecisionKind
 from holdfast.core.llm.blocks import Content
 from holdfast.core.llm.messages import AnyMessage

@@ -11,8 +11,7 @@ from typing import Any
 from temporalio import workflow
 
 from holdfast.config.policy_forms import PolicyForm
-from holdfast.core.authority.follow_ups import Message
-from holdfast.core.authority.refinements import Refinement
+from holdfast.core.authority.interventions import Message, Refinement
 from holdfast.core.authority.statements import AuthorityDelegation, Decision, Lift, Revocation
 from holdfast.core.base.canonical import GENESIS
 from holdfast.core.base.models import Frozen

@@ -8,8 +8,8 @@ from holdfast.core.agents.middleware import Middleware
 from holdfast.core.agents.providers import Provider, by_type, check_provided, name_of, read_provider
 from holdfast.core.agents.results import result_tool
 from holdfast.core.agents.skills import Skill, limit_excess
+from holdfast.core.authority.interventions import REFINE_TOOL
 from holdfast.core.authority.policy import Policy
-from holdfast.core.authority.refinements import REFINE_TOOL
 from holdfast.core.base.canonical import unportable
 from holdfast.core.base.models import Frozen
 from holdfast.core.memory.semantic import MemoryStore

@@ -12,7 +12,7 @@
 
 from datetime import datetime, timedelta
 
-from holdfast.core.authority.key_revocations import KeyRevocation
+from holdfast.core.authority.interventions import KeyRevocation
 from holdfast.core.authority.policy import Policy
 from holdfast.core.authority.statements import LONGEST_DELEGATION, AuthorityDelegation, Revocation
 from holdfast.core.log.events import (

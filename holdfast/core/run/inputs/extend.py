@@ -13,7 +13,7 @@
 
 from datetime import datetime
 
-from holdfast.core.authority.extensions import Extension
+from holdfast.core.authority.interventions import Extension
 from holdfast.core.authority.policy import Policy
 from holdfast.core.budget.budget import Amounts, fits
 from holdfast.core.log.events import BudgetExtended

@@ -15,7 +15,7 @@
 
 from datetime import datetime
 
-from holdfast.core.authority.refinements import Refinement, read_refinement
+from holdfast.core.authority.interventions import Refinement, read_refinement
 from holdfast.core.authority.statements import parsed
 from holdfast.core.llm.messages import size_of
 from holdfast.core.log.events import AgentEvent, TaskRefined, ToolCallFinished

@@ -268,7 +268,7 @@ class AgentRun:
         if not self.over and self._log.loaded and not self._calls.reconciling:
             self._log.archive_at_pause()
             at = self._log.at
-            due = self.state.wake_at(at), self.state.next_start(at), self._tree and self._tree.due()
+            due = self.state.wake_at(at), self.state.next_start(at), self._tree.due() if self._tree else None
             self._calls.wake_at(min(filter(None, due), default=None), now=at)
 
     def _advance(self) -> bool:

@@ -16,13 +16,11 @@ functions over the run's state.
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from holdfast.core.authority.approvals import DecisionOutcome
-from holdfast.core.authority.extensions import ExtensionOutcome
-from holdfast.core.authority.follow_ups import MessageOutcome
+from holdfast.core.authority.interventions import InterventionOutcome
 from holdfast.core.authority.policy import Policy, Requirement, Verdict
-from holdfast.core.authority.refinements import RefinementOutcome
 from holdfast.core.authority.signatures import is_signed
 from holdfast.core.authority.statements import Proof, Signed
 from holdfast.core.authority.votes import Standing
@@ -33,17 +31,7 @@ from holdfast.core.run.state.state import RunState
 STATEMENTS = 1_000
 """Unexpired signed delegations and messages of a thread; more are refused, and none is dropped."""
 
-SteeringOutcome = Literal[
-    "not_paused", "not_blocked", "budget_spent", "not_movable", "nothing_to_compact", "outdated", "unknown_signal"
-]
-"""Why a pause, a resumption, a retry, a move or a compaction has no effect; or that there is no such signal."""
-
-WakeOutcome = Literal["delivered", "buffered", "not_waiting", "wrong_event"]
-"""The outcome of an event: it ended a wait · it is buffered until a call waits for it · no call sleeps, or the agent
-cannot · the call that it is sent to waits for another event."""
-
-Outcome = DecisionOutcome | MessageOutcome | RefinementOutcome | ExtensionOutcome | SteeringOutcome | WakeOutcome
-"""The outcome of an intervention. `busy`: the agent, whose policy says who may intervene, is not loaded yet."""
+Outcome = DecisionOutcome | InterventionOutcome
 
 
 class Principal(NamedTuple):

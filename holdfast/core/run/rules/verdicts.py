@@ -17,8 +17,8 @@
 from collections.abc import Mapping, Sequence
 
 from holdfast.core.authority.condition_costs import Budget
+from holdfast.core.authority.interventions import REFINE_TOOL
 from holdfast.core.authority.policy import Policy, Requirement, Terms, ToolUse, Verdict, VerdictKind, evaluate
-from holdfast.core.authority.refinements import REFINE_TOOL
 from holdfast.core.authority.statements import parsed
 from holdfast.core.authority.votes import joined
 from holdfast.core.llm.blocks import ToolCall

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from holdfast.core.authority.follow_ups import INBOX, INBOX_BYTES
-from holdfast.core.authority.refinements import RefinementKind
+from holdfast.core.authority.interventions import INBOX, INBOX_BYTES, RefinementKind
 from holdfast.core.authority.statements import Proof
 from holdfast.core.base.models import Frozen, replace
 from holdfast.core.trust import Trust

@@ -14,7 +14,7 @@ import json
 from collections.abc import Mapping, Sequence
 
 from holdfast.core.authority.approvals import ApprovalRequest
-from holdfast.core.authority.refinements import RefinementKind
+from holdfast.core.authority.interventions import RefinementKind
 from holdfast.core.authority.statements import DecisionKind, parsed, speaker_words
 from holdfast.core.authority.summaries import describe_call, describe_terms
 from holdfast.core.base.readable_json import readable_json

@@ -33,7 +33,7 @@ from holdfast.client.trees import Node, pending_of_tree, read_tree
 from holdfast.config.extras import is_installed
 from holdfast.config.programs import setup_command
 from holdfast.core.agents.catalog import Catalog
-from holdfast.core.authority.follow_ups import WhenBusy
+from holdfast.core.authority.interventions import WhenBusy
 from holdfast.core.authority.statements import DecisionKind
 from holdfast.core.llm.blocks import Content
 from holdfast.core.llm.messages import AnyMessage
@@ -44,10 +44,8 @@ from holdfast.devstack.temporal_server import NAMESPACE
 from holdfast.endpoints.script import Reply, Script, steps
 from holdfast.endpoints.scripted_server import ScriptedLLM
 from holdfast.errors import HoldfastError, StackError
-from holdfast.storage.in_memory.artifacts import InMemoryArtifacts
-from holdfast.storage.in_memory.ledger import InMemoryLedger
 from holdfast.storage.in_memory.memories import InMemoryMemories
-from holdfast.storage.in_memory.threads import InMemoryThreads
+from holdfast.storage.in_memory.record import InMemoryArtifacts, InMemoryLedger, InMemoryThreads
 from holdfast.testing.call_records import CallRecord, effects_among, records_of
 from holdfast.testing.scripted_worker import scripted_worker
 
@@ -62,7 +60,15 @@ class ScriptedRun:
     """
 
     def __init__(
-        self, temporal: TemporalClient, threads: Threads, llm: ScriptedLLM, workspace: Path, *, by: str, patience: float
+        self,
+        temporal: TemporalClient,
+        threads: Threads,
+        llm: ScriptedLLM,
+        workspace: Path,
+        *,
+        by: str,
+        patience: float,
+        delegates: bool,
     ) -> None:
         self.llm = llm
         """The scripted LLM: `llm.requests` has the requests to it, and `llm.script` can be replaced."""
@@ -74,6 +80,8 @@ class ScriptedRun:
         self._threads = threads
         self._client = Client(threads, by=by)
         self._patience = patience
+        self._delegates = delegates
+        """Whether an agent may start sub-agents: the run may then wait for a request of one of them."""
 
     @property
     def thread(self) -> Thread:
@@ -126,8 +134,10 @@ class ScriptedRun:
 
     async def _wait(self, thread: str, until: Until) -> ThreadState:
         """Wait for the run; with `attention`, also for an open request of one of its sub-agents."""
+        if until == "end" or not self._delegates:
+            return await wait(self._threads, thread, until=until, poll=POLL_SECONDS)
         end = asyncio.ensure_future(wait(self._threads, thread, until=until, poll=POLL_SECONDS))
-        request = asyncio.ensure_future(self._subagent_request() if until == "attention" else asyncio.Event().wait())
+        request = asyncio.ensure_future(self._subagent_request())
         try:
             await asyncio.wait({end, request}, return_when=asyncio.FIRST_COMPLETED)
             if request.done():
@@ -282,7 +292,8 @@ async def agent(
             secrets=None if secrets is None else Secrets(secrets),
         ) as llm:
             threads = Threads(temporal, task_queue=queue, record=record)
-            run = ScriptedRun(temporal, threads, llm, workspace, by=by, patience=patience)
+            delegates = any(each.subagents for each in catalog.agents.values())
+            run = ScriptedRun(temporal, threads, llm, workspace, by=by, patience=patience, delegates=delegates)
             try:
                 yield run
             finally:

@@ -16,7 +16,7 @@ import pytest
 from temporalio import workflow
 from temporalio.api.common.v1 import Payload
 
-from holdfast.core.base.unread import argument_of
+from holdfast.core.base.models import argument_of
 from holdfast.core.loop.state import LoopInput, LoopState
 from holdfast.core.loop.steering import on_steering
 from holdfast.core.mac.starts import Start, refusal

@@ -24,7 +24,7 @@ from holdfast.core.run.contracts.error_types import LLM_REJECTED
 from holdfast.core.run.contracts.llm_calls import LLMRequest
 from holdfast.core.tools.secrets import Secrets
 from holdfast.endpoints.http_client import MAX_BODY_BYTES, BodyTooLarge, http_client
-from holdfast.storage.in_memory.artifacts import InMemoryArtifacts
+from holdfast.storage.in_memory.record import InMemoryArtifacts
 from tests.security.test_heartbeats import ORDER, attempt
 from tests.support.runs import agent_spec
 

@@ -107,7 +107,7 @@ class Finish:
     """The run is over."""
 
 
-Action = (
+OwnAction = (
     LoadAgent
     | CallLLM
     | Compact
@@ -118,10 +118,12 @@ Action = (
     | Poll
     | NoteProgress
     | AskForLearnings
-    | EndSubagents
     | Complete
     | ReportBudget
     | Block
     | Wait
     | Finish
 )
+"""The actions that concern the run alone."""
+
+Action = OwnAction | EndSubagents

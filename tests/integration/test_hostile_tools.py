@@ -89,40 +89,44 @@ async def outcomes(rig: StartRig, *tools: Tool) -> list[tuple[str, str]]:
     return found
 
 
-@pytest.mark.parametrize(
-    ("misbehave", "words"),
-    [
-        (exits, "SystemExit: 3"),
-        (interrupts, "KeyboardInterrupt: "),
-        (is_spiteful, "Spiteful: (no message: its __str__ raised KeyboardInterrupt)"),
-        (runs_dry, "RuntimeError: "),
-        (cancels, "CancelledError: "),
-        (group, "BaseExceptionGroup: all (1 sub-exception)"),
-    ],
-)
-async def test_any_exception_of_a_tool_becomes_its_result(
-    rig: StartRig, misbehave: Callable[[], None], words: str
-) -> None:
-    """A read has failed, an effect asks a person, nothing is retried, and the worker survives."""
-    calls: list[int] = []
+EXCEPTIONS: dict[Callable[[], None], str] = {
+    exits: "SystemExit: 3",
+    interrupts: "KeyboardInterrupt: ",
+    is_spiteful: "Spiteful: (no message: its __str__ raised KeyboardInterrupt)",
+    runs_dry: "RuntimeError: ",
+    cancels: "CancelledError: ",
+    group: "BaseExceptionGroup: all (1 sub-exception)",
+}
+
+
+def raising(misbehave: Callable[[], None], calls: list[str]) -> list[Tool]:
+    """Return tools that record each call and then misbehave: reads and effects, in a thread and on the event loop."""
 
     def act() -> None:
-        calls.append(1)
+        calls.append(misbehave.__name__)
         misbehave()
 
     async def act_async() -> None:
         act()
 
-    tools = [
-        tool(effect=effect, name=f"{effect}_{function.__name__}")(function)
+    return [
+        tool(effect=effect, name=f"{effect}_{function.__name__}_{misbehave.__name__}")(function)
         for effect in (Effect.READ, Effect.UNSAFE)
         for function in (act, act_async)
     ]
+
+
+async def test_any_exception_of_a_tool_becomes_its_result(rig: StartRig) -> None:
+    """A read has failed, an effect asks a person, nothing is retried, and the worker survives."""
+    calls: list[str] = []
+    tools = [each for misbehave in EXCEPTIONS for each in raising(misbehave, calls)]
     results = await outcomes(rig, *tools)
-    assert [status for status, _ in results] == ["failed", "failed", "unknown", "unknown"]
-    assert all(content.startswith(words) for _, content in results[:2])
-    assert all(f"does not say whether it took effect: {words}" in content for _, content in results[2:])
-    assert len(calls) == len(tools)
+    for number, (misbehave, words) in enumerate(EXCEPTIONS.items()):
+        found = results[4 * number : 4 * number + 4]
+        assert [status for status, _ in found] == ["failed", "failed", "unknown", "unknown"], misbehave
+        assert all(content.startswith(words) for _, content in found[:2])
+        assert all(f"does not say whether it took effect: {words}" in content for _, content in found[2:])
+        assert calls.count(misbehave.__name__) == 4
 
 
 @pytest.mark.parametrize("value", [{"a": Secretive()}, Labelled("fine", "nobody")], ids=["value", "trust"])  # type: ignore[arg-type]

@@ -89,44 +89,41 @@ async def outcomes(rig: StartRig, *tools: Tool) -> list[tuple[str, str]]:
     return found
 
 
-EXCEPTIONS: dict[Callable[[], None], str] = {
-    exits: "SystemExit: 3",
-    interrupts: "KeyboardInterrupt: ",
-    is_spiteful: "Spiteful: (no message: its __str__ raised KeyboardInterrupt)",
-    runs_dry: "RuntimeError: ",
-    cancels: "CancelledError: ",
-    group: "BaseExceptionGroup: all (1 sub-exception)",
-}
+@pytest.mark.parametrize(
+    ("misbehave", "words"),
+    [
+        (exits, "SystemExit: 3"),
+        (interrupts, "KeyboardInterrupt: "),
+        (is_spiteful, "Spiteful: (no message: its __str__ raised KeyboardInterrupt)"),
+        (runs_dry, "RuntimeError: "),
+        (cancels, "CancelledError: "),
+        (group, "BaseExceptionGroup: all (1 sub-exception)"),
+    ],
+)
+async def test_any_exception_of_a_tool_becomes_its_result(
+    rig: StartRig, misbehave: Callable[[], None], words: str
+) -> None:
+    """A read has failed, an effect asks a person and is not retried, and the worker survives."""
+    reads: list[int] = []
+    effects: list[int] = []
 
+    def tools_of(effect: Effect, calls: list[int]) -> list[Tool]:
+        def act() -> None:
+            calls.append(1)
+            misbehave()
 
-def raising(misbehave: Callable[[], None], calls: list[str]) -> list[Tool]:
-    """Return tools that record each call and then misbehave: reads and effects, in a thread and on the event loop."""
+        async def act_async() -> None:
+            act()
 
-    def act() -> None:
-        calls.append(misbehave.__name__)
-        misbehave()
+        return [tool(effect=effect, name=f"{effect}_{each.__name__}")(each) for each in (act, act_async)]
 
-    async def act_async() -> None:
-        act()
-
-    return [
-        tool(effect=effect, name=f"{effect}_{function.__name__}_{misbehave.__name__}")(function)
-        for effect in (Effect.READ, Effect.UNSAFE)
-        for function in (act, act_async)
-    ]
-
-
-async def test_any_exception_of_a_tool_becomes_its_result(rig: StartRig) -> None:
-    """A read has failed, an effect asks a person, nothing is retried, and the worker survives."""
-    calls: list[str] = []
-    tools = [each for misbehave in EXCEPTIONS for each in raising(misbehave, calls)]
+    tools = [*tools_of(Effect.READ, reads), *tools_of(Effect.UNSAFE, effects)]
     results = await outcomes(rig, *tools)
-    for number, (misbehave, words) in enumerate(EXCEPTIONS.items()):
-        found = results[4 * number : 4 * number + 4]
-        assert [status for status, _ in found] == ["failed", "failed", "unknown", "unknown"], misbehave
-        assert all(content.startswith(words) for _, content in found[:2])
-        assert all(f"does not say whether it took effect: {words}" in content for _, content in found[2:])
-        assert calls.count(misbehave.__name__) == 4
+    assert [status for status, _ in results] == ["failed", "failed", "unknown", "unknown"]
+    assert all(content.startswith(words) for _, content in results[:2])
+    assert all(f"does not say whether it took effect: {words}" in content for _, content in results[2:])
+    assert len(effects) == 2
+    assert len(reads) >= 2  # a local read is called again if a query makes its workflow task fail
 
 
 @pytest.mark.parametrize("value", [{"a": Secretive()}, Labelled("fine", "nobody")], ids=["value", "trust"])  # type: ignore[arg-type]
@@ -162,7 +159,7 @@ async def test_a_result_that_cannot_be_shown(rig: StartRig, value: Any) -> None:
 async def test_an_unprintable_result_of_a_check(rig: StartRig, check: Any, status: str, words: str) -> None:
     """An effect that its check has found is `ok`, for any result of the check."""
 
-    @tool(effect="verifiable", check=check, name="act", timeout=5)
+    @tool(effect="verifiable", check=check, name="act", timeout=60)
     async def act() -> None:
         """Die during the effect."""
         await die()

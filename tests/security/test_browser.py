@@ -170,4 +170,4 @@ async def test_another_site_cannot_show_the_web_ui_in_a_frame(stack: Stack) -> N
         await page.set_content(link)
         async with page.expect_navigation(wait_until="commit"):
             await page.click("a")
-        await asyncio.wait_for(page.wait_for_selector("text=Workflows"), 30)
+        await asyncio.wait_for(page.wait_for_selector("text=Workflows"), 120)

@@ -140,7 +140,7 @@ def test_searches_stay_inside_under_a_race(root: Path, mechanism: str) -> None:
     """A search reads in a separate process, and follows no link there either."""
     context = ToolContext(thread="t", workspace=root, key="k", attempt=1)
     with swapping(root, "d", "f"):
-        for _ in range(60):
+        for _ in range(20):
             with suppress(*REFUSED):
                 assert "secret" not in search_files("secret|own", context=context)
 

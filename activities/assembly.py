@@ -1,14 +1,17 @@
-"""Builds a worker: its activities, with the stores, caches and clients they share. Its workflows are the caller's."""
+"""Builds the activities and interceptors of a worker, with the stores, caches and clients they share.
+
+The workflows are the caller's: `holdfast.hosting.assembly` adds them.
+"""
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import openai
 from psycopg_pool import AsyncConnectionPool
-from temporalio.client import Client
-from temporalio.worker import Interceptor, Worker
+from temporalio.worker import Interceptor
 
 from holdfast.activities.builtin_tools.offer import with_builtin_tools
 from holdfast.activities.calling_run import Chains, CheckedOrders
@@ -31,25 +34,33 @@ from holdfast.core.agents.catalog import Catalog
 from holdfast.core.agents.required_secrets import read_secrets
 from holdfast.core.llm.chat_completions import ChatCompletions
 from holdfast.core.log.node_seals import SealRecord, unsealed
+from holdfast.core.mac.seals import Seals
 from holdfast.core.run.contracts.ledger import EffectLedger
 from holdfast.core.stores import ArtifactStore
-from holdfast.core.temporal.converter import seals_in
 from holdfast.core.tools.decorator import NO_RESOURCES
 from holdfast.core.tools.secrets import Secrets
 from holdfast.endpoints.embeddings import Embeddings
 from holdfast.storage.ledger import Ledger
-from holdfast.worker.construction import new_worker
 from holdfast.worker.handover import HandOver
 from holdfast.worker.redaction import Redacting
 
 log = SafeLogger(__name__)
 
 
-def build_worker(
-    client: Client,
-    *,
-    workflows: Sequence[type],
+@dataclass(frozen=True)
+class Assembly:
+    """What a worker runs besides workflows."""
+
+    activities: tuple[Callable[..., Any], ...]
+    """One for each entry of the tables in `holdfast.core.run.contracts.table` and `holdfast.core.loop.activities`."""
+    interceptors: tuple[Interceptor, ...]
+    """The first is the outermost."""
+
+
+def assemble(
     catalog: Catalog,
+    seals: Seals,
+    *,
     llm: openai.AsyncOpenAI,
     default_llm: str,
     pool: AsyncConnectionPool | None = None,
@@ -64,17 +75,16 @@ def build_worker(
     plain_starts: bool = True,
     seal: SealRecord = unsealed,
     interceptors: Sequence[Interceptor] = (),
-    **options: Any,
-) -> Worker:
-    """Put a worker together; `worker.build_worker` does so with today's workflows.
+) -> Assembly:
+    """Put the activities of a worker together.
 
     Args:
-        client: Connected, speaking pydantic.
-        workflows: The workflow classes.
-        catalog: The agents and tools it offers.
+        catalog: The agents and tools that the worker offers.
+        seals: The fleet keys of the worker's client.
         llm: Client of the LLM endpoint, with `max_retries=0`.
         default_llm: The LLM of agents that name none.
-        pool: Open connections to the database; None where the catalog has every store, and `ledger` is given.
+        pool: Connections to the database, open when an activity runs; None where the catalog has every store, and
+            `ledger` is given.
         database_url: The same database.
         workspaces: The folder for threads without a workspace of their own.
         ledger: The effect ledger; None for the database's.
@@ -87,10 +97,9 @@ def build_worker(
         plain_starts: Accept runs that were started without a fleet key.
         seal: Seals where the record of a thread stands; the default seals nothing.
         interceptors: Those beside our own.
-        options: Further arguments of `holdfast.worker.construction.new_worker`: `task_queue`, `strict`, ….
 
     Raises:
-        SettingsError: A tool declares a secret that the environment lacks, or the client has no fleet key.
+        SettingsError: A tool declares a secret that the environment lacks.
     """
     assert catalog.resources.keys() <= resources.keys(), "open the catalog's resources first"
     secrets = read_secrets(catalog.secret_users, os.environ) if secrets is None else secrets
@@ -101,7 +110,7 @@ def build_worker(
     assert stores.artifacts is not None
     if ledger is None:
         assert pool is not None
-        ledger = Ledger(pool, database_url, seals_in(client.data_converter))
+        ledger = Ledger(pool, database_url, seals)
     artifacts = stores.artifacts
     catalog = with_builtin_tools(catalog, artifacts=artifacts, memories=memories, threads=threads, secrets=secrets)
     notifier = notifier or Notifier()
@@ -144,10 +153,5 @@ def build_worker(
         loops.settle_iteration,
         loop_record.archive_loop,
     ]
-    return new_worker(
-        client,
-        workflows=workflows,
-        activities=activities,
-        interceptors=[Redacting(secrets), CheckedOrders(chains), handover, WithoutToolHeartbeats(), *interceptors],
-        **options,
-    )
+    own = (Redacting(secrets), CheckedOrders(chains), handover, WithoutToolHeartbeats())
+    return Assembly(tuple(activities), (*own, *interceptors))

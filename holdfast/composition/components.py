@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from holdfast.core.stores import ArtifactStore, ThreadStore
     from holdfast.encryption.codec import EncryptionCodec
     from holdfast.endpoints.embeddings import Embeddings
+    from holdfast.endpoints.script import Script
     from holdfast.storage.artifacts import FolderArtifacts
 
 
@@ -55,6 +56,8 @@ class Components:
         cleanup: Closes what was opened.
         stack: The embedded stack that this process has started; None to look for one that runs.
         connected: A client of Temporal that the program has already; None to connect one.
+        catalog: A catalog that the program has already; None to load the one that the settings name, for its stores.
+        script: The answers of the scripted LLM; None for the script that the settings name.
         connections: The most connections to the database.
         scripted: Whether the scripted LLM takes the place of an endpoint where none is configured.
         say: Called with a line when it does.
@@ -69,6 +72,8 @@ class Components:
         cleanup: AsyncExitStack,
         stack: Stack | None = None,
         connected: "Client | None" = None,
+        catalog: "Catalog | None" = None,
+        script: "Script | None" = None,
         connections: int = 2,
         scripted: bool = False,
         say: Callable[[str], None] = lambda line: None,
@@ -78,6 +83,8 @@ class Components:
         self._environ = environ
         self._stack = stack
         self._connected = connected
+        self._catalog = catalog
+        self._script = script
         self._connections = connections
         self._scripted = scripted
         self._say = say
@@ -110,8 +117,8 @@ class Components:
     @cached_property
     def _stores_catalog(self) -> "Catalog | None":
         """The catalog, for its stores alone, without a policy; None for the example, which has no stores."""
-        if self._given.offers_example:
-            return None
+        if self._catalog is not None or self._given.offers_example:
+            return self._catalog
         from holdfast.config.loading import load
         from holdfast.core.agents.catalog import Catalog
 
@@ -303,9 +310,15 @@ class Components:
         from holdfast.endpoints.client import llm_client
 
         if self._llm is None:
-            client = self.cleanup.enter_context(llm_client(self._given, dev=self._scripted, say=self._say))
+            opening = llm_client(self._given, dev=self._scripted, say=self._say, script=self._script)
+            client = self.cleanup.enter_context(opening)
             self._llm = await self.cleanup.enter_async_context(client)
         return self._llm
+
+    @property
+    def default_llm(self) -> str:
+        """The LLM of agents that name none; `scripted` for the scripted one."""
+        return "scripted" if self._given.scripted else self._given.llm
 
     async def embeddings(self) -> "Embeddings | None":
         """The embedding model; None to find memories by words alone."""

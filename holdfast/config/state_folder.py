@@ -16,6 +16,7 @@ _OURS = _MARKS | {
     "fleet.keys",
     "node.key",
     "owner.lock",
+    "users.lock",
     "logs",
     "workers",
     "temporal.db-wal",

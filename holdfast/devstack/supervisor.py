@@ -1,4 +1,7 @@
-"""Restarts servers of the embedded stack that have died. Only the process that owns the stack does so."""
+"""Restarts servers of the embedded stack that have died. Only the process that owns the stack does so.
+
+When the owner ends, one of the other processes that use the stack becomes the owner.
+"""
 
 import asyncio
 
@@ -28,8 +31,9 @@ async def restart_dead_servers(servers: DevStack, stack: Stack, *, report: Repor
     """
     while True:
         await asyncio.sleep(CHECK_SECONDS)
-        if servers.owned and not await asyncio.to_thread(servers.running):
-            report("A server has died; starting it again …")
+        if await asyncio.to_thread(_needs_start, servers):
+            if servers.owned:
+                report("A server has died; starting it again …")
             try:
                 restarted = await asyncio.to_thread(servers.start)
             except StackError as error:
@@ -39,3 +43,7 @@ async def restart_dead_servers(servers: DevStack, stack: Stack, *, report: Repor
                 raise StackError(
                     f"Temporal's port was taken; it is at {restarted.temporal_address} now. Start this again."
                 )
+
+
+def _needs_start(servers: DevStack) -> bool:
+    return not servers.running() if servers.owned else servers.ownerless()

@@ -5,8 +5,7 @@ When the owner ends, one of the other processes that use the stack becomes the o
 
 import asyncio
 
-import structlog
-
+from holdfast.config.logs import EventLogger
 from holdfast.config.stack_file import Stack
 from holdfast.devstack.devstack import DevStack
 from holdfast.devstack.processes import Report
@@ -14,7 +13,7 @@ from holdfast.errors import StackError
 
 CHECK_SECONDS = 1.0
 
-log = structlog.get_logger("worker")
+log = EventLogger("worker")
 
 
 async def restart_dead_servers(servers: DevStack, stack: Stack, *, report: Report) -> bool:

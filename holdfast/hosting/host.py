@@ -13,6 +13,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from temporalio.runtime import LogForwardingConfig, LoggingConfig, Runtime, TelemetryConfig, TelemetryFilter
+
 from holdfast.api.client import Client
 from holdfast.client.connect import own_stack
 from holdfast.composition.components import Components
@@ -68,6 +70,7 @@ async def hold(
                 connections=EFFECTS_AT_ONCE + CLIENT_CONNECTIONS,
                 scripted=program.embedded or script is not None,  # a server of a team gets no made-up answers
                 say=log.info,
+                runtime=_runtime(),
             )
             if own := own_stack(parts.config):
                 own.check(address := parts.config["target_host"])
@@ -77,6 +80,16 @@ async def hold(
             cleanup.enter_context(serving_queue(await parts.client(), settings.task_queue, offer))
             await cleanup.enter_async_context(serving(parts, governed, secrets, program.reference))
             yield await Client.of(parts, parts.settings)
+
+
+@cache
+def _runtime() -> Runtime:
+    """Return a runtime of Temporal's SDK for all blocks of this process. Its log goes to the standard library's, as the
+    default one prints on stdout, which belongs to the program.
+    """
+    forwarding = LogForwardingConfig(logging.getLogger("holdfast.temporal"))
+    levels = TelemetryFilter(core_level="WARN", other_level="ERROR")
+    return Runtime(telemetry=TelemetryConfig(logging=LoggingConfig(levels, forwarding)))
 
 
 async def _servers(settings: Settings, body: "Body", cleanup: AsyncExitStack) -> Stack:

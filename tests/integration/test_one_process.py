@@ -257,10 +257,14 @@ async def test_a_failure_for_good_ends_the_block() -> None:
     async def fail() -> None:
         raise StackError("the port was taken")
 
-    with pytest.raises(StackError, match="the port was taken"), body.raising_failure():
-        async with AsyncExitStack() as cleanup:
-            body.depends_on(fail(), cleanup)
-            await asyncio.Event().wait()
+    async def wait() -> None:
+        with body.raising_failure():
+            async with AsyncExitStack() as cleanup:
+                body.depends_on(fail(), cleanup)
+                await asyncio.Event().wait()
+
+    with pytest.raises(StackError, match="the port was taken"):
+        await wait()
     task = asyncio.current_task()
     assert task is not None
     assert not task.cancelling()

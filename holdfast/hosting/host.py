@@ -15,7 +15,7 @@ from typing import Any
 
 from temporalio.runtime import LogForwardingConfig, LoggingConfig, Runtime, TelemetryConfig, TelemetryFilter
 
-from holdfast.api.client import Client
+from holdfast.api.client import Client, make_client
 from holdfast.client.connect import own_stack
 from holdfast.composition.components import Components
 from holdfast.composition.hardening import ROOT_NOTICE, is_root
@@ -79,7 +79,7 @@ async def hold(
             offer = offer_of(settings, governed, program.reference)
             cleanup.enter_context(serving_queue(await parts.client(), settings.task_queue, offer))
             await cleanup.enter_async_context(serving(parts, governed, secrets, program.reference))
-            yield await Client.of(parts, parts.settings)
+            yield await make_client(Client, parts, parts.settings)
 
 
 @cache

@@ -25,14 +25,21 @@ class Running:
     def __init__(self, hold: Callable[[], AbstractAsyncContextManager[Client]], of: "_Place") -> None:
         self._hold = hold
         self._of = of
+        self._entered = False
         self._block = AsyncExitStack()
         self._sync_block = ExitStack()
 
     async def __aenter__(self) -> Client:
-        client = await self._block.enter_async_context(self._hold())
-        opened = _Open(asyncio.get_running_loop(), self._of, client)
-        _open.append(opened)
-        self._block.callback(_open.remove, opened)
+        if self._entered:
+            raise StackError("this block is open already: call running() again for another one")
+        self._entered = True
+        async with AsyncExitStack() as opening:
+            opening.callback(setattr, self, "_entered", False)
+            client = await opening.enter_async_context(self._hold())
+            opened = _Open(asyncio.get_running_loop(), self._of, client)
+            _open.append(opened)
+            opening.callback(_open.remove, opened)
+            self._block = opening.pop_all()
         return client
 
     async def __aexit__(

@@ -21,6 +21,7 @@ from holdfast.client.start_options import check_task
 from holdfast.config.programs import CLI
 from holdfast.core.agents.catalog import Catalog
 from holdfast.core.base.canonical import digest
+from holdfast.core.base.text import visible
 from holdfast.core.budget.budget import Budget
 from holdfast.core.llm.blocks import Content
 from holdfast.endpoints.script import Reply, Script
@@ -66,12 +67,27 @@ async def run(
     home: Path | str | None = ...,
     by: str | None = ...,
 ) -> T: ...
+@overload
+async def run(
+    catalog: Catalog,
+    task: Content,
+    *,
+    agent: str | None = ...,
+    result: Any,
+    thread: str | None = ...,
+    workspace: str | Path | None = ...,
+    budget: Budget | None = ...,
+    script: Script | Sequence[Reply] | None = ...,
+    task_queue: str | None = ...,
+    home: Path | str | None = ...,
+    by: str | None = ...,
+) -> Any: ...
 async def run(
     catalog: Catalog,
     task: Content,
     *,
     agent: str | None = None,
-    result: type[T] | None = None,
+    result: Any = None,
     thread: str | None = None,
     workspace: str | Path | None = None,
     budget: Budget | None = None,
@@ -79,7 +95,7 @@ async def run(
     task_queue: str | None = None,
     home: Path | str | None = None,
     by: str | None = None,
-) -> Result | T:
+) -> Any:
     """Do one task in this program, and return its result.
 
         report = await holdfast.run(catalog, "Audit the orders of May", agent="auditor", result=Report)
@@ -95,7 +111,7 @@ async def run(
         catalog: The agents and tools.
         task: The task: text, or content blocks.
         agent: The agent's name; None for the catalog's first.
-        result: The type of the result, as in `Agent(result=…)`; None to return a `Result`.
+        result: The type of the result, as in `Agent(result=…)`, such as a model or a union; None to return a `Result`.
         thread: The thread's id; None for one that is derived from the task queue, the agent and the task.
         workspace: A folder for the run; None for the thread's own folder.
         budget: The steps, tokens, money and time that the run may use, within the agent's own budget.
@@ -155,6 +171,21 @@ def run_sync(
     home: Path | str | None = ...,
     by: str | None = ...,
 ) -> T: ...
+@overload
+def run_sync(
+    catalog: Catalog,
+    task: Content,
+    *,
+    agent: str | None = ...,
+    result: Any,
+    thread: str | None = ...,
+    workspace: str | Path | None = ...,
+    budget: Budget | None = ...,
+    script: Script | Sequence[Reply] | None = ...,
+    task_queue: str | None = ...,
+    home: Path | str | None = ...,
+    by: str | None = ...,
+) -> Any: ...
 def run_sync(catalog: Catalog, task: Content, **options: Any) -> Any:
     """Do one task in this program, and return its result: `run` for programs without an event loop.
 
@@ -219,7 +250,8 @@ def _need(now: Result) -> str:
         first = now.pending[0]
         return f"thread {thread} waits for a decision: {asked}. {CLI.command(first.answers[0], thread, first.request)}"
     if now.blocked:
-        return f"thread {thread} is blocked: {now.blocked.reason}. When that is fixed: {CLI.command('retry', thread)}"
+        why = " ".join(visible(f"{now.blocked.cause}: {now.blocked.message}").split())  # a provider wrote it
+        return f"thread {thread} is blocked ({why}). When that is fixed: {CLI.command('retry', thread)}"
     if now.paused:
         return f"thread {thread} is paused. {CLI.command('resume', thread)}"
     return ""

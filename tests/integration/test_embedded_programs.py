@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -47,8 +48,11 @@ from holdfast import Agent, Catalog, Policy
 from holdfast.testing import say
 
 catalog = Catalog(agents=[Agent(name="assistant", instructions="Talk.", policy=Policy())])
-with holdfast.running(catalog, script=[say("Hello.")]) as client:
-    print(client.start("Talk", thread="talk-1").result().text, flush=True)
+other = Catalog(agents=[Agent(name="other", instructions="Talk.", policy=Policy())])
+first, second = holdfast.running(catalog, script=[say("Hello.")]), holdfast.running(other, script=[say("Hi.")])
+with first as client, second as another:
+    print(client.task_queue, client.start("Talk", thread="talk-1").result().text)
+    print(another.task_queue, another.start("Talk", thread="talk-2").result().text)
     sys.stdin.read()
 """
 
@@ -164,7 +168,8 @@ def test_programs_of_one_folder_and_a_person_beside_them(folder: Folder) -> None
     (folder.path / "first.py").write_text(FIRST)
     (folder.path / "waiter.py").write_text(WAITER)
     first = folder.start("first.py")
-    folder.until(lambda: "Hello." in folder.text("first.out"), first)
+    folder.until(lambda: "Hi." in folder.text("first.out"), first)
+    assert folder.text("first.out") == "first.assistant Hello.\nfirst.other Hi.\n"
     waiter = folder.start("waiter.py")
     folder.until(lambda: "thread pay-1 waits for a decision: pay (request 1)" in folder.text("waiter.err"), waiter)
     assert ended(first) == 0
@@ -175,6 +180,20 @@ def test_programs_of_one_folder_and_a_person_beside_them(folder: Folder) -> None
     assert ended(waiter) == 0
     assert folder.text("waiter.out") == "Paid.\n"
     assert not folder.servers()
+
+
+@pytest.mark.slow
+def test_ctrl_c_stops_what_was_started(folder: Folder) -> None:
+    """Ctrl-C while `run_sync` waits ends worker and servers in order, and the thread continues in the next run."""
+    (folder.path / "waiter.py").write_text(WAITER)
+    waiter = folder.start("waiter.py")
+    folder.until(lambda: "waits for a decision" in folder.text("waiter.err"), waiter)
+    waiter.send_signal(signal.SIGINT)
+    assert ended(waiter) != 0
+    assert "KeyboardInterrupt" in folder.text("waiter.err")
+    assert not folder.servers()
+    again = folder.start("waiter.py")
+    folder.until(lambda: "waits for a decision" in folder.text("waiter.err"), again)
 
 
 @pytest.mark.slow

@@ -19,7 +19,7 @@ from holdfast.config.state_folder import state_folder
 from holdfast.hosting import running as running_module
 from holdfast.hosting.host import Body
 from holdfast.hosting.program import read_program
-from holdfast.testing import Conversation, Reply, call, say, steps
+from holdfast.testing import Conversation, Reply, call, fail, say, steps
 from tests.support.rig import environ_of, eventually
 
 
@@ -169,8 +169,12 @@ async def test_a_block_that_another_task_leaves() -> None:
     """A block may be entered by one task and left by another, as fixtures and cells of notebooks do."""
     block = holdfast.running(catalog_of("fixture"), script=[say("ready")])
     client = await asyncio.create_task(block.__aenter__())
+    with pytest.raises(StackError, match="open already"):
+        await block.__aenter__()
     assert (await (await client.start("Talk", thread=fresh())).result()).text == "ready"
     await asyncio.create_task(block.__aexit__(None, None, None))
+    async with block as client:
+        assert (await (await client.start("Talk", thread=fresh())).result()).text == "ready"
 
 
 @pytest.mark.usefixtures("servers")
@@ -189,6 +193,28 @@ async def test_a_waiting_task_says_for_what(caplog: pytest.LogCaptureFixture, mo
         for _ in range(2):
             with pytest.raises(CatalogError, match="no agent named 'nobody'"):
                 await holdfast.run(catalog, "Pay", agent="nobody")
+
+
+@pytest.mark.usefixtures("servers")
+async def test_a_blocked_task_says_why(caplog: pytest.LogCaptureFixture) -> None:
+    """A blocked run is reported with its cause and the command that resumes it; the provider's text cannot act on the
+    terminal.
+    """
+    thread, broken = fresh(), True
+
+    def script(conversation: Conversation) -> Reply:
+        return fail(401, "bad key\x1b[2J") if broken else say("Better.")
+
+    catalog = catalog_of("blocked")
+    async with holdfast.running(catalog, script=script) as client:
+        doing = asyncio.create_task(holdfast.run(catalog, "Work", thread=thread))
+        assert await eventually(lambda: logged(caplog, f"thread {thread} is blocked"), bool)
+        assert "bad key" in caplog.text
+        assert "\x1b[2J" not in caplog.text
+        assert f"retry {thread}" in caplog.text
+        broken = False
+        await client.thread(thread).retry(by="dana")
+        assert (await doing).text == "Better."
 
 
 @pytest.mark.usefixtures("servers")

@@ -99,10 +99,19 @@ def _attribute(catalog: Catalog) -> str:
 
 
 def _script(project: Project, catalog: Catalog, module: str) -> Any:
-    """Return the script of the project; from the module that has the catalog without importing that twice."""
+    """Return the script of the project.
+
+    One in the catalog's own module is taken from there: importing a script that runs would run it again. Another module
+    is imported only if the catalog's file is in the project's folder: a folder must not add code to a program that was
+    merely started in it.
+    """
     if (reference := project.code.get(_SCRIPT)) is None:
         return None
     name, _, attribute = reference.partition(":")
-    if name == module and callable(found := getattr(sys.modules[catalog.module], attribute, None)):
+    made_by = sys.modules.get(catalog.module)
+    if name == module and callable(found := getattr(made_by, attribute, None)):
         return found
+    file = getattr(made_by, "__file__", None)
+    if file is None or not Path(file).resolve().is_relative_to(Path.cwd().resolve()):
+        return None
     return load(reference, object)

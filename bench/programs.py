@@ -38,6 +38,8 @@ ABOUT = (
 )
 STARTING = 0.25
 """The share of kills at any moment since the start of the process; the others come after its agents run."""
+A_ROUND = 20
+"""The most kills of a round, which then ends."""
 WITHIN = 6.0
 """Seconds within which a program is killed, after either."""
 
@@ -131,9 +133,10 @@ def measure(folder: Path, outside: Outside, *, kills: int, seed: int) -> Tally:
     try:
         while tally.kills < kills:
             rounds.append(turn := f"{seed}-{len(rounds)}")
+            last = min(kills, tally.kills + A_ROUND)
             while programs.results(turn) is None:
                 program = programs.start(turn)
-                if tally.kills < kills:
+                if tally.kills < last:
                     tally.kills += _kill(program, programs.opened, chance)
                 if (code := programs.wait()) > 0:
                     printed = programs.log.read_text()[-2000:]

@@ -38,8 +38,6 @@ ABOUT = (
 )
 STARTING = 0.25
 """The share of kills at any moment since the start of the process; the others come after its agents run."""
-A_ROUND = 20
-"""The most kills of a round, which then ends."""
 WITHIN = 6.0
 """Seconds within which a program is killed, after either."""
 
@@ -124,7 +122,7 @@ def _pipe(pipe: IO[str] | None) -> IO[str]:
     return pipe
 
 
-def measure(folder: Path, outside: Outside, *, kills: int, seed: int) -> Tally:
+def measure(folder: Path, outside: Outside, *, kills: int, a_round: int, seed: int) -> Tally:
     """Kill the program that many times, at random moments, and check everything that it did."""
     chance, tally, home = random.Random(seed), Tally(), folder / "home"
     reserve_ports(home)
@@ -133,7 +131,7 @@ def measure(folder: Path, outside: Outside, *, kills: int, seed: int) -> Tally:
     try:
         while tally.kills < kills:
             rounds.append(turn := f"{seed}-{len(rounds)}")
-            last = min(kills, tally.kills + A_ROUND)
+            last = min(kills, tally.kills + a_round)
             while programs.results(turn) is None:
                 program = programs.start(turn)
                 if tally.kills < last:
@@ -207,16 +205,19 @@ def _judge(home: Path, threads: list[str], outside: Outside, tally: Tally) -> No
 
 def main(
     kills: Annotated[int, typer.Option(min=1)] = 200,
+    a_round: Annotated[int, typer.Option(min=1, help="The most kills of a round, which is then left to end.")] = 20,
     seed: int = 7,
     write: Annotated[bool, typer.Option(help="Write the figures to RESULTS.md.")] = True,
 ) -> None:
     """Kill a program that holds its agents itself that many times, at random moments."""
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="holdfast-bench-", ignore_cleanup_errors=True) as folder, Api() as api:
-        tally = measure(Path(folder).resolve(), Outside(api, Path(folder) / "outbox"), kills=kills, seed=seed)
+        tally = measure(
+            Path(folder).resolve(), Outside(api, Path(folder) / "outbox"), kills=kills, a_round=a_round, seed=seed
+        )
     minutes = (time.monotonic() - began) / 60
     lines = [
-        f"- {tally.kills} SIGKILLs of one process ({tally.with_servers} with its servers), over {tally.rounds} programs"
+        f"- {tally.kills} SIGKILLs of one process ({tally.with_servers} with its servers), over {tally.rounds} rounds"
         f" of {TASKS} tasks, in {minutes:.0f} min: **{len(tally.wrong)} duplicates, lost effects or tasks without a"
         " result**",
         f"- {tally.logs} threads, one for each task; {tally.effects:,} external effects; {tally.asked} times a person"
@@ -225,7 +226,7 @@ def main(
     ]
     print("\n".join(lines))
     if write:
-        about = f"`python -m bench.programs --kills {kills} --seed {seed}`. {ABOUT}"
+        about = f"`python -m bench.programs --kills {kills} --a-round {a_round} --seed {seed}`. {ABOUT}"
         document.write("programs", "\n".join(["## Programs", "", about, "", *lines]))
     sys.stdout.flush()
     os._exit(bool(tally.wrong))  # temporalio can crash the interpreter at exit

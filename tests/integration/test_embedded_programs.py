@@ -121,8 +121,14 @@ def folder(tmp_path: Path) -> Iterator[Folder]:
     opened = Folder(tmp_path)
     yield opened
     for process in opened.running:
+        left = []
+        with suppress(psutil.NoSuchProcess):
+            left = psutil.Process(process.pid).children(recursive=True)  # the processes of uvicorn
         process.kill()
         process.communicate()
+        for child in left:
+            with suppress(psutil.NoSuchProcess):
+                child.kill()
     for server in opened.servers():
         with suppress(psutil.NoSuchProcess):
             server.kill()
@@ -211,6 +217,9 @@ def test_uvicorn(folder: Folder, options: Sequence[str], unused_tcp_port: int) -
         folder.until(lambda: "new calendar" in str(ask(url, "Is there a table for 3?")[1]), server)
     answers = [ask(f"{url}/{begun['chat']}", "reserve for 2")[1]["text"] for _ in range(4)]
     assert all("a table for 2 at 20:30 is reserved" in text for text in answers)
+    server.send_signal(signal.SIGINT)
+    ended(server)
+    folder.until(lambda: not folder.servers())
 
 
 def ask(url: str, text: str) -> tuple[int, Any]:

@@ -1,57 +1,20 @@
-"""The worker: runs agents. The only module that imports both workflows and activities. `python worker.py --help`.
+"""The worker: runs agents until it is stopped. `python worker.py --help`.
 
-`main` parses, `holdfast.composition` builds the parts, `build` puts them together, and
-`holdfast.worker.process` runs the worker until it is stopped.
+`main` parses, `holdfast.hosting` puts the worker together, and `holdfast.worker.process` runs it.
 """
 
-from collections.abc import Mapping
-from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from temporalio.worker import Worker
 
-from holdfast.activities import assembly
-from holdfast.activities.notify import open_notifier
-from holdfast.composition.components import Components
 from holdfast.composition.process import Serve, run_process
 from holdfast.config.commands import Version, run_main
 from holdfast.config.programs import WORKER
-from holdfast.core.agents.catalog import Catalog
-from holdfast.core.tools.secrets import Secrets
+from holdfast.hosting.serving import serving
 from holdfast.worker.process import run_worker
 from holdfast.worker.reload import run_reloading
-from holdfast.workflows import WORKFLOWS
-
-build_worker = partial(assembly.build_worker, workflows=WORKFLOWS)
-
-
-async def build(
-    parts: Components, catalog: Catalog, secrets: Secrets, resources: Mapping[Any, Any], identity: str | None
-) -> Worker:
-    """Build the worker that the settings describe."""
-    settings = parts.settings
-    return build_worker(
-        await parts.client(),
-        task_queue=settings.task_queue,
-        catalog=catalog,
-        llm=await parts.llm(),
-        default_llm="scripted" if settings.scripted else settings.llm,
-        pool=await parts.migrated_pool(),
-        database_url=parts.require_database(),
-        workspaces=settings.home / "workspaces",
-        artifacts=parts.artifacts_folder,
-        secrets=secrets,
-        resources=resources,
-        notifier=await parts.cleanup.enter_async_context(open_notifier(settings, ui=parts.ui)),
-        embeddings=await parts.embeddings(),
-        plain_starts=settings.plain_starts,
-        seal=await parts.seal(),
-        graceful_shutdown_timeout=timedelta(seconds=5),
-        identity=identity,
-    )
 
 
 def main(
@@ -82,7 +45,7 @@ def main(
         raise typer.BadParameter("--skip-time: only the servers that --dev starts let time be skipped; add --dev")
     if reload and not dev:
         raise typer.BadParameter("--reload: the servers of --dev stay up while the worker restarts; add --dev")
-    serve: Serve = partial(run_worker, dev=dev, skip_time=skip_time, build=build)
+    serve: Serve = partial(run_worker, dev=dev, skip_time=skip_time, serving=serving)
     if reload:
         serve = partial(run_reloading, skip_time=skip_time)
     run_process(WORKER, serve, debug=debug, catalog=catalog, policy=policy)

@@ -1,14 +1,17 @@
-"""Builds a worker: its activities, and the stores, caches and clients they share. The caller names the workflows."""
+"""Builds the activities and interceptors of a worker, with the stores, caches and clients they share.
+
+The workflows are the caller's: `holdfast.hosting.assembly` adds them.
+"""
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import openai
 from psycopg_pool import AsyncConnectionPool
-from temporalio.client import Client
-from temporalio.worker import Interceptor, Worker
+from temporalio.worker import Interceptor
 
 from holdfast.activities.builtin_tools.offer import with_builtin_tools
 from holdfast.activities.calling_run import Chains, RequestCheck
@@ -31,24 +34,32 @@ from holdfast.core.agents.catalog import Catalog
 from holdfast.core.agents.required_secrets import read_secrets
 from holdfast.core.llm.chat_completions import ChatCompletions
 from holdfast.core.log.node_seals import SignRecord, unsealed
+from holdfast.core.mac.seals import FleetKeys
 from holdfast.core.run.contracts.ledger import EffectLedger
 from holdfast.core.stores import ArtifactStore
-from holdfast.core.temporal.converter import seals_in
 from holdfast.core.tools.decorator import NO_RESOURCES
 from holdfast.core.tools.secrets import Secrets
 from holdfast.endpoints.embeddings import Embeddings
 from holdfast.storage.ledger import Ledger
-from holdfast.worker.construction import new_worker
 from holdfast.worker.handover import InProcessAnswers
 
 log = SafeLogger(__name__)
 
 
-def build_worker(
-    client: Client,
-    *,
-    workflows: Sequence[type],
+@dataclass(frozen=True)
+class Assembly:
+    """What a worker runs besides workflows."""
+
+    activities: tuple[Callable[..., Any], ...]
+    """One for each entry of the tables in `holdfast.core.run.contracts.table` and `holdfast.core.loop.activities`."""
+    interceptors: tuple[Interceptor, ...]
+    """The first is the outermost."""
+
+
+def assemble(
     catalog: Catalog,
+    seals: FleetKeys,
+    *,
     llm: openai.AsyncOpenAI,
     default_llm: str,
     pool: AsyncConnectionPool | None = None,
@@ -63,17 +74,16 @@ def build_worker(
     plain_starts: bool = True,
     seal: SignRecord = unsealed,
     interceptors: Sequence[Interceptor] = (),
-    **options: Any,
-) -> Worker:
-    """Build a worker; `worker.build_worker` does so with the current workflows.
+) -> Assembly:
+    """Put the activities of a worker together.
 
     Args:
-        client: A connected client, with the pydantic data converter.
-        workflows: The workflow classes.
         catalog: The agents and tools that the worker offers.
+        seals: The fleet keys of the worker's client.
         llm: Client of the LLM endpoint, with `max_retries=0`.
         default_llm: The LLM of agents that name none.
-        pool: Open connections to the database; None if the catalog has every store, and `ledger` is set.
+        pool: Connections to the database, open when an activity runs; None if the catalog has every store, and
+            `ledger` is set.
         database_url: The same database.
         workspaces: The folder for threads without a workspace of their own.
         ledger: The effect ledger; None for the database's.
@@ -86,10 +96,9 @@ def build_worker(
         plain_starts: Accept runs that were started without a fleet key.
         seal: Signs a checkpoint of a thread's record; the default signs nothing.
         interceptors: Interceptors in addition to our own.
-        options: Further arguments of `holdfast.worker.construction.new_worker`: `task_queue`, `strict`, ….
 
     Raises:
-        SettingsError: A tool declares a secret that the environment lacks, or the client has no fleet key.
+        SettingsError: A tool declares a secret that the environment lacks.
     """
     assert catalog.resources.keys() <= resources.keys(), "open the catalog's resources first"
     secrets = read_secrets(catalog.secret_users, os.environ) if secrets is None else secrets
@@ -100,7 +109,7 @@ def build_worker(
     assert stores.artifacts is not None
     if ledger is None:
         assert pool is not None
-        ledger = Ledger(pool, database_url, seals_in(client.data_converter))
+        ledger = Ledger(pool, database_url, seals)
     artifacts = stores.artifacts
     catalog = with_builtin_tools(catalog, artifacts=artifacts, memories=memories, threads=threads, secrets=secrets)
     notifier = notifier or Notifier()
@@ -143,10 +152,5 @@ def build_worker(
         loops.settle_iteration,
         loop_record.archive_loop,
     ]
-    return new_worker(
-        client,
-        workflows=workflows,
-        activities=activities,
-        interceptors=[Redacting(secrets), RequestCheck(chains), handover, DropToolHeartbeats(), *interceptors],
-        **options,
-    )
+    own = (Redacting(secrets), RequestCheck(chains), handover, DropToolHeartbeats())
+    return Assembly(tuple(activities), (*own, *interceptors))

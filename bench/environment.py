@@ -23,8 +23,8 @@ from holdfast.client.connect import connect_stack, ensure_search_attributes
 from holdfast.config.stack_file import Stack
 from holdfast.core.run.contracts.runs import WORKFLOW, RunInput, RunResult
 from holdfast.devstack.devstack import DevStack
+from holdfast.hosting.assembly import build_worker
 from holdfast.storage.pool import EFFECTS_AT_ONCE, migrate, open_pool
-from holdfast.worker.__main__ import build_worker
 from holdfast.worker.construction import running
 from holdfast.worker.takeover.takeover import taking_over
 

@@ -15,12 +15,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-import structlog
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
 from holdfast.activities.tool_calls.earlier_attempts import AttemptNotes
 from holdfast.activities.tool_calls.tool_attempt import Attempt
 from holdfast.activities.tool_calls.tool_outcomes import Outcomes, RawResult
+from holdfast.config.logs import EventLogger
 from holdfast.core.run.contracts.error_types import EFFECT_SETTLING
 from holdfast.core.run.contracts.ledger import ClaimedEffect
 from holdfast.core.run.contracts.tool_calls import InDoubt
@@ -46,7 +46,7 @@ _EARLY_ANSWER: Mapping[SecondAttempt, str] = {
 EFFECT_RAISED = "EffectRaised"
 """The error type of an attempt in which an idempotent tool raised."""
 
-log = structlog.get_logger(__name__)
+log = EventLogger(__name__)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from temporalio.client import Client as TemporalClient
 
@@ -29,6 +29,8 @@ from holdfast.core.run.state.state import Status
 from holdfast.core.run.views.diff import Comparison
 from holdfast.errors import SettingsError
 from holdfast.portable.format.manifest import Imported
+
+ClientT = TypeVar("ClientT", bound="Client")
 
 
 class Client:
@@ -123,23 +125,12 @@ class Client:
         settings = Settings.from_env(environ, root=base_folder())
         async with AsyncExitStack() as cleanup:
             parts = Components(settings, environ, cleanup=cleanup, connected=temporal)
-            record = parts.threads()
-            if parts.database_url and not find_spec("psycopg_pool"):
-                raise SettingsError(f"the permanent record needs PostgreSQL's client: {setup_command('cli')}")
-            threads = Threads(
-                await parts.client(),
-                task_queue=settings.task_queue,
-                answer_within=settings.answer_seconds,
-                record=record,
-            )
-            yield cls(
-                threads,
-                by=settings.by or "",
-                key=settings.key,
-                evidence=parts.evidence,
-                parts=parts,
-                anchors=partial(_readable_anchors, settings),
-            )
+            yield await make_client(cls, parts, settings)
+
+    @property
+    def task_queue(self) -> str:
+        """The task queue that the workers of new runs poll."""
+        return self._threads.task_queue
 
     async def import_thread(
         self,
@@ -328,6 +319,32 @@ class Client:
             ServerUnreachable: The server does not respond. Publish the event again with the same id.
         """
         return await publish(self._threads, event, by=checked_name(self._by if by is None else by), data=data, id=id)
+
+
+async def make_client(kind: type[ClientT], parts: Components, settings: Settings) -> ClientT:
+    """Make the client of a process, from the components that it has.
+
+    Raises:
+        SettingsError: A package is missing.
+        ServerUnreachable: No server responds.
+    """
+    record = parts.threads()
+    if parts.database_url and not find_spec("psycopg_pool"):
+        raise SettingsError(f"the permanent record needs PostgreSQL's client: {setup_command('cli')}")
+    threads = Threads(
+        await parts.client(),
+        task_queue=settings.task_queue,
+        answer_within=settings.answer_seconds,
+        record=record,
+    )
+    return kind(
+        threads,
+        by=settings.by or "",
+        key=settings.key,
+        evidence=parts.evidence,
+        parts=parts,
+        anchors=partial(_readable_anchors, settings),
+    )
 
 
 def _readable_anchors(settings: Settings) -> Sequence[Path]:

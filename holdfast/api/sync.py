@@ -53,11 +53,19 @@ class Loop:
                 self.run(close())
 
     def close(self) -> None:
-        """Stop the loop and its thread."""
-        self.run(self._loop.shutdown_asyncgens())
+        """Cancel what still runs, wait for its end, and stop the loop and its thread."""
+        self.run(self._finish())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
+
+    async def _finish(self) -> None:
+        left = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in left:
+            if not task.cancelling():  # one that Ctrl-C has cancelled is cleaning up
+                task.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
+        await self._loop.shutdown_asyncgens()
 
 
 class _Wrapper(Generic[T_co]):
@@ -180,6 +188,11 @@ class SyncClient(_Wrapper[Client]):
     place = sync(Client.place)
     publish = sync(Client.publish)
     diff = sync(Client.diff)
+
+    @property
+    def task_queue(self) -> str:
+        """The task queue that the workers of new runs poll."""
+        return self._wrapped.task_queue
 
     @property
     def schedules(self) -> SyncSchedules:

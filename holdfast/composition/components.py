@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from holdfast.core.stores import ArtifactStore, ThreadStore
     from holdfast.encryption.codec import EncryptionCodec
     from holdfast.endpoints.embeddings import Embeddings
+    from holdfast.endpoints.script import Script
     from holdfast.storage.artifacts import FolderArtifacts
 
 
@@ -55,10 +56,13 @@ class Components:
         cleanup: Closes the opened parts.
         stack: The embedded stack that this process has started; None to look for a running one.
         connected: An existing client of Temporal; None to connect one.
+        catalog: An existing catalog; None to load the one that the settings name, for its stores.
+        script: The answers of the scripted LLM; None for the script that the settings name.
         connections: The most connections to the database.
         scripted: Whether the scripted LLM stands in if no endpoint is configured.
         say: Called with a line if it does.
         quiet: Silence the log of Temporal's SDK.
+        runtime: The SDK's runtime, for a log of its own; None for the default one, which logs on stdout.
     """
 
     def __init__(
@@ -69,19 +73,25 @@ class Components:
         cleanup: AsyncExitStack,
         stack: Stack | None = None,
         connected: "Client | None" = None,
+        catalog: "Catalog | None" = None,
+        script: "Script | None" = None,
         connections: int = 2,
         scripted: bool = False,
         say: Callable[[str], None] = lambda line: None,
         quiet: bool = False,
+        runtime: "Runtime | None" = None,
     ) -> None:
         self._given = settings
         self._environ = environ
         self._stack = stack
         self._connected = connected
+        self._catalog = catalog
+        self._script = script
         self._connections = connections
         self._scripted = scripted
         self._say = say
         self._quiet = quiet
+        self._runtime = runtime
         self._client: Client | None = None
         self._pool: AsyncConnectionPool | None = None
         self._opening = asyncio.Lock()
@@ -110,8 +120,8 @@ class Components:
     @cached_property
     def _stores_catalog(self) -> "Catalog | None":
         """The catalog, for its stores alone, without a policy; None for the example, which has no stores."""
-        if self._given.offers_example:
-            return None
+        if self._catalog is not None or self._given.offers_example:
+            return self._catalog
         from holdfast.config.loading import load
         from holdfast.core.agents.catalog import Catalog
 
@@ -157,10 +167,10 @@ class Components:
 
     @cached_property
     def runtime(self) -> "Runtime | None":
-        """The SDK's runtime; None for the default one, which logs each retry on stderr."""
+        """The SDK's runtime; None for the default one, which logs each retry."""
         from temporalio.runtime import Runtime, TelemetryConfig
 
-        return Runtime(telemetry=TelemetryConfig(logging=None)) if self._quiet else None
+        return Runtime(telemetry=TelemetryConfig(logging=None)) if self._quiet else self._runtime
 
     @property
     def connect_options(self) -> dict[str, Any]:
@@ -303,9 +313,15 @@ class Components:
         from holdfast.endpoints.client import llm_client
 
         if self._llm is None:
-            client = self.cleanup.enter_context(llm_client(self._given, dev=self._scripted, say=self._say))
+            opening = llm_client(self._given, dev=self._scripted, say=self._say, script=self._script)
+            client = self.cleanup.enter_context(opening)
             self._llm = await self.cleanup.enter_async_context(client)
         return self._llm
+
+    @property
+    def default_llm(self) -> str:
+        """The LLM of agents that name none; `scripted` for the scripted one."""
+        return "scripted" if self._given.scripted else self._given.llm
 
     async def embeddings(self) -> "Embeddings | None":
         """The embedding model; None to find memories by words alone."""

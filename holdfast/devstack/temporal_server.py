@@ -30,12 +30,14 @@ NAMESPACE = "default"
 
 # By default, the development server dispatches 20 workflow tasks a second per shard, which costs 100 ms a step, and
 # delays retries and timers by up to a second. It also accepts 10,000 signals a run; at 90 KB each, a flood would reach
-# the history limit of 50 MB, which ends the run, long before that.
+# the history limit of 50 MB, which ends the run, long before that. And it gives each attempt at a workflow task more
+# time than the last, up to ten minutes: a run whose worker was killed in ten attempts would wait for that time to pass.
 DYNAMIC_CONFIG: dict[str, int | str] = {
     "history.transferProcessorMaxPollRPS": 2000,
     "history.transferProcessorMaxPollHostRPS": 5000,
     "history.timerProcessorMaxTimeShift": "20ms",
     "history.maximumSignalsPerExecution": 400,
+    "history.workflowTaskRetryMaxInterval": "10s",
 }
 
 # The server delays the next Temporal run after one that took less than this interval. If it skips that delay, it

@@ -22,13 +22,16 @@ _HEADERS = {"OPENAI_ORG_ID": "OpenAI-Organization", "OPENAI_PROJECT_ID": "OpenAI
 
 
 @contextmanager
-def llm_client(settings: Settings, *, dev: bool, say: Callable[[str], None]) -> Iterator[openai.AsyncOpenAI]:
+def llm_client(
+    settings: Settings, *, dev: bool, say: Callable[[str], None], script: Script | None = None
+) -> Iterator[openai.AsyncOpenAI]:
     """Yield a client without its own retries; serve the scripted LLM during the block if it is needed.
 
     Args:
         settings: Key and endpoint; without either, and with `dev`, the scripted LLM is used.
         dev: Whether the scripted LLM may be used.
         say: Called with a line if the scripted LLM is used.
+        script: What the scripted LLM answers; None for the script that the settings name.
 
     Raises:
         SettingsError: Neither key nor endpoint, and not `dev`.
@@ -41,7 +44,7 @@ def llm_client(settings: Settings, *, dev: bool, say: Callable[[str], None]) -> 
             api_key=key, base_url=url, max_retries=0, http_client=http_client(url), default_headers=_own_headers()
         )
     elif dev:
-        with ScriptedLLM(_script(settings)) as llm:
+        with ScriptedLLM(script or _script(settings)) as llm:
             say("LLM        scripted, because OPENAI_API_KEY and OPENAI_BASE_URL are not set")
             yield llm.client()
     else:

@@ -67,10 +67,10 @@ async def open_eval_runner(
     server = await asyncio.to_thread(shared_server)
     temporal = await connect({"target_host": server.address, "namespace": NAMESPACE}, seals=server.seals)
     record, interceptor, queue = InMemoryThreads(), RerunInterceptor(), f"play-{uuid4().hex[:8]}"
-    worker: Any = import_module("holdfast.worker.__main__")  # the only module that knows both workflows and activities
+    hosting: Any = import_module("holdfast.hosting.assembly")  # the only one that imports both sides
     async with AsyncExitStack() as cleanup:
         folder = Path(cleanup.enter_context(tempfile.TemporaryDirectory(prefix="holdfast-play-")))
-        built = worker.build_worker(
+        built = hosting.build_worker(
             temporal,
             task_queue=queue,
             catalog=_rerun_catalog(catalog, endpoint, record),

@@ -36,17 +36,17 @@ async def scripted_worker(
         script: The LLM's replies.
         task_queue: The worker's task queue.
         secrets: The secrets that tools and resources declare; None to read them from the environment.
-        options: More arguments of `holdfast.worker.__main__.build_worker`, such as its stores.
+        options: More arguments of `holdfast.hosting.assembly.build_worker`, such as its stores.
     """
     from holdfast.worker.construction import running
     from holdfast.worker.resources import open_resources
 
     # Not a plain import: in the ladder of packages, this one is below the worker.
-    worker: Any = import_module("holdfast.worker.__main__")
+    hosting: Any = import_module("holdfast.hosting.assembly")
     secrets = read_secrets(catalog.secret_users, os.environ) if secrets is None else secrets
     with ScriptedLLM(script) as llm:
         async with llm.client() as endpoint, open_resources(catalog, secrets) as resources:
-            built = worker.build_worker(
+            built = hosting.build_worker(
                 client,
                 task_queue=task_queue,
                 catalog=catalog,

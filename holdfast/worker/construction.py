@@ -7,11 +7,11 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any
 
-import structlog
 from temporalio.client import Client
 from temporalio.worker import Interceptor, UnsandboxedWorkflowRunner, Worker
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
 
+from holdfast.config.logs import EventLogger
 from holdfast.core.temporal.converter import seals_in
 from holdfast.errors import SettingsError
 from holdfast.version import __version__
@@ -30,7 +30,7 @@ second of grace; this leaves three."""
 SHUTDOWN_SECONDS = 30.0
 """How long a worker's shutdown may take: its calls are stopped after a grace period, and then nothing is left to do."""
 
-log = structlog.get_logger("worker")
+log = EventLogger("worker")
 
 
 def new_worker(

@@ -1,22 +1,18 @@
-"""Runs a worker process until it is stopped: servers, connections, and the worker that the caller builds.
+"""Runs a worker process until it is stopped: signals, logging, embedded servers, and the lines for people.
 
-`worker.py` says which worker that is; `holdfast.composition` builds its parts.
+`holdfast.hosting` runs the worker itself.
 """
 
 import asyncio
 import gc
 import signal
-import warnings
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AsyncExitStack
-from pathlib import Path
-from typing import Any
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 
-from temporalio.worker import Worker
+from temporalio.client import Client
 
-from holdfast.client.connect import ensure_search_attributes, own_stack
-from holdfast.client.reading.runs import Runs
+from holdfast.client.connect import own_stack
 from holdfast.composition.components import Components, load_catalog
 from holdfast.composition.hardening import ROOT_NOTICE, is_root
 from holdfast.composition.process import say
@@ -26,32 +22,22 @@ from holdfast.config.programs import CLI
 from holdfast.config.settings import Settings
 from holdfast.config.state_folder import make_private
 from holdfast.core.agents.advice import advice_on
-from holdfast.core.agents.agent import shared
 from holdfast.core.agents.catalog import Catalog
 from holdfast.core.agents.required_secrets import read_secrets
-from holdfast.core.base.canonical import digest
 from holdfast.core.tools.secrets import Secrets
 from holdfast.devstack.devstack import DevStack
 from holdfast.devstack.supervisor import restart_dead_servers
-from holdfast.encryption.fleet_keys import required_seals
-from holdfast.retention.own_stores import require_own_stores
-from holdfast.retention.sweep import sweeping
 from holdfast.storage.pool import EFFECTS_AT_ONCE
-from holdfast.worker.construction import running
-from holdfast.worker.resources import open_resources
-from holdfast.worker.takeover.registry import Offer
-from holdfast.worker.takeover.takeover import taking_over
 
 THREADS = 64
 """Threads for the worker's own work."""
 
-Build = Callable[[Components, Catalog, Secrets, Mapping[Any, Any], str | None], Awaitable[Worker]]
-"""Builds the worker from its parts, its catalog, the secrets to redact, the catalog's resources, and its identity in
-Temporal."""
+Serving = Callable[[Components, Catalog, Secrets, str], AbstractAsyncContextManager[Client]]
+"""Runs the worker for a block, from its parts, its catalog, what must not be recorded, and the catalog's reference."""
 
 
 async def run_worker(
-    settings: Settings, environ: Mapping[str, str], *, dev: bool, skip_time: bool, build: Build
+    settings: Settings, environ: Mapping[str, str], *, dev: bool, skip_time: bool, serving: Serving
 ) -> None:
     """Run a worker until SIGINT or SIGTERM.
 
@@ -60,13 +46,11 @@ async def run_worker(
         environ: The environment, completed by the project's files.
         dev: Start the embedded stack, or join the one that is running.
         skip_time: With `dev`: the stack's Temporal lets its clients skip time.
-        build: Builds the worker.
+        serving: Runs the worker (`holdfast.hosting.serving`).
 
     Raises:
         HoldfastError: Something it needs is missing; the message says what to do.
     """
-    # The SDK warns for every local activity that ends just at its time-out.
-    warnings.filterwarnings("ignore", message="Cannot find activity to cancel", category=UserWarning)
     ends = [asyncio.create_task(until_stopped())]
     # Stores work in threads; the default number of them (cores + 4) would make calls wait for each other. Sync tools
     # have their own (`activities/tool_calls/tool_threads.py`).
@@ -104,30 +88,9 @@ async def run_worker(
             own.check(address := parts.config["target_host"])
             ends.append(asyncio.create_task(own.until_replaced(address)))
             cleanup.callback(ends[-1].cancel)
-        required_seals(parts.settings, parts.config)
         secrets |= own_secrets(parts.settings, environ)  # the embedded stack's fleet key, too
         configure_logging(settings.log_level, settings.log_format, secrets=secrets)
-        await parts.llm()
-        client = await parts.client()
-        identity = await cleanup.enter_async_context(
-            taking_over(
-                client,
-                home=settings.home,
-                task_queue=settings.task_queue,
-                enabled=settings.takeover,
-                offer=_offer(settings, catalog),
-            )
-        )
-        await ensure_search_attributes(client)
-        pool = await parts.migrated_pool()
-        if retention := settings.retention:
-            require_own_stores(await parts.stores())
-            runs = Runs(client, answer_within=settings.answer_seconds)
-            seal = await parts.seal()
-            every = settings.pruning_interval
-            await cleanup.enter_async_context(sweeping(runs, pool, retention, every=every, seal=seal))
-        resources = await cleanup.enter_async_context(open_resources(catalog, secrets))
-        async with running(await build(parts, catalog, secrets, resources, identity)):
+        async with serving(parts, catalog, secrets, settings.catalog):
             _say_ready(settings, catalog)
             gc.freeze()  # modules and specs live as long as the process: a full collection need not scan them
             ended, _ = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
@@ -143,18 +106,6 @@ async def until_stopped() -> bool:
         if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
             asyncio.get_running_loop().add_signal_handler(number, stop.set)
     return await stop.wait()
-
-
-def _offer(settings: Settings, catalog: Catalog) -> Offer:
-    llm = "scripted" if settings.scripted else settings.llm
-    hashes = {name: shared(catalog.spec(name, default_llm=llm)).hash for name in catalog.agents}
-    return Offer(
-        catalog=settings.catalog,
-        agents=tuple(catalog.agents),
-        llm=llm,
-        folder=str(Path.cwd()),
-        digest=digest(["offer/1", hashes]),
-    )
 
 
 def _say_ready(settings: Settings, catalog: Catalog) -> None:

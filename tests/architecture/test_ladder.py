@@ -35,7 +35,7 @@ ROOMS = {
     "composition": "audit client config core devstack encryption endpoints errors storage",
     "retention": "client composition config core errors storage version",
     "api": "audit client composition config core encryption errors portable portable.format",
-    "worker": "client composition config core devstack encryption errors retention storage version",
+    "worker": "client composition config core devstack errors storage version",
     "gateway": "api audit client composition config core encryption errors portable portable.format",
     "evaluation": (
         "api client core devstack endpoints errors evaluation.compare portable portable.format storage worker"
@@ -149,7 +149,7 @@ def imported(file: Path, known: dict[str, Path]) -> Iterator[str]:
 def arrows(package: str) -> dict[str, set[str]]:
     """Return each member of `package` with its imports; the pure part of a room is a member of its own."""
     known = modules()
-    above = {*LINKED, "__main__", "__init__", "starter", "testing"} if package == "holdfast" else set()
+    above = {*LINKED, "__main__", "__init__", "starter", "testing", "hosting"} if package == "holdfast" else set()
     imports: dict[str, set[str]] = {}
     for name, file in known.items():
         if not name.startswith(f"{package}.") or name in PROGRAMS:

@@ -48,10 +48,10 @@ from holdfast.core.run.contracts.runs import WORKFLOW, RunInput
 from holdfast.devstack.devstack import DevStack
 from holdfast.devstack.ports import Ports, any_free
 from holdfast.errors import HoldfastError, Refused, TaskInvalid, ThreadIdInvalid
+from holdfast.hosting.assembly import build_worker
 from holdfast.storage.pool import migrate, open_pool
 from holdfast.testing import Conversation, Reply, ScriptedLLM, call, fail, hang, say, steps, together
 from holdfast.testing.scripted_worker import LEAVE
-from holdfast.worker.__main__ import build_worker
 from holdfast.worker.construction import running
 from tests.security.test_hostile_backup import edit
 from tests.support.forked import run

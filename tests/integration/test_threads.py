@@ -46,6 +46,7 @@ from holdfast.errors import (
     ThreadExists,
     ThreadNotFound,
 )
+from holdfast.hosting.assembly import build_worker
 from holdfast.storage.blocks import Block, pack, unpack
 from holdfast.storage.pool import migrate, open_pool
 from holdfast.storage.prune import prunable, prune
@@ -53,7 +54,6 @@ from holdfast.storage.threads import PostgresThreads
 from holdfast.testing import Conversation, Reply, ScriptedLLM, call, slow, steps
 from holdfast.testing import say as reply
 from holdfast.testing.scripted_worker import LEAVE
-from holdfast.worker.__main__ import build_worker
 from holdfast.worker.construction import running
 from tests.support.rig import PATIENCE, Rig, StartRig, eventually
 

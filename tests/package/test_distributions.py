@@ -127,7 +127,7 @@ except holdfast.ServerUnreachable:
     [
         ("cli", ("starter", "cli", "audit", "composition", "storage")),
         ("gateway", ("gateway", "composition", "storage")),
-        ("worker", ("worker", "activities", "composition", "storage")),
+        ("worker", ("worker", "hosting", "activities", "composition", "storage")),
     ],
 )
 def test_a_program_needs_its_own_extra_only(extra: str, modules: tuple[str, ...]) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from typing import assert_type
+from typing import Any, assert_type
 
 from holdfast import (
     Absent,
@@ -52,6 +52,9 @@ from holdfast import (
     load_skills,
     memory_tools,
     resource,
+    run,
+    run_sync,
+    running,
     sign_request,
     tool,
     workspace_tools,
@@ -267,3 +270,16 @@ with SyncClient.connect(task_queue="mine", by="alice") as sync:
     assert_type(dunning.decide("1", "deny").outcome, str)
     assert_type(sync.schedules.list(), list[ScheduleState])
     assert_type(sync.schedules.trigger("nightly"), SyncThread | None)
+
+
+async def hold(catalog: Catalog) -> None:
+    """Hold agents in a program."""
+    async with running(catalog, script=[say("Hi.")], by="alice") as client:
+        assert_type(client, Client)
+    assert_type(await run(catalog, "Remind.", agent="dunning"), Result)
+    assert_type(await run(catalog, "Remind.", result=int), int)
+    assert_type(await run(catalog, "Remind.", result=int | str), Any)
+    assert_type(run_sync(catalog, "Remind.", thread="dunning-1"), Result)
+    assert_type(run_sync(catalog, "Remind.", result=int), int)
+    with running(catalog) as blocking:
+        assert_type(blocking, SyncClient)

@@ -65,6 +65,8 @@ Catalog(agents=[], resources=["pool"])  # type: ignore[list-item]
 Catalog(agents=[], middleware=[plain])  # type: ignore[list-item]
 Catalog([])  # type: ignore[call-arg]
 holdfast.no_such_name()  # type: ignore[attr-defined]
+holdfast.running("agents:catalog")  # type: ignore[arg-type]
+holdfast.run_sync(Catalog(agents=[]), "x", agents="a")  # type: ignore[call-overload]
 
 
 async def program(thread: Thread, sync: SyncThread) -> None:

@@ -3,8 +3,8 @@
     python -m holdfast.testing.kill_matrix.worker FOLDER [arguments of worker.py]
 
 1. This process loads `holdfast.worker.__main__` once and forks a worker process, and another one after each kill.
-2. `worker.build_worker` builds the worker as usual, with one more interceptor and with wrapped tools. The worker's own
-   code contains no boundaries.
+2. `holdfast.hosting` builds the worker as usual, with one more interceptor and with wrapped tools. The worker's
+   own code contains no boundaries.
 3. The SDK's methods that record events are wrapped (`holdfast.testing.kill_matrix.recording`).
 """
 
@@ -14,7 +14,8 @@ import inspect
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from copy import copy
 from dataclasses import replace
@@ -23,14 +24,14 @@ from typing import Any
 
 import typer
 from temporalio import activity
-from temporalio.client import Client
-from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor, Worker
+from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor
 
 from holdfast.config.programs import WORKER
 from holdfast.core.agents.catalog import Catalog
 from holdfast.core.run.contracts.tool_calls import ToolRequest
 from holdfast.core.tools.decorator import Tool
 from holdfast.core.tools.effects import Effect
+from holdfast.core.tools.secrets import Secrets
 from holdfast.testing.kill_matrix.plan import Stopper
 from holdfast.testing.kill_matrix.recording import Recording
 
@@ -104,23 +105,21 @@ def main() -> None:
     """Run a worker, and another one after each kill; exit with the last one's exit code."""
     folder = Path(sys.argv[1])
     sys.argv = [WORKER.name, *sys.argv[2:]]
-    # Not a plain import: in the ladder of packages, this one is below the worker.
+    # Not plain imports: in the ladder of packages, this one is below the worker.
     worker: Any = importlib.import_module("holdfast.worker.__main__")
+    hosting: Any = importlib.import_module("holdfast.hosting.serving")
     stopper = Stopper(folder)
     recording = Recording(stopper)
     recording.instrument()
-    build = worker.build_worker
+    assembled = hosting.assembled
 
-    def build_instrumented(
-        client: Client, *, catalog: Catalog, interceptors: Sequence[Interceptor] = (), **options: Any
-    ) -> Worker:
-        recording.client = client
-        interceptors = [*interceptors, ActivityBoundaries(stopper)]
-        catalog = instrument_tools(catalog, stopper)
-        instrumented: Worker = build(client, catalog=catalog, interceptors=interceptors, **options)
-        return instrumented
+    @asynccontextmanager
+    async def assembled_instrumented(parts: Any, catalog: Catalog, secrets: Secrets) -> AsyncIterator[Any]:
+        recording.client = await parts.client()
+        async with assembled(parts, instrument_tools(catalog, stopper), secrets) as assembly:
+            yield replace(assembly, interceptors=(*assembly.interceptors, ActivityBoundaries(stopper)))
 
-    worker.build_worker = build_instrumented
+    hosting.assembled = assembled_instrumented
     children: list[int] = []
 
     def forward(number: int, _: object) -> None:

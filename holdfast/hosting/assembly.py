@@ -1,0 +1,85 @@
+"""Puts a worker together from its client, catalog and settings. The only module that imports workflows and activities.
+
+Nothing here touches the process: no signal handler, no logging set-up, no event loop of its own.
+"""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from inspect import signature
+from typing import Any, Final
+
+from temporalio.client import Client
+from temporalio.worker import Worker
+
+from holdfast.activities.assembly import Assembly, assemble
+from holdfast.activities.notify import open_notifier
+from holdfast.composition.components import Components
+from holdfast.core.agents.catalog import Catalog
+from holdfast.core.temporal.converter import seals_in
+from holdfast.core.tools.secrets import Secrets
+from holdfast.worker.construction import new_worker
+from holdfast.worker.resources import open_resources
+from holdfast.workflows import WORKFLOWS
+
+_ASSEMBLED: Final = signature(assemble).parameters.keys()
+"""The arguments of `assemble`."""
+
+
+@asynccontextmanager
+async def assembled(parts: Components, catalog: Catalog, secrets: Secrets) -> AsyncIterator[Assembly]:
+    """Open what a worker of this catalog needs, for a block: database, LLM, resources, notifier, sealer.
+
+    Args:
+        parts: Of the process, with its settings and its client of Temporal, which may be the program's own.
+        catalog: The agents and tools that the worker offers.
+        secrets: Those that the catalog declares, and others that must not be recorded (`secrets_of`).
+
+    Yields:
+        The activities and interceptors. The workflows are `holdfast.workflows.WORKFLOWS`.
+
+    Raises:
+        HoldfastError: Something is missing or does not answer; the message says what to do.
+    """
+    settings = parts.settings
+    client = await parts.client()
+    async with open_resources(catalog, secrets) as resources, open_notifier(settings, ui=parts.ui) as notifier:
+        yield assemble(
+            catalog,
+            seals_in(client.data_converter),
+            llm=await parts.llm(),
+            default_llm=parts.default_llm,
+            pool=await parts.migrated_pool(),
+            database_url=parts.require_database(),
+            workspaces=settings.home / "workspaces",
+            artifacts=parts.artifacts_folder,
+            secrets=secrets,
+            resources=resources,
+            notifier=notifier,
+            embeddings=await parts.embeddings(),
+            plain_starts=settings.plain_starts,
+            seal=await parts.seal(),
+        )
+
+
+def build_worker(client: Client, *, task_queue: str, catalog: Catalog, **options: Any) -> Worker:
+    """Build a worker of today's workflows, not running yet.
+
+    Args:
+        client: Connected, speaking pydantic, with a fleet key.
+        task_queue: Where it listens.
+        catalog: The agents and tools that it offers.
+        options: Further arguments of `assemble` and of `holdfast.worker.construction.new_worker`.
+
+    Raises:
+        SettingsError: A tool declares a secret that the environment lacks, or the client has no fleet key.
+    """
+    given = {name: options.pop(name) for name in _ASSEMBLED & options.keys()}
+    assembly = assemble(catalog, seals_in(client.data_converter), **given)
+    return new_worker(
+        client,
+        task_queue=task_queue,
+        workflows=WORKFLOWS,
+        activities=assembly.activities,
+        interceptors=assembly.interceptors,
+        **options,
+    )

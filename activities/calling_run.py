@@ -14,6 +14,7 @@ from temporalio.converter import DataConverter, WorkflowSerializationContext
 from temporalio.exceptions import ApplicationError
 from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor
 
+from holdfast.activities.own_client import own_client
 from holdfast.activities.safe_logs import SafeLogger
 from holdfast.client.reading.executions import describe
 from holdfast.core.mac.seals import Answer, Order, belongs, is_unsealed
@@ -65,7 +66,7 @@ class CallingRun:
         run_id = info.workflow_run_id
         caller = Caller(info.workflow_namespace or "", thread, run_id or "")
         handed = handover.take(request, caller=caller) if handover and request else NOTHING
-        return cls(thread, activity.client().get_workflow_handle(thread, run_id=run_id), handed)
+        return cls(thread, own_client().get_workflow_handle(thread, run_id=run_id), handed)
 
     async def query(self, query: str, *args: Any) -> Any:
         """Return the answer that the run has passed in process, or query it; queries leave no trace in history.
@@ -85,7 +86,7 @@ class CallingRun:
 
 def converter_of(thread: str) -> DataConverter:
     """The converter for the histories of a thread, which checks seals as the thread's own."""
-    client = activity.client()
+    client = own_client()
     return client.data_converter.with_context(
         WorkflowSerializationContext(namespace=client.namespace, workflow_id=thread)
     )
@@ -126,7 +127,7 @@ class Chains:
 
 async def describe_run(workflow_id: str, run_id: str = "") -> WorkflowExecutionDescription:
     """Temporal's description of a run; of the newest one without a run id."""
-    return await describe(activity.client(), workflow_id, run_id=run_id, within=DESCRIBE_TIMEOUT)
+    return await describe(own_client(), workflow_id, run_id=run_id, within=DESCRIBE_TIMEOUT)
 
 
 class CheckedOrders(Interceptor):

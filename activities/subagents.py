@@ -30,6 +30,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from holdfast.activities.calling_run import calling_thread
 from holdfast.activities.heartbeats import heartbeats
+from holdfast.activities.own_client import own_client
 from holdfast.client.reading.costs import spent_by
 from holdfast.client.reading.executions import describe
 from holdfast.client.reading.reader import Reader
@@ -129,7 +130,7 @@ class Children:
     @activity.defn
     async def announce_end(self, order: AnnounceEnd) -> Announced:
         """See `holdfast.core.run.contracts.table.ANNOUNCE_END`."""
-        parent = activity.client().get_workflow_handle(order.parent)
+        parent = own_client().get_workflow_handle(order.parent)
         try:
             await parent.signal(ENDED_SIGNAL, {"thread": calling_thread()}, rpc_timeout=ANSWER)
         except RPCError as error:
@@ -141,7 +142,7 @@ class Children:
         """How a child has ended; None where it is open."""
         thread = ref.thread(calling_thread())
         try:
-            found = await describe(activity.client(), thread, within=ANSWER)
+            found = await describe(own_client(), thread, within=ANSWER)
         except RPCError as error:
             if error.status is not RPCStatusCode.NOT_FOUND:
                 raise
@@ -166,7 +167,7 @@ class Children:
         """The report with what the child's tree has spent; a child without a result says it in its log only."""
         if not ref.costs or report.cost or report.status == "lost":
             return report  # what is not its own says nothing of its cost, either
-        reader = Reader(Runs(activity.client(), answer_within=ANSWER.total_seconds()), self._record)
+        reader = Reader(Runs(own_client(), answer_within=ANSWER.total_seconds()), self._record)
         cost = await spent_by(reader, thread, first_run_id=ref.run_id)
         return report.model_copy(update={"cost": cost})
 
@@ -175,7 +176,7 @@ class Children:
         lost = ChildReport(
             number=ref.number, status="lost", text="neither Temporal nor the permanent record has its end"
         )
-        reader = Reader(Runs(activity.client(), answer_within=ANSWER.total_seconds()), self._record)
+        reader = Reader(Runs(own_client(), answer_within=ANSWER.total_seconds()), self._record)
         own, report = False, lost
         try:
             async for event in decode_lines(reader.lines(thread, 0, found=None, note=None, use_worker=False)):
@@ -200,7 +201,7 @@ def _text_of(end: RunFinished, limit: int) -> str:
 
 async def _start(order: StartChildren, child: ChildStart) -> StartedChild:
     """Start one child, unless it has been started before."""
-    client, thread = activity.client(), child_thread(calling_thread(), child.number)
+    client, thread = own_client(), child_thread(calling_thread(), child.number)
     start = {"start": secrets.token_hex(8), "issued_at": datetime.now(UTC)}
     given = child_input(order, child).model_copy(update=start)
     shown = f"Agent `{code(child.agent)}`, started by call {child.number} of `{code(calling_thread())}`."
@@ -224,7 +225,7 @@ async def _start(order: StartChildren, child: ChildStart) -> StartedChild:
 
 async def _existing(order: StartChildren, child: ChildStart, thread: str) -> StartedChild:
     """Return the run that has the child's id, if it is the child; else say that the id is taken."""
-    first = _chain(await describe(activity.client(), thread, within=ANSWER))
+    first = _chain(await describe(own_client(), thread, within=ANSWER))
     given = await _given(thread, first)
     if is_own(given, order, child):
         return StartedChild(number=child.number, run_id=first, existing=True, budget=given.lineage.allowance)
@@ -233,7 +234,7 @@ async def _existing(order: StartChildren, child: ChildStart, thread: str) -> Sta
 
 async def _given(thread: str, run_id: str) -> Any:
     """The input of a run, with what its seal proves; None where it is not that of an agent run, or not readable."""
-    client = activity.client()
+    client = own_client()
     place = WorkflowSerializationContext(namespace=client.namespace, workflow_id=thread)
     by = client.data_converter.with_context(place).payload_converter
     try:
@@ -256,7 +257,7 @@ async def _given(thread: str, run_id: str) -> Any:
 async def _cancel(ref: ChildRef) -> None:
     """Ask a child to end; nothing happens to another run under its id."""
     thread = ref.thread(calling_thread())
-    child = activity.client().get_workflow_handle(thread, first_execution_run_id=ref.run_id)
+    child = own_client().get_workflow_handle(thread, first_execution_run_id=ref.run_id)
     try:
         await child.cancel(rpc_timeout=ANSWER)
     except RPCError as error:
@@ -292,7 +293,7 @@ async def _begun(ref: ChildRef) -> StartedChild | None:
     """Return the child that was started for a call; None where there is none."""
     parent = calling_thread()
     try:
-        first = _chain(await describe(activity.client(), thread := ref.thread(parent), within=ANSWER))
+        first = _chain(await describe(own_client(), thread := ref.thread(parent), within=ANSWER))
     except RPCError as error:
         if error.status is not RPCStatusCode.NOT_FOUND:
             raise
@@ -305,7 +306,7 @@ async def _begun(ref: ChildRef) -> StartedChild | None:
 
 async def _outcome(ref: ChildRef, thread: str, run_id: str, limit: int) -> ChildReport:
     """Wait for the end of a chain of runs, from this run on, and return how it ended."""
-    handle = activity.client().get_workflow_handle(thread, run_id=run_id, result_type=RunResult)
+    handle = own_client().get_workflow_handle(thread, run_id=run_id, result_type=RunResult)
     number = ref.number
     try:
         result: Any = await handle.result()

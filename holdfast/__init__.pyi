@@ -14,6 +14,7 @@ from holdfast.api.views import ThreadSummary as ThreadSummary
 from holdfast.audit.evidence.verdicts import Verification as Verification
 from holdfast.client.publishing import Publication as Publication
 from holdfast.client.signed_requests import sign_request as sign_request
+from holdfast.client.vouching import vouch_for as vouch_for
 from holdfast.core.agents.agent import Agent as Agent
 from holdfast.core.agents.agent import Limits as Limits
 from holdfast.core.agents.agent import Memory as Memory
@@ -49,6 +50,7 @@ from holdfast.core.llm.blocks import AudioBlock as AudioBlock
 from holdfast.core.llm.blocks import FileBlock as FileBlock
 from holdfast.core.llm.blocks import ImageBlock as ImageBlock
 from holdfast.core.llm.blocks import TextBlock as TextBlock
+from holdfast.core.mac.vouched import PersonInput as PersonInput
 from holdfast.core.memory.semantic import ItemNotFound as ItemNotFound
 from holdfast.core.memory.semantic import ItemRefused as ItemRefused
 from holdfast.core.memory.semantic import MemoryItem as MemoryItem
@@ -96,6 +98,7 @@ from holdfast.errors import StackError as StackError
 from holdfast.errors import TaskDiffers as TaskDiffers
 from holdfast.errors import ThreadNotFound as ThreadNotFound
 from holdfast.errors import ToolSignatureError as ToolSignatureError
+from holdfast.plugin import HoldfastPlugin as HoldfastPlugin
 from holdfast.portable.format.manifest import Exported as Exported
 from holdfast.portable.format.manifest import Imported as Imported
 from holdfast.storage.in_memory.artifacts import InMemoryArtifacts as InMemoryArtifacts

@@ -11,6 +11,7 @@ from temporalio.service import RPCError
 
 from holdfast.activities.calling_run import QUERY_TIMEOUT, calling_thread
 from holdfast.activities.heartbeats import heartbeats
+from holdfast.activities.own_client import own_client
 from holdfast.activities.record.record import Record, require_own_id
 from holdfast.activities.record.thread_past import events_of_run, events_since, forked_lines, read_thread
 from holdfast.activities.safe_logs import SafeLogger
@@ -85,7 +86,7 @@ class Threads:
     async def _may_be_imported(self, thread: str, first: AgentEvent) -> bool:
         if not parent_thread(thread):
             return False
-        reader = Reader(Runs(activity.client(), answer_within=QUERY_TIMEOUT.total_seconds()), self._store)
+        reader = Reader(Runs(own_client(), answer_within=QUERY_TIMEOUT.total_seconds()), self._store)
         return await may_be_imported(reader, thread, event_line(first))
 
     async def _ends_at(self, thread: str, point: ForkPoint) -> bool:

@@ -14,9 +14,9 @@ from temporalio.converter import DataConverter, WorkflowSerializationContext
 from temporalio.exceptions import ApplicationError
 from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor
 
-from holdfast.activities.own_client import own_client
 from holdfast.activities.safe_logs import SafeLogger
 from holdfast.client.reading.executions import describe
+from holdfast.client.reading.own_client import own_client
 from holdfast.core.mac.seals import Answer, Order, belongs, is_unsealed
 from holdfast.core.run.contracts.commands import Request
 from holdfast.core.run.contracts.error_types import NOT_SEALED

@@ -12,6 +12,7 @@ from holdfast.api.views import Result as Result
 from holdfast.api.views import ThreadState as ThreadState
 from holdfast.api.views import ThreadSummary as ThreadSummary
 from holdfast.audit.evidence.verdicts import Verification as Verification
+from holdfast.client.activity_tools import activity_tool as activity_tool
 from holdfast.client.publishing import Publication as Publication
 from holdfast.client.signed_requests import sign_request as sign_request
 from holdfast.client.vouching import vouch_for as vouch_for

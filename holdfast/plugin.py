@@ -34,6 +34,7 @@ from holdfast.core.run.contracts.runs import WORKFLOW_TYPES
 from holdfast.core.temporal.composed import compose, own_converter
 from holdfast.encryption.codec import EncryptionCodec, build_converter
 from holdfast.encryption.fleet_keys import fleet_seals
+from holdfast.endpoints.script import Script
 from holdfast.errors import SettingsError
 from holdfast.hosting.called import NAMES as CALLED_NAMES
 from holdfast.hosting.called import CalledThreads
@@ -60,8 +61,10 @@ class HoldfastPlugin(SimplePlugin):
     Args:
         catalog: The agents and tools; None for none.
         task_queue: The only task queue whose workers run agents; None for all of the client's workers.
+        script: Answers in place of an LLM if no endpoint is configured; None to require one.
         environ: The variables that configure Holdfast, as for `holdfast worker`; None for the process's environment.
-            `HOLDFAST_FLEET_KEYS` and `DATABASE_URL` are required to run agents.
+            `HOLDFAST_FLEET_KEYS` and `DATABASE_URL` are required to run agents, except beside an embedded stack, which
+            has its own.
 
     Raises:
         SettingsError: A setting cannot be used.
@@ -73,6 +76,7 @@ class HoldfastPlugin(SimplePlugin):
         catalog: Catalog | None = None,
         *,
         task_queue: str | None = None,
+        script: Script | None = None,
         environ: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__("holdfast.HoldfastPlugin")
@@ -82,6 +86,7 @@ class HoldfastPlugin(SimplePlugin):
         policy = self._settings.policy
         self._catalog = catalog.governed_by(load_policy(policy)) if catalog and policy else catalog
         self._task_queue = task_queue
+        self._script = script
         self._called: WeakKeyDictionary[HostedRuns, CalledThreads] = WeakKeyDictionary()
         self._hosted: WeakKeyDictionary[HostedRuns, Hosted] = WeakKeyDictionary()
 
@@ -132,7 +137,7 @@ class HoldfastPlugin(SimplePlugin):
             return config
         for cost in costs_of(config):
             log.warning("worker of task queue %s: %s", config["task_queue"], cost)
-        hosted = self._hosted[runner.runs] = Hosted(self._catalog, self._settings, self._environ)
+        hosted = self._hosted[runner.runs] = Hosted(self._catalog, self._settings, self._environ, self._script)
         config["workflows"] = [*(config.get("workflows") or ()), *WORKFLOWS]
         config["activities"] = [*config["activities"], *hosted.activities]
         config["interceptors"] = [*(config.get("interceptors") or ()), hosted.interceptor]
@@ -171,7 +176,13 @@ class HoldfastPlugin(SimplePlugin):
     def _composed(self, converter: DataConverter, seals: Seals) -> DataConverter:
         if own_converter(converter):
             return converter  # the client is Holdfast's own, or has been composed
-        return compose(converter, build_converter(EncryptionCodec.of(self._settings.encryption_keys), seals))
+        codec = EncryptionCodec.of(self._settings.encryption_keys)
+        if converter.payload_codec and not codec.encrypts:
+            log.warning(
+                "the client's payload codec does not encode runs of agents, which other processes read without it: to "
+                "encrypt them, set HOLDFAST_ENCRYPTION_KEYS"
+            )
+        return compose(converter, build_converter(codec, seals))
 
 
 def _required_own(converter: DataConverter) -> DataConverter:

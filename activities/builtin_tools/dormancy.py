@@ -8,7 +8,7 @@ thread has ended, and with which result.
 from dataclasses import replace
 from typing import Any
 
-from holdfast.activities.own_client import own_client
+from holdfast.client.reading.own_client import own_client
 from holdfast.client.reading.reader import Reader
 from holdfast.client.reading.runs import Runs, status_of
 from holdfast.client.reading.states import CLOSED, decode_lines, state_of

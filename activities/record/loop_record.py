@@ -8,10 +8,10 @@ from temporalio.service import RPCError
 
 from holdfast.activities.calling_run import calling_thread, converter_of
 from holdfast.activities.heartbeats import heartbeats
-from holdfast.activities.own_client import own_client
 from holdfast.activities.record.record import Record, require_own_id
 from holdfast.activities.safe_logs import SafeLogger
 from holdfast.client.reading.costs import spent_by
+from holdfast.client.reading.own_client import own_client
 from holdfast.client.reading.reader import Reader
 from holdfast.client.reading.runs import Runs
 from holdfast.core.base.canonical import GENESIS, canonical

@@ -5,6 +5,7 @@ can be opened only when it runs. So each activity stands in for one of the same 
 to Holdfast's activities alone: the program's are none of their business.
 """
 
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
@@ -20,16 +21,21 @@ from temporalio.worker import (
 from holdfast.activities.assembly import Assembly
 from holdfast.client.connect import ensure_search_attributes
 from holdfast.composition.components import Components
+from holdfast.config.running_stacks import is_running
 from holdfast.config.settings import Settings
+from holdfast.config.stack_file import Stack, read_stack
 from holdfast.core.agents.catalog import Catalog
 from holdfast.core.loop.activities import LOOP_ACTIVITIES
 from holdfast.core.run.contracts.table import ACTIVITIES, Activity
 from holdfast.encryption.fleet_keys import required_seals
+from holdfast.endpoints.script import Script
 from holdfast.hosting.assembly import assembled
 from holdfast.hosting.serving import secrets_of
 from holdfast.storage.pool import EFFECTS_AT_ONCE
 
 _TABLE: tuple[Activity[Any, Any, Any], ...] = (*ACTIVITIES.values(), *LOOP_ACTIVITIES)
+
+log = logging.getLogger("holdfast.plugin")
 
 NAMES = frozenset(each.name for each in _TABLE)
 """The names of Holdfast's activities."""
@@ -42,12 +48,16 @@ class Hosted:
         catalog: The agents and tools that the worker offers.
         settings: From `environ`.
         environ: The environment, for Temporal's own settings and the secrets of tools.
+        script: Answers in place of an LLM if the settings name none; None to require one.
     """
 
-    def __init__(self, catalog: Catalog, settings: Settings, environ: Mapping[str, str]) -> None:
+    def __init__(
+        self, catalog: Catalog, settings: Settings, environ: Mapping[str, str], script: Script | None = None
+    ) -> None:
         self.catalog = catalog
         self._settings = settings
         self._environ = environ
+        self._script = script
         self._implementations: dict[str, Callable[..., Awaitable[Any]]] = {}
         self.activities = tuple(self._stand_in(each) for each in _TABLE)
         self.interceptor = _Interceptors()
@@ -67,9 +77,13 @@ class Hosted:
                 self._settings,
                 self._environ,
                 cleanup=cleanup,
+                stack=self._stack_of(client),
                 connected=client,
                 catalog=self.catalog,
+                script=self._script,
+                scripted=self._script is not None,
                 connections=EFFECTS_AT_ONCE,
+                say=log.info,
             )
             parts.require_database()
             required_seals(parts.settings, parts.config)
@@ -81,6 +95,15 @@ class Hosted:
                 yield
             finally:
                 self._implementations = {}
+
+    def _stack_of(self, client: Client) -> Stack | None:
+        """Return the embedded stack of the state folder, if the client is connected to it: it has a database, too."""
+        home = self._settings.home
+        stack = read_stack(home)
+        address = client.service_client.config.target_host
+        if stack is None or not stack.postgres_pid or stack.temporal_address != address:
+            return None
+        return stack if is_running(home, stack) else None
 
     def _bind(self, assembly: Assembly) -> None:
         for function in assembly.activities:

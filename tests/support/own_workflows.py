@@ -99,3 +99,13 @@ class ChatWorkflow:
         except AgentRunFailed as error:
             return [*answers, state.status, error.type or ""]
         return answers
+
+
+@workflow.defn
+class RawActivity:
+    """Passes what it is given to an activity."""
+
+    @workflow.run
+    async def run(self, name: str, order: dict[str, str]) -> None:
+        """Call the activity."""
+        await workflow.execute_activity(name, order, start_to_close_timeout=timedelta(seconds=30))

@@ -7,7 +7,7 @@ name. An effect that has happened must not be lost for that.
 from contextlib import suppress
 from typing import Any
 
-import structlog
+from holdfast.config.logs import EventLogger
 
 
 class SafeLogger:
@@ -18,7 +18,7 @@ class SafeLogger:
     """
 
     def __init__(self, name: str) -> None:
-        self._log = structlog.get_logger(name)
+        self._log = EventLogger(name)
 
     def info(self, event: str, **fields: Any) -> None:
         """Write a fact."""

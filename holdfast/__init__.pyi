@@ -99,6 +99,10 @@ from holdfast.errors import StackError as StackError
 from holdfast.errors import TaskDiffers as TaskDiffers
 from holdfast.errors import ThreadNotFound as ThreadNotFound
 from holdfast.errors import ToolSignatureError as ToolSignatureError
+from holdfast.hosting.running import Running as Running
+from holdfast.hosting.running import running as running
+from holdfast.hosting.tasks import run as run
+from holdfast.hosting.tasks import run_sync as run_sync
 from holdfast.plugin import HoldfastPlugin as HoldfastPlugin
 from holdfast.portable.format.manifest import Exported as Exported
 from holdfast.portable.format.manifest import Imported as Imported

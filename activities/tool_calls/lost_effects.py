@@ -14,12 +14,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-import structlog
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
 from holdfast.activities.tool_calls.earlier_attempts import AttemptNotes
 from holdfast.activities.tool_calls.tool_attempt import Attempt
 from holdfast.activities.tool_calls.tool_outcomes import Outcomes, RawResult
+from holdfast.config.logs import EventLogger
 from holdfast.core.run.contracts.error_types import EFFECT_SETTLING
 from holdfast.core.run.contracts.ledger import ClaimedEffect
 from holdfast.core.run.contracts.tool_calls import InDoubt
@@ -44,7 +44,7 @@ _HELD: Mapping[SecondAttempt, str] = {
 EFFECT_RAISED = "EffectRaised"
 """The type of the error of an attempt at an idempotent call that raised."""
 
-log = structlog.get_logger(__name__)
+log = EventLogger(__name__)
 
 
 @dataclass(frozen=True)

@@ -123,23 +123,38 @@ class Client:
         settings = Settings.from_env(environ, root=base_folder())
         async with AsyncExitStack() as cleanup:
             parts = Components(settings, environ, cleanup=cleanup, connected=temporal)
-            record = parts.threads()
-            if parts.database_url and not find_spec("psycopg_pool"):
-                raise SettingsError(f"the permanent record needs PostgreSQL's client: {setup_command('cli')}")
-            threads = Threads(
-                await parts.client(),
-                task_queue=settings.task_queue,
-                answer_within=settings.answer_seconds,
-                record=record,
-            )
-            yield cls(
-                threads,
-                by=settings.by or "",
-                key=settings.key,
-                evidence=parts.evidence,
-                parts=parts,
-                anchors=partial(_readable_anchors, settings),
-            )
+            yield await cls.of(parts, settings)
+
+    @classmethod
+    async def of(cls, parts: Components, settings: Settings) -> Self:
+        """Return the client of a process that has its components already: internal to Holdfast.
+
+        Raises:
+            SettingsError: A setting cannot be used.
+            ServerUnreachable: No server responds.
+        """
+        record = parts.threads()
+        if parts.database_url and not find_spec("psycopg_pool"):
+            raise SettingsError(f"the permanent record needs PostgreSQL's client: {setup_command('cli')}")
+        threads = Threads(
+            await parts.client(),
+            task_queue=settings.task_queue,
+            answer_within=settings.answer_seconds,
+            record=record,
+        )
+        return cls(
+            threads,
+            by=settings.by or "",
+            key=settings.key,
+            evidence=parts.evidence,
+            parts=parts,
+            anchors=partial(_readable_anchors, settings),
+        )
+
+    @property
+    def task_queue(self) -> str:
+        """The task queue that the workers of new runs poll."""
+        return self._threads.task_queue
 
     async def import_thread(
         self,

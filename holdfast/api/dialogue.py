@@ -207,7 +207,9 @@ class Dialogue:
     def _person(self, by: str | None) -> str:
         if name := checked_name(self._by if by is None else by):
             return name
-        raise SettingsError("say who decides: pass `by`, to this method or to `Client.connect`, or set HOLDFAST_BY")
+        raise SettingsError(
+            "say who decides: pass `by`, to this method, to `Client.connect` or to `running`, or set HOLDFAST_BY"
+        )
 
     def _private(self, key: Path | str | None) -> str | None:
         """Return the private key to sign with; None to sign nothing."""

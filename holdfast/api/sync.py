@@ -182,6 +182,11 @@ class SyncClient(_Wrapper[Client]):
     diff = sync(Client.diff)
 
     @property
+    def task_queue(self) -> str:
+        """The task queue that the workers of new runs poll."""
+        return self._wrapped.task_queue
+
+    @property
     def schedules(self) -> SyncSchedules:
         """Runs that start by cron or interval."""
         return SyncSchedules(self._wrapped.schedules, self._loop)

@@ -62,6 +62,7 @@ class Components:
         scripted: Whether the scripted LLM takes the place of an endpoint where none is configured.
         say: Called with a line when it does.
         quiet: Silence the log of Temporal's SDK.
+        runtime: The SDK's runtime, for a log of its own; None for the default one, which logs on stdout.
     """
 
     def __init__(
@@ -78,6 +79,7 @@ class Components:
         scripted: bool = False,
         say: Callable[[str], None] = lambda line: None,
         quiet: bool = False,
+        runtime: "Runtime | None" = None,
     ) -> None:
         self._given = settings
         self._environ = environ
@@ -89,6 +91,7 @@ class Components:
         self._scripted = scripted
         self._say = say
         self._quiet = quiet
+        self._runtime = runtime
         self._client: Client | None = None
         self._pool: AsyncConnectionPool | None = None
         self._opening = asyncio.Lock()
@@ -164,10 +167,10 @@ class Components:
 
     @cached_property
     def runtime(self) -> "Runtime | None":
-        """The SDK's runtime; None for the default one, which logs each retry on stderr."""
+        """The SDK's runtime; None for the default one, which logs each retry."""
         from temporalio.runtime import Runtime, TelemetryConfig
 
-        return Runtime(telemetry=TelemetryConfig(logging=None)) if self._quiet else None
+        return Runtime(telemetry=TelemetryConfig(logging=None)) if self._quiet else self._runtime
 
     @property
     def connect_options(self) -> dict[str, Any]:

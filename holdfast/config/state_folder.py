@@ -2,8 +2,9 @@
 
 import os
 import stat
+import threading
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from holdfast.config.programs import base_folder
@@ -16,6 +17,7 @@ _OURS = _MARKS | {
     "fleet.keys",
     "node.key",
     "owner.lock",
+    "users.lock",
     "logs",
     "workers",
     "temporal.db-wal",
@@ -85,8 +87,36 @@ def _ours(home: Path) -> Iterator[Path]:
 
 
 def state_folder() -> Path:
-    """Return the state folder of this process: `HOLDFAST_HOME`, which the worker sets from its settings, or the default
-    of `Settings.home`.
+    """Return the state folder of this process: the one that it uses, or `HOLDFAST_HOME`, which the worker sets from its
+    settings, or the default of `Settings.home`.
     """
+    if _in_use:
+        return _in_use[-1]
     named = os.environ.get("HOLDFAST_HOME")
     return Path(named).expanduser().absolute() if named else base_folder() / ".holdfast"
+
+
+@contextmanager
+def using(home: Path) -> Iterator[None]:
+    """Use a state folder for a block, in the whole process: it is the one that agents' tools are kept out of.
+
+    Raises:
+        StackError: The process already uses another one.
+    """
+    with _USING:
+        if other := next((each for each in _in_use if each != home), None):
+            raise StackError(
+                f"this process already uses the state folder {other}, and agents would not be kept out of {home}: "
+                "use one state folder in a process"
+            )
+        _in_use.append(home)
+    try:
+        yield
+    finally:
+        with _USING:
+            _in_use.remove(home)
+
+
+_USING = threading.Lock()
+_in_use: list[Path] = []
+"""The state folder that this process uses, once for each user."""

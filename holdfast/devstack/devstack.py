@@ -2,8 +2,10 @@
 
 1. There is at most one stack per state folder: it starts and stops under the lock `<home>/stack.lock`.
 2. Servers that already run for this folder are adopted, never started twice.
-3. The process that holds `<home>/owner.lock` owns the stack; the kernel releases the lock when it dies. Others attach.
-4. Only the owner stops servers, and only those of this folder.
+3. The process that holds `<home>/owner.lock` owns the stack, and restarts what dies; others attach. The kernel releases
+   the lock when the owner dies, and one of the others becomes the owner (`supervisor`).
+4. Everyone who uses the stack shares `<home>/users.lock`. Whoever leaves last stops the servers, and only those of this
+   folder: a program that ends does not stop them under another one.
 """
 
 import os
@@ -18,7 +20,7 @@ import psutil
 from holdfast.config.stack_file import Stack, read_stack, write_stack
 from holdfast.config.state_folder import make_private
 from holdfast.devstack.accounts import group_for_server
-from holdfast.devstack.locks import exclusively, lock
+from holdfast.devstack.locks import exclusively, lock, unlock
 from holdfast.devstack.ports import HOST, Ports
 from holdfast.devstack.postgres import Postgres
 from holdfast.devstack.processes import Report
@@ -65,11 +67,22 @@ class DevStack:
         self._skip_time = skip_time
         self._timeout = timeout
         self._ownership: IO[bytes] | None = None
+        self._use: IO[bytes] | None = None
 
     @property
     def owned(self) -> bool:
-        """Whether `stop()` stops the servers; False if attached to a stack that another process owns."""
+        """Whether this object restarts servers that die; False if attached to a stack that another process owns."""
         return self._ownership is not None
+
+    def ownerless(self) -> bool:
+        """Whether the owner has ended, or left: `start` then makes this object the owner."""
+        if self.owned:
+            return False
+        try:
+            with (self.home / "owner.lock").open("rb") as file:
+                return lock(file)
+        except OSError:  # the folder was deleted
+            return False
 
     def start(self) -> Stack:
         """Start the servers that are not running, adopt those that are, and return the stack. May be called again.
@@ -82,7 +95,7 @@ class DevStack:
         """
         self._prepare_home()
         with exclusively(self.home, timeout=self._timeout, report=self._report):
-            claimed = not self.owned and self._claim()
+            joined, claimed = self._join(), not self.owned and self._claim()
             try:
                 try:
                     return self._start()
@@ -92,8 +105,9 @@ class DevStack:
                         "Check the permissions and free space there, or set HOLDFAST_HOME to another folder."
                     ) from error
             except BaseException:
-                if claimed:  # otherwise adopted servers would have no owner
+                if joined and self._leave() and claimed:  # otherwise adopted servers would have no owner
                     self._stop()
+                if claimed:
                     self._release()
                 raise
 
@@ -102,20 +116,25 @@ class DevStack:
         return all(process is not None for _, process in self._servers(read_stack(self.home)))
 
     def stop(self) -> None:
-        """Stop the servers of this folder if this object owns them; otherwise do nothing.
+        """Leave the stack, and stop the servers of this folder if nobody else uses them. May be called again.
 
         Raises:
             StackError: Another process has been starting or stopping the stack for longer than `timeout`.
         """
-        if not self.owned:
+        if self._use is None:
             return
         try:
             if self.home.exists():
                 with exclusively(self.home, timeout=self._timeout, report=self._report):
-                    self._stop()
-            else:  # the folder was deleted; its servers must not stay behind
+                    last = self._leave()
+                    if last and (self.owned or self._claim()):
+                        self._stop()
+                    elif self.owned:
+                        self._report(f"the servers in {self.home} keep running for another process that uses them")
+            elif self.owned:  # the folder was deleted; its servers must not stay behind
                 self._stop()
         finally:
+            self._leave()
             self._release()
 
     def _start(self) -> Stack:
@@ -202,13 +221,31 @@ class DevStack:
     def _prepare_home(self) -> None:
         try:
             make_private(self.home, report=self._report, group=group_for_server(self.home / "postgres"))
-            for name in ("stack.lock", "owner.lock"):
+            for name in ("stack.lock", "owner.lock", "users.lock"):
                 os.close(os.open(self.home / name, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600))
         except OSError as error:
             raise StackError(
                 f"The state folder {self.home} cannot be written: {error.strerror or error}. "
                 "Set HOLDFAST_HOME to a folder that you can write to."
             ) from error
+
+    def _join(self) -> bool:
+        """Share the stack; return whether this object did not do so before."""
+        if self._use is not None:
+            return False
+        self._use = (self.home / "users.lock").open("ab")
+        lock(self._use, shared=True)
+        return True
+
+    def _leave(self) -> bool:
+        """Use the stack no longer; return whether nobody else does."""
+        if self._use is None:
+            return False
+        with self._use as file:
+            self._use = None
+            alone = lock(file)
+            unlock(file)
+        return alone
 
     def _claim(self) -> bool:
         """Become the owner unless another process owns the stack; the kernel releases the lock when its holder ends."""
@@ -221,6 +258,7 @@ class DevStack:
 
     def _release(self) -> None:
         if self._ownership is not None:
+            unlock(self._ownership)
             self._ownership.close()
             self._ownership = None
 

@@ -11,13 +11,23 @@ from holdfast.devstack.processes import Report
 from holdfast.errors import StackError
 
 
-def lock(file: IO[bytes]) -> bool:
-    """Lock a file for as long as it is open; return False if another process holds the lock."""
+def lock(file: IO[bytes], *, shared: bool = False) -> bool:
+    """Lock a file for as long as it is open; return False if another process holds the lock.
+
+    Args:
+        file: An open file.
+        shared: Others may share the lock, too. A lock that is shared already becomes exclusive without this.
+    """
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     return True
+
+
+def unlock(file: IO[bytes]) -> None:
+    """Release a lock, for processes that were forked meanwhile, too: closing the file would leave it to them."""
+    fcntl.flock(file, fcntl.LOCK_UN)
 
 
 @contextmanager

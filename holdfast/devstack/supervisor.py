@@ -1,9 +1,11 @@
-"""Restarts servers of the embedded stack that have died. Only the process that owns the stack does so."""
+"""Restarts servers of the embedded stack that have died. Only the process that owns the stack does so.
+
+When the owner ends, one of the other processes that use the stack becomes the owner.
+"""
 
 import asyncio
 
-import structlog
-
+from holdfast.config.logs import EventLogger
 from holdfast.config.stack_file import Stack
 from holdfast.devstack.devstack import DevStack
 from holdfast.devstack.processes import Report
@@ -11,7 +13,7 @@ from holdfast.errors import StackError
 
 CHECK_SECONDS = 1.0
 
-log = structlog.get_logger("worker")
+log = EventLogger("worker")
 
 
 async def restart_dead_servers(servers: DevStack, stack: Stack, *, report: Report) -> bool:
@@ -28,8 +30,9 @@ async def restart_dead_servers(servers: DevStack, stack: Stack, *, report: Repor
     """
     while True:
         await asyncio.sleep(CHECK_SECONDS)
-        if servers.owned and not await asyncio.to_thread(servers.running):
-            report("A server has died; starting it again …")
+        if await asyncio.to_thread(_needs_start, servers):
+            if servers.owned:
+                report("A server has died; starting it again …")
             try:
                 restarted = await asyncio.to_thread(servers.start)
             except StackError as error:
@@ -39,3 +42,7 @@ async def restart_dead_servers(servers: DevStack, stack: Stack, *, report: Repor
                 raise StackError(
                     f"Temporal's port was taken; it is at {restarted.temporal_address} now. Start this again."
                 )
+
+
+def _needs_start(servers: DevStack) -> bool:
+    return not servers.running() if servers.owned else servers.ownerless()

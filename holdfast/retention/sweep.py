@@ -12,11 +12,11 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 
 import psycopg
-import structlog
 from psycopg_pool import AsyncConnectionPool
 
 from holdfast.client.prune import is_needed, seal_pruned
 from holdfast.client.reading.runs import Runs
+from holdfast.config.logs import EventLogger
 from holdfast.core.base.retention import Retention
 from holdfast.core.log.node_seals import SealRecord, unsealed
 from holdfast.errors import HoldfastError, ServerUnreachable
@@ -37,7 +37,7 @@ _BEGIN = """
 """
 _WHERE = "SELECT last_id FROM holdfast.prune_sweeps WHERE ended_at IS NULL"
 
-log = structlog.get_logger("worker")
+log = EventLogger("worker")
 
 
 async def sweep(

@@ -22,10 +22,10 @@ from datetime import timedelta
 from typing import Any, Final
 
 import psycopg
-import structlog
 from psycopg_pool import AsyncConnectionPool
 from temporalio.exceptions import ApplicationError
 
+from holdfast.config.logs import EventLogger
 from holdfast.core.llm.blocks import text_of
 from holdfast.core.mac.outcomes import NO_SEALS, MACVerdict, OutcomeMACs, Recorded
 from holdfast.core.mac.seals import Seals
@@ -37,7 +37,7 @@ from holdfast.core.tools.effects import PastEffect, effect_key
 from holdfast.core.transcript.transcript import clip
 from holdfast.storage.pool import retried_by_temporal, unlock_all
 
-log = structlog.get_logger(__name__)
+log = EventLogger(__name__)
 
 MOST_PAST_EFFECTS = 500
 """The most past effects that a reset run receives, so that its state stays small; further ones are only counted."""

@@ -19,6 +19,8 @@ import psycopg
 from psycopg.types.json import Jsonb
 from pydantic import TypeAdapter, ValidationError
 
+from holdfast.config.logs import EventLogger
+
 TEXT_CHARS = 4_000
 """The most characters of a text in a body; the record has the full text."""
 
@@ -33,6 +35,8 @@ _UNSHOWN = ("digest", "schema_version")
 """Fields omitted from a body, because only the record can vouch for them."""
 
 WrittenT = TypeVar("WrittenT")
+
+log = EventLogger(__name__)
 
 
 @dataclass
@@ -87,9 +91,7 @@ async def with_bodies(thread: str, write: Callable[[bool], Awaitable[WrittenT]])
     try:
         return await write(True)
     except psycopg.DataError as error:
-        import structlog  # its import takes 50 ms, which commands that log nothing should not pay
-
-        structlog.get_logger(__name__).warning("event_bodies_left_out", thread=thread, reason=str(error).strip())
+        log.warning("event_bodies_left_out", thread=thread, reason=str(error).strip())
         return await write(False)
 
 

@@ -4,13 +4,13 @@ import asyncio
 from collections.abc import Sequence
 
 import psycopg
-import structlog
 from psycopg_pool import AsyncConnectionPool
 
+from holdfast.config.logs import EventLogger
 from holdfast.endpoints.embeddings import BATCH, EmbeddingRefused, Embeddings, EmbeddingsUnavailable
 from holdfast.storage.memory_search import by_vector, vector_text
 
-log = structlog.get_logger(__name__)
+log = EventLogger(__name__)
 
 _LOCK = 0x686F6C65
 """Advisory lock for creating tables and indexes: concurrent attempts would conflict."""

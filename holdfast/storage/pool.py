@@ -5,12 +5,12 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import psycopg
 from psycopg_pool import AsyncConnectionPool
 from temporalio.exceptions import ApplicationError
 
+from holdfast.config.logs import EventLogger
 from holdfast.config.programs import CLI
 from holdfast.errors import StackError
 
@@ -23,6 +23,8 @@ _LOCK = 0x686F6C64
 
 WAIT_SECONDS = 2.0
 """Seconds between polls of a schema that somebody has to migrate."""
+
+log = EventLogger("worker")
 
 
 def open_pool(url: str, *, size: int) -> AsyncConnectionPool:
@@ -139,12 +141,6 @@ def _files() -> list[Path]:
     return sorted(MIGRATIONS.glob("*.sql"))
 
 
-def _log() -> Any:
-    import structlog  # its import takes 50 ms, which commands that log nothing should not pay
-
-    return structlog.get_logger("worker")
-
-
 async def until_migrated(url: str) -> None:
     """Wait until the database has every migration of this release. The log names the missing ones and the command.
 
@@ -154,10 +150,10 @@ async def until_migrated(url: str) -> None:
     logged = ""
     while (schema := await schema_of(url)).missing:
         if logged != (logged := schema.advice()):
-            _log().warning("waiting_for_migration", reason=logged)
+            log.warning("waiting_for_migration", reason=logged)
         await asyncio.sleep(WAIT_SECONDS)
     if schema.unknown:
-        _log().warning("schema_is_newer", reason=schema.advice())
+        log.warning("schema_is_newer", reason=schema.advice())
 
 
 @asynccontextmanager
@@ -175,7 +171,7 @@ async def open_database(url: str, *, size: int, migrating: bool) -> AsyncIterato
     try:
         if migrating:
             for name in await migrate(url):
-                _log().info("migrated", migration=name)
+                log.info("migrated", migration=name)
         else:
             await until_migrated(url)
     except psycopg.Error as error:

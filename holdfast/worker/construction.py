@@ -7,12 +7,12 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any
 
-import structlog
 from temporalio.client import Client
 from temporalio.worker import Interceptor, UnsandboxedWorkflowRunner, Worker
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
 
 from holdfast.client.connect import seals_of
+from holdfast.config.logs import EventLogger
 from holdfast.errors import SettingsError
 from holdfast.version import __version__
 from holdfast.worker.early_events import EarlyEventsGuard
@@ -30,7 +30,7 @@ second of grace; this leaves three."""
 SHUTDOWN_SECONDS = 30.0
 """How long a worker's shutdown may take: its calls are stopped after their grace, and then nothing is left to do."""
 
-log = structlog.get_logger("worker")
+log = EventLogger("worker")
 
 
 def new_worker(

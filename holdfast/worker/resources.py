@@ -7,8 +7,7 @@ from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanag
 from functools import partial
 from typing import Any
 
-import structlog
-
+from holdfast.config.logs import EventLogger
 from holdfast.core.agents.catalog import Catalog
 from holdfast.core.agents.providers import Provider
 from holdfast.core.tools.results import error_text
@@ -21,7 +20,7 @@ OPEN_SECONDS = 60.0
 CLOSE_SECONDS = 10.0
 """How long a provider may take to close it."""
 
-log = structlog.get_logger("worker")
+log = EventLogger("worker")
 
 
 @asynccontextmanager

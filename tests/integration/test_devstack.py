@@ -1,5 +1,6 @@
 """The embedded stack runs real servers, started once, owned by one process, and recovers from any kill."""
 
+import asyncio
 import json
 import os
 import signal
@@ -23,9 +24,11 @@ from holdfast.core.temporal.search_attributes import SEARCH_ATTRIBUTES
 from holdfast.devstack.devstack import DevStack
 from holdfast.devstack.ports import HOST, Ports, any_free
 from holdfast.devstack.postgres import Postgres
+from holdfast.devstack.supervisor import restart_dead_servers
 from holdfast.devstack.temporal_server import TemporalServer
 from holdfast.devstack.web_ui import WebUI
 from holdfast.errors import StackError
+from tests.support.rig import eventually
 
 REPOSITORY = Path(__file__).parents[2]
 OWNER = """
@@ -201,8 +204,10 @@ async def test_any_process_of_the_stack_may_be_killed(home: Path, usual: Ports) 
     assert not servers(home)
 
 
-def test_only_the_owner_stops_the_stack(home: Path, usual: Ports) -> None:
-    """If two processes start at once, one owns the stack; the other attaches and neither stops nor changes it."""
+def test_whoever_leaves_last_stops_the_stack(home: Path, usual: Ports) -> None:
+    """If two processes start at once, one owns the stack and the other attaches; either may end, and the last one stops
+    the servers.
+    """
     processes = [owner(home, usual), owner(home, usual)]
     (first, first_owns), (second, second_owns) = map(stack_of, processes)
 
@@ -211,10 +216,57 @@ def test_only_the_owner_stops_the_stack(home: Path, usual: Ports) -> None:
     with pytest.raises(StackError, match=r"has started the stack in .* without --skip-time"):
         DevStack(home, skip_time=True).start()
     assert not read_stack(home).skip_time  # type: ignore[union-attr]
-    release(processes[1] if first_owns else processes[0])
+    release(processes[0] if first_owns else processes[1])  # the owner
     assert {first.temporal_pid, first.postgres_pid, first.web_ui_pid} == {process.pid for process in servers(home)}
-    release(processes[0] if first_owns else processes[1])
+    release(processes[1] if first_owns else processes[0])
     assert not servers(home)
+
+
+async def test_another_process_becomes_the_owner(home: Path, usual: Ports) -> None:
+    """When the owner ends, in order or killed, a process that uses the stack owns it, and restarts what dies."""
+    first = owner(home, usual)
+    stack, _ = stack_of(first)
+    attached = DevStack(home)
+    assert attached.start() == stack
+    assert not attached.owned
+    supervising = asyncio.create_task(restart_dead_servers(attached, stack, report=ignore))
+    try:
+        first.kill()
+        first.communicate()
+        assert await eventually(lambda: _value(attached.owned), bool)
+        kill(stack.temporal_pid)
+        assert await eventually(lambda: _value(len(servers(home)) == 3), bool)
+    finally:
+        supervising.cancel()
+        attached.stop()
+    assert not servers(home)
+
+
+def test_a_forked_child_keeps_no_servers_alive(home: Path, usual: Ports) -> None:
+    """A process that was forked from a user of the stack inherits its locks; the stack stops nevertheless."""
+    devstack = DevStack(home, usual=usual)
+    devstack.start()
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(writing)
+        os.read(reading, 1)  # until the parent closes its end
+        os._exit(0)
+    os.close(reading)
+    try:
+        devstack.stop()
+        assert not servers(home)
+        again = DevStack(home, usual=usual)
+        again.start()
+        assert again.owned
+        again.stop()
+    finally:
+        os.close(writing)
+        os.waitpid(child, 0)
+
+
+async def _value(value: bool) -> bool:
+    return value
 
 
 def test_a_reused_process_id_is_detected(home: Path, usual: Ports) -> None:

@@ -52,10 +52,12 @@ class Installation:
         path = os.pathsep.join([*map(str, self.programs), kept.get("PATH", os.defpath)])
         return {**kept, "PATH": path, "TEMPORAL_CONFIG_FILE": os.devnull}
 
-    def run(self, *words: str, folder: Path, **variables: str) -> "subprocess.CompletedProcess[str]":
+    def run(
+        self, *words: str, folder: Path, stdin: str | None = None, **variables: str
+    ) -> "subprocess.CompletedProcess[str]":
         """Run a program to its end in a folder."""
         environ = self.environ | variables
-        return subprocess.run(words, cwd=folder, env=environ, capture_output=True, text=True, timeout=120)
+        return subprocess.run(words, cwd=folder, env=environ, input=stdin, capture_output=True, text=True, timeout=120)
 
     def holdfast(self, *words: str, folder: Path, **variables: str) -> "subprocess.CompletedProcess[str]":
         """Run `holdfast` to its end in a folder."""

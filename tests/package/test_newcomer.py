@@ -47,6 +47,11 @@ class Newcomer:
             case ["holdfast", "worker", "--dev"]:
                 self.workers.close()
                 self.workers.enter_context(self.installation.worker(*arguments[2:], folder=self.folder))
+            case ["python", file]:
+                self.workers.close()  # as the page says
+                ran = self.installation.run(self.installation.python, file, folder=self.folder, stdin="y\n")
+                assert ran.returncode == 0, ran
+                self.said[line] = ran.stdout
             case ["holdfast", verb, thread, *_] if verb in ("approve", "show"):
                 state = "waiting_approval" if verb == "approve" else "completed"
                 self.wait(lambda: f'"status": "{state}"' in self.run("show", thread, "--json"))
@@ -85,6 +90,7 @@ def test_a_newcomer_has_an_agent_of_their_own(
     seconds, said = time.monotonic() - began, newcomer.said
     assert "send_reminder" in said["holdfast pending"]
     assert "I have reminded customer 4711" in said["holdfast show dunning-1"]
+    assert "Order 77 is refunded." in said["python agents.py"]
     assert "Order 77 is refunded." in said["holdfast show order-77"]
     assert all(said[f"holdfast verify {thread}"].startswith("proven") for thread in ("dunning-1", "order-77"))
     assert "offers support from agents:catalog" in said["holdfast doctor"]

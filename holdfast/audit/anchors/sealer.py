@@ -12,9 +12,8 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Protocol, Self
 
-import structlog
-
 from holdfast.audit.anchors.webhook import SealRefused
+from holdfast.config.logs import EventLogger
 from holdfast.core.authority.signatures import public_key
 from holdfast.core.log.node_seals import Gone, NodeSeal, make_seal
 
@@ -27,7 +26,7 @@ LONGEST_PAUSE = 60.0
 MOST = 10_000
 """The most seals that wait for one anchor; beyond that, the oldest is dropped."""
 
-log = structlog.get_logger(__name__)
+log = EventLogger(__name__)
 
 
 class Anchor(Protocol):

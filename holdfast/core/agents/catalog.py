@@ -1,5 +1,6 @@
 """The catalog: the agents, tools and skills that a worker offers. One object, no registry."""
 
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
@@ -57,6 +58,8 @@ class Catalog:
         artifacts: ArtifactStore | None = None,
         memories: MemoryStore | None = None,
     ) -> None:
+        self.module = str(sys._getframe(1).f_globals.get("__name__", ""))
+        """The module that made it. A program that holds several catalogs keeps their runs apart by that."""
         agent_list, tool_list, skill_list = list(agents), list(tools), list(skills)
         for candidate in tool_list:
             if not isinstance(candidate, Tool):
@@ -239,7 +242,9 @@ class Catalog:
             "artifacts": self.artifacts,
             "memories": self.memories,
         }
-        return Catalog(**{**given, **changes})
+        changed = Catalog(**{**given, **changes})
+        changed.module = self.module
+        return changed
 
 
 def _check_named(agent: Agent, kind: str, named: Iterable[str] | None, available: Iterable[str]) -> None:

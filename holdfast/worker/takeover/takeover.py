@@ -17,7 +17,6 @@ from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 
-import structlog
 from temporalio.api.common.v1 import WorkflowExecution as Execution
 from temporalio.api.enums.v1 import PendingActivityState, PendingWorkflowTaskState
 from temporalio.api.failure.v1 import ApplicationFailureInfo, Failure
@@ -31,6 +30,7 @@ from temporalio.client import Client, WorkflowExecution
 from temporalio.common import SearchAttributeKey
 from temporalio.service import RPCError, RPCStatusCode
 
+from holdfast.config.logs import EventLogger
 from holdfast.core.run.contracts.runs import LOOP_WORKFLOW, SCHEDULED_WORKFLOW, WORKFLOW
 from holdfast.core.run.contracts.table import HEARTBEAT_TIMEOUT
 from holdfast.worker.takeover.liveness import is_gone, this_process
@@ -61,7 +61,7 @@ MARGIN = timedelta(seconds=0.5)
 
 _STATUS = SearchAttributeKey.for_keyword("HoldfastStatus")
 
-log = structlog.get_logger("takeover")
+log = EventLogger("takeover")
 
 
 @asynccontextmanager

@@ -14,8 +14,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
-import structlog
-
+from holdfast.config.logs import EventLogger
 from holdfast.core.memory.errors import MemoryRefused
 from holdfast.core.memory.markdown import TITLE, flat
 from holdfast.workspace.sandbox import PROBE_SECONDS, reading_argv
@@ -47,7 +46,7 @@ _OPTIONS = {
     "maintenance.auto": "false",
 }
 
-log = structlog.get_logger(__name__)
+log = EventLogger(__name__)
 
 
 class GitFailed(MemoryRefused):

@@ -14,8 +14,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
-import structlog
 
+from holdfast.config.logs import EventLogger
 from holdfast.core.memory.errors import MemoryRefused
 from holdfast.workspace.git import git_files
 from holdfast.workspace.git.git import GitFailed
@@ -27,7 +27,7 @@ LOCK_SECONDS = 15.0
 STALE_SECONDS = 3.0
 """Age from which a lock file may be stale."""
 
-log = structlog.get_logger(__name__)
+log = EventLogger(__name__)
 
 
 class RepositoryBusy(MemoryRefused):

@@ -18,8 +18,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-import structlog
-
+from holdfast.config.logs import EventLogger
 from holdfast.workspace.git import git_files
 from holdfast.workspace.git.git import Git, GitFailed, GitLocked
 from holdfast.workspace.git.git_refs import HASH, locking, read_ref
@@ -32,7 +31,7 @@ _ABANDONED_SECONDS = 60.0
 _RULES = ("exclude", "attributes", "sparse-checkout")
 """Files in `info` with patterns of paths and their attributes."""
 
-log = structlog.get_logger(__name__)
+log = EventLogger(__name__)
 
 
 @dataclass

@@ -11,8 +11,7 @@ import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-import structlog
-
+from holdfast.config.logs import EventLogger
 from holdfast.config.programs import CLI
 from holdfast.core.agents.agent import SkillSpec
 from holdfast.core.agents.skills import SKILL_FILE, Skill, unusable
@@ -27,7 +26,7 @@ from holdfast.workspace.memory.skills import WORKSPACE_SKILLS, is_linked, worksp
 from holdfast.workspace.paths import OutsideWorkspace, inside
 from holdfast.workspace.tainted_files import TaintedFiles
 
-log = structlog.get_logger(__name__)
+log = EventLogger(__name__)
 
 HOW_TO_APPROVE = "a person approves it with `holdfast trust DIR`, on this machine"
 

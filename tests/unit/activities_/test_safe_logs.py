@@ -2,10 +2,24 @@
 
 import io
 import sys
+from collections.abc import Iterator
 
 import pytest
+import structlog
 
 from holdfast.activities.safe_logs import SafeLogger
+
+
+@pytest.fixture(autouse=True)
+def _configured() -> Iterator[None]:
+    """Let structlog print, as in a program that has configured it so."""
+    before = structlog.get_config() if structlog.is_configured() else None
+    structlog.reset_defaults()
+    structlog.configure()
+    yield
+    structlog.reset_defaults()
+    if before:
+        structlog.configure(**before)
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "utf-8"])

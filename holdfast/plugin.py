@@ -40,6 +40,8 @@ from holdfast.hosting.called import NAMES as CALLED_NAMES
 from holdfast.hosting.called import CalledThreads
 from holdfast.hosting.costs import costs_of
 from holdfast.hosting.hosted import NAMES, Hosted
+from holdfast.hosting.queues import serving_queue
+from holdfast.hosting.serving import offer_of
 from holdfast.worker.hosted_runs import HostedRuns, host, hosted_runs, is_hosting
 from holdfast.workflows import WORKFLOWS
 
@@ -47,9 +49,6 @@ log = logging.getLogger("holdfast.plugin")
 
 _NO_NAMESPACE = "ReplayNamespace"
 """The SDK's namespace of a replayer that was given none."""
-
-_served: dict[tuple[str, str, str], tuple[Catalog, int]] = {}
-"""Address, namespace and task queue → the catalog that this process serves there, and its number of workers."""
 
 
 class HoldfastPlugin(SimplePlugin):
@@ -82,7 +81,6 @@ class HoldfastPlugin(SimplePlugin):
         super().__init__("holdfast.HoldfastPlugin")
         self._environ = dict(os.environ if environ is None else environ)
         self._settings = Settings.from_env(self._environ, root=base_folder())
-        self._given = catalog
         policy = self._settings.policy
         self._catalog = catalog.governed_by(load_policy(policy)) if catalog and policy else catalog
         self._task_queue = task_queue
@@ -152,12 +150,26 @@ class HoldfastPlugin(SimplePlugin):
                 "make HoldfastPlugin the last plugin"
             )
         async with AsyncExitStack() as opened:
-            await opened.enter_async_context(self._called[runs].open(worker.client, worker.task_queue))
-            if (hosted := self._hosted.get(runs)) and self._given:
-                runs.guard(worker)
-                await opened.enter_async_context(_serving(worker, self._given))
-                await opened.enter_async_context(hosted.open(worker.client))
+            try:
+                await self._open(worker, runs, opened)
+            except BaseException:
+                # Without this mark, which the SDK itself sets if a start fails, `async with worker` would wait forever.
+                worker._shutdown_complete_event.set()
+                raise
             await next(worker)
+
+    async def _open(self, worker: Worker, runs: HostedRuns, opened: AsyncExitStack) -> None:
+        """Open what a worker's workflows and agents need.
+
+        Raises:
+            HoldfastError: Something is missing or does not answer, or the task queue has another catalog.
+        """
+        await opened.enter_async_context(self._called[runs].open(worker.client, worker.task_queue))
+        if hosted := self._hosted.get(runs):
+            runs.guard(worker)
+            offer = offer_of(self._settings, hosted.catalog, "HoldfastPlugin")
+            opened.enter_context(serving_queue(worker.client, worker.task_queue, offer))
+            await opened.enter_async_context(hosted.open(worker.client))
 
     @asynccontextmanager
     async def run_replayer(
@@ -217,27 +229,3 @@ def _refuse_same_names(config: WorkerConfig) -> None:
 
 def _without_ours(workflows: Iterable[type]) -> list[type]:
     return [each for each in workflows if each not in WORKFLOWS]
-
-
-@asynccontextmanager
-async def _serving(worker: Worker, catalog: Catalog) -> AsyncIterator[None]:
-    """Serve a catalog on the worker's task queue for a block.
-
-    Raises:
-        SettingsError: This process serves another catalog there: either worker would get the other's runs.
-    """
-    target = worker.client.service_client.config.target_host
-    key = (target, worker.client.namespace, worker.task_queue)
-    served, workers = _served.get(key, (catalog, 0))
-    if served is not catalog:
-        raise SettingsError(
-            f"this process already serves another catalog on task queue {worker.task_queue!r}, and Temporal gives a "
-            "run to any worker of its queue: put all agents into one catalog, or give each catalog its own queue"
-        )
-    _served[key] = catalog, workers + 1
-    try:
-        yield
-    finally:
-        _, workers = _served.pop(key)
-        if workers > 1:
-            _served[key] = catalog, workers - 1

@@ -61,7 +61,6 @@ __all__ = [
     "AgentHandle",
     "AgentRunFailed",
     "AgentState",
-    "PersonInput",
     "RunOptions",
     "agent_handle",
     "carried",
@@ -131,7 +130,9 @@ class RunOptions(TypedDict, total=False):
 @overload
 async def run_agent(agent: str, task: Content, *, result: type[T], **options: Unpack[RunOptions]) -> T: ...
 @overload
-async def run_agent(agent: str, task: Content, **options: Unpack[RunOptions]) -> str: ...
+async def run_agent(agent: str, task: Content, *, result: None = None, **options: Unpack[RunOptions]) -> str: ...
+@overload
+async def run_agent(agent: str, task: Content, *, result: Any, **options: Unpack[RunOptions]) -> Any: ...
 async def run_agent(agent: str, task: Content, *, result: Any = None, **options: Unpack[RunOptions]) -> Any:
     """Run an agent to its end, and return its result.
 
@@ -263,6 +264,8 @@ class AgentHandle:
     async def result(self, kind: type[T]) -> T: ...
     @overload
     async def result(self, kind: None = None) -> str: ...
+    @overload
+    async def result(self, kind: Any) -> Any: ...
     async def result(self, kind: Any = None) -> Any:
         """Wait until the run has ended, and return its result.
 

@@ -47,14 +47,14 @@ class Report(BaseModel):
 
 
 @tool(effect="read")
-async def search(query: str) -> list[str]:
+async def search(query: str) -> str:
     """Search the notes.
 
     Args:
         query: A few words.
     """
     words = set(query.lower().split())
-    return [note for topic, note in NOTES.items() if words & set(topic.split())]
+    return " ".join(note for topic, note in NOTES.items() if words & set(topic.split()))
 
 
 catalog = Catalog(

@@ -110,7 +110,7 @@ async def test_an_activity_on_another_task_queue_is_a_tool(rig: StartRig, stack:
         rig(catalog(charge), script) as worker,
     ):
         assert await outcomes(worker, "waiting_approval") == [
-            ("ok", '{"order": "7", "charged": 700}'),
+            ("ok", '{"charged": 700, "order": "7"}'),
             ("failed", "NotDone: no negative amounts"),
         ]
         assert payments.calls == 3

@@ -1,5 +1,6 @@
 """A worker that a program already has runs agents: its own workflows stay as they were, and runs are as anywhere."""
 
+import asyncio
 import base64
 import logging
 import os
@@ -225,9 +226,13 @@ async def test_two_catalogs_on_one_queue_are_refused(stack: Stack, environ: dict
             await connect(stack, HoldfastPlugin(catalog, environ=variables)) for catalog in (CATALOG, CATALOG, OTHER)
         ]
         async with Worker(first, task_queue=queue), Worker(same, task_queue=queue):
-            with pytest.raises(SettingsError, match="another catalog on task queue"):
+            await ask(first, queue)  # both are open
+            with pytest.raises(SettingsError, match="already serves the task queue"):
                 await Worker(second, task_queue=queue).run()
-        with pytest.raises(SettingsError, match="twice"):
+        with (
+            pytest.warns(UserWarning, match="present from both client and worker"),
+            pytest.raises(SettingsError, match="twice"),
+        ):
             Worker(first, task_queue=queue, plugins=[HoldfastPlugin(OTHER, environ=variables)])
 
 
@@ -254,7 +259,8 @@ async def test_a_worker_that_cannot_run_agents_says_why(stack: Stack, environ: d
         Worker(await connect(stack), task_queue="q", plugins=[HoldfastPlugin(CATALOG, environ=environ)])
     without = HoldfastPlugin(CATALOG, environ={**environ, "DATABASE_URL": ""})
     with pytest.raises(SettingsError, match="DATABASE_URL is not set"):
-        await Worker(await connect(stack, without), task_queue=new_id("queue")).run()
+        async with Worker(await connect(stack, without), task_queue=new_id("queue")):
+            await asyncio.Event().wait()
 
 
 @pytest.mark.parametrize("runner", [UnsandboxedWorkflowRunner(), SandboxedWorkflowRunner()])

@@ -6,9 +6,9 @@ from datetime import timedelta
 from pydantic import BaseModel
 from temporalio import activity, workflow
 
+from holdfast import PersonInput
 from holdfast.workflow import (
     AgentRunFailed,
-    PersonInput,
     agent_handle,
     carried,
     is_proven,

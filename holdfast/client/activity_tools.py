@@ -179,7 +179,6 @@ async def _end(client: Client, id: str) -> ActivityCalled:
 def _result(called: ActivityCalled, begin: ActivityCall) -> Any:
     if not called.error:
         return called.result
-    message = f"{called.kind}: {called.error}"
     if called.kind == NotDone.__name__ or not called.begun:
-        raise NotDone(message)
-    raise ActivityFailed(message)
+        raise NotDone(called.error)
+    raise ActivityFailed(f"{called.kind}: {called.error}")

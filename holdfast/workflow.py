@@ -54,7 +54,7 @@ from holdfast.core.run.contracts.called import (
 )
 from holdfast.core.run.contracts.error_types import NOT_SEALED, THREAD_EXISTS, cause_of
 from holdfast.core.run.contracts.runs import WORKFLOW, RunResult
-from holdfast.core.temporal.composed import Own
+from holdfast.core.temporal.composed import Own, can_encode
 from holdfast.core.trust import Trust, least
 
 __all__ = [
@@ -110,6 +110,7 @@ def _own_calls() -> _Calls:
     running = asyncio.get_running_loop()  # the SDK has one for each Temporal run
     with _lock:  # workflows run in threads
         if running not in _calls:
+            _require_plugin()
             # What it knows from the Temporal run before it may stem from results, too.
             _calls[running] = _Calls(trust="web" if workflow.info().continued_run_id else "person")
         return _calls[running]
@@ -125,6 +126,21 @@ class RunOptions(TypedDict, total=False):
     workspace: str | None
     task_queue: str | None
     parent_close_policy: ParentClosePolicy
+
+
+def _require_plugin() -> None:
+    """Check that the worker's client can encode what goes to a run.
+
+    Raises:
+        ApplicationError: It has no `HoldfastPlugin`.
+    """
+    if not can_encode(workflow.payload_converter()):
+        raise ApplicationError(
+            "the client of this workflow's worker has no HoldfastPlugin, so the workflow cannot reach agents: pass one "
+            "to Client.connect(…, plugins=[HoldfastPlugin()])",
+            type="PluginMissing",
+            non_retryable=True,
+        )
 
 
 @overload
@@ -327,8 +343,9 @@ class AgentHandle:
         except ChildWorkflowError as error:
             _note_trust(None)  # its message may quote anything
             if is_cancelled_exception(error):
-                if workflow.cancellation_reason() is not None:
-                    raise  # the workflow itself is being cancelled
+                task = asyncio.current_task()
+                if task and task.cancelling():  # the workflow is cancelled, or a time limit of its own is over
+                    raise asyncio.CancelledError from error
                 raise AgentRunFailed(
                     f"the run of thread {self.id} was cancelled", thread=self.id, cause="RunCancelled"
                 ) from error
@@ -343,6 +360,7 @@ class AgentHandle:
         if ended.moved:
             message = f"the run of thread {self.id} was moved to another place, where no workflow waits for it"
             raise AgentRunFailed(message, thread=self.id, cause="RunMoved")
+        assert isinstance(ended, RunResult)
         return ended
 
     async def _polled(self, activity: str, answer: type[AnswerT], order: Any = None) -> AnswerT:
@@ -363,6 +381,7 @@ class AgentHandle:
             raise AgentRunFailed(message, thread=self.id, cause=cause) from error
         if is_unsealed(found):
             raise AgentRunFailed(f"thread {self.id}: {found}", thread=self.id, cause=NOT_SEALED)
+        assert isinstance(found, answer)
         return found
 
 

@@ -127,7 +127,7 @@ async def _called(begin: ActivityCall, key: str) -> Any:
         NotDone: The activity did not happen.
         ActivityFailed: It failed.
     """
-    client, queue = own_client(), activity.info().task_queue
+    client, queue, called = own_client(), activity.info().task_queue, ActivityCalled()
     for number in range(1, CALLS + 1):
         new = await _start(client, issued(begin), call_id(key, number), queue)
         open_before = new or await _is_open(client, call_id(key, number))

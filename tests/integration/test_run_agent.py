@@ -8,20 +8,23 @@ from uuid import uuid4
 
 import pytest
 from temporalio.client import Client as TemporalClient
-from temporalio.client import WorkflowHistory
+from temporalio.client import WorkflowFailureError, WorkflowHistory
+from temporalio.exceptions import ApplicationError
 from temporalio.worker import Replayer, Worker
+from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
 from holdfast import Agent, Catalog, Client, HoldfastPlugin, vouch_for
 from holdfast.config.stack_file import Stack
-from holdfast.testing import Conversation, Reply, ScriptedLLM, call, say
-from tests.support.own_workflows import AskWorkflow, ChatWorkflow, Plan, Research, ResearchWorkflow
+from holdfast.testing import Conversation, Reply, ScriptedLLM, call, hang, say
+from tests.support.own_workflows import AskWorkflow, ChatWorkflow, ImpatientWorkflow, Plan, Research, ResearchWorkflow
 from tests.support.rig import environ_of, runs_of
 
+WRITER = Agent(name="writer", instructions="Write.", tools=[])
 CATALOG = Catalog(
     agents=[
         Agent(name="planner", instructions="Plan.", tools=[], result=Plan),
         Agent(name="searcher", instructions="Search.", tools=[]),
-        Agent(name="writer", instructions="Write.", tools=[]),
+        WRITER,
     ]
 )
 
@@ -29,13 +32,17 @@ CATALOG = Catalog(
 def script(conversation: Conversation) -> Reply:
     """Plan three searches; repeat any other task as the answer."""
     task = conversation.last_user_message
+    if task == "Hang.":
+        return hang()
     if task.startswith("Plan: "):
         return call("final_result", result={"queries": ["one", "two", "three"]})
     return say(f"<{task}>")
 
 
 @asynccontextmanager
-async def programs_worker(stack: Stack, home: Path, workflows: list[type], **variables: str) -> AsyncIterator[Any]:
+async def programs_worker(
+    stack: Stack, home: Path, workflows: list[type], *, catalog: Catalog = CATALOG
+) -> AsyncIterator[Any]:
     """Run a program's worker with the plugin for a block; yield its client, and its task queue."""
     queue = f"program-{uuid4().hex[:8]}"
     with ScriptedLLM(script) as llm:
@@ -44,9 +51,8 @@ async def programs_worker(stack: Stack, home: Path, workflows: list[type], **var
             "HOLDFAST_HOME": str(home),
             "OPENAI_BASE_URL": llm.base_url,
             "OPENAI_API_KEY": "none",
-            **variables,
         }
-        plugin = HoldfastPlugin(CATALOG, environ=environ)
+        plugin = HoldfastPlugin(catalog, environ=environ)
         client = await TemporalClient.connect(stack.temporal_address, plugins=[plugin])
         async with Worker(client, task_queue=queue, workflows=workflows):
             yield client, queue
@@ -105,3 +111,32 @@ async def test_a_workflow_talks_with_an_agent(stack: Stack, state_folder: Path) 
             ChatWorkflow.run, ["one", "two", "three"], id=new_id("chat"), task_queue=queue
         )
         assert told == ["<two>", "<three>", "waiting_message", "RunCancelled"]
+
+
+async def test_a_time_limit_of_the_workflow_cancels_the_run(stack: Stack, state_folder: Path) -> None:
+    """The run has ended before the workflow goes on, and the limit raises what it raises for any other step."""
+    async with programs_worker(stack, state_folder, [ImpatientWorkflow]) as (client, queue):
+        ended = await client.execute_workflow(ImpatientWorkflow.run, id=new_id("impatient"), task_queue=queue)
+        assert ended == "cancelled"
+
+
+async def test_a_run_that_cannot_start_fails_the_workflow_with_its_cause(stack: Stack, state_folder: Path) -> None:
+    """The type of the workflow's failure is that of the run's."""
+    async with programs_worker(stack, state_folder, [ResearchWorkflow], catalog=Catalog(agents=[WRITER])) as (
+        client,
+        queue,
+    ):
+        with pytest.raises(WorkflowFailureError) as failed:
+            await client.execute_workflow(ResearchWorkflow.run, "queues", id=new_id("research"), task_queue=queue)
+        assert isinstance(failed.value.cause, ApplicationError)
+        assert failed.value.cause.type == "AgentNotFound"
+
+
+async def test_a_worker_without_the_plugin_says_so(stack: Stack) -> None:
+    """The workflow fails once, with what to do, instead of failing its task for ever."""
+    client, queue = await TemporalClient.connect(stack.temporal_address), new_id("queue")
+    runner = SandboxedWorkflowRunner(restrictions=SandboxRestrictions.default.with_passthrough_modules("holdfast"))
+    async with Worker(client, task_queue=queue, workflows=[ResearchWorkflow], workflow_runner=runner):
+        with pytest.raises(WorkflowFailureError) as failed:
+            await client.execute_workflow(ResearchWorkflow.run, "queues", id=new_id("research"), task_queue=queue)
+        assert "has no HoldfastPlugin" in str(failed.value.cause)

@@ -109,3 +109,17 @@ class RawActivity:
     async def run(self, name: str, order: dict[str, str]) -> None:
         """Call the activity."""
         await workflow.execute_activity(name, order, start_to_close_timeout=timedelta(seconds=30))
+
+
+@workflow.defn
+class ImpatientWorkflow:
+    """Runs an agent for a while."""
+
+    @workflow.run
+    async def run(self) -> str:
+        """Return how the run ended."""
+        agent = await start_agent("searcher", "Hang.")
+        try:
+            return await asyncio.wait_for(agent.result(), timeout=1)
+        except TimeoutError:
+            return (await agent.state()).status

@@ -20,7 +20,7 @@ import copy
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
-from typing import Any, ClassVar, Self, cast
+from typing import Any, ClassVar, Self, TypeVar, cast
 
 from temporalio.api.common.v1 import Payload
 from temporalio.converter import (
@@ -41,6 +41,8 @@ from holdfast.core.mac.vouched import PersonInput, is_person_input
 from holdfast.core.run.contracts.runs import WORKFLOW_TYPES
 from holdfast.core.temporal.converter import SEAL, LeanPayloadConverter, data_converter, place_of
 from holdfast.core.temporal.encrypted import ENCRYPTED, PLACE
+
+PartT = TypeVar("PartT")
 
 OWN = "holdfast"
 """The metadata key by which the payload converter marks Holdfast's payloads for the codec, which removes it."""
@@ -110,6 +112,14 @@ def own_converter(converter: DataConverter) -> DataConverter | None:
     return converter if issubclass(converter.payload_converter_class, LeanPayloadConverter) else None
 
 
+def can_encode(converter: PayloadConverter) -> bool:
+    """Return whether a payload converter, as a workflow has it, is that of a composed data converter."""
+    try:
+        return OWN in converter.to_payload(Own(None)).metadata
+    except Exception:  # each converter raises its own for a type that it does not know
+        return False
+
+
 class _PayloadConverter(PayloadConverter, WithSerializationContext):
     """Converts values of sealed types as Holdfast does, and all others as the program does."""
 
@@ -123,10 +133,7 @@ class _PayloadConverter(PayloadConverter, WithSerializationContext):
     def with_context(self, context: SerializationContext) -> Self:
         placed = copy.copy(self)
         placed._place = place_of(context)
-        if isinstance(self._theirs, WithSerializationContext):
-            placed._theirs = self._theirs.with_context(context)
-        if isinstance(self._ours, WithSerializationContext):
-            placed._ours = self._ours.with_context(context)
+        placed._theirs, placed._ours = _in_context(self._theirs, context), _in_context(self._ours, context)
         return placed
 
     def to_payloads(self, values: Sequence[Any]) -> list[Payload]:
@@ -190,10 +197,7 @@ class _Codec(PayloadCodec, WithSerializationContext):
 
     def with_context(self, context: SerializationContext) -> Self:
         placed = copy.copy(self)
-        if isinstance(self._theirs, WithSerializationContext):
-            placed._theirs = self._theirs.with_context(context)
-        if isinstance(self._ours, WithSerializationContext):
-            placed._ours = self._ours.with_context(context)
+        placed._theirs, placed._ours = _in_context(self._theirs, context), _in_context(self._ours, context)
         return placed
 
     async def encode(self, payloads: Sequence[Payload]) -> list[Payload]:
@@ -215,6 +219,10 @@ class _Codec(PayloadCodec, WithSerializationContext):
             codec = self._ours if _is_own_payload(payload) else self._theirs
             decoded += await codec.decode([payload]) if codec else [payload]
         return decoded
+
+
+def _in_context(part: PartT, context: SerializationContext) -> PartT:
+    return cast(PartT, part.with_context(context)) if isinstance(part, WithSerializationContext) else part
 
 
 def _is_own_value(value: Any) -> bool:

@@ -36,9 +36,9 @@ def thread_of(workflow_id: str, run_id: str, number: int, agent: str) -> str:
         number: The number of the run, counted from 1.
         agent: The agent's name.
     """
-    prefix = "".join(each if each.isprintable() else "-" for each in workflow_id)[:PREFIX_CHARS].strip()
     tag = digest(["called/1", workflow_id, run_id])[:6]
-    return f"{prefix}-{tag}-{number}-{agent[:40]}"
+    name = f"{workflow_id[:PREFIX_CHARS].strip()}-{tag}-{number}-{agent[:40].strip()}"
+    return "".join(each if each.isprintable() else "-" for each in name)
 
 
 def called_input(

@@ -16,6 +16,7 @@ from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, 
 
 from holdfast.activities.safe_logs import SafeLogger
 from holdfast.client.reading.executions import describe
+from holdfast.client.reading.own_client import own_client
 from holdfast.core.mac.seals import ActivityRequest, ActivityResult, belongs, is_unsealed
 from holdfast.core.run.contracts.commands import Answers, Caller, Request
 from holdfast.core.run.contracts.error_types import NOT_SEALED
@@ -64,7 +65,7 @@ class CallingRun:
         run_id = info.workflow_run_id
         caller = Caller(info.workflow_namespace or "", thread, run_id or "")
         passed = handover.take(request, caller=caller) if handover and request else NO_ANSWERS
-        return cls(thread, activity.client().get_workflow_handle(thread, run_id=run_id), passed)
+        return cls(thread, own_client().get_workflow_handle(thread, run_id=run_id), passed)
 
     async def query(self, query: str, *args: Any) -> Any:
         """Return the answer that the run has passed in process, or query it; queries leave no trace in history.
@@ -84,7 +85,7 @@ class CallingRun:
 
 def converter_of(thread: str) -> DataConverter:
     """Return the converter for the histories of a thread; it accepts only seals of that thread."""
-    client = activity.client()
+    client = own_client()
     return client.data_converter.with_context(
         WorkflowSerializationContext(namespace=client.namespace, workflow_id=thread)
     )
@@ -125,7 +126,7 @@ class Chains:
 
 async def describe_run(workflow_id: str, run_id: str = "") -> WorkflowExecutionDescription:
     """Return Temporal's description of a run; of the newest one if `run_id` is empty."""
-    return await describe(activity.client(), workflow_id, run_id=run_id, within=DESCRIBE_TIMEOUT)
+    return await describe(own_client(), workflow_id, run_id=run_id, within=DESCRIBE_TIMEOUT)
 
 
 class RequestCheck(Interceptor):

@@ -14,6 +14,7 @@ from holdfast.activities.calling_run import QUERY_TIMEOUT
 from holdfast.activities.heartbeats import heartbeats
 from holdfast.activities.load_agent import require_folder, resolve_agent
 from holdfast.activities.record.loop_record import LoopRecord
+from holdfast.client.reading.own_client import own_client
 from holdfast.core.agents.agent import AgentSpec
 from holdfast.core.agents.catalog import Catalog
 from holdfast.core.budget.budget import amount_text
@@ -120,7 +121,7 @@ def _unfit(message: str) -> ApplicationError:
 
 async def _state_of(thread: str) -> dict[str, Any]:
     """Return the state of an iteration's run, open or closed; empty if no worker ran it, or Temporal lacks it."""
-    run = activity.client().get_workflow_handle(thread)
+    run = own_client().get_workflow_handle(thread)
     try:
         state = await run.query("state", result_type=View, rpc_timeout=QUERY_TIMEOUT)
     except WorkflowQueryFailedError:

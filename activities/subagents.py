@@ -31,6 +31,7 @@ from holdfast.activities.calling_run import calling_thread
 from holdfast.activities.heartbeats import heartbeats
 from holdfast.client.reading.costs import spent_by
 from holdfast.client.reading.executions import describe
+from holdfast.client.reading.own_client import own_client
 from holdfast.client.reading.reader import Reader
 from holdfast.client.reading.runs import ENDED, Runs
 from holdfast.client.reading.states import decode_lines
@@ -128,7 +129,7 @@ class Subagents:
     @activity.defn
     async def announce_end(self, request: AnnounceEnd) -> Announced:
         """See `holdfast.core.run.contracts.table.ANNOUNCE_END`."""
-        parent = activity.client().get_workflow_handle(request.parent)
+        parent = own_client().get_workflow_handle(request.parent)
         try:
             await parent.signal(ENDED_SIGNAL, {"thread": calling_thread()}, rpc_timeout=ANSWER_TIMEOUT)
         except RPCError as error:
@@ -140,7 +141,7 @@ class Subagents:
         """Return how a sub-agent has ended; None while it is open."""
         thread = ref.thread(calling_thread())
         try:
-            description = await describe(activity.client(), thread, within=ANSWER_TIMEOUT)
+            description = await describe(own_client(), thread, within=ANSWER_TIMEOUT)
         except RPCError as error:
             if error.status is not RPCStatusCode.NOT_FOUND:
                 raise
@@ -165,7 +166,7 @@ class Subagents:
         """Return the report with the cost of the sub-agent's tree, which is only in the log if there is no result."""
         if not ref.costs or report.cost or report.status == "lost":
             return report  # there is no log that is proven to be the sub-agent's
-        reader = Reader(Runs(activity.client(), answer_within=ANSWER_TIMEOUT.total_seconds()), self._record)
+        reader = Reader(Runs(own_client(), answer_within=ANSWER_TIMEOUT.total_seconds()), self._record)
         cost = await spent_by(reader, thread, first_run_id=ref.run_id)
         return report.model_copy(update={"cost": cost})
 
@@ -174,7 +175,7 @@ class Subagents:
         lost = SubagentReport(
             number=ref.number, status="lost", text="neither Temporal nor the permanent record has its end"
         )
-        reader = Reader(Runs(activity.client(), answer_within=ANSWER_TIMEOUT.total_seconds()), self._record)
+        reader = Reader(Runs(own_client(), answer_within=ANSWER_TIMEOUT.total_seconds()), self._record)
         own, report = False, lost
         try:
             async for event in decode_lines(reader.lines(thread, 0, found=None, note=None, use_worker=False)):
@@ -199,7 +200,7 @@ def _text_of(end: RunFinished, limit: int) -> str:
 
 async def _start(request: StartSubagentsRequest, child: SubagentStart) -> StartedSubagent:
     """Start one sub-agent, unless it was started before."""
-    client, thread = activity.client(), child_thread(calling_thread(), child.number)
+    client, thread = own_client(), child_thread(calling_thread(), child.number)
     start = {"start": secrets.token_hex(8), "issued_at": datetime.now(UTC)}
     run_input = child_input(request, child).model_copy(update=start)
     details = f"Agent `{code(child.agent)}`, started by call {child.number} of `{code(calling_thread())}`."
@@ -223,7 +224,7 @@ async def _start(request: StartSubagentsRequest, child: SubagentStart) -> Starte
 
 async def _existing_start(request: StartSubagentsRequest, child: SubagentStart, thread: str) -> StartedSubagent:
     """Return the existing run under the sub-agent's id if it is the sub-agent's; otherwise say that the id is taken."""
-    first = _chain(await describe(activity.client(), thread, within=ANSWER_TIMEOUT))
+    first = _chain(await describe(own_client(), thread, within=ANSWER_TIMEOUT))
     existing = await _input_of(thread, first)
     if is_own(existing, request, child):
         return StartedSubagent(number=child.number, run_id=first, existing=True, budget=existing.lineage.allowance)
@@ -232,7 +233,7 @@ async def _existing_start(request: StartSubagentsRequest, child: SubagentStart, 
 
 async def _input_of(thread: str, run_id: str) -> Any:
     """Return the input of a run, with the claims that its seal proves; None if it is unreadable, or no agent run's."""
-    client = activity.client()
+    client = own_client()
     context = WorkflowSerializationContext(namespace=client.namespace, workflow_id=thread)
     converter = client.data_converter.with_context(context).payload_converter
     try:
@@ -255,7 +256,7 @@ async def _input_of(thread: str, run_id: str) -> Any:
 async def _cancel(ref: SubagentRef) -> None:
     """Request the cancellation of a sub-agent; another run under its id is unaffected."""
     thread = ref.thread(calling_thread())
-    child = activity.client().get_workflow_handle(thread, first_execution_run_id=ref.run_id)
+    child = own_client().get_workflow_handle(thread, first_execution_run_id=ref.run_id)
     try:
         await child.cancel(rpc_timeout=ANSWER_TIMEOUT)
     except RPCError as error:
@@ -291,7 +292,7 @@ async def _find_start(ref: SubagentRef) -> StartedSubagent | None:
     """Return the sub-agent that was started for a call; None if there is none."""
     parent = calling_thread()
     try:
-        first = _chain(await describe(activity.client(), thread := ref.thread(parent), within=ANSWER_TIMEOUT))
+        first = _chain(await describe(own_client(), thread := ref.thread(parent), within=ANSWER_TIMEOUT))
     except RPCError as error:
         if error.status is not RPCStatusCode.NOT_FOUND:
             raise
@@ -304,7 +305,7 @@ async def _find_start(ref: SubagentRef) -> StartedSubagent | None:
 
 async def _outcome(ref: SubagentRef, thread: str, run_id: str, limit: int) -> SubagentReport:
     """Wait for the end of a chain of runs, from this run on, and return how it ended."""
-    handle = activity.client().get_workflow_handle(thread, run_id=run_id, result_type=RunResult)
+    handle = own_client().get_workflow_handle(thread, run_id=run_id, result_type=RunResult)
     number = ref.number
     try:
         result: Any = await handle.result()

@@ -12,8 +12,10 @@ from holdfast.api.views import Result as Result
 from holdfast.api.views import ThreadState as ThreadState
 from holdfast.api.views import ThreadSummary as ThreadSummary
 from holdfast.audit.evidence.verdicts import Verification as Verification
+from holdfast.client.activity_tools import activity_tool as activity_tool
 from holdfast.client.publishing import Publication as Publication
 from holdfast.client.signed_requests import sign_request as sign_request
+from holdfast.client.vouching import vouch_for as vouch_for
 from holdfast.core.agents.agent import Agent as Agent
 from holdfast.core.agents.agent import Limits as Limits
 from holdfast.core.agents.agent import Memory as Memory
@@ -49,6 +51,7 @@ from holdfast.core.llm.blocks import AudioBlock as AudioBlock
 from holdfast.core.llm.blocks import FileBlock as FileBlock
 from holdfast.core.llm.blocks import ImageBlock as ImageBlock
 from holdfast.core.llm.blocks import TextBlock as TextBlock
+from holdfast.core.mac.vouched import PersonInput as PersonInput
 from holdfast.core.memory.semantic import ItemNotFound as ItemNotFound
 from holdfast.core.memory.semantic import ItemRefused as ItemRefused
 from holdfast.core.memory.semantic import MemoryItem as MemoryItem
@@ -100,6 +103,7 @@ from holdfast.hosting.running import Running as Running
 from holdfast.hosting.running import running as running
 from holdfast.hosting.tasks import run as run
 from holdfast.hosting.tasks import run_sync as run_sync
+from holdfast.plugin import HoldfastPlugin as HoldfastPlugin
 from holdfast.portable.format.manifest import Exported as Exported
 from holdfast.portable.format.manifest import Imported as Imported
 from holdfast.storage.in_memory.memories import InMemoryMemories as InMemoryMemories

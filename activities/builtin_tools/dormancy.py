@@ -8,8 +8,7 @@ another thread has ended, and its result.
 from dataclasses import replace
 from typing import Any
 
-from temporalio import activity
-
+from holdfast.client.reading.own_client import own_client
 from holdfast.client.reading.reader import Reader
 from holdfast.client.reading.runs import Runs, status_of
 from holdfast.client.reading.states import CLOSED, decode_lines, state_of
@@ -139,7 +138,7 @@ def run_status_tool(record: ThreadStore) -> Tool:
             thread: The thread's id.
             context: Filled in by Holdfast.
         """
-        reader = Reader(Runs(activity.client(), answer_within=ANSWER_SECONDS), record)
+        reader = Reader(Runs(own_client(), answer_within=ANSWER_SECONDS), record)
         if thread == context.thread:
             raise HoldfastError("this is the thread that you run in; name another one")
         # The same message as for a missing thread: an agent must not find out which threads others have.

@@ -15,10 +15,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from temporalio import activity
-
 from holdfast.activities.calling_run import CallingRun
 from holdfast.activities.record.thread_past import events_since, forked_lines
+from holdfast.client.reading.own_client import own_client
 from holdfast.core.base.canonical import digest_of
 from holdfast.core.llm.blocks import text_of
 from holdfast.core.log.events import (
@@ -141,7 +140,7 @@ class ArtifactAccess:
         if await self._refers_below(own.children, address, MAX_LEVELS):
             return False
         if own.named and own.above:
-            above = CallingRun(own.above, activity.client().get_workflow_handle(own.above))
+            above = CallingRun(own.above, own_client().get_workflow_handle(own.above))
             if (await self._search_log(above.thread, await _lines_kept_by(above), address)).refers:
                 return False
         raise ArtifactNotFound(f"no event of this thread refers to the artifact {address}")

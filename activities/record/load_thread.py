@@ -15,6 +15,7 @@ from holdfast.activities.record.record import Record, require_own_id
 from holdfast.activities.record.thread_past import events_of_run, events_since, forked_lines, read_thread
 from holdfast.activities.safe_logs import SafeLogger
 from holdfast.client.reading.imported import may_be_imported
+from holdfast.client.reading.own_client import own_client
 from holdfast.client.reading.reader import Reader
 from holdfast.client.reading.runs import Runs
 from holdfast.core.log.event_log import event_line, has_ended
@@ -85,7 +86,7 @@ class Threads:
     async def _may_be_imported(self, thread: str, first: AgentEvent) -> bool:
         if not parent_thread(thread):
             return False
-        reader = Reader(Runs(activity.client(), answer_within=QUERY_TIMEOUT.total_seconds()), self._store)
+        reader = Reader(Runs(own_client(), answer_within=QUERY_TIMEOUT.total_seconds()), self._store)
         return await may_be_imported(reader, thread, event_line(first))
 
     async def _ends_at(self, thread: str, point: ForkPoint) -> bool:

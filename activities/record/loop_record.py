@@ -11,6 +11,7 @@ from holdfast.activities.heartbeats import heartbeats
 from holdfast.activities.record.record import Record, require_own_id
 from holdfast.activities.safe_logs import SafeLogger
 from holdfast.client.reading.costs import spent_by
+from holdfast.client.reading.own_client import own_client
 from holdfast.client.reading.reader import Reader
 from holdfast.client.reading.runs import Runs
 from holdfast.core.base.canonical import GENESIS, canonical
@@ -107,7 +108,7 @@ class LoopRecord:
             thread: The thread.
             run_id: The first run id of the run.
         """
-        reader = Reader(Runs(activity.client(), answer_within=ANSWER_WITHIN), self._store)
+        reader = Reader(Runs(own_client(), answer_within=ANSWER_WITHIN), self._store)
         return await spent_by(reader, thread, first_run_id=run_id)
 
     async def _digest(self, thread: str, position: int) -> str:
@@ -123,7 +124,7 @@ async def _events_of_run(loop: str, run_id: str) -> tuple[dict[int, bytes], str 
         RPCError: Temporal does not have the history, or is unavailable.
         HistoryUnreadable: It cannot be decoded.
     """
-    client = activity.client()
+    client = own_client()
     history = await client.get_workflow_handle(loop, run_id=run_id).fetch_history()
     converter = converter_of(loop)
     for event in history.events:

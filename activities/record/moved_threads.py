@@ -19,6 +19,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from holdfast.activities.calling_run import DESCRIBE_TIMEOUT, Chains, converter_of
 from holdfast.activities.record.thread_past import begins_and_ends, read_thread
+from holdfast.client.reading.own_client import own_client
 from holdfast.core.run.contracts.error_types import RECORD_CONFLICT
 from holdfast.core.run.contracts.runs import RunResult
 from holdfast.core.run.contracts.snapshot import RunSnapshot, snapshot_of
@@ -109,7 +110,7 @@ async def _result_of(thread: str, completed: HistoryEvent) -> RunResult:
 
 async def _reset_from(thread: str, run_id: str) -> str:
     """Return the id of the run that a run was reset from; empty for a run that was not reset."""
-    client, page = activity.client(), b""
+    client, page = own_client(), b""
     if await _original_run_id(thread, run_id) == run_id:
         return ""
     while True:
@@ -138,7 +139,7 @@ async def _original_run_id(thread: str, run_id: str) -> str:
 
 
 async def _one_event(thread: str, run_id: str, which: WorkflowHistoryEventFilterType) -> HistoryEvent | None:
-    handle = activity.client().get_workflow_handle(thread, run_id=run_id)
+    handle = own_client().get_workflow_handle(thread, run_id=run_id)
     async for event in handle.fetch_history_events(page_size=1, event_filter_type=which, rpc_timeout=DESCRIBE_TIMEOUT):
         return event
     return None

@@ -8,11 +8,11 @@ import json
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
-from temporalio import activity
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
 from holdfast.activities.calling_run import converter_of
+from holdfast.client.reading.own_client import own_client
 from holdfast.core.base.canonical import GENESIS, parse_json
 from holdfast.core.log.event_log import digest_of_line, event_line
 from holdfast.core.log.events import AgentEvent
@@ -72,7 +72,7 @@ async def events_of_run(thread: str, run_id: str) -> tuple[list[AgentEvent], str
         RPCError: Temporal does not have the history, or is unavailable.
         HistoryUnreadable: It is not the history of an agent run.
     """
-    client = activity.client()
+    client = own_client()
     history = await client.get_workflow_handle(thread, run_id=run_id).fetch_history()
     # Check the seals: anyone with access to Temporal can run a workflow of their own under this id.
     converter = converter_of(thread)
@@ -89,7 +89,7 @@ async def events_since(thread: str, start: int) -> list[AgentEvent]:
     Raises:
         RecordUnreadable: They cannot be read.
     """
-    client = activity.client()
+    client = own_client()
     events: list[AgentEvent] = []
     try:
         run_id: str | None = (await client.get_workflow_handle(thread).describe()).run_id

@@ -124,6 +124,7 @@ class Dialogue:
         *,
         by: str | None = None,
         when_busy: WhenBusy = "queue",
+        id: str = "",
         key: Path | str | None = None,
     ) -> MessageResult:
         """Send the agent a message. If the thread is closed, a new run continues it, with the message as its task.
@@ -133,18 +134,25 @@ class Dialogue:
             by: The person who sends it; None for the client's `by`.
             when_busy: While the agent works: `queue` the message until the step has ended, `interrupt` the LLM call, or
                 `reject` it.
+            id: Your id for it, of at most 100 characters: a message that is sent again with its id counts once. So a
+                program that was killed can say everything again. Empty for none.
             key: The file of the private key to sign with; None for the client's `key`.
 
         Returns:
-            `accepted`, `queued`, `interrupting`, `reopened`, or `sent` if no worker responded: Temporal keeps the
-            message for the next worker.
+            `accepted`, `queued`, `interrupting`, `reopened`, `duplicate` if it was received before with this id, or
+            `sent` if no worker responded: Temporal keeps the message for the next worker.
 
         Raises:
             NotAccepted: The agent will not read the message; `outcome` gives the reason.
-            ServerUnreachable: It is unknown whether the message arrived: check `messages` before you repeat it.
+            ServerUnreachable: It is unknown whether the message arrived: repeat it if it has an `id`, or check
+                `messages` first.
         """
         name, private = checked_name(self._by if by is None else by), self._private(key)
-        answer = await messages.say(self._threads, self.id, message, by=name, when_busy=when_busy, private=private)
+        answer = await messages.say(
+            self._threads, self.id, message, by=name, when_busy=when_busy, id=id, private=private
+        )
+        if id and answer.outcome == "duplicate":
+            return answer
         return self._accepted(answer, f"message to thread {self.id!r}")
 
     async def refine(

@@ -13,6 +13,7 @@ from holdfast.core.run.state.progress import Pause
 from holdfast.core.run.state.state import Blocked, Status
 from holdfast.core.run.views.lifecycle import Phase
 from holdfast.core.run.views.status import NextStep
+from holdfast.core.trust import Trust
 from holdfast.errors import ResultNotStructured
 
 T = TypeVar("T")
@@ -190,6 +191,8 @@ class ThreadState(Frozen):
     """The run's folder on the worker."""
     schedule: str = ""
     """The name of the schedule that started the thread; empty if none did."""
+    caller: str = ""
+    """The id of the program's workflow that started the run; empty if none did."""
     fork: ThreadFork | None = None
     """The thread's origin, if it is a fork; else None."""
     lineage: ThreadLineage | None = None
@@ -217,6 +220,8 @@ class ThreadState(Frozen):
     """The run's budget and its use; None if it has no budget."""
     warning: str = ""
     """A problem that a person should fix, although the run can continue; empty for none."""
+    trust: Trust | None = None
+    """The lowest trust level of what the LLM has read; None if the run has not kept it."""
     usage: Usage
     """Tokens of all LLM calls of the thread."""
     result: str | None

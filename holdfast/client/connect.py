@@ -20,7 +20,7 @@ from holdfast.client.own_stack import OwnStack
 from holdfast.client.unreachable import unreachable
 from holdfast.config.stack_file import DEFAULT_ADDRESS, Stack, read_stack
 from holdfast.core.mac.seals import FleetKeys
-from holdfast.core.temporal.converter import LeanPayloadConverter
+from holdfast.core.temporal.composed import own_converter
 from holdfast.core.temporal.search_attributes import SEARCH_ATTRIBUTES
 from holdfast.encryption.codec import EncryptionCodec, build_converter
 from holdfast.encryption.fleet_keys import stack_seals
@@ -91,13 +91,15 @@ def adapt(client: Client, *, codec: EncryptionCodec, seals: FleetKeys) -> Client
     """Return a client on the same connection that encodes Holdfast's models; the client itself if it already does.
 
     Interceptors are kept. The data converter is replaced, because workers read only Holdfast's encoding and encryption.
+    A client that has `HoldfastPlugin` keeps the keys of the plugin.
     """
     finish_at_exit()
-    if issubclass(client.data_converter.payload_converter_class, LeanPayloadConverter):
+    own = own_converter(client.data_converter)
+    if own is client.data_converter:
         return client
     # The plugins have already been applied to this configuration.
     config = client.config(active_config=True)
-    config["data_converter"], config["plugins"] = build_converter(codec, seals), []
+    config["data_converter"], config["plugins"] = own or build_converter(codec, seals), []
     return Client(**config)
 
 

@@ -4,6 +4,8 @@
    as a signal, which Temporal keeps. It is never sent both ways, because a message that arrives twice is in the
    transcript twice.
 2. If the run ends before it accepts the message, the message re-opens the thread.
+3. A message with an id counts once, in an open run as well as when it re-opens the thread. So it can be repeated
+   whenever it is unknown whether it arrived.
 """
 
 import asyncio
@@ -17,6 +19,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from holdfast.client.interventions import intervene
 from holdfast.client.reading.runs import ENDED, TIMED_OUT, NeverRan, check_sealed, rejection_answer
+from holdfast.client.reading.states import decode_lines
 from holdfast.client.sending import REOPENED, UPDATE_UNAVAILABLE, UpdateResult, send_signal
 from holdfast.client.start_options import StartOptions
 from holdfast.client.threads import Threads
@@ -45,6 +48,7 @@ async def say(
     *,
     by: str = "",
     when_busy: WhenBusy = "queue",
+    id: str = "",
     private: str | None = None,
 ) -> MessageResult:
     """Send a message to a thread's agent; if the thread is closed, re-open it in a new run.
@@ -55,6 +59,7 @@ async def say(
         message: Text, or content blocks (`holdfast.core.llm.blocks`).
         by: The person who sends it.
         when_busy: How the run handles the message during a step.
+        id: The sender's id, with which the message counts once; empty for none.
         private: The private key to sign it with; None to leave it unsigned.
 
     Raises:
@@ -62,17 +67,19 @@ async def say(
         ThreadExists: The thread is closed, and somebody else's run has its id in Temporal.
         ServerUnreachable: The server does not answer, or it is unknown whether the message arrived.
     """
-    given = read_message({"message": message, "by": by, "when_busy": when_busy})
+    given = read_message({"message": message, "by": by, "when_busy": when_busy, "id": id})
     if isinstance(given, tuple):
         return MessageResult(*given)
-    payload = given.model_dump(mode="json", include={"message", "by", "when_busy"})
+    payload = given.model_dump(mode="json", include={"message", "by", "when_busy"} | ({"id"} if id else set()))
     if private:
         payload = signed_once(payload, read_message, thread=thread, private=private)
     for _ in range(_ATTEMPTS):
         found = await threads.reader.find(thread)
         if found is None or found.status in ENDED:
-            result = await _reopen_closed_thread(threads, thread, message, by=by)
+            result = await _reopen_closed_thread(threads, thread, message, by=by, id=id)
         else:
+            if id:  # until the agent is loaded, the run does not record ids
+                await threads.wait_until_loaded(thread)
             result = await _send_to_open_run(threads, found, payload)
         if result:
             return result
@@ -116,15 +123,29 @@ async def resume(
     return await intervene(threads, thread, "resume", {"by": by, "reason": reason}, private=private)
 
 
-async def _reopen_closed_thread(threads: Threads, thread: str, message: Content, *, by: str) -> MessageResult | None:
+async def _reopen_closed_thread(
+    threads: Threads, thread: str, message: Content, *, by: str, id: str
+) -> MessageResult | None:
     """Start a new run of a closed thread, with the message as its task; None if another caller re-opened it first."""
+    if id and (received := await _received(threads, thread, message, id=id)):
+        return received
     try:
-        started = await threads.start(message, thread, StartOptions(by=by))
+        started = await threads.start(message, thread, StartOptions(by=by), message_id=id)
     except ThreadExists:
         if threads.reader.ownership.foreign(thread):
             raise
         return None
     return MessageResult(REOPENED, "the thread was closed; a new run continues it", started.run_id)
+
+
+async def _received(threads: Threads, thread: str, message: Content, *, id: str) -> MessageResult | None:
+    """Return the result for a message whose id the log of a closed thread has; None for any other."""
+    async for event in decode_lines(threads.reader.lines(thread, 0, found=None, note=None)):
+        if event.type == "user_message_received" and event.id == id:
+            if event.content == message:
+                return MessageResult("duplicate", f"the message {id!r} was received before, and counts once")
+            return MessageResult("id_taken", f"another message was received under the id {id!r}: take another id")
+    return None
 
 
 async def _send_to_open_run(

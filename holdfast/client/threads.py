@@ -42,7 +42,7 @@ from holdfast.core.log.events import AgentEvent
 from holdfast.core.loop.state import LoopInput
 from holdfast.core.run.contracts.error_types import AGENT_NOT_FOUND, WORKSPACE_NOT_FOUND
 from holdfast.core.run.contracts.runs import LOOP_WORKFLOW, TASK_QUEUE, WORKFLOW, RunInput
-from holdfast.core.run.state.features import BUDGETS
+from holdfast.core.run.state.features import BUDGETS, MESSAGE_IDS
 from holdfast.core.stores import ThreadStore
 from holdfast.core.temporal.converter import seals_in
 from holdfast.core.transcript.transcript import Transcript
@@ -108,6 +108,7 @@ class Threads:
         options: StartOptions | None = None,
         *,
         once: bool = False,
+        message_id: str = "",
     ) -> Started:
         """Start a run: of a new thread, or re-open a closed thread. The next free worker runs it.
 
@@ -119,6 +120,7 @@ class Threads:
                 earlier runs.
             options: The other options; None for none.
             once: Whether the thread must be new: a closed one is then not re-opened.
+            message_id: For a closed thread: the sender's id of the message that is the task.
 
         Raises:
             TaskInvalid: The task is empty, too long or not text.
@@ -142,6 +144,7 @@ class Threads:
             claims: dict[str, Any] = {"workspace": options.workspace, "resume": resume, "previous_run": previous}
             claims["by_proven"] = options.by_proven
             claims |= {"features": BUDGETS} if options.budget else {}  # a worker without budgets must not run it
+            claims |= {"message_id": message_id, "features": MESSAGE_IDS} if message_id else {}
             run_input = issued(run_input.model_copy(update=claims))
         elif options.workspace is not None or previous is not None:
             what = "in a folder" if options.workspace is not None else f"of the closed thread {thread!r}"

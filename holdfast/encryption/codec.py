@@ -33,6 +33,7 @@ from holdfast.core.mac.seals import FleetKeys
 from holdfast.core.temporal.converter import SEAL, data_converter, sealing, workflow_of
 from holdfast.core.temporal.encrypted import (
     ENCRYPTED,
+    PLACE,
     UNREADABLE,
     DecryptionFailed,
     KeyUnknown,
@@ -57,7 +58,6 @@ __all__ = [
 """The errors are defined where payloads are read (`holdfast.core.temporal.encrypted`)."""
 
 KEY_ID = "encryption-key-id"
-PLACE = "encryption-place"
 NONCE_BYTES = 12
 
 

@@ -76,7 +76,16 @@ class EarlyEventsGuard(WorkflowRunner):
     def create_instance(self, det: WorkflowInstanceDetails) -> WorkflowInstance:
         """Implements `WorkflowRunner.create_instance`."""
         run = WorkflowExecution(workflow_id=det.info.workflow_id, run_id=det.info.run_id)
-        return _Guarded(self._runner.create_instance(det), drop=partial(self._drop_early, run))
+        return self.guarded(self._runner.create_instance(det), drop=partial(self._drop_early, run))
+
+    def guarded(self, instance: WorkflowInstance, *, drop: Callable[[int], None]) -> "GuardedInstance":
+        """Wrap one run.
+
+        Args:
+            instance: The run.
+            drop: Drops it, unless a completed workflow task brought the history of that length.
+        """
+        return GuardedInstance(instance, drop=drop)
 
     def _drop_early(self, run: WorkflowExecution, length: int) -> None:
         """Drop a run unless a completed workflow task delivered its history of that length. Called in any thread."""
@@ -95,7 +104,7 @@ class EarlyEventsGuard(WorkflowRunner):
             ref.request_workflow_eviction(run.run_id)
 
 
-class _Guarded(WorkflowInstance):
+class GuardedInstance(WorkflowInstance):
     """One run in the cache."""
 
     def __init__(self, instance: WorkflowInstance, *, drop: Callable[[int], None]) -> None:

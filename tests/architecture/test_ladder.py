@@ -20,6 +20,7 @@ ROOMS = {
     "errors": "",
     "version": "",
     "core": "errors version",
+    "workflow": "core",
     "evaluation.compare": "core errors",
     "portable.format": "core errors",
     "config": "core errors version",
@@ -149,7 +150,9 @@ def imported(file: Path, known: dict[str, Path]) -> Iterator[str]:
 def arrows(package: str) -> dict[str, set[str]]:
     """Return each member of `package` with its imports; the pure part of a room is a member of its own."""
     known = modules()
-    above = {*LINKED, "__main__", "__init__", "starter", "testing", "hosting"} if package == "holdfast" else set()
+    above = (
+        {*LINKED, "__main__", "__init__", "starter", "testing", "hosting", "plugin"} if package == "holdfast" else set()
+    )
     imports: dict[str, set[str]] = {}
     for name, file in known.items():
         if not name.startswith(f"{package}.") or name in PROGRAMS:

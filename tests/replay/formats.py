@@ -19,7 +19,10 @@ from holdfast.core.log.upcasters import CURRENT, EVENT_CLASSES
 from holdfast.core.loop.activities import ARCHIVE_LOOP, SETTLE, SURVEY
 from holdfast.core.loop.state import LoopInput, LoopResult
 from holdfast.core.mac.starts import Start
-from holdfast.core.run.contracts import error_types, runs
+from holdfast.core.mac.vouched import PersonInput
+from holdfast.core.run.contracts import activity_calls, called, error_types, runs
+from holdfast.core.run.contracts.activity_calls import ACTIVITY_CALL_WORKFLOW, ActivityCall, ActivityCalled
+from holdfast.core.run.contracts.called import AgentState, Said, SayOrder, ThreadOrder
 from holdfast.core.run.contracts.llm_calls import Failures, LLMFailed
 from holdfast.core.run.contracts.runs import LOOP_WORKFLOW, SCHEDULED_WORKFLOW, WORKFLOW, RunInput, RunResult
 from holdfast.core.run.contracts.table import ACTIVITIES, Activity
@@ -41,6 +44,7 @@ INPUTS: dict[str, tuple[type[Start], type[Frozen]]] = {
     WORKFLOW: (RunInput, RunResult),
     LOOP_WORKFLOW: (LoopInput, LoopResult),
     SCHEDULED_WORKFLOW: (ScheduledInput, ScheduledResult),
+    ACTIVITY_CALL_WORKFLOW: (ActivityCall, ActivityCalled),
 }
 """Workflow → its input and result."""
 
@@ -51,7 +55,8 @@ def formats() -> Formats:
     """Return all formats of the current code, as JSON."""
     begins = [each for pair in INPUTS.values() for each in pair]
     exchanged = [each for call in CALLS for each in (call.request, call.answer)]
-    models = fields_of([*begins, *exchanged, *EVENT_CLASSES, Failures, LLMFailed, *STATEMENTS])
+    called_by_programs = (PersonInput, SayOrder, Said, ThreadOrder, AgentState)
+    models = fields_of([*begins, *exchanged, *called_by_programs, *EVENT_CLASSES, Failures, LLMFailed, *STATEMENTS])
     return {
         "feature levels": {str(level): text for level, text in LEVELS.items()},
         "events": {
@@ -66,7 +71,7 @@ def formats() -> Formats:
         "updates": {name: f"from level {level}" for name, level in UPDATES.items()},
         "names": {
             name: value
-            for module in (error_types, runs)
+            for module in (error_types, runs, activity_calls, called)
             for name, value in vars(module).items()
             if name.isupper() and isinstance(value, str)
         }

@@ -28,6 +28,7 @@ InterventionOutcome = Literal[
     "too_much",
     "no_budget",
     "duplicate",
+    "id_taken",
     "not_entitled",
     "unsigned",
     "bad_signature",
@@ -73,7 +74,8 @@ class Message(Signed):
     by: PersonName = ""
     when_busy: WhenBusy = "queue"
     id: str = Field(default="", max_length=100)
-    """Id of a signed message: each id is accepted once, so repeating the same text requires a new id."""
+    """The sender's id: a message that is sent again with its id counts once. Repeating the same text requires a new
+    id. Unsigned messages have one from feature level 2 on."""
     until: AwareDatetime | None = None
     """When a signed message expires; required for one."""
 

@@ -167,8 +167,9 @@ class LeanPayloadConverter(CompositePayloadConverter):
 
 
 def seals_in(converter: DataConverter) -> FleetKeys:
-    """Return the seals of one of our own data converters; no keys for any other converter."""
-    kind = converter.payload_converter_class
+    """Return the fleet keys of our data converter, alone or in a composed one; no keys for any other converter."""
+    own: DataConverter = getattr(converter, "own", converter)  # of a `ComposedDataConverter`, which imports this module
+    kind = own.payload_converter_class
     return kind.seals if issubclass(kind, LeanPayloadConverter) else FleetKeys()
 
 

@@ -21,6 +21,8 @@ from holdfast.errors import HoldfastError
 ENCRYPTED: Final = b"binary/encrypted"
 """The encoding in the metadata of an encrypted payload."""
 
+PLACE: Final = "encryption-place"
+"""The metadata key of the place (namespace and workflow id) that an encrypted payload is bound to."""
 
 UNREADABLE: Final = b"binary/unreadable"
 """The encoding of the placeholder for a payload that could not be decrypted; used only within a process."""

@@ -4,7 +4,7 @@ import pytest
 from temporalio.bridge.proto.workflow_activation import WorkflowActivation
 from temporalio.worker import WorkflowInstance
 
-from holdfast.worker.early_events import _Guarded
+from holdfast.worker.early_events import GuardedInstance
 
 ALONE, ATTACHED = "legacy_query", "6ba2a9b7"
 
@@ -56,7 +56,7 @@ def test_a_run_that_a_query_may_have_shown_events_early_is_dropped(
 ) -> None:
     """Temporal's history is queried only if the activations of the run leave the question open."""
     asked: list[int] = []
-    instance: WorkflowInstance = _Guarded(Nothing(), drop=asked.append)  # type: ignore[arg-type]
+    instance: WorkflowInstance = GuardedInstance(Nothing(), drop=asked.append)  # type: ignore[arg-type]
     for act in acts:
         instance.activate(act)
     assert asked == dropped

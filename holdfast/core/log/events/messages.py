@@ -12,7 +12,8 @@ class UserMessageReceived(Event, Proven):
     """A person sent a message. The first one is the task; a later one waits until the LLM is shown it.
 
     Followed by: `message_taken`, at the end of the step; after the task, `agent_loaded`.
-    Correlate: its `position` is the `message` of the `message_taken`; `id` distinguishes signed messages.
+    Correlate: its `position` is the `message` of the `message_taken`; `id` is the sender's, with which it counts
+    once: signed messages have one, and from feature level 2 on others may.
     """
 
     type: Literal["user_message_received"] = "user_message_received"

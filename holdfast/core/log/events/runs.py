@@ -51,6 +51,8 @@ class RunStarted(Event):
     """How far the task can be trusted."""
     schedule: str = ""
     """The name of the schedule that started the run; empty for none."""
+    caller: str = ""
+    """The id of the program's workflow that started it; empty for none. Recorded from feature level 2 on."""
     lineage: Lineage | None = None
     """The run that started it as a sub-agent; None if it is not one. Recorded from feature level 1 on."""
     policies: tuple[Policy, ...] = ()

@@ -22,6 +22,7 @@ from holdfast.core.trust import Trust
 WORKFLOW = "AgentRunWorkflow"
 LOOP_WORKFLOW = "AgentLoopWorkflow"
 SCHEDULED_WORKFLOW = "ScheduledRunWorkflow"
+WORKFLOW_TYPES = frozenset({WORKFLOW, LOOP_WORKFLOW, SCHEDULED_WORKFLOW})
 TASK_QUEUE = "holdfast"
 """Default task queue."""
 
@@ -36,6 +37,9 @@ class RunInput(Start):
 
     task: Content = ""
     """The user's task; empty if `snapshot` has it."""
+    message_id: str = ""
+    """With `resume`: the sender's id of the message that is the task; the thread accepts each once. Such a start has
+    the feature level of message ids."""
     by: str = ""
     """The name of the person who gives the task; only a claim, unless the start is sealed."""
     by_proven: bool = True
@@ -69,6 +73,9 @@ class RunInput(Start):
     """
     lineage: Lineage | None = None
     """The ancestry of a sub-agent; None for other runs. Such a start has the feature level of sub-agents."""
+    caller: str = ""
+    """The id of the program's workflow that started the run; empty for none. Such a start has the feature level of
+    callers."""
     policies: tuple[Policy, ...] = ()
     """Further policies that judge its calls: with a lineage, those of the runs above; also possible with a fork."""
     constraints: tuple[InheritedConstraint, ...] = ()
@@ -87,8 +94,8 @@ class RunInput(Start):
     """How many signals and updates that run rejected."""
     features: int = 0
     """The feature level with which this Temporal run begins (`holdfast.core.run.state.features`). Set by a run that
-    continues as new, by the launcher of a scheduled run, and by sealed starts of forks, of imports, of sub-agents and
-    with a budget.
+    continues as new, by the launcher of a scheduled run, and by sealed starts of forks, of imports, of sub-agents, by
+    workflows and with a budget.
     """
 
 
@@ -107,7 +114,7 @@ class RunResult(Sealed):
     moved: bool = False
     """The run was moved to another cluster, and continues there: `result` names the person who moved it."""
     trust: Trust | None = None
-    """For a sub-agent: the trust level of the reply."""
+    """For a sub-agent, and for a run that a program's workflow started: the trust level of the reply."""
     constraints: tuple[InheritedConstraint, ...] = ()
     """For a sub-agent: the constraints that its tools stated."""
     cost: TreeCost | None = None

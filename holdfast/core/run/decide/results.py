@@ -85,4 +85,6 @@ def end_of(state: RunState, *, first_run_id: str) -> End:
         constraints = state.constraints.to_propagate(state.updated_at, to_parent=True)
         for_parent = {"trust": state.context.trust, "constraints": constraints, "cost": tree_cost(state.account)}
         result = result.model_copy(update=for_parent)
+    elif state.origin.caller:
+        result = result.model_copy(update={"trust": state.context.trust})
     return End(result=result)

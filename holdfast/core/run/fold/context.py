@@ -8,7 +8,7 @@ from holdfast.core.llm.messages import size_of
 from holdfast.core.log import events as ev
 from holdfast.core.run.fold.calls import lower_trust
 from holdfast.core.run.state.context import FOLLOW_UPS_CHARS, TaskRefinement, WaitingMessage
-from holdfast.core.run.state.features import COMPACTION_MUST_HELP
+from holdfast.core.run.state.features import COMPACTION_MUST_HELP, MESSAGE_IDS
 from holdfast.core.run.state.freshness import FindingDigest
 from holdfast.core.run.state.progress import Repeats
 from holdfast.core.run.state.state import RunState
@@ -62,6 +62,8 @@ def receive_message(state: RunState, event: ev.UserMessageReceived) -> RunState:
     )
     # The agent reads the message at the end of the step, so calls that are delayed as repeats start now.
     calls, inbox = state.calls.without_delays(), state.inbox.receive(message)
+    if state.features >= MESSAGE_IDS:
+        inbox = inbox.record_id(event.id, event.content, event.by)
     return replace(state, origin=state.origin.note_sender(event.by), inbox=inbox, authority=authority, calls=calls)
 
 

@@ -35,6 +35,7 @@ def start_run(state: RunState, event: ev.RunStarted) -> RunState:
             user_proven=state.origin.user_proven and event.user_proven,
             starts=starts,
             schedule=event.schedule or state.origin.schedule,
+            caller=event.caller,
             lineage=event.lineage or without_allowance(state.origin.lineage),
             policies=event.policies or state.origin.policies,
             allowance=event.allowance,

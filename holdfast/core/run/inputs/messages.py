@@ -9,7 +9,7 @@ from holdfast.core.authority.interventions import LONGEST_MESSAGE, Extension, Me
 from holdfast.core.llm.messages import size_of
 from holdfast.core.log.events import TaskRefined, UserMessageReceived
 from holdfast.core.run.rules.authority import Principal, Reaction, Rejection, policies_of, refuse_reuse, verify_for_all
-from holdfast.core.run.state.features import INTERRUPT_NAMES_TOOLS
+from holdfast.core.run.state.features import INTERRUPT_NAMES_TOOLS, MESSAGE_IDS
 from holdfast.core.run.state.state import RunState
 from holdfast.core.run.waits.dormancy import on_arrival_while_asleep
 
@@ -33,13 +33,16 @@ def _judge(state: RunState, message: Message, *, at: datetime) -> UserMessageRec
         speaker = refuse_reuse(state, message, at=at) or speaker
     if isinstance(speaker, Rejection):
         return speaker
+    if state.features >= MESSAGE_IDS and (repeated := _refuse_repeated(state, message)):
+        return repeated
     idle = state.idle.awaiting or state.status == "dormant"
     if (state.pause or not idle) and message.when_busy == "reject":
         return Rejection("busy", f"the run is {state.status}, and the sender asked for the message not to wait")
     if full := state.inbox.why_full(size_of(message.message)):
         return Rejection("too_many", full)
-    if not speaker.proof:  # without a proof, ignore the id, the expiry and the signature
-        return UserMessageReceived(content=message.message, by=message.by, when_busy=message.when_busy)
+    if not speaker.proof:  # without a proof, ignore the expiry and the signature
+        id = message.id if state.features >= MESSAGE_IDS else ""
+        return UserMessageReceived(content=message.message, by=message.by, when_busy=message.when_busy, id=id)
     return UserMessageReceived(
         content=message.message,
         by=message.by,
@@ -50,6 +53,17 @@ def _judge(state: RunState, message: Message, *, at: datetime) -> UserMessageRec
         key=speaker.key,
         signature=message.signature,
     )
+
+
+def _refuse_repeated(state: RunState, message: Message) -> Rejection | None:
+    """Return a refusal if a message was received before under the same id; else None."""
+    match state.inbox.repeats(message.id, message.message, message.by):
+        case "same":
+            return Rejection("duplicate", f"the message {message.id!r} was received before, and counts once")
+        case "other":
+            return Rejection("id_taken", f"another message was received under the id {message.id!r}: take another id")
+        case _:
+            return None
 
 
 def verify_sender(

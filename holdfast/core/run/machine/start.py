@@ -22,7 +22,7 @@ from holdfast.core.run.machine.open_calls import OpenCalls
 from holdfast.core.run.machine.results import on_agent
 from holdfast.core.run.machine.run_log import RunLog
 from holdfast.core.run.rules.forks import ANSWERED, WITHIN_REPLY, fork_events, refuse_fork, refuse_policies
-from holdfast.core.run.state.features import LOOP_BUDGETS, SCHEDULED, SUBAGENTS, require_features
+from holdfast.core.run.state.features import CALLED, LOOP_BUDGETS, MESSAGE_IDS, SCHEDULED, SUBAGENTS, require_features
 from holdfast.core.run.state.state import RunState
 
 
@@ -139,6 +139,8 @@ def refuse_start(begin: RunInput, past: RunState) -> str:
     """Return why this start may not open another run of the thread; empty if it may. Each start counts once."""
     if begin.start and begin.start in past.origin.starts:
         return f"the start {begin.start} has begun a run of this thread before; say something to the thread instead"
+    if begin.message_id and past.inbox.repeats(begin.message_id, begin.task, canonical_name(begin.by)):
+        return f"a message with the id {begin.message_id!r} was received before; see the thread's log"
     if past.outcome == "moved" and not begin.fork:
         return "the thread was moved to another place, and continues there: import its file to continue it here"
     return ""
@@ -164,13 +166,15 @@ def opening_events(begin: RunInput, past: RunState, ids: RunIds) -> Events:
         depth=begin.depth,
         trust=begin.trust,
         schedule=begin.schedule if begin.features >= SCHEDULED else "",
+        caller=begin.caller if begin.features >= CALLED else "",
     )
     if begin.lineage and begin.features >= SUBAGENTS:
         inherited = {"lineage": begin.lineage, "policies": begin.policies, "constraints": begin.constraints}
         started = started.model_copy(update=inherited)
     if begin.returns_partial and begin.features >= LOOP_BUDGETS:
         started = started.model_copy(update={"allowance": begin.budget})
-    task = UserMessageReceived(content=begin.task, by=canonical_name(begin.by), task=True)
+    id = begin.message_id if begin.features >= MESSAGE_IDS else ""
+    task = UserMessageReceived(content=begin.task, by=canonical_name(begin.by), task=True, id=id)
     if begin.fork is None:
         return [*on_reopen(past), started, task]
     forked = fork_events(

@@ -6,11 +6,14 @@ The task itself never changes. The messages themselves are `holdfast.core.transc
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 
 from holdfast.core.authority.interventions import INBOX, INBOX_BYTES, RefinementKind
 from holdfast.core.authority.statements import Proof
+from holdfast.core.base.canonical import digest
 from holdfast.core.base.models import Frozen, replace
+from holdfast.core.llm.blocks import Content
+from holdfast.core.llm.messages import content_json
 from holdfast.core.trust import Trust
 from holdfast.errors import EventOutOfPlace
 
@@ -37,10 +40,22 @@ class Inbox:
     unanswered: int = 0
     """How many messages the LLM has seen since its last reply."""
     unanswered_bytes: int = 0
+    seen: tuple[str, ...] = ()
+    """The latest messages with an id: a digest of the id, and one of the message, each."""
 
     def receive(self, message: WaitingMessage) -> "Inbox":
         """Add a message that waits."""
         return replace(self, waiting=(*self.waiting, message))
+
+    def record_id(self, id: str, content: Content, by: str) -> "Inbox":
+        """Record the id of an accepted message."""
+        return replace(self, seen=(*self.seen, _seen(id, content, by))[-SEEN:]) if id else self
+
+    def repeats(self, id: str, content: Content, by: str) -> Literal["", "same", "other"]:
+        """Return whether this message was received before under its id, or another message was; empty if neither."""
+        wanted = _seen(id, content, by)
+        earlier = [each for each in self.seen if each.partition(":")[0] == wanted.partition(":")[0]] if id else []
+        return "same" if wanted in earlier else "other" if earlier else ""
 
     def why_full(self, size: int) -> str:
         """Return why there is no room for another message of this many bytes; empty if there is."""
@@ -64,7 +79,8 @@ class Inbox:
 
     def take(self, taken: WaitingMessage) -> "Inbox":
         """Show a waiting message to the LLM, which then has to answer it."""
-        return Inbox(
+        return replace(
+            self,
             waiting=tuple(each for each in self.waiting if each is not taken),
             unanswered=self.unanswered + 1,
             unanswered_bytes=self.unanswered_bytes + taken.size,
@@ -73,6 +89,17 @@ class Inbox:
     def mark_answered(self) -> "Inbox":
         """Record that the LLM has answered every message that it has seen."""
         return replace(self, unanswered=0, unanswered_bytes=0) if self.unanswered else self
+
+
+SEEN = 500
+"""Ids of messages that are kept: a later message with such an id is a duplicate."""
+
+_SEEN_HEX = 16
+"""Hex digits of each digest in `seen`."""
+
+
+def _seen(id: str, content: Content, by: str) -> str:
+    return f"{digest(['message id', id])[:_SEEN_HEX]}:{digest(['message', content_json(content), by])[:_SEEN_HEX]}"
 
 
 REFINEMENTS = 50

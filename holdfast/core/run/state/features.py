@@ -46,6 +46,8 @@ LEVELS: Mapping[int, str] = {
     "until when a request of a call with an unknown outcome may still arrive; no second call of an `unsafe` tool that "
     "is the same as one before it in the reply; every run keeps the trust level of what its LLM has read, and a file "
     "that was written at the level `web` keeps that",
+    2: "0.3.0: a run that a program's workflow started names it, and its result has a trust level; a message "
+    "has its sender's id, with which it counts once",
 }
 """Feature level → the release, and its additions."""
 
@@ -178,6 +180,15 @@ LOGINS = 1
 
 KEYS_REVOKED = 1
 """The signal and update `revoke_key`."""
+
+
+CALLED = 2
+"""A start by a program's workflow names that workflow; such a start carries this level. The run's result has the trust
+level of the reply."""
+
+
+MESSAGE_IDS = 2
+"""A message with an id counts once, signed or not. Below it, only signed messages have an id."""
 
 
 def require_features(level: int) -> None:

@@ -32,7 +32,8 @@ class RunOrigin:
     """Authenticated starts that have recently begun a run, and when: each is valid once."""
     schedule: str = ""
     """The schedule that started the thread; empty for none. Later runs of the thread do not change it."""
-
+    caller: str = ""
+    """The id of the program's workflow that started the run; empty for none."""
     lineage: Lineage | None = None
     """The run that started the thread as a sub-agent; None for none. Later runs of the thread do not change it."""
     policies: tuple[Policy, ...] = ()

@@ -285,6 +285,7 @@ class RunState:
             "refinements": [refinement.view() for refinement in self.refinements],
             "workspace": self.workspace,
             "schedule": self.origin.schedule,
+            **({"caller": self.origin.caller} if self.origin.caller else {}),
             "fork": self.fork.view() if self.fork else None,
             "imported": self.imported.view() if self.imported else None,
             "lineage": self.origin.lineage.view() if self.origin.lineage else None,

@@ -126,6 +126,8 @@ def build_worker(
         ledger=ledger,
         chains=chains,
         plain_starts=plain_starts,
+        resources=resources,
+        secrets=secrets,
     )
     children = Children(threads)
     activities: list[Callable[..., Any]] = [

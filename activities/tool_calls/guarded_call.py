@@ -115,7 +115,7 @@ class Guarded:
             shown = ToolResult(await self.outcomes.redacted(ended.content), ended.status)
             return shown
 
-        reader = RunReader(self.transcripts)
+        reader = RunReader(self.transcripts, context=self.request.context)
         result, made = await self.around.tool(await self._call(work, reader), proceed)
         reader.raise_if_refused()
         reads = self.attempt.tool.spec.effect is Effect.READ

@@ -56,6 +56,8 @@ class StartChildren(Order):
     trust: Trust
     policies: tuple[Policy, ...] = ()
     constraints: tuple[HandedConstraint, ...] = ()
+    context: dict[str, Any] | None = None
+    """The typed context of the calling run, which the sub-agents get, too."""
     features: int
 
 
@@ -82,6 +84,7 @@ def child_input(order: StartChildren, child: ChildStart) -> RunInput:
         lineage=lineage,
         policies=order.policies,
         constraints=order.constraints,
+        context=order.context,
         budget=child.budget,
         features=order.features,
     )

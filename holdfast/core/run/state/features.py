@@ -46,6 +46,8 @@ LEVELS: Mapping[int, str] = {
     "until when a request of a call with an unknown outcome may still arrive; no second call of an `unsafe` tool that "
     "is the same as one before it in the reply; every run keeps the trust level of what its LLM has read, and a file "
     "that was written at the level `web` keeps that",
+    2: "0.3.0: the typed context of a run, which a start gives, tools change (`context_updated`) and conditions of "
+    "policies read; a run whose agent's functions fail is blocked",
 }
 """Feature level → the release, and its additions."""
 
@@ -178,6 +180,10 @@ LOGINS = 1
 
 KEYS_REVOKED = 1
 """The signal and update `revoke_key`."""
+
+TYPED_CONTEXT = 2
+"""A start may have a typed context, and carries this level; calls of tools that want it, and requests about them, have
+it."""
 
 
 def require_features(level: int) -> None:

@@ -67,6 +67,7 @@ def notice_of(before: RunState, event: AgentEvent) -> Notice | None:
             | events.LLMCallLost()
             | events.CompactionRequested()
             | events.ConstraintLifted()
+            | events.ContextUpdated()
             | events.DormancyBegan()
             | events.WaitPolled()
             | events.WakeReceived()

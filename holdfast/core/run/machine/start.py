@@ -158,6 +158,8 @@ def refuse_start(begin: RunInput, past: RunState) -> str:
         return "the thread was moved to another place, and continues there: import its file to continue it here"
     if begin.context is not None and (why := context_excess(begin.context)):
         return f"its context {why}"
+    if begin.context is not None and begin.features < TYPED_CONTEXT:
+        return "it has a context, but not the feature level of contexts; start it with this release, or a later one"
     return ""
 
 
@@ -185,7 +187,7 @@ def opening_events(begin: RunInput, past: RunState, ids: RunIds) -> Events:
     if begin.lineage and begin.features >= SUBAGENTS:
         inherited = {"lineage": begin.lineage, "policies": begin.policies, "constraints": begin.constraints}
         started = started.model_copy(update=inherited)
-    if begin.context is not None and begin.features >= TYPED_CONTEXT:
+    if begin.context is not None:
         started = started.model_copy(update={"context": begin.context})
     if begin.hands_in and begin.features >= LOOP_BUDGETS:
         started = started.model_copy(update={"allowance": begin.budget})

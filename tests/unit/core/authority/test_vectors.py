@@ -68,7 +68,8 @@ def vectors() -> dict[str, Any]:
         "effect_key": {"thread": "rel-1.2", "first_run_id": "r0", "number": 3, "call_digest": call, "key": key},
         "approval": {**seen.model_dump(exclude={"context"}), "digest": seen.digest},
         "approval_with_context": {
-            **{**with_context.model_dump(), "context": CONTEXT},
+            **with_context.model_dump(),
+            "context": CONTEXT,
             "context_digest": with_context.context,
             "digest": with_context.digest,
         },

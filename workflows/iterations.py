@@ -61,7 +61,7 @@ async def run_agent(
 
 
 async def _start_agent(loop: LoopInput, iteration: Iteration, brief: str, trust: Trust, budget: Budget | None) -> Run:
-    given: dict[str, Any] = {"budget": budget, "hands_in": True, "features": LOOP_BUDGETS} if budget else {}
+    given: dict[str, Any] = {"budget": budget, "returns_partial": True, "features": LOOP_BUDGETS} if budget else {}
     if loop.context is not None:
         given |= {"context": loop.context, "features": TYPED_CONTEXT}
     return await workflow.start_child_workflow(

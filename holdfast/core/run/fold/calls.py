@@ -86,10 +86,12 @@ def update_context(state: RunState, event: ev.ContextUpdated) -> RunState:
     """Change the typed context, from the next step on.
 
     Raises:
-        EventOutOfPlace: The tool of the call may not change such a field.
+        EventOutOfPlace: The call is not under way, or its tool may not change such a field.
     """
-    tool = state.spec.tool(state.calls.get(event.number).call.name) if state.spec else None
-    if tool is None or not event.changes.keys() <= set(tool.writes):
+    call = state.calls.get(event.number)
+    if call.phase not in ("started", "orphaned"):
+        raise EventOutOfPlace(f"call {event.number} is {call.phase}, and changes no context")
+    if not event.changes.keys() <= set(state.writes_of(call.call.name)):
         raise EventOutOfPlace(f"the tool of call {event.number} may not change these fields of the context")
     return replace(state, typed_context=state.typed_context.change(event.number, event.changes))
 

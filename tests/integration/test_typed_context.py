@@ -281,7 +281,7 @@ async def test_an_agent_whose_function_fails_is_blocked_until_it_works() -> None
             raise answer
         return answer
 
-    scribe = Agent(name="scribe", instructions=instructions, tools=tools, context=Notes)  # type: ignore[arg-type]
+    scribe = Agent(name="scribe", instructions=instructions, tools=tools, context=Notes)
     async with agent(Catalog(agents=[scribe], tools=[whoami]), [say("Done.")]) as run:
         await run.task("Write.", context=Notes(owner="ann"))
         first = await run.state()

@@ -100,7 +100,9 @@ def requests(thread: Thread) -> dict[str, ToolRequest]:
 def finish(thread: Thread, name: str, **outcome: Any) -> None:
     """End the call of a tool."""
     (call,) = [
-        each for each in thread.waiting(ToolRequest) if isinstance(each, Call) and each.request.call.name == name
+        each
+        for each in thread.waiting(ToolRequest)
+        if isinstance(each, Call) and isinstance(each.request, ToolRequest) and each.request.call.name == name
     ]
     thread.end(call, ToolOutcome(status="ok", content="done", **outcome))
 
@@ -513,7 +515,7 @@ def test_a_function_selects_only_tools_that_its_agent_could_have(names: Callable
         """Read another context."""
         return account.number
 
-    choosing = Agent(name="choosing", instructions="x", tools=names, context=Person)  # type: ignore[arg-type]
+    choosing = Agent(name="choosing", instructions="x", tools=names, context=Person)
     parent = Agent(name="parent", instructions="x", tools=(), subagents=("choosing",))
     catalog = Catalog(agents=[choosing, parent], tools=[hidden])
     for each in subagent_tools():

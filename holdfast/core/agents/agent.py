@@ -120,7 +120,7 @@ class Agent(Definition):
     instructions: str | Template | Callable[..., Any]
     """The system message; or a template or a function that gives it to each run
     (`holdfast.core.agents.run_functions`)."""
-    tools: tuple[str, ...] | ToolSet | None = None
+    tools: tuple[str, ...] | Callable[..., Any] | ToolSet | None = None
     """Names of tools in the same catalog; None for all of them; or a function that returns the names for each run."""
     context: Any = Field(default=None, exclude=True)
     """The pydantic model of each run's typed context; None for no context."""

@@ -274,9 +274,7 @@ class Catalog:
         return self.agents[name]
 
     def _tool_names(self, agent: Agent) -> tuple[str, ...]:
-        if isinstance(agent.tools, ToolSet):
-            return tuple(self.tools)
-        return tuple(self.tools) if agent.tools is None else agent.tools
+        return agent.tools if isinstance(agent.tools, tuple) else tuple(self.tools)
 
     def _given_names(self, agent: Agent, names: Iterable[str]) -> tuple[str, ...]:
         """Return the tools that a function of the agent has named, with those that its options add."""

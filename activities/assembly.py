@@ -134,6 +134,8 @@ def assemble(
         ledger=ledger,
         chains=chains,
         plain_starts=plain_starts,
+        resources=resources,
+        secrets=secrets,
     )
     subagents = Subagents(threads)
     activities: list[Callable[..., Any]] = [

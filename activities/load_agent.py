@@ -3,16 +3,20 @@ memory that it recalls. The run records them.
 """
 
 import asyncio
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
+from holdfast.activities.agent_functions import AgentFunctions, FunctionFailed
 from holdfast.activities.calling_run import Chains, calling_thread
 from holdfast.activities.heartbeats import heartbeats
 from holdfast.activities.record.moved_threads import MovedThreads
-from holdfast.core.agents.agent import AgentSpec
+from holdfast.core.agents.agent import Agent, AgentSpec
 from holdfast.core.agents.catalog import Catalog
+from holdfast.core.agents.run_functions import RunContext
 from holdfast.core.agents.skills import add_workspace_skills
 from holdfast.core.llm.tokens import BYTES_PER_TOKEN, tokens_of
 from holdfast.core.log.events import AgentLoaded, RunStarted
@@ -25,6 +29,8 @@ from holdfast.core.run.contracts.loading import AgentRequest, ForkedFolder, Load
 from holdfast.core.run.contracts.snapshot import RunSnapshot
 from holdfast.core.run.state import features
 from holdfast.core.stores import ArtifactStore, ThreadStore, origin_of
+from holdfast.core.tools.decorator import NO_RESOURCES
+from holdfast.core.tools.secrets import NO_SECRETS, Secrets
 from holdfast.endpoints.prices import token_price
 from holdfast.errors import CatalogError, RecordUnreadable, ThreadForgotten
 from holdfast.workspace.folders import digested_name, earlier_folder, folder_name
@@ -34,14 +40,14 @@ from holdfast.workspace.memory.recall import WorkspaceMemory
 from holdfast.workspace.tainted_files import TaintedFiles
 
 
-def resolve_agent(catalog: Catalog, name: str | None, *, default_llm: str) -> AgentSpec:
+def resolve_agent(catalog: Catalog, name: str | None) -> Agent:
     """Return the agent of that name; None selects the first one.
 
     Raises:
         ApplicationError: AGENT_NOT_FOUND.
     """
     try:
-        return catalog.spec(name, default_llm=default_llm)
+        return catalog.agent(name)
     except CatalogError as error:
         raise ApplicationError(str(error), type=AGENT_NOT_FOUND, non_retryable=True) from None
 
@@ -75,6 +81,8 @@ class Agents:
         ledger: The effects of past calls, including those that are missing in the log of a reset run.
         chains: Maps a Temporal run to its chain.
         plain_starts: Whether to accept runs that were started without a fleet key.
+        resources: The catalog's resources by type, for the functions of agents.
+        secrets: Redacted from what those functions return.
     """
 
     def __init__(
@@ -90,6 +98,8 @@ class Agents:
         memories: MemoryStore | None = None,
         notify: bool = False,
         plain_starts: bool = True,
+        resources: Mapping[Any, Any] = NO_RESOURCES,
+        secrets: Secrets = NO_SECRETS,
     ) -> None:
         self._catalog = catalog
         self._default_llm = default_llm
@@ -103,6 +113,7 @@ class Agents:
         self._chains = chains
         self._moved_threads = MovedThreads(threads, chains)
         self._plain_starts = plain_starts
+        self._functions = AgentFunctions(catalog, resources, secrets)
 
     @activity.defn
     async def load_agent(self, request: AgentRequest) -> LoadedAgent:
@@ -113,10 +124,13 @@ class Agents:
         if origin := origin_of(calling_thread()):  # `archive` would reject it, but only after its effects
             message = f"this id is reserved for what resets leave behind of {origin}; start under another id"
             raise ApplicationError(message, type=START_REFUSED, non_retryable=True)
-        spec = resolve_agent(self._catalog, request.agent, default_llm=self._default_llm)
-        if request.llm:
-            spec = spec.model_copy(update={"llm": request.llm})
+        agent = resolve_agent(self._catalog, request.agent)
+        context = self._functions.context(agent, request)
         async with heartbeats():
+            try:
+                spec = await self._spec(agent, request, context)
+            except FunctionFailed as error:
+                return self._blocked(agent, str(error))
             if request.fresh:
                 await self._require_new_thread()
             moved = await self._state_if_moved(request.position)
@@ -133,7 +147,22 @@ class Agents:
             past=PastEffects(moved=moved) if moved else past if past.effects else None,
             features=features.FEATURES,
             price=token_price(spec.llm) if budget and budget.usd is not None else None,
+            context=context if context != request.context else None,
         )
+
+    async def _spec(self, agent: Agent, request: AgentRequest, context: dict[str, Any] | None) -> AgentSpec:
+        """The agent as this run records it."""
+        at = activity.info().scheduled_time
+        run = RunContext(thread=calling_thread(), agent=agent.name, person=request.user, at=at)
+        values = request.context if context is None else context
+        spec = await self._functions.spec(agent, values, run, default_llm=self._default_llm)
+        return spec.model_copy(update={"llm": request.llm}) if request.llm else spec
+
+    def _blocked(self, agent: Agent, problem: str) -> LoadedAgent:
+        """The answer if a function of the agent fails. An older worker that would use its spec lacks its level."""
+        spec = self._catalog.spec(agent.name, default_llm=self._default_llm, instructions="")
+        spec = spec.model_copy(update={"tools": (), "verify": ()})
+        return LoadedAgent(spec=spec, workspace="", features=features.FEATURES, problem=problem)
 
     async def _require_new_thread(self) -> None:
         """Reject a thread that another run recorded: this run would neither load its past nor continue it."""

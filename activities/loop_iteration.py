@@ -95,7 +95,7 @@ class Loops:
         return await self._record.spent_by(request.thread, request.run_id) if request.run_id else TreeCost()
 
     def _spec(self, agent: str | None) -> AgentSpec:
-        return resolve_agent(self._catalog, agent, default_llm=self._default_llm)
+        return self._catalog.spec(resolve_agent(self._catalog, agent).name, default_llm=self._default_llm)
 
 
 def _charged_to_loop(spent: TreeCost | None, request: SettleRequest, state: dict[str, Any]) -> TreeCost | None:

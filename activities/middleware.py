@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from temporalio import activity
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
@@ -49,11 +49,15 @@ class RunReader(Reader):
     Args:
         transcripts: Reads its messages.
         length: The number of messages that the LLM sees; None for all.
+        context: The typed context that came with the call; None to ask the run.
     """
 
-    def __init__(self, transcripts: TranscriptCache, length: int | None = None) -> None:
+    def __init__(
+        self, transcripts: TranscriptCache, length: int | None = None, *, context: dict[str, Any] | None = None
+    ) -> None:
         self._transcripts = transcripts
         self._length = length
+        self._context = context
         self.refused = False
         """Whether a local activity has tried to read."""
 
@@ -74,6 +78,13 @@ class RunReader(Reader):
         self._require_ordinary()
         replies = int((await CallingRun.of().query("state"))["step"])
         return replies if self._length is None else replies + 1
+
+    async def context(self) -> dict[str, Any] | None:
+        """Return the typed context of the run."""
+        if self._context is None:
+            self._require_ordinary()
+            self._context = (await CallingRun.of().query("state")).get("context")
+        return self._context
 
     def raise_if_refused(self) -> None:
         """Fail the local activity, even if middleware caught the error.

@@ -11,6 +11,7 @@ from holdfast.config.webhooks import Receiver
 from holdfast.core.authority.approvals import SHORT_DIGEST, ApprovalRequest
 from holdfast.core.authority.statements import parsed
 from holdfast.core.authority.summaries import describe_terms
+from holdfast.core.base.readable_json import CONTEXT_HEADING
 from holdfast.core.base.text import one_line, visible
 from holdfast.core.run.contracts.record import Notice
 from holdfast.core.run.views.web_ui import HARMLESS
@@ -137,6 +138,9 @@ def _request(request: ApprovalRequest) -> tuple[list[JSON], bool]:
     # JSON can escape a backtick: the same value, without ending the code block.
     as_json = json.dumps(arguments, ensure_ascii=False, indent=1).replace(FENCE, r"\u0060" * 3)
     text = arguments if isinstance(arguments, str) else as_json
+    if request.context is not None:
+        context = json.dumps(request.context, ensure_ascii=False, indent=1).replace(FENCE, r"\u0060" * 3)
+        text = f"{text}\n{CONTEXT_HEADING}\n{context}"
     approvers = ", ".join(request.who) or "any approver"
     reason = _short(one_line(request.why, 2_000))
     needed = f" ({request.quorum} of them)" if request.quorum > 1 else ""

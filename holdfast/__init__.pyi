@@ -30,8 +30,10 @@ from holdfast.core.agents.middleware import ToolCall as ToolCall
 from holdfast.core.agents.middleware import ToolResult as ToolResult
 from holdfast.core.agents.providers import Provider as Provider
 from holdfast.core.agents.providers import resource as resource
+from holdfast.core.agents.run_functions import RunContext as RunContext
 from holdfast.core.agents.skills import Skill as Skill
 from holdfast.core.agents.skills import SkillInvalid as SkillInvalid
+from holdfast.core.agents.templates import Template as Template
 from holdfast.core.authority.policy import Approver as Approver
 from holdfast.core.authority.policy import Escalation as Escalation
 from holdfast.core.authority.policy import Extensions as Extensions
@@ -75,10 +77,14 @@ from holdfast.core.tools.not_done import NotDone as NotDone
 from holdfast.core.tools.resources import Resource as Resource
 from holdfast.core.tools.secrets import SecretNotDeclared as SecretNotDeclared
 from holdfast.core.tools.secrets import Secrets as Secrets
+from holdfast.core.tools.typed_context import Context as Context
+from holdfast.core.tools.typed_context import ContextUpdate as ContextUpdate
+from holdfast.core.tools.typed_context import SecretRef as SecretRef
 from holdfast.core.trust import Trust as Trust
 from holdfast.errors import ArtifactAltered as ArtifactAltered
 from holdfast.errors import ArtifactNotFound as ArtifactNotFound
 from holdfast.errors import CatalogError as CatalogError
+from holdfast.errors import ContextInvalid as ContextInvalid
 from holdfast.errors import HistoryForged as HistoryForged
 from holdfast.errors import HistoryUnreadable as HistoryUnreadable
 from holdfast.errors import HoldfastError as HoldfastError

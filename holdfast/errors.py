@@ -10,6 +10,7 @@
     │   ├── TreeNotRead      a run of a tree could not be read within the time limit for the tree
     │   └── RunStuck         a worker has the run, but its code cannot advance it
     ├── TaskInvalid          the task is empty, too long or not text
+    ├── ContextInvalid       a typed context of a run is no instance of its model, too large, or holds a secret
     ├── ThreadIdInvalid      the thread id is not valid
     ├── ThreadExists         the thread has an open run
     │   └── TaskDiffers      the thread was started with another task, or for another agent
@@ -219,6 +220,10 @@ class FeaturesUnknown(HoldfastError):
 
 class TaskInvalid(HoldfastError):
     """The task is empty, too long or not text."""
+
+
+class ContextInvalid(HoldfastError):
+    """The typed context of a run does not fit its model, is too large, or holds the value of a secret."""
 
 
 class ThreadIdInvalid(HoldfastError):

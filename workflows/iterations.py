@@ -15,7 +15,7 @@ from holdfast.core.budget.budget import Budget
 from holdfast.core.loop.state import Iteration, LoopInput, RunEnd
 from holdfast.core.mac.seals import is_unsealed
 from holdfast.core.run.contracts.runs import WORKFLOW, RunInput, RunResult
-from holdfast.core.run.state.features import LOOP_BUDGETS
+from holdfast.core.run.state.features import LOOP_BUDGETS, TYPED_CONTEXT
 from holdfast.core.trust import Trust
 
 Run = workflow.ChildWorkflowHandle[Any, RunResult]
@@ -61,7 +61,9 @@ async def run_agent(
 
 
 async def _start_agent(loop: LoopInput, iteration: Iteration, brief: str, trust: Trust, budget: Budget | None) -> Run:
-    budgeted = {"budget": budget, "returns_partial": True, "features": LOOP_BUDGETS} if budget else {}
+    given: dict[str, Any] = {"budget": budget, "returns_partial": True, "features": LOOP_BUDGETS} if budget else {}
+    if loop.context is not None:
+        given |= {"context": loop.context, "features": TYPED_CONTEXT}
     return await workflow.start_child_workflow(
         WORKFLOW,
         RunInput(
@@ -74,7 +76,7 @@ async def _start_agent(loop: LoopInput, iteration: Iteration, brief: str, trust:
             workspace=loop.workspace,
             idle_limit=0,
             trust=trust if iteration.task else "person",  # an agent may have written the task
-        ).model_copy(update=budgeted),
+        ).model_copy(update=given),
         id=iteration.thread,
         # An existing thread of that name has its own log, which this run must not continue.
         id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,

@@ -12,6 +12,7 @@ from holdfast.activities.calling_run import Chains, calling_thread
 from holdfast.activities.heartbeats import heartbeats, sealed_details
 from holdfast.activities.llm_calls.transcript_cache import TranscriptCache
 from holdfast.activities.middleware import MiddlewareStack
+from holdfast.activities.tool_calls.context_updates import CallContext
 from holdfast.activities.tool_calls.earlier_attempts import AttemptNotes, WorkerCrashes, abandoned_message
 from holdfast.activities.tool_calls.file_trust import FileTrust
 from holdfast.activities.tool_calls.guarded_call import GuardedCall
@@ -118,7 +119,8 @@ class Tools:
             origin=request.origin or NO_ORIGIN,
             secrets=self._secrets.only(tool.secrets) if tool.secrets else NO_SECRETS,
         )
-        return Attempt(tool, arguments, context, self._resources)
+        run_context = CallContext(request.context, request.writes)
+        return Attempt(tool, arguments, context, self._resources, run_context, self._secrets)
 
     async def _abandon(self, tool: Tool, request: ToolRequest, why: str) -> ToolOutcome:
         """Return the outcome of a call that crashed its workers. The tool's check does not run: it might do so, too."""

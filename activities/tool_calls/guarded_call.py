@@ -118,7 +118,7 @@ class GuardedCall:
             visible_result = ToolResult(await self.outcomes.redact(ended.content), ended.status)
             return visible_result
 
-        reader = RunReader(self.transcripts)
+        reader = RunReader(self.transcripts, context=self.request.context)
         result, made = await self.middleware.tool(await self._call(work, reader), proceed)
         reader.raise_if_refused()
         reads = self.attempt.tool.spec.effect is Effect.READ

@@ -11,9 +11,11 @@ from typing import Any
 
 from holdfast.activities.event_loop_watch import loop_watch
 from holdfast.activities.safe_logs import SafeLogger
+from holdfast.activities.tool_calls.context_updates import NO_CONTEXT, CallContext, checked_changes, split_update
 from holdfast.activities.tool_calls.tool_functions import TimedOut, call_function, raise_if_stopped
 from holdfast.activities.tool_calls.tool_outcomes import RawResult, result_of_value
 from holdfast.activities.tool_calls.tool_threads import NoThread
+from holdfast.core.llm.blocks import with_heading
 from holdfast.core.run.contracts.ledger import ClaimedEffect
 from holdfast.core.tools.cannot import Cannot
 from holdfast.core.tools.decorator import Absent, Found, Labelled, Tool, ToolContext, Unknown, bind
@@ -21,6 +23,8 @@ from holdfast.core.tools.effects import Effect
 from holdfast.core.tools.failures import kind_of
 from holdfast.core.tools.not_done import says_not_done
 from holdfast.core.tools.results import error_text, recordable_text
+from holdfast.core.tools.secrets import NO_SECRETS, Secrets
+from holdfast.errors import ContextInvalid
 
 log = SafeLogger(__name__)
 
@@ -35,6 +39,10 @@ class Attempt:
     context: ToolContext
     resources: Mapping[Any, Any]
     """The catalog's resources by type."""
+    run_context: CallContext = NO_CONTEXT
+    """The typed context of the run."""
+    secrets: Secrets = NO_SECRETS
+    """Values that must not be recorded."""
 
     async def run(self, entry: ClaimedEffect | None = None) -> RawResult:
         """Run the tool. An exception becomes a result for the LLM, or a doubt whether the effect has happened.
@@ -94,6 +102,27 @@ class Attempt:
         return await self._result_of(value)
 
     async def _result_of(self, value: Any) -> RawResult:
+        value, changes = split_update(value)
+        if changes is None:
+            return await self._recorded_form(value)
+        try:
+            changed = checked_changes(changes, self.run_context, self.tool.contexts, self.secrets)
+        except ContextInvalid as error:
+            return self._not_changed(await self._recorded_form(value), str(error))
+        ended = await self._recorded_form(value)
+        return ended.model_copy(update={"changes": changed}) if ended.status == "ok" and changed else ended
+
+    def _not_changed(self, ended: RawResult, reason: str) -> RawResult:
+        """Return the end of a call whose change of the context is rejected. An effect has happened all the same."""
+        name = self.tool.spec.name
+        if self.tool.spec.effect is Effect.READ:
+            return RawResult(status="failed", content=f"{name} returned, but the context is unchanged: {reason}")
+        if ended.status != "ok":
+            return ended
+        note = f"[{name} took effect, but the context is unchanged: {reason}]\n"
+        return ended.model_copy(update={"content": with_heading(note, ended.content)})
+
+    async def _recorded_form(self, value: Any) -> RawResult:
         spec, reads = self.tool.spec, self.tool.spec.effect is Effect.READ
         if isinstance(value, Cannot):
             until = value.ends_at(datetime.now(UTC))
@@ -121,8 +150,8 @@ class Attempt:
         spec, answer = self.tool.spec, await self._run_check()
         log.info("effect_checked", key=self.context.key, tool=spec.name, answer=type(answer).__name__)
         match answer:
-            case Found(result=result):
-                return (await result_of_value(spec, result)).model_copy(update={"adopted": True})
+            case Found():
+                return (await self._result_of(answer)).model_copy(update={"adopted": True})
             case Absent():
                 return None
             case _:
@@ -135,6 +164,8 @@ class Attempt:
         assert check is not None
         try:
             return await self._call(check, self._bind(check))
+        except ContextInvalid as error:  # no other attempt has another context
+            return Unknown(f"check of {spec.name} was not called: {error}")
         except TimedOut:
             return Unknown(f"check of {spec.name} took longer than {spec.timeout:g} s")
         except Exception:
@@ -144,7 +175,7 @@ class Attempt:
             return Unknown(f"check of {spec.name} raised {error_text(error)}")
 
     def _bind(self, function: Any) -> dict[str, Any]:
-        return bind(function, self.arguments, self.context, self.resources)
+        return bind(function, self.arguments, self.context, self.resources, self.run_context.values)
 
     async def _call(self, function: Any, bound: dict[str, Any]) -> Any:
         spec = self.tool.spec

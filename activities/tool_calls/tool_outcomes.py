@@ -71,6 +71,8 @@ class RawResult(CallResult):
     long and was stopped · it took too long and may still be running."""
     settles_in: float | None = None
     """With the status `unknown`: seconds in which a request may still arrive."""
+    changes: dict[str, Any] | None = None
+    """The changes of the run's typed context, which hold no secrets."""
 
 
 @dataclass(frozen=True)
@@ -98,6 +100,7 @@ class Outcomes:
             until=raw.until,
             cause=raw.cause if self.request.failures and failed else None,
             settles_in=raw.settles_in if self.request.settles and raw.status == "unknown" else None,
+            changes=raw.changes if status == "ok" else None,
         )
 
     async def redact(self, content: Content) -> Content:

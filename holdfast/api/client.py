@@ -1,13 +1,14 @@
 """The client for programs: connect, start and list threads."""
 
 import os
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
+from pydantic import BaseModel
 from temporalio.client import Client as TemporalClient
 
 from holdfast.api.dialogue import FindAnchors, OpenEvidence, checked_name
@@ -27,6 +28,7 @@ from holdfast.core.budget.budget import Budget
 from holdfast.core.llm.blocks import Content
 from holdfast.core.run.state.state import Status
 from holdfast.core.run.views.diff import Comparison
+from holdfast.core.tools.typed_context import context_values
 from holdfast.errors import SettingsError
 from holdfast.portable.format.manifest import Imported
 
@@ -207,11 +209,12 @@ class Client:
         by: str | None = None,
         by_proven: bool = False,
         budget: Budget | None = None,
+        context: BaseModel | Mapping[str, object] | None = None,
     ) -> Thread:
         """Start a thread. With a thread id, it starts at most once: repeating the start returns the existing thread.
 
-        The start is durable when this returns; the next free worker runs it. Two starts are the same if the task and
-        the agent are the same; the state of the thread does not matter.
+        The start is durable when this returns; the next free worker runs it. Two starts are the same if the task, the
+        agent and the context are the same; the state of the thread does not matter.
 
         Args:
             task: The task for the agent: text, or content blocks.
@@ -225,12 +228,15 @@ class Client:
                 person's memories. The client's own `by` counts as authenticated.
             budget: The steps, tokens, money and time that the run may use, within the agent's own budget; None for the
                 agent's budget.
+            context: The run's typed context: an instance of the model in `Agent(context=…)`, or its fields as JSON. The
+                worker validates it. None for no context.
 
         Raises:
-            TaskDiffers: A thread with this id has another task or another agent. `Thread.say` continues it.
+            TaskDiffers: A thread with this id has another task, agent or context. `Thread.say` continues it.
+            ContextInvalid: The context is no such instance, too large, or holds the value of a secret.
             TaskInvalid: The task is empty, too long, or neither text nor content blocks.
             ThreadIdInvalid: The thread id cannot be used.
-            FleetKeyMissing: Without a fleet key, a run must have its own folder.
+            FleetKeyMissing: Without a fleet key, a run must have its own folder, and no context.
             ServerUnreachable: The server does not respond. It may have received the start: pass an id, and start again.
         """
         options = StartOptions(
@@ -240,6 +246,7 @@ class Client:
             by=checked_name(self._by if by is None else by),
             by_proven=by_proven or by is None,
             budget=budget,
+            context=context_values(context),
         )
         if thread is None:
             return self.thread((await self._threads.start(task, options=options)).thread)

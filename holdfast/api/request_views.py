@@ -53,6 +53,8 @@ class PendingRequest(Frozen):
     spec_hash: str
     effect_key: str
     epoch: int
+    context: dict[str, Any] | None = None
+    """The typed context that the call sees, to which a decision is bound; None if the tool does not want it."""
     why: str
     """The reason why approval is required, or why the outcome is unknown."""
     rule: str = ""

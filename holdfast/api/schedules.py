@@ -1,9 +1,11 @@
 """The public `Schedules` of a namespace, and the models of a schedule's state."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
+
+from pydantic import BaseModel
 
 from holdfast.api.dialogue import checked_name
 from holdfast.api.thread import Thread
@@ -15,6 +17,7 @@ from holdfast.client.threads import Threads
 from holdfast.core.base.models import Frozen
 from holdfast.core.budget.budget import Budget
 from holdfast.core.llm.blocks import Content
+from holdfast.core.tools.typed_context import context_values
 
 
 class ScheduledRun(Frozen):
@@ -45,6 +48,8 @@ class ScheduleState(Frozen):
     reason: str
     budget: str = ""
     """The budget of each run: `usd=2,tokens=100000`; empty for the agent's own."""
+    context: dict[str, Any] | None = None
+    """The typed context of each run, as JSON; None for no context."""
     cron: str | None
     """The cron expression; None with `every`, or for times that somebody set in Temporal."""
     every: float | None
@@ -100,6 +105,7 @@ class Schedules:
         by_proven: bool = False,
         reason: str = "",
         budget: Budget | None = None,
+        context: BaseModel | Mapping[str, object] | None = None,
         replace: bool = False,
     ) -> ScheduleState:
         """Add a schedule. Adding the same schedule again changes nothing.
@@ -122,6 +128,7 @@ class Schedules:
             by_proven: Whether this program has authenticated the person in `by`, as in `Client.start`.
             reason: The purpose of the schedule.
             budget: The budget of each run, within the agent's own budget; None for the agent's budget.
+            context: The typed context of each run, as in `Client.start`; None for no context.
             replace: Replace another schedule with this name; a paused one stays paused.
 
         Raises:
@@ -144,6 +151,7 @@ class Schedules:
             by_proven=by_proven or by is None,
             reason=reason,
             budget=budget,
+            context=context_values(context),
         )
         await schedules.add_schedule(self._threads, name, definition, replace=replace)
         return await self.state(name)

@@ -1,9 +1,11 @@
 """The public `Thread`: read it, send it messages, and control, fork, export, verify or move it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from copy import copy
 from importlib.util import find_spec
 from pathlib import Path
+
+from pydantic import BaseModel
 
 from holdfast.api.controls import Controls
 from holdfast.api.dialogue import checked_name, log
@@ -14,6 +16,7 @@ from holdfast.client.start_options import StartOptions
 from holdfast.config.programs import setup_command
 from holdfast.core.authority.policy import Policy
 from holdfast.core.llm.blocks import Content
+from holdfast.core.tools.typed_context import context_values
 from holdfast.errors import SettingsError
 from holdfast.portable.format.manifest import Exported
 
@@ -47,6 +50,7 @@ class Thread(Controls):
         workspace: str | Path | None = None,
         by: str | None = None,
         by_proven: bool = False,
+        context: BaseModel | Mapping[str, object] | None = None,
     ) -> "Thread":
         """Fork the thread: a new one that begins with the same events, byte for byte. This one does not change.
 
@@ -64,8 +68,10 @@ class Thread(Controls):
             workspace: A folder on the worker's machine; None for the fork's own folder.
             by: The person who forks it; None for the client's `by`.
             by_proven: Whether this program has authenticated that person, as in `Client.start`.
+            context: Another typed context, as in `Client.start`; None for that of the thread at that event.
 
         Raises:
+            ContextInvalid: The context cannot be recorded.
             PositionInvalid: There is no such event, or no message to edit.
             ThreadExists: Another thread has this id.
             ThreadIdInvalid: The id cannot be used.
@@ -86,6 +92,7 @@ class Thread(Controls):
             workspace=None if workspace is None else str(workspace),
             by=checked_name(self._by if by is None else by),
             by_proven=by_proven or by is None,
+            context=context,
         )
         return self._sibling(done.thread)
 
@@ -98,6 +105,7 @@ class Thread(Controls):
         workspace: str | Path | None = None,
         by: str | None = None,
         by_proven: bool = False,
+        context: BaseModel | Mapping[str, object] | None = None,
     ) -> "Thread":
         """Start the thread's task again in a new thread, with a clean slate. This thread keeps its record.
 
@@ -108,8 +116,10 @@ class Thread(Controls):
             workspace: A folder on the worker's machine; None for the new thread's own folder.
             by: The person who gives the task; None for the client's `by`, or else the same person, unauthenticated.
             by_proven: Whether this program has authenticated that person, as in `Client.start`.
+            context: Another typed context, as in `Client.start`; None for the one that the thread was started with.
 
         Raises:
+            ContextInvalid: The context cannot be recorded.
             ThreadExists: A thread has this id.
             ThreadIdInvalid: The id cannot be used.
             TaskInvalid: The task is empty or too long.
@@ -120,6 +130,7 @@ class Thread(Controls):
             workspace=None if workspace is None else str(workspace),
             by=checked_name(self._by if by is None else by),
             by_proven=by_proven or by is None,
+            context=context_values(context),
         )
         return self._sibling((await restart(self._threads, self.id, options, id=id, task=task)).thread)
 

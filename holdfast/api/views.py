@@ -218,6 +218,8 @@ class ThreadState(Frozen):
     """The agent's limits, and the counts towards them; None until a worker has loaded the agent."""
     budget: ThreadBudget | None = None
     """The run's budget and its use; None if it has no budget."""
+    context: dict[str, Any] | None = None
+    """The run's typed context, as JSON; None if it has none. `Agent.context` validates it: `Model(**state.context)`."""
     warning: str = ""
     """A problem that a person should fix, although the run can continue; empty for none."""
     trust: Trust | None = None

@@ -170,6 +170,45 @@ def read_content(text: str | None, blocks: Path | None, *, name: str) -> Any:
     return value
 
 
+ContextOption = Annotated[
+    str | None,
+    typer.Option(
+        "--context",
+        metavar="JSON",
+        help="The run's typed context, as the agent's model has it: JSON, or @FILE. [default: none]",
+    ),
+]
+
+
+def read_context(text: str | None) -> dict[str, Any] | None:
+    """Return the typed context in an option.
+
+    Args:
+        text: JSON, or `@` and the name of a file that holds it; None for no context.
+
+    Raises:
+        typer.BadParameter: The file cannot be read, or is too large; or the text is no JSON object.
+    """
+    if text is None:
+        return None
+    import json
+
+    from holdfast.core.tools.typed_context import CONTEXT_BYTES
+
+    try:
+        if text.startswith("@"):
+            with Path(text[1:]).expanduser().open("rb") as file:
+                text = file.read(2 * CONTEXT_BYTES + 1).decode()
+        if len(text) > 2 * CONTEXT_BYTES:
+            raise typer.BadParameter(f"--context: a context has at most {CONTEXT_BYTES:,} bytes of JSON")
+        value = json.loads(text)
+    except (OSError, ValueError, RecursionError) as error:
+        raise typer.BadParameter(f"--context cannot be read: {error}") from None
+    if not isinstance(value, dict):
+        raise typer.BadParameter('--context is no JSON object such as {"customer": "4711"}')
+    return value
+
+
 def read_stdin(limit: int) -> str:
     """Read piped standard input, without trailing line breaks.
 

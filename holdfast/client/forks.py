@@ -24,7 +24,8 @@ from holdfast.core.log.events import RunForked, RunStarted, UserMessageReceived
 from holdfast.core.log.fork_point import ForkPoint
 from holdfast.core.log.upcasters import decode_event
 from holdfast.core.run.contracts.runs import RunInput
-from holdfast.core.run.state.features import FORKS
+from holdfast.core.run.state.features import FORKS, TYPED_CONTEXT
+from holdfast.core.tools.typed_context import context_values
 from holdfast.errors import (
     EventsMissing,
     FleetKeyMissing,
@@ -80,6 +81,7 @@ async def fork(
     idle_limit: float | None = None,
     by: str = "",
     by_proven: bool = True,
+    context: object = None,
 ) -> Forked:
     """Fork a thread. Idempotent: the same fork under the same id is created once, and another attempt returns it.
 
@@ -101,8 +103,11 @@ async def fork(
         idle_limit: Seconds that the fork stays open for messages; None for the agent's own limit.
         by: The person who forks it.
         by_proven: Whether the caller has authenticated that person.
+        context: Another typed context: an instance of the agent's model, or its fields; None for that of the thread at
+            that event.
 
     Raises:
+        ContextInvalid: The context cannot be recorded.
         PositionInvalid: The thread has no such event, no message that could be edited, or no policy to keep.
         ThreadNotFound: There is no such thread.
         ThreadIdInvalid: The id cannot be used.
@@ -112,6 +117,7 @@ async def fork(
         EventsMissing: The thread's events can no longer be read.
         ServerUnreachable: The server does not answer. The start may have reached it: fork again under the same id.
     """
+    values = context_values(context)
     check_own_id(thread)
     if len(llm) > LONGEST_LLM or llm != one_line(llm, LONGEST_LLM):
         raise TaskInvalid(f"the name of an LLM is one line of at most {LONGEST_LLM} characters")
@@ -150,7 +156,8 @@ async def fork(
         policies=policies,
         keeps_policy=keeps_policy and agent is not None,
         brought=workspace is None and await _was_imported(threads, point),
-        features=FORKS,
+        context=values,
+        features=FORKS if values is None else TYPED_CONTEXT,
     )
     if found := await _existing(threads, name, run_input, agent):
         return found
@@ -287,15 +294,17 @@ async def _existing(threads: Threads, name: str, start: RunInput, agent: str | N
                 same = False
                 break
             if isinstance(event, RunStarted):
-                begun, same = event, agent in (None, event.agent) and not message
+                begun, same = event, agent in (None, event.agent) and event.context == start.context and not message
             elif begun:
                 if isinstance(event, UserMessageReceived) and event.task:
                     same = agent in (None, begun.agent) and event.content == message
+                    same = same and begun.context == start.context
                 break
         if not recorded and found:
             existing = (await threads.reader.history(found)).run_input
             same = (existing.fork, existing.task) == (point, message) and agent in (None, existing.agent)
             same = same and (existing.llm, existing.policies) == (start.llm, start.policies)
+            same = same and existing.context == start.context
             if same and found.status in ENDED:
                 return None
     except (EventsMissing, HistoryUnreadable):

@@ -5,7 +5,7 @@ processes can therefore start the same thread without their own store.
 """
 
 from collections.abc import AsyncIterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from holdfast.client.reading.states import decode_lines
 from holdfast.client.start_options import StartOptions, check_task
@@ -23,6 +23,8 @@ class RecordedStart(NamedTuple):
     """The requested agent; None for the catalog's first."""
     idle_limit: float | None
     by: str
+    context: dict[str, Any] | None = None
+    """The typed context that the start gave; None for none."""
 
 
 async def start_once(
@@ -30,7 +32,7 @@ async def start_once(
 ) -> bool:
     """Start a thread, unless the same start has already happened; return whether it is new. Needs no worker.
 
-    It is the same start if the task and the agent are the same; the state of the thread does not matter.
+    It is the same start if the task, the agent and the context are the same; the state of the thread does not matter.
 
     Args:
         threads: The namespace's threads.
@@ -46,14 +48,15 @@ async def start_once(
         FleetKeyMissing: Without a fleet key, a run must have its own folder.
         ServerUnreachable: The server does not answer. The start may have reached it: start again.
     """
-    given = RecordedStart(check_task(task), options.agent, options.idle_limit, options.by)
+    given = RecordedStart(check_task(task), options.agent, options.idle_limit, options.by, options.context)
     try:
         await threads.start(given.task, thread, options, once=True)
     except ThreadExists:
         first = await anext(recorded_starts(threads, thread))
-        if (first if exactly else first[:2]) != (given if exactly else given[:2]):
+        same = first == given if exactly else _task_of(first) == _task_of(given)
+        if not same:
             raise TaskDiffers(
-                f"thread {thread!r} was started with another task, or for another agent. Continue it with "
+                f"thread {thread!r} was started with another task or context, or for another agent. Continue it with "
                 "`say`, or choose another id."
             ) from None
         return False
@@ -80,9 +83,16 @@ async def start_or_continue(threads: Threads, task: Content, thread: str, option
         starts = [each async for each in recorded_starts(threads, thread)]
     first, latest = starts[0], starts[-1]
     # A run that continues the thread keeps its agent, unless it names another one.
-    if (task, agent) == first[:2] or (task == latest.task and agent in (None, latest.agent)):
+    if (task, agent, options.context) == _task_of(first):
+        return None
+    same_context = options.context in (None, latest.context)
+    if task == latest.task and agent in (None, latest.agent) and same_context:
         return None
     return await threads.start(task, thread, options)
+
+
+def _task_of(start: RecordedStart) -> tuple[Content, str | None, dict[str, Any] | None]:
+    return start.task, start.agent, start.context
 
 
 async def recorded_starts(threads: Threads, thread: str) -> AsyncIterator[RecordedStart]:
@@ -99,9 +109,10 @@ async def recorded_starts(threads: Threads, thread: str) -> AsyncIterator[Record
         if event.type == "run_started":
             begun = event
         elif begun and event.type == "user_message_received":
-            yield RecordedStart(event.content, begun.agent, begun.idle_limit, event.by)
+            yield RecordedStart(event.content, begun.agent, begun.idle_limit, event.by, begun.context)
             begun, any_recorded = None, True
     if not any_recorded:
         found = await threads.reader.find(thread) or await threads.runs.describe(thread)
         run_input = (await threads.reader.history(found)).run_input  # no worker has picked up the start yet
-        yield RecordedStart(run_input.task, run_input.agent, run_input.idle_limit, run_input.by)
+        given = run_input
+        yield RecordedStart(given.task, given.agent, given.idle_limit, given.by, given.context)

@@ -24,8 +24,8 @@ async def restart(
     Args:
         threads: The namespace's threads.
         thread: The thread.
-        options: The options of the new run. An omitted agent or person is taken from the old run, and that person is
-            then unauthenticated; the idle limit is always the old run's.
+        options: The options of the new run. An omitted agent, context or person is taken from the old run, and that
+            person is then unauthenticated; the idle limit is always the old run's.
         id: The new thread's id; None for a new one that begins with the old one's.
         task: Another task; None for the same.
 
@@ -52,6 +52,7 @@ async def restart(
             idle_limit=first.idle_limit,
             by=options.by or first.by,
             by_proven=bool(options.by) and options.by_proven,
+            context=first.context if options.context is None else options.context,
         ),
         once=True,
     )

@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 from zoneinfo import ZoneInfo
 
 from temporalio.client import (
@@ -77,6 +77,8 @@ class Definition:
     by_proven: bool = True
     reason: str = ""
     budget: Budget | None = None
+    context: dict[str, Any] | None = None
+    """The typed context of each run, as JSON."""
 
 
 def check_schedule_name(name: str) -> str:
@@ -160,6 +162,7 @@ def schedule_of(name: str, given: Definition, *, task_queue: str) -> Schedule:
         workspace=given.workspace,
         reason=given.reason,
         budget=given.budget,
+        context=given.context,
         until=given.until,
     )
     every = timedelta(seconds=given.every) if given.every is not None else None
@@ -220,6 +223,7 @@ def definition_of(begin: ScheduledInput, found: ScheduleDescription) -> Definiti
         by_proven=begin.by_proven,
         reason=begin.reason,
         budget=begin.budget,
+        context=begin.context,
     )
 
 

@@ -122,6 +122,7 @@ async def schedule_state(threads: Threads, name: str, *, runs: bool = True) -> J
         "workspace": given.workspace,
         "reason": given.reason,
         "budget": given.budget.words if given.budget else "",
+        **({"context": given.context} if given.context is not None else {}),
         "cron": given.cron,
         "every": given.every,
         "tz": given.tz,

@@ -4,7 +4,7 @@ import secrets
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, field_validator
 
 from holdfast.config.programs import CLI
 from holdfast.core.base.text import code, quoted
@@ -14,6 +14,7 @@ from holdfast.core.llm.messages import read_content, too_long, unfit
 from holdfast.core.mac.seals import LAUNCHER
 from holdfast.core.mac.starts import Start
 from holdfast.core.stores import origin_of
+from holdfast.core.tools.typed_context import context_values
 from holdfast.errors import TaskInvalid, ThreadIdInvalid
 
 DETAILS_CHARS = 4_000
@@ -39,6 +40,14 @@ class StartOptions(BaseModel):
     """Whether the caller has authenticated that person; otherwise the run cannot use their memories."""
     budget: Budget | None = None
     """The run's budget, within the agent's own; None for the agent's."""
+    context: dict[str, Any] | None = None
+    """The run's typed context, as JSON (`holdfast.core.tools.typed_context.context_values`); None for that of the
+    re-opened thread."""
+
+    @field_validator("context", mode="before")
+    @classmethod
+    def _as_recorded(cls, given: Any) -> dict[str, Any] | None:
+        return context_values(given)
 
 
 def check_task(given: Any) -> Content:

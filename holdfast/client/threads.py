@@ -40,14 +40,15 @@ from holdfast.core.authority.summaries import memo, summary
 from holdfast.core.llm.blocks import Content
 from holdfast.core.log.events import AgentEvent
 from holdfast.core.loop.state import LoopInput
-from holdfast.core.run.contracts.error_types import AGENT_NOT_FOUND, WORKSPACE_NOT_FOUND
+from holdfast.core.run.contracts.error_types import AGENT_NOT_FOUND, CONTEXT_INVALID, WORKSPACE_NOT_FOUND
 from holdfast.core.run.contracts.runs import LOOP_WORKFLOW, TASK_QUEUE, WORKFLOW, RunInput
-from holdfast.core.run.state.features import BUDGETS, MESSAGE_IDS
+from holdfast.core.run.state.features import BUDGETS, MESSAGE_IDS, TYPED_CONTEXT
 from holdfast.core.stores import ThreadStore
 from holdfast.core.temporal.converter import seals_in
 from holdfast.core.transcript.transcript import Transcript
 from holdfast.errors import (
     AgentNotFound,
+    ContextInvalid,
     FleetKeyMissing,
     HoldfastError,
     PositionInvalid,
@@ -126,7 +127,7 @@ class Threads:
             TaskInvalid: The task is empty, too long or not text.
             ThreadIdInvalid: The thread id cannot be used.
             ThreadExists: A run of that thread is open; with `once`, there is such a thread.
-            FleetKeyMissing: Without a fleet key, a run must have a new thread and its own folder.
+            FleetKeyMissing: Without a fleet key, a run must have a new thread, its own folder and no context.
             ServerUnreachable: The server does not answer.
         """
         task, options = check_task(task), options or StartOptions()
@@ -145,9 +146,12 @@ class Threads:
             claims["by_proven"] = options.by_proven
             claims |= {"features": BUDGETS} if options.budget else {}  # a worker without budgets must not run it
             claims |= {"message_id": message_id, "features": MESSAGE_IDS} if message_id else {}
+            if options.context is not None:
+                claims |= {"context": options.context, "features": TYPED_CONTEXT}
             run_input = issued(run_input.model_copy(update=claims))
-        elif options.workspace is not None or previous is not None:
+        elif options.workspace is not None or previous is not None or options.context is not None:
             what = "in a folder" if options.workspace is not None else f"of the closed thread {thread!r}"
+            what = "with a context" if options.context is not None else what
             raise FleetKeyMissing(
                 f"starting a run {what} needs the fleet key: set HOLDFAST_FLEET_KEYS as the workers have it, or start "
                 "the run through the gateway"
@@ -258,6 +262,7 @@ class Threads:
         Raises:
             AgentNotFound: The worker's catalog has no such agent.
             WorkspaceNotFound: The workspace is not a folder on the worker.
+            ContextInvalid: The context does not fit the agent's model.
         """
         clock = asyncio.get_running_loop()
         deadline = clock.time() + within
@@ -374,6 +379,7 @@ class Threads:
         kinds: dict[str, type[HoldfastError]] = {
             AGENT_NOT_FOUND: AgentNotFound,
             WORKSPACE_NOT_FOUND: WorkspaceNotFound,
+            CONTEXT_INVALID: ContextInvalid,
         }
         async for event in self.events(thread, after=state["events"] - 2):
             if event["type"] == "run_finished" and (kind := kinds.get(event.get("cause", ""))):

@@ -96,6 +96,8 @@ class Schedule(ResponseBody):
     reason: str
     budget: str = ""
     """The budget of each run; empty for the agent's own budget."""
+    context: dict[str, Any] | None = None
+    """The typed context of each run; null for no context."""
     cron: str | None
     every: float | None
     tz: str

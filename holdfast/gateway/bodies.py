@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -22,6 +23,7 @@ from holdfast.core.budget.budget import Amounts
 from holdfast.core.llm.messages import MAX_DEPTH, MAX_TEXT_BYTES, too_deep
 from holdfast.core.run.inputs.pause import LONGEST_PAUSE
 from holdfast.core.tools.triggers import EVENT_NAME
+from holdfast.core.tools.typed_context import context_excess
 from holdfast.gateway.http.problems import HTTPProblem, validation_text
 
 NOT_BLANK = r"[^\t-\r\u001c-\u0020\u0085\u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]"
@@ -129,6 +131,13 @@ _AT_LEAST_ONE: list[Any] = [
 ]
 
 
+def _fits(context: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Check the size of a typed context."""
+    if context is not None and (why := context_excess(context)):
+        raise ValueError(why)
+    return context
+
+
 class BudgetBody(Body):
     """Limits of a run; at least one of them."""
 
@@ -160,6 +169,10 @@ class ExtensionBody(BudgetBody):
     """The caller's id for it: an extension that is sent again with the same id counts once."""
 
 
+ContextBody = Annotated[dict[str, Any] | None, AfterValidator(_fits)]
+"""A typed context: at most 16,384 bytes of JSON, which the worker validates by the agent's model."""
+
+
 class StartBody(Body):
     """A task for an agent, in the name of the owner of the token or key."""
 
@@ -178,6 +191,8 @@ class StartBody(Body):
     """Seconds that the run stays open for messages after the agent has replied; null for the agent's own limit."""
     budget: BudgetBody | None = None
     """The run's budget, within the agent's own; null for the agent's own."""
+    context: ContextBody = None
+    """The run's typed context: the fields of the agent's model; null for no context."""
 
     _task_is_not_blank = field_validator("task")(not_blank)
 

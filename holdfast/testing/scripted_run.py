@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+from pydantic import BaseModel
 from temporalio.client import Client as TemporalClient
 from temporalio.service import RPCError
 
@@ -96,6 +97,7 @@ class ScriptedRun:
         agent: str | None = None,
         by: str | None = None,
         idle_limit: float | None = None,
+        context: BaseModel | Mapping[str, object] | None = None,
         until: Until = "attention",
     ) -> Result:
         """Start a thread with a task.
@@ -105,9 +107,16 @@ class ScriptedRun:
             agent: The agent's name; None for the catalog's first.
             by: The requester; None for the `by` of `agent(…)`.
             idle_limit: Seconds that the run stays open for messages; None for the agent's own limit.
+            context: The run's typed context, as in `Client.start`; None for no context.
             until: See `result`.
         """
-        options = {"agent": agent, "by": by, "idle_limit": idle_limit, "workspace": self.workspace}
+        options = {
+            "agent": agent,
+            "by": by,
+            "idle_limit": idle_limit,
+            "workspace": self.workspace,
+            "context": context,
+        }
         self.started.append((await self._client.start(task, by_proven=True, **options)).id)  # type: ignore[arg-type]
         return await self.result(until=until)
 

@@ -7,6 +7,7 @@ from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
+from pydantic import BaseModel
 from temporalio.client import WorkflowFailureError, WorkflowHandle
 
 from holdfast import (
@@ -15,11 +16,14 @@ from holdfast import (
     Budget,
     Cannot,
     Catalog,
+    Context,
+    ContextUpdate,
     Escalation,
     ImageBlock,
     Limits,
     Memory,
     Policy,
+    Template,
     Terms,
     allow,
     ask,
@@ -36,7 +40,7 @@ from holdfast.core.loop.state import LoopLimits
 from holdfast.core.run.machine.rollover import SIGNAL_LIMIT
 from holdfast.core.run.rules.compaction import INSTRUCTION
 from holdfast.core.run.rules.refusals import RECORDED
-from holdfast.core.run.state.features import FORKS, MOVES
+from holdfast.core.run.state.features import FORKS, MOVES, TYPED_CONTEXT
 from holdfast.testing import (
     Conversation,
     Reply,
@@ -98,10 +102,35 @@ def fetch(id: int) -> str | Cannot:
     return Cannot(f"invoice {id} is locked", scope="here" if id < 20 else "everywhere", until=until)
 
 
+class Account(BaseModel):
+    """The context of the teller's runs."""
+
+    number: str
+    checked: bool = False
+
+
+@tool(effect="read", writes=("checked",))
+def check_pin(pin: int, account: Context[Account]) -> ContextUpdate:
+    """Check the PIN."""
+    return ContextUpdate("right", {"checked": True})
+
+
+@tool(effect="unsafe")
+def charge(cents: int, account: Context[Account]) -> str:
+    """Charge the account."""
+    return f"charged {account.number}"
+
+
+WORK = ("look", "glance", "pay", "wipe", "stall", "fetch")
+"""The tools of agents that name no others."""
+
+
 def clerk(name: str = "clerk", **limits: Any) -> Agent:
     """Return an agent that asks to pay and may not wipe."""
     policy = Policy(rules=(deny("wipe"), allow("look"), allow("stall"), allow("fetch")))
-    return Agent(name=name, instructions="Work.", policy=policy, limits=Limits(**{"max_steps": 4, **limits}))
+    return Agent(
+        name=name, instructions="Work.", tools=WORK, policy=policy, limits=Limits(**{"max_steps": 4, **limits})
+    )
 
 
 ALICE = encode_key(bytes(32))
@@ -115,6 +144,7 @@ def treasurer() -> Agent:
     return Agent(
         name="treasurer",
         instructions="Work.",
+        tools=WORK,
         policy=Policy(rules=rules, approvers=PEOPLE),
         verify=("glance",),
         limits=Limits(stale_after=0.5),
@@ -124,7 +154,7 @@ def treasurer() -> Agent:
 def lender() -> Agent:
     """Return an agent whose approvers may delegate their authority."""
     policy = Policy(rules=(ask("pay"), allow()), approvers=PEOPLE)
-    return Agent(name="lender", instructions="Work.", policy=policy)
+    return Agent(name="lender", instructions="Work.", tools=WORK, policy=policy)
 
 
 def poller() -> Agent:
@@ -142,14 +172,14 @@ def poller() -> Agent:
 def keeper() -> Agent:
     """Return an agent that is shown its memory, and may do anything."""
     memory = Memory(files=500, standing=300, semantic=True)
-    return Agent(name="keeper", instructions="Work.", policy=Policy(rules=(allow(),)), memory=memory)
+    return Agent(name="keeper", instructions="Work.", tools=WORK, policy=Policy(rules=(allow(),)), memory=memory)
 
 
 def archivist() -> Agent:
     """Return an agent that keeps progress.txt, and stores its learnings at the end."""
     memory = Memory(progress=True, learn=True, semantic=True)
     policy = Policy(rules=(allow("look"), allow("update_progress"), allow("remember")))
-    return Agent(name="archivist", instructions="Work.", policy=policy, memory=memory)
+    return Agent(name="archivist", instructions="Work.", tools=WORK, policy=policy, memory=memory)
 
 
 CATALOG = Catalog(
@@ -184,8 +214,15 @@ CATALOG = Catalog(
             policy=Policy(rules=(allow(),)),
             budget=Budget(steps=5, tokens=1_000_000),
         ),
+        Agent(
+            name="teller",
+            instructions=Template("Work for {{ context.number }}."),
+            tools=("check_pin", "charge"),
+            policy=Policy(rules=(allow("check_pin"), allow("charge", when="context.checked"))),
+            context=Account,
+        ),
     ],
-    tools=[look, glance, pay, wipe, stall, fetch],
+    tools=[look, glance, pay, wipe, stall, fetch, check_pin, charge],
 )
 
 
@@ -743,6 +780,11 @@ def allots(conversation: Conversation) -> Reply:
 SCENARIOS |= {
     "delegated": (delegates, delegated, {"agent": "manager"}),
     "allotted": (allots, plain, {"agent": "steward"}),
+    "typed_context": (
+        steps([call("check_pin", pin=1), call("charge", cents=5), say("done")]),
+        plain,
+        {"agent": "teller", "context": {"number": "4711"}, "features": TYPED_CONTEXT},
+    ),
     "descended": (
         steps([call("fetch", id=1), say("done")]),
         plain,

@@ -45,6 +45,7 @@ from holdfast.core.run.state.state import RunState
 from holdfast.core.run.waits.dormancy import wake_payload
 from holdfast.core.run.waits.polling import ends_unfulfilled, on_poll, poll_event, refuse_poll
 from holdfast.core.run.waits.subagents import on_starts_due
+from holdfast.core.tools.typed_context import context_excess
 
 RETURNING = ("started", "orphaned")
 """Phases of calls whose tools can still return a result."""
@@ -106,6 +107,8 @@ def possible_batches(
                 raise IllegalEvent("its digests are not those of the agent and of the policy that it holds")
             if (own := event.spec.budget) and event.budget != own.narrowed(event.budget):
                 raise IllegalEvent(f"its budget allows more than the agent's own ({own.words})")
+            if event.context is not None and (why := context_excess(event.context)):
+                raise IllegalEvent(f"its context {why}")
             if (allowance := state.origin.inherited_budget) and event.budget != allowance.narrowed(event.budget):
                 raise IllegalEvent(f"its budget allows more than its parent gave it ({allowance.words})")
             entered = evolve(state, event) if state.resumes_import else state
@@ -155,6 +158,8 @@ def possible_batches(
             yield from _starts(before, event)
         case ev.ToolCallFinished() | ev.ReconcileRequested() | ev.RunFinished():
             yield from _ends(before, event)
+        case ev.ContextUpdated():
+            yield from _context_updates(before, event, events)
         case ev.ToolCallRequested(own=True) if isinstance(next_action(state, at=at), act.NoteProgress):
             yield on_progress_due(state, at=at)
         case ev.LearningRequested() if isinstance(next_action(state, at=at), act.AskForLearnings):
@@ -290,6 +295,17 @@ def _ends(
         reject_result(state, event)
 
 
+def _context_updates(
+    before: PriorLog, event: ev.ContextUpdated, events: Sequence[ev.AgentEvent]
+) -> Iterator[Sequence[Expected]]:
+    """Yield a change of the typed context, with the end of the call that makes it."""
+    state, ended = before.state, events[1] if len(events) > 1 else None
+    returning = any(call.number == event.number and call.phase in RETURNING for call in state.calls.current)
+    if returning and isinstance(ended, ev.ToolCallFinished) and ended.number == event.number:
+        outcome = as_outcome(ended).model_copy(update={"changes": event.changes})
+        yield on_outcome(state, event.number, outcome, at=event.at)
+
+
 def _polls(before: PriorLog, event: ev.WaitPolled, events: Sequence[ev.AgentEvent]) -> Iterator[Sequence[Expected]]:
     """Yield a poll: the time of the next one, and whether the wait ends with it. The log has only the digest of a
     result that does not end the wait.
@@ -310,6 +326,8 @@ def _check_start(before: PriorLog, event: ev.RunStarted) -> None:
         raise IllegalEvent(f"it is the log of thread {event.thread!r}, and this is {before.thread!r}")
     if before.forked and before.forked.first_run_id != event.first_run_id:
         raise IllegalEvent("it starts another run than the one that was forked")
+    if event.context is not None and (why := context_excess(event.context)):
+        raise IllegalEvent(f"its context {why}")
     if event.start and event.start in before.state.origin.starts:
         raise IllegalEvent(f"the start {event.start} began another run of this thread before")
 

@@ -50,7 +50,15 @@ PROGRESS = frozenset(
             "learning_skipped",
         ),
         *("llm_call_lost", "context_exceeded", "compaction_requested", "context_compacted"),
-        *("constraint_lifted", "run_blocked", "run_unblocked", "run_paused", "run_resumed", "run_finished"),
+        *(
+            "constraint_lifted",
+            "context_updated",
+            "run_blocked",
+            "run_unblocked",
+            "run_paused",
+            "run_resumed",
+            "run_finished",
+        ),
         *("dormancy_began", "wake_received", "subagent_started", "subagent_ended"),
         *("budget_low", "budget_spent", "budget_extended"),
     }
@@ -259,6 +267,8 @@ def _summary(event: JSON) -> str:
             number = event["constraint"]
             what = f"constraint {constraint_name(number)}" if number else "effects of the fork run as the policy says"
             return brief(f"{what}, by {principal_text(event)}{why}")
+        case "context_updated":
+            return brief(f"call {event['number']}: {json.dumps(event['changes'], ensure_ascii=False)}", 300)
         case "run_blocked":
             return brief(f"{event['cause']}: {event['message']}{outage_text(event)}", 600)
         case "budget_reserved":

@@ -25,7 +25,7 @@ from holdfast.client.reading.runs import Retrying
 from holdfast.client.threads import JSON
 from holdfast.config.programs import CLI
 from holdfast.core.authority.statements import parsed
-from holdfast.core.base.readable_json import readable_json
+from holdfast.core.base.readable_json import readable_call
 from holdfast.core.base.text import wrapped
 from holdfast.core.log.events import EVENTS
 from holdfast.core.run.fold.evolve import evolve
@@ -203,12 +203,14 @@ class View:
         head = request_head(request)
         head.rstrip()
         yield Text.assemble(head, (position, "yellow"))
-        arguments = readable_json(request["arguments"])
         if self.keys.edited is None:
-            yield from (Text(f"  {line}") for line in arguments.split("\n"))
+            shown = readable_call(request["arguments"], request.get("context"))
+            yield from (Text(f"  {line}") for line in shown.split("\n"))
         else:
             yield Text("  Edited; to run with the lines marked + in place of those marked -:", "bold")
-            yield from diff_lines(arguments.split("\n"), readable_json(self.keys.edited).split("\n"))
+            context = request.get("context")
+            before, after = readable_call(request["arguments"], context), readable_call(self.keys.edited, context)
+            yield from diff_lines(before.split("\n"), after.split("\n"))
         yield from (Text(f"  {line}", "dim") for line in terms)
 
     def _bottom(self) -> Iterator[Text]:

@@ -7,7 +7,7 @@ from holdfast.client.threads import JSON
 from holdfast.config.programs import CLI
 from holdfast.core.authority.approvals import ANSWERS, SHORT_DIGEST
 from holdfast.core.authority.summaries import votes_words
-from holdfast.core.base.readable_json import readable_json
+from holdfast.core.base.readable_json import readable_call, readable_json
 
 _OPTIONS = {
     "approve": ("approve",),
@@ -51,7 +51,7 @@ def request_screen(request: JSON) -> Text:
 def request_text(request: JSON) -> Text:
     """Return a request without the commands that decide."""
     screen = request_head(request)
-    screen.append(indented(readable_json(request["arguments"]), "    ") + "\n")
+    screen.append(indented(readable_call(request["arguments"], request.get("context")), "    ") + "\n")
     for term in request_terms(request):
         screen.append(f"  {term}\n", "dim")
     return screen
@@ -101,7 +101,7 @@ def terms_text(request: JSON) -> str:
 def deciding_screen(request: JSON, payload: JSON, public: str = "") -> Text:
     """Return a decision as a person sends it, and signs it with the key `public`: it is bound to this text."""
     screen = request_head(request)
-    screen.append(indented(readable_json(request["arguments"]), "    ") + "\n")
+    screen.append(indented(readable_call(request["arguments"], request.get("context")), "    ") + "\n")
     if "arguments" in payload:
         screen.append("  to run with\n", "dim").append(indented(readable_json(payload["arguments"]), "    ") + "\n")
     decision = f"{payload['decision']} by {payload['by']}" + (" and remember" if payload.get("remember") else "")

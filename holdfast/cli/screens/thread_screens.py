@@ -116,6 +116,8 @@ def _rows(
     thread = state["thread"]
     rows = status_rows(state, last, now=at)
     rows += [("Task", visible(state["task"])), *map(refinement_row, state.get("refinements", ()))]
+    if (context := state.get("context")) is not None:
+        rows.append(("Context", brief(json.dumps(context, ensure_ascii=False), 600)))
     rows += [("Workspace", visible(state["workspace"])), ("Schedule", visible(state.get("schedule", "")))]
     rows += [
         ("Root", visible(root_text(state))),

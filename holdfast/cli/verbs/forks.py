@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from holdfast.cli.exits import FAILED, OK
-from holdfast.cli.options import Thread, Verbs, read_content
+from holdfast.cli.options import ContextOption, Thread, Verbs, read_content, read_context
 from holdfast.cli.session import Session, normalized_name
 from holdfast.cli.text import brief, visible
 from holdfast.config.programs import CLI, WORKER
@@ -67,6 +67,7 @@ async def fork(
         ),
     ] = None,
     workspace: Workspace = None,
+    context: ContextOption = None,
     by: ByName = None,
 ) -> int:
     """Fork a thread: a new thread that begins with the same events, byte for byte. The old one does not change.
@@ -84,6 +85,7 @@ async def fork(
     edited = None if edit is None else read_content(edit, None, name="--edit-message")
     if say is not None and edit is not None:
         raise typer.BadParameter("give --say or --edit-message, not both")
+    given = read_context(context)
     policies: tuple[Policy, ...] = ()
     if policy is not None:
         from holdfast.config.policy_file import load_policy
@@ -104,6 +106,7 @@ async def fork(
         workspace=_path(workspace),
         by=author,
         by_proven=session.is_own(author),
+        context=given,
     )
     state = await _wait_until_loaded(session, threads, forked.thread)
     verb = "Forked" if forked.new else "This fork exists:"
@@ -128,11 +131,13 @@ async def restart(
     task: Annotated[str | None, typer.Option("--task", metavar="TASK", help="Another task; - reads stdin.")] = None,
     agent: AgentName = None,
     workspace: Workspace = None,
+    context: ContextOption = None,
     by: ByName = None,
 ) -> int:
     """Start a thread's task again in a new thread, with a clean slate. The old thread keeps its record.
 
-    The new one has the same task, agent, requester and idle limit, and its own folder unless --workspace names one.
+    The new one has the same task, agent, context, requester and idle limit. It has its own folder unless --workspace
+    names one.
     """
     from rich.text import Text
 
@@ -140,11 +145,16 @@ async def restart(
     from holdfast.client.start_options import StartOptions
 
     content = None if task is None else read_content(task, None, name="--task")
+    given = read_context(context)
     threads = await session.connect(thread)
     name = by or session.settings.by
     author = normalized_name(name) if name else ""
     options = StartOptions(
-        agent=agent, workspace=_path(workspace), by=author, by_proven=bool(author) and session.is_own(author)
+        agent=agent,
+        workspace=_path(workspace),
+        by=author,
+        by_proven=bool(author) and session.is_own(author),
+        context=given,
     )
     started = await begin_again(threads, thread, options, id=id, task=content)
     state = await _wait_until_loaded(session, threads, started.thread)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from holdfast.cli.exits import FAILED, OK
-from holdfast.cli.options import By, Verbs
+from holdfast.cli.options import By, ContextOption, Verbs, read_context
 from holdfast.cli.reports import print_loop
 from holdfast.cli.session import Session
 from holdfast.config.programs import CLI, WORKER
@@ -44,6 +44,7 @@ async def loop(
     tokens: Annotated[int | None, typer.Option(min=1, help="The same for tokens of requests and replies.")] = None,
     hours: Annotated[float | None, typer.Option(min=0.001, help="The same for time since its start.")] = None,
     attempts: Annotated[int, typer.Option(min=1, help="The same for failures in a row at one task.")] = 3,
+    context: ContextOption = None,
     by: By = None,
     wait: Annotated[
         bool, typer.Option("--wait", help="Wait until it is done, blocked or paused; exit 1 if it is not done.")
@@ -54,6 +55,7 @@ async def loop(
     Each task gets a fresh agent run, until all are done. People may edit the files at any time. Every step is a commit
     in the folder's git repository.
     """
+    given = read_context(context)
     threads = await session.connect(name)
     if agent or initializer:
         from holdfast.cli.checks.offered_agents import check_offered
@@ -61,6 +63,7 @@ async def loop(
         await check_offered(session, threads, [agent, initializer])
     from holdfast.client.loops import start_loop, wait_until_surveyed
     from holdfast.core.loop.state import LoopInput
+    from holdfast.core.tools.typed_context import context_values
 
     person = session.person(by)
     fields = {
@@ -77,6 +80,7 @@ async def loop(
         },
         "by": person,
         "by_proven": session.is_own(person),
+        "context": context_values(given),
     }
     started = await start_loop(threads, LoopInput.model_validate(fields), name=name)
     if not await wait_until_surveyed(threads, started.thread):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from holdfast.cli.exits import OK
-from holdfast.cli.options import Blocks, By, Verbs, read_content
+from holdfast.cli.options import Blocks, By, ContextOption, Verbs, read_content, read_context
 from holdfast.cli.session import Session
 from holdfast.cli.text import visible
 from holdfast.cli.verbs.budgets import read_budget
@@ -60,6 +60,7 @@ async def add(
         str | None,
         typer.Option(metavar="AMOUNTS", help="The budget of each run: usd=2,tokens=100k. [default: the agent's]"),
     ] = None,
+    context: ContextOption = None,
     blocks: Blocks = None,
     by: By = None,
     reason: Reason = "",
@@ -77,6 +78,7 @@ async def add(
     except ValueError as error:
         raise typer.BadParameter(f"--until: {error}") from None
     limits = read_budget(budget) if budget is not None else None
+    given = read_context(context)
     seconds, late = _seconds("--every", every), _seconds("--catchup", catchup)
     threads = await session.connect()
     if agent:
@@ -86,6 +88,7 @@ async def add(
     from holdfast.client.schedule_definitions import Definition
     from holdfast.client.schedules import add_schedule
     from holdfast.core.budget.budget import Budget
+    from holdfast.core.tools.typed_context import context_values
 
     person = session.person(by)
     if not session.is_own(person):
@@ -106,6 +109,7 @@ async def add(
         by_proven=session.is_own(person),
         reason=reason,
         budget=Budget(**limits) if limits else None,
+        context=context_values(given),
     )
     new = await add_schedule(threads, name, definition, replace=replace)
     if not new:

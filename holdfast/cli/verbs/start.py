@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from holdfast.cli.exits import FAILED, OK, WAITING
-from holdfast.cli.options import Blocks, Verbs, read_content
+from holdfast.cli.options import Blocks, ContextOption, Verbs, read_content, read_context
 from holdfast.cli.reports import print_state
 from holdfast.cli.session import Session, normalized_name
 from holdfast.cli.text import visible
@@ -33,6 +33,7 @@ Until = Literal["attention", "end"]
     'start "And now 1.3" --thread rel-1.2    # another task continues a closed thread, with its whole content',
     'start "Publish 1.2" --agent releaser --idle-limit 600 --json',
     'start "Publish 1.2" --budget usd=2,tokens=100k',
+    """start "How much is left?" --context '{"customer": "4711"}'    # or --context @customer.json""",
     farewell="Nothing was started.",
 )
 async def start(
@@ -61,6 +62,7 @@ async def start(
             help="The run's budget: usd=2,tokens=100k,steps=50,seconds=1h. [default: the agent's]",
         ),
     ] = None,
+    context: ContextOption = None,
     blocks: Blocks = None,
     by: Annotated[
         str | None,
@@ -83,6 +85,7 @@ async def start(
     from holdfast.core.budget.budget import Budget
 
     check_task(content)
+    given = read_context(context)
     limits = Budget(**read_budget(budget)) if budget is not None else None
     if thread is not None:
         check_own_id(thread)
@@ -104,6 +107,7 @@ async def start(
         by=requester,
         by_proven=session.is_own(requester),
         budget=limits,
+        context=given,
     )
     session.farewell = f"It may have been started: {CLI.command('show', thread) if thread else CLI.command('list')}"
     if thread is None:

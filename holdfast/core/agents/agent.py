@@ -1,12 +1,15 @@
 """Agents as data: the definition in a catalog (`Agent`), and the resolved form that a run records (`AgentSpec`)."""
 
 import json
+from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 from weakref import WeakValueDictionary
 
-from pydantic import Field
+from pydantic import Field, field_serializer, field_validator
 
+from holdfast.core.agents.run_functions import ToolSet, is_function
+from holdfast.core.agents.templates import Template
 from holdfast.core.authority.interventions import REFINE_TOOL
 from holdfast.core.authority.policy import Policy
 from holdfast.core.base.canonical import canonical, digest
@@ -114,10 +117,13 @@ class Agent(Definition):
     """An agent as a user defines it: instructions, names of tools and skills, policy and limits."""
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")
-    instructions: str
-    """The system message."""
-    tools: tuple[str, ...] | None = None
-    """Names of tools in the same catalog; None for all of them."""
+    instructions: str | Template | Callable[..., Any]
+    """The system message; or a template or a function that gives it to each run
+    (`holdfast.core.agents.run_functions`)."""
+    tools: tuple[str, ...] | Callable[..., Any] | ToolSet | None = None
+    """Names of tools in the same catalog; None for all of them; or a function that returns the names for each run."""
+    context: Any = Field(default=None, exclude=True)
+    """The pydantic model of each run's typed context; None for no context."""
     skills: tuple[str, ...] | None = None
     """Names of skills in the same catalog; None for all of them."""
     memory: Memory = Memory()
@@ -144,6 +150,24 @@ class Agent(Definition):
     result: Any = Field(default=None, exclude=True)
     """The type of each run's result: a pydantic model, or another type that has a JSON schema; None for text."""
 
+    @field_validator("tools", mode="before")
+    @classmethod
+    def _as_tool_set(cls, given: Any) -> Any:
+        return ToolSet(given) if is_function(given) else given
+
+    @field_serializer("instructions", "tools", when_used="json")
+    def _without_functions(self, value: Any) -> Any:
+        """Return a template's text, and nothing of a function: a run records what it returns."""
+        if isinstance(value, Template):
+            return value.text
+        return None if callable(value) or isinstance(value, ToolSet) else value
+
+    @property
+    def functions(self) -> tuple[tuple[str, Callable[..., Any]], ...]:
+        """Its functions that decide for each run, each with what it decides: `instructions` or `tools`."""
+        texts = [("instructions", self.instructions)] if callable(self.instructions) else []
+        return (*texts, *([("tools", self.tools.function)] if isinstance(self.tools, ToolSet) else []))
+
 
 class AgentSpec(Frozen):
     """An agent as one run uses it. The run records it first, so that a redeployed worker cannot change it."""
@@ -162,6 +186,8 @@ class AgentSpec(Frozen):
     limits: Limits
     subagents: tuple[str, ...] = ()
     budget: Budget | None = None
+    context: dict[str, Any] | None = None
+    """The JSON schema of its typed context; None for no context."""
 
     @cached_property
     def hash(self) -> str:

@@ -8,7 +8,9 @@ from holdfast.core.agents.agent import Agent, AgentSpec
 from holdfast.core.agents.middleware import Middleware
 from holdfast.core.agents.providers import Provider, by_type, check_provided, name_of, read_provider
 from holdfast.core.agents.results import result_tool
+from holdfast.core.agents.run_functions import ToolSet, check_function, is_function
 from holdfast.core.agents.skills import Skill, limit_excess
+from holdfast.core.agents.templates import Template
 from holdfast.core.authority.interventions import REFINE_TOOL
 from holdfast.core.authority.policy import Policy
 from holdfast.core.base.canonical import unportable
@@ -21,6 +23,7 @@ from holdfast.core.tools.signatures import source_location, with_location
 from holdfast.core.tools.spec import FINAL_RESULT
 from holdfast.core.tools.subagents import SUBAGENT_TOOLS, offered
 from holdfast.core.tools.triggers import RUNTIME_TOOLS
+from holdfast.core.tools.typed_context import model_problem, schema_of
 from holdfast.errors import CatalogError
 
 _T = TypeVar("_T")
@@ -42,8 +45,9 @@ class Catalog:
 
     Raises:
         CatalogError: There is no agent, a name occurs twice, an agent names a tool or a skill that is missing, a
-            resource is missing, a definition has no canonical JSON, the type of a result has no JSON schema, or a tool
-            has the name of one that an agent's options add.
+            resource is missing, a definition has no canonical JSON, the type of a result has no JSON schema, a tool
+            has the name of one that an agent's options add, or a tool or a function wants a context that its agent does
+            not have.
     """
 
     def __init__(
@@ -81,7 +85,7 @@ class Catalog:
         if not self.agents:
             raise CatalogError("a catalog needs at least one agent")
         for agent in agent_list:
-            _check_named(agent, "tools", agent.tools, self.tools)
+            _check_named(agent, "tools", agent.tools if isinstance(agent.tools, tuple) else None, self.tools)
             _check_named(agent, "skills", agent.skills, self.skills)
             _check_named(agent, "subagents", agent.subagents, self.agents)
             if why := limit_excess(self.skills_of(agent.name)):
@@ -91,6 +95,7 @@ class Catalog:
             for name in agent.verify:
                 self._check_verifier(agent, name)
             self._check_runtime_names(agent)
+            self._check_context(agent)
         self._results = {
             each.name: result_tool(each.name, each.result) for each in agent_list if each.result is not None
         }
@@ -107,9 +112,40 @@ class Catalog:
             if why := unportable(spec.model_dump(mode="json")):
                 raise CatalogError(f"{what} cannot be recorded: its definition holds {why}")
 
+    def _check_context(self, agent: Agent) -> None:
+        """Reject an agent whose tools, functions or template want a context that it does not have."""
+        model = agent.context
+        if model is not None and (why := model_problem(model)):
+            raise CatalogError(f"the context of agent {agent.name!r} {why}")
+        if isinstance(agent.instructions, Template):
+            try:
+                agent.instructions.check(model)
+            except CatalogError as error:
+                raise CatalogError(f"agent {agent.name!r}: {error}") from None
+        for role, function in agent.functions:
+            if not is_function(function):
+                raise CatalogError(f"agent {agent.name!r}: {role}={function!r} is not a function")
+            check_function(function, role=role, agent=agent.name, model=model, resources=self.resources)
+        if isinstance(agent.tools, ToolSet):
+            return  # checked when the function has returned the names
+        for name in self._tool_names(agent):
+            if why := self.unfit_context(agent, self.tools[name]):
+                raise CatalogError(why)
+
+    def unfit_context(self, agent: Agent, tool: Tool) -> str:
+        """Return why an agent cannot have a tool that wants the context of the run; empty if it can."""
+        for wanted in tool.contexts:
+            if agent.context is None or not issubclass(agent.context, wanted):
+                has = "has no context" if agent.context is None else f"has the context {agent.context.__name__}"
+                return (
+                    f"agent {agent.name!r} {has}, and its tool {tool.spec.name!r} wants {wanted.__name__}: set "
+                    f"Agent(context=…), or select other tools with Agent(tools=(…)){_source_locations(tool)}"
+                )
+        return ""
+
     def _check_verifier(self, agent: Agent, name: str) -> None:
         tool = self.tools.get(name)
-        if tool is None or (agent.tools is not None and name not in agent.tools):
+        if tool is None or (isinstance(agent.tools, tuple) and name not in agent.tools):
             raise CatalogError(f"agent {agent.name!r} verifies with {name!r}, which is not among its tools")
         properties = tool.spec.parameters.get("properties", {})
         if tool.spec.effect is not Effect.READ or properties.keys() != tool.spec.defaults.keys():
@@ -145,8 +181,15 @@ class Catalog:
         recipients = {agent.name for agent in self.agents.values() if (to(agent) if to else has[agent.name])}
         if not recipients:
             return self
+        more = {agent: (name,) if agent in recipients else () for agent in has}
         agents = [
-            agent.model_copy(update={"tools": (*has[agent.name], *([name] if agent.name in recipients else ()))})
+            agent.model_copy(
+                update={
+                    "tools": agent.tools.add(more[agent.name], known=self.tools)
+                    if isinstance(agent.tools, ToolSet)
+                    else (*has[agent.name], *more[agent.name])
+                }
+            )
             for agent in self.agents.values()
         ]
         return self._with(agents=agents, tools=[*self.tools.values(), tool])
@@ -170,26 +213,48 @@ class Catalog:
         agent = self._agent(name)
         return [self.skills[skill] for skill in (self.skills if agent.skills is None else agent.skills)]
 
-    def spec(self, name: str | None, *, default_llm: str) -> AgentSpec:
+    def agent(self, name: str | None) -> Agent:
+        """Return an agent (None: the first one).
+
+        Raises:
+            CatalogError: There is no such agent; the message lists the existing ones.
+        """
+        return self._agent(name)
+
+    def spec(
+        self,
+        name: str | None,
+        *,
+        default_llm: str,
+        instructions: str | None = None,
+        tools: Iterable[str] | None = None,
+    ) -> AgentSpec:
         """Return an agent (None: the first one) as a run records it.
 
         Args:
             name: The agent's name.
             default_llm: The LLM for an agent that does not set one.
+            instructions: The instructions that its template or function gave; None for its own text. Without them, a
+                template stands for itself, and a function for no text.
+            tools: The tools that its function gave; None for its own. Without them, a function stands for all tools.
 
         Raises:
-            CatalogError: There is no such agent; the message lists the existing ones.
+            CatalogError: There is no such agent; the message lists the existing ones. Or the function named tools that
+                the agent cannot have.
         """
         agent = self._agent(name)
-        tools = [self.tools[tool].spec for tool in self._tool_names(agent)]
+        names = self._tool_names(agent) if tools is None else self._given_names(agent, tools)
+        own_text = agent.instructions.text if isinstance(agent.instructions, Template) else agent.instructions
+        text = instructions if instructions is not None else own_text if isinstance(own_text, str) else ""
+        offer = [self.tools[tool].spec for tool in names]
         if agent.subagents:
             subagents = {other: self.agents[other].description for other in agent.subagents}
-            tools = [offered(tool, subagents) for tool in tools]
+            offer = [offered(tool, subagents) for tool in offer]
         own = [self._results[agent.name].spec] if agent.name in self._results else []
         return AgentSpec(
             name=agent.name,
-            instructions=agent.instructions,
-            tools=(*tools, *own),
+            instructions=text,
+            tools=(*offer, *own),
             skills=tuple(skill.spec for skill in self.skills_of(name)),
             memory=agent.memory,
             verify=agent.verify,
@@ -199,6 +264,7 @@ class Catalog:
             limits=agent.limits,
             subagents=agent.subagents,
             budget=agent.budget,
+            context=schema_of(agent.context) if agent.context else None,
         )
 
     def readers(self, agent: str) -> Mapping[str, Tool]:
@@ -214,7 +280,21 @@ class Catalog:
         return self.agents[name]
 
     def _tool_names(self, agent: Agent) -> tuple[str, ...]:
-        return tuple(self.tools) if agent.tools is None else agent.tools
+        return agent.tools if isinstance(agent.tools, tuple) else tuple(self.tools)
+
+    def _given_names(self, agent: Agent, names: Iterable[str]) -> tuple[str, ...]:
+        """Return the tools that a function of the agent has named, with those that its options add."""
+        chosen = tuple(dict.fromkeys(names))
+        if isinstance(agent.tools, ToolSet):
+            known = self.tools if agent.tools.known is None else agent.tools.known
+            _check_named(agent, "tools", chosen, [*known, *agent.tools.added])
+            chosen = tuple(dict.fromkeys((*chosen, *agent.tools.added)))
+        if missing := [name for name in agent.verify if name not in chosen]:
+            raise CatalogError(f"agent {agent.name!r} verifies with {missing[0]!r}, which its function left out")
+        for name in chosen:
+            if why := self.unfit_context(agent, self.tools[name]):
+                raise CatalogError(why)
+        return chosen
 
     def with_resources(self, *providers: Callable[..., Any] | Provider) -> "Catalog":
         """Return the catalog with these providers in place of its own for the same types, for example in a test.

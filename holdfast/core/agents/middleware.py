@@ -16,12 +16,17 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, TypeVar
+
+from pydantic import BaseModel
 
 from holdfast.core.llm.blocks import Content
 from holdfast.core.llm.messages import AnyMessage, AssistantMessage, Usage
 from holdfast.core.tools.effects import Effect
+from holdfast.core.tools.typed_context import read_context
 from holdfast.errors import HoldfastError
+
+ModelT = TypeVar("ModelT", bound=BaseModel)
 
 
 class CallRefused(HoldfastError):
@@ -53,6 +58,10 @@ class Reader(ABC):
     async def step(self) -> int:
         """Return the number of the current step."""
 
+    @abstractmethod
+    async def context(self) -> dict[str, Any] | None:
+        """Return the typed context of the run; None if it has none."""
+
 
 @dataclass(frozen=True)
 class _Call:
@@ -71,6 +80,14 @@ class _Call:
     async def step(self) -> int:
         """Read the number of the current step, from 1."""
         return await self._reader.step()
+
+    async def context(self, model: type[ModelT]) -> ModelT:
+        """Read the typed context of the run, as this model. Costs some milliseconds unless the tool wants it, too.
+
+        Raises:
+            ContextInvalid: The run has no context that fits the model.
+        """
+        return read_context(model, await self._reader.context() or {}, more=True)
 
 
 @dataclass(frozen=True)

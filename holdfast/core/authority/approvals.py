@@ -26,6 +26,7 @@ from holdfast.core.authority.votes import (
 from holdfast.core.base.canonical import exact_json
 from holdfast.core.base.models import Frozen
 from holdfast.core.llm.blocks import ToolCall
+from holdfast.core.tools.typed_context import context_digest
 
 RequestKind = Literal["approval", "reconcile"]
 DecisionOutcome = Literal[
@@ -79,6 +80,8 @@ class ApprovalRequest(Frozen):
     """Key of the call's one effect."""
     epoch: int = 0
     """Row of the effect ledger."""
+    context: dict[str, Any] | None = None
+    """The typed context that the call sees; None if its tool wants none. A decision is bound to it."""
     why: str
     """Why the rule requires approval, or why the outcome is unknown."""
     rule: str = ""
@@ -111,6 +114,7 @@ class ApprovalRequest(Frozen):
             spec_hash=self.spec_hash,
             effect_key=self.effect_key,
             epoch=self.epoch,
+            context=context_digest(self.context),
         )
 
     @property
@@ -212,6 +216,7 @@ class ApprovalRequest(Frozen):
             "spec_hash": self.spec_hash,
             "effect_key": self.effect_key,
             "epoch": self.epoch,
+            **({"context": self.context} if self.context is not None else {}),
             "why": self.why,
             "rule": self.rule,
             "edited_by": self.edited_by,
@@ -258,4 +263,4 @@ def shown_digest(view: dict[str, Any]) -> str:
     shown = view["arguments"]
     call = ToolCall(id="", name=view["tool"], arguments=shown if isinstance(shown, str) else exact_json(shown))
     bound = {name: view[name] for name in ("tool", "spec_hash", "effect_key", "epoch")}
-    return Seen(call_digest=call.digest, **bound).digest
+    return Seen(call_digest=call.digest, context=context_digest(view.get("context")), **bound).digest

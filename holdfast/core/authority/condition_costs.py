@@ -19,7 +19,7 @@ _VALUE, _OPERATION, _STATE = 400, 100, 80_000
 """Units to pass a value to the language, to evaluate one part of an expression, and to compile a state of a regular
 expression."""
 
-_NAME = re.compile(r"(?<![\w.])(?:args|paths)\b")
+_NAME = re.compile(r"(?<![\w.])(?:args|paths|context)\b")
 _BUILDS = re.compile(r"\.\s*(?:map|filter)\s*\(")
 _PART = re.compile(r"\w+|[^\w\s]")
 
@@ -52,7 +52,7 @@ def cost(bare: str, loops: int, variables: Mapping[str, Any]) -> int:
         loops: Number of its loops over lists, which may be nested.
         variables: The values of its variables.
     """
-    shape, (values, chars) = shape_of(bare), _size([variables.get("args"), variables.get("paths")])
+    shape, (values, chars) = shape_of(bare), _size(_values(variables))
     size, items = chars + _VALUE * values // 10, (values + shape.items) * (shape.additions + 1)
     outer: int = items ** max(0, loops - 1)
     rounds = outer * items if loops else 1
@@ -63,6 +63,12 @@ def cost(bare: str, loops: int, variables: Mapping[str, Any]) -> int:
     if shape.builds:  # the language copies a list for each item that it appends
         total += rounds * items * (size + 600)
     return total
+
+
+def _values(variables: Mapping[str, Any]) -> list[Any]:
+    """Return the values whose sizes the sender of a call or of a start chooses."""
+    context = [variables["context"]] if "context" in variables else []
+    return [variables.get("args"), variables.get("paths"), *context]
 
 
 class Budget:

@@ -16,11 +16,11 @@ from holdfast.core.authority.condition_costs import Budget, cost
 if TYPE_CHECKING:
     import cel
 
-VARIABLES = ("args", "paths", "tool", "effect", "agent", "depth", "workspace", "trust")
+VARIABLES = ("args", "paths", "tool", "effect", "agent", "depth", "workspace", "trust", "context")
 """The variables of an expression: the call's arguments as JSON; its text arguments as normalised paths relative to the
 workspace (`holdfast.core.base.paths`); the tool's name and effect class; the agent's name; the number of agents between
-the run and a person; the workspace; and the trust level of what the LLM writes, given everything it has read (`agent`,
-`tool` or `web`).
+the run and a person; the workspace; the trust level of what the LLM writes, given everything it has read (`agent`,
+`tool` or `web`); and the fields of the run's typed context.
 """
 
 CHARS = 2_000
@@ -40,6 +40,7 @@ _EXAMPLE: dict[str, Any] = {
     "depth": 0,
     "workspace": "",
     "trust": "",
+    "context": {},
 }
 _TEXT = re.compile(
     r"""
@@ -93,6 +94,11 @@ def loops(expression: str) -> int:
     return len(_MACRO.findall(_without_text(expression)))
 
 
+@lru_cache(maxsize=1_024)
+def _reads_context(expression: str) -> bool:
+    return "context" in _NAME.findall(_without_text(expression))
+
+
 def holds(expression: str, variables: Mapping[str, Any], budget: Budget | None = None) -> bool:
     """Whether the condition is met.
 
@@ -106,6 +112,10 @@ def holds(expression: str, variables: Mapping[str, Any], budget: Budget | None =
     """
     if loops(expression) and _items(variables.get("args")) > ITEMS:
         raise ConditionFailed(f"it loops over lists, and the arguments have lists of more than {ITEMS} items")
+    if "context" in variables and not _reads_context(expression):
+        variables = {name: value for name, value in variables.items() if name != "context"}
+    if loops(expression) and _items(variables.get("context")) > ITEMS:
+        raise ConditionFailed(f"it loops over lists, and the context has lists of more than {ITEMS} items")
     if budget and not budget.spend(cost(_without_text(expression), loops(expression), variables)):
         raise ConditionFailed("it would take too long for these arguments")
     try:

@@ -261,6 +261,8 @@ class ToolUse:
     workspace: str = ""
     trust: Trust = "agent"
     """Trust level of what the LLM writes, given everything it has read."""
+    context: dict[str, Any] | None = None
+    """The typed context of the run; None below the feature level at which conditions read it."""
     budget: Budget | None = field(default_factory=Budget, compare=False)
     """Limits the total cost of all conditions on the call; None for no limit, as in 0.1.0."""
 
@@ -270,7 +272,8 @@ class ToolUse:
         call = {"args": self.arguments, "tool": self.tool, "effect": str(self.effect)}
         where = {"agent": self.agent, "depth": self.depth, "workspace": self.workspace}
         paths = paths_in(self.arguments, self.workspace)
-        return {**call, **where, "paths": paths, "trust": self.trust}
+        context = {} if self.context is None else {"context": self.context}
+        return {**call, **where, "paths": paths, "trust": self.trust, **context}
 
 
 class Verdict(Frozen):

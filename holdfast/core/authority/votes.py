@@ -30,11 +30,14 @@ class Seen(Frozen):
     """Key of the effect (`holdfast.core.tools.effects.effect_key`): thread, first run, number and call."""
     epoch: int = 0
     """Row of the effect ledger: a call whose effect did not happen is repeated in the next epoch."""
+    context: str = ""
+    """Digest of the typed context that the call sees; empty if its tool wants none."""
 
     @property
     def digest(self) -> str:
         """The value of a decision's `digest`, which its signature covers."""
-        return digest(["approval/1", self.tool, self.call_digest, self.spec_hash, self.effect_key, self.epoch])
+        call = [self.tool, self.call_digest, self.spec_hash, self.effect_key, self.epoch]
+        return digest(["approval/2", *call, self.context] if self.context else ["approval/1", *call])
 
 
 class Standing(Frozen):

@@ -24,6 +24,16 @@ def readable_json(value: Any) -> str:
     return "\n".join(_value(value, before="", after="", indent=""))
 
 
+def readable_call(arguments: Any, context: Any = None) -> str:
+    """Format what a call runs with: its arguments, and the typed context that it sees; None for no context."""
+    shown = readable_json(arguments)
+    return shown if context is None else f"{shown}\n{CONTEXT_HEADING}\n{readable_json(context)}"
+
+
+CONTEXT_HEADING = "with the context of the run:"
+"""The line between the arguments of a call and the context."""
+
+
 def _value(value: Any, *, before: str, after: str, indent: str) -> Iterator[str]:
     """Yield the lines of a value, with `before` in front of the first one and `after` behind the last one."""
     if isinstance(value, str) and "\n" in value:

@@ -53,6 +53,8 @@ class LoopInput(Start):
     by: str = ""
     by_proven: bool = True
     """As in `RunInput`: whether the iterations may access the memory of this person."""
+    context: dict[str, Any] | None = None
+    """The typed context of each iteration, as in `RunInput`."""
     limits: LoopLimits = LoopLimits()
     state: "LoopState | None" = None
     """The state at the end of the previous Temporal run; set only by the workflow."""

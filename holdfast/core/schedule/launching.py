@@ -9,7 +9,7 @@
 """
 
 from datetime import datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from holdfast.core.base.models import Sealed
 from holdfast.core.base.text import code, quoted
@@ -18,7 +18,7 @@ from holdfast.core.llm.blocks import Content, text_of
 from holdfast.core.mac.seals import launched
 from holdfast.core.mac.starts import START_WITHIN, Start
 from holdfast.core.run.contracts.runs import RunInput
-from holdfast.core.run.state.features import SCHEDULED
+from holdfast.core.run.state.features import SCHEDULED, TYPED_CONTEXT
 
 
 class ScheduledInput(Start):
@@ -40,6 +40,8 @@ class ScheduledInput(Start):
     """The purpose of the schedule."""
     budget: Budget | None = None
     """The limits of each run, as in `RunInput`."""
+    context: dict[str, Any] | None = None
+    """The typed context of each run, as in `RunInput`."""
     until: datetime | None = None
     """The time after which no run is started; None for no end."""
 
@@ -88,7 +90,8 @@ def launch(begin: ScheduledInput, *, workflow_id: str, started_at: datetime, at:
         workspace=begin.workspace,
         schedule=name,
         budget=begin.budget,
-        features=SCHEDULED,
+        context=begin.context,
+        features=SCHEDULED if begin.context is None else TYPED_CONTEXT,
     )
     return Launch(thread, run)
 

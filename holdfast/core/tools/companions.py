@@ -10,6 +10,7 @@ from typing import Any
 from holdfast.core.tools.resources import resources_of
 from holdfast.core.tools.secrets import is_secret_name
 from holdfast.core.tools.signatures import hints_of, parameters_of, plain, source_location
+from holdfast.core.tools.typed_context import contexts_of
 from holdfast.errors import ToolSignatureError
 
 
@@ -37,7 +38,7 @@ def check_companion(
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         raise ToolSignatureError(f"{subject} is a generator; it returns one result")
     try:
-        hints, resources = hints_of(function), resources_of(function)
+        hints, given = hints_of(function), {*resources_of(function), *contexts_of(function)}
     except NameError as error:
         raise ToolSignatureError(f"{subject}: {error}; its annotations must resolve where it is defined") from None
     except ToolSignatureError as error:
@@ -48,7 +49,7 @@ def check_companion(
         prefix = f"{subject}, parameter {parameter.name!r}"
         if parameter.kind is parameter.POSITIONAL_ONLY:
             raise ToolSignatureError(f"{prefix} cannot be passed by name")
-        filled = hints.get(parameter.name) is context or parameter.name in resources
+        filled = hints.get(parameter.name) is context or parameter.name in given
         known = filled or parameter.name in parameters
         if not known and parameter.default is parameter.empty:
             raise ToolSignatureError(

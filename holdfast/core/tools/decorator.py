@@ -6,8 +6,8 @@ The signature and the docstring become the schema that the LLM sees:
     async def send(to: str, text: str, context: ToolContext) -> str:
         '''Send an e-mail to one recipient.'''
 
-Holdfast fills in a parameter annotated `ToolContext`, or `Resource[…]`, and hides it from the LLM. An instance's method
-becomes a tool with `tool(effect="read")(service.method)`.
+Holdfast fills in a parameter annotated `ToolContext`, `Resource[…]` or `Context[…]`, and hides it from the LLM. An
+instance's method becomes a tool with `tool(effect="read")(service.method)`.
 """
 
 import inspect
@@ -34,6 +34,7 @@ from holdfast.core.tools.schemas import Fields, arguments_of
 from holdfast.core.tools.secrets import NO_SECRETS, Secrets
 from holdfast.core.tools.signatures import annotated_text, hints_of, parameters_of, plain, with_location
 from holdfast.core.tools.spec import LONGEST_SETTLING, ToolSpec
+from holdfast.core.tools.typed_context import SecretRef, contexts_of, read_context
 from holdfast.core.trust import NO_ORIGIN, Origin, Trust
 from holdfast.errors import ToolSignatureError
 
@@ -70,18 +71,18 @@ class ToolContext:
     secrets: Secrets = field(default=NO_SECRETS, compare=False)
     """The secrets that the tool declares. In a test, pass your own: `secrets=Secrets({"STRIPE_KEY": "…"})`."""
 
-    def secret(self, name: str) -> str:
+    def secret(self, name: str | SecretRef) -> str:
         """Return a secret that the tool declares with `@tool(secrets=(name,))`.
 
         Call this at the moment of use, and do not store the value.
 
         Args:
-            name: The environment variable that holds the secret.
+            name: The environment variable that holds the secret, or a reference to it in the run's context.
 
         Raises:
             SecretNotDeclared: The tool does not declare this secret.
         """
-        return self.secrets.value(name)
+        return self.secrets.value(name.secret if isinstance(name, SecretRef) else name)
 
 
 @dataclass(frozen=True)
@@ -138,6 +139,12 @@ class Tool(Generic[R_co]):
         """Return the files that a call with these arguments reads and writes; None for any."""
         return None if self.files is None else files_of(self.files, arguments)
 
+    @cached_property
+    def contexts(self) -> tuple[type[BaseModel], ...]:
+        """The models by which its functions want the context of the run."""
+        functions = (self.function, self.check, self.undo)
+        return tuple(dict.fromkeys(kind for each in functions if each for kind in contexts_of(each).values()))
+
     @property
     def takes_key(self) -> bool:
         """Whether the function gets the effect key; an idempotent tool without it is idempotent by its arguments."""
@@ -168,13 +175,27 @@ def bind(
     arguments: dict[str, Any],
     context: ToolContext,
     resources: Mapping[Any, Any] = NO_RESOURCES,
+    values: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Select the keyword arguments that a tool's function or check declares, context and resources included."""
+    """Select the keyword arguments that a tool's function or check declares, context and resources included.
+
+    Args:
+        function: The function.
+        arguments: By parameter name.
+        context: Information about the call.
+        resources: By type.
+        values: The typed context of the run; None for no context.
+
+    Raises:
+        ContextInvalid: The function wants the context of the run by a model that it does not fit.
+    """
     names = {parameter.name for parameter in parameters_of(function)}
     bound = {name: value for name, value in arguments.items() if name in names}
     bound |= {name: context for name, hint in hints_of(function).items() if name in names and hint is ToolContext}
     if resources:
         bound |= {name: resources[kind] for name, kind in resources_of(function).items() if name in names}
+    if wanted := contexts_of(function):
+        bound |= {name: read_context(kind, values or {}, more=True) for name, kind in wanted.items() if name in names}
     return bound
 
 
@@ -195,6 +216,7 @@ def tool(
     trusted_only: bool = False,
     origin: bool = False,
     files: Sequence[str] | None = None,
+    writes: Sequence[str] = (),
 ) -> Callable[[Callable[..., R_co]], Tool[R_co]]: ...
 def tool(
     function: Callable[..., Any] | None = None,
@@ -212,6 +234,7 @@ def tool(
     trusted_only: bool = False,
     origin: bool = False,
     files: Sequence[str] | None = None,
+    writes: Sequence[str] = (),
 ) -> Tool | Callable[[Callable[..., Any]], Tool]:
     """Turn a typed function, sync or async, into a tool.
 
@@ -237,6 +260,7 @@ def tool(
         files: The only files of the workspace that the functions read and write: paths, or `{parameter}` for one that
             an argument names; `()` for none. Without this, a tool that takes the context may use any file: see
             `holdfast.workspace.tainted_files`.
+        writes: Fields of the run's context that the functions may change, by returning `ContextUpdate`.
 
     Returns:
         The tool; or, without `function`, a decorator that makes it.
@@ -276,6 +300,8 @@ def tool(
             trust=trust,
             trusted_only=trusted_only,
             wants_origin=origin,
+            wants_context=bool(_contexts_of(function, check, undo)),
+            writes=_checked_writes(tool_name, writes, _contexts_of(function, check, undo)),
         )
         check_secrets(tool_name, secrets, [function, check, undo], context=ToolContext)
         check_files(tool_name, files, parameters=[str(field.alias) for _, field in fields.values()])
@@ -317,6 +343,23 @@ def _check_doubts(name: str, effect: Effect, settles_within: float | None, not_d
         )
 
 
+def _contexts_of(*functions: Callable[..., Any] | None) -> list[type[BaseModel]]:
+    return [kind for each in functions if each for kind in contexts_of(each).values()]
+
+
+def _checked_writes(name: str, writes: Sequence[str], models: Sequence[type[BaseModel]]) -> tuple[str, ...]:
+    """Return the fields of the context that a tool changes; reject those that no model of its context has."""
+    known = {each for model in models for each in model.model_fields}
+    if isinstance(writes, str) or not all(isinstance(each, str) for each in writes):
+        raise ToolSignatureError(f'tool {name!r}: writes={writes!r} is no tuple of fields: writes=("verified",)')
+    if unknown := [each for each in writes if each not in known]:
+        hint = f"its fields are {', '.join(sorted(known))}" if known else "add a parameter `customer: Context[MODEL]`"
+        raise ToolSignatureError(
+            f"tool {name!r}: writes={tuple(writes)!r} names {unknown[0]!r}, which is no field of its context; {hint}"
+        )
+    return tuple(dict.fromkeys(writes))
+
+
 def _check_callable(function: Callable[..., Any]) -> None:
     if isinstance(function, staticmethod | classmethod):
         raise ToolSignatureError(f"{function!r} is no method yet; make a tool of it outside of its class")
@@ -347,7 +390,7 @@ def _fields(name: str, function: Callable[..., Any], descriptions: dict[str, str
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         raise ToolSignatureError(f"tool {name!r} is a generator; a tool returns one result")
     try:
-        hints, resources = hints_of(function), resources_of(function)
+        hints, filled = hints_of(function), {*resources_of(function), *contexts_of(function)}
     except NameError as error:
         raise ToolSignatureError(f"tool {name!r}: {error}; its annotations must resolve where it is defined") from None
     except ToolSignatureError as error:
@@ -363,7 +406,7 @@ def _fields(name: str, function: Callable[..., Any], descriptions: dict[str, str
             raise ToolSignatureError(f"{prefix}: a tool can have only named parameters, no *args, **kwargs or '/'")
         if parameter.name not in hints:
             raise ToolSignatureError(f"{prefix} has no type annotation, which its schema requires")
-        if hints[parameter.name] is ToolContext or parameter.name in resources:
+        if hints[parameter.name] is ToolContext or parameter.name in filled:
             continue
         default = PydanticUndefined if parameter.default is parameter.empty else parameter.default
         # An explicit None would override the description of an Annotated type.

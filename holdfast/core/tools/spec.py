@@ -33,6 +33,10 @@ class ToolSpec(Frozen):
     """Whether a call needs approval, even if the policy allows it, once the LLM has read tainted content."""
     wants_origin: bool = False
     """Whether its calls carry the requester and the trust level of the transcript (`Origin`)."""
+    wants_context: bool = False
+    """Whether its calls carry the typed context of the run (`holdfast.core.tools.typed_context`)."""
+    writes: tuple[str, ...] = ()
+    """The fields of that context that a call may change."""
     kind: Literal["activity", "runtime"] = "activity"
     """Whether a worker executes its calls, in an activity, or the run itself (`holdfast.core.run.waits.dormancy`)."""
 

@@ -43,6 +43,7 @@ def read_recording(events: Sequence[ev.AgentEvent]) -> Recording:
         idle_limit=recorder.started.idle_limit,
         trust=recorder.started.trust,
         budget=loaded.budget if loaded else None,
+        context=recorder.started.context,
         workspace=loaded.workspace if loaded else "",
         recalled=recorder.recalled,
         spec=loaded.spec if loaded else None,

@@ -76,6 +76,8 @@ class Recording(Frozen):
     idle_limit: float | None = None
     trust: Trust = "person"
     budget: Budget | None = None
+    context: dict[str, Any] | None = None
+    """The typed context that its start gave."""
     workspace: str = ""
     """The folder in which it ran: text for the policy's conditions, never opened."""
     recalled: tuple[RecalledTier, ...] = ()

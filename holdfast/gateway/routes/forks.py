@@ -22,7 +22,7 @@ from holdfast.core.authority.policy import Policy
 from holdfast.core.llm.messages import MAX_TEXT_BYTES
 from holdfast.errors import PositionInvalid, TaskInvalid, ThreadExists, ThreadIdInvalid
 from holdfast.gateway.authentication import Access, Authenticator
-from holdfast.gateway.bodies import AGENT_NAME, Body, read_body
+from holdfast.gateway.bodies import AGENT_NAME, Body, ContextBody, read_body
 from holdfast.gateway.callers import Caller
 from holdfast.gateway.descriptions import LOCATION, ON_THREAD, body_of, problems
 from holdfast.gateway.http.problems import HTTPProblem, ResponseBody
@@ -45,6 +45,8 @@ class RestartBody(Body):
     """Another agent; null for the same."""
     task: str | None = _Message
     """Another task; null for the same."""
+    context: ContextBody = None
+    """Another typed context; null for the one that the thread was started with."""
 
 
 class ForkBody(Body):
@@ -64,6 +66,8 @@ class ForkBody(Body):
     """Another agent of the catalog, with its LLM and policy, beside that of the thread; null for the thread's agent."""
     policy: Policy | None = None
     """A policy that judges the fork's calls beside its agent's: the strictest verdict counts. Null for no other."""
+    context: ContextBody = None
+    """Another typed context; null for that of the thread at that event."""
 
     @field_validator("policy", mode="before")
     @classmethod
@@ -134,6 +138,7 @@ def forking_router(threads: Threads, authenticator: Authenticator) -> APIRouter:
                 policies=() if body.policy is None else (body.policy,),
                 keeps_policy=True,
                 by=access.caller.name,
+                context=body.context,
             )
         except (PositionInvalid, TaskInvalid, ThreadIdInvalid) as error:
             raise HTTPProblem(422, str(error)) from None
@@ -152,7 +157,7 @@ def forking_router(threads: Threads, authenticator: Authenticator) -> APIRouter:
         """Start a thread's task again in a new thread, in the caller's name. Also needs the scope `start`."""
         body = read_body(await request.body() or b"{}", RestartBody)
         name = _new_id(access, body.id, new_fork_id(access.thread).replace("-fork-", "-again-"))
-        options = StartOptions(agent=body.agent, by=access.caller.name)
+        options = StartOptions(agent=body.agent, by=access.caller.name, context=body.context)
         try:
             started = await restart(threads, access.thread, options, id=name, task=body.task)
         except (TaskInvalid, ThreadIdInvalid) as error:

@@ -25,7 +25,16 @@ from holdfast.core.llm.messages import MAX_TEXT_BYTES
 from holdfast.errors import ScheduleInvalid, ScheduleNotFound
 from holdfast.gateway.answers import Schedule, SchedulesList, TriggeredRun
 from holdfast.gateway.authentication import Authenticator, decode_thread
-from holdfast.gateway.bodies import AGENT_NAME, NOT_BLANK, Body, BudgetBody, ReasonBody, not_blank, read_body
+from holdfast.gateway.bodies import (
+    AGENT_NAME,
+    NOT_BLANK,
+    Body,
+    BudgetBody,
+    ContextBody,
+    ReasonBody,
+    not_blank,
+    read_body,
+)
 from holdfast.gateway.callers import Caller
 from holdfast.gateway.descriptions import ALWAYS, ON_THREAD, body_of, problems
 from holdfast.gateway.http.problems import HTTPProblem
@@ -73,6 +82,8 @@ class ScheduleBody(Body):
     """The purpose of the schedule."""
     budget: BudgetBody | None = None
     """The budget of each run, within the agent's own; null for the agent's own."""
+    context: ContextBody = None
+    """The typed context of each run; null for no context."""
     replace: bool = False
     """Replace another schedule of this name."""
 

@@ -2,8 +2,8 @@
 
 1. `PUT /threads/{thread}` has the thread id in the path, `POST /threads` derives it from the caller and the
    `Idempotency-Key`. Temporal rejects a second start of an id, so any number of gateways agree without a store.
-2. A start of an existing id with a different task, agent, idle limit or caller is rejected. So nobody mistakes another
-   caller's thread for their own.
+2. A start of an existing id with a different task, agent, context, idle limit or caller is rejected. So nobody
+   mistakes another caller's thread for their own.
 3. Callers cannot choose ids of the derived form. Otherwise one could occupy the ids of another.
 """
 
@@ -97,7 +97,8 @@ def starting_router(threads: Threads, authenticator: Authenticator) -> APIRouter
         try:
             new = await _start(threads, name, body, caller)
         except (TaskDiffers, ThreadNotFound):
-            detail = f"{name!r} exists, and was started otherwise: with another task or agent, or by another caller"
+            how = "with another task, agent or context, or by another caller"
+            detail = f"{name!r} exists, and was started otherwise: {how}"
             raise HTTPProblem(409, f"{detail}. POST to its messages, or choose another id", outcome="exists") from None
         response.status_code = 201 if new else 200
         return _started_thread(response, name, caller)
@@ -108,7 +109,9 @@ def starting_router(threads: Threads, authenticator: Authenticator) -> APIRouter
 async def _start(threads: Threads, thread: str, body: StartBody, caller: Caller) -> bool:
     """Start a thread, once; return whether it is new."""
     budget = Budget.model_validate(body.budget.model_dump()) if body.budget else None
-    options = StartOptions(agent=body.agent, idle_limit=body.idle_limit, by=caller.name, budget=budget)
+    options = StartOptions(
+        agent=body.agent, idle_limit=body.idle_limit, by=caller.name, budget=budget, context=body.context
+    )
     return await start_once(threads, body.task, thread, options, exactly=True)
 
 

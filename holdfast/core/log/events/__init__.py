@@ -67,6 +67,7 @@ from holdfast.core.log.events.subagents import SubagentEnded, SubagentStarted, S
 from holdfast.core.log.events.tool_calls import (
     CallResult,
     ConstraintLifted,
+    ContextUpdated,
     ToolCallFinished,
     ToolCallRequested,
     ToolCallStarted,
@@ -93,6 +94,7 @@ __all__ = [
     "ConstraintLifted",
     "ContextCompacted",
     "ContextExceeded",
+    "ContextUpdated",
     "DecisionReceived",
     "DelegationRevoked",
     "DormancyBegan",
@@ -183,6 +185,7 @@ AgentEvent = Annotated[
     | WaitPolled
     | WakeReceived
     | ConstraintLifted
+    | ContextUpdated
     | SubagentStarted
     | SubagentEnded
     | RunBlocked

@@ -59,6 +59,8 @@ class RunStarted(Event):
     """With a lineage: the policies of the runs above it, which judge its calls in addition to its own."""
     constraints: tuple[InheritedConstraint, ...] = ()
     """With a lineage: the constraints that the parent's tools reported."""
+    context: dict[str, Any] | None = None
+    """The typed context that the start gives; None for that of the thread. Recorded from feature level 2 on."""
     allowance: Budget | None = None
     """The budget that a loop gives to this iteration. When it is spent, the run returns a partial result and ends. None
     for no budget. Recorded from feature level 1 on."""
@@ -119,6 +121,9 @@ class AgentLoaded(Event):
     on."""
     price: TokenPrice | None = None
     """With a cost budget: the list price of the agent's LLM; None if it is unknown."""
+    context: dict[str, Any] | None = None
+    """The context as the model of the agent completes it, with its default values; None if it adds none. Recorded from
+    feature level 2 on."""
 
     @field_serializer("spec", mode="wrap", when_used="json")
     def _recorded(self, spec: AgentSpec, encode: SerializerFunctionWrapHandler, info: SerializationInfo) -> Any:

@@ -1,7 +1,7 @@
 """Events of a tool call: requested, judged, started, finished; and of the constraints that calls create."""
 
 from datetime import datetime
-from typing import Literal
+from typing import Any, Literal
 
 from holdfast.core.authority.policy import Requirement, Terms, VerdictKind
 from holdfast.core.authority.statements import Lift
@@ -125,6 +125,19 @@ class ToolCallFinished(CallResult, Event):
     def text(self) -> str:
         """The result's text, with the type of each other block in brackets."""
         return text_of(self.content)
+
+
+class ContextUpdated(Event):
+    """A tool changed the typed context of the run. Recorded from feature level 2 on.
+
+    The calls of later steps see the change; those of this step do not.
+    Followed by: the `tool_call_finished` of the same call. Correlate: `number` is the call's.
+    """
+
+    type: Literal["context_updated"] = "context_updated"
+    number: int
+    changes: dict[str, Any]
+    """The new values of some fields. The tool declares that it may change them (`ToolSpec.writes`)."""
 
 
 class ConstraintLifted(Event, Proven):

@@ -1,6 +1,7 @@
 """The data that a run loads before its first step: the thread's past, its effects in the ledger, and the agent."""
 
 from datetime import datetime
+from typing import Any
 
 from holdfast.core.agents.agent import AgentSpec
 from holdfast.core.base.canonical import GENESIS
@@ -86,6 +87,11 @@ class AgentRequest(ActivityRequest):
     """The budget of the start."""
     llm: str = ""
     """The LLM that replaces the agent's; empty for the agent's."""
+    context: dict[str, Any] | None = None
+    """The typed context of the run; None for no context."""
+    given: bool = False
+    """The start gave the context for this agent. Another one may have been made for another agent, of the parent run or
+    of the thread: fields that the agent's model lacks are kept, for the policies above."""
     position: int | None = None
     """How many events the run has. If the record has a later move of the thread, the run was reset."""
 
@@ -104,5 +110,9 @@ class LoadedAgent(ActivityResult):
     """Effects of the thread that its log lacks, because the run was reset to its beginning."""
     features: int = 0
     """The feature level of the worker's release."""
+    context: dict[str, Any] | None = None
+    """The typed context with the default values of the agent's model; None if the request's is complete."""
+    problem: str = ""
+    """Why a function of the agent gave no instructions or tools: the run is blocked, and `spec` is not used."""
     price: TokenPrice | None = None
     """With a budget of money: the list price of the agent's LLM; None if it is unknown."""

@@ -34,6 +34,8 @@ def agent_request(begin: RunInput, state: RunState, *, agent: str | None, record
         budget=begin.budget,
         llm=state.fork.llm if state.fork else "",
         position=recorded,
+        context=state.typed_context.values,
+        given=begin.context is not None and state.origin.lineage is None,
     )
 
 
@@ -75,6 +77,8 @@ def tool_request(
         settle=settle,
         poll=poll,
         origin=origin,
+        context=state.context_of(number, call.name),
+        writes=state.writes_of(call.name) if number and not poll else (),
         cannot=number > 0 and state.features >= CONSTRAINTS,
         names_artifacts=number > 0 and state.features >= RESULT_NAMES_ARTIFACTS,
         failures=number > 0 and state.features >= FAILED_ATTEMPTS,

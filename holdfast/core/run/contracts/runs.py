@@ -86,6 +86,9 @@ class RunInput(Start):
     returns_partial: bool = False
     """With a budget: when it is spent, the run returns a partial result instead of waiting for `extend`. Used by the
     iterations of a loop."""
+    context: dict[str, Any] | None = None
+    """The typed context of the run (`holdfast.core.tools.typed_context`); None for that of a continued or forked
+    thread. Only a sealed start may have one, with the feature level of contexts."""
     snapshot: RunSnapshot | None = None
     """The state at the end of the Temporal run before this one. Only the workflow sets it, when it continues as new."""
     held: tuple[tuple[str, Any], ...] = ()
@@ -95,7 +98,7 @@ class RunInput(Start):
     features: int = 0
     """The feature level with which this Temporal run begins (`holdfast.core.run.state.features`). Set by a run that
     continues as new, by the launcher of a scheduled run, and by sealed starts of forks, of imports, of sub-agents, by
-    workflows and with a budget.
+    workflows, with a budget and with a context.
     """
 
 

@@ -56,6 +56,8 @@ class StartSubagentsRequest(ActivityRequest):
     trust: Trust
     policies: tuple[Policy, ...] = ()
     constraints: tuple[InheritedConstraint, ...] = ()
+    context: dict[str, Any] | None = None
+    """The typed context of the calling run, which the sub-agents get, too."""
     features: int
 
 
@@ -82,6 +84,7 @@ def child_input(order: StartSubagentsRequest, child: SubagentStart) -> RunInput:
         lineage=lineage,
         policies=order.policies,
         constraints=order.constraints,
+        context=order.context,
         budget=child.budget,
         features=order.features,
     )

@@ -1,5 +1,7 @@
 """A tool call: its request, its outcome, and the state that one attempt leaves for the next one."""
 
+from typing import Any
+
 from holdfast.core.base.models import Frozen
 from holdfast.core.llm.blocks import ToolCall
 from holdfast.core.log.events import CallResult
@@ -33,6 +35,10 @@ class ToolRequest(ActivityRequest):
     """The origin of the call, for tools that ask for it."""
     poll: int = 0
     """The number of this poll for the sleeping call that `number` names; 0 for any other call."""
+    context: dict[str, Any] | None = None
+    """The typed context, for tools that want it."""
+    writes: tuple[str, ...] = ()
+    """The fields of the context that the call may change."""
     cannot: bool = False
     """The run accepts the status `cannot`; one of a lower feature level gets `failed` instead."""
     names_artifacts: bool = False
@@ -74,3 +80,5 @@ class ToolOutcome(CallResult, ActivityResult):
 
     settles_in: float | None = None
     """With the status `unknown`: for how many seconds after the outcome a request of the call may still arrive."""
+    changes: dict[str, Any] | None = None
+    """The new values of some fields of the typed context; None for no change."""

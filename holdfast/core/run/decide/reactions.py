@@ -27,6 +27,7 @@ from holdfast.core.run.rules.approval_requests import new_request
 from holdfast.core.run.rules.authority import ask_all_policies
 from holdfast.core.run.rules.closing_work import on_complete, on_learning_time
 from holdfast.core.run.rules.constraints import constraint_on, constraint_result
+from holdfast.core.run.rules.typed_context import context_change
 from holdfast.core.run.state.calls import CallState, Phase
 from holdfast.core.run.state.features import (
     CANCEL_REASON,
@@ -167,6 +168,7 @@ def on_outcome(state: RunState, number: int, outcome: ToolOutcome, *, at: dateti
     elif call.edited_by:
         content = with_heading(call.edit_note, content)
     return [
+        *(context_change(state, number, outcome.changes) if outcome.changes and outcome.status == "ok" else ()),
         ev.ToolCallFinished(
             number=number,
             status=status,
@@ -181,7 +183,7 @@ def on_outcome(state: RunState, number: int, outcome: ToolOutcome, *, at: dateti
             until=outcome.until if status == "cannot" else None,
             cause=outcome.cause,
             failures=outcome.failures,
-        )
+        ),
     ]
 
 

@@ -53,9 +53,11 @@ def finish_call(state: RunState, event: ev.ToolCallFinished) -> RunState:
     """Give a call its result, which the LLM reads, and close an open request about the call."""
     call = state.calls.get(event.number)
     authority, dormancy = state.authority, state.dormancy
+    calls, typed_context = state.calls.put(replace(call, phase=call.after("finish"), request=None)), state.typed_context
     after = replace(
         state,
-        calls=state.calls.put(replace(call, phase=call.after("finish"), request=None)),
+        calls=calls,
+        typed_context=typed_context.end_step() if typed_context.changes and not calls.open else typed_context,
         authority=authority.without_requests_about(event.number) if authority.requests else authority,
         dormancy=dormancy.end(event.number) if dormancy.waits else dormancy,
         repeats=count_result(state, event),
@@ -78,6 +80,20 @@ def finish_call(state: RunState, event: ev.ToolCallFinished) -> RunState:
         label = least(tool.trust, "tool") if event.status in ("failed", "cannot") else tool.trust
         after = lower_trust(after, event.trust or label)
     return after
+
+
+def update_context(state: RunState, event: ev.ContextUpdated) -> RunState:
+    """Change the typed context, from the next step on.
+
+    Raises:
+        EventOutOfPlace: The call is not under way, or its tool may not change such a field.
+    """
+    call = state.calls.get(event.number)
+    if call.phase not in ("started", "orphaned"):
+        raise EventOutOfPlace(f"call {event.number} is {call.phase}, and changes no context")
+    if not event.changes.keys() <= set(state.writes_of(call.call.name)):
+        raise EventOutOfPlace(f"the tool of call {event.number} may not change these fields of the context")
+    return replace(state, typed_context=state.typed_context.change(event.number, event.changes))
 
 
 def lower_trust(state: RunState, trust: Trust) -> RunState:

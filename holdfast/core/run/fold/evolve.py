@@ -30,6 +30,7 @@ from holdfast.core.run.fold.calls import (
     request_call,
     start_call,
     start_subagent,
+    update_context,
 )
 from holdfast.core.run.fold.context import (
     await_message,
@@ -173,6 +174,7 @@ _CHANGES: Mapping[type[ev.Event], Change] = {
     ev.ToolCallRequested: request_call,
     ev.VerdictGiven: give_verdict,
     ev.ToolCallStarted: start_call,
+    ev.ContextUpdated: update_context,
     ev.ToolCallFinished: finish_call,
     ev.DormancyBegan: begin_wait,
     ev.WaitPolled: lambda state, event: replace(state, dormancy=state.dormancy.record_poll(event)),

@@ -9,6 +9,7 @@ from holdfast.core.run.state.calls import Calls, CallState, Move
 from holdfast.core.run.state.features import KEEPS_TRUST
 from holdfast.core.run.state.progress import Ending, Idle, Pause, Repeats
 from holdfast.core.run.state.state import Blocked, RunState
+from holdfast.core.run.state.typed_context import TypedContext
 from holdfast.core.tools.effects import PastEffect
 from holdfast.core.trust import Trust, least
 
@@ -42,7 +43,10 @@ def start_run(state: RunState, event: ev.RunStarted) -> RunState:
         ),
         spec=None,
         steps=state.steps.use_reply(),
-        calls=Calls(current=tuple(orphan(state, call) for call in state.calls.current), count=state.calls.count),
+        calls=Calls(
+            current=tuple(_keep_context(state, event, orphan(state, call)) for call in state.calls.current),
+            count=state.calls.count,
+        ),
         authority=with_parent_requesters(replace(state.authority, requests=()), event.lineage),
         subagents=state.subagents.keep_open() if state.subagents.children else state.subagents,
         constraints=(
@@ -51,6 +55,7 @@ def start_run(state: RunState, event: ev.RunStarted) -> RunState:
             else state.constraints
         ),
         context=replace(state.context, trust=trust),
+        typed_context=(state.typed_context.end_step() if event.context is None else TypedContext(dict(event.context))),
         repeats=Repeats(),
         idle=Idle(limit=event.idle_limit),
         ending=Ending(),
@@ -62,6 +67,14 @@ def start_run(state: RunState, event: ev.RunStarted) -> RunState:
         structured=False,
         failure="",
     )
+
+
+def _keep_context(state: RunState, event: ev.RunStarted, call: CallState) -> CallState:
+    """Return an orphaned call with the context that it was made with, if the new run has another one."""
+    if call.phase != "orphaned" or call.context is not None or state.typed_context.values is None:
+        return call
+    changes = event.context is not None or bool(state.typed_context.changes)
+    return replace(call, context=state.typed_context.values) if changes else call
 
 
 def trust_so_far(state: RunState) -> Trust:
@@ -125,6 +138,7 @@ def load_agent(state: RunState, event: ev.AgentLoaded) -> RunState:
         features=max(state.features, event.features),
         steps=replace(state.steps, limit=state.steps.count + limits.max_steps),
         context=replace(state.context, standing_memory=""),  # `memory_recalled` comes next
+        typed_context=state.typed_context if event.context is None else TypedContext(dict(event.context)),
         idle=replace(idle, limit=limits.idle_limit) if idle.limit is None else idle,
     )
 

@@ -235,7 +235,7 @@ class AgentRun:
         elif self._log.loaded:
             on_answer(call, call.request, answer, log=self._log, calls=self._calls)
         elif isinstance(call.request, AgentRequest):
-            self._opening.on_agent(call.request, answer)
+            self._fail(self._opening.on_agent(call.request, answer))
         else:
             self._fail(self._opening.on_thread(answer.snapshot))
         for name, payload in self._log.release():  # empty, unless the past was loaded just now

@@ -12,6 +12,7 @@ from holdfast.core.log.events import AgentLoaded, LearningSkipped, MemoryRecalle
 from holdfast.core.mac.seals import answers
 from holdfast.core.run.contracts.commands import Call, Failure, OwnRequest
 from holdfast.core.run.contracts.error_types import (
+    AGENT_FUNCTION_FAILED,
     BUDGET_UNSUPPORTED,
     CONTEXT_TOO_LONG,
     LLM_LOST,
@@ -138,6 +139,9 @@ def _on_effects(past: PastEffects, log: RunLog, calls: OpenCalls) -> None:
 
 def on_agent(request: AgentRequest, loaded: LoadedAgent, *, log: RunLog, calls: OpenCalls) -> None:
     """Handle the agent that a worker has loaded, with its policy and budget."""
+    if loaded.problem:
+        log.record(RunBlocked(cause=AGENT_FUNCTION_FAILED, message=loaded.problem))
+        return
     spec = shared(loaded.spec)
     budget = spec.budget.narrowed(request.budget) if spec.budget else request.budget
     if budget and max(loaded.features, log.state.features) < BUDGETS:
@@ -154,6 +158,7 @@ def on_agent(request: AgentRequest, loaded: LoadedAgent, *, log: RunLog, calls: 
             features=loaded.features,
             budget=budget,
             price=loaded.price if budget and budget.usd is not None else None,
+            context=loaded.context,
         )
     )
     if loaded.past:

@@ -10,7 +10,7 @@ from holdfast.core.log.events import RunContinued, RunImported, RunStarted, User
 from holdfast.core.log.import_point import ImportPoint
 from holdfast.core.mac.starts import refusal
 from holdfast.core.run.contracts.commands import Failure
-from holdfast.core.run.contracts.error_types import START_REFUSED
+from holdfast.core.run.contracts.error_types import AGENT_FUNCTION_FAILED, START_REFUSED
 from holdfast.core.run.contracts.loading import AgentRequest, LoadedAgent, ThreadRequest
 from holdfast.core.run.contracts.requests import agent_request
 from holdfast.core.run.contracts.runs import RunInput
@@ -22,8 +22,17 @@ from holdfast.core.run.machine.open_calls import OpenCalls
 from holdfast.core.run.machine.results import on_agent
 from holdfast.core.run.machine.run_log import RunLog
 from holdfast.core.run.rules.forks import ANSWERED, WITHIN_REPLY, fork_events, refuse_fork, refuse_policies
-from holdfast.core.run.state.features import CALLED, LOOP_BUDGETS, MESSAGE_IDS, SCHEDULED, SUBAGENTS, require_features
+from holdfast.core.run.state.features import (
+    CALLED,
+    LOOP_BUDGETS,
+    MESSAGE_IDS,
+    SCHEDULED,
+    SUBAGENTS,
+    TYPED_CONTEXT,
+    require_features,
+)
 from holdfast.core.run.state.state import RunState
+from holdfast.core.tools.typed_context import context_excess
 
 
 class RunIds(NamedTuple):
@@ -93,15 +102,18 @@ class Opening:
         self._log.loaded = True
         return failure
 
-    def on_agent(self, request: AgentRequest, loaded: LoadedAgent) -> None:
-        """Continue an imported run under the agent of this cluster."""
+    def on_agent(self, request: AgentRequest, loaded: LoadedAgent) -> Failure | None:
+        """Continue an imported run under the agent of this cluster; return why it may not continue, None if it may."""
         assert self.begin.imported is not None
+        if loaded.problem:
+            return Failure(AGENT_FUNCTION_FAILED, loaded.problem)  # nothing is recorded, so the import can be repeated
         log = self._log
         log.record(self._imported(self.begin.imported))
         on_agent(request, loaded.model_copy(update={"recalled": ()}), log=log, calls=self._calls)
         log.record(*on_import_loaded(log.state, at=log.at))
         log.reconcile()
         log.loaded = True
+        return None
 
     def _start(self) -> Failure | None:
         """Begin the thread, or continue it after its closed run."""
@@ -143,6 +155,10 @@ def refuse_start(begin: RunInput, past: RunState) -> str:
         return f"a message with the id {begin.message_id!r} was received before; see the thread's log"
     if past.outcome == "moved" and not begin.fork:
         return "the thread was moved to another place, and continues there: import its file to continue it here"
+    if begin.context is not None and (why := context_excess(begin.context)):
+        return f"its context {why}"
+    if begin.context is not None and begin.features < TYPED_CONTEXT:
+        return "it has a context, but not the feature level of contexts; start it with this release, or a later one"
     return ""
 
 
@@ -171,6 +187,8 @@ def opening_events(begin: RunInput, past: RunState, ids: RunIds) -> Events:
     if begin.lineage and begin.features >= SUBAGENTS:
         inherited = {"lineage": begin.lineage, "policies": begin.policies, "constraints": begin.constraints}
         started = started.model_copy(update=inherited)
+    if begin.context is not None:
+        started = started.model_copy(update={"context": begin.context})
     if begin.returns_partial and begin.features >= LOOP_BUDGETS:
         started = started.model_copy(update={"allowance": begin.budget})
     id = begin.message_id if begin.features >= MESSAGE_IDS else ""

@@ -53,6 +53,7 @@ def new_request(
         spec_hash=state.spec_hash,
         effect_key=past.key if past else state.effect_key(number, call),
         epoch=known.epoch if known else past.epoch if past else 0,
+        context=state.context_of(number, call.name),
         why=f"{why}; {past.words}" if past and kind == "approval" else why,
         rule=verdict.rule,
         asked_at=at,

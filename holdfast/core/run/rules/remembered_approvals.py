@@ -4,6 +4,7 @@
 2. It overrides only "approval required", and only while each of those people could still approve the call under the
    terms in force. If signatures are required, each approval is verified again, with the keys of the policy in force. If
    several policies ask, each is satisfied by the approvals that count under it.
+3. If the tool wants the run's typed context, a rule counts only while the context is the one that people saw.
 """
 
 from holdfast.core.authority.policy import Policy, Requirement, Verdict
@@ -13,6 +14,7 @@ from holdfast.core.run.rules.authority import Rejection, policy_for, verify_prin
 from holdfast.core.run.rules.standings import could_decide
 from holdfast.core.run.state.authority import RememberedRule
 from holdfast.core.run.state.state import RunState
+from holdfast.core.tools.typed_context import context_digest
 
 
 def rule_for(state: RunState, call: ToolCall, verdict: Verdict) -> RememberedRule | None:
@@ -64,6 +66,8 @@ def _approves(state: RunState, rule: RememberedRule, vote: Vote, policy: Policy,
     said = vote.said
     asked = said.decision == "approve" and said.remember and not vote.delegated
     if not asked or (vote.seen.tool, vote.approved_digest) != (rule.tool, rule.call_digest):
+        return False
+    if vote.seen.context != context_digest(state.context_of(0, rule.tool)):
         return False
     if policy.signatures == "required":
         # Only a signature over what the person saw counts here; the recorded proof does not.

@@ -26,6 +26,7 @@ from holdfast.core.run.rules.authority import ask_all_policies, policies_above, 
 from holdfast.core.run.rules.forks import judge_in_fork
 from holdfast.core.run.rules.loop_guard import guard_verdict
 from holdfast.core.run.rules.remembered_approvals import rule_for
+from holdfast.core.run.rules.typed_context import context_variable
 from holdfast.core.run.state.features import BOUNDED_CONDITIONS, EVERY_POLICY_ASKS
 from holdfast.core.run.state.progress import LEARNING_SECONDS, LEARNING_TOOLS
 from holdfast.core.run.state.state import RunState
@@ -113,6 +114,7 @@ def _verdict(state: RunState, call: ToolCall) -> Verdict:
         depth=state.origin.depth,
         workspace=state.workspace,
         trust=trust,
+        context=context_variable(state),
         budget=Budget() if state.features >= BOUNDED_CONDITIONS else None,
     )
     verdict = _with_policies_above(evaluate(spec.policy, use), use, state)

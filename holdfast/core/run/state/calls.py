@@ -117,6 +117,8 @@ class CallState:
     """The earliest start of an allowed call that repeats itself; None for at once."""
     repeats: int = 0
     """How often the call has had the same result, if its start is delayed for that; else 0."""
+    context: dict[str, Any] | None = None
+    """The context of the closed run that made an orphaned call, if the run that resolves the call has another one."""
 
     @property
     def edit_note(self) -> str:

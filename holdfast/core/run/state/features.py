@@ -47,7 +47,8 @@ LEVELS: Mapping[int, str] = {
     "is the same as one before it in the reply; every run keeps the trust level of what its LLM has read, and a file "
     "that was written at the level `web` keeps that",
     2: "0.3.0: a run that a program's workflow started names it, and its result has a trust level; a message "
-    "has its sender's id, with which it counts once",
+    "has its sender's id, with which it counts once; the typed context of a run, which a start gives, tools change "
+    "(`context_updated`) and conditions of policies read; a run whose agent's functions fail is blocked",
 }
 """Feature level → the release, and its additions."""
 
@@ -180,6 +181,10 @@ LOGINS = 1
 
 KEYS_REVOKED = 1
 """The signal and update `revoke_key`."""
+
+TYPED_CONTEXT = 2
+"""A start may have a typed context, and carries this level; calls of tools that want it, and requests about them, have
+it."""
 
 
 CALLED = 2

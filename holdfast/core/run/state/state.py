@@ -24,11 +24,19 @@ from holdfast.core.run.state.calls import Calls, CallState
 from holdfast.core.run.state.constraints import Constraints
 from holdfast.core.run.state.context import Context, Inbox, TaskRefinement
 from holdfast.core.run.state.dormancy import Dormancy
-from holdfast.core.run.state.features import DORMANCY, KEEPS_PROGRESS, KEEPS_TRUST, LEARNS, SIGNED_STEERING
+from holdfast.core.run.state.features import (
+    DORMANCY,
+    KEEPS_PROGRESS,
+    KEEPS_TRUST,
+    LEARNS,
+    SIGNED_STEERING,
+    TYPED_CONTEXT,
+)
 from holdfast.core.run.state.freshness import Freshness
 from holdfast.core.run.state.origin import Fork, Import, Move, RunOrigin
 from holdfast.core.run.state.progress import Ending, Idle, Pause, Repeats, Steps
 from holdfast.core.run.state.subagents import Subagents
+from holdfast.core.run.state.typed_context import TypedContext
 from holdfast.core.tools.effects import PastEffect, effect_key
 from holdfast.core.tools.subagents import SUBAGENT_TOOLS
 
@@ -94,6 +102,8 @@ class RunState:
     subagents: Subagents = field(default_factory=Subagents)
     repeats: Repeats = field(default_factory=Repeats)
     context: Context = field(default_factory=Context)
+    typed_context: TypedContext = field(default_factory=TypedContext)
+    """The values that a program gave with the start (`holdfast.core.tools.typed_context`)."""
     freshness: Freshness = field(default_factory=Freshness)
     idle: Idle = field(default_factory=Idle)
     ending: Ending = field(default_factory=Ending)
@@ -266,6 +276,26 @@ class RunState:
         same = (past for past in self.calls.past if (past.tool, past.call_digest) == (call.name, call.digest))
         return next(same, None)
 
+    def context_of(self, number: int, tool: str) -> dict[str, Any] | None:
+        """Return the typed context that a call sees; None if its tool does not want it, or if the run has none.
+
+        A call that resolves an effect of a closed run sees the context of that run.
+
+        Args:
+            number: The call's number; 0 for a call that no LLM requested.
+            tool: The tool's name.
+        """
+        spec = self.spec.tool(tool) if self.spec else None
+        if spec is None or not spec.wants_context or self.features < TYPED_CONTEXT:
+            return None
+        call = self.calls.find(number)
+        return call.context if call and call.context is not None else self.typed_context.values
+
+    def writes_of(self, tool: str) -> tuple[str, ...]:
+        """Return the fields of the typed context that a tool may change."""
+        spec = self.spec.tool(tool) if self.spec else None
+        return spec.writes if spec and self.features >= TYPED_CONTEXT else ()
+
     def pending_view(self) -> list[dict[str, Any]]:
         """Return the open requests as `pending` presents them; a sub-agent's include the path from the root."""
         if self.outcome == "moved":
@@ -303,6 +333,7 @@ class RunState:
             "limits": self._limits(),
             "warning": self.warning,
             "trust": self.context.trust if self.features >= KEEPS_TRUST else None,
+            **({"context": self.typed_context.latest} if self.typed_context.values is not None else {}),
             "usage": self.usage.model_dump(),
             "budget": self.account.view() if self.account.limits else None,
             "result": self.result if self.outcome or self.idle.awaiting or self.has_partial_result else None,

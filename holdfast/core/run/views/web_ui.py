@@ -17,7 +17,7 @@ from holdfast.core.authority.approvals import ApprovalRequest
 from holdfast.core.authority.interventions import RefinementKind
 from holdfast.core.authority.statements import DecisionKind, parsed, speaker_words
 from holdfast.core.authority.summaries import describe_call, describe_terms
-from holdfast.core.base.readable_json import readable_json
+from holdfast.core.base.readable_json import readable_call
 from holdfast.core.base.text import code, plain, quoted, wrapped
 from holdfast.core.budget.account import Account
 from holdfast.core.budget.budget import LimitName, amount_text
@@ -160,7 +160,7 @@ def _headline(state: RunState) -> str:
 def _request(state: RunState, request: ApprovalRequest) -> list[str]:
     question = "may this run?" if request.kind == "approval" else "did this happen?"
     arguments = parsed(request.arguments)
-    shown = readable_json(arguments)
+    shown = readable_call(arguments, request.context)
     rows = [row for line in shown[:SHOWN_CHARS].split("\n") for row in wrapped(line, COLUMNS)]
     pending = code(f"holdfast pending {state.thread}")
     lines = [f"### Request {request.id}: {question}", "", f"`{code(request.tool)}` ({plain(request.why, 1_000)})", ""]

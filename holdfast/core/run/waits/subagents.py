@@ -210,6 +210,7 @@ def start_request(state: RunState) -> StartSubagentsRequest | None:
         trust=least("agent", state.context.trust),
         policies=(*origin.policies, state.spec.policy),
         constraints=state.constraints.to_propagate(state.updated_at),
+        context=state.typed_context.values,
         features=state.features,
     )
 

@@ -28,9 +28,11 @@ from holdfast.core.llm.blocks import ToolCall
 from holdfast.core.log.event_log import digest_after
 from holdfast.core.mac.seals import order_name
 from holdfast.core.tools.effects import effect_key
+from holdfast.core.tools.typed_context import context_digest
 
 FILE = Path(__file__).parents[4] / "docs" / "verify" / "vectors.json"
 UNTIL = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+CONTEXT = {"customer": "4711", "limit": 5.0}
 KEY = encode_key(bytes(range(32)))
 VALUES: list[Any] = [
     *([600.0, 1e-05, 1e-06, 1e-07, 1e16, 5e-324, -0.0, 1e20, 1e21, 333333333.33333329], {"\U0001f600": 1, "\ufb33": 2}),
@@ -58,6 +60,7 @@ def vectors() -> dict[str, Any]:
     call = ToolCall(id="", name="pay", arguments=arguments).digest
     key = effect_key(thread="rel-1.2", first_run_id="r0", number=3, call_digest=call)
     seen = Seen(tool="pay", call_digest=call, spec_hash="5" * 64, effect_key=key, epoch=1)
+    with_context = seen.model_copy(update={"context": context_digest(CONTEXT)})
     head, chain = GENESIS, []
     for position, share in enumerate([600.0, 1e-07]):
         event = {"schema_version": 1, "type": "example", "position": position, "share": share}
@@ -68,7 +71,13 @@ def vectors() -> dict[str, Any]:
         "chain": chain,
         "call": {"tool": "pay", "arguments": arguments, "digest": call},
         "effect_key": {"thread": "rel-1.2", "first_run_id": "r0", "number": 3, "call_digest": call, "key": key},
-        "approval": {**seen.model_dump(), "digest": seen.digest},
+        "approval": {**seen.model_dump(exclude={"context"}), "digest": seen.digest},
+        "approval_with_context": {
+            **with_context.model_dump(),
+            "context": CONTEXT,
+            "context_digest": with_context.context,
+            "digest": with_context.digest,
+        },
         "agent": {"format": "agent/1", "example": {"name": "a"}, "digest": digest(["agent/1", {"name": "a"}])},
         "order": {"thread": "rel-1.2", "first_run_id": "r0", "number": 7, "name": _order()},
         "signed": {
@@ -96,8 +105,9 @@ def test_the_vectors_are_what_our_code_computes() -> None:
 def test_a_stranger_recomputes_the_digest_from_the_shown_request() -> None:
     """The approval's digest follows from a request as it is shown, and signatures verify with the public key."""
     published = json.loads(FILE.read_text(encoding="utf-8"))
-    view = {**published["approval"], "arguments": json.loads(published["call"]["arguments"])}
-    assert shown_digest(view) == published["approval"]["digest"]
+    for name in ("approval", "approval_with_context"):
+        view = {**published[name], "arguments": json.loads(published["call"]["arguments"])}
+        assert shown_digest(view) == published[name]["digest"]
     for each in published["signed"]["statements"]:
         assert is_signed(published["signed"]["public_key"], each["signature"], each["bytes"].encode())
         assert json.loads(each["bytes"])["holdfast"] == each["format"]

@@ -221,8 +221,8 @@ def test_every_event_leads_to_a_next_action_and_a_phase(seed: int) -> None:
 def test_the_plays_have_every_kind_of_event() -> None:
     """As a control, the plays cover all kinds of events."""
     seen = {event.type for seed in range(PLAYS) for event in play(seed).thread.log}
-    # `tests/integration/test_moves.py` has moves, `test_steering.py` revoked keys.
-    elsewhere = {"run_forked", "move_requested", "run_imported", "key_revoked"}
+    # `tests/integration/test_moves.py` has moves, `test_steering.py` revoked keys, `test_typed_context.py` contexts.
+    elsewhere = {"run_forked", "move_requested", "run_imported", "key_revoked", "context_updated"}
     assert seen | elsewhere == {kind.model_fields["type"].default for kind in get_args(get_args(AgentEvent)[0])}
 
 

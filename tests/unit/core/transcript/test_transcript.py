@@ -47,6 +47,7 @@ UNREAD = {
     events.BudgetReserved,
     events.CompactionRequested,
     events.ConstraintLifted,
+    events.ContextUpdated,
     events.DormancyBegan,
     events.WaitPolled,
     events.WakeReceived,

@@ -1,0 +1,1 @@
+"""Bank support: an agent whose data, instructions and tools depend on the customer (`README.md`)."""

@@ -96,11 +96,13 @@ from holdfast.core.run.rules.baselines import on_findings
 from holdfast.core.run.rules.budget import on_call, on_report
 from holdfast.core.run.rules.closing_work import on_complete, on_learning_due, on_progress_due
 from holdfast.core.run.rules.forks import fork_events
+from holdfast.core.run.rules.unattended import on_failing
 from holdfast.core.run.state.next_actions import (
     AskForLearnings,
     CallLLM,
     Compact,
     Complete,
+    Fail,
     NoteProgress,
     Poll,
     ReportBudget,
@@ -336,6 +338,8 @@ def _ends(before: Before, event: ToolCallFinished | ReconcileRequested | RunFini
         yield [on_start(state, number, at=event.at)]  # blocked by a constraint
     if isinstance(event, RunFinished) and state.moving:
         yield [on_moved(state)]
+    if isinstance(action, Fail):
+        yield on_failing(state)
     if isinstance(event, RunFinished) and isinstance(action, Complete):
         yield [on_complete(state)]
     if isinstance(action, Poll) and (wait := state.dormancy.find(number)):

@@ -193,6 +193,7 @@ class Catalog:
             limits=agent.limits,
             subagents=agent.subagents,
             budget=agent.budget,
+            when_blocked=agent.when_blocked,
         )
 
     def readers(self, agent: str) -> Mapping[str, Tool]:

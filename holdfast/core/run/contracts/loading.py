@@ -2,7 +2,7 @@
 
 from datetime import datetime
 
-from holdfast.core.agents.agent import AgentSpec
+from holdfast.core.agents.agent import AgentSpec, WhenBlocked
 from holdfast.core.base.canonical import GENESIS
 from holdfast.core.base.models import Frozen
 from holdfast.core.budget.account import TokenPrice
@@ -86,6 +86,8 @@ class AgentRequest(Order):
     """The budget of the start."""
     llm: str = ""
     """The LLM that replaces the agent's; empty for the agent's."""
+    when_blocked: WhenBlocked | None = None
+    """What the start says about that; None if it says nothing."""
     position: int | None = None
     """How many events the run has. If the record has a later move of the thread, the run was reset."""
 

@@ -4,6 +4,7 @@ so the names of the workflows and of their task queue are here, too.
 
 from typing import Any, ClassVar
 
+from holdfast.core.agents.agent import WhenBlocked
 from holdfast.core.authority.policy import Policy
 from holdfast.core.base.models import Sealed
 from holdfast.core.budget.budget import Budget
@@ -32,7 +33,7 @@ class RunInput(Start):
     The workflow id is the thread id.
     """
 
-    PLAIN = frozenset({"task", "agent", "by", "idle_limit", "budget"})
+    PLAIN = frozenset({"task", "agent", "by", "idle_limit", "budget", "when_blocked"})
 
     task: Content = ""
     """The user's task; empty if `snapshot` has it."""
@@ -79,6 +80,9 @@ class RunInput(Start):
     hands_in: bool = False
     """With a budget: when it is spent, the run returns a partial result instead of waiting for `extend`. Used by the
     iterations of a loop."""
+    when_blocked: WhenBlocked | None = None
+    """Whether the run waits for a person or fails; None for the agent's own. A sealed start with `fail` has the feature
+    level of unattended runs."""
     snapshot: RunSnapshot | None = None
     """The state at the end of the Temporal run before this one. Only the workflow sets it, when it continues as new."""
     held: tuple[tuple[str, Any], ...] = ()

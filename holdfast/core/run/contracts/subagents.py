@@ -56,6 +56,8 @@ class StartChildren(Order):
     trust: Trust
     policies: tuple[Policy, ...] = ()
     constraints: tuple[HandedConstraint, ...] = ()
+    unattended: bool = False
+    """Nobody attends the calling run, so nobody attends its sub-agents."""
     features: int
 
 
@@ -83,6 +85,7 @@ def child_input(order: StartChildren, child: ChildStart) -> RunInput:
         policies=order.policies,
         constraints=order.constraints,
         budget=child.budget,
+        when_blocked="fail" if order.unattended else None,
         features=order.features,
     )
 

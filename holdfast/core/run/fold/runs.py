@@ -41,6 +41,7 @@ def start_run(state: RunState, event: ev.RunStarted) -> RunState:
             allowance=event.allowance,
         ),
         spec=None,
+        unattended=False,
         steps=state.steps.use_reply(),
         calls=Calls(current=tuple(orphan(state, call) for call in state.calls.current), count=state.calls.count),
         authority=with_parent_requesters(replace(state.authority, requests=()), event.lineage),
@@ -122,6 +123,7 @@ def load_agent(state: RunState, event: ev.AgentLoaded) -> RunState:
         spec_hash=event.spec_hash,
         workspace=event.workspace,
         notify=event.notify,
+        unattended=event.unattended,
         features=max(state.features, event.features),
         steps=replace(state.steps, limit=state.steps.count + limits.max_steps),
         context=replace(state.context, standing_memory=""),  # `memory_recalled` comes next

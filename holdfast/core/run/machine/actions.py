@@ -21,6 +21,7 @@ from holdfast.core.run.machine.run_log import RunLog
 from holdfast.core.run.machine.subagents import SubagentWatch
 from holdfast.core.run.rules.budget import on_call, on_report
 from holdfast.core.run.rules.closing_work import on_complete, on_learning_due, on_progress_due
+from holdfast.core.run.rules.unattended import on_failing
 from holdfast.core.run.state.features import SIZED_REQUESTS
 from holdfast.core.run.state.next_actions import (
     Action,
@@ -30,6 +31,7 @@ from holdfast.core.run.state.next_actions import (
     Compact,
     Complete,
     EndSubagents,
+    Fail,
     Finish,
     LoadAgent,
     NoteProgress,
@@ -85,6 +87,10 @@ def carry_out(action: Action, begin: RunInput, *, log: RunLog, calls: OpenCalls,
             return not subagents.end_all()
         case Complete():
             log.record(on_complete(log.state))
+        case Fail():
+            if subagents.end_all():
+                return False
+            log.record(*on_failing(log.state))
         case Poll(numbers=numbers):
             return _poll_all(numbers, log, calls)
         case Block(cause=cause, message=message):

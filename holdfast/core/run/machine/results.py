@@ -17,6 +17,7 @@ from holdfast.core.run.contracts.error_types import (
     LLM_REJECTED,
     NOT_SEALED,
     NOT_SETTLED,
+    UNATTENDED_UNSUPPORTED,
 )
 from holdfast.core.run.contracts.llm_calls import LLMReply, LLMRequest
 from holdfast.core.run.contracts.loading import AgentRequest, EffectsRequest, LoadedAgent, PastEffects, ThreadRequest
@@ -32,7 +33,7 @@ from holdfast.core.run.machine.run_log import RunLog
 from holdfast.core.run.machine.subagents import SubagentWatch
 from holdfast.core.run.rules.baselines import on_findings
 from holdfast.core.run.rules.budget import short_of
-from holdfast.core.run.state.features import BUDGETS
+from holdfast.core.run.state.features import BUDGETS, UNATTENDED
 from holdfast.core.run.waits.polling import on_poll
 
 
@@ -140,6 +141,11 @@ def on_agent(request: AgentRequest, loaded: LoadedAgent, *, log: RunLog, calls: 
         why = "the worker that loaded the agent is of a release without budgets: upgrade it, and start the run again"
         log.record(*on_lost_agent(BUDGET_UNSUPPORTED, why))
         return
+    unattended = (request.when_blocked or spec.when_blocked) == "fail"
+    if unattended and max(loaded.features, log.state.features) < UNATTENDED:
+        why = "the worker that loaded the agent is of a release without unattended runs: upgrade it, and start again"
+        log.record(*on_lost_agent(UNATTENDED_UNSUPPORTED, why))
+        return
     log.record(
         AgentLoaded(
             spec=spec,
@@ -150,6 +156,7 @@ def on_agent(request: AgentRequest, loaded: LoadedAgent, *, log: RunLog, calls: 
             features=loaded.features,
             budget=budget,
             price=loaded.price if budget and budget.usd is not None else None,
+            unattended=unattended,
         )
     )
     if loaded.past:

@@ -22,7 +22,7 @@ from holdfast.core.run.machine.open_calls import OpenCalls
 from holdfast.core.run.machine.results import on_agent
 from holdfast.core.run.machine.run_log import RunLog
 from holdfast.core.run.rules.forks import ANSWERED, WITHIN_REPLY, fork_events, refuse_fork, refuse_policies
-from holdfast.core.run.state.features import LOOP_BUDGETS, SCHEDULED, SUBAGENTS, require_features
+from holdfast.core.run.state.features import LOOP_BUDGETS, SCHEDULED, SUBAGENTS, UNATTENDED, require_features
 from holdfast.core.run.state.state import RunState
 
 
@@ -175,6 +175,7 @@ def opening_events(begin: RunInput, past: RunState, ids: RunIds) -> Events:
         depth=begin.depth,
         trust=begin.trust,
         schedule=begin.schedule if begin.features >= SCHEDULED else "",
+        when_blocked=begin.when_blocked if begin.features >= UNATTENDED else None,
     )
     if begin.lineage and begin.features >= SUBAGENTS:
         inherited = {"lineage": begin.lineage, "policies": begin.policies, "constraints": begin.constraints}

@@ -183,7 +183,8 @@ class SubagentWatch:
         state = self._log.state
         if state.spec is None or not (state.spec.subagents or state.subagents.children):
             return
-        if not state.pause and not self._starts.pauses(self._log.at) and not self._calls.under_way(StartChildren):
+        held = state.pause or (state.unattended and state.blocked)
+        if not held and not self._starts.pauses(self._log.at) and not self._calls.under_way(StartChildren):
             self._start()
         if not self._polls.pauses(self._log.at) and not self._calls.under_way(LookAtChildren, EndChildren):
             self._poll()

@@ -46,6 +46,7 @@ LEVELS: Mapping[int, str] = {
     "until when a request of a call with an unknown outcome may still arrive; no second call of an `unsafe` tool that "
     "is the same as one before it in the reply; every run keeps the trust level of what its LLM has read, and a file "
     "that was written at the level `web` keeps that",
+    2: "0.3.0: unattended runs, which fail instead of waiting for a person; the notice `message_awaited`",
 }
 """Feature level → the release, and its additions."""
 
@@ -178,6 +179,13 @@ LOGINS = 1
 
 KEYS_REVOKED = 1
 """The signal and update `revoke_key`."""
+
+UNATTENDED = 2
+"""A run may be unattended: what would wait for a person fails it. A sealed start of such a run carries this level, and
+a plain one fails if the worker that loads the agent lacks it."""
+
+ANSWERS_NOTIFIED = 2
+"""People are notified when an open thread has answered (`message_awaited`)."""
 
 
 def require_features(level: int) -> None:

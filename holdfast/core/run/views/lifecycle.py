@@ -42,6 +42,7 @@ from holdfast.core.run.state.next_actions import (
     Compact,
     Complete,
     EndSubagents,
+    Fail,
     Finish,
     LoadAgent,
     NoteProgress,
@@ -87,7 +88,7 @@ def kind_of(action: Action) -> Kind:
             return "dormancy"
         case Verify() | Settle():
             return "re-entry"
-        case Complete() | Finish():
+        case Complete() | Fail() | Finish():
             return "termination"
         case _:
             assert_never(action)
@@ -99,7 +100,7 @@ def phase_of(state: RunState) -> Phase:
         return "instantiated"
     action = next_action(state, at=state.updated_at)
     match action:
-        case CallLLM() | Compact() | AskForLearnings() | ReportBudget() | Complete():
+        case CallLLM() | Compact() | AskForLearnings() | ReportBudget() | Complete() | Fail():
             return "evaluating"
         case Verify(baseline=True):
             return "executing"

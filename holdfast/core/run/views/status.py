@@ -24,6 +24,7 @@ from holdfast.core.run.state.next_actions import (
     Compact,
     Complete,
     EndSubagents,
+    Fail,
     Finish,
     LoadAgent,
     NoteProgress,
@@ -99,6 +100,8 @@ def doing(state: RunState) -> str:
             return "ends with the answer that the LLM has given"
         case Block(cause=cause):
             return f"stops because of {cause}"
+        case Fail():
+            return "cancels its sub-agents, if it has any, and fails: nobody attends it"
         case Poll() | Wait() | Finish():
             return _waiting(state)
         case _:
@@ -127,6 +130,9 @@ def _awaited(state: RunState) -> str:
     if state.pause:
         until = f" until {_time(state.pause.until)}, or" if state.pause.until else ""
         return f"waits{until} for a person to resume it"
+    if state.blocked and state.unattended:
+        count = len(state.authority.requests)
+        return "waits for people to say whether an effect happened, and then fails" if count else ""
     if state.blocked and state.blocked.cause == BUDGET_SPENT:
         return "waits for a person to extend its budget"
     if state.blocked:
@@ -149,6 +155,8 @@ def following(state: RunState) -> tuple[Following, ...]:
         comes = f"{_time(state.pause.until)} comes, or " if state.pause.until else ""
         resumed = replace(state, pause=None)
         return (Following(when=f"{comes}a person resumes it", then=f"it {doing(resumed)}"),)
+    if state.blocked and state.unattended:
+        return (Following(when="every effect is accounted for", then=f"the run fails ({state.blocked.cause})"),)
     if state.blocked and state.blocked.cause == BUDGET_SPENT:
         return (Following(when="a person sends `extend`", then="it calls the LLM again"),)
     if state.blocked:
@@ -192,6 +200,8 @@ def _after(state: RunState, action: Action) -> tuple[Following, ...]:
             return (Following(when="they have ended", then="the run ends"),)
         case Complete():
             return (Following(when="that is recorded", then="the run is over"),)
+        case Fail():
+            return (Following(when="that is recorded", then="the run is over, as failed"),)
         case Block() | Finish():
             return ()
         case _:

@@ -210,6 +210,7 @@ def start_request(state: RunState) -> StartChildren | None:
         trust=least("agent", state.context.trust),
         policies=(*origin.policies, state.spec.policy),
         constraints=state.constraints.to_propagate(state.updated_at),
+        unattended=state.unattended,
         features=state.features,
     )
 

@@ -6,7 +6,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, get_args
 
 from temporalio.client import Client as TemporalClient
 
@@ -23,6 +23,8 @@ from holdfast.client.threads import Threads
 from holdfast.composition.components import Components
 from holdfast.config.programs import base_folder, setup_command
 from holdfast.config.settings import Settings, variables
+from holdfast.core.agents.agent import WhenBlocked
+from holdfast.core.base.text import one_line
 from holdfast.core.budget.budget import Budget
 from holdfast.core.llm.blocks import Content
 from holdfast.core.run.state.state import Status
@@ -216,6 +218,8 @@ class Client:
         by: str | None = None,
         by_proven: bool = False,
         budget: Budget | None = None,
+        unattended: bool = False,
+        when_blocked: WhenBlocked | None = None,
     ) -> Thread:
         """Start a thread. With a thread id, it starts at most once: repeating the start returns the existing thread.
 
@@ -234,12 +238,17 @@ class Client:
                 person's memories. The client's own `by` counts as authenticated.
             budget: The steps, tokens, money and time that the run may use, within the agent's own budget; None for the
                 agent's budget.
+            unattended: Whether nobody is there for the run, as for a nightly report: `when_blocked="fail"`.
+            when_blocked: What the run does if it cannot continue without a person. `fail`: it and its sub-agents fail,
+                and the `cause` of `RunFailed` is `ApprovalRequired`, `StepLimit`, `LLMRejected`, … Only effects whose
+                outcome is unknown are kept for a person. `wait`: it waits. None for the agent's own.
 
         Raises:
             TaskDiffers: A thread with this id has another task or another agent. `Thread.say` continues it.
             TaskInvalid: The task is empty, too long, or neither text nor content blocks.
             ThreadIdInvalid: The thread id cannot be used.
             FleetKeyMissing: Without a fleet key, a run must have its own folder.
+            SettingsError: `unattended` contradicts `when_blocked`.
             ServerUnreachable: The server does not respond. It may have received the start: pass an id, and start again.
         """
         options = StartOptions(
@@ -249,6 +258,7 @@ class Client:
             by=checked_name(self._by if by is None else by),
             by_proven=by_proven or by is None,
             budget=budget,
+            when_blocked=_when_blocked(unattended, when_blocked),
         )
         if thread is None:
             return self.thread((await self._threads.start(task, options=options)).thread)
@@ -328,6 +338,19 @@ class Client:
             ServerUnreachable: The server does not respond. Publish the event again with the same id.
         """
         return await publish(self._threads, event, by=checked_name(self._by if by is None else by), data=data, id=id)
+
+
+def _when_blocked(unattended: bool, when_blocked: WhenBlocked | None) -> WhenBlocked | None:
+    """Return what a start says about a run that needs a person.
+
+    Raises:
+        SettingsError: It says two different things, or something unknown.
+    """
+    if unattended and when_blocked == "wait":
+        raise SettingsError("an unattended run does not wait for a person: leave out `unattended`, or `when_blocked`")
+    if when_blocked not in (None, *get_args(WhenBlocked)):
+        raise SettingsError(f"`when_blocked` {one_line(str(when_blocked), 30)!r}: it is wait or fail")
+    return "fail" if unattended else when_blocked
 
 
 def _readable_anchors(settings: Settings) -> Sequence[Path]:

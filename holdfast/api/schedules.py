@@ -45,6 +45,8 @@ class ScheduleState(Frozen):
     reason: str
     budget: str = ""
     """The budget of each run: `usd=2,tokens=100000`; empty for the agent's own."""
+    unattended: bool = False
+    """The runs fail instead of waiting for a person."""
     cron: str | None
     """The cron expression; None with `every`, or for times that somebody set in Temporal."""
     every: float | None
@@ -100,6 +102,7 @@ class Schedules:
         by_proven: bool = False,
         reason: str = "",
         budget: Budget | None = None,
+        unattended: bool = False,
         replace: bool = False,
     ) -> ScheduleState:
         """Add a schedule. Adding the same schedule again changes nothing.
@@ -122,6 +125,8 @@ class Schedules:
             by_proven: Whether this program has authenticated the person in `by`, as in `Client.start`.
             reason: The purpose of the schedule.
             budget: The budget of each run, within the agent's own budget; None for the agent's budget.
+            unattended: Whether nobody is there for the runs: each fails instead of waiting for a person, as with
+                `Client.start`. With `overlap="skip"`, a run that waits would hold up all later ones.
             replace: Replace another schedule with this name; a paused one stays paused.
 
         Raises:
@@ -144,6 +149,7 @@ class Schedules:
             by_proven=by_proven or by is None,
             reason=reason,
             budget=budget,
+            when_blocked="fail" if unattended else None,
         )
         await schedules.add_schedule(self._threads, name, definition, replace=replace)
         return await self.state(name)

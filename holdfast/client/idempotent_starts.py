@@ -10,6 +10,7 @@ from typing import NamedTuple
 from holdfast.client.reading.states import decode_lines
 from holdfast.client.start_options import StartOptions, check_task
 from holdfast.client.threads import Started, Threads
+from holdfast.core.agents.agent import WhenBlocked
 from holdfast.core.llm.blocks import Content
 from holdfast.core.log.events import RunStarted
 from holdfast.errors import TaskDiffers, ThreadExists
@@ -23,6 +24,7 @@ class RecordedStart(NamedTuple):
     """The requested agent; None for the catalog's first."""
     idle_limit: float | None
     by: str
+    when_blocked: WhenBlocked | None = None
 
 
 async def start_once(
@@ -37,7 +39,7 @@ async def start_once(
         task: The task: text, or content blocks.
         thread: The thread id.
         options: The other options; the first start's workspace and budget are used.
-        exactly: Whether the idle limit and the person must be the same, too.
+        exactly: Whether the idle limit, the person and `when_blocked` must be the same, too.
 
     Raises:
         TaskDiffers: There is a thread of that id that was started differently.
@@ -46,7 +48,7 @@ async def start_once(
         FleetKeyMissing: Without a fleet key, a run must have its own folder.
         ServerUnreachable: The server does not answer. The start may have reached it: start again.
     """
-    given = RecordedStart(check_task(task), options.agent, options.idle_limit, options.by)
+    given = RecordedStart(check_task(task), options.agent, options.idle_limit, options.by, options.when_blocked)
     try:
         await threads.start(given.task, thread, options, once=True)
     except ThreadExists:
@@ -99,9 +101,10 @@ async def recorded_starts(threads: Threads, thread: str) -> AsyncIterator[Record
         if event.type == "run_started":
             begun = event
         elif begun and event.type == "user_message_received":
-            yield RecordedStart(event.content, begun.agent, begun.idle_limit, event.by)
+            yield RecordedStart(event.content, begun.agent, begun.idle_limit, event.by, begun.when_blocked)
             begun, any_recorded = None, True
     if not any_recorded:
         found = await threads.reader.find(thread) or await threads.runs.describe(thread)
         run_input = (await threads.reader.history(found)).run_input  # no worker has picked up the start yet
-        yield RecordedStart(run_input.task, run_input.agent, run_input.idle_limit, run_input.by)
+        first = run_input
+        yield RecordedStart(first.task, first.agent, first.idle_limit, first.by, first.when_blocked)

@@ -21,6 +21,7 @@ from temporalio.converter import WorkflowSerializationContext
 
 from holdfast.client.calendars import calendar_of, cron_of
 from holdfast.client.start_options import check_task, issued
+from holdfast.core.agents.agent import WhenBlocked
 from holdfast.core.authority.summaries import summary
 from holdfast.core.base.durations import span_text
 from holdfast.core.base.text import code, one_line, quoted
@@ -77,6 +78,7 @@ class Definition:
     by_proven: bool = True
     reason: str = ""
     budget: Budget | None = None
+    when_blocked: WhenBlocked | None = None
 
 
 def check_schedule_name(name: str) -> str:
@@ -160,6 +162,7 @@ def schedule_of(name: str, given: Definition, *, task_queue: str) -> Schedule:
         workspace=given.workspace,
         reason=given.reason,
         budget=given.budget,
+        when_blocked=given.when_blocked,
         until=given.until,
     )
     every = timedelta(seconds=given.every) if given.every is not None else None
@@ -220,6 +223,7 @@ def definition_of(begin: ScheduledInput, found: ScheduleDescription) -> Definiti
         by_proven=begin.by_proven,
         reason=begin.reason,
         budget=begin.budget,
+        when_blocked=begin.when_blocked,
     )
 
 

@@ -122,6 +122,7 @@ async def schedule_state(threads: Threads, name: str, *, runs: bool = True) -> J
         "workspace": given.workspace,
         "reason": given.reason,
         "budget": given.budget.words if given.budget else "",
+        "unattended": given.when_blocked == "fail",
         "cron": given.cron,
         "every": given.every,
         "tz": given.tz,

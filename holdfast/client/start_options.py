@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ConfigDict
 
 from holdfast.config.programs import CLI
+from holdfast.core.agents.agent import WhenBlocked
 from holdfast.core.base.text import code, quoted
 from holdfast.core.budget.budget import Budget
 from holdfast.core.llm.blocks import Content, text_of
@@ -39,6 +40,8 @@ class StartOptions(BaseModel):
     """Whether the caller has authenticated that person; otherwise the run cannot use their memories."""
     budget: Budget | None = None
     """The run's budget, within the agent's own; None for the agent's."""
+    when_blocked: WhenBlocked | None = None
+    """`fail` for an unattended run, which fails instead of waiting for a person; None for the agent's own."""
 
 
 def check_task(given: Any) -> Content:

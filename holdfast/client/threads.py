@@ -42,7 +42,7 @@ from holdfast.core.llm.blocks import Content
 from holdfast.core.log.events import AgentEvent
 from holdfast.core.run.contracts.error_types import AGENT_NOT_FOUND, WORKSPACE_NOT_FOUND
 from holdfast.core.run.contracts.runs import LOOP_WORKFLOW, TASK_QUEUE, WORKFLOW, RunInput
-from holdfast.core.run.state.features import BUDGETS
+from holdfast.core.run.state.features import BUDGETS, UNATTENDED
 from holdfast.core.stores import ThreadStore
 from holdfast.core.transcript.transcript import Transcript
 from holdfast.errors import (
@@ -135,12 +135,20 @@ class Threads:
         else:
             previous = await self._latest_closed_run(check_own_id(thread))
         run_input = RunInput(
-            task=task, by=options.by, agent=options.agent, idle_limit=options.idle_limit, budget=options.budget
+            task=task,
+            by=options.by,
+            agent=options.agent,
+            idle_limit=options.idle_limit,
+            budget=options.budget,
+            when_blocked=options.when_blocked,
         )
         if self.sealed:
             claims: dict[str, Any] = {"workspace": options.workspace, "resume": resume, "previous_run": previous}
             claims["by_proven"] = options.by_proven
-            claims |= {"features": BUDGETS} if options.budget else {}  # a worker without budgets must not run it
+            # A worker without what the start asks for must not run it.
+            needed = [BUDGETS] if options.budget else []
+            needed += [UNATTENDED] if options.when_blocked else []
+            claims |= {"features": max(needed)} if needed else {}
             run_input = issued(run_input.model_copy(update=claims))
         elif options.workspace is not None or previous is not None:
             what = "in a folder" if options.workspace is not None else f"of the closed thread {thread!r}"

@@ -96,6 +96,8 @@ class Schedule(ResponseBody):
     reason: str
     budget: str = ""
     """The budget of each run; empty for the agent's own budget."""
+    unattended: bool = False
+    """The runs fail instead of waiting for a person."""
     cron: str | None
     every: float | None
     tz: str

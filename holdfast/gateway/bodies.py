@@ -15,6 +15,7 @@ from pydantic import (
 )
 from pydantic_core import from_json
 
+from holdfast.core.agents.agent import WhenBlocked
 from holdfast.core.authority.follow_ups import WhenBusy
 from holdfast.core.authority.refinements import LONGEST_REFINEMENT, RefinementKind
 from holdfast.core.authority.statements import LONGEST_DELEGATION, DecisionKind
@@ -179,6 +180,9 @@ class StartBody(Body):
     """Seconds that the run stays open for messages after the agent has replied; null for the agent's own limit."""
     budget: BudgetBody | None = None
     """The run's budget, within the agent's own; null for the agent's own."""
+    when_blocked: WhenBlocked | None = None
+    """If the run cannot continue without a person: `fail` with the cause, for a run that nobody attends, or `wait`;
+    null for the agent's own."""
 
     _task_is_not_blank = field_validator("task")(not_blank)
 

@@ -88,6 +88,7 @@ class ScriptedRun:
         agent: str | None = None,
         by: str | None = None,
         idle_limit: float | None = None,
+        unattended: bool = False,
         until: Until = "attention",
     ) -> Result:
         """Start a thread with a task.
@@ -97,9 +98,11 @@ class ScriptedRun:
             agent: The agent's name; None for the catalog's first.
             by: The requester; None for the `by` of `agent(…)`.
             idle_limit: Seconds that the run stays open for messages; None for the agent's own limit.
+            unattended: Whether the run fails instead of waiting for a person.
             until: See `result`.
         """
         options = {"agent": agent, "by": by, "idle_limit": idle_limit, "workspace": self.workspace}
+        options |= {"unattended": unattended}
         self.started.append((await self._client.start(task, by_proven=True, **options)).id)  # type: ignore[arg-type]
         return await self.result(until=until)
 
@@ -107,44 +110,24 @@ class ScriptedRun:
         """Wait for the run, and return its result.
 
         Args:
-            until: `attention`: until it has ended, or waits for an approval, a message or a retry; the result's
-                `status` says which. `end`: until it has ended.
+            until: `attention`: until it has ended or waits for a message, or it or a sub-agent waits for an approval or
+                a retry; the result's `status` says which. `end`: until it has ended. `answer`: see
+                `holdfast.Thread.result`.
 
         Raises:
             RunFailed: The run failed.
             RunCancelled: The run was cancelled.
+            AttentionNeeded: With `end`: the run cannot end before a person acts.
             TimeoutError: Neither happened in time; the message has the last event, and the retried calls with reasons.
         """
         thread = self.thread.id
         try:
             async with asyncio.timeout(self._patience):
-                state = await self._wait(thread, until)
+                waited = await wait(self._threads, thread, until=until, poll=POLL_SECONDS)
         except TimeoutError:
             facts = [f"thread {thread!r} still runs after {self._patience:g} s", *await self._delays()]
             raise TimeoutError("; ".join(facts)) from None
-        return await result_of(self._threads, state)
-
-    async def _wait(self, thread: str, until: Until) -> ThreadState:
-        """Wait for the run; with `attention`, also for an open request of one of its sub-agents."""
-        end = asyncio.ensure_future(wait(self._threads, thread, until=until, poll=POLL_SECONDS))
-        request = asyncio.ensure_future(self._subagent_request() if until == "attention" else asyncio.Event().wait())
-        try:
-            await asyncio.wait({end, request}, return_when=asyncio.FIRST_COMPLETED)
-            if request.done():
-                request.result()
-            return end.result() if end.done() else await self.thread.state()
-        finally:
-            end.cancel()
-            request.cancel()
-            await asyncio.gather(end, request, return_exceptions=True)
-
-    async def _subagent_request(self) -> None:
-        """Wait until a sub-agent has an open request."""
-        while True:
-            state = await self.thread.state()
-            if state.subagents and any(node.pending for depth, node in (await self.tree()).walk() if depth):
-                return
-            await asyncio.sleep(10 * POLL_SECONDS)
+        return await result_of(self._threads, waited, until=until)
 
     async def _delays(self) -> list[str]:
         """Return the last event of the latest thread, and the calls that it retries."""

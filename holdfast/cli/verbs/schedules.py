@@ -60,6 +60,9 @@ async def add(
         str | None,
         typer.Option(metavar="AMOUNTS", help="The budget of each run: usd=2,tokens=100k. [default: the agent's]"),
     ] = None,
+    unattended: Annotated[
+        bool, typer.Option("--unattended", help="Nobody is there: runs fail instead of waiting for a person.")
+    ] = False,
     blocks: Blocks = None,
     by: By = None,
     reason: Reason = "",
@@ -106,6 +109,7 @@ async def add(
         by_proven=session.is_own(person),
         reason=reason,
         budget=Budget(**limits) if limits else None,
+        when_blocked="fail" if unattended else None,
     )
     new = await add_schedule(threads, name, definition, replace=replace)
     if not new:

@@ -33,6 +33,7 @@ Until = Literal["attention", "end"]
     'start "And now 1.3" --thread rel-1.2    # another task continues a closed thread, with its whole content',
     'start "Publish 1.2" --agent releaser --idle-limit 600 --json',
     'start "Publish 1.2" --budget usd=2,tokens=100k',
+    'start "Write the nightly report" --unattended --wait    # exit 1 instead of waiting for a person',
     farewell="Nothing was started.",
 )
 async def start(
@@ -61,6 +62,10 @@ async def start(
             help="The run's budget: usd=2,tokens=100k,steps=50,seconds=1h. [default: the agent's]",
         ),
     ] = None,
+    unattended: Annotated[
+        bool,
+        typer.Option("--unattended", help="Nobody is there: fail, with the cause, instead of waiting for a person."),
+    ] = False,
     blocks: Blocks = None,
     by: Annotated[
         str | None,
@@ -104,6 +109,7 @@ async def start(
         by=requester,
         by_proven=session.is_own(requester),
         budget=limits,
+        when_blocked="fail" if unattended else None,
     )
     session.farewell = f"It may have been started: {CLI.command('show', thread) if thread else CLI.command('list')}"
     if thread is None:

@@ -11,6 +11,7 @@
 from datetime import datetime
 from typing import NamedTuple
 
+from holdfast.core.agents.agent import WhenBlocked
 from holdfast.core.base.models import Sealed
 from holdfast.core.base.text import code, quoted
 from holdfast.core.budget.budget import Budget
@@ -18,7 +19,7 @@ from holdfast.core.llm.blocks import Content, text_of
 from holdfast.core.mac.seals import launched
 from holdfast.core.mac.starts import START_WITHIN, Start
 from holdfast.core.run.contracts.runs import RunInput
-from holdfast.core.run.state.features import SCHEDULED
+from holdfast.core.run.state.features import SCHEDULED, UNATTENDED
 
 
 class ScheduledInput(Start):
@@ -40,6 +41,8 @@ class ScheduledInput(Start):
     """The purpose of the schedule."""
     budget: Budget | None = None
     """The limits of each run, as in `RunInput`."""
+    when_blocked: WhenBlocked | None = None
+    """As in `RunInput`."""
     until: datetime | None = None
     """The time after which no run is started; None for no end."""
 
@@ -88,7 +91,8 @@ def launch(begin: ScheduledInput, *, workflow_id: str, started_at: datetime, at:
         workspace=begin.workspace,
         schedule=name,
         budget=begin.budget,
-        features=SCHEDULED,
+        when_blocked=begin.when_blocked,
+        features=UNATTENDED if begin.when_blocked else SCHEDULED,
     )
     return Launch(thread, run)
 

@@ -13,10 +13,12 @@ from datetime import datetime
 from holdfast.core.authority.policy import Verdict
 from holdfast.core.base.text import one_line
 from holdfast.core.log import events as ev
-from holdfast.core.run.contracts.error_types import APPROVAL_REQUIRED
 from holdfast.core.run.state.next_actions import Fail, StartCalls, Wait
 from holdfast.core.run.state.state import RunState
 from holdfast.core.tools.effects import PastEffect, words_of
+
+APPROVAL_REQUIRED = "ApprovalRequired"
+"""The cause of the block of an unattended run that made a call that requires approval."""
 
 NAMED_CALLS = 5
 """Maximum number of calls that the message of a block names."""

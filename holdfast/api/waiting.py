@@ -9,20 +9,23 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any, Literal
+from typing import Literal
 
 from temporalio.client import WorkflowExecutionDescription, WorkflowHistoryEventFilterType
 from temporalio.common import SearchAttributeKey
 from temporalio.service import RPCError
 
+from holdfast.api.request_views import PendingRequest
 from holdfast.api.views import Attention, Result, ThreadState, ThreadStatus
 from holdfast.client.attention import TreeWatch, hints_below, in_need
 from holdfast.client.follow import POLL_SECONDS
+from holdfast.client.reading.reader import Note
 from holdfast.client.reading.runs import ENDED, UNAUTHENTICATED, status_of
 from holdfast.client.reading.states import CLOSED
 from holdfast.client.threads import JSON, Threads
 from holdfast.client.trees import Node
 from holdfast.config.programs import CLI
+from holdfast.core.run.state.state import Blocked
 from holdfast.errors import (
     AttentionNeeded,
     HistoryForged,
@@ -55,6 +58,17 @@ class Waited:
     def over(self) -> bool:
         """Whether the run has ended."""
         return self.state.status in (*CLOSED, UNAUTHENTICATED)
+
+    @property
+    def pending(self) -> tuple[PendingRequest, ...]:
+        """The open requests of the tree, those of the run itself first."""
+        below = (each for each in self.attention if each.thread != self.state.thread)
+        return (*self.state.pending, *(request for each in below for request in each.pending))
+
+    @property
+    def blocked(self) -> Blocked | None:
+        """Why the run is blocked, or else the first blocked run below it; None if none is."""
+        return self.state.blocked or next((each.blocked for each in self.attention if each.blocked), None)
 
     @property
     def stuck(self) -> tuple[Attention, ...]:
@@ -99,7 +113,9 @@ class Waited:
         return next((status for status, found in kinds.items() if found), "paused")
 
 
-async def wait(threads: Threads, thread: str, *, until: Until, poll: float = POLL_SECONDS) -> Waited:
+async def wait(
+    threads: Threads, thread: str, *, until: Until, poll: float = POLL_SECONDS, through_blocks: bool = False
+) -> Waited:
     """Wait without a time limit, and return the thread and what needs a person at the end of the wait.
 
     After the first response, the wait survives restarts of servers and workers. While it lasts although a person has to
@@ -110,6 +126,7 @@ async def wait(threads: Threads, thread: str, *, until: Until, poll: float = POL
         thread: The thread's id.
         until: The condition to wait for. With `end`, the wait also ends if the run is stuck (`Waited.stuck`).
         poll: Seconds between polls of an open run.
+        through_blocks: With `end`: wait even if the run is stuck, and log nothing about it.
 
     Raises:
         ThreadNotFound: There is no such thread.
@@ -123,7 +140,7 @@ async def wait(threads: Threads, thread: str, *, until: Until, poll: float = POL
             reached = True
             if found is None or found.status in ENDED:
                 return Waited(ThreadState.model_validate(await threads.state(thread, found=found)))
-            if waited := await _look(threads, found, until, watch):
+            if not (until == "end" and through_blocks) and (waited := await _look(threads, found, until, watch)):
                 if waited.satisfies(until):
                     return waited
                 said.waits_for(waited)
@@ -137,6 +154,21 @@ async def wait(threads: Threads, thread: str, *, until: Until, poll: float = POL
         await asyncio.sleep(poll)
 
 
+async def look(threads: Threads, thread: str, *, note: Note | None = None) -> Waited:
+    """Return a thread as it is now, and the runs of its tree that need a person.
+
+    Args:
+        threads: The threads.
+        thread: The thread's id.
+        note: Called with a message when no worker answers; None to raise instead.
+    """
+    view = await threads.state(thread, note=note)
+    if view["status"] in (*CLOSED, UNAUTHENTICATED):
+        return _waited(view, ())
+    hints = await hints_below(threads, thread) if view.get("subagents") else []
+    return _waited(view, await in_need(threads, thread, state=view, hints=hints, note=note))
+
+
 async def _look(threads: Threads, found: WorkflowExecutionDescription, until: Until, watch: TreeWatch) -> Waited | None:
     """Return an open run with the runs of its tree that need a person; None if there is no sign of any.
 
@@ -144,9 +176,7 @@ async def _look(threads: Threads, found: WorkflowExecutionDescription, until: Un
     """
     thread, status = found.id, status_of(found)
     if status != "running" and until != "end":
-        view = await threads.state(thread)
-        hints = await hints_below(threads, thread) if view.get("subagents") else []
-        return _waited(view, await in_need(threads, thread, state=view, hints=hints))
+        return await look(threads, thread)
     own = status != "running" or bool(found.typed_search_attributes.get(_PENDING))
     needs = await watch.look(top=own)
     return _waited(await threads.state(thread), needs) if needs else None
@@ -259,17 +289,11 @@ async def result_of(threads: Threads, waited: Waited, *, until: Until = "attenti
         structured=state.structured,
         steps=state.step,
         usage=state.usage,
-        pending=pending_of(waited),
-        blocked=state.blocked or next((each.blocked for each in waited.attention if each.blocked), None),
+        pending=waited.pending,
+        blocked=waited.blocked,
         paused=state.paused or next((each.paused for each in waited.attention if each.paused), None),
         attention=waited.attention,
     )
-
-
-def pending_of(waited: Waited) -> tuple[Any, ...]:
-    """Return the open requests of a tree, those of the run itself first."""
-    below = (each for each in waited.attention if each.thread != waited.state.thread)
-    return (*waited.state.pending, *(request for each in below for request in each.pending))
 
 
 async def cause_of(threads: Threads, state: ThreadState) -> str:

@@ -8,6 +8,7 @@
 import asyncio
 from collections.abc import Sequence
 
+from holdfast.client.reading.reader import Note
 from holdfast.client.searching import search
 from holdfast.client.threads import JSON, Threads
 from holdfast.client.trees import LARGEST, Node, read_tree
@@ -39,7 +40,12 @@ async def hints_below(threads: Threads, thread: str) -> list[str] | None:
 
 
 async def in_need(
-    threads: Threads, thread: str, *, state: JSON | None = None, hints: Sequence[str] | None
+    threads: Threads,
+    thread: str,
+    *,
+    state: JSON | None = None,
+    hints: Sequence[str] | None,
+    note: Note | None = None,
 ) -> list[Node]:
     """Return the runs of a tree that need a person, from the top down, without those that cannot be read.
 
@@ -48,6 +54,7 @@ async def in_need(
         thread: The thread at the top.
         state: The state of that thread, if the caller already has it.
         hints: The runs below that may need one; None to read all open ones.
+        note: Called with a message when no worker answers; None to raise instead.
 
     Raises:
         HoldfastError: The thread at the top cannot be read.
@@ -59,7 +66,7 @@ async def in_need(
             return bool(child["status"] == "open")
         return any(hint == child["thread"] or hint.startswith(f"{child['thread']}.") for hint in hints)
 
-    tree = await read_tree(threads, thread, state=state, only=leads)
+    tree = await read_tree(threads, thread, state=state, only=leads, note=note)
     return [node for _, node in tree.walk() if node.needs_person]
 
 

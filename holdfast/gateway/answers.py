@@ -169,9 +169,13 @@ class ThreadResult(ResponseBody):
     steps: int
     usage: Usage
     pending: list[dict[str, Any]] = []
-    """The requests to decide, if the status is `waiting_approval`."""
+    """The requests to decide, if the status is `waiting_approval`: those of the run and of its sub-agents. A `path`
+    ends with the thread of the sub-agent that asks."""
     blocked: dict[str, Any] | None = None
     """The reason, if the status is `blocked`."""
+    attention: list[dict[str, Any]] = []
+    """The runs of the tree that need a person, from the top down, each with its `thread`, `status`, `cause`, `pending`,
+    `blocked` and `paused`."""
 
 
 class EventsPage(ResponseBody):

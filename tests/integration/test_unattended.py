@@ -21,7 +21,7 @@ from holdfast import (
 )
 from holdfast.errors import NoWorker
 from holdfast.testing import Conversation, Reply, agent, call, fail, raw, say, slow, steps, together
-from tests.support.rig import eventually
+from tests.support.rig import PATIENCE
 
 pytestmark = pytest.mark.usefixtures("session_server")
 
@@ -171,7 +171,9 @@ async def test_a_wait_for_the_end_warns_of_an_open_request_and_goes_on(caplog: p
     async with agent(CATALOG, family) as run:
         with caplog.at_level(logging.WARNING, "holdfast.client"):
             waiting = asyncio.ensure_future(run.task("payer pay", agent="root", until="end"))
-            await eventually(lambda: bool(caplog.records))
+            async with asyncio.timeout(PATIENCE):
+                while not caplog.records:  # noqa: ASYNC110  # the logger signals nothing
+                    await asyncio.sleep(0.05)
             (request,) = await run.thread.pending()
             await run.thread.decide(request, "approve")
             assert "paid 5" in (await waiting).text

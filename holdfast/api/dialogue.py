@@ -4,6 +4,7 @@ import asyncio
 import json
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -22,7 +23,7 @@ from holdfast.core.authority.follow_ups import WhenBusy
 from holdfast.core.authority.refinements import RefinementKind
 from holdfast.core.base.names import person_name
 from holdfast.core.llm.blocks import Content
-from holdfast.core.llm.messages import AnyMessage, from_json
+from holdfast.core.llm.messages import AnyMessage, from_json, with_time
 from holdfast.core.log.events import AgentEvent
 from holdfast.core.log.upcasters import decode_event
 from holdfast.core.run.inputs.interventions import INTERVENTIONS
@@ -112,13 +113,13 @@ class Dialogue:
                 yield event
 
     async def messages(self, *, active: bool = False) -> list[AnyMessage]:
-        """Return the messages between people, agent and tools, without the system message.
+        """Return the messages between people, agent and tools, without the system message, each with its time (`at`).
 
         Args:
             active: Return only the messages that the LLM sees now, after context compaction.
         """
         stored = self._threads.messages(self.id, active=active, note=log.info)
-        return [from_json(each) async for each in stored]
+        return [with_time(from_json(each), datetime.fromisoformat(each["at"])) async for each in stored]
 
     async def pending(self) -> tuple[PendingRequest, ...]:
         """Return the open requests: calls that wait for approval, and calls whose outcome is unknown.

@@ -23,6 +23,7 @@ from temporalio.service import RPCError
 
 from holdfast.client.connect import seals_of
 from holdfast.client.imported_subagents import refuse_imported_subagent
+from holdfast.client.message_times import TimedTranscript
 from holdfast.client.reading.loops import loop_lines
 from holdfast.client.reading.reader import Note, Reader
 from holdfast.client.reading.runs import ENDED, MOVED, NeverRan, Runs, status_of
@@ -44,7 +45,6 @@ from holdfast.core.run.contracts.error_types import AGENT_NOT_FOUND, WORKSPACE_N
 from holdfast.core.run.contracts.runs import LOOP_WORKFLOW, TASK_QUEUE, WORKFLOW, RunInput
 from holdfast.core.run.state.features import BUDGETS, UNATTENDED
 from holdfast.core.stores import ThreadStore
-from holdfast.core.transcript.transcript import Transcript
 from holdfast.errors import (
     AgentNotFound,
     FleetKeyMissing,
@@ -335,14 +335,14 @@ class Threads:
         self, thread: str, *, active: bool = False, at: int | None = None, note: Note | None = None
     ) -> AsyncIterator[JSON]:
         """Yield the messages of a thread, without the system message: all of them, or those that the LLM sees now
-        (`active`).
+        (`active`). Each has the time `at` which it came.
 
         With `at`, as they were right after the event at that position.
 
         Raises:
             PositionInvalid: There is no such event.
         """
-        transcript, last = Transcript(keep_all=not active), -1
+        transcript, last = TimedTranscript(keep_all=not active), -1
         async for event in decode_lines(self.reader.lines(thread, 0, found=None, note=note)):
             transcript.add(event)
             last = event.position
@@ -350,8 +350,8 @@ class Threads:
                 break
         if at is not None and last != at:
             raise PositionInvalid(f"thread {thread!r} has no event {at}: its events are at positions 0 to {last}")
-        for message in transcript.messages:
-            yield json.loads(message)
+        for message, came_at in transcript.messages():
+            yield {**json.loads(message), "at": came_at.isoformat()}
 
     async def recorded_events(self, thread: str) -> list[AgentEvent]:
         """Return the events that are durably recorded, read without a worker.

@@ -191,7 +191,7 @@ class MessagesPage(ResponseBody):
     """Messages between people, agent and tools, oldest first, without the system message."""
 
     messages: list[dict[str, Any]]
-    """Each has a `role`: `user`, `assistant` or `tool`."""
+    """Each has a `role` (`user`, `assistant` or `tool`), and the time `at` which it came."""
     next: int | None
     """The `after` of the next page; null if there are no more messages now."""
 

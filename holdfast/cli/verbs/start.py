@@ -299,7 +299,7 @@ async def _show_progress(session: Session, threads: "Threads", thread: str, even
         session.output.progress(event_line(event))
     if event["type"] in ("approval_requested", "reconcile_requested"):
         await _show_requests(session, threads, thread, shown)
-    if event["type"] == "run_blocked":
+    if event["type"] == "run_blocked" and not (await threads.state(thread)).get("unattended"):
         then, spent = CLI.command("retry", thread), event["cause"] == "BudgetSpent"
         if spent:
             more = more_text((await threads.state(thread)).get("budget"))

@@ -15,7 +15,7 @@ from holdfast.core.budget.budget import Budget
 from holdfast.core.loop.state import Iteration, LoopInput, RunEnd
 from holdfast.core.mac.seals import is_unsealed
 from holdfast.core.run.contracts.runs import WORKFLOW, RunInput, RunResult
-from holdfast.core.run.state.features import LOOP_BUDGETS
+from holdfast.core.run.state.features import LOOP_BUDGETS, UNATTENDED
 from holdfast.core.trust import Trust
 
 Run = workflow.ChildWorkflowHandle[Any, RunResult]
@@ -62,6 +62,7 @@ async def run_agent(
 
 async def _start_agent(loop: LoopInput, iteration: Iteration, brief: str, trust: Trust, budget: Budget | None) -> Run:
     given = {"budget": budget, "hands_in": True, "features": LOOP_BUDGETS} if budget else {}
+    given |= {"when_blocked": loop.when_blocked, "features": UNATTENDED} if loop.when_blocked else {}
     return await workflow.start_child_workflow(
         WORKFLOW,
         RunInput(

@@ -85,11 +85,11 @@ async def _send_when_loaded(threads: Threads, thread: str, name: str, payload: J
         if await _is_loading(threads, thread):
             raise _not_loaded(threads, thread, name)
 
-    check = require_agent if UPDATES.get(name, 0) else None
-    loaded = False
+    check = require_agent if SIGNALS.get(signal, 0) else None
+    loaded = not UPDATES.get(name, 0)  # updates of the first level are taken before that
     while True:
         sent = await send_update(threads, thread, name, payload, signal=signal, before_signal=check)
-        if sent.outcome not in EARLY or check is None or loaded:
+        if sent.outcome not in EARLY or loaded:
             return sent
         loaded = not await _is_loading(threads, thread)  # perhaps only since the rejection
         if not loaded and clock.time() >= deadline:

@@ -28,7 +28,7 @@ from holdfast.core.loop.evolve import evolve
 from holdfast.core.loop.state import LoopInput, LoopState, Steering
 from holdfast.core.run.contracts.error_types import AGENT_NOT_FOUND, WORKSPACE_NOT_FOUND
 from holdfast.core.run.contracts.runs import LOOP_WORKFLOW
-from holdfast.core.run.state.features import LOOP_BUDGETS, LOOP_LOG
+from holdfast.core.run.state.features import LOOP_BUDGETS, LOOP_LOG, UNATTENDED
 from holdfast.errors import (
     AgentNotFound,
     FleetKeyMissing,
@@ -105,8 +105,7 @@ async def start_loop(threads: Threads, loop: LoopInput, *, name: str | None = No
     try:
         run = await threads.runs.client.start_workflow(
             LOOP_WORKFLOW,
-            # A worker of 0.1.0 would ignore the limit.
-            issued(loop.model_copy(update={"features": LOOP_BUDGETS}) if loop.limits.tokens else loop),
+            issued(loop.model_copy(update={"features": _level_of(loop)})),
             id=chosen,
             task_queue=threads.task_queue,
             id_conflict_policy=WorkflowIDConflictPolicy.FAIL,
@@ -122,6 +121,13 @@ async def start_loop(threads: Threads, loop: LoopInput, *, name: str | None = No
     except RPCError as error:
         raise threads.runs.translate_error(error, chosen) from error
     return Started(thread=chosen, run_id=run.first_execution_run_id or "")
+
+
+def _level_of(loop: LoopInput) -> int:
+    """Return the feature level of a loop's start: a worker that lacks it would ignore the loop's options."""
+    if loop.when_blocked:
+        return UNATTENDED
+    return LOOP_BUDGETS if loop.limits.tokens else loop.features
 
 
 def _already_exists(name: str) -> ThreadExists:

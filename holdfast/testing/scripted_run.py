@@ -76,6 +76,11 @@ class ScriptedRun:
         self._patience = patience
 
     @property
+    def client(self) -> Client:
+        """The client of the test, for everything that has no method here: `run.client.start(…)`."""
+        return self._client
+
+    @property
     def thread(self) -> Thread:
         """The thread of the latest task, as `holdfast.Client` returns it."""
         assert self.started, "no thread yet: call `task` first"

@@ -46,15 +46,15 @@ from holdfast.core.run.contracts.subagents import (
     NO_ANSWER,
     Announced,
     AnnounceEnd,
-    ChildRef,
-    ChildReport,
-    ChildReports,
-    ChildStart,
-    EndChildren,
-    LookAtChildren,
-    StartChildren,
-    StartedChild,
-    StartedChildren,
+    CheckSubagentsRequest,
+    EndSubagentsRequest,
+    StartedSubagent,
+    StartedSubagents,
+    StartSubagentsRequest,
+    SubagentRef,
+    SubagentReport,
+    SubagentReports,
+    SubagentStart,
     child_input,
     is_own,
     proven_lineage,
@@ -94,24 +94,24 @@ class Children:
         self._record = record
 
     @activity.defn
-    async def start_children(self, order: StartChildren) -> StartedChildren:
+    async def start_subagents(self, order: StartSubagentsRequest) -> StartedSubagents:
         """See `holdfast.core.run.contracts.table.START_CHILDREN`."""
         async with heartbeats():
             started = await _side_by_side(order.children, lambda child: _start(order, child))
-        return StartedChildren(children=tuple(started))
+        return StartedSubagents(children=tuple(started))
 
     @activity.defn
-    async def look_at_children(self, order: LookAtChildren) -> ChildReports:
+    async def check_subagents(self, order: CheckSubagentsRequest) -> SubagentReports:
         """See `holdfast.core.run.contracts.table.LOOK_AT_CHILDREN`."""
         async with heartbeats():
             found = await _side_by_side(
                 order.children,
                 lambda ref: self._look(ref, clip=order.clip, within=CLOSING_SECONDS if ref.closing else 0),
             )
-        return ChildReports(reports=tuple(filter(None, found)))
+        return SubagentReports(reports=tuple(filter(None, found)))
 
     @activity.defn
-    async def end_children(self, order: EndChildren) -> ChildReports:
+    async def end_subagents(self, order: EndSubagentsRequest) -> SubagentReports:
         """See `holdfast.core.run.contracts.table.END_CHILDREN`."""
         async with heartbeats():
             known = [ref for ref in order.children if ref.run_id]
@@ -124,7 +124,7 @@ class Children:
             )
         # Without constraints: there may be a thousand of them, and Temporal allows 2 MB a payload.
         reports = tuple(each.model_copy(update={"constraints": ()}) for each in found if each)
-        return ChildReports(reports=reports, started=tuple(child for _, child in started))
+        return SubagentReports(reports=reports, started=tuple(child for _, child in started))
 
     @activity.defn
     async def announce_end(self, order: AnnounceEnd) -> Announced:
@@ -137,7 +137,7 @@ class Children:
                 raise
         return Announced()
 
-    async def _look(self, ref: ChildRef, *, clip: int, within: float) -> ChildReport | None:
+    async def _look(self, ref: SubagentRef, *, clip: int, within: float) -> SubagentReport | None:
         """How a child has ended; None where it is open."""
         thread = ref.thread(calling_thread())
         try:
@@ -162,7 +162,7 @@ class Children:
                 raise
             return await self._with_cost(ref, thread, await self._recorded(ref, thread, clip))
 
-    async def _with_cost(self, ref: ChildRef, thread: str, report: ChildReport) -> ChildReport:
+    async def _with_cost(self, ref: SubagentRef, thread: str, report: SubagentReport) -> SubagentReport:
         """The report with what the child's tree has spent; a child without a result says it in its log only."""
         if not ref.costs or report.cost or report.status == "lost":
             return report  # what is not its own says nothing of its cost, either
@@ -170,9 +170,9 @@ class Children:
         cost = await spent_by(reader, thread, first_run_id=ref.run_id)
         return report.model_copy(update={"cost": cost})
 
-    async def _recorded(self, ref: ChildRef, thread: str, limit: int) -> ChildReport:
+    async def _recorded(self, ref: SubagentRef, thread: str, limit: int) -> SubagentReport:
         """How a child has ended that Temporal no longer has, by the permanent record."""
-        lost = ChildReport(
+        lost = SubagentReport(
             number=ref.number, status="lost", text="neither Temporal nor the permanent record has its end"
         )
         reader = Reader(Runs(activity.client(), answer_within=ANSWER.total_seconds()), self._record)
@@ -183,7 +183,7 @@ class Children:
                     own = event.first_run_id == ref.run_id
                 if own and isinstance(event, RunFinished):
                     status = "cancelled" if event.outcome == "moved" else event.outcome
-                    report = ChildReport(number=ref.number, status=status, text=_text_of(event, limit))
+                    report = SubagentReport(number=ref.number, status=status, text=_text_of(event, limit))
         except (ServerUnreachable, RecordUnavailable):
             raise
         except HoldfastError:
@@ -198,7 +198,7 @@ def _text_of(end: RunFinished, limit: int) -> str:
     return clip(f"{end.cause}: {end.result}" if end.outcome == "failed" else end.result, limit)
 
 
-async def _start(order: StartChildren, child: ChildStart) -> StartedChild:
+async def _start(order: StartSubagentsRequest, child: SubagentStart) -> StartedSubagent:
     """Start one child, unless it has been started before."""
     client, thread = activity.client(), child_thread(calling_thread(), child.number)
     start = {"start": secrets.token_hex(8), "issued_at": datetime.now(UTC)}
@@ -219,16 +219,16 @@ async def _start(order: StartChildren, child: ChildStart) -> StartedChild:
         )
     except WorkflowAlreadyStartedError:
         return await _existing(order, child, thread)
-    return StartedChild(number=child.number, run_id=run.first_execution_run_id or "")
+    return StartedSubagent(number=child.number, run_id=run.first_execution_run_id or "")
 
 
-async def _existing(order: StartChildren, child: ChildStart, thread: str) -> StartedChild:
+async def _existing(order: StartSubagentsRequest, child: SubagentStart, thread: str) -> StartedSubagent:
     """Return the run that has the child's id, if it is the child; else say that the id is taken."""
     first = _chain(await describe(activity.client(), thread, within=ANSWER))
     given = await _given(thread, first)
     if is_own(given, order, child):
-        return StartedChild(number=child.number, run_id=first, existing=True, budget=given.lineage.allowance)
-    return StartedChild(number=child.number, problem=f"there is another thread {thread} already: call this again")
+        return StartedSubagent(number=child.number, run_id=first, existing=True, budget=given.lineage.allowance)
+    return StartedSubagent(number=child.number, problem=f"there is another thread {thread} already: call this again")
 
 
 async def _given(thread: str, run_id: str) -> Any:
@@ -253,7 +253,7 @@ async def _given(thread: str, run_id: str) -> Any:
     return None
 
 
-async def _cancel(ref: ChildRef) -> None:
+async def _cancel(ref: SubagentRef) -> None:
     """Ask a child to end; nothing happens to another run under its id."""
     thread = ref.thread(calling_thread())
     child = activity.client().get_workflow_handle(thread, first_execution_run_id=ref.run_id)
@@ -264,12 +264,12 @@ async def _cancel(ref: ChildRef) -> None:
             raise
 
 
-async def _cancel_unknown(refs: Sequence[ChildRef]) -> list[tuple[ChildRef, StartedChild]]:
+async def _cancel_unknown(refs: Sequence[SubagentRef]) -> list[tuple[SubagentRef, StartedSubagent]]:
     """Cancel those of the children that have begun, and return each with how it was found.
 
     Where an order to start a child has failed, an attempt at it may still be under way, so the child may yet begin.
     """
-    found: list[tuple[ChildRef, StartedChild]] = []
+    found: list[tuple[SubagentRef, StartedSubagent]] = []
     until = asyncio.get_running_loop().time() + UNSETTLED_SECONDS
     while refs:
         starts = await _side_by_side(refs, _begun)
@@ -288,7 +288,7 @@ async def _cancel_unknown(refs: Sequence[ChildRef]) -> list[tuple[ChildRef, Star
     return found
 
 
-async def _begun(ref: ChildRef) -> StartedChild | None:
+async def _begun(ref: SubagentRef) -> StartedSubagent | None:
     """Return the child that was started for a call; None where there is none."""
     parent = calling_thread()
     try:
@@ -300,10 +300,10 @@ async def _begun(ref: ChildRef) -> StartedChild | None:
     lineage = proven_lineage(await _given(thread, first))
     if lineage is None or (lineage.parent, lineage.key) != (parent, ref.key):
         return None
-    return StartedChild(number=ref.number, run_id=first, existing=True, budget=lineage.allowance)
+    return StartedSubagent(number=ref.number, run_id=first, existing=True, budget=lineage.allowance)
 
 
-async def _outcome(ref: ChildRef, thread: str, run_id: str, limit: int) -> ChildReport:
+async def _outcome(ref: SubagentRef, thread: str, run_id: str, limit: int) -> SubagentReport:
     """Wait for the end of a chain of runs, from this run on, and return how it ended."""
     handle = activity.client().get_workflow_handle(thread, run_id=run_id, result_type=RunResult)
     number = ref.number
@@ -312,21 +312,23 @@ async def _outcome(ref: ChildRef, thread: str, run_id: str, limit: int) -> Child
     except WorkflowFailureError as failure:
         cause = failure.cause
         if isinstance(cause, CancelledError):
-            return ChildReport(number=number, status="cancelled", text=NO_ANSWER)
+            return SubagentReport(number=number, status="cancelled", text=NO_ANSWER)
         if isinstance(cause, ApplicationError):
             text = clip(f"{cause.type}: {cause.message}", limit)
-            return ChildReport(number=number, status="failed", text=text)
+            return SubagentReport(number=number, status="failed", text=text)
         how = "terminated" if isinstance(cause, TerminatedError) else "timed out"
-        return ChildReport(number=number, status="terminated", text=f"it {how} in Temporal; the Web UI shows by whom")
+        return SubagentReport(
+            number=number, status="terminated", text=f"it {how} in Temporal; the Web UI shows by whom"
+        )
     except RPCError:
         raise
     except Exception as error:  # see `_given`
         if activity.info().attempt < PATIENCE:
             raise
-        return ChildReport(number=number, status="lost", text=f"its result cannot be read: {type(error).__name__}")
+        return SubagentReport(number=number, status="lost", text=f"its result cannot be read: {type(error).__name__}")
     if is_unsealed(result) or not isinstance(result, RunResult):
-        return ChildReport(number=number, status="lost", text="its result does not come from our own processes")
-    return ChildReport(
+        return SubagentReport(number=number, status="lost", text="its result does not come from our own processes")
+    return SubagentReport(
         number=number,
         status="completed",
         text=clip(result.result, limit),

@@ -58,7 +58,7 @@ async def measure(stack: Stack, home: Path, url: str, steps: int) -> None:
         """Look at something."""
         return text
 
-    limits = Limits(max_steps=2 * steps, repeats_slowed=0, repeats_told=0, repeats_asked=0)
+    limits = Limits(max_steps=2 * steps, repeats_slowed=0, repeats_warned=0, repeats_asked=0)
     catalog = Catalog(
         agents=[Agent(name="bench", instructions="Call observe until you are done.", limits=limits)], tools=[observe]
     )

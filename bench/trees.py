@@ -61,11 +61,11 @@ LONGEST_LIFE = 5.0
 PATIENCE = 600.0
 """Seconds for all trees to end after the last kill."""
 BOUNDARIES = (
-    "start_children",
+    "start_subagents",
     "subagent_started",
-    "look_at_children",
+    "check_subagents",
     "subagent_ended",
-    "end_children",
+    "end_subagents",
     "announce_end",
     "budget_reserved",
     "call_llm",

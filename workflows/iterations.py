@@ -61,7 +61,7 @@ async def run_agent(
 
 
 async def _start_agent(loop: LoopInput, iteration: Iteration, brief: str, trust: Trust, budget: Budget | None) -> Run:
-    given = {"budget": budget, "hands_in": True, "features": LOOP_BUDGETS} if budget else {}
+    given = {"budget": budget, "returns_partial": True, "features": LOOP_BUDGETS} if budget else {}
     given |= {"when_blocked": loop.when_blocked, "features": UNATTENDED} if loop.when_blocked else {}
     return await workflow.start_child_workflow(
         WORKFLOW,

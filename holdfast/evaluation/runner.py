@@ -22,7 +22,7 @@ from holdfast.client.threads import Threads
 from holdfast.core.agents.catalog import Catalog
 from holdfast.core.run.contracts.error_types import CONTEXT_TOO_LONG, LLM_REJECTED
 from holdfast.core.run.contracts.runs import WORKFLOW, RunInput
-from holdfast.core.run.state.features import BUDGETS
+from holdfast.core.run.state.features import BUDGETS, UNATTENDED
 from holdfast.core.tools.secrets import Secrets
 from holdfast.devstack.shared import shared_server
 from holdfast.devstack.temporal_server import NAMESPACE
@@ -180,10 +180,11 @@ class EvalRunner:
             by=recording.by,
             agent=agent,
             idle_limit=recording.idle_limit,
+            when_blocked=recording.when_blocked,
             trust=recording.trust,
             budget=recording.budget,
             workspace=str(rerun.folder),
-            features=BUDGETS if recording.budget else 0,  # budgets need that feature level
+            features=UNATTENDED if recording.when_blocked else BUDGETS if recording.budget else 0,  # which these need
         )
         queue = self._threads.task_queue
         await self._temporal.start_workflow(WORKFLOW, issued(start), id=rerun.thread, task_queue=queue)

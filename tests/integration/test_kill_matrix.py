@@ -138,7 +138,7 @@ def delegating(conversation: Conversation) -> Reply:
 async def test_a_run_with_sub_agents(matrix: KillMatrix, moment: str) -> None:
     """A kill at any boundary leaves each sub-agent started once, and its answer read once."""
     matrix.llm.script = delegating
-    places = ("start_children", "subagent_started", "announce_end", "look_at_children", "subagent_ended")
+    places = ("start_subagents", "subagent_started", "announce_end", "check_subagents", "subagent_ended")
     try:
         survival = await matrix.survive(*(f"{moment} {place}" for place in places))
     finally:

@@ -31,7 +31,7 @@ async def test_trees_survive_kills_of_their_worker() -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("place", ["budget_reserved", "continue_as_new", "subagent_ended", "look_at_children"])
+@pytest.mark.parametrize("place", ["budget_reserved", "continue_as_new", "subagent_ended", "check_subagents"])
 async def test_allowances_survive_kills_where_they_are_reserved_carried_on_and_settled(place: str) -> None:
     """After kills around each of these steps, nothing is reserved or settled twice, and no tree exceeds its budget."""
     boundaries = (f"before {place}", f"after {place}")

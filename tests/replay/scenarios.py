@@ -82,7 +82,7 @@ def glance() -> str:
     return "as before"
 
 
-@tool(effect="unsafe", timeout=0.2, undo=lambda: "taken back")
+@tool(effect="unsafe", timeout=2, undo=lambda: "taken back")
 async def stall() -> str:
     """Never return."""
     await asyncio.sleep(60)
@@ -163,7 +163,7 @@ CATALOG = Catalog(
         Agent(name="sleeper", instructions="Work.", tools=(), policy=Policy(rules=(allow(),)), dormancy=True),
         Agent(name="refiner", instructions="Work.", tools=(), policy=Policy(rules=(allow(),)), refines=True),
         archivist(),
-        clerk("looper", max_steps=100, repeats_slowed=3, repeats_told=3, repeats_asked=4),
+        clerk("looper", max_steps=100, repeats_slowed=3, repeats_warned=3, repeats_asked=4),
         poller(),
         Agent(name="manager", instructions="Delegate.", tools=(), subagents=("clerk",)),
         Agent(

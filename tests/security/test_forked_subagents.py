@@ -16,13 +16,13 @@ from holdfast.core.run.contracts.commands import Call
 from holdfast.core.run.contracts.llm_calls import LLMReply
 from holdfast.core.run.contracts.subagents import (
     AnnounceEnd,
-    ChildReport,
-    ChildReports,
-    EndChildren,
-    LookAtChildren,
-    StartChildren,
-    StartedChild,
-    StartedChildren,
+    CheckSubagentsRequest,
+    EndSubagentsRequest,
+    StartedSubagent,
+    StartedSubagents,
+    StartSubagentsRequest,
+    SubagentReport,
+    SubagentReports,
 )
 from holdfast.core.run.state.features import FORKS
 from tests.security.test_forks import fault
@@ -42,13 +42,13 @@ def made(**given: Any) -> LLMReply:
     return LLMReply(message=AssistantMessage(content=(call,)))
 
 
-def start(thread: Thread) -> StartChildren:
+def start(thread: Thread) -> StartSubagentsRequest:
     """Start the sub-agent that a call waits for, and return the start's request."""
-    (call,) = thread.waiting(StartChildren)
+    (call,) = thread.waiting(StartSubagentsRequest)
     assert isinstance(call, Call)
-    assert isinstance(call.request, StartChildren)
+    assert isinstance(call.request, StartSubagentsRequest)
     (child,) = call.request.children
-    thread.end(call, StartedChildren(children=(StartedChild(number=child.number, run_id=f"c{child.number}"),)))
+    thread.end(call, StartedSubagents(children=(StartedSubagent(number=child.number, run_id=f"c{child.number}"),)))
     return call.request
 
 
@@ -58,8 +58,8 @@ def parent() -> Thread:
     thread.reply(made())
     start(thread)
     thread.signal("subagent_ended", {"thread": "t.1"})
-    (look,) = thread.waiting(LookAtChildren)
-    thread.end(look, ChildReports(reports=(ChildReport(number=1, status="completed", text="forty-two"),)))
+    (look,) = thread.waiting(CheckSubagentsRequest)
+    thread.end(look, SubagentReports(reports=(SubagentReport(number=1, status="completed", text="forty-two"),)))
     thread.reply(made(background=True))
     start(thread)
     thread.reply(made(task="more"))
@@ -81,7 +81,7 @@ def test_a_fork_neither_awaits_nor_ends_its_originals_sub_agents() -> None:
     fork.reply(made(thread="t.2"))
     assert "not available here" in fork.messages()[-1]["content"]
     fork.reply(made(task="anew"))
-    assert not fork.waiting(StartChildren)  # an agent of its own has effects, so it asks first
+    assert not fork.waiting(StartSubagentsRequest)  # an agent of its own has effects, so it asks first
     assert fork.decide(fork.state.pending_view()[0]["request"]) == "accepted"
     assert start(fork).path == ("u",)
     assert [child.thread for child in fork.state.subagents.open] == ["u.5"]
@@ -90,7 +90,7 @@ def test_a_fork_neither_awaits_nor_ends_its_originals_sub_agents() -> None:
     without = thread.fork(task="go on")
     without.load(FORKS)
     without.reply(says("done"))
-    assert not without.waiting(EndChildren)
+    assert not without.waiting(EndSubagentsRequest)
     assert without.state.outcome == "completed"
 
 
@@ -136,8 +136,8 @@ def test_a_fork_at_any_event_of_a_sub_agent_passes_the_audit(background: bool) -
     if background:
         thread.reply(made(thread="t.1"))
     thread.signal("subagent_ended", {"thread": "t.1"})
-    (look,) = thread.waiting(LookAtChildren)
-    thread.end(look, ChildReports(reports=(ChildReport(number=1, status="completed", text="yes"),)))
+    (look,) = thread.waiting(CheckSubagentsRequest)
+    thread.end(look, SubagentReports(reports=(SubagentReport(number=1, status="completed", text="yes"),)))
     kinds = set()
     for at in range(1, len(thread.log)):
         fork = thread.fork(at, task="go on")

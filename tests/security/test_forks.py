@@ -21,7 +21,7 @@ from holdfast.core.run.contracts.error_types import START_REFUSED
 from holdfast.core.run.contracts.loading import LoadedThread, ThreadRequest
 from holdfast.core.run.contracts.runs import RunInput
 from holdfast.core.run.contracts.snapshot import snapshot_of
-from holdfast.core.run.contracts.subagents import StartChildren
+from holdfast.core.run.contracts.subagents import StartSubagentsRequest
 from holdfast.core.run.rules.forks import MAX_FORK_POLICIES
 from holdfast.core.run.state.features import FORKS
 from holdfast.workspace.folders import digested_name
@@ -224,9 +224,9 @@ def test_a_stricter_policy_of_a_fork_holds_for_everything_derived_from_it() -> N
     again.reply(calls("wipe", first=120))
     assert verdicts(again)[-1] == expected[-1]
     again.reply(asks(("run_agent", {"agent": "helper", "task": "wipe"})))
-    (order,) = again.waiting(StartChildren)
+    (order,) = again.waiting(StartSubagentsRequest)
     assert isinstance(order, Call)
-    assert isinstance(order.request, StartChildren)
+    assert isinstance(order.request, StartSubagentsRequest)
     assert strict in order.request.policies
 
 

@@ -16,7 +16,7 @@ from holdfast.client.threads import Threads
 from holdfast.client.trees import read_tree
 from holdfast.core.log.events import AgentEvent, SubagentEnded, SubagentStarted
 from holdfast.core.run.contracts.runs import WORKFLOW
-from holdfast.core.run.contracts.subagents import ChildStart, StartChildren, StartedChild
+from holdfast.core.run.contracts.subagents import StartedSubagent, StartSubagentsRequest, SubagentStart
 from holdfast.testing import Conversation, Reply, call, hang, say
 from tests.security.test_inputs import fail, pending
 from tests.support.rig import Rig, StartRig, check_thread
@@ -49,7 +49,7 @@ class Gate:
         self.begun, self.open = asyncio.Event(), asyncio.Event()
         original = children._start
 
-        async def held(order: StartChildren, child: ChildStart) -> StartedChild:
+        async def held(order: StartSubagentsRequest, child: SubagentStart) -> StartedSubagent:
             started = None if before else await original(order, child)
             self.begun.set()
             await self.open.wait()
@@ -91,7 +91,7 @@ async def test_a_cancelled_run_ends_a_sub_agent_whose_start_an_attacker_failed(
     async with rig(pair(budget), script(background)) as r:
         run = await r.start()
         await gate.begun.wait()
-        await fail(client, run, await pending(run, "start_children"), FORGED)
+        await fail(client, run, await pending(run, "start_subagents"), FORGED)
         await run.cancel()
         await cancelled(run)
         gate.open.set()
@@ -111,9 +111,9 @@ async def test_a_cancelled_run_ends_a_sub_agent_that_begins_after_its_start_was_
     async with rig(pair(), script(background=False)) as r:
         run = await r.start()
         await gate.begun.wait()
-        await fail(client, run, await pending(run, "start_children"), FORGED)
+        await fail(client, run, await pending(run, "start_subagents"), FORGED)
         await run.cancel()
-        await pending(run, "end_children")
+        await pending(run, "end_subagents")
         assert await status(r, f"{run.id}.1") is None
         gate.open.set()
         await cancelled(run)
@@ -132,7 +132,7 @@ async def test_a_cancelled_run_leaves_unrelated_runs_alone(
         run = await r.start()
         await gate.begun.wait()
         other = await r.client.start_workflow(WORKFLOW, "not ours", id=f"{run.id}.1", task_queue=f"none-{run.id}")
-        await fail(client, run, await pending(run, "start_children"), FORGED)
+        await fail(client, run, await pending(run, "start_subagents"), FORGED)
         await run.cancel()
         await cancelled(run)
         assert await status(r, other.id) == WorkflowExecutionStatus.RUNNING

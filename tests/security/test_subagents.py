@@ -17,11 +17,11 @@ from holdfast.core.lineage import Lineage
 from holdfast.core.log.events import ToolCallFinished
 from holdfast.core.run.contracts.runs import WORKFLOW, RunInput
 from holdfast.core.run.contracts.subagents import ENDED_SIGNAL
-from holdfast.core.tools.cannot import HandedConstraint
+from holdfast.core.tools.cannot import InheritedConstraint
 from holdfast.testing import Conversation, Reply, call, say, together
 from tests.support.rig import StartRig, check_thread, eventually, status_of
 
-BLOCK = HandedConstraint(tool="pay", reason="no")
+BLOCK = InheritedConstraint(tool="pay", reason="no")
 PAID: list[str] = []
 """The payments, by thread."""
 

@@ -9,12 +9,12 @@ from holdfast.core.run.contracts.runs import RunResult
 from holdfast.core.run.contracts.subagents import (
     Announced,
     AnnounceEnd,
-    ChildReport,
-    ChildReports,
-    LookAtChildren,
-    StartChildren,
-    StartedChild,
-    StartedChildren,
+    CheckSubagentsRequest,
+    StartedSubagent,
+    StartedSubagents,
+    StartSubagentsRequest,
+    SubagentReport,
+    SubagentReports,
     child_input,
 )
 from holdfast.core.run.contracts.tool_calls import ToolOutcome, ToolRequest
@@ -90,13 +90,13 @@ def _grow(
             thread.finish(1, content="seen")
     else:
         thread.reply(asks(("run_agent", {"agent": "helper", "task": task})))
-        (order,) = thread.waiting(StartChildren)
+        (order,) = thread.waiting(StartSubagentsRequest)
         assert isinstance(order, Call)
-        assert isinstance(order.request, StartChildren)
+        assert isinstance(order.request, StartSubagentsRequest)
         (start,) = order.request.children
         subagent = Thread(_spec(), name=f"{thread.name}.{start.number}", **dict(child_input(order.request, start)))
         below = f"{path}.{start.number}".lstrip(".")
-        thread.end(order, StartedChildren(children=(StartedChild(number=start.number, run_id="r1"),)))
+        thread.end(order, StartedSubagents(children=(StartedSubagent(number=start.number, run_id="r1"),)))
         more = {"end": end, "from_record": from_record}
         result = _grow(own, subagent, below, task=task, levels=levels - 1, answer=answer, **more)
         if result:
@@ -115,9 +115,9 @@ def _grow(
 def _read(thread: Thread, number: int, result: RunResult, *, from_record: bool) -> None:
     """Make a run poll its sub-agent, which has ended."""
     thread.signal("subagent_ended", {"thread": f"{thread.name}.{number}"})
-    (look,) = thread.waiting(LookAtChildren)
+    (look,) = thread.waiting(CheckSubagentsRequest)
     assert isinstance(look, Call)
-    report = ChildReport(
+    report = SubagentReport(
         number=number,
         status="completed",
         text=result.result,
@@ -128,5 +128,5 @@ def _read(thread: Thread, number: int, result: RunResult, *, from_record: bool) 
         cost=result.cost,
     )
     if from_record:  # as `activities.subagents` reports it
-        report = ChildReport(number=number, status="completed", text=result.result, cost=result.cost)
-    thread.end(look, ChildReports(reports=(report,)))
+        report = SubagentReport(number=number, status="completed", text=result.result, cost=result.cost)
+    thread.end(look, SubagentReports(reports=(report,)))

@@ -46,7 +46,7 @@ def script(conversation: Conversation) -> Reply:
     return slow(together(*(calls.get(each) or call(each, order=order) for each in turn)), seconds)
 
 
-LIMITS = Limits(history_events=60, max_steps=100_000, repeats_slowed=0, repeats_told=0, repeats_asked=0)
+LIMITS = Limits(history_events=60, max_steps=100_000, repeats_slowed=0, repeats_warned=0, repeats_asked=0)
 
 catalog = Catalog(
     agents=[

@@ -241,7 +241,7 @@ catalog = Catalog(
             policy=Policy(rules=(ask("ship", reason="it leaves the house"), allow())),
             dormancy=True,
             subagents=("helper",),
-            limits=Limits(history_events=40, max_steps=100_000, repeats_slowed=0, repeats_told=0, repeats_asked=0),
+            limits=Limits(history_events=40, max_steps=100_000, repeats_slowed=0, repeats_warned=0, repeats_asked=0),
         ),
         Agent(name="helper", instructions="Help.", tools=()),
     ],

@@ -34,20 +34,20 @@ from holdfast.core.run.contracts.record import ArchiveRequest, Notice
 from holdfast.core.run.contracts.subagents import (
     Announced,
     AnnounceEnd,
-    ChildReport,
-    ChildReports,
-    EndChildren,
-    LookAtChildren,
-    StartChildren,
-    StartedChild,
-    StartedChildren,
+    CheckSubagentsRequest,
+    EndSubagentsRequest,
+    StartedSubagent,
+    StartedSubagents,
+    StartSubagentsRequest,
+    SubagentReport,
+    SubagentReports,
 )
 from holdfast.core.run.contracts.tool_calls import ToolOutcome, ToolRequest
 from holdfast.core.run.inputs.interventions import SIGNALS, UPDATES
 from holdfast.core.run.rules.budget import BUDGET_SPENT
 from holdfast.core.run.rules.refusals import RECORDED
 from holdfast.core.run.state.features import UNATTENDED
-from holdfast.core.tools.cannot import HandedConstraint
+from holdfast.core.tools.cannot import InheritedConstraint
 from holdfast.core.tools.effects import Effect, PastEffect, effect_key
 from holdfast.core.tools.spec import ToolSpec
 from tests.support.examples import examples
@@ -74,7 +74,7 @@ LIMITS = Limits(
     max_subagents=6,
     subagents_at_once=2,
     repeats_slowed=1,
-    repeats_told=2,
+    repeats_warned=2,
     repeats_asked=2,
 )
 TERMS = (
@@ -285,7 +285,7 @@ class Play:
                     thread.fail(call, "NotTold")
                 else:
                     thread.deliver(call)
-            case StartChildren() | LookAtChildren() | EndChildren() | AnnounceEnd():
+            case StartSubagentsRequest() | CheckSubagentsRequest() | EndSubagentsRequest() | AnnounceEnd():
                 assert isinstance(call, Call)
                 self._end_of_children(call)
             case ThreadRequest():
@@ -324,29 +324,29 @@ class Play:
         """End a call about sub-agents: some of them cannot be started, some have ended."""
         chance = self.parent or self.chance
         match call.request:
-            case StartChildren(children=children):
+            case StartSubagentsRequest(children=children):
                 started = [
-                    StartedChild(number=subagent.number, problem="taken")
+                    StartedSubagent(number=subagent.number, problem="taken")
                     if chance.random() < 0.1
-                    else StartedChild(number=subagent.number, run_id=f"c{subagent.number}")
+                    else StartedSubagent(number=subagent.number, run_id=f"c{subagent.number}")
                     for subagent in children
                 ]
-                self.thread.end(call, StartedChildren(children=tuple(started)))
-            case LookAtChildren(children=refs) | EndChildren(children=refs):
+                self.thread.end(call, StartedSubagents(children=tuple(started)))
+            case CheckSubagentsRequest(children=refs) | EndSubagentsRequest(children=refs):
                 ended = self.rates["end"] == 1.0
                 reports = [
-                    ChildReport(
+                    SubagentReport(
                         number=ref.number,
                         status=chance.choice(["completed", "failed", "terminated", "lost"]),
                         text=chance.choice(TEXTS),
                         trust=chance.choice(["agent", "web"]),
-                        constraints=chance.choice([(), (HandedConstraint(tool="look", reason="no"),)]),
+                        constraints=chance.choice([(), (InheritedConstraint(tool="look", reason="no"),)]),
                         cost=chance.choice([None, TreeCost(steps=2), TreeCost(steps=9, tokens=70, more_steps=5)]),
                     )
                     for ref in refs
                     if ended or chance.random() < 0.6
                 ]
-                self.thread.end(call, ChildReports(reports=tuple(reports)))
+                self.thread.end(call, SubagentReports(reports=tuple(reports)))
             case _:
                 self.thread.end(call, Announced())
 

@@ -60,7 +60,7 @@ NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 _Model = TypeVar("_Model", bound=Frozen)
 
 
-UNGUARDED: dict[str, Any] = {"repeats_slowed": 0, "repeats_told": 0, "repeats_asked": 0}
+UNGUARDED: dict[str, Any] = {"repeats_slowed": 0, "repeats_warned": 0, "repeats_asked": 0}
 """The limits of an agent that may repeat calls freely."""
 
 

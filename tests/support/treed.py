@@ -122,7 +122,7 @@ catalog = Catalog(
                 history_events=60,
                 max_depth=DEPTH,
                 repeats_slowed=0,
-                repeats_told=0,
+                repeats_warned=0,
                 repeats_asked=0,
             ),
         )

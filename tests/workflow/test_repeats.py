@@ -53,7 +53,7 @@ async def test_a_message_wakes_a_run_that_waits_for_a_repeated_call(rig: StartRi
     def script(conversation: Conversation) -> Reply:
         return say("told") if conversation.last_user_message == "enough" else call("look")
 
-    limits = Limits(repeats_slowed=1, repeats_told=0, repeats_asked=0)
+    limits = Limits(repeats_slowed=1, repeats_warned=0, repeats_asked=0)
     agent = Agent(name="looper", instructions="Look.", policy=Policy(rules=(allow(),)), limits=limits)
     async with rig(Catalog(agents=[agent], tools=[look]), script) as r:
         run = await r.start()

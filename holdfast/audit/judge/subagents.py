@@ -8,7 +8,7 @@ from holdfast.audit.judge.events import DoesNotFollow, first_difference
 from holdfast.core.budget.budget import NANO, Budget
 from holdfast.core.budget.tree import SHARED, TreeCost, allowance_name
 from holdfast.core.log.events import AgentEvent, BudgetReserved, SubagentEnded, SubagentStarted, ToolCallFinished
-from holdfast.core.run.contracts.subagents import ChildReport, StartedChild
+from holdfast.core.run.contracts.subagents import StartedSubagent, SubagentReport
 from holdfast.core.run.state.calls import CallState
 from holdfast.core.run.state.state import RunState
 from holdfast.core.run.state.subagents import Child
@@ -35,7 +35,7 @@ def is_subagent_call(state: RunState, number: int) -> bool:
 def subagent_starts(state: RunState, event: SubagentStarted) -> Iterator[Sequence[AgentEvent]]:
     """Yield the events that may record the start of a sub-agent, for an allowed call that has none yet."""
     if any(call.number == event.number for call in unstarted_calls(state)):
-        yield on_started(state, StartedChild(number=event.number, run_id=event.run_id))
+        yield on_started(state, StartedSubagent(number=event.number, run_id=event.run_id))
 
 
 def allowance_raises(
@@ -48,7 +48,7 @@ def allowance_raises(
     if allowance_name(number) in account.reserved and isinstance(begun, SubagentStarted) and begun.number == number:
         amounts = {"steps": event.steps, "tokens": event.tokens, "usd": Decimal(event.nano_usd) / NANO}
         budget = Budget.model_validate({name: amounts[name] for name in SHARED if name in account.limits})
-        yield on_started(state, StartedChild(number=number, run_id=begun.run_id, existing=True, budget=budget))
+        yield on_started(state, StartedSubagent(number=number, run_id=begun.run_id, existing=True, budget=budget))
 
 
 def subagent_ends(
@@ -59,7 +59,7 @@ def subagent_ends(
     if child is None or not child.open:
         return
     fields: dict[str, Any] = event.model_dump(include={"number", "status", "trust", "steps"})
-    report = ChildReport(**fields, usage=event.usage, constraints=event.constraints, cost=event.cost, text="")
+    report = SubagentReport(**fields, usage=event.usage, constraints=event.constraints, cost=event.cost, text="")
     waiting = [call for call in state.calls.current if waits_for(call, child)]
     if not waiting:
         expected = on_report(state, report)[:1]  # the log has only the digest of its text
@@ -81,7 +81,7 @@ def call_results(state: RunState, event: ToolCallFinished) -> Iterator[Sequence[
         return
     text = event.text.removeprefix(call.edit_note)
     if call.call.name == RUN_AGENT and text.startswith(_REFUSED):
-        yield on_started(state, StartedChild(number=event.number, problem=text.removeprefix(_REFUSED)))
+        yield on_started(state, StartedSubagent(number=event.number, problem=text.removeprefix(_REFUSED)))
     child = _answering(state, call)
     if child and (not child.said or text == unavailable_text(child) or text_digest(text) == child.said):
         yield [_read_again(child, event, text)]
@@ -100,7 +100,7 @@ def reject_result(state: RunState, event: ToolCallFinished) -> None:
     text = event.text.removeprefix(call.edit_note)
     if text == unavailable_text(child) or text_digest(text) == child.said:
         return
-    report = ChildReport.model_validate(
+    report = SubagentReport.model_validate(
         {"number": child.number, "status": child.status, "text": "", "steps": child.steps}
     )
     head = report_text(child, report.model_copy(update={"cost": TreeCost.model_validate({"short": child.short})}))

@@ -28,7 +28,7 @@ from holdfast.core.log.events import (
     SubagentStarted,
     UserMessageReceived,
 )
-from holdfast.core.run.contracts.subagents import NO_ANSWER, ChildReport
+from holdfast.core.run.contracts.subagents import NO_ANSWER, SubagentReport
 from holdfast.core.run.state.constraints import Constraint
 from holdfast.core.run.state.state import RunState
 from holdfast.core.run.state.subagents import Child
@@ -41,7 +41,7 @@ from holdfast.core.run.waits.subagents import (
     text_digest,
     unstarted_calls,
 )
-from holdfast.core.tools.cannot import HandedConstraint
+from holdfast.core.tools.cannot import InheritedConstraint
 from holdfast.core.tools.subagents import read_run_agent
 from holdfast.core.transcript.transcript import clip
 from holdfast.core.trust import Trust, least
@@ -73,7 +73,7 @@ class NamedSubagent:
 class Inheritance:
     """The context that a run passes to a sub-agent that it starts at this moment."""
 
-    constraints: tuple[HandedConstraint, ...]
+    constraints: tuple[InheritedConstraint, ...]
     trust: Trust
     requesters: tuple[str, ...]
     unproven: bool
@@ -96,7 +96,7 @@ class PendingStarts:
     since: dict[int, int] = field(default_factory=dict)
     """Number of such a call → the index in `states` at which it began."""
     _kept: tuple[Constraint, ...] = ()
-    _handed: tuple[HandedConstraint, ...] = ()
+    _handed: tuple[InheritedConstraint, ...] = ()
 
     def observe(self, state: RunState) -> None:
         """Record the context of the state after an event."""
@@ -331,7 +331,7 @@ def _words(named: NamedSubagent, ended: SubagentEnded, end: End) -> Iterator[str
     text = NO_ANSWER if ended.status == "cancelled" else end.text
     shares = (REPORT_CHARS // count for count in range(1 + REPORT_CHARS // END_CHARS, 1_001))
     for limit in (named.clipped, END_CHARS, *(share for share in shares if share < len(text))):
-        report = ChildReport(
+        report = SubagentReport(
             number=started.number, status=ended.status, text=clip(text, limit), steps=ended.steps, cost=ended.cost
         )
         yield report_text(child, report)

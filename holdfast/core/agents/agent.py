@@ -31,7 +31,7 @@ class Limits(Definition):
     repeats_slowed: int = Field(default=3, ge=0)
     """Number of times that a call may have the same result, with nothing new in between, before each repetition is
     delayed, by 2, 4, … 300 seconds; 0 for never."""
-    repeats_told: int = Field(default=5, ge=0)
+    repeats_warned: int = Field(default=5, ge=0)
     """Number of times after which each such result tells the LLM how often it has occurred; 0 for never."""
     repeats_asked: int = Field(default=10, ge=0)
     """Number of times after which people are asked before the call runs again. A call that is rejected as often, in the

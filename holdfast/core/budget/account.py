@@ -103,7 +103,7 @@ class Account:
     """Total extensions by people, without time; those of sub-agents' budgets count as far as they were spent."""
     raised: tuple[Raised, ...] = ()
     """Extensions by person, time included, for the last `RAISERS` people."""
-    handed: bool = False
+    is_allowance: bool = False
     """Whether the budget is an allowance from the parent run; when used up, the run ends with a partial result."""
 
     @classmethod

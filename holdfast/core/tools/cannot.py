@@ -13,7 +13,7 @@ LONGEST = timedelta(days=3_650)
 """The longest time for `until`; None means no end."""
 
 
-class HandedConstraint(Frozen):
+class InheritedConstraint(Frozen):
     """A constraint that a tool reported, in the form in which a parent run and its sub-agents pass it to each other."""
 
     tool: str

@@ -33,7 +33,7 @@ from holdfast.core.log.event_log import event_line
 from holdfast.core.log.events import AgentEvent, RunStarted
 from holdfast.core.log.upcasters import decode_event
 from holdfast.core.stores import EffectRow, aside_id
-from holdfast.core.tools.cannot import HandedConstraint
+from holdfast.core.tools.cannot import InheritedConstraint
 from holdfast.errors import EventUnreadable, ExportFailed
 from holdfast.portable import judging, reader, writer
 from holdfast.portable.envelope import _key
@@ -350,7 +350,7 @@ def test_no_text_of_any_event_is_in_a_redacted_file() -> None:
     above = {
         "lineage": Lineage(path=("root",), number=1, key="k", deepest=3, requesters=("dana",)),
         "policies": (Policy(rules=(ask("pay", reason="money"),)),),
-        "constraints": (HandedConstraint(tool="pay", arguments="{}", reason="closed"),),
+        "constraints": (InheritedConstraint(tool="pay", arguments="{}", reason="closed"),),
         "schedule": "nightly",
     }
     for event in (events[0].model_copy(update=above), *events):

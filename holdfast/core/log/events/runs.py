@@ -13,7 +13,7 @@ from holdfast.core.lineage import Lineage
 from holdfast.core.llm.outages import Outage
 from holdfast.core.log.events.base import Event, Proven
 from holdfast.core.memory.recalled import RecalledTier
-from holdfast.core.tools.cannot import HandedConstraint
+from holdfast.core.tools.cannot import InheritedConstraint
 from holdfast.core.tools.effects import PastEffect
 from holdfast.core.trust import Trust
 
@@ -55,7 +55,7 @@ class RunStarted(Event):
     """The run that started it as a sub-agent; None if it is not one. Recorded from feature level 1 on."""
     policies: tuple[Policy, ...] = ()
     """With a lineage: the policies of the runs above it, which judge its calls in addition to its own."""
-    constraints: tuple[HandedConstraint, ...] = ()
+    constraints: tuple[InheritedConstraint, ...] = ()
     """With a lineage: the constraints that the parent's tools reported."""
     allowance: Budget | None = None
     """The budget that a loop gives to this iteration. When it is spent, the run returns a partial result and ends. None

@@ -5,7 +5,7 @@ from typing import Literal
 from holdfast.core.budget.tree import TreeCost
 from holdfast.core.llm.messages import Usage
 from holdfast.core.log.events.base import Event
-from holdfast.core.tools.cannot import HandedConstraint
+from holdfast.core.tools.cannot import InheritedConstraint
 from holdfast.core.trust import Trust
 
 
@@ -49,7 +49,7 @@ class SubagentEnded(Event):
     steps: int = 0
     usage: Usage = Usage()
     """Tokens of the sub-agent's LLM calls, without those of its own sub-agents."""
-    constraints: tuple[HandedConstraint, ...] = ()
+    constraints: tuple[InheritedConstraint, ...] = ()
     """The constraints that its tools reported: the parent rejects such calls, too."""
     cost: TreeCost | None = None
     """With an allowance: the total spent by it and all runs below it. If None, that is unknown, and the whole allowance

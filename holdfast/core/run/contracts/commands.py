@@ -21,16 +21,16 @@ from holdfast.core.run.contracts.runs import RunInput, RunResult
 from holdfast.core.run.contracts.subagents import (
     Announced,
     AnnounceEnd,
-    ChildReports,
-    EndChildren,
-    LookAtChildren,
-    StartChildren,
-    StartedChildren,
+    CheckSubagentsRequest,
+    EndSubagentsRequest,
+    StartedSubagents,
+    StartSubagentsRequest,
+    SubagentReports,
 )
 from holdfast.core.run.contracts.tool_calls import ToolOutcome, ToolRequest
 
 # Each request has an entry in the table of activities (`holdfast.core.run.contracts.table`), which names its result.
-ChildRequest = StartChildren | LookAtChildren | EndChildren | AnnounceEnd
+ChildRequest = StartSubagentsRequest | CheckSubagentsRequest | EndSubagentsRequest | AnnounceEnd
 Request = (
     ThreadRequest | EffectsRequest | AgentRequest | LLMRequest | ToolRequest | Notice | ArchiveRequest | ChildRequest
 )
@@ -42,8 +42,8 @@ Result = (
     | ToolOutcome
     | Notified
     | Archived
-    | StartedChildren
-    | ChildReports
+    | StartedSubagents
+    | SubagentReports
     | Announced
 )
 

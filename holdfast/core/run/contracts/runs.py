@@ -17,7 +17,7 @@ from holdfast.core.log.fork_point import ForkPoint
 from holdfast.core.log.import_point import ImportPoint
 from holdfast.core.mac.starts import Start
 from holdfast.core.run.contracts.snapshot import RunSnapshot
-from holdfast.core.tools.cannot import HandedConstraint
+from holdfast.core.tools.cannot import InheritedConstraint
 from holdfast.core.trust import Trust
 
 WORKFLOW = "AgentRunWorkflow"
@@ -72,12 +72,12 @@ class RunInput(Start):
     """The ancestry of a sub-agent; None for other runs. Such a start has the feature level of sub-agents."""
     policies: tuple[Policy, ...] = ()
     """Further policies that judge its calls: with a lineage, those of the runs above; also possible with a fork."""
-    constraints: tuple[HandedConstraint, ...] = ()
+    constraints: tuple[InheritedConstraint, ...] = ()
     """With a lineage: the constraints that the parent's tools stated."""
     budget: Budget | None = None
     """The run's budget, within that of its agent; None for the agent's. A sealed start with a budget has the feature
     level of budgets."""
-    hands_in: bool = False
+    returns_partial: bool = False
     """With a budget: when it is spent, the run returns a partial result instead of waiting for `extend`. Used by the
     iterations of a loop."""
     when_blocked: WhenBlocked | None = None
@@ -112,7 +112,7 @@ class RunResult(Sealed):
     """The run was moved to another cluster, and continues there: `result` names the person who moved it."""
     trust: Trust | None = None
     """For a sub-agent: the trust level of the reply."""
-    constraints: tuple[HandedConstraint, ...] = ()
+    constraints: tuple[InheritedConstraint, ...] = ()
     """For a sub-agent: the constraints that its tools stated."""
     cost: TreeCost | None = None
     """For a sub-agent with a budget: its cost, with that of all runs below it."""

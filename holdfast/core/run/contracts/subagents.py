@@ -11,7 +11,7 @@ from holdfast.core.llm.messages import Usage
 from holdfast.core.log.events import SubagentStatus
 from holdfast.core.mac.seals import Answer, Order
 from holdfast.core.run.contracts.runs import RunInput
-from holdfast.core.tools.cannot import HandedConstraint
+from holdfast.core.tools.cannot import InheritedConstraint
 from holdfast.core.tools.subagents import child_thread
 from holdfast.core.trust import Trust
 
@@ -25,7 +25,7 @@ CLOSING_SECONDS = 3.0
 """How long a poll waits for a sub-agent that has sent the hint to close."""
 
 
-class ChildStart(Frozen):
+class SubagentStart(Frozen):
     """A sub-agent to start."""
 
     number: int
@@ -38,10 +38,10 @@ class ChildStart(Frozen):
     """Its allowance; None if the calling run has no budget."""
 
 
-class StartChildren(Order):
-    """The input of `start_children`: the sub-agents to start, and the properties that they have in common."""
+class StartSubagentsRequest(Order):
+    """The input of `start_subagents`: the sub-agents to start, and the properties that they have in common."""
 
-    children: tuple[ChildStart, ...]
+    children: tuple[SubagentStart, ...]
     path: tuple[str, ...]
     """The threads from the root to the calling run."""
     depth: int
@@ -55,13 +55,13 @@ class StartChildren(Order):
     workspace: str
     trust: Trust
     policies: tuple[Policy, ...] = ()
-    constraints: tuple[HandedConstraint, ...] = ()
+    constraints: tuple[InheritedConstraint, ...] = ()
     unattended: bool = False
     """Nobody attends the calling run, so nobody attends its sub-agents."""
     features: int
 
 
-def child_input(order: StartChildren, child: ChildStart) -> RunInput:
+def child_input(order: StartSubagentsRequest, child: SubagentStart) -> RunInput:
     """Return the input of a child run. Only this function propagates data from a parent."""
     lineage = Lineage(
         path=order.path,
@@ -90,7 +90,7 @@ def child_input(order: StartChildren, child: ChildStart) -> RunInput:
     )
 
 
-def is_own(begin: Any, order: StartChildren, child: ChildStart) -> bool:
+def is_own(begin: Any, order: StartSubagentsRequest, child: SubagentStart) -> bool:
     """Return whether the input of an existing run comes from an earlier attempt at this start."""
     lineage = proven_lineage(begin)
     return lineage is not None and (lineage.path, lineage.key) == (order.path, child.key)
@@ -101,7 +101,7 @@ def proven_lineage(begin: Any) -> Lineage | None:
     return begin.lineage if isinstance(begin, RunInput) and begin.proven else None
 
 
-class StartedChild(Frozen):
+class StartedSubagent(Frozen):
     """The outcome of one start."""
 
     number: int
@@ -115,13 +115,13 @@ class StartedChild(Frozen):
     """If it existed: the allowance that it was started with."""
 
 
-class StartedChildren(Answer):
-    """The result of `start_children`."""
+class StartedSubagents(Answer):
+    """The result of `start_subagents`."""
 
-    children: tuple[StartedChild, ...]
+    children: tuple[StartedSubagent, ...]
 
 
-class ChildRef(Frozen):
+class SubagentRef(Frozen):
     """A reference to a sub-agent to poll or cancel."""
 
     number: int
@@ -141,23 +141,23 @@ class ChildRef(Frozen):
         return child_thread(parent, self.number)
 
 
-class LookAtChildren(Order):
-    """The input of `look_at_children`: the sub-agents to poll for their ends."""
+class CheckSubagentsRequest(Order):
+    """The input of `check_subagents`: the sub-agents to poll for their ends."""
 
-    children: tuple[ChildRef, ...]
+    children: tuple[SubagentRef, ...]
     clip: int
     """Maximum characters of each sub-agent's text."""
 
 
-class EndChildren(Order):
-    """The input of `end_children`: the sub-agents to cancel, and how long to wait for their ends."""
+class EndSubagentsRequest(Order):
+    """The input of `end_subagents`: the sub-agents to cancel, and how long to wait for their ends."""
 
-    children: tuple[ChildRef, ...]
+    children: tuple[SubagentRef, ...]
     seconds: float
     clip: int
 
 
-class ChildReport(Frozen):
+class SubagentReport(Frozen):
     """The end of a sub-agent."""
 
     number: int
@@ -167,17 +167,17 @@ class ChildReport(Frozen):
     trust: Trust = "web"
     steps: int = 0
     usage: Usage = Usage()
-    constraints: tuple[HandedConstraint, ...] = ()
+    constraints: tuple[InheritedConstraint, ...] = ()
     cost: TreeCost | None = None
     """If requested: its cost, with that of all runs below it; None if that is unknown."""
 
 
-class ChildReports(Answer):
-    """The result of `look_at_children` and of `end_children`: the sub-agents that have ended."""
+class SubagentReports(Answer):
+    """The result of `check_subagents` and of `end_subagents`: the sub-agents that have ended."""
 
-    reports: tuple[ChildReport, ...] = ()
-    started: tuple[StartedChild, ...] = ()
-    """From `end_children`: the sub-agents that turned out to have been started, without a recorded start."""
+    reports: tuple[SubagentReport, ...] = ()
+    started: tuple[StartedSubagent, ...] = ()
+    """From `end_subagents`: the sub-agents that turned out to have been started, without a recorded start."""
 
 
 class AnnounceEnd(Order):

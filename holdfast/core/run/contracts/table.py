@@ -35,11 +35,11 @@ from holdfast.core.run.contracts.record import Archived, ArchiveRequest, Notice,
 from holdfast.core.run.contracts.subagents import (
     Announced,
     AnnounceEnd,
-    ChildReports,
-    EndChildren,
-    LookAtChildren,
-    StartChildren,
-    StartedChildren,
+    CheckSubagentsRequest,
+    EndSubagentsRequest,
+    StartedSubagents,
+    StartSubagentsRequest,
+    SubagentReports,
 )
 from holdfast.core.run.contracts.tool_calls import ToolOutcome, ToolRequest
 from holdfast.core.run.state.state import RunState
@@ -208,30 +208,30 @@ ARCHIVE: Activity[ArchiveRequest, Archived, object] = Activity(
 )
 """Write events into the permanent record. Fails for good with RECORD_CONFLICT or RECORD_UNREADABLE."""
 
-START_CHILDREN: Activity[StartChildren, StartedChildren, object] = Activity(
-    name="start_children",
-    request=StartChildren,
-    answer=StartedChildren,
+START_CHILDREN: Activity[StartSubagentsRequest, StartedSubagents, object] = Activity(
+    name="start_subagents",
+    request=StartSubagentsRequest,
+    answer=StartedSubagents,
     summary=lambda request, state: f"start {_agents(len(request.children))}",
     time_limit=lambda request, state: FILES,
     compared=("children",),
 )
 """Start sub-agents, each at most once. The answer includes those that cannot be started."""
 
-LOOK_AT_CHILDREN: Activity[LookAtChildren, ChildReports, object] = Activity(
-    name="look_at_children",
-    request=LookAtChildren,
-    answer=ChildReports,
+LOOK_AT_CHILDREN: Activity[CheckSubagentsRequest, SubagentReports, object] = Activity(
+    name="check_subagents",
+    request=CheckSubagentsRequest,
+    answer=SubagentReports,
     summary=lambda request, state: f"look at {_agents(len(request.children))}",
     time_limit=lambda request, state: timedelta(minutes=2),
     compared=("children",),
 )
 """Read the ends of sub-agents."""
 
-END_CHILDREN: Activity[EndChildren, ChildReports, object] = Activity(
-    name="end_children",
-    request=EndChildren,
-    answer=ChildReports,
+END_CHILDREN: Activity[EndSubagentsRequest, SubagentReports, object] = Activity(
+    name="end_subagents",
+    request=EndSubagentsRequest,
+    answer=SubagentReports,
     summary=lambda request, state: f"cancel {_agents(len(request.children))}",
     time_limit=lambda request, state: timedelta(seconds=request.seconds) + FILES,
     compared=("children",),

@@ -122,7 +122,7 @@ def _failing_action(state: RunState, *, at: datetime) -> Action:
 
 def _budget_action(state: RunState) -> Action | None:
     """Return the action that the budget requires; None if it requires none."""
-    if state.account.handed and state.account.closing == "over":
+    if state.account.is_allowance and state.account.closing == "over":
         return EndSubagents() if state.subagents.open else Complete()
     if due := budget_due(state):
         return due

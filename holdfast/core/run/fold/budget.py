@@ -55,7 +55,7 @@ def open_account(before: RunState, event: ev.AgentLoaded, after: RunState) -> Ru
     """Open the account of a run whose agent has a budget. An imported run keeps its expenses."""
     assert event.budget is not None
     own = Account.open(event.budget, event.price, tokens=first_request(event.spec, more=before.task))
-    own = replace(own, handed=True) if before.origin.inherited_budget else own
+    own = replace(own, is_allowance=True) if before.origin.inherited_budget else own
     return replace(after, account=join_budget(after, before.account, own) if before.resumes_import else own)
 
 

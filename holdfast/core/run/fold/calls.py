@@ -22,7 +22,7 @@ def request_call(state: RunState, event: ev.ToolCallRequested) -> RunState:
     note = progress_due(state, at=event.at)
     if not note:
         raise EventOutOfPlace("the run has nothing to note in progress.txt")
-    return replace(state, calls=calls, ending=replace(state.ending, noted=note))
+    return replace(state, calls=calls, ending=replace(state.ending, last_note=note))
 
 
 def give_verdict(state: RunState, event: ev.VerdictGiven) -> RunState:

@@ -53,7 +53,7 @@ def _judge(state: RunState, extension: Extension, *, at: datetime) -> BudgetExte
         return Refusal("busy", "the agent is being loaded: send it again in a moment")
     policies = policies_of(state)
     if state.features < EVERY_POLICY_ASKS:
-        policies = (policy_of(state), *(state.origin.policies if state.account.handed else ()))
+        policies = (policy_of(state), *(state.origin.policies if state.account.is_allowance else ()))
     required = any(policy.signatures == "required" for policy in policies)
     if required and not extension.signature:
         why = "the policy requires signatures: sign the extension (--key), or send it through a gateway"

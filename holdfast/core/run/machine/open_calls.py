@@ -21,7 +21,7 @@ from holdfast.core.run.contracts.error_types import NOT_SEALED
 from holdfast.core.run.contracts.llm_calls import LLMRequest
 from holdfast.core.run.contracts.loading import EffectsRequest
 from holdfast.core.run.contracts.record import ArchiveRequest, Notice
-from holdfast.core.run.contracts.subagents import StartChildren
+from holdfast.core.run.contracts.subagents import StartSubagentsRequest
 from holdfast.core.run.contracts.table import activity_of
 from holdfast.core.run.contracts.tool_calls import ToolOutcome, ToolRequest
 from holdfast.core.run.state.state import RunState
@@ -151,7 +151,7 @@ class OpenCalls:
         """
         for call in list(self._open.values()):
             if isinstance(call, Sleep) or not isinstance(
-                call.request, ToolRequest | Notice | ArchiveRequest | StartChildren
+                call.request, ToolRequest | Notice | ArchiveRequest | StartSubagentsRequest
             ):
                 self.drop(call.id)
             elif isinstance(call.request, ToolRequest):

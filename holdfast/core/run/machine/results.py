@@ -23,7 +23,12 @@ from holdfast.core.run.contracts.llm_calls import LLMReply, LLMRequest
 from holdfast.core.run.contracts.loading import AgentRequest, EffectsRequest, LoadedAgent, PastEffects, ThreadRequest
 from holdfast.core.run.contracts.record import ArchiveRequest, Notice
 from holdfast.core.run.contracts.requests import effect_of
-from holdfast.core.run.contracts.subagents import AnnounceEnd, EndChildren, LookAtChildren, StartChildren
+from holdfast.core.run.contracts.subagents import (
+    AnnounceEnd,
+    CheckSubagentsRequest,
+    EndSubagentsRequest,
+    StartSubagentsRequest,
+)
 from holdfast.core.run.contracts.tool_calls import ToolOutcome, ToolRequest
 from holdfast.core.run.decide.reactions import on_loaded, on_lost_agent, on_lost_call, on_outcome
 from holdfast.core.run.decide.replies import on_lost_attempts, on_lost_llm, on_reply, on_summary
@@ -56,11 +61,11 @@ def on_answer(call: Call, answer: Any, *, log: RunLog, calls: OpenCalls, subagen
             _on_reply(request, answer, log)
         case ToolRequest():
             _on_outcome(call, request, answer, log, calls)
-        case StartChildren():
+        case StartSubagentsRequest():
             subagents.on_started(answer)
-        case LookAtChildren():
+        case CheckSubagentsRequest():
             subagents.on_polled(request, answer)
-        case EndChildren():
+        case EndSubagentsRequest():
             subagents.on_ended(request, answer)
         case ArchiveRequest():
             log.on_archived(answer)
@@ -104,11 +109,11 @@ def on_failure(
             _on_outcome(call, request, ToolOutcome(status="failed", content=f"{cause}: {message}"), log, calls)
         case Notice() | AnnounceEnd():
             pass  # the log has the event that the receivers miss, and the parent polls periodically
-        case StartChildren():
+        case StartSubagentsRequest():
             subagents.on_start_failed(request)
-        case LookAtChildren():
+        case CheckSubagentsRequest():
             subagents.on_poll_failed(request)
-        case EndChildren():
+        case EndSubagentsRequest():
             subagents.on_end_failed(request)
         case ArchiveRequest() if cause in (NOT_SETTLED, NOT_SEALED):
             log.on_archive_failed()

@@ -180,7 +180,7 @@ def opening_events(begin: RunInput, past: RunState, ids: RunIds) -> Events:
     if begin.lineage and begin.features >= SUBAGENTS:
         inherited = {"lineage": begin.lineage, "policies": begin.policies, "constraints": begin.constraints}
         started = started.model_copy(update=inherited)
-    if begin.hands_in and begin.features >= LOOP_BUDGETS:
+    if begin.returns_partial and begin.features >= LOOP_BUDGETS:
         started = started.model_copy(update={"allowance": begin.budget})
     task = UserMessageReceived(content=begin.task, by=canonical_name(begin.by), task=True)
     if begin.fork is None:

@@ -19,13 +19,13 @@ from typing import Any
 from holdfast.core.log.events import ToolCallFinished
 from holdfast.core.run.contracts.subagents import (
     AnnounceEnd,
-    ChildRef,
-    ChildReport,
-    ChildReports,
-    EndChildren,
-    LookAtChildren,
-    StartChildren,
-    StartedChildren,
+    CheckSubagentsRequest,
+    EndSubagentsRequest,
+    StartedSubagents,
+    StartSubagentsRequest,
+    SubagentRef,
+    SubagentReport,
+    SubagentReports,
 )
 from holdfast.core.run.machine.open_calls import OpenCalls
 from holdfast.core.run.machine.run_log import RunLog
@@ -83,7 +83,7 @@ class SubagentWatch:
         """When all open sub-agents are polled; None before this Temporal run has seen the first of them."""
         self._pause = FIRST_POLL
         self._starts, self._polls, self._ends = Backoff(), Backoff(), Backoff()
-        self._left_over: list[ChildRef] = []
+        self._left_over: list[SubagentRef] = []
         """Sub-agents to cancel that were started before a reset, and that the run did not adopt."""
         self._was_reset = False
         self._unsettled: set[int] = set()
@@ -111,14 +111,14 @@ class SubagentWatch:
             self._queue[child.number] = True
         return True
 
-    def on_started(self, answer: StartedChildren) -> None:
+    def on_started(self, answer: StartedSubagents) -> None:
         """Record the sub-agents that were started."""
         self._starts.succeeded()
         for started in answer.children:
             self._log.record(*on_started(self._log.state, started))
         left = [each for each in answer.children if each.existing and not self._log.state.subagents.find(each.number)]
         if left:  # the run did not adopt them: no budget is reserved for them
-            refs = (ChildRef(number=each.number, run_id=each.run_id) for each in left)
+            refs = (SubagentRef(number=each.number, run_id=each.run_id) for each in left)
             self._calls.call(end_request(self._log.state, [*refs]), self._log.state)
         self._queue |= dict.fromkeys(self._early_hints, True)
         self._early_hints.clear()
@@ -126,12 +126,12 @@ class SubagentWatch:
             self._pause = FIRST_POLL
             self._next = self._log.at + self._pause
 
-    def on_start_failed(self, request: StartChildren) -> None:
+    def on_start_failed(self, request: StartSubagentsRequest) -> None:
         """Retry the start after a pause."""
         self._starts.failed(self._log.at)
         self._unsettled.update(child.number for child in request.children)
 
-    def on_polled(self, request: LookAtChildren, answer: ChildReports) -> None:
+    def on_polled(self, request: CheckSubagentsRequest, answer: SubagentReports) -> None:
         """Record the reports of the polled sub-agents."""
         self._polls.succeeded()
         self._report(answer.reports)
@@ -143,13 +143,13 @@ class SubagentWatch:
                 count, _ = self._false_hints.get(ref.number, (0, self._log.at))
                 self._false_hints[ref.number] = count + 1, self._log.at
 
-    def on_poll_failed(self, request: LookAtChildren) -> None:
+    def on_poll_failed(self, request: CheckSubagentsRequest) -> None:
         """Poll the same sub-agents again after a pause."""
         self._polls.failed(self._log.at)
         for ref in request.children:
             self._queue[ref.number] = ref.closing or self._queue.get(ref.number, False)
 
-    def on_ended(self, request: EndChildren, answer: ChildReports) -> None:
+    def on_ended(self, request: EndSubagentsRequest, answer: SubagentReports) -> None:
         """Record the ends of the cancelled sub-agents, and those whose start the run had not recorded."""
         self._ends.succeeded()
         for started in answer.started:
@@ -158,7 +158,7 @@ class SubagentWatch:
         self._report(answer.reports)
         self._log.record(*on_unfinished(self._log.state, [ref.number for ref in request.children]))
 
-    def on_end_failed(self, request: EndChildren) -> None:
+    def on_end_failed(self, request: EndSubagentsRequest) -> None:
         """Cancel sub-agents again after a pause: those that the run did not adopt, and its own if it ends."""
         self._left_over += self._left(request)
         self._ends.failed(self._log.at)
@@ -166,8 +166,8 @@ class SubagentWatch:
     @property
     def cancels_left(self) -> bool:
         """Whether the run still cancels sub-agents that it did not adopt: the next Temporal run would not find them."""
-        requests = [call.request for call in self._calls.under_way(EndChildren)]
-        under_way = any(self._left(each) for each in requests if isinstance(each, EndChildren))
+        requests = [call.request for call in self._calls.under_way(EndSubagentsRequest)]
+        under_way = any(self._left(each) for each in requests if isinstance(each, EndSubagentsRequest))
         return under_way or bool(self._left_over)
 
     def was_reset(self) -> None:
@@ -184,9 +184,11 @@ class SubagentWatch:
         if state.spec is None or not (state.spec.subagents or state.subagents.children):
             return
         held = state.pause or (state.unattended and state.blocked)
-        if not held and not self._starts.pauses(self._log.at) and not self._calls.under_way(StartChildren):
+        if not held and not self._starts.pauses(self._log.at) and not self._calls.under_way(StartSubagentsRequest):
             self._start()
-        if not self._polls.pauses(self._log.at) and not self._calls.under_way(LookAtChildren, EndChildren):
+        if not self._polls.pauses(self._log.at) and not self._calls.under_way(
+            CheckSubagentsRequest, EndSubagentsRequest
+        ):
             self._poll()
 
     def end_left_over(self) -> None:
@@ -197,7 +199,7 @@ class SubagentWatch:
 
     def end_all(self) -> bool:
         """Cancel the open sub-agents; return whether the run still has to wait for that."""
-        if self._calls.under_way(StartChildren, EndChildren):
+        if self._calls.under_way(StartSubagentsRequest, EndSubagentsRequest):
             return True
         children = to_end(self._log.state, unsettled=self._unsettled, absent=self._absent)
         if not children:
@@ -218,7 +220,7 @@ class SubagentWatch:
     def due(self) -> datetime | None:
         """Return when the next start, poll or cancellation is due even if no input arrives; None for never."""
         times = [each.until for each in (self._starts, self._polls, self._ends) if each.until]
-        if self._log.state.subagents.children and not self._calls.under_way(LookAtChildren, EndChildren):
+        if self._log.state.subagents.children and not self._calls.under_way(CheckSubagentsRequest, EndSubagentsRequest):
             times += self._delayed_hints.values()
             if self._next and self._log.state.subagents.open:
                 times.append(self._next)
@@ -236,7 +238,7 @@ class SubagentWatch:
         if request := start_request(self._log.state):
             self._calls.call(request, self._log.state)
 
-    def _left(self, request: EndChildren) -> list[ChildRef]:
+    def _left(self, request: EndSubagentsRequest) -> list[SubagentRef]:
         """Return those sub-agents of a request that were started before a reset, and that the run did not adopt."""
         state = self._log.state
         own = state.subagents.numbers | {call.number for call in unstarted_calls(state)}
@@ -244,8 +246,10 @@ class SubagentWatch:
 
     def _starting(self, thread: Any) -> int:
         """Return the number of the call that is about to start this thread; 0 for none."""
-        requests = [call.request for call in self._calls.under_way(StartChildren)]
-        numbers = [child.number for each in requests if isinstance(each, StartChildren) for child in each.children]
+        requests = [call.request for call in self._calls.under_way(StartSubagentsRequest)]
+        numbers = [
+            child.number for each in requests if isinstance(each, StartSubagentsRequest) for child in each.children
+        ]
         return next((number for number in numbers if child_thread(self._log.state.thread, number) == thread), 0)
 
     def _poll(self) -> None:
@@ -271,7 +275,7 @@ class SubagentWatch:
             if child_or_none:
                 refs.append(ref_of(log.state, child_or_none, closing=closing))
         if refs:
-            self._calls.call(LookAtChildren(children=tuple(refs), clip=clip), log.state)
+            self._calls.call(CheckSubagentsRequest(children=tuple(refs), clip=clip), log.state)
 
     def _requested_again(self) -> list[Child]:
         """Return the ended sub-agents whose results a call requests once more."""
@@ -284,7 +288,7 @@ class SubagentWatch:
                     ended.append(child)
         return ended
 
-    def _report(self, reports: Iterable[ChildReport]) -> None:
+    def _report(self, reports: Iterable[SubagentReport]) -> None:
         for report in reports:
             self._log.record(*on_report(self._log.state, report))
 

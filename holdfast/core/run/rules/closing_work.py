@@ -41,8 +41,8 @@ def progress_due(state: RunState, *, at: datetime) -> str:
     elif state.awaits_message:
         due = ""
     else:
-        due = "in progress" if ending.noted in ("", "completed") else ""
-    return due if due != ending.noted else ""
+        due = "in progress" if ending.last_note in ("", "completed") else ""
+    return due if due != ending.last_note else ""
 
 
 def learning_due(state: RunState) -> bool:

@@ -1,7 +1,7 @@
 """The loop guard: the same call with the same result, again and again. Pure functions over the run's state.
 
 1. At first the call is delayed more and more, then a notice to the LLM comes with each result, then people are asked
-   (`Limits.repeats_slowed`, `repeats_told`, `repeats_asked`). The rule for counting is in
+   (`Limits.repeats_slowed`, `repeats_warned`, `repeats_asked`). The rule for counting is in
    `holdfast.core.run.state.repeats`.
 2. The guard only ever restricts: a call that the policy denies stays denied. A remembered rule answers the policy's
    question, whether the call may run, but not the guard's, whether it may run again and again.
@@ -63,7 +63,7 @@ def repeats_to_report(state: RunState, event: ToolCallFinished) -> int:
         state: The state before.
         event: The end of the call.
     """
-    limit = state.spec.limits.repeats_told if state.spec else 0
+    limit = state.spec.limits.repeats_warned if state.spec else 0
     if not limit or (limit > 1 and not state.repeats.reaches(state.calls.get(event.number).call.digest, limit - 1)):
         return 0  # spares the digest of the result, which takes longer
     after = count_result(state, event)

@@ -11,7 +11,7 @@ from holdfast.core.base.constraint_names import FIRST_PROPAGATED, MAX_PROPAGATED
 from holdfast.core.base.models import Frozen
 from holdfast.core.base.text import one_line, visible
 from holdfast.core.llm.blocks import ToolCall
-from holdfast.core.tools.cannot import HandedConstraint, Scope
+from holdfast.core.tools.cannot import InheritedConstraint, Scope
 
 CONSTRAINTS = 100
 """Constraints of a thread at the same time. The oldest with an end makes room, or else the oldest."""
@@ -130,25 +130,25 @@ class Constraints:
         """Remove the constraint with this number."""
         return Constraints(tuple(each for each in self.kept if each.number != number))
 
-    def to_propagate(self, at: datetime, *, to_parent: bool = False) -> tuple[HandedConstraint, ...]:
+    def to_propagate(self, at: datetime, *, to_parent: bool = False) -> tuple[InheritedConstraint, ...]:
         """Return the constraints to propagate to another run: the newest in force, within limits.
 
         Args:
             at: Now.
             to_parent: For the parent run. Leave out those that it propagated: people may have lifted them there since.
         """
-        propagated: list[HandedConstraint] = []
+        propagated: list[InheritedConstraint] = []
         size = 0
         own = [each for each in self.active(at).kept if not (to_parent and each.from_parent)]
         for each in reversed(own[-MAX_PROPAGATED:]):
-            copy = HandedConstraint.model_validate(each.model_dump(exclude={"number"}))
+            copy = InheritedConstraint.model_validate(each.model_dump(exclude={"number"}))
             size += len(copy.model_dump_json().encode())
             if size > HANDED_BYTES:
                 break
             propagated.insert(0, copy)
         return tuple(propagated)
 
-    def adopt(self, propagated: tuple[HandedConstraint, ...], *, number: int, at: datetime) -> "Constraints":
+    def adopt(self, propagated: tuple[InheritedConstraint, ...], *, number: int, at: datetime) -> "Constraints":
         """Add the constraints that another run propagated, except on calls for which this run has its own.
 
         Args:

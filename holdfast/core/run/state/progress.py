@@ -88,7 +88,7 @@ LEARNING_SECONDS = 3_600
 class Ending:
     """The progress of a run's closing work."""
 
-    noted: str = ""
+    last_note: str = ""
     """The last note in progress.txt: `in progress`, `completed`, or `blocked` with the step."""
     learning: Literal["", "asked", "over"] = ""
     """Whether the LLM has been asked for its learnings; `over` once it has replied, or could not."""

@@ -20,12 +20,12 @@ from holdfast.core.llm.blocks import ToolCall
 from holdfast.core.llm.messages import too_long, unfit
 from holdfast.core.log import events as ev
 from holdfast.core.run.contracts.subagents import (
-    ChildRef,
-    ChildReport,
-    ChildStart,
-    EndChildren,
-    StartChildren,
-    StartedChild,
+    EndSubagentsRequest,
+    StartedSubagent,
+    StartSubagentsRequest,
+    SubagentRef,
+    SubagentReport,
+    SubagentStart,
 )
 from holdfast.core.run.rules.allowances import TOO_LARGE, TOO_SMALL, allowances, on_existing_subagent, share_may_return
 from holdfast.core.run.state.calls import CallState
@@ -169,17 +169,17 @@ def on_starts_due(state: RunState) -> list[ev.AgentEvent]:
     if room <= 0 or share_may_return(state):
         return []
     return [
-        event for call in waiting for event in on_started(state, StartedChild(number=call.number, problem=TOO_SMALL))
+        event for call in waiting for event in on_started(state, StartedSubagent(number=call.number, problem=TOO_SMALL))
     ]
 
 
-def start_request(state: RunState) -> StartChildren | None:
+def start_request(state: RunState) -> StartSubagentsRequest | None:
     """Return the request that starts the next sub-agents; None if there are none to start, or no room for more."""
     if state.spec is None or not state.spec.subagents:
         return None
     calls = unstarted_calls(state)
     room = limits_of(state).subagents_at_once - len(state.subagents.open) if calls else 0
-    children: list[ChildStart] = []
+    children: list[SubagentStart] = []
     size = 0
     if state.account.limits:
         calls = [call for call in calls if allowance_name(call.number) in state.account.reserved]
@@ -192,11 +192,11 @@ def start_request(state: RunState) -> StartChildren | None:
         key = state.effect_key(call.number, call.call)
         budget = allowance_of(state.account, call.number)
         agent, task = arguments.agent, arguments.task
-        children.append(ChildStart(number=call.number, key=key, agent=agent, task=task, budget=budget))
+        children.append(SubagentStart(number=call.number, key=key, agent=agent, task=task, budget=budget))
     if not children:
         return None
     origin, above = state.origin, state.origin.lineage.path if state.origin.lineage else ()
-    return StartChildren(
+    return StartSubagentsRequest(
         children=tuple(children),
         path=(*above, state.thread),
         depth=origin.depth + 1,
@@ -215,7 +215,7 @@ def start_request(state: RunState) -> StartChildren | None:
     )
 
 
-def on_started(state: RunState, started: StartedChild) -> list[ev.AgentEvent]:
+def on_started(state: RunState, started: StartedSubagent) -> list[ev.AgentEvent]:
     """Return the events that follow from an answer to a start; none if the call has ended meanwhile."""
     call = state.calls.find(started.number)
     if call is None or call.phase != "started" or state.subagents.find(started.number):
@@ -240,13 +240,13 @@ def on_started(state: RunState, started: StartedChild) -> list[ev.AgentEvent]:
 # Ends.
 
 
-def ref_of(state: RunState, child: Child, *, closing: bool = False) -> ChildRef:
+def ref_of(state: RunState, child: Child, *, closing: bool = False) -> SubagentRef:
     """Return the reference by which an activity finds a sub-agent."""
     costs = child.open and allowance_name(child.number) in state.account.reserved
-    return ChildRef(number=child.number, run_id=child.run_id, closing=closing, costs=costs)
+    return SubagentRef(number=child.number, run_id=child.run_id, closing=closing, costs=costs)
 
 
-def to_end(state: RunState, *, unsettled: Collection[int], absent: Collection[int]) -> tuple[ChildRef, ...]:
+def to_end(state: RunState, *, unsettled: Collection[int], absent: Collection[int]) -> tuple[SubagentRef, ...]:
     """Return the sub-agents to cancel: the open ones, and those of calls that wait for a start. A start may have
     happened without an answer: anybody with access to Temporal can fail the activity after it.
 
@@ -260,21 +260,21 @@ def to_end(state: RunState, *, unsettled: Collection[int], absent: Collection[in
     return (*refs, *(unknown_ref(state, number, unsettled=number in unsettled) for number in numbers))
 
 
-def unknown_ref(state: RunState, number: int, *, unsettled: bool = False) -> ChildRef:
+def unknown_ref(state: RunState, number: int, *, unsettled: bool = False) -> SubagentRef:
     """Return the reference by which an activity finds the sub-agent of a call that may or may not have started one."""
     key = state.effect_key(number, state.calls.get(number).call)
     costs = allowance_name(number) in state.account.reserved
-    return ChildRef(number=number, run_id="", key=key, unsettled=unsettled, costs=costs)
+    return SubagentRef(number=number, run_id="", key=key, unsettled=unsettled, costs=costs)
 
 
-def end_request(state: RunState, children: Sequence[ChildRef]) -> EndChildren:
+def end_request(state: RunState, children: Sequence[SubagentRef]) -> EndSubagentsRequest:
     """Return the request that cancels these sub-agents."""
     levels = max(1, deepest(state) - state.origin.depth)
     chars = min(END_CHARS, REPORT_CHARS // max(1, len(children)))
-    return EndChildren(children=tuple(children), seconds=END_SECONDS * levels, clip=chars)
+    return EndSubagentsRequest(children=tuple(children), seconds=END_SECONDS * levels, clip=chars)
 
 
-def on_report(state: RunState, report: ChildReport) -> list[ev.AgentEvent]:
+def on_report(state: RunState, report: SubagentReport) -> list[ev.AgentEvent]:
     """Return the events that follow from a sub-agent's end: the end, and the result of each call that waits for it.
 
     Only this function records a sub-agent's outcome in its parent.
@@ -309,7 +309,7 @@ def on_report(state: RunState, report: ChildReport) -> list[ev.AgentEvent]:
     return events
 
 
-def recorded_report(child: Child, report: ChildReport) -> tuple[str, str, Trust]:
+def recorded_report(child: Child, report: SubagentReport) -> tuple[str, str, Trust]:
     """Return the text for a call about a sub-agent that had ended before, with the call's status and the trust level.
 
     Only a text with the digest in the log is valid. Another text under the sub-agent's id comes from elsewhere, or from
@@ -359,11 +359,11 @@ def on_unfinished(state: RunState, cancelled: Collection[int]) -> list[ev.AgentE
         event
         for child in state.subagents.open
         if child.number in cancelled
-        for event in on_report(state, ChildReport(number=child.number, status="unfinished", text=UNFINISHED))
+        for event in on_report(state, SubagentReport(number=child.number, status="unfinished", text=UNFINISHED))
     ]
 
 
-def report_text(child: Child, report: ChildReport) -> str:
+def report_text(child: Child, report: SubagentReport) -> str:
     """Return the text for the LLM about a sub-agent that has ended: Holdfast's own text first, then the sub-agent's.
 
     The log has its digest, so a change of Holdfast's text needs a feature level; the same holds for `unavailable_text`.

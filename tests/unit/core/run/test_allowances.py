@@ -26,13 +26,13 @@ from holdfast.core.run.contracts.loading import ThreadRequest
 from holdfast.core.run.contracts.record import ArchiveRequest
 from holdfast.core.run.contracts.subagents import (
     Announced,
-    ChildReport,
-    ChildReports,
-    EndChildren,
-    LookAtChildren,
-    StartChildren,
-    StartedChild,
-    StartedChildren,
+    CheckSubagentsRequest,
+    EndSubagentsRequest,
+    StartedSubagent,
+    StartedSubagents,
+    StartSubagentsRequest,
+    SubagentReport,
+    SubagentReports,
 )
 from holdfast.core.run.rules.allowances import TOO_LARGE, TOO_SMALL
 from holdfast.errors import EventOutOfPlace
@@ -79,26 +79,26 @@ def order(thread: Thread, kind: Any) -> Any:
 
 def begin(thread: Thread, *, taken: tuple[int, ...] = ()) -> list[Budget | None]:
     """Start every sub-agent that is due; return the allowances."""
-    call = order(thread, StartChildren)
+    call = order(thread, StartSubagentsRequest)
     subagents = [
-        StartedChild(number=each.number, problem="taken")
+        StartedSubagent(number=each.number, problem="taken")
         if each.number in taken
-        else StartedChild(number=each.number, run_id=f"c{each.number}")
+        else StartedSubagent(number=each.number, run_id=f"c{each.number}")
         for each in call.request.children
     ]
     budgets = [each.budget for each in call.request.children]
-    thread.end(call, StartedChildren(children=tuple(subagents)))
+    thread.end(call, StartedSubagents(children=tuple(subagents)))
     return budgets
 
 
 def report_existing(thread: Thread, *budgets: Budget | None) -> None:
     """Answer the start request: each sub-agent exists, and was started with this allowance."""
-    call = order(thread, StartChildren)
+    call = order(thread, StartSubagentsRequest)
     existing = [
-        StartedChild(number=each.number, run_id=f"c{each.number}", existing=True, budget=budget)
+        StartedSubagent(number=each.number, run_id=f"c{each.number}", existing=True, budget=budget)
         for each, budget in zip(call.request.children, budgets, strict=True)
     ]
-    thread.end(call, StartedChildren(children=tuple(existing)))
+    thread.end(call, StartedSubagents(children=tuple(existing)))
 
 
 def test_the_current_reservation_covers_a_sub_agent_from_before_a_reset() -> None:
@@ -133,18 +133,18 @@ def test_a_sub_agent_from_before_a_reset_beyond_the_budget_is_cancelled(budget: 
     delegate(thread, False, False)
     share = thread.state.account.reserved["agent 2"].steps
     report_existing(thread, budget, Budget(steps=share))
-    ending = order(thread, EndChildren)
+    ending = order(thread, EndSubagentsRequest)
     assert [(each.number, each.run_id) for each in ending.request.children] == [(1, "c1")]
     finished = [event for event in thread.log if isinstance(event, ToolCallFinished)]
     assert [(event.number, TOO_LARGE in event.text) for event in finished] == [(1, True)]
     assert [subagent.number for subagent in thread.state.subagents.open] == [2]
     assert thread.state.account.used("steps") == 1 + share
     thread.fail(ending, "NotSealed")
-    assert not thread.waiting(EndChildren)
+    assert not thread.waiting(EndSubagentsRequest)
     thread.wake()
-    ending = order(thread, EndChildren)
+    ending = order(thread, EndSubagentsRequest)
     assert [(each.number, each.run_id) for each in ending.request.children] == [(1, "c1")], "it is cancelled again"
-    thread.end(ending, ChildReports(reports=(ChildReport(number=1, status="cancelled", text="x"),)))
+    thread.end(ending, SubagentReports(reports=(SubagentReport(number=1, status="cancelled", text="x"),)))
     end(thread, 2, TreeCost(steps=1))
     assert thread.calling_llm()
     thread.check_consistent()
@@ -163,19 +163,19 @@ def test_a_call_without_budget_after_a_reset_cancels_the_sub_agents_it_had_start
     delegate(thread, False)
     finished = [event for event in thread.log if isinstance(event, ToolCallFinished)]
     assert [TOO_SMALL in event.text for event in finished] == [True]
-    assert bool(thread.waiting(EndChildren)) is was_reset
+    assert bool(thread.waiting(EndSubagentsRequest)) is was_reset
     if was_reset:
-        thread.fail(order(thread, EndChildren), "Forged")
-        assert not thread.waiting(EndChildren)
+        thread.fail(order(thread, EndSubagentsRequest), "Forged")
+        assert not thread.waiting(EndSubagentsRequest)
         thread.wake()
-        ending = order(thread, EndChildren)
+        ending = order(thread, EndSubagentsRequest)
         assert [(each.number, each.run_id, bool(each.key)) for each in ending.request.children] == [(1, "", True)]
-        begun = (StartedChild(number=1, run_id="c1", existing=True, budget=Budget(steps=2)),)
-        report = ChildReport(number=1, status="cancelled", text="x")
-        thread.end(ending, ChildReports(started=begun, reports=(report,)))
+        begun = (StartedSubagent(number=1, run_id="c1", existing=True, budget=Budget(steps=2)),)
+        report = SubagentReport(number=1, status="cancelled", text="x")
+        thread.end(ending, SubagentReports(started=begun, reports=(report,)))
     assert not thread.state.subagents.children
     assert thread.state.account.used("steps") == thread.state.account.spent.steps + thread.calling_llm()
-    assert not thread.waiting(EndChildren)
+    assert not thread.waiting(EndSubagentsRequest)
     thread.check_consistent()
     assert fault(thread.log) is None
 
@@ -188,15 +188,15 @@ def test_a_run_cancels_a_sub_agent_from_before_a_reset_before_it_ends_or_continu
     thread = parent(Budget(steps=20))
     delegate(thread, True)
     report_existing(thread, Budget(steps=99))
-    ending = order(thread, EndChildren)
+    ending = order(thread, EndSubagentsRequest)
     thread.continue_suggested = continues
     thread.reply(calls("look") if continues else says("done"))
     assert not thread.waiting(ArchiveRequest)
     assert not thread.closed
-    thread.end(ending, ChildReports(reports=(ChildReport(number=1, status="cancelled", text="x"),)))
+    thread.end(ending, SubagentReports(reports=(SubagentReport(number=1, status="cancelled", text="x"),)))
     thread.archive()
     assert thread.closed is not continues
-    assert not thread.waiting(EndChildren)
+    assert not thread.waiting(EndSubagentsRequest)
     assert fault(thread.log) is None
 
 
@@ -205,19 +205,19 @@ def test_a_cancellation_that_keeps_failing_is_retried_with_growing_delays() -> N
     thread = parent(Budget(steps=20))
     delegate(thread, True)
     report_existing(thread, Budget(steps=99))
-    thread.fail(order(thread, EndChildren), "x")
+    thread.fail(order(thread, EndSubagentsRequest), "x")
     thread.reply(says("done"))
     pauses = []
     for _ in range(8):
-        assert not thread.waiting(EndChildren)
+        assert not thread.waiting(EndSubagentsRequest)
         assert not thread.closed
         before = thread.at
         thread.wake()
         pauses.append(round((thread.at - before).total_seconds()))
-        thread.fail(order(thread, EndChildren), "x")
+        thread.fail(order(thread, EndSubagentsRequest), "x")
     assert pauses == [6, 18, 54, 162, 300, 300, 300, 300]
     thread.wake()
-    thread.end(order(thread, EndChildren), ChildReports(reports=()))
+    thread.end(order(thread, EndSubagentsRequest), SubagentReports(reports=()))
     thread.archive()
     assert thread.closed
     thread.check_consistent()
@@ -228,17 +228,17 @@ def test_a_start_and_a_poll_that_keep_failing_are_retried_with_growing_delays() 
     """Starts and polls back off as cancellations do. A later poll finds an end that a failed poll missed."""
     thread = parent(Budget(steps=20))
     delegate(thread, False)
-    assert _retry_delays_of(thread, StartChildren) == [6, 18, 54, 162, 300, 300]
+    assert _retry_delays_of(thread, StartSubagentsRequest) == [6, 18, 54, 162, 300, 300]
     begin(thread)
     thread.signal("subagent_ended", {"thread": "t.1"})
-    assert _retry_delays_of(thread, LookAtChildren) == [6, 18, 54, 162, 300, 300]
-    look = order(thread, LookAtChildren)
+    assert _retry_delays_of(thread, CheckSubagentsRequest) == [6, 18, 54, 162, 300, 300]
+    look = order(thread, CheckSubagentsRequest)
     assert [(each.number, each.closing) for each in look.request.children] == [(1, True)]
-    report = ChildReport(number=1, status="completed", text="x", cost=TreeCost(steps=1))
-    thread.end(look, ChildReports(reports=(report,)))
+    report = SubagentReport(number=1, status="completed", text="x", cost=TreeCost(steps=1))
+    thread.end(look, SubagentReports(reports=(report,)))
     assert thread.calling_llm()
     delegate(thread, True)
-    assert order(thread, StartChildren), "what succeeded once begins anew, without a pause"
+    assert order(thread, StartSubagentsRequest), "what succeeded once begins anew, without a pause"
     thread.check_consistent()
     assert fault(thread.log) is None
 
@@ -258,8 +258,8 @@ def _retry_delays_of(thread: Thread, kind: Any) -> list[int]:
 def end(thread: Thread, number: int, cost: TreeCost | None, status: str = "completed") -> None:
     """End a sub-agent."""
     thread.signal("subagent_ended", {"thread": f"t.{number}"})
-    report = ChildReport.model_validate({"number": number, "status": status, "text": "x", "cost": cost})
-    thread.end(order(thread, LookAtChildren), ChildReports(reports=(report,)))
+    report = SubagentReport.model_validate({"number": number, "status": status, "text": "x", "cost": cost})
+    thread.end(order(thread, CheckSubagentsRequest), SubagentReports(reports=(report,)))
 
 
 def test_allowances_are_equal_shares_reserved_before_the_start_and_settled_once() -> None:

@@ -18,13 +18,13 @@ from holdfast.core.llm.messages import AssistantMessage
 from holdfast.core.log.events import AgentEvent
 from holdfast.core.run.contracts.llm_calls import LLMReply
 from holdfast.core.run.contracts.subagents import (
-    ChildReport,
-    ChildReports,
-    EndChildren,
-    LookAtChildren,
-    StartChildren,
-    StartedChild,
-    StartedChildren,
+    CheckSubagentsRequest,
+    EndSubagentsRequest,
+    StartedSubagent,
+    StartedSubagents,
+    StartSubagentsRequest,
+    SubagentReport,
+    SubagentReports,
 )
 from holdfast.core.run.decide.decide import next_action
 from holdfast.core.run.fold.evolve import evolve
@@ -155,10 +155,10 @@ def closed_during_cancellation() -> Thread:
     thread = loaded_thread(agent_spec(tools=tools, subagents=("helper",)), features=1)
     call = ToolCall(id="a", name="run_agent", arguments='{"agent":"helper","task":"x","background":true}')
     thread.reply(LLMReply(message=AssistantMessage(content=(call,))))
-    (start,) = thread.waiting(StartChildren)
-    thread.end(start, StartedChildren(children=(StartedChild(number=1, run_id="c"),)))
+    (start,) = thread.waiting(StartSubagentsRequest)
+    thread.end(start, StartedSubagents(children=(StartedSubagent(number=1, run_id="c"),)))
     thread.reply(says("done"))
-    assert thread.waiting(EndChildren)
+    assert thread.waiting(EndSubagentsRequest)
     thread.reopen()
     thread.load_thread()
     return thread
@@ -171,13 +171,13 @@ def long_wait_for_subagent() -> Thread:
     thread = loaded_thread(agent_spec(tools=tools, subagents=("helper",), verify=("look",), limits=limits), features=1)
     call = ToolCall(id="a", name="run_agent", arguments='{"agent":"helper","task":"x"}')
     thread.reply(LLMReply(message=AssistantMessage(content=(call,))))
-    (start,) = thread.waiting(StartChildren)
-    thread.end(start, StartedChildren(children=(StartedChild(number=1, run_id="c"),)))
+    (start,) = thread.waiting(StartSubagentsRequest)
+    thread.end(start, StartedSubagents(children=(StartedSubagent(number=1, run_id="c"),)))
     assert phase_of(thread.state) == "delegating"
     thread.at += timedelta(minutes=2)
     thread.signal("subagent_ended", {"thread": "t.1"})
-    (look,) = thread.waiting(LookAtChildren)
-    thread.end(look, ChildReports(reports=(ChildReport(number=1, status="completed", text="done"),)))
+    (look,) = thread.waiting(CheckSubagentsRequest)
+    thread.end(look, SubagentReports(reports=(SubagentReport(number=1, status="completed", text="done"),)))
     return thread
 
 
@@ -188,11 +188,11 @@ def late_llm_reply() -> Thread:
     thread = loaded_thread(agent_spec(tools=tools, subagents=("helper",), verify=("look",), limits=limits), features=1)
     call = ToolCall(id="a", name="run_agent", arguments='{"agent":"helper","task":"x","background":true}')
     thread.reply(LLMReply(message=AssistantMessage(content=(call,))))
-    (start,) = thread.waiting(StartChildren)
-    thread.end(start, StartedChildren(children=(StartedChild(number=1, run_id="c"),)))
+    (start,) = thread.waiting(StartSubagentsRequest)
+    thread.end(start, StartedSubagents(children=(StartedSubagent(number=1, run_id="c"),)))
     thread.at += timedelta(minutes=2)
     thread.reply(says("done"))
-    assert thread.waiting(EndChildren)
+    assert thread.waiting(EndSubagentsRequest)
     return thread
 
 

@@ -100,7 +100,7 @@ def test_a_repeated_call_is_delayed_then_noted_to_the_llm_then_put_to_people() -
 @pytest.mark.parametrize("limit", [1, 2, 3])
 def test_the_llm_is_notified_from_the_limit_on(limit: int) -> None:
     """With a limit of 1, every result has the note, including the first."""
-    thread = guarded(repeats_told=limit)
+    thread = guarded(repeats_warned=limit)
     for _ in range(4):
         step(thread)
     assert repeats(thread) == [count if count >= limit else 0 for count in range(1, 5)]
@@ -205,7 +205,7 @@ def test_counts_stop_at_a_maximum() -> None:
 
 
 @pytest.mark.parametrize(
-    ("limit", "off"), [("repeats_slowed", "delay"), ("repeats_told", "note"), ("repeats_asked", "ask")]
+    ("limit", "off"), [("repeats_slowed", "delay"), ("repeats_warned", "note"), ("repeats_asked", "ask")]
 )
 def test_each_measure_can_be_turned_off(limit: str, off: str) -> None:
     """0 turns off one measure, and leaves the others."""
@@ -521,7 +521,7 @@ STEPS = st.lists(
 @given(STEPS)
 def test_the_guard_only_ever_restricts_and_its_log_can_be_audited(made: list[tuple[str, int, str, str]]) -> None:
     """No denied call runs, every delay ends, the fold is the same, and the audit finds no fault."""
-    thread = guarded(repeats_slowed=1, repeats_told=2, repeats_asked=3, idle_limit=60)
+    thread = guarded(repeats_slowed=1, repeats_warned=2, repeats_asked=3, idle_limit=60)
     for name, n, result, act in made:
         if thread.calling_llm():
             thread.reply(reply_with_calls((name, f'{{"n":{n}}}'), ("look", "{}"), step=thread.state.steps.count))

@@ -12,7 +12,7 @@ from holdfast.core.authority.signatures import public_key
 from holdfast.core.lineage import Lineage
 from holdfast.core.log.events import KeyRevoked, RunPaused, RunResumed, RunUnblocked
 from holdfast.core.run.contracts.error_types import LLM_REJECTED
-from holdfast.core.run.contracts.subagents import StartChildren
+from holdfast.core.run.contracts.subagents import StartSubagentsRequest
 from tests.support.people import KEYS, PEOPLE, decision, signed, steering
 from tests.support.plays import SUBAGENT_TOOLS
 from tests.support.runs import Thread, agent_spec, calls, loaded_thread, tool_spec
@@ -267,7 +267,7 @@ def test_a_later_sub_agent_rejects_the_revoked_key() -> None:
     revoke_key(thread, "alice", "bob")
     assert [event.by for event in thread.log if isinstance(event, KeyRevoked)] == ["bob"]
     thread.reply(helpers(1))
-    (order,) = thread.waiting(StartChildren)
+    (order,) = thread.waiting(StartSubagentsRequest)
     assert order.request.revoked_keys == (public_key(KEYS["alice"]),)  # type: ignore[union-attr]
     lineage = Lineage(path=("p",), number=1, key="k", deepest=3, revoked_keys=(public_key(KEYS["alice"]),))
     subagent = Thread(agent_spec(policy=Policy()), lineage=lineage, features=1, depth=1, policies=(SIGNED,))

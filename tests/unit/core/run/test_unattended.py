@@ -22,7 +22,12 @@ from holdfast.core.run.contracts.error_types import LLM_REJECTED, RECORD_CONFLIC
 from holdfast.core.run.contracts.loading import AgentRequest
 from holdfast.core.run.contracts.record import Notice
 from holdfast.core.run.contracts.runs import RunInput
-from holdfast.core.run.contracts.subagents import ChildReports, EndChildren, StartChildren, child_input
+from holdfast.core.run.contracts.subagents import (
+    EndSubagentsRequest,
+    StartSubagentsRequest,
+    SubagentReports,
+    child_input,
+)
 from holdfast.core.run.decide.results import end_of
 from holdfast.core.run.fold.evolve import evolve
 from holdfast.core.run.state.features import FEATURES, UNATTENDED
@@ -186,9 +191,9 @@ def test_sub_agents_are_cancelled_before_the_run_fails() -> None:
     (first,) = start(thread)
     thread.run._log.record(RunBlocked(cause=RECORD_CONFLICT, message="another run"))
     thread.say("hello?")
-    assert not thread.waiting(StartChildren)
+    assert not thread.waiting(StartSubagentsRequest)
     report = completed_report(first, status="cancelled", text="no answer")
-    thread.end(order(thread, EndChildren), ChildReports(reports=(report,)))
+    thread.end(order(thread, EndSubagentsRequest), SubagentReports(reports=(report,)))
     assert end(thread).cause == RECORD_CONFLICT
 
 
@@ -198,8 +203,8 @@ def test_a_sub_agent_of_an_unattended_run_is_unattended() -> None:
     attended.reply(helpers(1))
     thread = unattended(attended.spec)
     thread.reply(helpers(1))
-    orders = [order(each, StartChildren).request for each in (thread, attended)]
-    begins = [child_input(each, each.children[0]) for each in orders if isinstance(each, StartChildren)]
+    orders = [order(each, StartSubagentsRequest).request for each in (thread, attended)]
+    begins = [child_input(each, each.children[0]) for each in orders if isinstance(each, StartSubagentsRequest)]
     assert [begin.when_blocked for begin in begins] == ["fail", None]
     below = Thread(attended.spec, **begins[0].model_dump(exclude={"sealed", "task"}))
     below.load(FEATURES)

@@ -69,7 +69,8 @@ async def ask_at_terminal(request: PendingRequest) -> bool:
     """Ask the person at the terminal."""
     place = " > ".join(request.path) or "the run itself"
     print(f"{place}\n  may it call {request.tool} with {request.arguments}? ({request.why}) [y/n]", flush=True)
-    return (await asyncio.to_thread(sys.stdin.readline)).strip() == "y"
+    answer: str = await asyncio.to_thread(sys.stdin.readline)
+    return answer.strip() == "y"
 
 
 async def main(name: str, task: str) -> None:

@@ -176,12 +176,18 @@ async def test_an_unattended_scheduled_run_fails_and_holds_up_no_later_one(rig: 
         await add_schedule(threads, name, definition)
         assert not await add_schedule(threads, name, definition)
         assert (await schedule_state(threads, name))["unattended"]
-        for count in (1, 2):
+
+        async def failed(count: int) -> dict[str, Any]:
+            """Trigger the schedule, and wait for its last run to fail."""
             await trigger_schedule(threads, name)
-            state = await eventually(
+            ended: dict[str, Any] = await eventually(
                 lambda: schedule_state(threads, name),
-                lambda state: len([run for run in state["runs"] if run["why"]]) == count,  # noqa: B023
+                lambda state: len([run for run in state["runs"] if run["why"]]) == count,
             )
+            return ended
+
+        await failed(1)
+        state = await failed(2)
         assert {run["status"] for run in state["runs"]} == {"failed"}
         assert all("no such key" in run["why"] for run in state["runs"])
 

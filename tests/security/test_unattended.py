@@ -6,7 +6,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from temporalio.client import Client
+from temporalio.client import Client, WorkflowHandle
 from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSearchAttributes
 
 from holdfast import Agent, Catalog, Policy, RunFailed, ask, tool
@@ -62,13 +62,13 @@ async def test_a_run_that_claims_to_be_blocked_below_a_tree_ends_no_wait(run: Sc
     run.started.append(thread)
     await eventually(run.state, lambda state: bool(state.subagents))
     fake = f"{thread}.7"
-    claims = [
+    claims: list[SearchAttributePair[Any]] = [
         SearchAttributePair(SearchAttributeKey.for_keyword("HoldfastStatus"), "blocked"),
         SearchAttributePair(SearchAttributeKey.for_int("HoldfastPending"), 3),
         SearchAttributePair(SearchAttributeKey.for_keyword("HoldfastRoot"), thread),
     ]
-    begun = await attacker(run).start_workflow(
-        WORKFLOW, id=fake, task_queue="nobody", search_attributes=TypedSearchAttributes(claims)
+    begun: WorkflowHandle[Any, Any] = await attacker(run).start_workflow(
+        WORKFLOW, args=[], id=fake, task_queue="nobody", search_attributes=TypedSearchAttributes(claims)
     )
     try:
         waiting = asyncio.ensure_future(run.result())

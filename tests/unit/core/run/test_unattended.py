@@ -41,7 +41,8 @@ from tests.unit.core.run.test_subagents import completed_report, helpers, order,
 
 def unattended(spec: Any = None, **begin: Any) -> Thread:
     """Return an unattended thread whose LLM call is in progress."""
-    thread = Thread(spec, **({"when_blocked": "fail", "features": UNATTENDED} | begin))
+    fields: dict[str, Any] = {"when_blocked": "fail", "features": UNATTENDED}
+    thread = Thread(spec, **(fields | begin))
     thread.load(UNATTENDED)
     return thread
 

@@ -44,6 +44,7 @@ from holdfast.core.run.contracts.subagents import (
     CLOSING_SECONDS,
     ENDED_SIGNAL,
     NO_ANSWER,
+    PARENT_ENDS,
     Announced,
     AnnounceEnd,
     CheckSubagentsRequest,
@@ -115,8 +116,9 @@ class Children:
         """See `holdfast.core.run.contracts.table.END_CHILDREN`."""
         async with heartbeats():
             known = [ref for ref in order.children if ref.run_id]
-            await _side_by_side(known, _cancel)
-            started = await _cancel_unknown([ref for ref in order.children if not ref.run_id])
+            reason = PARENT_ENDS if order.keeps_unknown else ""
+            await _side_by_side(known, lambda ref: _cancel(ref, reason))
+            started = await _cancel_unknown([ref for ref in order.children if not ref.run_id], reason)
             refs = [*known, *(ref for ref, _ in started)]
             # All at once: each waits by one call that the server answers at the end.
             found = await _side_by_side(
@@ -253,18 +255,18 @@ async def _given(thread: str, run_id: str) -> Any:
     return None
 
 
-async def _cancel(ref: SubagentRef) -> None:
+async def _cancel(ref: SubagentRef, reason: str) -> None:
     """Ask a child to end; nothing happens to another run under its id."""
     thread = ref.thread(calling_thread())
     child = activity.client().get_workflow_handle(thread, first_execution_run_id=ref.run_id)
     try:
-        await child.cancel(rpc_timeout=ANSWER)
+        await child.cancel(reason=reason, rpc_timeout=ANSWER)
     except RPCError as error:
         if error.status not in (RPCStatusCode.NOT_FOUND, RPCStatusCode.INVALID_ARGUMENT):  # it is over
             raise
 
 
-async def _cancel_unknown(refs: Sequence[SubagentRef]) -> list[tuple[SubagentRef, StartedSubagent]]:
+async def _cancel_unknown(refs: Sequence[SubagentRef], reason: str) -> list[tuple[SubagentRef, StartedSubagent]]:
     """Cancel those of the children that have begun, and return each with how it was found.
 
     Where an order to start a child has failed, an attempt at it may still be under way, so the child may yet begin.
@@ -278,7 +280,7 @@ async def _cancel_unknown(refs: Sequence[SubagentRef]) -> list[tuple[SubagentRef
             for ref, start in zip(refs, starts, strict=True)
             if start is not None
         ]
-        await _side_by_side([ref for ref, _ in begun], _cancel)
+        await _side_by_side([ref for ref, _ in begun], lambda ref: _cancel(ref, reason))
         found += begun
         numbers = {ref.number for ref, _ in begun}
         refs = [ref for ref in refs if ref.unsettled and ref.number not in numbers]

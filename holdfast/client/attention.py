@@ -28,8 +28,8 @@ async def hints_below(threads: Threads, thread: str) -> list[str] | None:
     Raises:
         ServerUnreachable: The server does not answer.
     """
-    if "'" in thread:
-        return None
+    if "'" in thread or "\\" in thread:
+        return None  # not to be quoted
     query = f"{_NEEDS} AND WorkflowId STARTS_WITH '{thread}.'"
     try:
         return [run.id for run in await search(threads, query, limit=LARGEST)]

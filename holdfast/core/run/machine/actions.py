@@ -84,11 +84,11 @@ def carry_out(action: Action, begin: RunInput, *, log: RunLog, calls: OpenCalls,
         case AskForLearnings():
             log.record(on_learning_due(log.state))
         case EndSubagents():
-            return not subagents.end_all()
+            return not subagents.end_all(keeps_unknown=log.state.unattended)
         case Complete():
             log.record(on_complete(log.state))
         case Fail():
-            if subagents.end_all():
+            if subagents.end_all(keeps_unknown=True):
                 return False
             log.record(*on_failing(log.state))
         case Poll(numbers=numbers):

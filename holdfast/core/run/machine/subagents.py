@@ -197,8 +197,12 @@ class SubagentWatch:
             self._calls.call(end_request(self._log.state, self._left_over), self._log.state)
             self._left_over = []
 
-    def end_all(self) -> bool:
-        """Cancel the open sub-agents; return whether the run still has to wait for that."""
+    def end_all(self, *, keeps_unknown: bool) -> bool:
+        """Cancel the open sub-agents; return whether the run still has to wait for that.
+
+        Args:
+            keeps_unknown: Nobody has asked for it: their unknown outcomes are kept for a person.
+        """
         if self._calls.under_way(StartSubagentsRequest, EndSubagentsRequest):
             return True
         children = to_end(self._log.state, unsettled=self._unsettled, absent=self._absent)
@@ -206,7 +210,7 @@ class SubagentWatch:
             return False
         if self._ends.pauses(self._log.at):
             return True
-        self._calls.call(end_request(self._log.state, children), self._log.state)
+        self._calls.call(end_request(self._log.state, children, keeps_unknown=keeps_unknown), self._log.state)
         return True
 
     def announces(self) -> bool:

@@ -23,6 +23,7 @@ from holdfast.core.run.contracts.loading import AgentRequest
 from holdfast.core.run.contracts.record import Notice
 from holdfast.core.run.contracts.runs import RunInput
 from holdfast.core.run.contracts.subagents import (
+    PARENT_ENDS,
     EndSubagentsRequest,
     StartSubagentsRequest,
     SubagentReports,
@@ -184,6 +185,24 @@ def test_an_effect_that_a_person_undoes_is_undone_before_the_run_fails() -> None
     assert types(thread, ToolCallFinished)[-1].status == "undone"
 
 
+@pytest.mark.parametrize(("reason", "kept"), [(PARENT_ENDS, True), ("", False), ("a person's reason", False)])
+def test_a_sub_agent_that_ends_with_its_parent_keeps_an_unknown_outcome_for_a_person(reason: str, kept: bool) -> None:
+    """Nobody has asked for its end, so nobody has given up finding out. A person who cancels it has."""
+    thread = unattended(agent_spec(policy=Policy(rules=(allow(),))))
+    thread.reply(calls("pay"))
+    thread.finish(1, "no answer came", status="unknown")
+    thread.cancel(reason)
+    assert (thread.state.outcome is None) is kept
+    if kept:
+        thread.advance(days=30)
+        assert thread.decide("1", "happened") == "accepted"
+    while not thread.closed:
+        thread.archive()
+    assert thread.state.outcome == "cancelled"
+    assert types(thread, ToolCallFinished)[-1].status == ("ok" if kept else "unknown")
+    assert fault(thread.log) is None
+
+
 def test_sub_agents_are_cancelled_before_the_run_fails() -> None:
     """Nothing that an unattended run has started is left behind, and no further sub-agent starts."""
     thread = parent(Limits(subagents_at_once=1), when_blocked="fail")
@@ -194,6 +213,9 @@ def test_sub_agents_are_cancelled_before_the_run_fails() -> None:
     thread.say("hello?")
     assert not thread.waiting(StartSubagentsRequest)
     report = completed_report(first, status="cancelled", text="no answer")
+    ending = order(thread, EndSubagentsRequest).request
+    assert isinstance(ending, EndSubagentsRequest)
+    assert ending.keeps_unknown
     thread.end(order(thread, EndSubagentsRequest), SubagentReports(reports=(report,)))
     assert end(thread).cause == RECORD_CONFLICT
 

@@ -18,7 +18,7 @@ def main(
     host: Annotated[str | None, typer.Option(help="Address to listen on: HOLDFAST_GATEWAY_HOST.")] = None,
     port: Annotated[int | None, typer.Option(help="Port: HOLDFAST_GATEWAY_PORT.", min=0, max=65535)] = None,
     catalog: Annotated[
-        str | None, typer.Option(help="The workers' catalog, for stores of its own: package.module:attribute.")
+        str | None, typer.Option(help="The workers' catalog, for its own stores: package.module:attribute.")
     ] = None,
     debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
     version: Version = False,

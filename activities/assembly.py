@@ -11,7 +11,7 @@ from temporalio.client import Client
 from temporalio.worker import Interceptor, Worker
 
 from holdfast.activities.builtin_tools.offer import with_builtin_tools
-from holdfast.activities.calling_run import Chains, CheckedOrders
+from holdfast.activities.calling_run import Chains, CheckedRequests
 from holdfast.activities.heartbeats import WithoutToolHeartbeats
 from holdfast.activities.llm_calls.call_llm import LLM
 from holdfast.activities.llm_calls.transcript_cache import TranscriptCache
@@ -24,13 +24,13 @@ from holdfast.activities.record.load_thread import Threads
 from holdfast.activities.record.loop_record import LoopRecord
 from holdfast.activities.record.record import Record
 from holdfast.activities.safe_logs import SafeLogger
-from holdfast.activities.subagents import Children
+from holdfast.activities.subagents import SubagentActivities
 from holdfast.activities.tool_calls.call_tool import Tools
 from holdfast.composition.stores import choose_stores
 from holdfast.core.agents.catalog import Catalog
 from holdfast.core.agents.required_secrets import read_secrets
 from holdfast.core.llm.chat_completions import ChatCompletions
-from holdfast.core.log.node_seals import SealRecord, unsealed
+from holdfast.core.log.node_seals import SignRecord, unsealed
 from holdfast.core.run.contracts.ledger import EffectLedger
 from holdfast.core.stores import ArtifactStore
 from holdfast.core.temporal.converter import seals_in
@@ -39,7 +39,7 @@ from holdfast.core.tools.secrets import Secrets
 from holdfast.endpoints.embeddings import Embeddings
 from holdfast.storage.ledger import Ledger
 from holdfast.worker.construction import new_worker
-from holdfast.worker.handover import HandOver
+from holdfast.worker.handover import InProcessAnswers
 from holdfast.worker.redaction import Redacting
 
 log = SafeLogger(__name__)
@@ -62,7 +62,7 @@ def build_worker(
     notifier: Notifier | None = None,
     embeddings: Embeddings | None = None,
     plain_starts: bool = True,
-    seal: SealRecord = unsealed,
+    seal: SignRecord = unsealed,
     interceptors: Sequence[Interceptor] = (),
     **options: Any,
 ) -> Worker:
@@ -106,7 +106,7 @@ def build_worker(
     catalog = with_builtin_tools(catalog, artifacts=artifacts, memories=memories, threads=threads, secrets=secrets)
     notifier = notifier or Notifier()
     adapter = ChatCompletions()
-    handover = HandOver()
+    handover = InProcessAnswers()
     transcripts = TranscriptCache(threads, adapter, handover=handover)
     layers = [resources[each] if isinstance(each, type) else each for each in catalog.middleware]
     around = Around(layers) if layers else None
@@ -127,7 +127,7 @@ def build_worker(
         chains=chains,
         plain_starts=plain_starts,
     )
-    children = Children(threads)
+    children = SubagentActivities(threads)
     activities: list[Callable[..., Any]] = [
         Threads(record, keep=transcripts.keep).load_thread,
         archive.load_effects,
@@ -148,6 +148,6 @@ def build_worker(
         client,
         workflows=workflows,
         activities=activities,
-        interceptors=[Redacting(secrets), CheckedOrders(chains), handover, WithoutToolHeartbeats(), *interceptors],
+        interceptors=[Redacting(secrets), CheckedRequests(chains), handover, WithoutToolHeartbeats(), *interceptors],
         **options,
     )

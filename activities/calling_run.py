@@ -16,14 +16,14 @@ from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, 
 
 from holdfast.activities.safe_logs import SafeLogger
 from holdfast.client.reading.executions import describe
-from holdfast.core.mac.seals import Answer, Order, belongs, is_unsealed
+from holdfast.core.mac.seals import ActivityRequest, ActivityResult, belongs, is_unsealed
 from holdfast.core.run.contracts.commands import Request
 from holdfast.core.run.contracts.error_types import NOT_SEALED
 from holdfast.core.run.contracts.runs import LOOP_WORKFLOW, QUERIES, WORKFLOW
 from holdfast.core.run.contracts.tool_calls import ToolRequest
 from holdfast.core.run.machine.handover import Answers, Caller
 from holdfast.core.tools.effects import effect_key
-from holdfast.worker.handover import HandOver
+from holdfast.worker.handover import InProcessAnswers
 
 NOTHING: Answers = {}
 
@@ -54,7 +54,7 @@ class CallingRun:
         self._handed = handed
 
     @classmethod
-    def of(cls, request: Request | None = None, *, handover: HandOver | None = None) -> Self:
+    def of(cls, request: Request | None = None, *, handover: InProcessAnswers | None = None) -> Self:
         """The run that called the activity running here.
 
         Args:
@@ -129,7 +129,7 @@ async def describe_run(workflow_id: str, run_id: str = "") -> WorkflowExecutionD
     return await describe(activity.client(), workflow_id, run_id=run_id, within=DESCRIBE_TIMEOUT)
 
 
-class CheckedOrders(Interceptor):
+class CheckedRequests(Interceptor):
     """A worker interceptor that refuses orders which are not sealed, or not given by the calling run.
 
     Args:
@@ -160,13 +160,13 @@ class _Activity(ActivityInboundInterceptor):
                 reason=refused,
             )
             raise ApplicationError(f"{info.activity_type} refuses: {refused}", type=NOT_SEALED, non_retryable=True)
-        assert isinstance(order, Order)
+        assert isinstance(order, ActivityRequest)
         answer = await super().execute_activity(input)
-        return answer.model_copy(update={"answers": order.order}) if isinstance(answer, Answer) else answer
+        return answer.model_copy(update={"answers": order.order}) if isinstance(answer, ActivityResult) else answer
 
     async def _refusal(self, order: Any) -> str:
         """Why the activity must not run; empty if it may."""
-        if not isinstance(order, Order):
+        if not isinstance(order, ActivityRequest):
             return str(order) if order is not None else "it takes one order"
         info = activity.info()
         if info.is_local:

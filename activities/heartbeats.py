@@ -18,8 +18,8 @@ from temporalio.worker import ActivityInboundInterceptor, ActivityOutboundInterc
 from holdfast.activities.blocked_loop import Beating, loop_watch
 from holdfast.activities.safe_logs import SafeLogger
 from holdfast.activities.tool_calls.tool_functions import attempt_of
-from holdfast.core.mac.seals import Answer, Order, SealKeyUnknown, answers
-from holdfast.core.temporal.sealed_details import AnswerT, from_details, to_details
+from holdfast.core.mac.seals import ActivityRequest, ActivityResult, SealKeyUnknown, answers
+from holdfast.core.temporal.sealed_details import ResultT, from_details, to_details
 
 INTERVAL = 1.0
 """Seconds before the first heartbeat, and between heartbeats (the SDK forwards as many as the time-out needs)."""
@@ -55,7 +55,7 @@ async def heartbeats(*details: Any) -> AsyncIterator[None]:
         watch.beating.discard(beating)
 
 
-def earlier_details(kind: type[AnswerT], order: Order) -> AnswerT | None:
+def earlier_details(kind: type[ResultT], order: ActivityRequest) -> ResultT | None:
     """Read the details that earlier attempts left; None for none, and for details that none of our processes left."""
     if not (details := activity.info().heartbeat_details):
         return None
@@ -70,7 +70,7 @@ def earlier_details(kind: type[AnswerT], order: Order) -> AnswerT | None:
     return None
 
 
-def sealed_details(answer: Answer) -> tuple[Any, ...]:
+def sealed_details(answer: ActivityResult) -> tuple[Any, ...]:
     """Return the details that every heartbeat of this attempt repeats, for the next attempt to read."""
     return to_details(answer, activity.payload_converter())
 

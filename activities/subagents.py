@@ -84,7 +84,7 @@ _T = TypeVar("_T")
 _R = TypeVar("_R")
 
 
-class Children:
+class SubagentActivities:
     """The sub-agents of the runs that call.
 
     Args:

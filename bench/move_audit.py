@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.move_places import MovedLog, Place
+from bench.move_places import Cluster, MovedLog
 from bench.tree_audit import Run, audit_tree
 from holdfast.audit.evidence.verify import verify
 from holdfast.core.log.events import AgentEvent, DecisionReceived, SubagentStarted, ToolCallFinished, ToolCallStarted
@@ -56,7 +56,7 @@ def file_faults(thread: str, before: Logs, file: Logs, here: Logs) -> Iterator[s
 
 
 async def audit_moved(
-    thread: str, here: Place, effects: Effects, actors: Sequence[Actors]
+    thread: str, here: Cluster, effects: Effects, actors: Sequence[Actors]
 ) -> tuple[list[str], Counter[str], set[str]]:
     """Return the faults of an ended thread, counts of its events, and the keys of its effects.
 

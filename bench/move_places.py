@@ -46,7 +46,7 @@ class CommandResult:
 
 
 @dataclass
-class Place:
+class Cluster:
     """One of the two places, and its command line."""
 
     name: str
@@ -113,7 +113,7 @@ def preload() -> None:
 
 
 @asynccontextmanager
-async def open_place(name: str, stack: Stack, home: Path, llm: ScriptedLLM, outside: Outside) -> AsyncIterator[Place]:
+async def open_place(name: str, stack: Stack, home: Path, llm: ScriptedLLM, outside: Outside) -> AsyncIterator[Cluster]:
     """Run a place's worker during the block, with a client and a pool of connections."""
     client = await connect_stack(stack)
     await ensure_search_attributes(client)
@@ -135,7 +135,7 @@ async def open_place(name: str, stack: Stack, home: Path, llm: ScriptedLLM, outs
     try:
         async with open_pool(stack.database_url, size=4) as pool:
             threads = Threads(client, task_queue=QUEUE, answer_within=60, record=PostgresThreads(pool))
-            yield Place(name, client, pool, threads, worker, folder, inherited | environ)
+            yield Cluster(name, client, pool, threads, worker, folder, inherited | environ)
     finally:
         await asyncio.to_thread(worker.stop)
 
@@ -143,7 +143,7 @@ async def open_place(name: str, stack: Stack, home: Path, llm: ScriptedLLM, outs
 class MovedLog(RecordedLog):
     """A thread's events, read in its current place."""
 
-    def __init__(self, place: Place, thread: str) -> None:
+    def __init__(self, place: Cluster, thread: str) -> None:
         super().__init__(place.client, thread, "")
         self._place = place
 

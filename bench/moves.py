@@ -23,7 +23,7 @@ from temporalio.service import RPCError
 from bench import document
 from bench.environment import open_stack
 from bench.move_audit import Actors, Logs, audit_moved, file_faults, logs_of, summarize
-from bench.move_places import CommandResult, MovedLog, Place, json_output, open_place, preload
+from bench.move_places import Cluster, CommandResult, MovedLog, json_output, open_place, preload
 from holdfast import Budget
 from holdfast.client.start_options import StartOptions
 from holdfast.config.stack_file import Stack
@@ -98,7 +98,7 @@ class Traveller:
         plan: The planned moves and kills.
     """
 
-    def __init__(self, thread: str, places: Sequence[Place], outside: Outside, plan: Plan) -> None:
+    def __init__(self, thread: str, places: Sequence[Cluster], outside: Outside, plan: Plan) -> None:
         self.thread, self._plan = thread, plan
         self._here, self._there = places
         self._actors = {
@@ -166,7 +166,7 @@ class Traveller:
         self._moves += 1
         self._plan.moved += 1
 
-    async def _repeat(self, place: Place, *words: str) -> None:
+    async def _repeat(self, place: Cluster, *words: str) -> None:
         """Repeat a command until it succeeds, like a person who reads its output."""
         verb, until, output = words[0], time.monotonic() + PATIENCE, ""
         while time.monotonic() < until:
@@ -249,7 +249,7 @@ async def measure(
     return Result(plan, summarize(kinds, effects, plan.statuses))
 
 
-async def _kill_workers(plan: Plan, places: Sequence[Place]) -> None:
+async def _kill_workers(plan: Plan, places: Sequence[Cluster]) -> None:
     """Kill a worker at random moments, whenever a kill is due."""
     while True:
         await asyncio.sleep(plan.chance.uniform(0.2, 2))

@@ -23,7 +23,7 @@ from bench.llm import serve_llm
 from holdfast import Agent, Catalog, Limits, Policy, allow, tool
 from holdfast.client.connect import connect_stack, stack_config
 from holdfast.config.stack_file import Stack
-from holdfast.core.mac.seals import Seals
+from holdfast.core.mac.seals import FleetKeys
 from holdfast.core.run.contracts.runs import WORKFLOW, RunInput
 from holdfast.core.temporal.converter import LeanPayloadConverter
 
@@ -34,7 +34,7 @@ LIMIT = 0.03
 class Bare(LeanPayloadConverter):
     """A converter that neither adds nor verifies MACs."""
 
-    seals = Seals({"none": b""})
+    seals = FleetKeys({"none": b""})
     """A placeholder, because a worker requires keys."""
 
     def to_payloads(self, values: Sequence[Any]) -> list[Payload]:

@@ -20,7 +20,7 @@ from holdfast.client.connect import connect_stack, ensure_search_attributes
 from holdfast.client.threads import Threads
 from holdfast.config.stack_file import Stack
 from holdfast.core.agents.catalog import Catalog
-from holdfast.core.mac.seals import Seals
+from holdfast.core.mac.seals import FleetKeys
 from holdfast.devstack import shared
 from holdfast.devstack.shared import Server
 from holdfast.storage.pool import open_pool
@@ -132,7 +132,7 @@ async def client(stack: Stack) -> Client:
 @pytest.fixture
 def session_server(stack: Stack, monkeypatch: pytest.MonkeyPatch) -> None:
     """Have `holdfast.testing.agent` use the session's Temporal instead of starting another one."""
-    server = Server(stack.temporal_address, Seals({"test": os.urandom(32)}), cast("Popen[str]", _Running()))
+    server = Server(stack.temporal_address, FleetKeys({"test": os.urandom(32)}), cast("Popen[str]", _Running()))
     monkeypatch.setattr(shared, "_running", [server])
 
 

@@ -12,7 +12,7 @@ from temporalio.exceptions import FailureError
 from temporalio.workflow import ActivityCancellationType
 
 from holdfast.core.run.contracts.commands import Call, Failure, Request, Sleep
-from holdfast.core.run.contracts.table import PATIENT, Activity, AnswerT, RequestT, StateT, activity_of
+from holdfast.core.run.contracts.table import PATIENT, Activity, RequestT, ResultT, StateT, activity_of
 from holdfast.core.run.machine.handover import HAND_OVER, Caller
 from holdfast.core.run.machine.machine import AgentRun
 from holdfast.core.run.machine.open_calls import CallEnd
@@ -89,8 +89,8 @@ def _awaited(until: datetime, state: RunState) -> str:
 
 
 def start_activity(
-    activity: Activity[RequestT, AnswerT, StateT], request: RequestT, state: StateT
-) -> asyncio.Future[AnswerT]:
+    activity: Activity[RequestT, ResultT, StateT], request: RequestT, state: StateT
+) -> asyncio.Future[ResultT]:
     """Start an activity, with the timeouts and retries of its entry in the table."""
     return workflow.start_activity(
         activity.name,

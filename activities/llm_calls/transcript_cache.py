@@ -26,7 +26,7 @@ from holdfast.core.stores import ThreadStore
 from holdfast.core.transcript.prompt import request_prefix
 from holdfast.core.transcript.transcript import Transcript, TranscriptRef, ref_digest
 from holdfast.errors import TranscriptMismatch
-from holdfast.worker.handover import HandOver
+from holdfast.worker.handover import InProcessAnswers
 
 PREFIXES = 100
 """The most encoded agents to keep."""
@@ -103,7 +103,12 @@ class TranscriptCache:
     """
 
     def __init__(
-        self, record: ThreadStore, adapter: Adapter, *, handover: HandOver | None = None, limit: int = 256_000_000
+        self,
+        record: ThreadStore,
+        adapter: Adapter,
+        *,
+        handover: InProcessAnswers | None = None,
+        limit: int = 256_000_000,
     ) -> None:
         self._record = record
         self._adapter = adapter

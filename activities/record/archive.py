@@ -18,7 +18,7 @@ from holdfast.core.run.contracts.loading import EffectsRequest, PastEffects
 from holdfast.core.run.contracts.record import Archived, ArchiveRequest
 from holdfast.core.run.state import features
 from holdfast.errors import ThreadForgotten
-from holdfast.worker.handover import HandOver
+from holdfast.worker.handover import InProcessAnswers
 
 
 class Archive:
@@ -32,7 +32,12 @@ class Archive:
     """
 
     def __init__(
-        self, record: Record, ledger: EffectLedger, *, forget: Callable[[], None], handover: HandOver | None = None
+        self,
+        record: Record,
+        ledger: EffectLedger,
+        *,
+        forget: Callable[[], None],
+        handover: InProcessAnswers | None = None,
     ) -> None:
         self._record = record
         self._ledger = ledger

@@ -17,7 +17,7 @@ from holdfast.core.log.event_log import digest_after, event_json, event_line
 from holdfast.core.log.events import AgentEvent, RunForked, RunImported, RunStarted
 from holdfast.core.log.fork_point import ForkPoint
 from holdfast.core.log.loop_events import LoopStarted
-from holdfast.core.log.node_seals import SealRecord, unsealed
+from holdfast.core.log.node_seals import SignRecord, unsealed
 from holdfast.core.log.stored_lines import read_lines
 from holdfast.core.log.upcasters import decode_stored
 from holdfast.core.run.contracts.error_types import RECORD_CONFLICT, RECORD_UNREADABLE
@@ -38,7 +38,7 @@ class Record:
     """
 
     def __init__(
-        self, store: ThreadStore, artifacts: ArtifactStore, *, chains: Chains, seal: SealRecord = unsealed
+        self, store: ThreadStore, artifacts: ArtifactStore, *, chains: Chains, seal: SignRecord = unsealed
     ) -> None:
         self.store = store
         self.moved_threads = MovedThreads(store, chains)

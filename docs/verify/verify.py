@@ -1,8 +1,8 @@
 """Verify a log of Holdfast: `starter.py log THREAD --json | python verify.py`, or `python verify.py FILE [HEAD]`.
 
 Checks that each line is canonical JSON (RFC 8785), has its position, and continues the chain of digests; with HEAD, the
-digest of the last event, that the log ends there. Without it, a log that was cut short is not detected. Not checked:
-signatures, what the events mean, and who wrote them: anybody can compute a chain anew.
+digest of the last event, that the log ends there. Without it, a truncated log is not detected. Not checked:
+signatures, the meaning of the events, and their authors: anybody can compute a chain anew.
 """
 
 import decimal

@@ -2,9 +2,9 @@
 
 Checks that the file is laid out as the format says and has exactly the members of its manifest, that the statement is
 about them, its signatures, every member's digest, the chain of the log and of each sub-agent's, and that the nodes'
-seals fit it. With KEY, the public key of the person who exported it, that they signed it; without, anybody may have
-made it. With NODEs, the public keys of machines, says how many events their seals cover. What the events mean is not
-checked.
+seals fit it. With KEY, the public key of the person who exported it, that they signed it; without KEY, anybody may have
+made it. With NODEs, the public keys of machines, prints how many events their seals cover. The meaning of the events is
+not checked.
 """
 
 import base64
@@ -28,17 +28,17 @@ BODILESS = {"at", "by", "digest", "position", "redacted", "schema_version", "typ
 
 
 class Unsound(Exception):
-    """The first thing that does not hold: where, and what."""
+    """The first check that failed: its location and reason."""
 
 
 def need(holds, where, why="it was altered"):
-    """Raise unless something holds."""
+    """Raise unless a check holds."""
     if not holds:
         raise Unsound(f"{where}: {why}")
 
 
 def rank(name):
-    """Return where a member belongs, as what sorts; None for a name that none has."""
+    """Return the sort key of a member's place in the file; None for an unknown name."""
     child = re.fullmatch(r"memory/children/((?:[1-9]\d{0,8}\.){0,19}[1-9]\d{0,8})/([a-z.]+)", name, re.ASCII)
     if child and child[2] in KINDS:
         return ORDER.index("memory/children/"), [int(number) for number in child[1].split(".")], KINDS.index(child[2])
@@ -47,7 +47,7 @@ def rank(name):
 
 
 def layout(file):
-    """Return the members, name to (offset of the content, size, CRC-32): every other byte is as the format has it."""
+    """Return the members, name to (offset of the content, size, CRC-32), and check every other byte of the format."""
     size = file.seek(0, 2)
     file.seek(max(0, size - 22))
     end = file.read(22)
@@ -102,7 +102,7 @@ def raw(text, prefix=""):
 
 
 def statement(data, about, whole, key):
-    """Check that the envelope is that of the statement about the manifest, and all its signatures."""
+    """Check the envelope of the statement about the manifest, and all its signatures."""
     subjects = [(about["thread"], about["head"]), ("manifest.json", hashlib.sha256(whole).hexdigest())]
     payload = {
         "_type": "https://in-toto.io/Statement/v1",
@@ -126,7 +126,7 @@ def statement(data, about, whole, key):
 
 
 def log(name, data, about):
-    """Check the chain of a log, event by event; of events without their bodies, only their form."""
+    """Check the chain of a log, event by event; for events without their bodies, check the form only."""
     digest, lines, place, heads = "0" * 64, data.split(b"\n"), -1, []
     for place, line in enumerate(lines if lines[-1] else lines[:-1]):
         where = f"{name}: event {place}"
@@ -153,7 +153,7 @@ def log(name, data, about):
 
 
 def seals(data, thread, heads):
-    """Return how many events each node's seals cover, by its key, and who was the first to seal which events."""
+    """Return the number of events that each node's seals cover, by its key, and the first node to seal each event."""
     lines, covered, found, first = data.split(b"\n"), {}, [], []
     need(lines.pop() == b"" and lines and lines == sorted(set(lines)), "memory/seals.jsonl")
     for line in lines:
@@ -175,7 +175,7 @@ def seals(data, thread, heads):
 
 
 def verify(path, key=""):
-    """Return the keys that signed, the number of events, the head, and what seals cover; or raise what is wrong."""
+    """Return the signing keys, the number of events, the head, and the coverage of seals; raise if a check fails."""
     with open(path, "rb") as file:  # noqa: PTH123  # a page with few imports
         members, where = layout(file), "manifest.json"
 

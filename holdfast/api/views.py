@@ -13,7 +13,7 @@ from holdfast.core.llm.messages import Usage
 from holdfast.core.run.state.progress import Pause
 from holdfast.core.run.state.state import Blocked, Status
 from holdfast.core.run.views.lifecycle import Phase
-from holdfast.core.run.views.status import Following
+from holdfast.core.run.views.status import NextStep
 from holdfast.errors import ResultNotStructured
 
 T = TypeVar("T")
@@ -181,7 +181,7 @@ class ThreadState(Frozen):
     """The run's lifecycle phase (`holdfast.core.run.views.lifecycle`); None from a worker of an older release."""
     now: str = ""
     """The run's current activity or wait: `waits for a decision on request 3`."""
-    next: tuple[Following, ...] = ()
+    next: tuple[NextStep, ...] = ()
     """The possible next actions, each with its trigger."""
     task: str
     """The task that the thread was started with."""

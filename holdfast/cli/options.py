@@ -32,7 +32,7 @@ CatalogName = Annotated[
     str | None,
     typer.Option(
         metavar="NAME",
-        help="The workers' catalog, for stores of its own: package.module:attribute. [default: HOLDFAST_CATALOG]",
+        help="The workers' catalog, for its own stores: package.module:attribute. [default: HOLDFAST_CATALOG]",
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="JSON on stdout: one object, or one a line.")]

@@ -19,7 +19,7 @@ from holdfast.client.exiting import finish_at_exit
 from holdfast.client.own_stack import OwnStack
 from holdfast.client.unreachable import unreachable
 from holdfast.config.stack_file import DEFAULT_ADDRESS, Stack, read_stack
-from holdfast.core.mac.seals import Seals
+from holdfast.core.mac.seals import FleetKeys
 from holdfast.core.temporal.converter import LeanPayloadConverter, seals_in
 from holdfast.core.temporal.search_attributes import SEARCH_ATTRIBUTES
 from holdfast.encryption.codec import EncryptionCodec, build_converter
@@ -54,7 +54,7 @@ def connect_config(environ: Mapping[str, str], *, home: Path) -> dict[str, Any]:
 
 
 async def connect(
-    config: Mapping[str, Any], *, codec: EncryptionCodec | None = None, seals: Seals | None = None
+    config: Mapping[str, Any], *, codec: EncryptionCodec | None = None, seals: FleetKeys | None = None
 ) -> Client:
     """Connect a client that encodes Holdfast's models.
 
@@ -68,7 +68,7 @@ async def connect(
     """
     finish_at_exit()
     address = config["target_host"]
-    converter = build_converter(codec or EncryptionCodec(), seals or Seals())
+    converter = build_converter(codec or EncryptionCodec(), seals or FleetKeys())
     try:
         # An address that drops packets would block for minutes, and a server that never answers, forever.
         async with asyncio.timeout(CONNECT_SECONDS):
@@ -87,7 +87,7 @@ async def connect_stack(stack: Stack, *, codec: EncryptionCodec | None = None) -
     return await connect(stack_config(stack), codec=codec, seals=stack_seals(stack))
 
 
-def adapt(client: Client, *, codec: EncryptionCodec, seals: Seals) -> Client:
+def adapt(client: Client, *, codec: EncryptionCodec, seals: FleetKeys) -> Client:
     """Return a client on the same connection that encodes Holdfast's models; the client itself if it already does.
 
     Interceptors are kept. The data converter is replaced, because workers read only Holdfast's encoding and encryption.
@@ -106,7 +106,7 @@ def address_of(client: Client) -> dict[str, Any]:
     return {"target_host": client.service_client.config.target_host, "namespace": client.namespace}
 
 
-def seals_of(client: Client) -> Seals:
+def seals_of(client: Client) -> FleetKeys:
     """Return the seals of a client created by `connect`."""
     return seals_in(client.data_converter)
 

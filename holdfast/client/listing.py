@@ -66,7 +66,7 @@ _NOTHING: JSON = dict.fromkeys(("agent", "task", "refinements", "usage", "llm", 
 
 
 @dataclass(frozen=True)
-class Unanswered:
+class UnreachableThread:
     """A thread that could not be queried while listing, and why."""
 
     thread: str
@@ -80,7 +80,7 @@ async def list_pending(
     prefixes: Sequence[str] = (),
     note: Note | None = None,
     within: float = PENDING_SECONDS,
-) -> tuple[list[JSON], list[Unanswered]]:
+) -> tuple[list[JSON], list[UnreachableThread]]:
     """List the open requests of all threads, and the threads that have some but could not be read.
 
     Threads on this client's task queue are read first. Threads that are not read in time count as unread.
@@ -109,7 +109,7 @@ async def list_pending(
     answers |= {run.id: NoWorker(f"thread {run.id!r}: {late}") for run in first if run.id not in answers}
     if silent and note:
         note(f"{silent[0]} These requests are from Temporal's histories.")
-    unanswered = [Unanswered(*each) for each in answers.items() if isinstance(each[1], HoldfastError)]
+    unanswered = [UnreachableThread(*each) for each in answers.items() if isinstance(each[1], HoldfastError)]
     return [request for each in answers.values() if isinstance(each, list) for request in each], unanswered
 
 

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from holdfast.client.reading.record import EndedThread, OpenRecord
 from holdfast.client.reading.runs import ENDED, Runs
 from holdfast.core.base.retention import Retention
-from holdfast.core.log.node_seals import SealRecord, unsealed
+from holdfast.core.log.node_seals import SignRecord, unsealed
 from holdfast.core.stores import ThreadStore
 from holdfast.core.tools.subagents import parent_thread
 from holdfast.errors import RecordUnreadable, ThreadNotFound
@@ -37,7 +37,7 @@ async def list_prunable(
 
 
 async def prune(
-    runs: Runs, record: OpenRecord, threads: Sequence[EndedThread], *, seal: SealRecord = unsealed
+    runs: Runs, record: OpenRecord, threads: Sequence[EndedThread], *, seal: SignRecord = unsealed
 ) -> AsyncIterator[tuple[EndedThread, bool]]:
     """Delete threads, and yield each with whether it was deleted; one that has grown or was re-opened since is kept.
 
@@ -58,7 +58,7 @@ async def prune(
         yield ended, deleted
 
 
-async def seal_pruned(store: ThreadStore, ended: EndedThread, seal: SealRecord) -> None:
+async def seal_pruned(store: ThreadStore, ended: EndedThread, seal: SignRecord) -> None:
     """Seal that a thread is about to be pruned, unless its last event cannot be read because it was altered."""
     if seal is unsealed:
         return

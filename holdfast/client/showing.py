@@ -27,7 +27,7 @@ RECENT_EVENTS = 200
 
 
 @dataclass(frozen=True)
-class Shown:
+class ThreadView:
     """A thread, as `show` presents it."""
 
     view: JSON
@@ -38,7 +38,7 @@ class Shown:
 
 async def show_thread(
     threads: Threads, thread: str, *, found: WorkflowExecutionDescription | None = None, note: Note
-) -> Shown:
+) -> ThreadView:
     """Return a thread as `show` presents it now, with or without a worker.
 
     Args:
@@ -68,7 +68,7 @@ async def show_thread(
     }
     if (blocked := view["blocked"]) and (reason := last_rejection(events)):
         view["blocked"] = {**blocked, "reason": reason}
-    return Shown(view, events[-1] if events else None)
+    return ThreadView(view, events[-1] if events else None)
 
 
 def continuation(view: JSON, *, silent: bool, sealed: bool) -> JSON:

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from holdfast.client.reading.record import Evidence, OpenRecord
     from holdfast.composition.stores import Stores
     from holdfast.core.agents.catalog import Catalog
-    from holdfast.core.log.node_seals import SealRecord
-    from holdfast.core.mac.seals import Seals
+    from holdfast.core.log.node_seals import SignRecord
+    from holdfast.core.mac.seals import FleetKeys
     from holdfast.core.stores import ArtifactStore, ThreadStore
     from holdfast.encryption.codec import EncryptionCodec
     from holdfast.endpoints.embeddings import Embeddings
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 def load_catalog(settings: Settings) -> "Catalog":
-    """The user's catalog, under the policy that the settings name.
+    """Load the user's catalog, under the policy that the settings name.
 
     Raises:
         LoadError: It cannot be loaded.
@@ -47,17 +47,17 @@ def load_catalog(settings: Settings) -> "Catalog":
 
 
 class Components:
-    """What a process is made of.
+    """The parts of a process, opened on first use.
 
     Args:
         settings: From the environment.
         environ: The environment, for Temporal's own settings.
-        cleanup: Closes what was opened.
-        stack: The embedded stack that this process has started; None to look for one that runs.
-        connected: A client of Temporal that the program has already; None to connect one.
+        cleanup: Closes the opened parts.
+        stack: The embedded stack that this process has started; None to look for a running one.
+        connected: An existing client of Temporal; None to connect one.
         connections: The most connections to the database.
-        scripted: Whether the scripted LLM takes the place of an endpoint where none is configured.
-        say: Called with a line when it does.
+        scripted: Whether the scripted LLM stands in if no endpoint is configured.
+        say: Called with a line if it does.
         quiet: Silence the log of Temporal's SDK.
     """
 
@@ -86,14 +86,14 @@ class Components:
         self._pool: AsyncConnectionPool | None = None
         self._opening = asyncio.Lock()
         self._llm: openai.AsyncOpenAI | None = None
-        self._seal: SealRecord | None = None
+        self._seal: SignRecord | None = None
         self.cleanup = cleanup
 
-    # What the settings say.
+    # Derived from the settings.
 
     @cached_property
     def config(self) -> dict[str, Any]:
-        """Where Temporal is: keyword arguments of `Client.connect`."""
+        """Temporal's address: keyword arguments of `Client.connect`."""
         from holdfast.client.connect import address_of, connect_config, stack_config
 
         if self._connected:
@@ -102,7 +102,7 @@ class Components:
 
     @cached_property
     def settings(self) -> Settings:
-        """The settings, with the embedded stack's fleet key where that stack is used."""
+        """The settings, with the embedded stack's fleet key if that stack is used."""
         from holdfast.encryption.fleet_keys import with_stack_key
 
         return with_stack_key(self._given, self.config)
@@ -136,21 +136,21 @@ class Components:
 
     @property
     def codec(self) -> "EncryptionCodec":
-        """Encrypts what goes to Temporal, if there are keys."""
+        """Encrypts payloads to Temporal, if there are keys."""
         from holdfast.encryption.codec import EncryptionCodec
 
         return EncryptionCodec.of(self._given.encryption_keys)
 
     @cached_property
-    def seals(self) -> "Seals":
-        """Seals and verifies with the fleet keys; none where there are no keys."""
+    def seals(self) -> "FleetKeys":
+        """Seals and verifies with the fleet keys; empty without keys."""
         from holdfast.encryption.fleet_keys import fleet_seals
 
         return fleet_seals(self.settings, self.config)
 
     @property
     def ui(self) -> str | None:
-        """Temporal's Web UI; None where nothing says where it is."""
+        """The address of Temporal's Web UI; None if unknown."""
         from holdfast.client.ui_links import ui_base
 
         return ui_base(self.config, self._given)
@@ -167,13 +167,13 @@ class Components:
         """Keyword arguments of `Client.connect`, with the runtime."""
         return {**self.config, "runtime": self.runtime}
 
-    # What has to be opened.
+    # Opened on first use.
 
     async def client(self) -> "Client":
         """A client of Temporal, connected.
 
         Raises:
-            ServerUnreachable: Nothing answers.
+            ServerUnreachable: Temporal does not respond.
         """
         if self._client is None and self._connected:
             from holdfast.client.connect import adapt
@@ -200,11 +200,11 @@ class Components:
                 "Set it (postgresql://user@host/name), or use --dev for an embedded one."
             )
         url = self.database_url
-        assert url is not None  # one of both has one
+        assert url is not None  # the stack or the settings have one
         return url
 
     async def migrated_pool(self) -> "AsyncConnectionPool":
-        """Connections to the required database. The embedded one is migrated; for another one, this waits until it is.
+        """Connections to the required database. The embedded one is migrated; another one is awaited.
 
         Raises:
             StackError: The database cannot be used.
@@ -217,14 +217,14 @@ class Components:
         return self._pool
 
     async def pool(self) -> "AsyncConnectionPool | None":
-        """Connections to the database; None where none is known. This does not wait until it answers."""
+        """Connections to the database; None if none is known. Does not wait until it responds."""
         async with self._opening:  # a program exports several threads at once
             if self._pool is None and (url := self.database_url):
                 import logging
 
                 from holdfast.storage.pool import open_pool
 
-                # The pool would log each attempt on stderr. The caller reports what came of it.
+                # The pool would log each attempt on stderr. The caller reports the outcome.
                 logging.getLogger("psycopg.pool").addHandler(logging.NullHandler())
                 self._pool = await self.cleanup.enter_async_context(open_pool(url, size=self._connections))
         return self._pool
@@ -245,7 +245,7 @@ class Components:
         return (await self.stores()).artifacts
 
     def threads(self) -> "ThreadStore | None":
-        """The permanent record, opened when it is first read; None where there is none."""
+        """The permanent record, opened when it is first read; None if there is none."""
         from holdfast.composition.stores import LazyThreads
 
         if self.database_url is None and (self._stores_catalog is None or self._stores_catalog.threads is None):
@@ -258,11 +258,11 @@ class Components:
         from holdfast.storage.threads import PostgresThreads
 
         pool = await self.pool()
-        assert pool is not None  # `threads` has looked
+        assert pool is not None  # `threads` has checked
         return PostgresThreads(pool)
 
     async def record(self) -> "OpenRecord":
-        """The permanent record, with what only PostgreSQL can do.
+        """The permanent record, with the operations that only PostgreSQL has.
 
         Raises:
             SettingsError: There is none.
@@ -275,14 +275,14 @@ class Components:
         return open_record(stores.threads, await self.pool(), stores.artifacts, catalog=self._given.catalog)
 
     async def evidence(self) -> "Evidence":
-        """The effect ledger and the artifacts, as far as they are known here."""
+        """The effect ledger and the artifacts, as far as this process has them."""
         from holdfast.composition.stores import collect_evidence
 
         stores = await self.stores()
         return collect_evidence(stores.threads, await self.pool(), stores.artifacts)
 
-    async def seal(self) -> "SealRecord":
-        """Seals where the record of a thread stands, at the anchors that the settings name.
+    async def seal(self) -> "SignRecord":
+        """Signs checkpoints of a thread's record, to the anchors that the settings name.
 
         Raises:
             SettingsError: An anchor or the node's key cannot be used.

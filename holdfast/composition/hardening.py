@@ -33,9 +33,9 @@ def is_root() -> bool:
 
 
 def _erase_environment() -> None:
-    """Overwrite the values with which the process was started.
+    """Overwrite the initial values of the environment.
 
-    /proc shows the memory that the kernel filled at the start, however the environment changes afterwards. So each
+    /proc shows the memory that the kernel filled at the start, even if the environment changes later. So each
     value is set again, for which the C library makes a copy, and the original bytes are overwritten.
     """
     try:

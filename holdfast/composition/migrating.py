@@ -1,4 +1,4 @@
-"""Brings the database up to date, as a step of its own."""
+"""Migrates the database as a separate step."""
 
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ from holdfast.storage.pool import migrate, schema_of
 
 @dataclass(frozen=True)
 class Migration:
-    """What a migration has done, and what is left to do."""
+    """The result of a migration."""
 
     before: str
     """The last migration that the database had; empty for none."""
@@ -19,11 +19,11 @@ class Migration:
     applied: tuple[str, ...]
     """The migrations that were applied now."""
     rows: int
-    """How many rows for SQL were added for events that an older release has stored."""
+    """Rows for SQL that were added for events of an older release."""
     missing: tuple[str, ...]
     """The migrations that the database lacks."""
     advice: str
-    """What to do; empty for nothing."""
+    """Advice for the operator; empty if there is nothing to do."""
 
 
 async def bring_up_to_date(url: str | None, *, check: bool = False) -> Migration:

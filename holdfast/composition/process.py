@@ -29,11 +29,11 @@ def run_process(
     catalog: str | None = None,
     policy: Path | None = None,
 ) -> NoReturn:
-    """Serve until it is stopped, and end the process: 0 after a stop, 4 without a server, 2 for any other refusal.
+    """Serve until it is stopped, and end the process: 0 after a stop, 4 without a server, 2 for any other error.
 
     Args:
-        program: Names itself in errors.
-        serve: Runs with the settings, and the environment that they and Temporal's client were read from.
+        program: Its name starts error messages.
+        serve: Called with the settings, and the environment from which they and Temporal's client are read.
         debug: Show tracebacks.
         catalog: `--catalog`, in place of HOLDFAST_CATALOG.
         policy: `--policy`, in place of HOLDFAST_POLICY.
@@ -41,11 +41,11 @@ def run_process(
     import uvloop  # the extra of the command line, which imports this package, does not have it
 
     try:
-        given = {"HOLDFAST_CATALOG": catalog, "HOLDFAST_POLICY": str(policy) if policy else None}
-        environ = os.environ | {variable: value for variable, value in given.items() if value}
+        options = {"HOLDFAST_CATALOG": catalog, "HOLDFAST_POLICY": str(policy) if policy else None}
+        environ = os.environ | {variable: value for variable, value in options.items() if value}
         project = read_project(environ, folder=Path.cwd(), default_root=base_folder(), runs_code=True)
         settings = Settings.from_env(project.environ, root=project.root, files=project.files)
-        os.environ["HOLDFAST_HOME"] = str(settings.home)  # where tools, too, find what this machine keeps
+        os.environ["HOLDFAST_HOME"] = str(settings.home)  # tools, too, find the state folder there
         configure_logging(settings.log_level, settings.log_format, secrets=own_secrets(settings, project.environ))
         protect_process()
         if warning := namesake_warning():
@@ -79,6 +79,6 @@ def exit_now(code: int) -> NoReturn:
 
 
 def say(line: str) -> None:
-    """Print a line for people at once; to a terminal that was closed, nothing."""
+    """Print a line for people at once; do nothing if the terminal was closed."""
     with suppress(OSError):
         print(line, flush=True)

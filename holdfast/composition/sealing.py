@@ -3,16 +3,16 @@
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
-from holdfast.audit.anchors.sealer import Sealer
+from holdfast.audit.anchors.sealer import CheckpointSigner
 from holdfast.audit.anchors.setting import read_anchors
 from holdfast.config.settings import Settings
-from holdfast.core.log.node_seals import SealRecord, unsealed
+from holdfast.core.log.node_seals import SignRecord, unsealed
 from holdfast.encryption.node_key import ensure_node_key, node_key_file, open_to_others
 
 
 @asynccontextmanager
-async def open_sealer(settings: Settings, *, namespace: str, say: Callable[[str], None]) -> AsyncIterator[SealRecord]:
-    """Seal for a block; without anchors, or without a place for the key, nothing is sealed.
+async def open_sealer(settings: Settings, *, namespace: str, say: Callable[[str], None]) -> AsyncIterator[SignRecord]:
+    """Seal during a block; without anchors, or if the key cannot be written, nothing is sealed.
 
     Args:
         settings: From the environment.
@@ -36,7 +36,7 @@ async def open_sealer(settings: Settings, *, namespace: str, say: Callable[[str]
         )
         yield unsealed
         return
-    async with Sealer(private, anchors, namespace=namespace) as sealer:
+    async with CheckpointSigner(private, anchors, namespace=namespace) as sealer:
         say(f"Seals      signed by node {sealer.node}, to {', '.join(anchor.name for anchor in anchors)}")
         if open_to_others(settings):
             where = node_key_file(settings)

@@ -1,4 +1,4 @@
-"""Chooses where threads, artifacts and memories are kept: in the user's own stores, or else in PostgreSQL."""
+"""Chooses the stores of threads, artifacts and memories: the user's own, or else PostgreSQL."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Stores:
-    """The stores of one process; None for one that needs a database where none is known."""
+    """The stores of one process; None for a store that needs a database if none is known."""
 
     threads: ThreadStore | None
     artifacts: ArtifactStore | None
@@ -52,7 +52,7 @@ def choose_stores(
     )
     artifacts = artifacts if own_artifacts is None else own_artifacts
     if pool is not None:
-        # Compared with None: a store of the user's own may have a length, and be empty.
+        # Compared with None: a user's own store may be empty, and so false.
         threads = PostgresThreads(pool) if threads is None else threads
         artifacts = PostgresArtifacts(pool) if artifacts is None else artifacts
         memories = PostgresMemories(pool, embeddings) if memories is None else memories
@@ -66,12 +66,12 @@ def open_record(
     *,
     catalog: str,
 ) -> "OpenRecord":
-    """The permanent record, with what only PostgreSQL can do where the threads are there.
+    """Return the permanent record; with its threads in PostgreSQL, it can be pruned.
 
     Args:
         threads: The thread store.
         pool: Connections to the database that has the effect ledger; None without one.
-        artifacts: The artifact store; None where none is known.
+        artifacts: The artifact store; None if none is known.
         catalog: The name of the catalog, for errors.
     """
     from holdfast.client.reading.record import OpenRecord
@@ -94,7 +94,7 @@ def open_record(
 def collect_evidence(
     threads: ThreadStore | None, pool: "AsyncConnectionPool | None", artifacts: ArtifactStore | None
 ) -> "Evidence":
-    """What a thread's log is compared with; `verify` reports the rest as not checked."""
+    """Return the evidence to compare a thread's log with; `verify` reports missing parts as not checked."""
     from holdfast.client.reading.record import Evidence
     from holdfast.storage.forget import find_tombstone
     from holdfast.storage.ledger import effects_of
@@ -107,12 +107,12 @@ def collect_evidence(
 
 
 async def _probe_asides(threads: ThreadStore | None, thread: str) -> list[str]:
-    """The logs that a user's store has set aside of a thread: their ids are numbered from 1."""
-    found: list[str] = []
+    """Return the archived branches of a thread in a user's store: their ids are numbered from 1."""
+    asides: list[str] = []
     if threads is not None and isinstance(threads, SetsAside):
-        while await threads.length(name := aside_id(thread, len(found) + 1)):
-            found.append(name)
-    return found
+        while await threads.length(name := aside_id(thread, len(asides) + 1)):
+            asides.append(name)
+    return asides
 
 
 def _cannot_prune(catalog: str) -> SettingsError:
@@ -134,15 +134,15 @@ class LazyThreads:
         self._opening = asyncio.Lock()
 
     async def append(self, thread: str, start: int, lines: object) -> None:
-        """Refuse: only workers write."""
+        """Raise: only workers write."""
         raise NotImplementedError
 
     async def read(self, thread: str, start: int = 0) -> list[bytes]:
-        """A page of lines from position `start` on."""
+        """Read a page of lines from position `start`."""
         return await (await self._opened()).read(thread, start)
 
     async def length(self, thread: str) -> int:
-        """How many events are kept."""
+        """Return the number of stored events."""
         return await (await self._opened()).length(thread)
 
     async def _opened(self) -> ThreadStore:

@@ -1,4 +1,4 @@
-"""How our programs read their command lines: an option takes no other option as its value, and `--version`."""
+"""Command-line parsing of our programs: `--version`, and options that never take another option as their value."""
 
 import sys
 from collections.abc import Callable, Sequence
@@ -19,13 +19,13 @@ class Command(TyperCommand):
     """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Refuse an option whose value is missing, and leave the rest to typer."""
+        """Reject an option without a value, and leave the rest to typer."""
         before_dashes = args[: args.index("--")] if "--" in args else args
         valued = {name for each in self.params if _takes_value(each) for name in each.opts}
         names = {
             name for each in self.get_params(ctx) for name in (*each.opts, *each.secondary_opts) if name[:1] == "-"
         }
-        if not ctx.resilient_parsing:  # of a line that a shell completes
+        if not ctx.resilient_parsing:  # set while a shell completes a line
             self._refuse_swallowed(ctx, before_dashes, valued, names)
         return super().parse_args(ctx, args)
 

@@ -1,4 +1,4 @@
-"""Keys by id, as the settings `HOLDFAST_ENCRYPTION_KEYS` and `HOLDFAST_FLEET_KEYS` hold them: `id1:BASE64,id0:BASE64`.
+"""Keys by id, in the format of `HOLDFAST_ENCRYPTION_KEYS` and `HOLDFAST_FLEET_KEYS`: `id1:BASE64,id0:BASE64`.
 The first key encrypts or seals; every key decrypts or verifies.
 """
 
@@ -24,7 +24,7 @@ class EncryptionKey:
     """Stored in clear text with every payload, to find the key that decrypts it."""
     secret: bytes = field(repr=False)
     text: str = field(repr=False)
-    """The key as the setting spells it."""
+    """The key as written in the setting."""
 
 
 def parse_keys(setting: str) -> tuple[EncryptionKey, ...]:

@@ -1,10 +1,10 @@
-"""The LLM endpoint's key and address, as people paste them into variables and files."""
+"""Checks the LLM endpoint's key and address, which people paste into variables and files."""
 
 import re
 from urllib.parse import urlsplit
 
 _AROUND = " \t\r\n\xa0\ufeff\u200b\u200c\u200d\u2060\"'`“”‘’"  # noqa: RUF001 quotes of word processors
-"""What surrounds a pasted value and is no part of it."""
+"""Characters that surround a pasted value."""
 
 _KEY = re.compile(r"[\x21-\x7e]+")
 _ROUTES = ("/chat/completions", "/completions", "/responses", "/messages", "/embeddings", "/models")
@@ -34,15 +34,15 @@ def _is_address(text: str) -> bool:
     try:
         parts = urlsplit(text)
         return parts.scheme in ("https", "http") and bool(parts.hostname) and parts.port != 0
-    except ValueError:  # brackets that do not match, or a port that is no number
+    except ValueError:  # brackets that do not match, or a port that is not a number
         return False
 
 
 def base_url(text: str) -> str:
-    """Check the address of an endpoint, to which the route of each request is added.
+    """Check the address of an endpoint, to which each request adds its route.
 
     Raises:
-        ValueError: It is not such an address.
+        ValueError: It is not an address, or ends with a route.
     """
     if not _is_address(text):
         raise ValueError(

@@ -1,4 +1,4 @@
-"""What each extra of the distribution installs for, so that a command can say which one is missing."""
+"""The modules that each extra of the distribution provides, so that a command can name the missing extra."""
 
 from importlib.util import find_spec
 
@@ -12,5 +12,5 @@ EXTRAS = {
 
 
 def is_installed(extra: str) -> bool:
-    """Whether all that an extra stands for can be imported. Imports none of it."""
+    """Whether all modules of an extra can be imported. Imports none of them."""
     return all(find_spec(module) for module in EXTRAS[extra])

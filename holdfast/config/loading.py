@@ -35,13 +35,13 @@ def load(reference: str, kind: type[T]) -> T:
         raise LoadError(f"'{reference}' does not name an object: write package.module:attribute.")
     module = _import(name, reference)
     try:
-        found = getattr(module, attribute)
+        value = getattr(module, attribute)
     except AttributeError as error:
-        words = f"'{reference}': the module {name} has no attribute '{attribute}'. {_names(module, kind)}"
-        raise LoadError(words + _precedence(module)) from error
-    if not isinstance(found, kind):
-        raise LoadError(f"'{reference}' is a {type(found).__name__}, not a {kind.__name__}. {_names(module, kind)}")
-    return found
+        message = f"'{reference}': the module {name} has no attribute '{attribute}'. {_names(module, kind)}"
+        raise LoadError(message + _precedence(module)) from error
+    if not isinstance(value, kind):
+        raise LoadError(f"'{reference}' is a {type(value).__name__}, not a {kind.__name__}. {_names(module, kind)}")
+    return value
 
 
 def _import(name: str, reference: str) -> ModuleType:
@@ -58,14 +58,14 @@ def _import(name: str, reference: str) -> ModuleType:
                 f"'{reference}': there is no module '{missing}', neither installed nor in {here}. "
                 "Check the spelling, or run this command from the folder that contains it."
             ) from error
-        raise LoadError(f"'{reference}': importing {name} failed{_place(error)}: {error}.") from error
+        raise LoadError(f"'{reference}': importing {name} failed{_location(error)}: {error}.") from error
     except (Exception, SystemExit) as error:
-        words = f"{type(error).__name__}: {_words(error)}".rstrip(": ")
-        raise LoadError(f"'{reference}': importing {name} failed{_place(error)}: {words}.") from error
+        reason = f"{type(error).__name__}: {_message(error)}".rstrip(": ")
+        raise LoadError(f"'{reference}': importing {name} failed{_location(error)}: {reason}.") from error
 
 
-def _words(error: BaseException) -> str:
-    """The message of an error; for one of pydantic's, without the values and the links that it adds."""
+def _message(error: BaseException) -> str:
+    """Return the message of an error; of pydantic's errors, without values and links."""
     if not isinstance(error, ValidationError):
         return str(error)
     problems = (
@@ -75,8 +75,8 @@ def _words(error: BaseException) -> str:
     return "; ".join(problems)
 
 
-def _place(error: BaseException) -> str:
-    """Return ` at FILE, line N` for where the import failed, in the user's own files if it is there; or nothing."""
+def _location(error: BaseException) -> str:
+    """Return ` at FILE, line N` for the failed import, if possible in the user's own files; empty if unknown."""
     if isinstance(error, SyntaxError) and error.filename:
         return f" at {error.filename}, line {error.lineno}"
     frames = [each for each in traceback.extract_tb(error.__traceback__) if not _is_machinery(each.filename)]
@@ -90,7 +90,7 @@ def _is_machinery(filename: str) -> bool:
 
 
 def _precedence(module: ModuleType) -> str:
-    """Say which file was imported, if the current folder has a module of that name, too; otherwise nothing."""
+    """Name the imported file if the current folder has a module of that name, too; otherwise return an empty text."""
     here, top = Path.cwd(), module.__name__.partition(".")[0]
     own = (here / top).is_dir() or (here / f"{top}.py").exists()
     file = getattr(module, "__file__", None)

@@ -15,7 +15,7 @@ MAX_VALUES = 100_000
 
 MAX_DEPTH = 30
 
-Path = tuple[str | int, ...]
+ValuePath = tuple[str | int, ...]
 """The path to a value: `("rules", 3, "when")`."""
 
 Mark = tuple[int, int]
@@ -28,25 +28,25 @@ _PLAIN = "tag:yaml.org,2002:"
 class Fault:
     """A problem with the YAML text itself."""
 
-    path: Path
+    path: ValuePath
     mark: Mark
     message: str
 
 
 @dataclass
-class Marked:
+class MarkedYaml:
     """A parsed document with the position of each value."""
 
     value: Any = None
     readable: bool = False
     """Whether the text is valid YAML, so that `value` is set."""
-    marks: dict[Path, Mark] = field(default_factory=dict)
-    """Where each value begins."""
-    keys: dict[Path, Mark] = field(default_factory=dict)
-    """Where each field's name begins."""
+    marks: dict[ValuePath, Mark] = field(default_factory=dict)
+    """The start of each value."""
+    keys: dict[ValuePath, Mark] = field(default_factory=dict)
+    """The start of each field's name."""
     faults: list[Fault] = field(default_factory=list)
 
-    def mark(self, path: Path, *, key: bool = False) -> Mark:
+    def mark(self, path: ValuePath, *, key: bool = False) -> Mark:
         """Return the position of a value, or of its field name; of the nearest parent if the value is missing."""
         if key and path in self.keys:
             return self.keys[path]
@@ -55,36 +55,36 @@ class Marked:
         return self.marks.get(path, (1, 1))
 
 
-def read_yaml(text: str) -> Marked:
+def read_yaml(text: str) -> MarkedYaml:
     """Parse a text as one YAML document."""
-    marked = Marked()
+    marked = MarkedYaml()
     try:
         node = yaml.compose(text, Loader=yaml.SafeLoader)
     except RecursionError:
         marked.faults.append(Fault((), (1, 1), "the document is nested too deeply"))
     except yaml.MarkedYAMLError as error:
         where = error.problem_mark or error.context_mark
-        words = " ".join(part for part in (error.context, error.problem) if part)
-        hint = '; quote a text that begins with *: "*"' if "alias" in words else ""
-        marked.faults.append(Fault((), (where.line + 1, where.column + 1) if where else (1, 1), words + hint))
+        message = " ".join(part for part in (error.context, error.problem) if part)
+        hint = '; quote a text that begins with *: "*"' if "alias" in message else ""
+        marked.faults.append(Fault((), (where.line + 1, where.column + 1) if where else (1, 1), message + hint))
     except Exception as error:  # PyYAML reports some malformed escapes and characters as other errors
         marked.faults.append(Fault((), _position(error, text), _message(error)))
     else:
         marked.readable = True
         if node is not None:
-            marked.value = _Reading(marked).value(node, ())
+            marked.value = _Converter(marked).value(node, ())
     return marked
 
 
-class _Reading:
+class _Converter:
     """Converts YAML nodes into plain values."""
 
-    def __init__(self, marked: Marked) -> None:
+    def __init__(self, marked: MarkedYaml) -> None:
         self._marked = marked
         self._constructor = SafeConstructor()
         self._values = 0
 
-    def value(self, node: yaml.Node, path: Path) -> Any:
+    def value(self, node: yaml.Node, path: ValuePath) -> Any:
         """Return the plain value of a node."""
         self._values += 1
         self._marked.marks[path] = _mark(node)
@@ -100,23 +100,23 @@ class _Reading:
             return [self.value(each, (*path, index)) for index, each in enumerate(node.value)]
         return self._scalar(node, path)
 
-    def _mapping(self, node: yaml.MappingNode, path: Path) -> dict[str, Any]:
-        found: dict[str, Any] = {}
+    def _mapping(self, node: yaml.MappingNode, path: ValuePath) -> dict[str, Any]:
+        fields: dict[str, Any] = {}
         for key, value in node.value:
             if not isinstance(key, yaml.ScalarNode):
                 self._fault(path, key, "a field name has to be a word")
                 continue
             name = str(key.value)
             below = (*path, name)
-            if name in found:
+            if name in fields:
                 first = self._marked.keys[below][0]
                 self._fault(below, key, f"the field is repeated; the first one is on line {first}")
                 continue
             self._marked.keys[below] = _mark(key)
-            found[name] = self.value(value, below)
-        return found
+            fields[name] = self.value(value, below)
+        return fields
 
-    def _scalar(self, node: yaml.Node, path: Path) -> Any:
+    def _scalar(self, node: yaml.Node, path: ValuePath) -> Any:
         construct: dict[str, Any] = {
             "null": self._constructor.construct_yaml_null,
             "bool": self._constructor.construct_yaml_bool,
@@ -135,12 +135,12 @@ class _Reading:
         except (ConstructorError, ValueError, LookupError, OverflowError):
             return self._fault(path, node, f"{str(node.value)[:40]!r} cannot be read as {kind}")
 
-    def _fault(self, path: Path, node: yaml.Node, message: str) -> None:
+    def _fault(self, path: ValuePath, node: yaml.Node, message: str) -> None:
         self._marked.faults.append(Fault(path, _mark(node), message))
 
 
 def _misread(text: str) -> str:
-    """Say how YAML 1.1 reads a number that people read in another way; empty for all others."""
+    """Return how YAML 1.1 misreads a number as people write it; empty for all others."""
     if ":" in text:
         return f"YAML reads {text[:40]} as a number in base 60; write a duration as 90m or 1.5h, or put text in quotes"
     digits = text.lstrip("+-")

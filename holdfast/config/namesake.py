@@ -1,7 +1,7 @@
-"""The other distribution that is called `holdfast`: it installs the same import package as ours, `holdfast-agents`.
+"""Warns of the other distribution `holdfast`: it installs the same import package as ours, `holdfast-agents`.
 
 If both are installed, either may have overwritten files of the other. Worker, gateway, `doctor` and `import holdfast`
-say so.
+warn of it.
 """
 
 import sys
@@ -14,7 +14,7 @@ DISTRIBUTION = "holdfast-agents"
 
 
 def namesake_warning(paths: Sequence[str] | None = None) -> str | None:
-    """Return what to do about the other distribution, or None where it is not installed.
+    """Return a warning with advice if the other distribution is installed; None otherwise.
 
     Args:
         paths: The folders of packages, by default those of `sys.path`.
@@ -25,9 +25,9 @@ def namesake_warning(paths: Sequence[str] | None = None) -> str | None:
         except OSError:
             continue
         # Ours is written holdfast_agents-VERSION.dist-info, so the hyphen distinguishes the two.
-        found = next((name for name in names if name.startswith("holdfast-") and name.endswith(".dist-info")), None)
-        if found:
-            version = found.removeprefix("holdfast-").removesuffix(".dist-info")
+        other = next((name for name in names if name.startswith("holdfast-") and name.endswith(".dist-info")), None)
+        if other:
+            version = other.removeprefix("holdfast-").removesuffix(".dist-info")
             return (
                 f"another distribution, `holdfast` {version}, is installed in {path}, and has the same import name as "
                 f"{DISTRIBUTION}: either may have overwritten files of the other. Remove both "

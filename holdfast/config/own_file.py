@@ -11,7 +11,7 @@ from typing import Final
 _MAX_BYTES: Final = 65_536
 
 
-class NotOwnFile(Exception):  # never seen by users: the caller says what it means
+class NotOwnFile(Exception):  # never shown to users: callers convert it
     """The file must not be used; the text says why, as the end of a sentence that begins with its path."""
 
 
@@ -19,8 +19,8 @@ def read_own_file(path: Path, *, private: bool) -> str:
     """Return the text of a file.
 
     Args:
-        path: A regular file; links are refused, wherever they lead.
-        private: Also refuse a file that others can read.
+        path: A regular file; links are rejected.
+        private: Also reject a file that others can read.
 
     Raises:
         NotOwnFile: It must not be used.
@@ -55,7 +55,7 @@ def _fault(state: os.stat_result, *, private: bool) -> str:
 
 
 def _is_own_group(state: os.stat_result) -> bool:
-    """Whether a file's group is the one that some systems make for its owner alone, with files that it can write."""
+    """Whether a file's group is its owner's private group, which some systems create and make writable."""
     try:
         group = grp.getgrgid(state.st_gid)
         return group.gr_name == pwd.getpwuid(state.st_uid).pw_name and not group.gr_mem

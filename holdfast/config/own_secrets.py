@@ -30,28 +30,28 @@ def own_secrets(settings: Settings, environ: Mapping[str, str] | None = None) ->
     """
     environ = os.environ if environ is None else environ
     words = _plain_words(settings, environ)
-    found = [*_of_variables(_named(settings, environ)), *_of_temporal(environ)]
-    return Secrets({}, more=[(name, text) for name, text in found if text not in words])
+    secrets = [*_of_variables(_variables(settings, environ)), *_of_temporal(environ)]
+    return Secrets({}, more=[(name, text) for name, text in secrets if text not in words])
 
 
-def _named(settings: Settings, environ: Mapping[str, str]) -> dict[str, str]:
-    """Every variable with its text; the values of settings may have come from the command line."""
-    named = {name: text.strip() for name, text in environ.items()}
+def _variables(settings: Settings, environ: Mapping[str, str]) -> dict[str, str]:
+    """Return every variable with its text; settings may also come from the command line."""
+    texts = {name: text.strip() for name, text in environ.items()}
     for field, variable in variables().items():
         if (value := getattr(settings, field)) is not None:
-            named[variable] = value.get_secret_value() if isinstance(value, SecretStr) else str(value)
-    return {name: text for name, text in named.items() if text}
+            texts[variable] = value.get_secret_value() if isinstance(value, SecretStr) else str(value)
+    return {name: text for name, text in texts.items() if text}
 
 
-def _of_variables(named: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    for name, text in named.items():
+def _of_variables(texts: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    for name, text in texts.items():
         kind = _KINDS.get(name.upper()) or (_itself if _is_secret(name, text) else None)
         for secret in kind(text) if kind else ():
             yield name, secret
 
 
 def _of_temporal(environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Secrets in Temporal's variables and configuration file, as Temporal's client reads them."""
+    """Yield secrets in Temporal's variables and configuration file, read by Temporal's client."""
     config: Mapping[str, Any] = {}
     with suppress(RuntimeError, ValueError, OSError):  # a broken configuration is reported when connecting
         config = dict(ClientConfig.load_client_connect_config(override_env_vars=dict(environ)))
@@ -69,7 +69,7 @@ def _of_temporal(environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
 def _plain_words(settings: Settings, environ: Mapping[str, str]) -> set[str]:
     """Names of users, hosts and databases: as passwords they protect nothing, and any text may contain them."""
     parts = urlsplit(settings.database_url or "")
-    given = (environ.get(name, "") for name in ("PGUSER", "PGDATABASE", "PGHOST"))
+    from_libpq = (environ.get(name, "") for name in ("PGUSER", "PGDATABASE", "PGHOST"))
     return {
         "postgres",
         "holdfast",
@@ -77,7 +77,7 @@ def _plain_words(settings: Settings, environ: Mapping[str, str]) -> set[str]:
         parts.username or "",
         parts.hostname or "",
         parts.path.strip("/"),
-        *given,
+        *from_libpq,
     }
 
 
@@ -86,14 +86,14 @@ def _itself(text: str) -> Iterator[str]:
 
 
 def _url(text: str) -> Iterator[str]:
-    """The password, alone and in the spellings in which it can show up."""
+    """Yield the password, alone and in the spellings that can appear."""
     parts = urlsplit(text if "://" in text else f"//{text}")
     if parts.password:
         yield f"{parts.username or ''}:{parts.password}@"
         if parts.password not in (parts.username, parts.hostname, parts.path.strip("/")):
             yield parts.password
             yield unquote(parts.password)
-            yield f"{unquote(parts.username or '')}:{unquote(parts.password)}"  # what Basic authentication encodes
+            yield f"{unquote(parts.username or '')}:{unquote(parts.password)}"  # as Basic authentication encodes it
 
 
 def _webhooks(text: str) -> Iterator[str]:

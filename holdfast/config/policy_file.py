@@ -11,8 +11,7 @@ from pathlib import Path
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from holdfast.config.marked_yaml import Marked, read_yaml
-from holdfast.config.marked_yaml import Path as Place
+from holdfast.config.marked_yaml import MarkedYaml, ValuePath, read_yaml
 from holdfast.config.policy_forms import (
     VERDICTS,
     AmountsForm,
@@ -24,7 +23,7 @@ from holdfast.config.policy_forms import (
     RuleForm,
     SignerForm,
     TermsForm,
-    meant,
+    suggestion,
 )
 from holdfast.config.policy_people import people_problems
 from holdfast.core.authority.policy import Policy
@@ -72,25 +71,25 @@ def read_policy(data: bytes, *, name: str) -> Policy:
     if marked.readable and marked.value is None and not problems:
         problems = [PolicyProblem(name, 0, 0, "", "the file is empty; write {} for a policy without rules")]
     elif marked.readable:
-        policy, found = _read(marked)
+        policy, located = _read(marked)
         if policy and not problems:
             return policy
         reported = {(problem.line, problem.column) for problem in problems}
-        for place, message, key in found:
-            written = _place_in_file(place, marked)
+        for path, message, key in located:
+            written = _path_in_file(path, marked)
             line, column = marked.mark(written, key=key)
             if (line, column) not in reported:
                 problems.append(PolicyProblem(name, line, column, field_path(written), message))
     raise PolicyError(sorted(set(problems), key=lambda problem: (problem.line, problem.column, problem.message)))
 
 
-def field_path(place: Place) -> str:
-    """Format a place as people write it: `rules[3].when`."""
-    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in place).removeprefix(".")
+def field_path(path: ValuePath) -> str:
+    """Format a path as people write it: `rules[3].when`."""
+    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path).removeprefix(".")
 
 
-Found = tuple[Place, str, bool]
-"""The place, the message, and whether the problem is the field's name."""
+FoundProblem = tuple[ValuePath, str, bool]
+"""The path to the value, the message, and whether the problem is the field's name."""
 
 
 _FIELDS: dict[str, type[BaseModel]] = {
@@ -106,64 +105,64 @@ _FIELDS: dict[str, type[BaseModel]] = {
 }
 
 
-def _read(marked: Marked) -> tuple[Policy | None, list[Found]]:
+def _read(marked: MarkedYaml) -> tuple[Policy | None, list[FoundProblem]]:
     """Return the policy, or the problems found."""
-    people: list[Found] = [(place, words, False) for place, words in people_problems(marked.value)]
+    people: list[FoundProblem] = [(path, message, False) for path, message in people_problems(marked.value)]
     try:
         filed = PolicyForm.model_validate(marked.value, context=DEFINING)
     except ValidationError as error:
-        return None, [*(_found(problem, marked) for problem in error.errors(include_url=False)), *people]
+        return None, [*(_translate(problem, marked) for problem in error.errors(include_url=False)), *people]
     if people:
         return None, people
     try:
         return Policy.model_validate(filed.model_dump(), context=DEFINING), []
     except ValidationError as error:
-        return None, [_found(problem, marked) for problem in error.errors(include_url=False)]
+        return None, [_translate(problem, marked) for problem in error.errors(include_url=False)]
 
 
-def _found(problem: ErrorDetails, marked: Marked) -> Found:
+def _translate(problem: ErrorDetails, marked: MarkedYaml) -> FoundProblem:
     """Translate a problem that pydantic reports."""
-    place, words = tuple(problem["loc"]), problem["msg"]
+    path, message = tuple(problem["loc"]), problem["msg"]
     match problem["type"]:
         case "extra_forbidden":
-            name = str(place[-1])
-            words = f"there is no such field{meant([name], _fields_at(place[:-1]))}"
-            return place, words, True
+            name = str(path[-1])
+            message = f"there is no such field{suggestion([name], _fields_at(path[:-1]))}"
+            return path, message, True
         case "missing":
-            return place, "it is missing", False
+            return path, "it is missing", False
         case "tuple_type":
-            return place, "it has to be a list", False
+            return path, "it has to be a list", False
         case "model_type" | "model_attributes_type" | "dict_type":
-            return place, "it has to consist of fields with values, as in `name: alice`", False
+            return path, "it has to consist of fields with values, as in `name: alice`", False
         case "string_type":
-            return place, "it has to be text; put quotes around what YAML reads as another type", False
+            return path, "it has to be text; put quotes around what YAML reads as another type", False
         case "string_pattern_mismatch":
-            words = "it is not a name: use 1 to 100 letters, digits and . _ @ -, beginning with a letter or digit"
-            return place, words, False
+            message = "it is not a name: use 1 to 100 letters, digits and . _ @ -, beginning with a letter or digit"
+            return path, message, False
         case "value_error":
-            return _placed(place, words.removeprefix("Value error, "), marked)
-    return place, words.replace("Input should", "it has to", 1), False
+            return _locate(path, message.removeprefix("Value error, "), marked)
+    return path, message.replace("Input should", "it has to", 1), False
 
 
-def _placed(place: Place, words: str, marked: Marked) -> Found:
-    """Place a model's error by the field with which its message begins: `terms: …`, `rules.3.terms: …`."""
-    head, colon, rest = words.partition(": ")
+def _locate(path: ValuePath, message: str, marked: MarkedYaml) -> FoundProblem:
+    """Locate a model's error by the field at the start of its message: `terms: …`, `rules.3.terms: …`."""
+    head, colon, rest = message.partition(": ")
     below = tuple(int(part) if part.isdigit() else part for part in head.split("."))
-    if colon and _place_in_file((*place, *below), marked) in marked.marks:
-        return (*place, *below), rest, False
-    return place, words, False
+    if colon and _path_in_file((*path, *below), marked) in marked.marks:
+        return (*path, *below), rest, False
+    return path, message, False
 
 
-def _place_in_file(place: Place, marked: Marked) -> Place:
-    """Return the place in the file, where one field may hold both a rule's tool and its verdict."""
-    if place and place[-1] in ("tool", "verdict") and place not in marked.marks:
+def _path_in_file(path: ValuePath, marked: MarkedYaml) -> ValuePath:
+    """Return the path in the file, in which one field may hold both a rule's tool and its verdict."""
+    if path and path[-1] in ("tool", "verdict") and path not in marked.marks:
         for verdict in VERDICTS:
-            if (*place[:-1], verdict) in marked.marks:
-                return (*place[:-1], verdict)
-    return place
+            if (*path[:-1], verdict) in marked.marks:
+                return (*path[:-1], verdict)
+    return path
 
 
-def _fields_at(place: Place) -> list[str]:
-    name = next((part for part in reversed(place) if isinstance(part, str)), "")
+def _fields_at(path: ValuePath) -> list[str]:
+    name = next((part for part in reversed(path) if isinstance(part, str)), "")
     fields = list(_FIELDS[name].model_fields) if name in _FIELDS else []
     return [*fields, *VERDICTS] if name == "rules" else fields

@@ -1,4 +1,4 @@
-"""The policy's models as a file spells them: unknown fields are errors, and there are shorter notations."""
+"""The policy's models in the notation of files: unknown fields are errors, and there are shorter notations."""
 
 import re
 from difflib import get_close_matches
@@ -56,7 +56,7 @@ _When = Annotated[str, AfterValidator(_condition)]
 
 
 class EscalationForm(Escalation, extra="forbid"):
-    """Who is asked if nobody has decided in time."""
+    """Further approvers, asked if nobody has decided in time."""
 
     after: _Span
 
@@ -79,7 +79,7 @@ class GatewayForm(Gateway, extra="forbid"):
 
 
 class SignerForm(Signer, extra="forbid"):
-    """Somebody who vouches for portable files."""
+    """A person or service that vouches for portable files."""
 
 
 class RuleForm(Rule, extra="forbid"):
@@ -91,23 +91,23 @@ class RuleForm(Rule, extra="forbid"):
 
     @model_validator(mode="before")
     @classmethod
-    def _expand_verdict(cls, given: Any) -> Any:
+    def _expand_verdict(cls, rule: Any) -> Any:
         """Expand `{"ask": "pay"}` to `{"verdict": "ask", "tool": "pay"}`."""
-        if not isinstance(given, dict):
-            return given
-        found = [verdict for verdict in VERDICTS if verdict in given]
-        if not found and "verdict" in given:
-            return given
-        if not found:
-            raise ValueError(f"a rule needs allow, ask or deny, as in `- ask: pay`{meant(list(given), VERDICTS)}")
-        if len(found) > 1 or "verdict" in given or "tool" in given:
-            both = [*found, *(name for name in ("verdict", "tool") if name in given)]
+        if not isinstance(rule, dict):
+            return rule
+        verdicts = [verdict for verdict in VERDICTS if verdict in rule]
+        if not verdicts and "verdict" in rule:
+            return rule
+        if not verdicts:
+            raise ValueError(f"a rule needs allow, ask or deny, as in `- ask: pay`{suggestion(list(rule), VERDICTS)}")
+        if len(verdicts) > 1 or "verdict" in rule or "tool" in rule:
+            both = [*verdicts, *(name for name in ("verdict", "tool") if name in rule)]
             raise ValueError(f"the rule has {' and '.join(both)}; give it one verdict with one tool pattern")
-        verdict = found[0]
-        if given[verdict] is None:
+        verdict = verdicts[0]
+        if rule[verdict] is None:
             raise ValueError(f'{verdict}: no tool is named; use "*" for all tools')
-        rest = {name: value for name, value in given.items() if name != verdict}
-        return {**rest, "verdict": verdict, "tool": given[verdict]}
+        rest = {name: value for name, value in rule.items() if name != verdict}
+        return {**rest, "verdict": verdict, "tool": rule[verdict]}
 
 
 class AmountsForm(Amounts, extra="forbid"):
@@ -115,7 +115,7 @@ class AmountsForm(Amounts, extra="forbid"):
 
 
 class ExtensionsForm(Extensions, extra="forbid"):
-    """Who may extend budgets."""
+    """The people who may extend budgets."""
 
     most: AmountsForm | None = None
 
@@ -135,9 +135,9 @@ class PolicyForm(Policy, extra="forbid"):
         return self  # `policy_file` reports all such problems at once, with their positions
 
 
-def meant(given: list[str], known: list[str] | tuple[str, ...]) -> str:
+def suggestion(names: list[str], known: list[str] | tuple[str, ...]) -> str:
     """Suggest known names in place of unknown ones: `; did you mean …?`, or a list of all if it is short."""
-    close = [each for name in given for each in get_close_matches(name, known, n=1)]
+    close = [each for name in names for each in get_close_matches(name, known, n=1)]
     if close:
         return f"; did you mean {close[0]}?"
-    return f"; known are {', '.join(dict.fromkeys(known))}" if known and len(given) == 1 and len(known) < 15 else ""
+    return f"; known are {', '.join(dict.fromkeys(known))}" if known and len(names) == 1 and len(known) < 15 else ""

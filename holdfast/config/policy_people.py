@@ -1,7 +1,7 @@
-"""Checks the people in a policy file: names that are there twice or nowhere, and quorums that too few can reach.
+"""Checks the people in a policy file: repeated or unknown names, and quorums that cannot be reached.
 
-It reads the file's plain values, so that an invalid field elsewhere does not hide these problems. What cannot be read
-has a problem of its own, and nothing is concluded from it.
+It reads the file's plain values, so that an invalid field elsewhere does not hide these problems. Nothing is concluded
+from an unreadable value, which is reported elsewhere.
 """
 
 from collections.abc import Iterator
@@ -10,37 +10,37 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from holdfast.config.marked_yaml import Path as Place
-from holdfast.config.policy_forms import meant
+from holdfast.config.marked_yaml import ValuePath
+from holdfast.config.policy_forms import suggestion
 from holdfast.core.authority.policy import Name
 
 _NAME: TypeAdapter[str] = TypeAdapter(Name)
 MOST = 1_000
 """The most entries of a list that are compared."""
 
-Problem = tuple[Place, str]
-Named = tuple[Place, str]
+Problem = tuple[ValuePath, str]
+NameAt = tuple[ValuePath, str]
 
 
 @dataclass(frozen=True)
 class _People:
-    """The approvers of a file, as far as they can be read."""
+    """The readable approvers of a file."""
 
     names: list[str]
     roles: dict[str, set[str]]
     """By the approver's name."""
     with_keys: bool
     complete: bool
-    """Whether all of them can be read; otherwise a name that is not here may be one of the others."""
+    """Whether all of them can be read; otherwise an unknown name may be one of the unreadable ones."""
 
     @property
     def known(self) -> list[str]:
         roles = {role: None for held in self.roles.values() for role in sorted(held)}
         return [*dict.fromkeys(self.names), *roles]
 
-    def entitled(self, who: list[str]) -> list[str]:
-        """The approvers whom these names and roles denote; all of them if there are none."""
-        return [name for name, roles in self.roles.items() if not who or name in who or roles & set(who)]
+    def entitled(self, names: list[str]) -> list[str]:
+        """Return the approvers with these names and roles; all approvers if `names` is empty."""
+        return [name for name, roles in self.roles.items() if not names or name in names or roles & set(names)]
 
 
 def people_problems(policy: Any) -> Iterator[Problem]:
@@ -51,9 +51,9 @@ def people_problems(policy: Any) -> Iterator[Problem]:
     yield from _clashes(people)
     if people.names and people.complete:
         extensions = policy.get("extensions")
-        yield from _unknown(people, _named(extensions, ("extensions",), "by"))
-        for place, terms in _all_terms(policy):
-            yield from _terms_problems(people, place, terms)
+        yield from _unknown(people, _names_in(extensions, ("extensions",), "by"))
+        for path, terms in _all_terms(policy):
+            yield from _terms_problems(people, path, terms)
     some_key = people.with_keys or not people.complete or policy.get("gateways")
     if policy.get("signatures") == "required" and not some_key:
         yield ("signatures",), "they are required, but no approver has a key"
@@ -68,12 +68,12 @@ def _people(approvers: Any) -> _People:
         if name is None:
             complete = False
             continue
-        held = person.get("roles") or []
-        read = [_name(role) for role in _listed(held)]
-        complete = complete and isinstance(held, list) and None not in read
+        listed = person.get("roles") or []
+        readable = [_name(role) for role in _listed(listed)]
+        complete = complete and isinstance(listed, list) and None not in readable
         with_keys = with_keys or bool(person.get("keys"))
         names.append(name)
-        roles.setdefault(name, set()).update(role for role in read if role is not None)
+        roles.setdefault(name, set()).update(role for role in readable if role is not None)
     return _People(names, roles, with_keys, complete)
 
 
@@ -86,12 +86,12 @@ def _clashes(people: _People) -> Iterator[Problem]:
             yield ("approvers",), f"{name} is a person and a role"
 
 
-def _terms_problems(people: _People, place: Place, terms: dict[str, Any]) -> Iterator[Problem]:
-    by, veto = _named(terms, place, "by"), _named(terms, place, "veto")
+def _terms_problems(people: _People, path: ValuePath, terms: dict[str, Any]) -> Iterator[Problem]:
+    by, veto = _names_in(terms, path, "by"), _names_in(terms, path, "veto")
     later = [
         each
         for number, step in enumerate(_listed(terms.get("escalate")))
-        for each in _named(step, (*place, "escalate", number), "by")
+        for each in _names_in(step, (*path, "escalate", number), "by")
     ]
     wrong = list(_unknown(people, [*by, *veto, *later]))
     yield from wrong
@@ -103,16 +103,16 @@ def _terms_problems(people: _People, place: Place, terms: dict[str, Any]) -> Ite
         return
     able = len(people.entitled([name for _, name in (*by, *later)] if by else []))
     if able < quorum:
-        yield (*place, "quorum"), f"the quorum is {quorum}, but only {able} may decide"
+        yield (*path, "quorum"), f"the quorum is {quorum}, but only {able} may decide"
 
 
-def _unknown(people: _People, named: list[Named]) -> Iterator[Problem]:
-    for place, name in named:
+def _unknown(people: _People, names: list[NameAt]) -> Iterator[Problem]:
+    for path, name in names:
         if name not in people.known:
-            yield place, f"there is no approver or role {name!r}{meant([name], people.known)}"
+            yield path, f"there is no approver or role {name!r}{suggestion([name], people.known)}"
 
 
-def _all_terms(policy: dict[str, Any]) -> Iterator[tuple[Place, dict[str, Any]]]:
+def _all_terms(policy: dict[str, Any]) -> Iterator[tuple[ValuePath, dict[str, Any]]]:
     terms = policy.get("terms")
     yield ("terms",), terms if isinstance(terms, dict) else {}
     for number, rule in enumerate(_listed(policy.get("rules"))):
@@ -120,10 +120,10 @@ def _all_terms(policy: dict[str, Any]) -> Iterator[tuple[Place, dict[str, Any]]]
             yield ("rules", number, "terms"), rule["terms"]
 
 
-def _named(owner: Any, place: Place, field: str) -> list[Named]:
-    """The names in a list of names that can be read, with their places."""
+def _names_in(owner: Any, path: ValuePath, field: str) -> list[NameAt]:
+    """Return the readable names of a list, with their paths."""
     listed = _listed(owner.get(field)) if isinstance(owner, dict) else []
-    return [((*place, field, number), name) for number, given in enumerate(listed) if (name := _name(given))]
+    return [((*path, field, number), name) for number, value in enumerate(listed) if (name := _name(value))]
 
 
 def _all_read(listed: Any) -> bool:

@@ -1,7 +1,7 @@
-"""What a user types to run our programs: `holdfast worker` after an installation, `python worker.py` in a checkout.
+"""The commands of our programs: `holdfast worker` after an installation, `python worker.py` in a checkout.
 
-For hints and errors of a process. Texts that are recorded (workflow code, agent specs) read the same everywhere: they
-name the command `holdfast`.
+For hints and errors of a process. Recorded texts (workflow code, agent specs) are the same everywhere: they name the
+command `holdfast`.
 """
 
 import shlex
@@ -24,20 +24,20 @@ class Program:
     file: str
     """In a checkout, such as `worker.py`."""
     verb: str = ""
-    """What follows `holdfast`; empty for the command line itself."""
+    """The verb after `holdfast`; empty for the command line itself."""
 
     @property
     def name(self) -> str:
-        """What its errors begin with: `worker.py`, or `holdfast worker`."""
+        """The prefix of its errors: `worker.py`, or `holdfast worker`."""
         return self.file if _runs_files() else f"{COMMAND} {self.verb}".rstrip()
 
     def command(self, *words: str) -> str:
-        """A command line to copy: `python starter.py approve my-thread 1`, or `holdfast approve my-thread 1`."""
+        """Return a command line to copy: `python starter.py approve my-thread 1`, or `holdfast approve my-thread 1`."""
         program = f"python {self.file}" if _runs_files() else self.name
         return " ".join([program, *map(shlex.quote, words)])
 
     def command_anywhere(self, *words: str) -> str:
-        """A command line to copy in any folder: in a checkout, with the path of the program."""
+        """Return a command line to copy in any folder: in a checkout, with the path of the program."""
         program = f"python {shlex.quote(str(PACKAGE.parent / self.file))}" if _runs_files() else self.name
         return " ".join([program, *map(shlex.quote, words)])
 
@@ -48,12 +48,12 @@ GATEWAY = Program("gateway.py", "gateway")
 
 
 def setup_command(extra: str) -> str:
-    """What installs the packages of an extra."""
+    """Return the command that installs the packages of an extra."""
     return "make setup" if _runs_files() else f"pip install '{DISTRIBUTION}[{extra}]'"
 
 
 def base_folder() -> Path:
-    """The folder that holds `.holdfast` by default: the checkout; after an installation, the current folder."""
+    """Return the folder that holds `.holdfast` by default: the checkout; after an installation, the current folder."""
     return PACKAGE.parent if in_checkout() else Path.cwd()
 
 

@@ -1,10 +1,10 @@
 """Settings from a project folder: `holdfast.toml` and `.env` in the current folder.
 
-A folder has no authority of its own, so what somebody gets by cloning or unpacking one must not decide whom they trust:
+A folder has no authority of its own: a cloned or unpacked folder must not decide whom its user trusts:
 
 1. Only the current folder is a project, and only if it has a `holdfast.toml`. Its parents are not read.
 2. Each file must be a regular file that belongs to this user and that others cannot write; `.env` must be private.
-3. `holdfast.toml` says what the project is (`IN_TOML`). Servers, keys, policies and names of people are refused there.
+3. `holdfast.toml` describes the project (`IN_TOML`). Servers, keys, policies and names of people are rejected there.
 4. Only programs that run the project import code that its files name: the worker and the gateway, not the CLI.
 5. A secret from elsewhere is never sent to an address that `.env` names. `.env` does not weaken the connection to
    another address.
@@ -37,7 +37,7 @@ IN_TOML: Final = (
     "log_level",
     "log_format",
 )
-"""The settings that `holdfast.toml` may have: what a project is, not whom its user trusts."""
+"""The settings that `holdfast.toml` may have: they describe the project, and do not decide whom its user trusts."""
 
 TEMPORAL: Final = (
     "TEMPORAL_ADDRESS",
@@ -52,7 +52,7 @@ TEMPORAL: Final = (
 """The variables of Temporal's client that `.env` may have."""
 
 NAMING_A_SERVER: Final = ("TEMPORAL_ADDRESS", "TEMPORAL_CONFIG_FILE", "TEMPORAL_PROFILE")
-"""Variables that say which Temporal server to use, rather than an embedded one."""
+"""Variables that select a Temporal server instead of an embedded one."""
 
 _CODE: Final = ("HOLDFAST_CATALOG", "HOLDFAST_SCRIPT")
 _SENT_TO: Final = {
@@ -64,35 +64,35 @@ _SENT_TO: Final = {
     ),
     "HOLDFAST_WEBHOOKS": ("HOLDFAST_WEBHOOK_SECRET",),
 }
-"""Addresses, and the secrets (or files of secrets) that are sent there, or that sign what is sent there."""
+"""Addresses, and the secrets (or files of secrets) that are sent there or sign requests to it."""
 
 _SERVERS: Final = ("OPENAI_BASE_URL", "DATABASE_URL", "TEMPORAL_ADDRESS", "HOLDFAST_HOME")
-"""What says where a command goes."""
+"""Variables that decide which servers and which state folder a command uses."""
 
 
 @dataclass(frozen=True)
 class Project:
-    """What a program reads from its environment and from the project folder."""
+    """The configuration of a program, from its environment and from the project folder."""
 
     environ: Mapping[str, str]
     """The environment, completed by the files: the environment wins over `.env`, and `.env` over `holdfast.toml`."""
     root: Path
     """The folder that holds `.holdfast` by default."""
     files: Mapping[Path, tuple[str, ...]]
-    """Each file that was read, with the variables that it sets: those that nothing of higher precedence sets."""
+    """Each file that was read, with the variables that it sets and no source of higher precedence does."""
     code: Mapping[str, str] = field(default_factory=dict)
     """The catalog and the script, by their variables. A program that does not run the project must not import them if
     only its files name them."""
 
     def listing(self) -> list[str]:
-        """A line for each file: its path, and what it sets. Without values."""
+        """Return a line for each file: its path, and the names that it sets, without values."""
         return [f"{path} ({', '.join(names) or 'sets nothing'})" for path, names in self.files.items()]
 
     @property
     def redirects(self) -> list[str]:
-        """A line for each file that decides which servers or which state folder are used."""
-        found = {path: sorted({*names} & {*_SERVERS}) for path, names in self.files.items()}
-        return [f"{path} sets {', '.join(names)}" for path, names in found.items() if names]
+        """Lines, one for each file that decides which servers or which state folder are used."""
+        servers = {path: sorted({*names} & {*_SERVERS}) for path, names in self.files.items()}
+        return [f"{path} sets {', '.join(names)}" for path, names in servers.items() if names]
 
     @property
     def redirecting(self) -> set[str]:
@@ -104,70 +104,70 @@ def read_project(environ: Mapping[str, str], *, folder: Path, default_root: Path
     """Complete the environment from the files of a project folder. A blank variable counts as unset.
 
     Args:
-        environ: Usually `os.environ`, with what the command line sets.
+        environ: Usually `os.environ`, with values from the command line.
         folder: The current folder.
-        default_root: The folder that holds `.holdfast` where `folder` is no project.
+        default_root: The folder that holds `.holdfast` if `folder` is not a project.
         runs_code: Whether this program runs the project, and so imports the catalog and the script that its files name.
 
     Raises:
-        SettingsError: A file cannot be used, or holds what it must not; nothing of it counts.
+        SettingsError: A file cannot be used, or sets a variable that it must not; none of its values is used.
     """
     toml, env = folder / TOML, folder / ENV
     if not os.path.lexists(toml):
         return Project(environ, default_root, {})
-    given = {name: text for name, text in environ.items() if text.strip()}
+    inherited = {name: text for name, text in environ.items() if text.strip()}
     from_env = _read_env(env) if os.path.lexists(env) else {}
     from_toml = _read_toml(toml)
     # The script belongs to the catalog: a folder must not add its code to another catalog's worker.
-    if "HOLDFAST_CATALOG" in given or "HOLDFAST_CATALOG" in from_env:
+    if "HOLDFAST_CATALOG" in inherited or "HOLDFAST_CATALOG" in from_env:
         from_toml.pop("HOLDFAST_SCRIPT", None)
-    if "HOLDFAST_CATALOG" in given:
+    if "HOLDFAST_CATALOG" in inherited:
         from_env.pop("HOLDFAST_SCRIPT", None)
-    _check_addresses(env, given, from_env)
-    if "DATABASE_URL" in from_env.keys() - given.keys():
+    _check_addresses(env, inherited, from_env)
+    if "DATABASE_URL" in from_env.keys() - inherited.keys():
         from_env["DATABASE_URL"] = confined(env, from_env["DATABASE_URL"])
-    if "TEMPORAL_ADDRESS" in from_env.keys() - given.keys():
+    if "TEMPORAL_ADDRESS" in from_env.keys() - inherited.keys():
         from_env["TEMPORAL_CONFIG_FILE"] = os.devnull  # it may hold the key of another server
     merged = from_toml | from_env
-    code = {name: text for name, text in (merged | given).items() if name in _CODE}
+    code = {name: text for name, text in (merged | inherited).items() if name in _CODE}
     if not runs_code:
         merged = {name: text for name, text in merged.items() if name not in _CODE}
-    files = {toml: _counting(from_toml, over=from_env.keys() | given.keys())}
+    files = {toml: _effective(from_toml, over=from_env.keys() | inherited.keys())}
     if os.path.lexists(env):
-        files[env] = _counting(from_env, over=given.keys())
-    return Project({**environ, **merged, **given}, folder, files, code)
+        files[env] = _effective(from_env, over=inherited.keys())
+    return Project({**environ, **merged, **inherited}, folder, files, code)
 
 
-def _counting(names: Iterable[str], *, over: Iterable[str]) -> tuple[str, ...]:
-    """The names of a file that nothing of higher precedence sets."""
+def _effective(names: Iterable[str], *, over: Iterable[str]) -> tuple[str, ...]:
+    """Return the names of a file that no source of higher precedence sets."""
     return tuple(name for name in names if name not in over and name != "TEMPORAL_CONFIG_FILE")
 
 
 def _read_toml(path: Path) -> dict[str, str]:
-    """The settings in `holdfast.toml`, by their variables."""
+    """Return the settings in `holdfast.toml`, by their variables."""
     try:
-        found = tomllib.loads(_read(path, private=False))
+        settings = tomllib.loads(_read(path, private=False))
     except tomllib.TOMLDecodeError as error:
         raise SettingsError(f"{path} is not valid TOML: {error}.") from None
     names = variables()
-    for key, value in found.items():
+    for key, value in settings.items():
         _check_printable(path, key, str(value))
         if key not in IN_TOML:
             raise SettingsError(f"{path}: {_misplaced(key)}")
         if isinstance(value, bool) or not isinstance(value, str | int | float):
             raise SettingsError(f"{path}: {key} must be a text or a number.")
-    return {names[key]: str(value) for key, value in found.items() if str(value).strip()}
+    return {names[key]: str(value) for key, value in settings.items() if str(value).strip()}
 
 
 def _check_printable(path: Path, name: str, value: str) -> None:
-    """Refuse what could act on the terminal when a message quotes it."""
+    """Reject text that could act on the terminal when a message quotes it."""
     if not (name.isprintable() and value.isprintable()):
         raise SettingsError(f"{path}: {name!a} contains control characters.")
 
 
 def _misplaced(key: str) -> str:
-    named = {variable: field for field, variable in variables().items()} | {name: name for name in TEMPORAL}
-    field = named.get(key.upper(), key.lower())
+    fields = {variable: field for field, variable in variables().items()} | {name: name for name in TEMPORAL}
+    field = fields.get(key.upper(), key.lower())
     if field in IN_TOML:
         return f"write {field} instead of {key}."
     if field in variables() or field in TEMPORAL:
@@ -180,7 +180,7 @@ def _misplaced(key: str) -> str:
 
 
 def _read_env(path: Path) -> dict[str, str]:
-    """The variables in `.env`."""
+    """Return the variables in `.env`."""
     from io import StringIO
 
     from dotenv.parser import parse_stream
@@ -190,9 +190,9 @@ def _read_env(path: Path) -> dict[str, str]:
     if faults := [str(each.original.line) for each in bindings if each.error]:
         # Refused, not skipped: without its key, a worker would run on the script.
         raise SettingsError(f"{path}, line {', '.join(faults)}: write NAME=value there. Nothing of it was used.")
-    found = {each.key: each.value for each in bindings if each.key is not None}
+    values = {each.key: each.value for each in bindings if each.key is not None}
     ours = (*variables().values(), *TEMPORAL)
-    for name, value in found.items():
+    for name, value in values.items():
         _check_printable(path, name, value or "" if name in ours else "")
         if name.startswith(("HOLDFAST_", "TEMPORAL_", "OPENAI_")) and name not in ours:
             raise SettingsError(f"{path}: there is no setting {name}.{_nearest(name, ours)}")
@@ -200,23 +200,23 @@ def _read_env(path: Path) -> dict[str, str]:
             raise SettingsError(
                 f"{path}: {name} has no effect there. Set it in the environment, or put the password into DATABASE_URL."
             )
-    return {name: text for name, value in found.items() if (text := (value or "").strip())}
+    return {name: text for name, value in values.items() if (text := (value or "").strip())}
 
 
-def _check_addresses(path: Path, given: Mapping[str, str], from_env: Mapping[str, str]) -> None:
+def _check_addresses(path: Path, inherited: Mapping[str, str], from_env: Mapping[str, str]) -> None:
     for address, secrets in _SENT_TO.items():
-        sent = [name for name in secrets if name in given]
+        sent = [name for name in secrets if name in inherited]
         if address == "TEMPORAL_ADDRESS":
-            sent += [name for name in given if name.startswith("TEMPORAL_GRPC_META")]
-        if sent and address in from_env and address not in given:
+            sent += [name for name in inherited if name.startswith("TEMPORAL_GRPC_META")]
+        if sent and address in from_env and address not in inherited:
             raise SettingsError(
                 f"{path} sets {address}, and {', '.join(sent)} of the environment would be used with it: a file in a "
                 f"folder must not decide where your secrets are sent. Set {address} in the environment, too, or unset "
                 f"{', '.join(sent)} there."
             )
 
-    weakened = [name for name in from_env if name.startswith("TEMPORAL_TLS") and name not in given]
-    if weakened and ("TEMPORAL_ADDRESS" in given or "TEMPORAL_ADDRESS" not in from_env):
+    weakened = [name for name in from_env if name.startswith("TEMPORAL_TLS") and name not in inherited]
+    if weakened and ("TEMPORAL_ADDRESS" in inherited or "TEMPORAL_ADDRESS" not in from_env):
         raise SettingsError(
             f"{path} sets {', '.join(weakened)}, and not the TEMPORAL_ADDRESS that is used: a file in a folder must "
             f"not decide how your server is trusted. Set {', '.join(weakened)} in the environment."

@@ -1,7 +1,7 @@
-"""The embedded stacks that this user runs, from any folder. Found among the processes: nothing keeps a list of them.
+"""The embedded stacks that this user runs, from any folder. They are found among the processes; no list is kept.
 
 A stack's identity is its state folder: its Temporal server was started with that folder's database, and no other server
-can have its port while it runs. A port alone identifies nothing, for another program may have it by now.
+can have its port while it runs. A port alone identifies nothing: another program may have it in the meantime.
 """
 
 import os
@@ -35,7 +35,7 @@ def running_stacks() -> list[RunningStack]:
     """Return this user's running stacks whose record can be used, in the order of their process ids."""
     import psutil
 
-    found = []
+    stacks = []
     for process in psutil.process_iter():
         with suppress(psutil.Error, OSError):
             if process.uids().effective != os.geteuid() or process.name() != "temporal":
@@ -44,15 +44,15 @@ def running_stacks() -> list[RunningStack]:
                 home = Path(database).parent
                 stack = read_stack(home)
                 if stack and stack.temporal_pid == process.pid:
-                    found.append(RunningStack(home, stack))
-    return found
+                    stacks.append(RunningStack(home, stack))
+    return stacks
 
 
 def is_running(home: Path, stack: Stack) -> bool:
     """Whether the Temporal server of a state folder runs, at the address that the folder's record names.
 
-    It takes a process of this user that was started with the database of this folder and with this port: neither a
-    process id that was used again, nor a copy of the folder, nor another program at that port passes for it.
+    Only a process of this user that was started with this folder's database and this port counts: not a reused process
+    id, a copy of the folder, or another program at that port.
 
     Args:
         home: The state folder.
@@ -60,13 +60,13 @@ def is_running(home: Path, stack: Stack) -> bool:
     """
     import psutil
 
-    wanted = str(home.resolve() / TEMPORAL_DATABASE), _port(stack.temporal_address)
+    expected = str(home.resolve() / TEMPORAL_DATABASE), _port(stack.temporal_address)
 
     def is_ours(process: psutil.Process) -> bool:
         with suppress(psutil.Error, OSError):
-            argv = process.cmdline()  # empty for one that has ended, and that nobody has waited for
-            named = option(argv, "--db-filename"), option(argv, "--port")
-            return named == wanted and process.uids().effective == os.geteuid()
+            argv = process.cmdline()  # empty for a zombie
+            actual = option(argv, "--db-filename"), option(argv, "--port")
+            return actual == expected and process.uids().effective == os.geteuid()
         return False
 
     with suppress(psutil.Error, ValueError, OverflowError):
@@ -76,22 +76,22 @@ def is_running(home: Path, stack: Stack) -> bool:
 
 
 def without_stack(home: Path, address: str) -> tuple[str, str]:
-    """Say that a state folder has no running stack, and what has its address; and what to do about it.
+    """Return a message that a state folder has no running stack and what has its address, and advice.
 
     Args:
         home: The state folder.
         address: The address of its Temporal server, or the default one.
     """
     others = [each for each in running_stacks() if each.home != home.resolve()]
-    shown = [each for each in others if _port(each.stack.temporal_address) == _port(address)]
-    if not shown and is_taken(address):
-        what = f"another program at {address}"
+    relevant = [each for each in others if _port(each.stack.temporal_address) == _port(address)]
+    if not relevant and is_taken(address):
+        rivals = f"another program at {address}"
     else:
-        shown = shown or others
-        what = ", ".join(f"{each.home} at {each.stack.temporal_address}" for each in shown)
-    instead = f", or set HOLDFAST_HOME={shown[0].home}" if shown else ""
+        relevant = relevant or others
+        rivals = ", ".join(f"{each.home} at {each.stack.temporal_address}" for each in relevant)
+    instead = f", or set HOLDFAST_HOME={relevant[0].home}" if relevant else ""
     return (
-        f"{home} has no running stack" + (f"; there is {what}" if what else ""),
+        f"{home} has no running stack" + (f"; there is {rivals}" if rivals else ""),
         f"{WORKER.command('--dev')} in this folder{instead}",
     )
 

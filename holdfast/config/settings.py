@@ -104,7 +104,7 @@ _SECRET = frozenset(
 
 _PREFIX = "HOLDFAST_"
 _EXAMPLES = "HOLDFAST_EXAMPLE_"
-"""How the variables begin that only the examples' tools read."""
+"""The prefix of variables that only the examples' tools read."""
 
 Reference = Annotated[str, AfterValidator(_reference)]
 NonEmpty = Annotated[str, StringConstraints(min_length=1)]
@@ -167,7 +167,7 @@ class Settings(BaseModel):
     by: NonEmpty | None = None
     """`HOLDFAST_BY`: the name under which the CLI sends decisions and messages. Default: the login name."""
     gateway_tokens: Annotated[Path, AfterValidator(_absolute)] | None = None
-    """`HOLDFAST_GATEWAY_TOKENS`: a YAML file of who may use the gateway. Default: the policy's approvers only."""
+    """`HOLDFAST_GATEWAY_TOKENS`: a YAML file of callers and their tokens. Default: the policy's approvers only."""
     gateway_key: Annotated[Path, AfterValidator(_absolute)] | None = None
     """`HOLDFAST_GATEWAY_KEY`: the file of the private key with which the gateway vouches for approvers."""
     gateway_host: NonEmpty = "127.0.0.1"
@@ -205,7 +205,7 @@ class Settings(BaseModel):
 
     @property
     def pruning_interval(self) -> timedelta:
-        """How long after the beginning of a sweep the workers begin the next."""
+        """The time from the start of one sweep to the start of the next."""
         return read_age(self.prune_every)
 
     @property
@@ -220,7 +220,7 @@ class Settings(BaseModel):
 
     @property
     def offers_example(self) -> bool:
-        """Whether the catalog is the example that comes with Holdfast, which has a script of its own."""
+        """Whether the catalog is the example that comes with Holdfast, which has its own script."""
         return self.catalog == EXAMPLE
 
     @classmethod
@@ -239,12 +239,12 @@ class Settings(BaseModel):
         """
         texts = {field: environ.get(variable, "").strip() for field, variable in variables().items()}
         texts |= {field: pasted(texts[field]) for field in ("openai_api_key", "openai_base_url")}
-        given = {field: text for field, text in texts.items() if text}
+        values = {field: text for field, text in texts.items() if text}
         try:
-            return cls.model_validate({"home": root / ".holdfast", **given})
+            return cls.model_validate({"home": root / ".holdfast", **values})
         except ValidationError as error:
             # Without its cause: pydantic's error contains the values, including secrets.
-            raise SettingsError(_explain(error, given, files or {})) from None
+            raise SettingsError(_explain(error, values, files or {})) from None
 
 
 def variables() -> dict[str, str]:
@@ -254,7 +254,7 @@ def variables() -> dict[str, str]:
 
 
 def unknown_variables(environ: Mapping[str, str]) -> list[str]:
-    """Return a sentence for each variable that looks like one of ours and is none: it has no effect.
+    """Return a sentence for each variable with our prefix that is not a setting, and so has no effect.
 
     Args:
         environ: The environment.
@@ -268,22 +268,22 @@ def unknown_variables(environ: Mapping[str, str]) -> list[str]:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Return a sentence that asks whether the nearest known name was meant; empty where none is near."""
-    names = {each.removeprefix(_PREFIX): each for each in known}  # what they share makes no two of them near
+    """Return a sentence that suggests the nearest known name; empty if none is near."""
+    names = {each.removeprefix(_PREFIX): each for each in known}  # the common prefix must not make names look similar
     near = difflib.get_close_matches(name.removeprefix(_PREFIX), names, n=1)
     return f" Did you mean {names[near[0]]}?" if near else ""
 
 
-def _explain(error: ValidationError, given: Mapping[str, str], files: Mapping[Path, tuple[str, ...]]) -> str:
+def _explain(error: ValidationError, values: Mapping[str, str], files: Mapping[Path, tuple[str, ...]]) -> str:
     sources = {variable: path for path, names in files.items() for variable in names}
-    lines, places = [], set()
+    lines, sources_named = [], set()
     for problem in error.errors(include_url=False):
         field = str(problem["loc"][0])
         variable = variables()[field]
-        words = problem["msg"].removeprefix("Value error, ")
-        words = words[0].lower() + words[1:]
-        shown = "" if field in _SECRET else f"={given[field]}"
+        message = problem["msg"].removeprefix("Value error, ")
+        message = message[0].lower() + message[1:]
+        value = "" if field in _SECRET else f"={values[field]}"
         source = f", set in {sources[variable]}," if variable in sources else ""
-        lines.append(f"{variable}{shown}{source} is not valid: {words}.")
-        places.add("file" if source else "variable")
-    return "\n".join([*lines, f"Correct the {' or the '.join(sorted(places))}, or unset it to use the default."])
+        lines.append(f"{variable}{value}{source} is not valid: {message}.")
+        sources_named.add("file" if source else "variable")
+    return "\n".join([*lines, f"Correct the {' or the '.join(sorted(sources_named))}, or unset it to use the default."])

@@ -15,7 +15,7 @@ from holdfast.config.own_file import NotOwnFile, read_own_file
 from holdfast.config.state_folder import write_private
 
 DEFAULT_ADDRESS: Final = "localhost:7233"
-"""Where a Temporal server usually is, and the embedded one if nothing else is there."""
+"""The usual address of a Temporal server, and of the embedded one if no other program has it."""
 LOOPBACK: Final = ("localhost", "127.0.0.1", "[::1]")
 
 
@@ -60,14 +60,14 @@ class Stack(BaseModel):
 def read_stack(home: Path) -> Stack | None:
     """Return the stack recorded in the state folder `home`, running or not; None without a usable record."""
     # The record is a hint: without it, the servers are found among the running processes.
-    found = _read(home)
-    return found if isinstance(found, Stack) else None
+    record = _read(home)
+    return record if isinstance(record, Stack) else None
 
 
 def record_fault(home: Path) -> str:
-    """Say why the record in the state folder `home` does not count; empty if it does, or if there is none."""
-    found = _read(home)
-    return found if isinstance(found, str) else ""
+    """Return why the record in the state folder `home` is rejected; empty if it is not, or if there is none."""
+    record = _read(home)
+    return record if isinstance(record, str) else ""
 
 
 def write_stack(home: Path, stack: Stack) -> None:
@@ -80,7 +80,7 @@ def write_stack(home: Path, stack: Stack) -> None:
 
 
 def _read(home: Path) -> Stack | str:
-    """Return the record, or why it does not count; an empty text for none."""
+    """Return the record, or why it is rejected; an empty text for none."""
     try:
         stack = Stack.model_validate_json(read_own_file(_record(home), private=True))
     except FileNotFoundError:
@@ -104,7 +104,7 @@ def _is_local(stack: Stack) -> bool:
         hosts = {stack.temporal_address.rpartition(":")[0], ui.hostname}
     except ValueError:
         return False
-    # libpq takes the last of several values, and knows no fragment.
+    # libpq uses the last of several values, and does not parse fragments.
     single = all(len(values) == 1 for values in sockets.values()) and "#" not in stack.database_url
     by_socket = database.hostname is None and sockets.keys() == {"host", "port"} and sockets["host"][0].startswith("/")
     return hosts <= {*LOOPBACK, "::1", None} and ((by_socket and single) or not stack.database_url)

@@ -1,4 +1,4 @@
-"""The state folder: where it is, and its permissions. Closed to other users under any umask: 0700, its files 0600."""
+"""The state folder: its path and permissions. Closed to other users under any umask: 0700, its files 0600."""
 
 import os
 import stat
@@ -88,5 +88,5 @@ def state_folder() -> Path:
     """Return the state folder of this process: `HOLDFAST_HOME`, which the worker sets from its settings, or the default
     of `Settings.home`.
     """
-    named = os.environ.get("HOLDFAST_HOME")
-    return Path(named).expanduser().absolute() if named else base_folder() / ".holdfast"
+    home = os.environ.get("HOLDFAST_HOME")
+    return Path(home).expanduser().absolute() if home else base_folder() / ".holdfast"

@@ -1,4 +1,4 @@
-"""Whom the worker notifies: parses and checks the setting `HOLDFAST_WEBHOOKS`. Activities send the notifications."""
+"""Receivers of notifications: parses and checks the setting `HOLDFAST_WEBHOOKS`. Activities send the notifications."""
 
 import hashlib
 from ipaddress import ip_address
@@ -45,7 +45,7 @@ class Receiver(BaseModel):
 
     @property
     def id(self) -> str:
-        """Identifies the receiver where the URL must not be recorded."""
+        """Identifies the receiver without its URL, which must not be recorded."""
         return hashlib.sha256(self.url.encode()).hexdigest()[:16]
 
 
@@ -71,7 +71,7 @@ def read_receivers(setting: str, *, insecure: bool = False) -> tuple[Receiver, .
     else:
         receivers = _from_file(Path(setting).expanduser())
     for number, receiver in enumerate(receivers, 1):
-        if why := refusal(receiver.url, insecure=insecure):
+        if why := rejection(receiver.url, insecure=insecure):
             raise SettingsError(f"HOLDFAST_WEBHOOKS: receiver {number} ({receiver.host or 'no host'}) {why}.")
     return receivers
 
@@ -97,8 +97,8 @@ def _from_file(path: Path) -> tuple[Receiver, ...]:
         raise SettingsError(f"HOLDFAST_WEBHOOKS={path} is not valid: {'; '.join(wrong)}.") from None
 
 
-def refusal(url: str, *, insecure: bool) -> str:
-    """Return why a URL is refused; empty if it is not."""
+def rejection(url: str, *, insecure: bool) -> str:
+    """Return why a URL is rejected; empty if it is accepted."""
     try:
         parts = urlsplit(url)
         _ = parts.port

@@ -124,9 +124,9 @@ class DevStack:
         postgres = Postgres(self.home, report=self._report)
         web_ui = WebUI(self.home, report=self._report)
         server_pid, database_pid, guard_pid = _pids(recorded)
-        wanted = self._usual
+        preferred = self._usual
         if recorded is not None:
-            wanted = Ports(grpc=recorded.temporal_port, ui=recorded.ui_port, http=recorded.http_port)
+            preferred = Ports(grpc=recorded.temporal_port, ui=recorded.ui_port, http=recorded.http_port)
         cancelled = threading.Event()
         deadline = time.monotonic() + self._timeout
         try:
@@ -138,7 +138,7 @@ class DevStack:
                     database = pool.submit(postgres.ensure, hint=database_pid, deadline=deadline, cancelled=cancelled)
                     server = pool.submit(
                         temporal.ensure,
-                        wanted,
+                        preferred,
                         web_ui=behind,
                         hint=server_pid,
                         owned=self.owned,
@@ -146,7 +146,7 @@ class DevStack:
                         cancelled=cancelled,
                     )
                     guard = pool.submit(
-                        web_ui.ensure, wanted.ui, behind, hint=guard_pid, deadline=deadline, cancelled=cancelled
+                        web_ui.ensure, preferred.ui, behind, hint=guard_pid, deadline=deadline, cancelled=cancelled
                     )
                     starting: list[Future[Any]] = [database, server, guard]
                     for finished in wait(starting, return_when=FIRST_EXCEPTION).done:

@@ -78,8 +78,8 @@ def find(program: str, argument: str, *, hint: int | None = None, account: int |
 
     def matches(process: psutil.Process) -> bool:
         argv = command_line(process)
-        named = bool(argv) and Path(argv[0]).name.startswith(program) and argument in argv[1:]
-        return named and _owner(process) == (os.geteuid() if account is None else account)
+        same = bool(argv) and Path(argv[0]).name.startswith(program) and argument in argv[1:]
+        return same and _owner(process) == (os.geteuid() if account is None else account)
 
     if hint is not None:
         with suppress(psutil.NoSuchProcess, ValueError):

@@ -8,7 +8,7 @@ import sys
 import threading
 from dataclasses import dataclass
 
-from holdfast.core.mac.seals import Seals
+from holdfast.core.mac.seals import FleetKeys
 from holdfast.errors import StackError
 
 _log = logging.getLogger(__name__)
@@ -20,7 +20,7 @@ class Server:
 
     address: str
     """`host:port`."""
-    seals: Seals
+    seals: FleetKeys
     """The fleet key of this process, which no other process has."""
     process: subprocess.Popen[str]
 
@@ -61,4 +61,4 @@ def _start() -> Server:
         _, errors = process.communicate()
         raise StackError(f"no Temporal server could be started: {errors.strip()}")
     atexit.register(process.communicate)  # closes its input, and waits for its end
-    return Server(address, Seals({"test": os.urandom(32)}), process)
+    return Server(address, FleetKeys({"test": os.urandom(32)}), process)

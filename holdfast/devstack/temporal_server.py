@@ -88,7 +88,7 @@ class TemporalServer:
 
     def ensure(
         self,
-        wanted: Ports,
+        preferred: Ports,
         *,
         web_ui: str,
         hint: int | None,
@@ -109,7 +109,7 @@ class TemporalServer:
         running = self.find(hint)
         if running is not None:
             argv = processes.command_line(running)
-            ports = _ports(argv, ui=wanted.ui)
+            ports = _ports(argv, ui=preferred.ui)
             secret = _secret_host(argv)
             expected = self._argv("", ports, web_ui=web_ui, secret_host=secret) if ports else []
             is_current = argv[1:] == expected[1:] and self._database.exists()
@@ -124,17 +124,19 @@ class TemporalServer:
             else:
                 self._report(f"Temporal (pid {running.pid}) was started with other settings; restarting it")
                 self.stop(running)
-        return self._start(wanted, web_ui, deadline=deadline, cancelled=cancelled)
+        return self._start(preferred, web_ui, deadline=deadline, cancelled=cancelled)
 
     def stop(self, process: psutil.Process) -> None:
         """Shut the server down cleanly, which takes about a second."""
         processes.stop(process, [signal.SIGTERM], grace=15)
 
-    def _start(self, wanted: Ports, web_ui: str, *, deadline: float, cancelled: threading.Event) -> tuple[int, Ports]:
+    def _start(
+        self, preferred: Ports, web_ui: str, *, deadline: float, cancelled: threading.Event
+    ) -> tuple[int, Ports]:
         binary = find_binary()
         self._check_database()
         while True:
-            ports = wanted.or_free(report=self._report)
+            ports = preferred.or_free(report=self._report)
             secret = f"{secrets.token_hex(16)}.invalid"
             argv = self._argv(binary, ports, web_ui=web_ui, secret_host=secret)
             process = processes.spawn(argv, self.log, environ=processes.environment())

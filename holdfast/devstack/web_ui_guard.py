@@ -162,12 +162,12 @@ async def _disconnected(receive: Receive) -> None:
 
 def _response_headers(headers: Headers) -> Headers:
     """Filter the Web UI's response headers: they must not grant other sites access or framing."""
-    kept = []
+    passed = []
     for name, value in headers:
         lower = name.lower()
         if not (lower in _HOP_BY_HOP | _REPLACED or lower.startswith(b"access-control-")):
-            kept.append((lower, value))
-    return [*kept, (b"x-frame-options", b"SAMEORIGIN"), (b"content-security-policy", b"frame-ancestors 'self'")]
+            passed.append((lower, value))
+    return [*passed, (b"x-frame-options", b"SAMEORIGIN"), (b"content-security-policy", b"frame-ancestors 'self'")]
 
 
 async def _answer(send: Send, status: int, text: str) -> None:

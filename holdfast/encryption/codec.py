@@ -1,15 +1,15 @@
 """Encrypts every payload sent to Temporal with AES-256-GCM, if `HOLDFAST_ENCRYPTION_KEYS` is set.
 
 1. The first key encrypts; every key decrypts. To rotate, put a new key first, on every worker and CLI; remove an old
-   key when no run that it encrypted is left.
+   key when no run encrypted with it is left.
 2. Without keys, payloads are sent in plain text, and reading an encrypted one fails with the id of its key.
-3. With a key, a sealed payload in plain text is refused. `plain` as the last entry of the keys accepts it, while runs
+3. With a key, a sealed payload in plain text is rejected. `plain` as the last entry of the keys accepts it, while runs
    are open that began before encryption was switched on.
 4. An encrypted payload is bound to its key's id and to its place (namespace and workflow id). Its metadata names the
-   place, because the Web UI does not tell the codec server where a payload belongs; all other readers compare it.
-5. The SDK decodes what a workflow task brings before the workflow runs, and all of it at once: an exception fails the
-   task. So the codec of a place passes on what it cannot decrypt, with the reason, and the payload converter, which
-   knows the type of each value, raises it or refuses the value (`holdfast.core.base.unread`).
+   place, because the Web UI does not send the codec server a payload's workflow; all other readers compare it.
+5. The SDK decodes all payloads of a workflow task at once, before the workflow runs: an exception fails the task. So
+   the codec of a place passes an undecryptable payload through, with the reason, and the payload converter, which has
+   the type of each value, raises it or rejects the value (`holdfast.core.base.unread`).
 """
 
 import copy
@@ -29,8 +29,8 @@ from temporalio.converter import (
 
 from holdfast.config.encryption_keys import PLAIN, EncryptionKey, parse_keys, split_plain
 from holdfast.core.base.canonical import canonical
-from holdfast.core.mac.seals import Seals
-from holdfast.core.temporal.converter import SEAL, data_converter, place_of, sealing
+from holdfast.core.mac.seals import FleetKeys
+from holdfast.core.temporal.converter import SEAL, data_converter, sealing, workflow_of
 from holdfast.core.temporal.encrypted import (
     ENCRYPTED,
     UNREADABLE,
@@ -75,7 +75,7 @@ class EncryptionCodec(PayloadCodec, WithSerializationContext):
         self._plain = plain or not keys
         self._place = b""
         self._passes_on = False
-        """Whether it passes on what it cannot decrypt."""
+        """Whether undecryptable payloads are passed through instead of raising."""
 
     @classmethod
     def of(cls, setting: SecretStr | None) -> Self:
@@ -85,11 +85,11 @@ class EncryptionCodec(PayloadCodec, WithSerializationContext):
 
     def with_context(self, context: SerializationContext) -> Self:
         """Return this codec for the payloads of one workflow."""
-        place = place_of(context)
-        placed = copy.copy(self)
-        placed._place = canonical(list(place)) if place else b""
-        placed._passes_on = True
-        return placed
+        workflow = workflow_of(context)
+        bound = copy.copy(self)
+        bound._place = canonical(list(workflow)) if workflow else b""
+        bound._passes_on = True
+        return bound
 
     @property
     def encrypts(self) -> bool:
@@ -98,10 +98,10 @@ class EncryptionCodec(PayloadCodec, WithSerializationContext):
 
     async def encode(self, payloads: Sequence[Payload]) -> list[Payload]:
         """Encrypt payloads with the first key."""
-        return [self._encrypted(payload) for payload in payloads]
+        return [self._encrypt(payload) for payload in payloads]
 
     async def decode(self, payloads: Sequence[Payload]) -> list[Payload]:
-        """Decrypt the encrypted payloads. The codec of a place passes on those that cannot be decrypted.
+        """Decrypt the encrypted payloads. The codec of a place passes undecryptable ones through.
 
         Raises:
             KeyUnknown: A payload's key is not set here.
@@ -109,17 +109,17 @@ class EncryptionCodec(PayloadCodec, WithSerializationContext):
             PayloadMisplaced: A payload was encrypted for another workflow.
             PlaintextRefused: A payload is sealed but not encrypted.
         """
-        return [(self._opened if self._passes_on else self._decrypted)(payload) for payload in payloads]
+        return [(self._decode if self._passes_on else self._decrypt)(payload) for payload in payloads]
 
-    def _opened(self, payload: Payload) -> Payload:
+    def _decode(self, payload: Payload) -> Payload:
         if payload.metadata.get("encoding") == UNREADABLE:  # somebody sent it like that
             return Payload(data=payload.data)
         try:
-            return self._decrypted(payload)
+            return self._decrypt(payload)
         except DecryptionFailed as error:
             return unreadable(payload, error)
 
-    def _encrypted(self, payload: Payload) -> Payload:
+    def _encrypt(self, payload: Payload) -> Payload:
         if self._first is None:
             return payload
         key_id, nonce = self._first.encode(), os.urandom(NONCE_BYTES)
@@ -128,7 +128,7 @@ class EncryptionCodec(PayloadCodec, WithSerializationContext):
         metadata = {"encoding": ENCRYPTED, KEY_ID: key_id, **({PLACE: place} if place else {})}
         return Payload(metadata=metadata, data=nonce + encrypted)
 
-    def _decrypted(self, payload: Payload) -> Payload:
+    def _decrypt(self, payload: Payload) -> Payload:
         if payload.metadata.get("encoding") != ENCRYPTED:
             if SEAL in payload.metadata and not self._plain:
                 raise PlaintextRefused(
@@ -160,19 +160,19 @@ class EncryptionCodec(PayloadCodec, WithSerializationContext):
             ) from None
 
 
-def build_converter(codec: EncryptionCodec, seals: Seals) -> DataConverter:
+def build_converter(codec: EncryptionCodec, seals: FleetKeys) -> DataConverter:
     """Build the data converter of clients and workers: ours, with seals and a codec.
 
     With an encryption key, the messages and stack traces of failures are encrypted, too.
     """
-    made = dataclasses.replace(data_converter, payload_codec=codec, payload_converter_class=sealing(seals))
+    converter = dataclasses.replace(data_converter, payload_codec=codec, payload_converter_class=sealing(seals))
     if not codec.encrypts:
-        return made
-    return dataclasses.replace(made, failure_converter_class=EncodingFailureConverter)
+        return converter
+    return dataclasses.replace(converter, failure_converter_class=EncodingFailureConverter)
 
 
 def _bound(key_id: bytes, place: bytes) -> bytes:
-    """Return the associated data that an encrypted payload is bound to."""
+    """Return the associated data of an encrypted payload."""
     return key_id + b"\0" + place
 
 

@@ -41,7 +41,7 @@ async def decode_body(codec: PayloadCodec, body: bytes) -> bytes:
         BodyInvalid: The body does not have this form.
         DecryptionFailed: A payload's key is not set here, or the payload was altered.
     """
-    return _written(await codec.decode(_read(body)))
+    return _serialize(await codec.decode(_read(body)))
 
 
 async def encode_body(codec: PayloadCodec, body: bytes) -> bytes:
@@ -50,7 +50,7 @@ async def encode_body(codec: PayloadCodec, body: bytes) -> bytes:
     Raises:
         BodyInvalid: The body does not hold payloads.
     """
-    return _written(await codec.encode(_read(body)))
+    return _serialize(await codec.encode(_read(body)))
 
 
 def codec_router(codec: PayloadCodec, allowed_origin: str, *, dependencies: Sequence[Depends] = ()) -> APIRouter:
@@ -58,7 +58,7 @@ def codec_router(codec: PayloadCodec, allowed_origin: str, *, dependencies: Sequ
 
     Args:
         codec: The codec with the keys: `EncryptionCodec.of(settings.encryption_keys)`.
-        allowed_origin: The Web UI's origin, such as `https://temporal.example.com`; other pages get no answer.
+        allowed_origin: The Web UI's origin, such as `https://temporal.example.com`; other pages are refused.
         dependencies: FastAPI dependencies of the two POSTs, such as authentication. A preflight has no credentials.
     """
     router = APIRouter(tags=["codec"])
@@ -66,10 +66,10 @@ def codec_router(codec: PayloadCodec, allowed_origin: str, *, dependencies: Sequ
     if allowed_origin != "*":
         headers["Access-Control-Allow-Credentials"] = "true"  # allows the Web UI's cookie
 
-    def answering(answer: _Answer) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+    def endpoint_of(transform: _Transform) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         async def endpoint(request: Request) -> Response:
             try:
-                content = await answer(codec, await _body(request))
+                content = await transform(codec, await _body(request))
             except (BodyInvalid, DecryptionFailed) as error:
                 return Response(str(error), 400, headers, media_type="text/plain")
             return Response(content, 200, headers, media_type="application/json")
@@ -84,10 +84,15 @@ def codec_router(codec: PayloadCodec, allowed_origin: str, *, dependencies: Sequ
         }
         return Response(None, 204, {**headers, **allowed})
 
-    for path, answer in (("/decode", decode_body), ("/encode", encode_body)):
+    for path, transform in (("/decode", decode_body), ("/encode", encode_body)):
         name = f"codec_{path[1:]}"
         router.add_api_route(
-            path, answering(answer), methods=["POST"], name=name, dependencies=dependencies, response_class=Response
+            path,
+            endpoint_of(transform),
+            methods=["POST"],
+            name=name,
+            dependencies=dependencies,
+            response_class=Response,
         )
         router.add_api_route(
             path, preflight, methods=["OPTIONS"], name=f"{name}_preflight", include_in_schema=False, status_code=204
@@ -95,7 +100,7 @@ def codec_router(codec: PayloadCodec, allowed_origin: str, *, dependencies: Sequ
     return router
 
 
-_Answer = Callable[[PayloadCodec, bytes], Coroutine[Any, Any, bytes]]
+_Transform = Callable[[PayloadCodec, bytes], Coroutine[Any, Any, bytes]]
 
 
 async def _body(request: Request) -> bytes:
@@ -110,13 +115,13 @@ async def _body(request: Request) -> bytes:
 
 def _read(body: bytes) -> list[Payload]:
     try:
-        given = json.loads(body)
-        if isinstance(given, dict):
-            return list(ParseDict(given, Payloads(), ignore_unknown_fields=True).payloads)
+        decoded = json.loads(body)
+        if isinstance(decoded, dict):
+            return list(ParseDict(decoded, Payloads(), ignore_unknown_fields=True).payloads)
     except (ParseError, ValueError, RecursionError):
         pass  # one message for all of these
     raise BodyInvalid('the body is not JSON of the form {"payloads": [{"metadata": {…}, "data": "…"}]}')
 
 
-def _written(payloads: Sequence[Payload]) -> bytes:
+def _serialize(payloads: Sequence[Payload]) -> bytes:
     return MessageToJson(Payloads(payloads=payloads), indent=None).encode()

@@ -18,14 +18,14 @@ from holdfast.config.programs import WORKER
 from holdfast.config.running_stacks import is_running
 from holdfast.config.settings import Settings
 from holdfast.config.stack_file import Stack, read_stack
-from holdfast.core.mac.seals import Seals
+from holdfast.core.mac.seals import FleetKeys
 from holdfast.errors import SettingsError
 
 FILE = "fleet.keys"
 HOW = 'make one with `echo "fleet-1:$(openssl rand -base64 32)"`, and set it on every worker, gateway and CLI'
 
 
-def fleet_seals(settings: Settings, config: Mapping[str, Any]) -> Seals:
+def fleet_seals(settings: Settings, config: Mapping[str, Any]) -> FleetKeys:
     """Return the seals of this process; empty without a key.
 
     Args:
@@ -36,7 +36,7 @@ def fleet_seals(settings: Settings, config: Mapping[str, Any]) -> Seals:
         SettingsError: The embedded stack's key cannot be read.
     """
     keys = with_stack_key(settings, config).fleet_keys
-    return _seals(keys.get_secret_value()) if keys else Seals()
+    return _seals(keys.get_secret_value()) if keys else FleetKeys()
 
 
 def with_stack_key(settings: Settings, config: Mapping[str, Any]) -> Settings:
@@ -45,23 +45,23 @@ def with_stack_key(settings: Settings, config: Mapping[str, Any]) -> Settings:
     if settings.fleet_keys or not stack or stack.temporal_address != config["target_host"] or not stack.fleet_keys:
         return settings
     if not config.get("plugins") and not is_running(settings.home, stack):
-        return settings  # another server has the address; `connect_config`'s own check comes with the connection
+        return settings  # another server has the address; `connect_config` checks again when it connects
     text = SecretStr(_read(Path(stack.fleet_keys)))
     return settings.model_copy(update={"fleet_keys": text})
 
 
-def stack_seals(stack: Stack) -> Seals:
+def stack_seals(stack: Stack) -> FleetKeys:
     """Return the seals of an embedded stack's processes.
 
     Raises:
         SettingsError: The stack's key cannot be read.
     """
     if not stack.fleet_keys:
-        return Seals()
+        return FleetKeys()
     return _seals(_read(Path(stack.fleet_keys)))
 
 
-def required_seals(settings: Settings, config: Mapping[str, Any]) -> Seals:
+def required_seals(settings: Settings, config: Mapping[str, Any]) -> FleetKeys:
     """Return the seals of a worker, which must have a key.
 
     Raises:
@@ -106,5 +106,5 @@ def _read(path: Path) -> str:
         ) from None
 
 
-def _seals(setting: str) -> Seals:
-    return Seals({key.id: key.secret for key in parse_keys(setting)})
+def _seals(setting: str) -> FleetKeys:
+    return FleetKeys({key.id: key.secret for key in parse_keys(setting)})

@@ -19,7 +19,7 @@ FILE = "node.key"
 
 
 def node_key_file(settings: Settings) -> Path:
-    """Return the file of the node's key, whether it is there or not."""
+    """Return the path of the node's key, which may not exist yet."""
     return settings.node_key or settings.home / FILE
 
 
@@ -49,7 +49,7 @@ def find_node_key(settings: Settings) -> str | None:
 
 
 def open_to_others(settings: Settings) -> bool:
-    """Whether other users can read the key. Only a named file may be so, for secrets are often mounted like that."""
+    """Whether other users can read the key. Only a file named in the settings may be, as mounted secrets often are."""
     return settings.node_key is not None and readable_by_others(settings.node_key)
 
 
@@ -60,8 +60,8 @@ def ensure_node_key(settings: Settings) -> str:
         SettingsError: As `find_node_key`.
         OSError: There is none, and it cannot be written.
     """
-    if found := find_node_key(settings):
-        return found
+    if private := find_node_key(settings):
+        return private
     path = node_key_file(settings)
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     opened, name = tempfile.mkstemp(dir=path.parent, prefix=f"{path.name}.")  # only its owner can read it
@@ -75,7 +75,7 @@ def ensure_node_key(settings: Settings) -> str:
             os.link(draft, path)
     finally:
         draft.unlink(missing_ok=True)
-    made = find_node_key(settings)
-    if made is None:
+    private = find_node_key(settings)
+    if private is None:
         raise OSError(f"{path} was removed")
-    return made
+    return private

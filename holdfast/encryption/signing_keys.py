@@ -1,4 +1,4 @@
-"""Private keys in files, and signing with them: decisions, and what else people say to a run.
+"""Private keys in files, and signing statements of people with them, such as decisions.
 
 A key file holds one line, `ed25519:…`, and only its owner may read it. The policy holds the public key.
 """
@@ -60,7 +60,7 @@ def read_key(path: Path) -> str:
 
 
 def readable_by_others(path: Path) -> bool:
-    """Whether others than its owner can read the file."""
+    """Whether users other than its owner can read the file."""
     return bool(path.stat().st_mode & (stat.S_IRGRP | stat.S_IROTH))
 
 
@@ -74,17 +74,17 @@ def signed_once(
     """Sign a message, a refinement or an extension, with an id and an expiry time, so that it counts only once.
 
     Args:
-        payload: What is to be signed; it may have an `id`.
-        read: Parses it as a statement, or says what is wrong with it.
+        payload: The message to sign; it may have an `id`.
+        read: Parses it as a statement, or returns an error message.
         thread: The thread that receives it.
         private: The private key.
     """
     until = datetime.now(UTC) + timedelta(seconds=GOOD_SECONDS)
     payload = {"id": uuid4().hex, **payload, "until": until.isoformat()}
-    given = read(payload)
-    if not isinstance(given, Signed):
-        return payload  # the receiver reports what is wrong with it
-    return {**payload, "signature": sign(private, given.signed_bytes(thread))}
+    statement = read(payload)
+    if not isinstance(statement, Signed):
+        return payload  # the receiver reports the error
+    return {**payload, "signature": sign(private, statement.signed_bytes(thread))}
 
 
 def check_shown(request: dict[str, Any]) -> None:
@@ -97,13 +97,13 @@ def check_shown(request: dict[str, Any]) -> None:
         Refused: The digest does not match.
     """
     try:
-        shown = shown_digest(request)
+        digest = shown_digest(request)
     except (KeyError, ValueError):
-        shown = ""
-    if shown != request["digest"]:
+        digest = ""
+    if digest != request["digest"]:
         raise Refused(
             f"request {request['request']} claims the digest {request['digest']}, but the call shown has "
-            f"{shown or 'none'}: nothing was signed. Find out which worker serves this thread before you decide "
+            f"{digest or 'none'}: nothing was signed. Find out which worker serves this thread before you decide "
             "anything."
         )
 
@@ -125,5 +125,5 @@ def signed(
     """
     statement = read_signed(payload, kind)
     if isinstance(statement, str):
-        return payload  # the receiver reports what is wrong with it
+        return payload  # the receiver reports the error
     return {**payload, "signature": sign(private, statement.signed_bytes(thread))}

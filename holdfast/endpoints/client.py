@@ -23,12 +23,12 @@ _HEADERS = {"OPENAI_ORG_ID": "OpenAI-Organization", "OPENAI_PROJECT_ID": "OpenAI
 
 @contextmanager
 def llm_client(settings: Settings, *, dev: bool, say: Callable[[str], None]) -> Iterator[openai.AsyncOpenAI]:
-    """Give a client without retries of its own during the block; serve the scripted LLM if that is needed.
+    """Yield a client without its own retries; serve the scripted LLM during the block if it is needed.
 
     Args:
         settings: Key and endpoint; without either, and with `dev`, the scripted LLM is used.
         dev: Whether the scripted LLM may be used.
-        say: Prints a line that says so.
+        say: Called with a line if the scripted LLM is used.
 
     Raises:
         SettingsError: Neither key nor endpoint, and not `dev`.
@@ -36,7 +36,7 @@ def llm_client(settings: Settings, *, dev: bool, say: Callable[[str], None]) -> 
     if not settings.scripted:
         # A local endpoint often needs no key, but the client requires one.
         key = settings.openai_api_key.get_secret_value() if settings.openai_api_key else "none"
-        url = settings.openai_base_url or DEFAULT_URL  # the client itself would take a blank variable for an address
+        url = settings.openai_base_url or DEFAULT_URL  # the client itself would use a blank variable as an address
         yield openai.AsyncOpenAI(
             api_key=key, base_url=url, max_retries=0, http_client=http_client(url), default_headers=_own_headers()
         )
@@ -51,12 +51,12 @@ def llm_client(settings: Settings, *, dev: bool, say: Callable[[str], None]) -> 
 
 
 def _own_headers() -> dict[str, Any]:
-    """The headers of the client's own variables: what is pasted around a value is left out, and a blank one, too."""
+    """Return headers from the client's own variables, without pasted quotes and spaces; blank values are omitted."""
     headers: dict[str, Any] = {}
     for variable, header in _HEADERS.items():
-        if (given := os.environ.get(variable)) is None:
+        if (text := os.environ.get(variable)) is None:
             continue
-        value = pasted(given)
+        value = pasted(text)
         if not (value.isascii() and value.isprintable()):
             raise SettingsError(f"{variable} has characters that no header can carry: correct it, or unset it.")
         headers[header] = value or openai.Omit()
@@ -64,7 +64,7 @@ def _own_headers() -> dict[str, Any]:
 
 
 def _script(settings: Settings) -> Script:
-    """The configured script, or the example's for the example, or one that says how to configure an LLM."""
+    """Return the configured script, the example's for the example, or one that replies how to configure an LLM."""
     reference = settings.script or (EXAMPLE_SCRIPT if settings.offers_example else None)
     if reference is None:
         return default_script

@@ -15,14 +15,14 @@ TEXT_BYTES = 8_000
 """Longer texts are cut to this: a token has at least one byte, and the API allows 8,192 tokens."""
 
 SECONDS = 10.0
-"""Time limit of a request. Callers can do without: search by words needs no embeddings."""
+"""Time limit of a request. Callers work without embeddings: search by words needs none."""
 
 
 class EmbeddingsUnavailable(Exception):
-    """The endpoint did not answer, or gave a wrong answer; the text says why."""
+    """The endpoint did not respond, or sent an invalid response; the text says why."""
 
 
-class EmbeddingRefused(EmbeddingsUnavailable):
+class EmbeddingRejected(EmbeddingsUnavailable):
     """The endpoint rejected the texts."""
 
 
@@ -44,10 +44,10 @@ class Embeddings:
         """Fetch the vectors of up to `BATCH` texts, none of them empty.
 
         Raises:
-            EmbeddingRefused: The endpoint rejected the texts.
+            EmbeddingRejected: The endpoint rejected the texts.
             EmbeddingsUnavailable: It is unavailable, or gave vectors of another length than `dimensions`.
         """
-        import openai  # a second of imports, which commands that only read memories need not spend
+        import openai  # a second of imports, which commands that only read memories save
 
         cut = [text.encode("utf-8", "replace")[:TEXT_BYTES].decode("utf-8", "ignore") for text in texts]
         try:
@@ -56,7 +56,7 @@ class Embeddings:
                     input=cut, model=self.model, dimensions=self.dimensions, encoding_format="float"
                 )
         except (openai.BadRequestError, openai.UnprocessableEntityError) as error:
-            raise EmbeddingRefused(f"{error.status_code}: {error.message}"[:500]) from None
+            raise EmbeddingRejected(f"{error.status_code}: {error.message}"[:500]) from None
         except (openai.OpenAIError, TimeoutError, ValueError) as error:
             reason = str(error.__cause__ or "") or str(error) or f"no answer within {SECONDS:g} s"
             raise EmbeddingsUnavailable(f"{type(error).__name__}: {reason}"[:500]) from None

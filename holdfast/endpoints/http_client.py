@@ -1,9 +1,9 @@
-"""The HTTP client of the LLM endpoint: what it reads is bounded, and what is wrong with its surroundings is named.
+"""The HTTP client of the LLM endpoint: its responses are bounded, and its errors name the faulty setting.
 
 1. A body is read up to `MAX_BODY_BYTES`, counted after decompression, which takes place in pieces of a megabyte: a few
    megabytes of gzip can hold gigabytes.
-2. No redirect is followed: the request has the key and the conversation, and a login page is no LLM.
-3. A loopback address is reached directly, whatever proxy the environment names.
+2. No redirect is followed: the request has the key and the conversation, and a login page is not an LLM.
+3. A loopback address is reached directly, even if the environment names a proxy.
 """
 
 import os
@@ -30,7 +30,7 @@ class BodyTooLarge(httpx2.RequestError):
 
 
 class BoundedClient(httpx2.AsyncClient):
-    """See the module."""
+    """A client that reads each response whole, up to `MAX_BODY_BYTES`."""
 
     async def send(self, request: httpx2.Request, *, stream: bool = False, **options: Any) -> httpx2.Response:
         """Send a request, and read the whole response.
@@ -62,7 +62,7 @@ class BoundedClient(httpx2.AsyncClient):
 
 
 _OF_TRANSFER = ("content-encoding", "content-length", "transfer-encoding")
-"""Headers about the bytes that came, and not about what they hold."""
+"""Headers about the transferred bytes, not about their content."""
 
 
 def http_client(base_url: str) -> httpx2.AsyncClient:
@@ -75,28 +75,28 @@ def http_client(base_url: str) -> httpx2.AsyncClient:
         SettingsError: A variable for TLS or proxies is wrong; the message names it.
     """
     url = httpx2.URL(base_url)
-    near = is_loopback(url.host)
-    # To load the system's certificates takes 50 ms; an address without TLS needs none.
-    bare = near and url.scheme == "http"
+    local = is_loopback(url.host)
+    # Loading the system's certificates takes 50 ms; an address without TLS needs none.
+    bare = local and url.scheme == "http"
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) if bare else _context()
     try:
         return BoundedClient(
             verify=context,
-            trust_env=not near,
+            trust_env=not local,
             follow_redirects=False,
             timeout=openai.DEFAULT_TIMEOUT,
             limits=openai.DEFAULT_CONNECTION_LIMITS,
         )
     except ImportError:
-        named = _named(_PROXIES, only="socks")
+        names = _set_variables(_PROXIES, only="socks")
         raise SettingsError(
-            f"{named} names a SOCKS proxy, for which a package is missing: install it with `pip install socksio`, or "
-            f"unset {named}, or except the endpoint in NO_PROXY."
+            f"{names} names a SOCKS proxy, for which a package is missing: install it with `pip install socksio`, or "
+            f"unset {names}, or except the endpoint in NO_PROXY."
         ) from None
     except (ValueError, httpx2.InvalidURL):  # its text has the URL, which may have a password
-        named = _named(_PROXIES)
+        names = _set_variables(_PROXIES)
         raise SettingsError(
-            f"{named} is no proxy that can be used: write it as http://host:port or socks5://host:port, or unset it."
+            f"{names} is no proxy that can be used: write it as http://host:port or socks5://host:port, or unset it."
         ) from None
 
 
@@ -111,21 +111,22 @@ def is_loopback(host: str) -> bool:
 
 
 def _context() -> ssl.SSLContext:
-    """The certificates to trust: those that the environment names, or the system's."""
+    """Load the trusted certificates: those that the environment names, or the system's."""
     folders = os.environ.get("SSL_CERT_DIR", "")
     if folders and not os.environ.get("SSL_CERT_FILE") and not any(map(os.path.isdir, folders.split(os.pathsep))):
         raise SettingsError(f"SSL_CERT_DIR={folders} is no folder. Correct the path, or unset the variable.")
     try:
         return httpx2.create_ssl_context()
     except OSError as error:  # `ssl.SSLError` is one
-        named = [f"{name}={os.environ[name]}" for name in _TLS if os.environ.get(name)]
+        settings = [f"{name}={os.environ[name]}" for name in _TLS if os.environ.get(name)]
         raise SettingsError(
-            f"{' or '.join(named) or 'the certificate store of the system'} cannot be read: {error.strerror or error}. "
+            f"{' or '.join(settings) or 'the certificate store of the system'} cannot be read: "
+            f"{error.strerror or error}. "
             "Name a file of certificates in PEM, or unset the variable."
         ) from None
 
 
-def _named(names: Iterable[str], *, only: str = "") -> str:
-    """The variables of these names that are set, in the spelling in which they are."""
+def _set_variables(names: Iterable[str], *, only: str = "") -> str:
+    """Return the variables of these names that are set, in the spelling used."""
     spelled = [each for name in names for each in (name, name.lower()) if os.environ.get(each, "").startswith(only)]
     return " or ".join(each for each in spelled if os.environ.get(each)) or " or ".join(names)

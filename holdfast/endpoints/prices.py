@@ -1,4 +1,4 @@
-"""What LLMs cost: list prices from the package `genai-prices`. Nothing is fetched."""
+"""Prices of LLMs: list prices from the package `genai-prices`. Nothing is fetched."""
 
 from decimal import Decimal
 
@@ -34,7 +34,7 @@ def _exact(llm: str, usage: Usage) -> Decimal | None:
     from genai_prices import Usage as Tokens
     from genai_prices import calc_price
 
-    read = min(usage.cached_tokens, usage.prompt_tokens)  # some endpoints report more than they were sent
+    read = min(usage.cached_tokens, usage.prompt_tokens)  # some endpoints report more than was sent
     tokens = Tokens(
         input_tokens=usage.prompt_tokens,
         cache_read_tokens=read,

@@ -1,4 +1,4 @@
-"""Scripts: what the scripted LLM replies, as a pure function of the conversation.
+"""Scripts: the replies of the scripted LLM, as a pure function of the conversation.
 
     script = steps([together(call("read_file", path="a"), call("read_file", path="b")), say("Read both.")])
 
@@ -67,7 +67,7 @@ def _text(message: JSON) -> str:
 
 @dataclass(frozen=True)
 class Reply:
-    """What the server does with one request. The functions below build it."""
+    """The server's reaction to one request. The functions below build it."""
 
     text: str | None = None
     calls: tuple[tuple[str, str], ...] = ()
@@ -89,7 +89,7 @@ Script = Callable[[Conversation], Reply]
 
 @dataclass(frozen=True)
 class Unparsed:
-    """A script that gets the request's bytes, without parsing: so each request costs the same."""
+    """A script that gets the raw bytes of a request: without parsing, each request costs the same."""
 
     reply: Callable[[bytes], Reply]
 

@@ -31,20 +31,20 @@ def hashed_embedding(text: str, dimensions: int = DIMENSIONS) -> list[float]:
 def embeddings_reply(body: bytes) -> tuple[int, dict[str, Any]]:
     """Answer `POST /v1/embeddings`: the status, and the body."""
     try:
-        asked = json.loads(body)
-        given = asked["input"]
-        texts = [given] if isinstance(given, str) else list(given)
-        dimensions = int(asked.get("dimensions") or DIMENSIONS)
+        request = json.loads(body)
+        value = request["input"]
+        texts = [value] if isinstance(value, str) else list(value)
+        dimensions = int(request.get("dimensions") or DIMENSIONS)
         if not texts or not all(isinstance(text, str) and text for text in texts) or not 0 < dimensions <= 4_096:
             raise ValueError("`input` must be a text or a list of texts, none of them empty")
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         return 400, {"error": {"message": f"the request cannot be answered: {error}", "type": "invalid_request_error"}}
     vectors = [hashed_embedding(text, dimensions) for text in texts]
-    packed = asked.get("encoding_format") == "base64"
+    packed = request.get("encoding_format") == "base64"
     tokens = sum(len(text) for text in texts) // 4 + 1
     return 200, {
         "object": "list",
-        "model": asked.get("model", "scripted"),
+        "model": request.get("model", "scripted"),
         "data": [
             {"object": "embedding", "index": index, "embedding": _packed(vector) if packed else vector}
             for index, vector in enumerate(vectors)

@@ -1,11 +1,11 @@
-"""The scripted LLM: an OpenAI-compatible endpoint on loopback that replies as a script says.
+"""The scripted LLM: an OpenAI-compatible endpoint on loopback that replies according to a script.
 
     with ScriptedLLM(steps([call("read_file", path="notes.md"), say("Done.")])) as llm:
         client = llm.client()
 
 1. A script is a pure function of the conversation: it survives restarts of the worker and of this server.
 2. The server uses real sockets, so that the client, its errors and its time-outs are those of production.
-3. `/v1/embeddings` has vectors for any text, with any script (`holdfast.endpoints.scripted_embeddings`).
+3. `/v1/embeddings` returns vectors for any text, with any script (`holdfast.endpoints.scripted_embeddings`).
 """
 
 import json
@@ -22,7 +22,7 @@ from holdfast.endpoints.script import JSON, LLM_NAME, Conversation, Reply, Scrip
 from holdfast.endpoints.scripted_embeddings import embeddings_reply
 
 if TYPE_CHECKING:
-    import openai  # of the extra `worker`, which a process that only serves may lack
+    import openai  # in the extra `worker`, which a process that only serves may lack
 
 
 @dataclass(frozen=True)
@@ -43,8 +43,8 @@ class ScriptedLLM:
     """The endpoint. A context manager; or call `start` and `stop`.
 
     Args:
-        script: What to reply. Assign the attribute of that name to replace it at any time, such as to start or end an
-            outage.
+        script: Computes the replies. Assign the attribute of that name to replace it at any time, such as to start
+            or end an outage.
         port: 0 for any free port.
         recorded_requests: The most requests to keep, the newest ones.
         recorded_bytes: The most bytes of requests to keep.
@@ -80,7 +80,7 @@ class ScriptedLLM:
         return f"http://127.0.0.1:{self._server.server_address[1]}/v1"
 
     def client(self) -> "openai.AsyncOpenAI":
-        """A client of this server: without the environment's proxy, retries of its own, and TLS.
+        """Return a client of this server, without the environment's proxy, its own retries, and TLS.
 
         Raises:
             RuntimeError: The server is not running.
@@ -166,7 +166,7 @@ class _Server(ThreadingHTTPServer):
         """Do not log clients that disconnected."""
 
     def stop(self) -> None:
-        """Stop listening, then end what is still open."""
+        """Stop listening, then end open connections."""
         self.shutdown()
         self.stopping.set()
         self.server_close()
@@ -237,7 +237,7 @@ class _Connection(BaseHTTPRequestHandler):
             # Not a 5xx: the next attempt would fail like this one.
             self._send(fail(400, f"the script failed: {_summary(error)}"), body)
 
-    def _send(self, reply: Reply, asked: bytes, conversation: Conversation | None = None) -> None:
+    def _send(self, reply: Reply, request_body: bytes, conversation: Conversation | None = None) -> None:
         if reply.seconds:
             self.server.stopping.wait(reply.seconds)
         if reply.end != "reply":
@@ -245,7 +245,7 @@ class _Connection(BaseHTTPRequestHandler):
             if reply.end == "hang":
                 self.connection.recv(1)  # returns when the client or `stop` ends the connection
             return
-        body = reply.body if reply.body is not None else _completion(reply, asked, conversation)
+        body = reply.body if reply.body is not None else _completion(reply, request_body, conversation)
         head = [f"HTTP/1.1 {reply.status} {self.responses.get(reply.status, ('Status',))[0]}"]
         head += [f"{name}: {value}" for name, value in reply.headers]
         head += ["Content-Type: application/json", f"Content-Length: {len(body)}", "", ""]
@@ -265,9 +265,9 @@ def _summary(error: Exception) -> str:
     return f"{type(error).__name__}: {error}{place}"
 
 
-def _completion(reply: Reply, asked: bytes, conversation: Conversation | None) -> bytes:
+def _completion(reply: Reply, request_body: bytes, conversation: Conversation | None) -> bytes:
     """The body of a completion. Ids depend only on the conversation: the same request gets the same bytes."""
-    step = f"{len(asked):x}" if conversation is None else str(conversation.replies + 1)
+    step = f"{len(request_body):x}" if conversation is None else str(conversation.replies + 1)
     message: JSON = {"role": "assistant", "content": reply.text}
     if reply.calls:
         message["tool_calls"] = [
@@ -276,20 +276,20 @@ def _completion(reply: Reply, asked: bytes, conversation: Conversation | None) -
         ]
     finish = reply.finish_reason or ("tool_calls" if reply.calls else "stop")
     completion = {
-        "id": f"chatcmpl-{len(asked):x}",
+        "id": f"chatcmpl-{len(request_body):x}",
         "object": "chat.completion",
         "created": 0,
         "model": LLM_NAME if conversation is None else conversation.llm,
         "choices": [{"index": 0, "message": message, "logprobs": None, "finish_reason": finish}],
-        "usage": _usage(asked, json.dumps(message)),
+        "usage": _usage(request_body, json.dumps(message)),
     }
     return json.dumps(completion, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "replace")
 
 
-def _usage(asked: bytes, replied: str) -> JSON:
+def _usage(request_body: bytes, replied: str) -> JSON:
     """Token counts at four bytes per token. The bytes up to the last reply count as cached: the previous request."""
-    prompt, completion = len(asked) // 4 + 1, len(replied) // 4 + 1
-    seen = max(asked.rfind(b'"role":"assistant"'), asked.rfind(b'"role": "assistant"'), 0)
+    prompt, completion = len(request_body) // 4 + 1, len(replied) // 4 + 1
+    seen = max(request_body.rfind(b'"role":"assistant"'), request_body.rfind(b'"role": "assistant"'), 0)
     return {
         "prompt_tokens": prompt,
         "completion_tokens": completion,

@@ -20,8 +20,8 @@ from holdfast.errors import FeaturesUnknown, ImportRefused
 from holdfast.portable.format.layout import Unsound
 from holdfast.portable.format.manifest import sha256
 from holdfast.portable.format.members import ARTIFACTS, LEDGER, LOG, child_member, path_of
-from holdfast.portable.importing_children import ChildContent
-from holdfast.portable.judging import Judged
+from holdfast.portable.importing_children import SubagentContent
+from holdfast.portable.judging import LogFindings
 from holdfast.portable.ledger import ledger_of
 from holdfast.portable.reader import PortableFile, open_portable_file
 from holdfast.portable.verify import check_file
@@ -48,7 +48,7 @@ class Content:
     point: ImportPoint
     artifacts: Sequence[str]
     """Addresses in the log."""
-    children: Sequence[ChildContent]
+    children: Sequence[SubagentContent]
     """The sub-agents whose logs are imported, parents first."""
 
 
@@ -92,14 +92,14 @@ async def content_of(file: PortableFile, *, trusted: Policy | None, signer: str 
     if manifest.redacted:
         raise ImportRefused(f"the file of {thread} is redacted: what was said is not in it. Export it without --redact")
     _check_sizes(file)
-    children: dict[str, ChildContent] = {}
+    children: dict[str, SubagentContent] = {}
 
-    def below(path: str, child: Judged) -> None:
+    def below(path: str, child: LogFindings) -> None:
         """Collect an ended sub-agent, unless its parent was left out."""
         above = path.rpartition(".")[0]
         if voucher and child.audit.state.outcome and (not above or above in children):
             effects = _effects(file, child, path, vouched=True)
-            children[path] = ChildContent(file.thread_at(path), path, tuple(child.audit.artifacts), effects)
+            children[path] = SubagentContent(file.thread_at(path), path, tuple(child.audit.artifacts), effects)
 
     judged, tree = await check_file(file, trusted=trusted if voucher else None, signer=voucher or None, below=below)
     assert judged is not None
@@ -161,7 +161,7 @@ def _check_sizes(file: PortableFile) -> None:
             raise ImportRefused(f"{member.name} has {member.size:,} bytes, and at most {limit:,} are imported")
 
 
-def _effects(file: PortableFile, judged: Judged, path: str = "", *, vouched: bool) -> list[ImportedEffect]:
+def _effects(file: PortableFile, judged: LogFindings, path: str = "", *, vouched: bool) -> list[ImportedEffect]:
     """Return a ledger row for each effect that the log starts, so that none can look as if it never began."""
     has = file.has(child_member(LEDGER, path))
     rows = {(row.key, row.epoch): row.outcome for row in ledger_of(file, path)} if has else {}

@@ -22,7 +22,7 @@ from holdfast.errors import ExportFailed
 from holdfast.portable.exported_logs import LogWriter
 from holdfast.portable.format.manifest import Exported, LeftOut, Manifest
 from holdfast.portable.format.members import NODES, ORDER, SEALS, artifact_member
-from holdfast.portable.format.seals import OwnSeals, own_seals
+from holdfast.portable.format.seals import FileCheckpoints, own_seals
 from holdfast.portable.writer import Writer, new_file
 
 PART_BYTES: Final = 1_000_000
@@ -39,7 +39,7 @@ async def export_thread(
     redact: bool = False,
     artifacts: bool = True,
     anchors: Anchors | None = None,
-    seals: OwnSeals | None = None,
+    seals: FileCheckpoints | None = None,
     subagents: bool = True,
     unsigned: bool = False,
     note: Note | None = None,
@@ -133,14 +133,14 @@ async def export_thread(
         )
 
 
-def read_seals(threads: Threads, thread: str, anchors: Anchors | None) -> OwnSeals:
+def read_seals(threads: Threads, thread: str, anchors: Anchors | None) -> FileCheckpoints:
     """Return the seals of a thread for its file; none without anchors.
 
     Raises:
         SettingsError: An anchor cannot be read.
     """
     if anchors is None:
-        return OwnSeals()
+        return FileCheckpoints()
     namespace = threads.runs.client.namespace
     lines = find_seals(anchors, thread, namespace=namespace).lines
     return own_seals(lines, thread=thread, namespace=namespace)

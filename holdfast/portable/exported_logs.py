@@ -35,7 +35,7 @@ from holdfast.errors import (
     RecordUnreadable,
     ThreadNotFound,
 )
-from holdfast.portable.format.derived import Derived
+from holdfast.portable.format.derived import DerivedMembers
 from holdfast.portable.format.members import LEDGER, LOG, MAX_LEVELS, REDACTED_LOG, child_member
 from holdfast.portable.format.redaction import redact_line, redact_row
 from holdfast.portable.vouching import CheckedThread, vouch
@@ -51,7 +51,7 @@ class WrittenLog:
 
     events: int = 0
     head: str = GENESIS
-    derived: Derived = field(default_factory=Derived)
+    derived: DerivedMembers = field(default_factory=DerivedMembers)
     artifacts: dict[str, None] = field(default_factory=dict)
     """Addresses, in the order in which events refer to them."""
     runs: set[str] = field(default_factory=set)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from psycopg_pool import AsyncConnectionPool
 
 from holdfast.client.threads import Threads
-from holdfast.core.mac.seals import Seals
+from holdfast.core.mac.seals import FleetKeys
 from holdfast.core.stores import ThreadStore
 from holdfast.errors import ImportRefused, ThreadExists, ThreadForgotten, ThreadNotFound
 from holdfast.portable.format.members import LOG, child_member
@@ -22,7 +22,7 @@ from holdfast.storage.imported_effects import ImportedEffect, conflicting, put_e
 
 
 @dataclass(frozen=True)
-class ChildContent:
+class SubagentContent:
     """The content of a file about an ended sub-agent."""
 
     thread: str
@@ -35,8 +35,8 @@ class ChildContent:
 
 
 async def importable_children(
-    threads: Threads, file: PortableFile, children: Sequence[ChildContent], pool: AsyncConnectionPool
-) -> list[ChildContent]:
+    threads: Threads, file: PortableFile, children: Sequence[SubagentContent], pool: AsyncConnectionPool
+) -> list[SubagentContent]:
     """Return the sub-agents whose logs may be recorded here: all except forgotten ones. Nothing is written.
 
     Raises:
@@ -53,7 +53,7 @@ async def importable_children(
     return importable
 
 
-async def _refuse_another(threads: Threads, file: PortableFile, child: ChildContent) -> None:
+async def _refuse_another(threads: Threads, file: PortableFile, child: SubagentContent) -> None:
     """Reject a log whose id belongs to another thread here, or to one of which Temporal has fewer events."""
     with suppress(ThreadNotFound):
         execution = await threads.reader.find(child.thread, loops=True)
@@ -72,7 +72,7 @@ async def _refuse_another(threads: Threads, file: PortableFile, child: ChildCont
             )
 
 
-async def lines_of(file: PortableFile, child: ChildContent) -> list[bytes]:
+async def lines_of(file: PortableFile, child: SubagentContent) -> list[bytes]:
     """Return the log of a sub-agent.
 
     Raises:
@@ -82,7 +82,7 @@ async def lines_of(file: PortableFile, child: ChildContent) -> list[bytes]:
 
 
 async def put_child(
-    file: PortableFile, child: ChildContent, store: ThreadStore, pool: AsyncConnectionPool, *, seals: Seals
+    file: PortableFile, child: SubagentContent, store: ThreadStore, pool: AsyncConnectionPool, *, seals: FleetKeys
 ) -> None:
     """Store the ledger's rows and then the log of a sub-agent; existing ones are kept."""
     with suppress(ThreadForgotten):  # by a concurrent call

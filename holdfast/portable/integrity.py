@@ -6,7 +6,7 @@ from contextlib import suppress
 from holdfast.core.authority.policy import Policy
 from holdfast.core.base.canonical import GENESIS, canonical, parse_json
 from holdfast.core.log.event_log import digest_of_line
-from holdfast.core.log.node_seals import NodeSeal
+from holdfast.core.log.node_seals import SignedCheckpoint
 from holdfast.errors import NotPortable
 from holdfast.portable.format.layout import Unsound
 from holdfast.portable.format.members import ARTIFACTS, NODES, SEALS, STATEMENT, is_log, path_of
@@ -46,7 +46,7 @@ def check_whole(file: PortableFile, *, artifacts: bool = True) -> str:
     if file.has(SEALS):
         with suppress(Unsound):  # reported when the member is checked
             digests = dict.fromkeys(claimed_positions(file.small(SEALS)), "")
-    seals: tuple[NodeSeal, ...] = ()
+    seals: tuple[SignedCheckpoint, ...] = ()
     digest_of = _redacted_digest if file.manifest.redacted else digest_of_line
     for name in file.names[:-2]:
         if name == file.log:

@@ -9,7 +9,7 @@ from holdfast.core.authority.policy import Policy
 from holdfast.core.log.events import AgentEvent, RunForked, RunStarted
 from holdfast.core.log.upcasters import decode_event
 from holdfast.errors import EventUnreadable, NotPortable
-from holdfast.portable.format.derived import Derived
+from holdfast.portable.format.derived import DerivedMembers
 from holdfast.portable.format.layout import Unsound
 from holdfast.portable.format.members import LOG, child_member
 from holdfast.portable.reader import PortableFile
@@ -22,11 +22,11 @@ _NOT_AS_STORED = (LookupError, TypeError, AttributeError, ValueError, RecursionE
 
 
 @dataclass
-class Judged:
+class LogFindings:
     """The findings about the events of a log."""
 
     audit: Audit
-    derived: Derived = field(default_factory=Derived)
+    derived: DerivedMembers = field(default_factory=DerivedMembers)
     follows: dict[str, bytes] = field(default_factory=dict)
     """Members derived from the log, with their content."""
     last: str = ""
@@ -37,7 +37,7 @@ class Judged:
     """The thread that started this sub-agent; empty if it is none."""
 
 
-def judge(file: PortableFile, trusted: Policy | None, *, owner: str, path: str = "") -> Judged:
+def judge(file: PortableFile, trusted: Policy | None, *, owner: str, path: str = "") -> LogFindings:
     """Judge a log of a file, and derive its members.
 
     Args:
@@ -49,7 +49,7 @@ def judge(file: PortableFile, trusted: Policy | None, *, owner: str, path: str =
     Raises:
         Unsound: An event does not follow from those before it.
     """
-    judged = Judged(Audit(owner, trusted=trusted))
+    judged = LogFindings(Audit(owner, trusted=trusted))
     name, thread = child_member(LOG, path), file.thread_at(path)
     audit, waiting = judged.audit, list[AgentEvent]()
     for event in _events(file, name, judged):
@@ -70,7 +70,7 @@ def judge(file: PortableFile, trusted: Policy | None, *, owner: str, path: str =
     return judged
 
 
-def _events(file: PortableFile, name: str, judged: Judged) -> Iterator[AgentEvent]:
+def _events(file: PortableFile, name: str, judged: LogFindings) -> Iterator[AgentEvent]:
     for position, line in enumerate(file.lines(name)):
         try:
             event = decode_event(line)

@@ -9,11 +9,11 @@ from holdfast.core.stores import EffectRow, origin_of
 from holdfast.errors import NotPortable
 from holdfast.portable.format.layout import Unsound
 from holdfast.portable.format.members import LEDGER, child_member
-from holdfast.portable.judging import Judged
+from holdfast.portable.judging import LogFindings
 from holdfast.portable.reader import PortableFile
 
 
-async def check_ledger(file: PortableFile, judged: Judged, path: str = "") -> None:
+async def check_ledger(file: PortableFile, judged: LogFindings, path: str = "") -> None:
     """Check the rows of a ledger against a judged log.
 
     Raises:

@@ -5,12 +5,12 @@ from dataclasses import dataclass, field
 from holdfast.audit.judge.trees import Family, difference
 from holdfast.portable.format.layout import Unsound
 from holdfast.portable.format.members import LOG, child_member
-from holdfast.portable.judging import Judged
+from holdfast.portable.judging import LogFindings
 from holdfast.portable.reader import PortableFile
 
 
 @dataclass
-class JudgedTree:
+class TreeFindings:
     """The findings about all logs of a file. Its size grows with the sub-agents of one branch, not with the logs."""
 
     artifacts: dict[str, tuple[str, int]] = field(default_factory=dict)
@@ -29,7 +29,7 @@ class JudgedTree:
     _above: dict[str, Family] = field(default_factory=dict)
     """The last log and those above it, by path."""
 
-    def take(self, file: PortableFile, judged: Judged, path: str = "") -> None:
+    def take(self, file: PortableFile, judged: LogFindings, path: str = "") -> None:
         """Add a judged log; logs come in the order of the file.
 
         Raises:

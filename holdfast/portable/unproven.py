@@ -4,15 +4,15 @@ from collections.abc import Iterator, Sequence
 
 from holdfast.audit.evidence.evidence import Unchecked
 from holdfast.core.authority.policy import Policy
-from holdfast.portable.judging import Judged
+from holdfast.portable.judging import LogFindings
 from holdfast.portable.reader import PortableFile
-from holdfast.portable.tree import JudgedTree
+from holdfast.portable.tree import TreeFindings
 
 
 def not_proven(
     file: PortableFile,
-    judged: Judged | None,
-    tree: JudgedTree,
+    judged: LogFindings | None,
+    tree: TreeFindings,
     trusted: Policy | None,
     signer: str | None,
     artifacts: bool,
@@ -39,7 +39,7 @@ def not_proven(
     return tuple(Unchecked(*pair) for pair in gaps)
 
 
-def _of_logs(judged: Judged, tree: JudgedTree, trusted: Policy | None) -> Iterator[tuple[str, str]]:
+def _of_logs(judged: LogFindings, tree: TreeFindings, trusted: Policy | None) -> Iterator[tuple[str, str]]:
     """Yield the unproven claims of judged logs."""
     if judged.last != "run_finished":
         yield "end", "the log does not end with run_finished: later events cannot be ruled out"

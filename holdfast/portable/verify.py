@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from holdfast.audit.evidence.anchors import NONE_GIVEN, Anchors, SealComparison, find_seals
+from holdfast.audit.evidence.anchors import NONE_GIVEN, Anchors, CheckpointComparison, find_seals
 from holdfast.audit.evidence.evidence import Finding, Unchecked
 from holdfast.audit.evidence.file_anchors import OWN_SEALS, compare_file, compare_own
 from holdfast.audit.evidence.verdicts import Verification, checked_of, verdict_of
@@ -33,17 +33,17 @@ from holdfast.portable.format.members import (
     artifact_member,
     child_member,
 )
-from holdfast.portable.format.origins import Segment, Stretch, segments_of, stretches
+from holdfast.portable.format.origins import EventRange, Segment, segments_of, stretches
 from holdfast.portable.integrity import check_signers, check_whole
-from holdfast.portable.judging import Judged, judge
+from holdfast.portable.judging import LogFindings, judge
 from holdfast.portable.ledger import check_ledger
 from holdfast.portable.reader import PortableFile, open_portable_file
-from holdfast.portable.tree import JudgedTree
+from holdfast.portable.tree import TreeFindings
 from holdfast.portable.unproven import not_proven
 
 
 @dataclass(frozen=True)
-class SealedStretch(Stretch):
+class CheckpointRange(EventRange):
     """Events that a node was the first to seal, by the seals in a file."""
 
     claimed: bool
@@ -63,7 +63,7 @@ class FileVerification(Verification):
     """The number of sub-agents' logs in the file."""
     segments: tuple[Segment, ...] = ()
     """The traces of its events; none for a redacted file, whose log does not show them."""
-    stretches: tuple[SealedStretch, ...] = ()
+    stretches: tuple[CheckpointRange, ...] = ()
     """The stretches of events by the trusted node that sealed them first; if no trusted nodes were given, by all nodes,
     as claims."""
 
@@ -73,14 +73,14 @@ class _Findings:
     """The findings before the first fault."""
 
     file: PortableFile | None = None
-    judged: Judged | None = None
+    judged: LogFindings | None = None
     """The findings about the log; None if it was not judged."""
-    tree: JudgedTree = field(default_factory=JudgedTree)
+    tree: TreeFindings = field(default_factory=TreeFindings)
     """The findings about all logs together."""
-    compared: SealComparison = field(default_factory=lambda: SealComparison(unchecked=(NONE_GIVEN,)))
+    compared: CheckpointComparison = field(default_factory=lambda: CheckpointComparison(unchecked=(NONE_GIVEN,)))
     """The comparison with seals."""
     segments: tuple[Segment, ...] = ()
-    stretches: tuple[SealedStretch, ...] = ()
+    stretches: tuple[CheckpointRange, ...] = ()
 
 
 async def verify_file(
@@ -126,8 +126,8 @@ async def check_file(
     trusted: Policy | None = None,
     signer: str | None = None,
     artifacts: bool = True,
-    below: Callable[[str, Judged], None] = lambda path, judged: None,
-) -> tuple[Judged | None, JudgedTree]:
+    below: Callable[[str, LogFindings], None] = lambda path, judged: None,
+) -> tuple[LogFindings | None, TreeFindings]:
     """Check all of an open file; return the findings about its log (None if it is redacted), and about all logs.
 
     Args:
@@ -140,7 +140,7 @@ async def check_file(
     Raises:
         Unsound: The file has a fault.
     """
-    tree = JudgedTree()
+    tree = TreeFindings()
     judged = await asyncio.to_thread(_check, file, trusted, signer, artifacts)
     if judged is None:
         return None, tree
@@ -155,7 +155,7 @@ async def check_file(
     return judged, tree
 
 
-def _check(file: PortableFile, trusted: Policy | None, signer: str | None, artifacts: bool) -> Judged | None:
+def _check(file: PortableFile, trusted: Policy | None, signer: str | None, artifacts: bool) -> LogFindings | None:
     """Check everything except the ledgers' rows and the events of sub-agents."""
     check_signers(file, trusted, signer)
     owner = check_whole(file, artifacts=artifacts)
@@ -168,7 +168,7 @@ def _check(file: PortableFile, trusted: Policy | None, signer: str | None, artif
     return judged
 
 
-def _check_references(file: PortableFile, tree: JudgedTree, *, artifacts: bool) -> None:
+def _check_references(file: PortableFile, tree: TreeFindings, *, artifacts: bool) -> None:
     """Check that the file has all members that its logs refer to, and no others.
 
     Raises:
@@ -187,13 +187,13 @@ def _check_references(file: PortableFile, tree: JudgedTree, *, artifacts: bool) 
             raise Unsound(name, "no event refers to it")
 
 
-def _compare(file: PortableFile, anchors: Anchors) -> SealComparison:
+def _compare(file: PortableFile, anchors: Anchors) -> CheckpointComparison:
     """Compare the log with the seals in anchors and in the file.
 
     Raises:
         Unsound: A seal shows that the log was altered.
     """
-    own = SealComparison(unchecked=(NONE_GIVEN,))
+    own = CheckpointComparison(unchecked=(NONE_GIVEN,))
     if file.has(SEALS):
         own = compare_own(file.content(SEALS).splitlines(), file.manifest.thread, anchors.nodes, file.manifest.events)
     if not anchors.locations:
@@ -204,13 +204,13 @@ def _compare(file: PortableFile, anchors: Anchors) -> SealComparison:
     for fault in compared.faults:
         raise Unsound(log, fault.reason, fault.position)
     left = [one for one in own.unchecked if one not in (*compared.unchecked, NONE_GIVEN, OWN_SEALS)]
-    return SealComparison((), (*compared.unchecked, *left), max(compared.seals, own.seals))
+    return CheckpointComparison((), (*compared.unchecked, *left), max(compared.seals, own.seals))
 
 
-def _stretches(file: PortableFile, anchors: Anchors) -> tuple[SealedStretch, ...]:
+def _stretches(file: PortableFile, anchors: Anchors) -> tuple[CheckpointRange, ...]:
     lines = file.content(SEALS).splitlines() if file.has(SEALS) else []
     sealed = stretches(seal for line in lines if (seal := read_seal(line)) and is_trusted(seal, anchors.nodes))
-    return tuple(SealedStretch(each.first, each.last, each.node, claimed=anchors.nodes is None) for each in sealed)
+    return tuple(CheckpointRange(each.first, each.last, each.node, claimed=anchors.nodes is None) for each in sealed)
 
 
 _ADVICE = {

@@ -16,9 +16,9 @@ from holdfast.composition.stores import Stores
 from holdfast.config.programs import CLI
 from holdfast.core.stores import origin_of
 from holdfast.errors import HoldfastError, Refused, SettingsError, ThreadForgotten, ThreadNotFound
-from holdfast.retention.histories import Removed, remove_histories
+from holdfast.retention.histories import RemovedHistories, remove_histories
 from holdfast.storage.artifacts import PostgresArtifacts
-from holdfast.storage.forget import Forgotten
+from holdfast.storage.forget import ForgetResult
 from holdfast.storage.forget import forget as forget_content
 from holdfast.storage.threads import PostgresThreads
 
@@ -27,8 +27,8 @@ from holdfast.storage.threads import PostgresThreads
 class Report:
     """The content, histories and files of a forgotten thread."""
 
-    content: Forgotten
-    histories: Removed
+    content: ForgetResult
+    histories: RemovedHistories
     files: tuple[str, ...]
     """Addresses of artifacts that stay, because their store does not record which threads refer to them."""
     unrecorded: str

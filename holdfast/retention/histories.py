@@ -27,14 +27,14 @@ _PATIENCE_SECONDS = 30.0
 
 
 @dataclass(frozen=True)
-class Removed:
+class RemovedHistories:
     """The Temporal runs whose histories were removed, and those that the server has not removed yet."""
 
     runs: tuple[str, ...]
     remaining: tuple[str, ...]
 
 
-async def remove_histories(runs: Runs, thread: str, *, patience: float = _PATIENCE_SECONDS) -> Removed:
+async def remove_histories(runs: Runs, thread: str, *, patience: float = _PATIENCE_SECONDS) -> RemovedHistories:
     """Remove the history of every Temporal run of a closed thread, the latest last.
 
     Args:
@@ -56,7 +56,7 @@ async def remove_histories(runs: Runs, thread: str, *, patience: float = _PATIEN
     while remaining and asyncio.get_running_loop().time() < deadline:
         await asyncio.sleep(_POLL_SECONDS)
         remaining = [run_id for run_id in remaining if await _exists(runs, thread, run_id)]
-    return Removed(tuple(run_ids), tuple(remaining))
+    return RemovedHistories(tuple(run_ids), tuple(remaining))
 
 
 async def runs_of(runs: Runs, thread: str) -> list[str]:

@@ -49,7 +49,7 @@ Report = Callable[[str], None]
 
 
 @dataclass
-class Restored:
+class RestoreResult:
     """The counts of a restore. A repeated one also counts rows that were there already."""
 
     threads: set[str] = field(default_factory=set)
@@ -81,7 +81,7 @@ async def restore(
     *,
     into_existing: bool = False,
     report: Report = lambda line: None,
-) -> Restored:
+) -> RestoreResult:
     """Restore a backup.
 
     Args:
@@ -100,7 +100,7 @@ async def restore(
     report(f"checked: {len(content.threads):,} threads, {len(content.artifacts):,} artifacts")
     if not into_existing:
         await _refuse_others(pool, content)
-    restored = Restored(damaged=dict(source.damaged))
+    restored = RestoreResult(damaged=dict(source.damaged))
     forgotten = {thread async for thread in _threads(pool, "WHERE forgotten_at IS NOT NULL")}
     restored.forgotten = forgotten & content.threads - {each.thread for each in source.tombstones()}
     keep = _Artifacts(source, artifacts, content)
@@ -137,7 +137,7 @@ async def _threads(pool: AsyncConnectionPool, where: str = "") -> AsyncIterator[
 
 
 async def _restore_events(
-    source: Source, pool: AsyncConnectionPool, keep: "_Artifacts", restored: Restored, *, forgotten: set[str]
+    source: Source, pool: AsyncConnectionPool, keep: "_Artifacts", restored: RestoreResult, *, forgotten: set[str]
 ) -> None:
     threads = PostgresThreads(pool)
     async for page in _stepwise(source.events()):

@@ -18,7 +18,7 @@ from psycopg_pool import AsyncConnectionPool
 from holdfast.client.prune import is_needed, seal_pruned
 from holdfast.client.reading.runs import Runs
 from holdfast.core.base.retention import Retention
-from holdfast.core.log.node_seals import SealRecord, unsealed
+from holdfast.core.log.node_seals import SignRecord, unsealed
 from holdfast.errors import HoldfastError, ServerUnreachable
 from holdfast.storage.pool import unlock_all
 from holdfast.storage.prune import BATCH, BEGINNING, Prunable, prunable_batch, prune
@@ -47,7 +47,7 @@ async def sweep(
     *,
     every: timedelta,
     batch: int = BATCH,
-    seal: SealRecord = unsealed,
+    seal: SignRecord = unsealed,
 ) -> list[str] | None:
     """Sweep, or complete a sweep that another worker began; return the threads that were removed.
 
@@ -85,7 +85,7 @@ async def _sweep(
     retention: Retention,
     start: int,
     batch: int,
-    seal: SealRecord,
+    seal: SignRecord,
 ) -> list[str]:
     removed: list[str] = []
     last_id: int | None = start
@@ -103,7 +103,7 @@ async def _sweep(
     return removed
 
 
-async def _remove(runs: Runs, pool: AsyncConnectionPool, one: Prunable, seal: SealRecord) -> bool:
+async def _remove(runs: Runs, pool: AsyncConnectionPool, one: Prunable, seal: SignRecord) -> bool:
     """Remove a thread, unless it is needed; return whether it was removed."""
     try:
         if await is_needed(runs, one.thread):
@@ -119,7 +119,7 @@ async def _remove(runs: Runs, pool: AsyncConnectionPool, one: Prunable, seal: Se
 
 @asynccontextmanager
 async def sweeping(
-    runs: Runs, pool: AsyncConnectionPool, retention: Retention, *, every: timedelta, seal: SealRecord = unsealed
+    runs: Runs, pool: AsyncConnectionPool, retention: Retention, *, every: timedelta, seal: SignRecord = unsealed
 ) -> AsyncIterator[None]:
     """Sweep whenever a sweep is due, during a block."""
     task = asyncio.create_task(_keep_sweeping(runs, pool, retention, every, seal))
@@ -131,7 +131,7 @@ async def sweeping(
 
 
 async def _keep_sweeping(
-    runs: Runs, pool: AsyncConnectionPool, retention: Retention, every: timedelta, seal: SealRecord
+    runs: Runs, pool: AsyncConnectionPool, retention: Retention, every: timedelta, seal: SignRecord
 ) -> None:
     while True:
         try:

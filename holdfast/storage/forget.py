@@ -42,7 +42,7 @@ _FORKS = """
 """
 
 
-class Forgotten(Frozen):
+class ForgetResult(Frozen):
     """The outcome of forgetting a thread: its tombstone, and content that stays elsewhere."""
 
     tombstone: Tombstone
@@ -63,7 +63,7 @@ async def find_tombstone(pool: AsyncConnectionPool, thread: str) -> Tombstone | 
     return Tombstone(**dict(zip(Tombstone.model_fields, row, strict=True))) if row else None
 
 
-async def forget(pool: AsyncConnectionPool, thread: str, *, by: str, reason: str) -> Forgotten:
+async def forget(pool: AsyncConnectionPool, thread: str, *, by: str, reason: str) -> ForgetResult:
     """Remove the content of a thread and of its archived branches, in one transaction.
 
     Repeating it removes content that a running call has written since. The first tombstone stays.
@@ -93,7 +93,7 @@ async def forget(pool: AsyncConnectionPool, thread: str, *, by: str, reason: str
         forks = await (await connection.execute(_FORKS, [thread])).fetchall()
     kept = await find_tombstone(pool, thread)
     assert kept is not None
-    return Forgotten(
+    return ForgetResult(
         tombstone=kept,
         asides=tuple(asides),
         memories=tuple(id for (id,) in rows),

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from psycopg_pool import AsyncConnectionPool
 
 from holdfast.core.mac.outcomes import OutcomeMACs
-from holdfast.core.mac.seals import Seals
+from holdfast.core.mac.seals import FleetKeys
 from holdfast.core.tools.effects import PastEffect
 from holdfast.storage.ledger import recorded
 
@@ -50,7 +50,7 @@ async def conflicting(pool: AsyncConnectionPool, thread: str, effects: Sequence[
 
 
 async def put_effects(
-    pool: AsyncConnectionPool, thread: str, effects: Sequence[ImportedEffect], *, seals: Seals
+    pool: AsyncConnectionPool, thread: str, effects: Sequence[ImportedEffect], *, seals: FleetKeys
 ) -> None:
     """Insert missing ledger rows and outcomes, in one transaction.
 

@@ -28,7 +28,7 @@ from temporalio.exceptions import ApplicationError
 
 from holdfast.core.llm.blocks import text_of
 from holdfast.core.mac.outcomes import NO_SEALS, MACVerdict, OutcomeMACs, Recorded
-from holdfast.core.mac.seals import Seals
+from holdfast.core.mac.seals import FleetKeys
 from holdfast.core.run.contracts.ledger import FIRST_ATTEMPT, CallAttempt, outcome_applies
 from holdfast.core.run.contracts.loading import PastEffects
 from holdfast.core.run.contracts.tool_calls import ToolOutcome
@@ -195,7 +195,7 @@ class Ledger:
         seals: The fleet keys, for the MACs of outcomes.
     """
 
-    def __init__(self, pool: AsyncConnectionPool, url: str, seals: Seals = NO_SEALS) -> None:
+    def __init__(self, pool: AsyncConnectionPool, url: str, seals: FleetKeys = NO_SEALS) -> None:
         self._pool = pool
         self.url = url
         self._macs = OutcomeMACs(seals)

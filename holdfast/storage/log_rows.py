@@ -36,7 +36,7 @@ WrittenT = TypeVar("WrittenT")
 
 
 @dataclass
-class Carried:
+class RowContext:
     """Context from earlier events for the columns of an event."""
 
     step: int = 0
@@ -47,10 +47,10 @@ class Carried:
     """Id of a request about an open call → the call's number and tool."""
 
 
-_CARRIED = TypeAdapter(Carried)
+_CARRIED = TypeAdapter(RowContext)
 
 
-def carried_from(value: Any) -> Carried | None:
+def carried_from(value: Any) -> RowContext | None:
     """Decode the context in a block's row; None if the block has no SQL rows yet.
 
     An altered value decodes to an empty context: it must not keep events out of the record.
@@ -60,7 +60,7 @@ def carried_from(value: Any) -> Carried | None:
     try:
         return _CARRIED.validate_python(value)
     except ValidationError:
-        return Carried()
+        return RowContext()
 
 
 class LogRows(NamedTuple):
@@ -93,7 +93,7 @@ async def with_bodies(thread: str, write: Callable[[bool], Awaitable[WrittenT]])
         return await write(False)
 
 
-def log_rows_of(position: int, lines: Sequence[bytes], carried: Carried, *, bodies: bool = True) -> LogRows:
+def log_rows_of(position: int, lines: Sequence[bytes], carried: RowContext, *, bodies: bool = True) -> LogRows:
     """Return the SQL columns of a block's row, and update `carried` for the next block.
 
     Args:
@@ -114,7 +114,7 @@ def log_rows_of(position: int, lines: Sequence[bytes], carried: Carried, *, bodi
 
 
 def rows_of(
-    position: int, events: Sequence[dict[str, Any]], carried: Carried, *, bodies: bool = True
+    position: int, events: Sequence[dict[str, Any]], carried: RowContext, *, bodies: bool = True
 ) -> Iterator[dict[str, Any]]:
     """Yield the columns of each event as JSON, without empty ones."""
     for index, event in enumerate(events, position):

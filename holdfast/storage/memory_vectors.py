@@ -7,7 +7,7 @@ import psycopg
 import structlog
 from psycopg_pool import AsyncConnectionPool
 
-from holdfast.endpoints.embeddings import BATCH, EmbeddingRefused, Embeddings, EmbeddingsUnavailable
+from holdfast.endpoints.embeddings import BATCH, EmbeddingRejected, Embeddings, EmbeddingsUnavailable
 from holdfast.storage.memory_search import by_vector, vector_text
 
 log = structlog.get_logger(__name__)
@@ -83,7 +83,7 @@ class Vectors:
         """Fetch vectors, by number; None for a text that the model rejects, which only a search by words can find."""
         try:
             return dict(zip(texts, await self._embeddings.embed(list(texts.values())), strict=True))
-        except EmbeddingRefused as error:
+        except EmbeddingRejected as error:
             if len(texts) == 1:
                 log.warning("embedding_refused", reason=str(error))
                 return dict.fromkeys(texts)

@@ -6,7 +6,7 @@ from functools import partial
 import psycopg
 
 from holdfast.storage.blocks import Block, unpack
-from holdfast.storage.log_rows import Carried, carried_from, log_rows_of, with_bodies
+from holdfast.storage.log_rows import RowContext, carried_from, log_rows_of, with_bodies
 from holdfast.storage.thread_rows import lock_thread
 
 _THREADS_WITHOUT_ROWS = """
@@ -52,7 +52,7 @@ async def _fill(connection: psycopg.AsyncConnection, number: int, thread: str, b
 
 async def add_missing_rows(
     connection: psycopg.AsyncConnection, number: int, *, bodies: bool, most: int | None = None
-) -> tuple[int, Carried | None]:
+) -> tuple[int, RowContext | None]:
     """Add the missing rows of a thread, unless it lacks too many.
 
     A damaged block gets no rows, but other blocks do: `verify` reports the damage.
@@ -71,9 +71,9 @@ async def add_missing_rows(
     missing = sum(block.length for block in blocks)
     if most is not None and missing > most:
         return 0, None
-    carried = Carried()
+    carried = RowContext()
     if blocks:
-        carried = await carried_before(connection, number, blocks[0].position) or Carried()
+        carried = await carried_before(connection, number, blocks[0].position) or RowContext()
     for block in blocks:
         try:
             lines = await asyncio.to_thread(unpack, block)
@@ -84,7 +84,7 @@ async def add_missing_rows(
     return missing, carried
 
 
-async def carried_before(connection: psycopg.AsyncConnection, number: int, position: int) -> Carried | None:
+async def carried_before(connection: psycopg.AsyncConnection, number: int, position: int) -> RowContext | None:
     """Return the context for the rows of the block at a position; None if earlier rows are missing."""
     before = await (await connection.execute(_CARRIED_BEFORE, [number, position])).fetchone()
-    return carried_from(before[0]) if before else Carried()
+    return carried_from(before[0]) if before else RowContext()

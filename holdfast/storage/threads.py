@@ -15,7 +15,7 @@ from holdfast.core.base.lines import PAGE_BYTES
 from holdfast.errors import RecordConflict, RecordGap, RecordUnreadable
 from holdfast.storage.blocks import Block, pack, pack_like, unpack
 from holdfast.storage.forked import original_of
-from holdfast.storage.log_rows import NOT_YET, Carried, carried_from, log_rows_of, with_bodies
+from holdfast.storage.log_rows import NOT_YET, RowContext, carried_from, log_rows_of, with_bodies
 from holdfast.storage.missing_rows import add_missing_rows, carried_before
 from holdfast.storage.pool import retried_by_temporal
 from holdfast.storage.thread_rows import forgotten_error, list_asides, lock_thread, new_aside, refuse_forgotten
@@ -194,7 +194,7 @@ async def _set_aside(
 
 async def _lock_to_append(
     connection: psycopg.AsyncConnection, thread: str, *, start: int
-) -> tuple[int, int, Carried | None]:
+) -> tuple[int, int, RowContext | None]:
     """Lock a thread's row until the transaction ends. The append of the first events inserts the row.
 
     Returns:
@@ -217,9 +217,9 @@ async def _lock_to_append(
         if row and block:
             return int(row[0]), int(block[0]), carried_from(block[1])
         if row:
-            return int(row[0]), 0, Carried()
+            return int(row[0]), 0, RowContext()
         if start:
-            return 0, 0, Carried()
+            return 0, 0, RowContext()
 
 
 async def _length(connection: psycopg.AsyncConnection, thread: str) -> int:
@@ -279,7 +279,7 @@ async def _insert(
     number: int,
     blocks: Sequence[Block],
     lines: Sequence[bytes],
-    carried: Carried | None,
+    carried: RowContext | None,
     *,
     bodies: bool,
 ) -> None:

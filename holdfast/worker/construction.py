@@ -1,4 +1,4 @@
-"""Makes and runs Temporal's worker, with the options that Holdfast relies on: workflows and activities are given."""
+"""Makes and runs Temporal's worker, with the options that Holdfast relies on. The caller passes workflows."""
 
 import asyncio
 import sys
@@ -28,7 +28,7 @@ HEARTBEAT_INTERVAL = timedelta(seconds=2)
 second of grace; this leaves three."""
 
 SHUTDOWN_SECONDS = 30.0
-"""How long a worker's shutdown may take: its calls are stopped after their grace, and then nothing is left to do."""
+"""How long a worker's shutdown may take: its calls are stopped after a grace period, and then nothing is left to do."""
 
 log = structlog.get_logger("worker")
 
@@ -46,13 +46,13 @@ def new_worker(
     """A worker, not running yet.
 
     Args:
-        client: Connected, speaking pydantic.
-        task_queue: Where it listens.
+        client: Connected, with the pydantic converter.
+        task_queue: The task queue to poll.
         workflows: The workflow classes.
         activities: The activity functions.
         interceptors: The first is the outermost.
-        strict: Run workflows in Temporal's sandbox, which finds clocks and randomness. The tests do; a worker need
-            not, for it runs no workflow code but ours, and saves a tenth of a step and half of a replay.
+        strict: Run workflows in Temporal's sandbox, which detects clocks and randomness. The tests do; a worker runs
+            only our own workflow code, and without the sandbox saves a tenth of a step and half of a replay.
         options: Further arguments of `temporalio.worker.Worker`.
 
     Raises:
@@ -70,8 +70,8 @@ def new_worker(
         workflow_runner=guard,
         sticky_queue_schedule_to_start_timeout=STICKY_TIMEOUT,
         max_heartbeat_throttle_interval=HEARTBEAT_INTERVAL,
-        max_workflow_task_external_storage_concurrency=1,  # there is none: with more, each payload costs a task
-        build_id=__version__,  # every step's history repeats it; without one, the SDK hashes every module there is
+        max_workflow_task_external_storage_concurrency=1,  # none is used: with more, each payload costs a task
+        build_id=__version__,  # every step's history repeats it; without one, the SDK hashes every loaded module
         **options,
     )
     guard.guard(worker)
@@ -80,14 +80,14 @@ def new_worker(
 
 @asynccontextmanager
 async def running(worker: Worker, *, within: float = SHUTDOWN_SECONDS) -> AsyncIterator[Worker]:
-    """Run a worker for the length of the block.
+    """Run a worker for a block; abandon it if its shutdown hangs.
 
     The last stage of the SDK's shutdown (`finalize_shutdown`) sometimes hangs, about once in two hundred times on a
-    busy machine, with nothing left to do. Such a worker is abandoned; another one finishes what it has not finished.
+    busy machine, with nothing left to do. Such a worker is abandoned; another one takes over its open tasks.
 
     Args:
         worker: The worker, not started yet.
-        within: Seconds that its shutdown may take.
+        within: The time limit of its shutdown, in seconds.
     """
     await worker.__aenter__()
     try:

@@ -1,22 +1,23 @@
-"""Drops a run from the worker's cache when a query has shown it events too early.
+"""Drops a run from the worker's cache when a query has exposed events to it too early.
 
 A query may reach a worker that does not have the run in its cache. The SDK then replays the whole history, including
-what has arrived since the last workflow task: a signal, say. That belongs to the next workflow task and its time, but
-the run sees it now, at the time of the last one. When the next task comes, the SDK takes the signal for delivered, and
-completes the task with the commands that the run made early. A replay delivers the signal at its own time, so digests
-and timers differ, and with an update the order of commands, too: the history can be neither replayed nor read.
+events that arrived since the last workflow task, such as a signal. The signal belongs to the next workflow task and its
+time, but the run sees it now, at the time of the last one. When the next task comes, the SDK treats the signal as
+delivered, and completes the task with the commands that the run made early. A replay delivers the signal
+at its own time, so digests and timers differ, and with an update, the order of commands, too: the history can be
+neither replayed nor read.
 
-So such a run answers the query and is dropped, and its next workflow task replays it. There are two signs that it may
-have seen events early:
+So such a run answers the query and is dropped, and its next workflow task replays it. Two signs show that it may have
+seen events early:
 
 1. It got events at the same time as those before.
 2. It was replayed, and has since got events that were not part of the replay.
 
-Then Temporal's history says whether a workflow task brought them; if one did, the run stays in the cache.
+Temporal's history then shows whether a workflow task delivered them; if one did, the run stays in the cache.
 
-The guard also withholds updates that are too large to be answered. The server takes an update of up to 4 MB, but the
-answer to it repeats all of it, and may have 2 MB (`limit.blobSize.error`): the SDK fails the workflow task instead, and
-each of its retries. Without an answer, the server itself refuses such an update when the workflow task is completed.
+The guard also withholds updates that are too large to be answered. The server accepts an update of up to 4 MB, but the
+response repeats it and is limited to 2 MB (`limit.blobSize.error`): the SDK then fails the workflow task and each of
+its retries. Without a response, the server itself rejects such an update when the workflow task is completed.
 """
 
 import asyncio
@@ -38,20 +39,20 @@ from temporalio.worker import Worker, WorkflowInstance, WorkflowInstanceDetails,
 from holdfast.core.authority.statements import CLAIM_BYTES
 
 _ALONE = "legacy_query"
-"""The SDK's id of a query that comes without a workflow task."""
+"""The SDK's id of a query that arrives without a workflow task."""
 
 _PATIENCE = 1.0
 """Seconds to wait for Temporal's answer. Without one, the run is dropped; the SDK fails a task after two seconds."""
 
 _PAGE = 20
-"""Events to look back."""
+"""The number of latest events to fetch."""
 
 
 class EarlyEventsGuard(WorkflowRunner):
-    """Runs workflows with another runner, and watches what the SDK passes to them.
+    """Wraps another runner, and watches the activations that the SDK passes to workflows.
 
     Args:
-        runner: Runs them.
+        runner: Runs the workflows.
     """
 
     def __init__(self, runner: WorkflowRunner) -> None:
@@ -61,7 +62,7 @@ class EarlyEventsGuard(WorkflowRunner):
         self._thread = 0
 
     def guard(self, worker: Worker) -> None:
-        """Drop runs from the cache of that worker, which has this runner and runs in the caller's event loop."""
+        """Drop runs from the cache of `worker`, which has this runner and runs in the caller's event loop."""
         self._worker, self._loop, self._thread = worker, asyncio.get_running_loop(), get_ident()
 
     def prepare_workflow(self, defn: Any) -> None:
@@ -78,17 +79,17 @@ class EarlyEventsGuard(WorkflowRunner):
         return _Guarded(self._runner.create_instance(det), drop=partial(self._drop_early, run))
 
     def _drop_early(self, run: WorkflowExecution, length: int) -> None:
-        """Drop a run, unless a completed workflow task brought the history of that length. Called in any thread."""
+        """Drop a run unless a completed workflow task delivered its history of that length. Called in any thread."""
         if self._worker is None or self._loop is None:
             return
         if get_ident() != self._thread:  # in the SDK's debug mode, it is the loop's own
-            asked = asyncio.run_coroutine_threadsafe(_brought(self._worker.client, run, length), self._loop)
-            # An activation must not raise. Without an answer, for whatever reason, the run is dropped.
+            delivered = asyncio.run_coroutine_threadsafe(_was_delivered(self._worker.client, run, length), self._loop)
+            # An activation must not raise: on any error or time-out, the run is dropped.
             with suppress(Exception):
-                if asked.result(_PATIENCE):
+                if delivered.result(_PATIENCE):
                     return
-            asked.cancel()
-        # The SDK has no public way. It drops the run when the activation under way is completed, before its next task.
+            delivered.cancel()
+        # The SDK has no public call for this. It drops the run after the current activation, before its next task.
         ref = self._worker._bridge_worker._ref
         if ref is not None:
             ref.request_workflow_eviction(run.run_id)
@@ -101,15 +102,15 @@ class _Guarded(WorkflowInstance):
         self._instance = instance
         self._drop = drop
         self._replayed: bool | None = None
-        """Whether the run was replayed to get here; None before its first activation."""
+        """Whether the first activation was a replay; None before it."""
         self._at = 0
-        """The time of the last activation that was no query."""
+        """The time of the last activation other than a query."""
         self._length = 0
-        """The length of history then."""
+        """The length of history at that time."""
         self._first_at: int | None = None
-        """The time of the first one that was not part of a replay."""
+        """The time of the first activation that was not part of a replay."""
         self._early = False
-        """Whether it got events at the time of those before."""
+        """Whether new events carried the time of earlier ones."""
 
     def activate(self, act: WorkflowActivation) -> WorkflowActivationCompletion:
         """Implements `WorkflowInstance.activate`."""
@@ -119,7 +120,7 @@ class _Guarded(WorkflowInstance):
             if _ALONE in queries and (self._early or (self._replayed and at == self._first_at)):
                 self._drop(self._length)
                 self._early, self._first_at = False, 0  # it is dropped, or has seen nothing early
-        elif at:  # zero where the run is dropped
+        elif at:  # zero if the run is being dropped
             if self._replayed is None:
                 self._replayed = act.is_replaying
             if not act.is_replaying:
@@ -145,8 +146,8 @@ class _Guarded(WorkflowInstance):
         return self._instance.get_thread_id()
 
 
-async def _brought(client: Client, run: WorkflowExecution, length: int) -> bool:
-    """Whether the event of that number began a workflow task that was completed."""
+async def _was_delivered(client: Client, run: WorkflowExecution, length: int) -> bool:
+    """Whether event `length` started a workflow task that was completed."""
     request = GetWorkflowExecutionHistoryReverseRequest(
         namespace=client.namespace, execution=run, maximum_page_size=_PAGE
     )
@@ -159,7 +160,7 @@ async def _brought(client: Client, run: WorkflowExecution, length: int) -> bool:
 
 
 def without_large_updates(activation: WorkflowActivation) -> WorkflowActivation:
-    """Remove the updates that are too large from what is passed to a workflow. In a replay there are none."""
+    """Remove too large updates from an activation of a workflow. A replay has none."""
     large = [at for at, job in enumerate(activation.jobs) if _is_large(job)]
     for at in reversed(large):
         del activation.jobs[at]

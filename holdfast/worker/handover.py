@@ -1,6 +1,6 @@
-"""Keeps what runs hand over to the activities of their own worker (`holdfast.core.run.machine.handover`).
+"""Passes state of runs to activities in the same process (`holdfast.core.run.machine.handover`).
 
-Each is taken once. Of those that nobody takes, the oldest are dropped: what is kept is bounded in number and bytes.
+Each item is taken once. The number and bytes of items are bounded: the oldest untaken ones are dropped.
 """
 
 from collections import OrderedDict
@@ -19,11 +19,11 @@ LIMIT_BYTES = 32_000_000
 """The most bytes of lines that are kept, which outlive their runs in the worker's cache."""
 
 
-class HandOver(Interceptor):
-    """The answers that the runs of one worker have for its activities. As its interceptor, it offers workflows `give`.
+class InProcessAnswers(Interceptor):
+    """Keeps answers of the runs of one worker for its activities. As an interceptor, it offers `give` to workflows.
 
-    Workflows and activities run in different threads. In Temporal's sandbox, a workflow's requests are of classes of
-    its own: `give` keeps nothing of them.
+    Workflows and activities run in different threads. In Temporal's sandbox, a workflow's requests have their own
+    classes: `give` keeps no reference to them.
 
     Args:
         limit: The most calls whose answers are kept.
@@ -35,7 +35,7 @@ class HandOver(Interceptor):
         self._limit_bytes = limit_bytes
         self._lock = Lock()
         self._answers: OrderedDict[tuple[Caller, str], tuple[Answers, int]] = OrderedDict()
-        """Of each call, by the digest that it names: the answers and the bytes of their lines."""
+        """By call and digest of the request: the answers and the bytes of their lines."""
         self._bytes = 0
 
     def workflow_interceptor_class(self, input: WorkflowInterceptorClassInput) -> None:
@@ -43,7 +43,7 @@ class HandOver(Interceptor):
         input.unsafe_extern_functions[HAND_OVER] = self.give
 
     def give(self, run: AgentRun, request: Request, *, caller: Caller) -> None:
-        """Keep what the activity of a request will ask the run for, as it stands now.
+        """Keep the answers that the activity of a request will query the run for, in their present state.
 
         Args:
             run: The run that makes the request.
@@ -61,7 +61,7 @@ class HandOver(Interceptor):
                 self._drop(next(iter(self._answers)))
 
     def take(self, request: Request, *, caller: Caller) -> Answers:
-        """Return what the run has handed over for a request; nothing where it ran in another process, or once taken."""
+        """Return the kept answers for a request, once; empty if the run executed in another process."""
         with self._lock:
             return self._drop((caller, request_digest(request)))
 

@@ -46,8 +46,8 @@ THREADS = 64
 """Threads for the worker's own work."""
 
 Build = Callable[[Components, Catalog, Secrets, Mapping[Any, Any], str | None], Awaitable[Worker]]
-"""Builds the worker from its parts, its catalog, what must not be recorded, the catalog's resources, and its identity
-in Temporal."""
+"""Builds the worker from its parts, its catalog, the secrets to redact, the catalog's resources, and its identity in
+Temporal."""
 
 
 async def run_worker(
@@ -65,7 +65,7 @@ async def run_worker(
     Raises:
         HoldfastError: Something it needs is missing; the message says what to do.
     """
-    # The SDK warns for every local activity that ends just as its time is over.
+    # The SDK warns for every local activity that ends just at its time-out.
     warnings.filterwarnings("ignore", message="Cannot find activity to cancel", category=UserWarning)
     ends = [asyncio.create_task(until_stopped())]
     # Stores work in threads; the default number of them (cores + 4) would make calls wait for each other. Sync tools
@@ -114,7 +114,7 @@ async def run_worker(
                 client,
                 home=settings.home,
                 task_queue=settings.task_queue,
-                wanted=settings.takeover,
+                enabled=settings.takeover,
                 offer=_offer(settings, catalog),
             )
         )
@@ -129,15 +129,15 @@ async def run_worker(
         resources = await cleanup.enter_async_context(open_resources(catalog, secrets))
         async with running(await build(parts, catalog, secrets, resources, identity)):
             _say_ready(settings, catalog)
-            gc.freeze()  # modules and specs live as long as the process: a full collection need not look at them
+            gc.freeze()  # modules and specs live as long as the process: a full collection need not scan them
             ended, _ = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             say("Stopping …")
         for end in ended:
-            end.result()  # raises what made it end
+            end.result()  # raises its error
 
 
 async def until_stopped() -> bool:
-    """Wait for SIGINT, SIGTERM, or the end of the terminal; `nohup` has the worker outlive that."""
+    """Wait for SIGINT, SIGTERM, or SIGHUP; under `nohup`, SIGHUP stays ignored."""
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:

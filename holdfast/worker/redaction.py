@@ -39,7 +39,7 @@ class _Activity(ActivityInboundInterceptor):
 
 
 def _redacted(error: Exception, secrets: Secrets) -> ApplicationError:
-    """An error that Temporal treats alike, without causes and details, which may hold the secret, too."""
+    """Return an error that Temporal treats alike, without causes and details, which may also contain the secret."""
     if isinstance(error, ApplicationError):
         return ApplicationError(
             secrets.redact(error.message),

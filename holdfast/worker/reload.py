@@ -2,7 +2,7 @@
 
 1. The parent never imports the project: a broken file ends the worker, and the parent waits for the next change.
 2. The servers stay up across restarts, so open runs resume as after any other restart of a worker.
-3. What changes while a worker starts counts for the next look: the files are noted before the start.
+3. A change while a worker starts triggers the next restart: the files are listed before the start.
 """
 
 import asyncio
@@ -28,11 +28,11 @@ OPTION = "--reload"
 _SUFFIXES: Final = (".py", ".toml", ".yaml", ".yml")
 _NOT_SOURCE: Final = {"__pycache__", "node_modules", "site-packages", "venv"}
 _SECONDS: Final = 0.5
-"""Between two looks at the files."""
+"""Between two checks of the files."""
 _STOP_SECONDS: Final = 30.0
 """How long a worker may take to stop; its own limit for running tools is shorter."""
 
-Seen = Mapping[Path, tuple[int, int]]
+FileStates = Mapping[Path, tuple[int, int]]
 """Time and size of each file."""
 
 
@@ -59,7 +59,7 @@ async def run_reloading(settings: Settings, environ: Mapping[str, str], *, skip_
         roots = source_roots(settings, Path.cwd())
         say(f"Reload     on changes in {', '.join(map(str, roots))}")
         while not any(end.done() for end in ends):
-            seen = await asyncio.to_thread(look, roots, settings.home)
+            seen = await asyncio.to_thread(list_files, roots, settings.home)
             worker = await asyncio.create_subprocess_exec(*_command(), env=_environ())
             try:
                 change = asyncio.create_task(_change(seen, roots, settings.home))
@@ -75,35 +75,35 @@ async def run_reloading(settings: Settings, environ: Mapping[str, str], *, skip_
                 await _stop(worker)
         for end in ends:
             if end.done():
-                end.result()  # raises what made it end
+                end.result()  # raises its error
 
 
 def source_roots(settings: Settings, folder: Path) -> list[Path]:
     """Return the folders and files to watch: the project's, the catalog's and the script's, and the policy.
 
     Args:
-        settings: They name the catalog, the script and the policy.
-        folder: The current folder, from which modules are imported, too.
+        settings: Name the catalog, the script and the policy.
+        folder: The current folder, from which modules are also imported.
     """
-    found = [folder] if (folder / TOML).exists() else []
+    roots = [folder] if (folder / TOML).exists() else []
     for reference in filter(None, (settings.catalog, settings.script)):
-        found.append(_root_of(reference.partition(":")[0].partition(".")[0], folder))
-    found += [settings.policy] if settings.policy else []
-    unique = dict.fromkeys(found)
+        roots.append(_root_of(reference.partition(":")[0].partition(".")[0], folder))
+    roots += [settings.policy] if settings.policy else []
+    unique = dict.fromkeys(roots)
     return [root for root in unique if not any(other in root.parents for other in unique)]
 
 
-def look(roots: Sequence[Path], home: Path) -> Seen:
+def list_files(roots: Sequence[Path], home: Path) -> FileStates:
     """Return the files to watch, with their times and sizes.
 
     Args:
         roots: The folders, and single files.
-        home: The state folder, where agents write: left out.
+        home: The state folder, where agents write: excluded.
     """
     seen = {}
     for root in roots:
         for path in _files(root, home) if root.is_dir() else [root]:
-            with suppress(OSError):  # it is gone by now
+            with suppress(OSError):  # it has been removed
                 state = path.stat()
                 seen[path] = state.st_mtime_ns, state.st_size
     return seen
@@ -116,11 +116,11 @@ def _files(root: Path, home: Path) -> Iterator[Path]:
         yield from (here / name for name in names if name == ENV or name.endswith(_SUFFIXES))
 
 
-async def _change(seen: Seen, roots: Sequence[Path], home: Path) -> Path:
-    """Wait until a file differs from what was seen, and return it."""
+async def _change(seen: FileStates, roots: Sequence[Path], home: Path) -> Path:
+    """Wait until a file differs from its state in `seen`, and return it."""
     while True:
         await asyncio.sleep(_SECONDS)
-        now = await asyncio.to_thread(look, roots, home)
+        now = await asyncio.to_thread(list_files, roots, home)
         if changed := [path for path in {**seen, **now} if seen.get(path) != now.get(path)]:
             return changed[0]
 
@@ -141,17 +141,17 @@ def _root_of(module: str, folder: Path) -> Path:
 
 
 def _command() -> list[str]:
-    """This command without `--reload`: its worker joins the servers that run."""
+    """Return this command without `--reload`: its worker joins the running servers."""
     return [sys.executable, *(word for word in sys.orig_argv[1:] if word != OPTION)]
 
 
 def _environ() -> dict[str, str]:
-    # Python takes compiled code for current if its source has the same size and second as before.
+    # Python considers compiled code current if its source has the same size and second as before.
     return {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
 
 
 async def _stop(worker: Process) -> None:
-    """Stop a worker in order; after a while, kill it."""
+    """Stop a worker in order; kill it after `_STOP_SECONDS`."""
     if worker.returncode is not None:
         return
     with suppress(ProcessLookupError):

@@ -41,12 +41,14 @@ async def open_resources(catalog: Catalog, secrets: Secrets) -> AsyncIterator[Ma
     opened: dict[Any, Any] = {}
     async with AsyncExitStack() as cleanup:
         for kind, provider in catalog.resources.items():
-            given = {name: opened[need] for name, need in provider.needs.items() if need is not Secrets}
-            given |= {name: secrets.only(provider.secrets) for name, need in provider.needs.items() if need is Secrets}
+            arguments = {name: opened[need] for name, need in provider.needs.items() if need is not Secrets}
+            arguments |= {
+                name: secrets.only(provider.secrets) for name, need in provider.needs.items() if need is Secrets
+            }
             limit = asyncio.timeout(OPEN_SECONDS)
             try:
                 async with limit:
-                    opened[kind] = await _open(provider, given, cleanup)
+                    opened[kind] = await _open(provider, arguments, cleanup)
                 if opened[kind] is None:
                     raise TypeError("it provides None; return the resource, or yield it")
             except Exception as error:
@@ -55,27 +57,27 @@ async def open_resources(catalog: Catalog, secrets: Secrets) -> AsyncIterator[Ma
         yield opened
 
 
-async def _open(provider: Provider, given: dict[str, Any], cleanup: AsyncExitStack) -> Any:
-    """Call the provider, and see to it that what it opens is closed."""
-    made = provider.function(**given)
+async def _open(provider: Provider, arguments: dict[str, Any], cleanup: AsyncExitStack) -> Any:
+    """Call the provider, and register the cleanup of its resource."""
+    result = provider.function(**arguments)
     if provider.lifetime == "value":
-        return await made if inspect.isawaitable(made) else made
+        return await result if inspect.isawaitable(result) else result
     if provider.lifetime == "sync":
-        value = made.__enter__()
-        cleanup.push_async_callback(_close, provider, partial(_exit, made))
+        value = result.__enter__()
+        cleanup.push_async_callback(_close, provider, partial(_exit, result))
     else:
-        value = await made.__aenter__()
-        cleanup.push_async_callback(_close, provider, lambda: made.__aexit__(None, None, None))
+        value = await result.__aenter__()
+        cleanup.push_async_callback(_close, provider, lambda: result.__aexit__(None, None, None))
     return value
 
 
 async def _exit(manager: AbstractContextManager[Any]) -> None:
-    """Leave a sync context manager in the thread that entered it: what it opened may belong to that thread."""
+    """Leave a sync context manager in the thread that entered it: its resource may belong to that thread."""
     manager.__exit__(None, None, None)
 
 
 async def _close(provider: Provider, close: Callable[[], Awaitable[Any]]) -> None:
-    """Close a resource. What it raises is logged: the others are to be closed, too."""
+    """Close a resource. An error is only logged, so that the others are closed, too."""
     try:
         async with asyncio.timeout(CLOSE_SECONDS):
             await close()

@@ -16,7 +16,7 @@ from holdfast.core.tools.decorator import Tool, ToolContext, tool
 from holdfast.core.tools.not_done import REPEATABLE
 from holdfast.workspace.beneath import WALKED, find_entries, open_workspace
 from holdfast.workspace.files import not_text, open_text_file, plain_errors, replace, require_file, write_lock
-from holdfast.workspace.line_ends import LineEnds
+from holdfast.workspace.line_ends import LineEndings
 from holdfast.workspace.sandbox import DEFAULT, Confinement
 from holdfast.workspace.sandboxed_shell import Confine, command_tools
 from holdfast.workspace.search import search_lines
@@ -208,7 +208,7 @@ def edit_file(path: WorkspacePath, old: str, *, new: str, replace_all: bool = Fa
             except UnicodeDecodeError:
                 raise not_text(file, path) from None
         # An edit that writes carriage returns itself is made as it is written.
-        text = LineEnds.of(before) if "\r" not in old + new else LineEnds(before, before, [])
+        text = LineEndings.of(before) if "\r" not in old + new else LineEndings(before, before, [])
         if shows_edit(text.text, old, new=new):
             # The file stays unchanged either way; only for a repeated attempt is that a success.
             if context.attempt > 1:

@@ -9,7 +9,7 @@ from typing import Self
 
 
 @dataclass(frozen=True)
-class LineEnds:
+class LineEndings:
     """A text with line feeds alone, and the positions at which the original has CR LF."""
 
     text: str

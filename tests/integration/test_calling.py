@@ -13,7 +13,7 @@ from holdfast import Agent, Catalog, Policy, ask, tool
 from holdfast.activities import calling_run
 from holdfast.core.run.contracts.runs import WORKFLOW, RunInput
 from holdfast.testing import call, say, steps
-from holdfast.worker.handover import HandOver
+from holdfast.worker.handover import InProcessAnswers
 from tests.support.rig import StartRig, check_thread, status_of
 
 
@@ -73,5 +73,5 @@ async def test_an_activity_in_the_process_of_its_run_queries_nothing(
 
 async def test_an_activity_in_another_process_queries_the_run(rig: StartRig, monkeypatch: pytest.MonkeyPatch) -> None:
     """An activity that was passed nothing, as in any other process, queries its run."""
-    monkeypatch.setattr(HandOver, "take", lambda given, request, caller: {})
+    monkeypatch.setattr(InProcessAnswers, "take", lambda given, request, caller: {})
     assert {"transcript", "log"} <= set(await queried(rig, monkeypatch))

@@ -27,7 +27,7 @@ from holdfast.encryption.codec import EncryptionCodec
 from holdfast.gateway.app import build_app
 from holdfast.gateway.callers import Callers, CallersFile, Scope, Token
 from holdfast.gateway.routes import exports
-from holdfast.portable.format.seals import OwnSeals
+from holdfast.portable.format.seals import FileCheckpoints
 from holdfast.portable.verify import verify_file
 from holdfast.storage.artifacts import FolderArtifacts
 from holdfast.testing import Conversation, Reply, call, say
@@ -651,14 +651,14 @@ async def test_readers_cannot_keep_the_gateway_busy_with_seals(
     """Seals are read for one export at a time; an export that stops waiting for them is sent without."""
     reading, most, free, guard = [0], [0], threading.Event(), threading.Lock()
 
-    def slow(*_: object) -> OwnSeals:
+    def slow(*_: object) -> FileCheckpoints:
         with guard:
             reading[0] += 1
             most[0] = max(most[0], reading[0])
         free.wait(PATIENCE)
         with guard:
             reading[0] -= 1
-        return OwnSeals()
+        return FileCheckpoints()
 
     monkeypatch.setattr(exports, "read_seals", slow)
     async with http_site(rig, tmp_path, anchors=Anchors([tmp_path])) as (http, _):

@@ -16,7 +16,7 @@ from holdfast.core.base.canonical import canonical
 from holdfast.core.log.event_log import event_line
 from holdfast.core.run.contracts.commands import Call
 from holdfast.core.run.contracts.tool_calls import ToolOutcome, ToolRequest
-from holdfast.storage.log_rows import TEXT_CHARS, Carried, fit, rows_of
+from holdfast.storage.log_rows import TEXT_CHARS, RowContext, fit, rows_of
 from holdfast.storage.missing_rows import fill_rows
 from holdfast.storage.pool import migrate, open_database, open_pool, schema_of
 from holdfast.storage.threads import PostgresThreads
@@ -152,7 +152,7 @@ async def test_a_fork_has_the_rows_that_its_lines_imply(url: str, recorded: str)
                 "SELECT * FROM holdfast.log WHERE thread = 'u' ORDER BY position"
             )
             rows = await found.fetchall()
-    expected = rows_of(0, [json.loads(line) for line in lines], Carried())
+    expected = rows_of(0, [json.loads(line) for line in lines], RowContext())
     shown = [{name: value for name, value in row.items() if value is not None and name != "thread"} for row in rows]
     assert shown == [{**row, "at": datetime.fromisoformat(row["at"])} for row in expected]
 

@@ -14,7 +14,7 @@ from holdfast.client.connect import connect_stack
 from holdfast.client.threads import Threads
 from holdfast.config.project import ENV, TOML
 from holdfast.config.settings import Settings
-from holdfast.worker.reload import look, source_roots
+from holdfast.worker.reload import list_files, source_roots
 from tests.support.processes import ROOT, WorkerProcess
 from tests.support.rig import PATIENCE
 
@@ -90,10 +90,10 @@ def test_a_projects_files_are_watched_but_not_what_agents_write(tmp_path: Path) 
     )
     roots = source_roots(settings, tmp_path)
     assert roots == [tmp_path]
-    seen = look(roots, settings.home)
+    seen = list_files(roots, settings.home)
     assert sorted(str(path.relative_to(tmp_path)) for path in seen) == sorted(watched)
     (tmp_path / "agents.py").write_text("x = 1")
-    assert [path for path, state in look(roots, settings.home).items() if seen[path] != state] == [
+    assert [path for path, state in list_files(roots, settings.home).items() if seen[path] != state] == [
         tmp_path / "agents.py"
     ]
     elsewhere = Settings.from_env({"HOLDFAST_CATALOG": "holdfast.examples:x"}, root=tmp_path)

@@ -160,7 +160,7 @@ async def test_siblings_take_over_as_soon_as_a_process_has_ended(rig: StartRig, 
 
 async def test_takeover_can_be_switched_off(client: Client, tmp_path: Path) -> None:
     """With takeover off, a worker has Temporal's default identity, and no registry file."""
-    async with taking_over(client, home=tmp_path, task_queue="q", wanted=False) as name:
+    async with taking_over(client, home=tmp_path, task_queue="q", enabled=False) as name:
         assert name is None
         assert list(tmp_path.iterdir()) == []
 
@@ -180,7 +180,7 @@ async def test_a_worker_with_other_agents_on_the_queue_is_named(client: Client, 
 
     queue = f"test-{uuid4().hex[:8]}"
     registry = WorkerRegistry(tmp_path, client.service_client.config.target_host, client.namespace, queue)
-    early, same, late = (replace(me(), place=digit * 16) for digit in "abc")  # other machines: death not provable
+    early, same, late = (replace(me(), scope=digit * 16) for digit in "abc")  # other machines: death not provable
     registry.add(early, offer("theirs:catalog"))
     with capture_logs() as logged:
         async with taking_over(client, home=tmp_path, task_queue=queue, offer=offer("ours:catalog")):

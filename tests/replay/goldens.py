@@ -24,7 +24,7 @@ from holdfast.core.authority.statements import AuthorityDelegation, Decision, Re
 from holdfast.core.base.canonical import address_of, canonical
 from holdfast.core.llm.blocks import ImageBlock, ProviderPart, ReasoningBlock, TextBlock, ToolCall
 from holdfast.core.llm.messages import AssistantMessage
-from holdfast.core.mac.seals import Place, Seals, order_name
+from holdfast.core.mac.seals import FleetKeys, WorkflowRef, order_name
 from holdfast.core.run.contracts.commands import Call, Request, Result
 from holdfast.core.run.contracts.llm_calls import LLMReply, LLMRequest
 from holdfast.core.run.contracts.loading import AgentRequest, LoadedAgent
@@ -65,7 +65,9 @@ def goldens() -> dict[str, str]:
         "order": order_name(workflow_id=THREAD, first_run_id="r1", number=12),
         "transcript reference": ref_digest("0" * 64, "1" * 64),
         "artifact address": address_of(b"content"),
-        "seal": Seals({"k1": bytes(32)}).seal(Place("default", THREAD), "RunInput", b"json/plain", b"{}").hex(),
+        "seal": FleetKeys({"k1": bytes(32)})
+        .seal(WorkflowRef("default", THREAD), "RunInput", b"json/plain", b"{}")
+        .hex(),
         "snapshot": snapshot_of(run.log.events).model_dump_json(exclude_defaults=True),
         **{f"log {number:02}": line.decode() for number, line in enumerate(run.log.page(0).split(b"\n"))},
         **dict(_signed()),

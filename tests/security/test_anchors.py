@@ -19,7 +19,7 @@ from temporalio.client import WorkflowHandle
 from holdfast import Agent, Catalog, Policy, allow, tool
 from holdfast.audit.anchors.folder import FolderAnchor
 from holdfast.audit.anchors.lines import AnchoredLines
-from holdfast.audit.anchors.sealer import Sealer
+from holdfast.audit.anchors.sealer import CheckpointSigner
 from holdfast.audit.anchors.webhook import WebhookAnchor
 from holdfast.audit.evidence.anchors import Anchors
 from holdfast.audit.evidence.loops import verify_loop
@@ -35,7 +35,7 @@ from holdfast.config.webhooks import Receiver as To
 from holdfast.core.authority.signatures import encode_key, public_key
 from holdfast.core.log.event_log import EventLog, event_line
 from holdfast.core.log.events import AgentEvent, UserMessageReceived
-from holdfast.core.log.node_seals import NodeSeal, make_seal, read_seal
+from holdfast.core.log.node_seals import SignedCheckpoint, make_seal, read_seal
 from holdfast.core.log.stored_lines import read_lines, run_events
 from holdfast.errors import ThreadNotFound
 from holdfast.portable.export import export_thread
@@ -90,15 +90,17 @@ class Auditor:
         anchors = Anchors([self.folder], dict.fromkeys(nodes) if nodes else None)
         return await verify(self.threads, thread, evidence=evidence, anchors=anchors)
 
-    async def sealed(self, thread: str, events: int = 1) -> list[NodeSeal]:
+    async def sealed(self, thread: str, events: int = 1) -> list[SignedCheckpoint]:
         """Wait until that many events of a thread are sealed, and return its seals."""
 
-        async def seals() -> list[NodeSeal]:
+        async def seals() -> list[SignedCheckpoint]:
             return await asyncio.to_thread(
                 lambda: [seal for line in AnchoredLines([self.folder], thread) if (seal := read_seal(line))]
             )
 
-        sealed: list[NodeSeal] = await eventually(seals, lambda seals: any(seal.events >= events for seal in seals))
+        sealed: list[SignedCheckpoint] = await eventually(
+            seals, lambda seals: any(seal.events >= events for seal in seals)
+        )
         return sealed
 
     async def finished(self, run: WorkflowHandle[Any, Any]) -> list[AgentEvent]:
@@ -133,7 +135,7 @@ class Auditor:
                 [thread],
             )
 
-    async def drop(self, thread: str, which: Callable[[NodeSeal], bool]) -> None:
+    async def drop(self, thread: str, which: Callable[[SignedCheckpoint], bool]) -> None:
         """Remove seals of a thread from the anchor, as its owner can."""
 
         def rewrite() -> None:
@@ -156,9 +158,9 @@ async def auditor(stack: Stack, tmp_path: Path) -> AsyncIterator[Auditor]:
         yield Auditor(pool, Threads(client, record=PostgresThreads(pool)), folder)
 
 
-def sealer_to(*anchors: Any, key: str = KEY, namespace: str = ELSEWHERE) -> Sealer:
+def sealer_to(*anchors: Any, key: str = KEY, namespace: str = ELSEWHERE) -> CheckpointSigner:
     """Return a sealer of the node."""
-    return Sealer(key, anchors, namespace=namespace)
+    return CheckpointSigner(key, anchors, namespace=namespace)
 
 
 def rewritten(events: Sequence[AgentEvent]) -> Sequence[AgentEvent]:

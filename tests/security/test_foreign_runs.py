@@ -37,7 +37,7 @@ from holdfast.client.threads import Threads
 from holdfast.config.encryption_keys import parse_keys
 from holdfast.config.stack_file import Stack
 from holdfast.core.authority.signatures import encode_key, public_key
-from holdfast.core.mac.seals import Seals
+from holdfast.core.mac.seals import FleetKeys
 from holdfast.core.run.contracts.runs import LOOP_WORKFLOW, WORKFLOW
 from holdfast.encryption.codec import EncryptionCodec, KeyUnknown
 from holdfast.encryption.fleet_keys import stack_seals
@@ -117,7 +117,7 @@ async def open_readers(stack: Stack, codec: EncryptionCodec | None = None) -> As
 
 @asynccontextmanager
 async def stranger(
-    stack: Stack, folder: Path, seals: Seals, codec: EncryptionCodec | None = None
+    stack: Stack, folder: Path, seals: FleetKeys, codec: EncryptionCodec | None = None
 ) -> AsyncIterator[Rig]:
     """Run our own code as an attacker does: with another key, task queue, database and LLM."""
     folder = folder / "stranger"
@@ -131,16 +131,18 @@ async def stranger(
             yield rig
 
 
-async def forge(stack: Stack, folder: Path, thread: str, seals: Seals, codec: EncryptionCodec | None = None) -> None:
+async def forge(
+    stack: Stack, folder: Path, thread: str, seals: FleetKeys, codec: EncryptionCodec | None = None
+) -> None:
     """Make an attacker's worker complete a run under a thread's id, from a plain start."""
     async with stranger(stack, folder, seals, codec) as rig:
         run = await rig.client.start_workflow(WORKFLOW, {"task": "do it"}, id=thread, task_queue=rig.task_queue)
         await run.result()
 
 
-def own_keys(stack: Stack) -> list[Seals]:
+def own_keys(stack: Stack) -> list[FleetKeys]:
     """Return keys that an attacker may choose: another id, and the fleet's own id."""
-    return [Seals({"theirs": b"t" * 32}), Seals({next(iter(stack_seals(stack).keys)): b"t" * 32})]
+    return [FleetKeys({"theirs": b"t" * 32}), FleetKeys({next(iter(stack_seals(stack).keys)): b"t" * 32})]
 
 
 async def finished_thread(rig: Rig, thread: str) -> WorkflowHandle[Any, Any]:

@@ -14,20 +14,20 @@ from temporalio.testing import ActivityEnvironment
 from holdfast.activities.heartbeats import heartbeats
 from holdfast.activities.llm_calls.outages import earlier_failures, heartbeat_details, recording_failure
 from holdfast.core.llm.outages import LLMFailure, Outage
-from holdfast.core.mac.seals import Seals
+from holdfast.core.mac.seals import FleetKeys
 from holdfast.core.run.contracts.llm_calls import Failures, LLMRequest
 from holdfast.core.temporal.converter import sealing
 from holdfast.core.tools.secrets import NO_SECRETS, Secrets
 from holdfast.core.transcript.transcript import TranscriptRef
 
-OURS = Seals({"a": b"k" * 32})
+OURS = FleetKeys({"a": b"k" * 32})
 FAILURE = LLMFailure(at=datetime(2026, 1, 2, tzinfo=UTC), seconds=1, cause="InternalServerError", message="503: busy")
 OUTAGE = Outage.of(None, FAILURE)
 ORDER = LLMRequest(order="1.abc", transcript=TranscriptRef(length=0, digest=""))
 OTHER = ORDER.model_copy(update={"order": "2.abc"})
 
 
-def attempt(details: Any = (), *, seals: Seals = OURS, thread: str = "t") -> ActivityEnvironment:
+def attempt(details: Any = (), *, seals: FleetKeys = OURS, thread: str = "t") -> ActivityEnvironment:
     """Return an attempt after earlier ones left these details."""
     env = ActivityEnvironment()
     context = ActivitySerializationContext(
@@ -64,8 +64,8 @@ def test_an_attempt_reads_the_details_of_the_previous_one() -> None:
         ["", json.dumps({"answers": "1.abc", "outage": OUTAGE.model_dump(mode="json")})],
         ["!", "\ud800"],
         [None, 7],
-        left(seals=Seals({"a": b"x" * 32})),
-        left(seals=Seals({"unknown": b"k" * 32})),
+        left(seals=FleetKeys({"a": b"x" * 32})),
+        left(seals=FleetKeys({"unknown": b"k" * 32})),
         left(thread="another"),
         [left()[0], left()[1].replace("busy", "fine")],
         attempt().run(heartbeat_details, Failures(answers=OTHER.order, outage=OUTAGE), OTHER),

@@ -17,7 +17,7 @@ import pytest
 from holdfast.audit.anchors import sealer
 from holdfast.audit.anchors.folder import FolderAnchor
 from holdfast.audit.anchors.lines import AnchoredLines
-from holdfast.audit.anchors.sealer import Sealer
+from holdfast.audit.anchors.sealer import CheckpointSigner
 from holdfast.audit.anchors.webhook import WebhookAnchor
 from holdfast.audit.evidence.anchors import Anchors, compare, compare_with_branches, find_seals
 from holdfast.audit.evidence.file_anchors import compare_file
@@ -25,7 +25,7 @@ from holdfast.cli.screens.anchors import anchors_from_options
 from holdfast.config.settings import Settings
 from holdfast.config.webhooks import Receiver as To
 from holdfast.core.authority.signatures import encode_key, public_key
-from holdfast.core.log.node_seals import NodeSeal, make_seal
+from holdfast.core.log.node_seals import SignedCheckpoint, make_seal
 from holdfast.errors import SettingsError
 from tests.support.rig import eventually
 
@@ -35,7 +35,7 @@ AT = datetime(2026, 1, 2, tzinfo=UTC)
 LOG = {position: f"{position:064x}" for position in range(1_000)}
 
 
-def seal_of(events: int, *, namespace: str = "default", thread: str = "rel-1", seconds: int = 0) -> NodeSeal:
+def seal_of(events: int, *, namespace: str = "default", thread: str = "rel-1", seconds: int = 0) -> SignedCheckpoint:
     """Return a seal of `LOG`."""
     at = AT + timedelta(seconds=seconds)
     return make_seal(KEY, namespace=namespace, thread=thread, events=events, head=LOG[events - 1], at=at)
@@ -216,9 +216,9 @@ class Slow:
     between = 0.0
 
     def __init__(self) -> None:
-        self.kept: list[NodeSeal] = []
+        self.kept: list[SignedCheckpoint] = []
 
-    async def put(self, *seals: NodeSeal) -> None:
+    async def put(self, *seals: SignedCheckpoint) -> None:
         """Keep seals."""
         await asyncio.sleep(2 * sealer.WAIT_SECONDS)
         self.kept += seals
@@ -235,7 +235,7 @@ async def test_an_anchor_that_is_slow_for_hours_delays_one_run(monkeypatch: pyte
     """The anchor gets all seals, and after the first one no run waits for it."""
     monkeypatch.setattr(sealer, "WAIT_SECONDS", 0.1)
     slow, waited = Slow(), list[bool]()
-    async with Sealer(KEY, [slow], namespace="default") as sealing:
+    async with CheckpointSigner(KEY, [slow], namespace="default") as sealing:
         (lane,) = sealing._queues
         for number in range(1, 6):
             waited.append(not lane.slow)

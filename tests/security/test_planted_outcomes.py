@@ -24,7 +24,7 @@ from holdfast.core.llm.blocks import ToolCall
 from holdfast.core.llm.chat_completions import ChatCompletions
 from holdfast.core.log.events import ReconcileRequested, ToolCallFinished
 from holdfast.core.mac.outcomes import OutcomeMACs, Recorded
-from holdfast.core.mac.seals import Seals
+from holdfast.core.mac.seals import FleetKeys
 from holdfast.core.run.contracts.tool_calls import ToolOutcome, ToolRequest
 from holdfast.core.temporal.converter import data_converter
 from holdfast.core.tools.effects import PastEffect, effect_key
@@ -36,8 +36,8 @@ from holdfast.testing import call, say, steps
 from tests.support.people import PEOPLE, answer, clerk, decision, payments, request_of
 from tests.support.rig import Rig, StartRig, events_of, eventually
 
-OURS = Seals({"2026": b"o" * 32})
-THEIRS = Seals({"2026": b"t" * 32})
+OURS = FleetKeys({"2026": b"o" * 32})
+THEIRS = FleetKeys({"2026": b"t" * 32})
 PAID = ToolOutcome(status="ok", content="paid, honestly").model_dump_json()
 
 
@@ -48,7 +48,7 @@ class Till:
     pool: AsyncConnectionPool
     url: str
     folder: Path
-    seals: Seals = OURS
+    seals: FleetKeys = OURS
 
     def tools(self, tool: Tool) -> Tools:
         """Return the tools of a worker with the fleet keys."""
@@ -141,10 +141,10 @@ async def test_a_recorded_outcome_is_adopted_after_a_key_rotation(settle: bool, 
     """An outcome counts as long as the key of its MAC is configured, whichever key makes new ones."""
     request = till.request()
     assert (await till.pay("unsafe", request)).content == "paid"
-    till.seals = Seals({"2027": b"n" * 32, **OURS.keys})
+    till.seals = FleetKeys({"2027": b"n" * 32, **OURS.keys})
     again = await till.pay("unsafe", request.model_copy(update={"settle": settle}))
     assert (again.content, again.adopted) == ("paid", True)
-    till.seals = Seals({"2027": b"n" * 32})
+    till.seals = FleetKeys({"2027": b"n" * 32})
     gone = await till.pay("unsafe", request.model_copy(update={"settle": settle}))
     assert (gone.status, till.paid) == ("unknown", 1)
 

@@ -27,7 +27,7 @@ from holdfast.composition.components import Components
 from holdfast.config.running_stacks import is_running
 from holdfast.config.settings import Settings
 from holdfast.config.stack_file import Stack, read_stack, record_fault, write_stack
-from holdfast.core.mac.seals import Seals
+from holdfast.core.mac.seals import FleetKeys
 from holdfast.devstack import processes
 from holdfast.devstack.ports import Ports, any_free
 from holdfast.devstack.temporal_server import TemporalServer
@@ -146,7 +146,7 @@ async def test_a_run_of_another_fleet_gets_no_decision(rig: StartRig, stack: Sta
     async with rig(clerk(Policy()), steps([call("pay", cents=5), say("Done.")])) as r:
         run = await r.start("pay")
         await status_of(run, "waiting_approval")
-        client = await connect(stack_config(stack), seals=Seals({key: os.urandom(32)}))
+        client = await connect(stack_config(stack), seals=FleetKeys({key: os.urandom(32)}))
         payload = {"decision": "approve", "request": "1", "by": "ann"}
         with pytest.raises(AnswerForged, match=why):
             await intervene(Threads(client, answer_within=PATIENCE), run.id, "decide", payload)

@@ -32,7 +32,7 @@ from holdfast.core.log.events import (
     UserMessageReceived,
 )
 from holdfast.core.log.stored_lines import read_lines, run_events
-from holdfast.core.mac.seals import Seals
+from holdfast.core.mac.seals import FleetKeys
 from holdfast.core.run.contracts.runs import WORKFLOW
 from holdfast.core.stores import aside_id, origin_of
 from holdfast.encryption.fleet_keys import stack_seals
@@ -444,7 +444,7 @@ async def test_a_history_made_with_another_key_is_detected(
     stack: Stack, pool: AsyncConnectionPool, tmp_path: Path
 ) -> None:
     """The same code with another key on the same Temporal: its events are valid, but its requests lack our seal."""
-    stranger = Seals({next(iter(stack_seals(stack).keys)): b"x" * 32})
+    stranger = FleetKeys({next(iter(stack_seals(stack).keys)): b"x" * 32})
     theirs = await connect(stack_config(stack), seals=stranger)
     workers = await connect(stack_config(stack), seals=stranger)
     async with start_rig(
@@ -468,7 +468,7 @@ async def test_a_history_made_with_another_key_is_detected(
         "not_proven",
         {"seals", "ledger", "artifacts"},
     )
-    others = Seals({"another": b"y" * 32})
+    others = FleetKeys({"another": b"y" * 32})
     unknown = await verify(Threads(await connect(stack_config(stack), seals=others), record=store), run.id)
     assert (unknown.verdict, unknown.where) == ("altered", "history")
     assert "is sealed with the fleet key" in unknown.reason

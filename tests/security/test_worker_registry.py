@@ -44,7 +44,7 @@ def test_a_forged_file_ends_no_claim_of_a_live_worker(tmp_path: Path) -> None:
     assert me is not None
     registry = WorkerRegistry(tmp_path, "queue")
     registry.add(me)
-    registry.add(replace(me, place="f" * 16, pid=2**32 - 1))
+    registry.add(replace(me, scope="f" * 16, pid=2**32 - 1))
     assert [each for each in registry.workers() if is_gone(each, seen_from=me)] == []
 
 

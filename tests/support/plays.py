@@ -129,7 +129,7 @@ RECALLED: tuple[tuple[RecalledTier, ...], ...] = (
 TEXTS = ("fine", "naïve 😀", "\n\r\u2028", 'quotes " and \\', "x" * 300)
 
 
-class Play:
+class RandomRun:
     """A thread to which random events happen.
 
     Args:
@@ -531,14 +531,14 @@ class Play:
 
 
 @cache
-def play(seed: int) -> Play:
+def play(seed: int) -> RandomRun:
     """Return the play with that number. One process of a test run plays it, and the others read it."""
     if not SHARED.name.startswith("tests-"):  # it may outlive this run
-        return Play(seed)
+        return RandomRun(seed)
     file = SHARED / f"play-{seed}.pickle"
     with suppress(FileNotFoundError):
-        return cast(Play, pickle.loads(file.read_bytes()))
-    played = Play(seed)
+        return cast(RandomRun, pickle.loads(file.read_bytes()))
+    played = RandomRun(seed)
     own = file.with_suffix(f".{os.getpid()}")
     own.write_bytes(pickle.dumps(played))
     own.replace(file)

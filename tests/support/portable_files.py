@@ -18,7 +18,7 @@ from holdfast.core.authority.signatures import encode_key, public_key
 from holdfast.core.base.canonical import canonical
 from holdfast.core.log.event_log import event_line
 from holdfast.core.log.events import AgentEvent
-from holdfast.core.log.node_seals import NodeSeal, make_seal
+from holdfast.core.log.node_seals import SignedCheckpoint, make_seal
 from holdfast.core.stores import EffectRow
 from holdfast.portable.envelope import make_envelope
 from holdfast.portable.export import with_nodes
@@ -36,7 +36,7 @@ from holdfast.portable.format.members import (
     artifact_member,
     child_member,
 )
-from holdfast.portable.format.seals import OwnSeals
+from holdfast.portable.format.seals import FileCheckpoints
 from holdfast.portable.verify import FileVerification, verify_file
 from holdfast.portable.writer import Writer
 
@@ -56,7 +56,7 @@ def export(
     rows: Sequence[EffectRow] | None = None,
     artifacts: Iterable[bytes] = (),
     redact: bool = False,
-    seals: Sequence[NodeSeal] = (),
+    seals: Sequence[SignedCheckpoint] = (),
     children: Mapping[str, Sequence[AgentEvent]] = MappingProxyType({}),
 ) -> bytes:
     """Return the file of a log, as `export_thread` writes it; without `rows`, the ledger is left out.
@@ -71,7 +71,7 @@ def export(
         seals: The log's signed checkpoints.
         children: The logs of sub-agents, by path, in the order of the file.
     """
-    own = OwnSeals(tuple(seals))
+    own = FileCheckpoints(tuple(seals))
 
     async def lines(events: Iterable[AgentEvent]) -> AsyncIterator[bytes]:
         for event in events:
@@ -109,7 +109,9 @@ def export(
 NODE_KEY, OTHER_NODE_KEY = encode_key(b"n" * 32), encode_key(b"o" * 32)
 
 
-def sealed(events: Sequence[AgentEvent], counts: Iterable[int], *, thread: str, key: str = NODE_KEY) -> list[NodeSeal]:
+def sealed(
+    events: Sequence[AgentEvent], counts: Iterable[int], *, thread: str, key: str = NODE_KEY
+) -> list[SignedCheckpoint]:
     """Return the checkpoints that a node signed when the log had these numbers of events."""
     return [
         make_seal(

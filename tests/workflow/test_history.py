@@ -18,13 +18,13 @@ from temporalio.service import RPCError
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
 from holdfast import Agent, Catalog, Limits, Policy, ToolContext, allow, deny, tool
-from holdfast.activities.calling_run import Chains, CheckedOrders
+from holdfast.activities.calling_run import Chains, CheckedRequests
 from holdfast.client.start_options import issued
 from holdfast.core.agents.agent import AgentSpec
 from holdfast.core.authority.policy import ask
 from holdfast.core.log.event_log import first_altered
 from holdfast.core.log.events import AgentEvent, ToolCallFinished
-from holdfast.core.mac.seals import Seals
+from holdfast.core.mac.seals import FleetKeys
 from holdfast.core.run.contracts.llm_calls import LLMReply, LLMRequest
 from holdfast.core.run.contracts.loading import AgentRequest, EffectsRequest, LoadedAgent, PastEffects
 from holdfast.core.run.contracts.record import Archived, ArchiveRequest
@@ -267,7 +267,7 @@ class Desk:
         return Archived(length=request.stop)
 
 
-SEALS = Seals({"test": bytes(32)})
+SEALS = FleetKeys({"test": bytes(32)})
 
 SPEC = agent_spec(
     tools=(
@@ -296,7 +296,7 @@ async def deciding(
         workflows=WORKFLOWS,
         activities=desk.activities,
         no_remote_activities=True,
-        interceptors=[CheckedOrders(Chains())],
+        interceptors=[CheckedRequests(Chains())],
         workflow_runner=guard,
         sticky_queue_schedule_to_start_timeout=sticky,
         debug_mode=debug_mode,
@@ -310,7 +310,7 @@ async def deciding(
 async def working(client: Client, desk: Desk) -> AsyncIterator[str]:
     """Run activities, and yield the task queue."""
     queue = f"test-{uuid4().hex[:8]}"
-    worker = Worker(client, task_queue=queue, activities=desk.activities, interceptors=[CheckedOrders(Chains())])
+    worker = Worker(client, task_queue=queue, activities=desk.activities, interceptors=[CheckedRequests(Chains())])
     async with running(worker, within=LEAVE):
         yield queue
 

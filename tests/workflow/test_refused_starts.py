@@ -12,7 +12,7 @@ from holdfast.client.showing import show_thread
 from holdfast.client.start_options import issued
 from holdfast.client.threads import Threads
 from holdfast.config.stack_file import Stack
-from holdfast.core.mac.seals import Seals
+from holdfast.core.mac.seals import FleetKeys
 from holdfast.core.run.contracts.runs import WORKFLOW, RunInput
 from holdfast.core.run.state.state import RunState
 from holdfast.core.run.views.status import run_view
@@ -60,7 +60,7 @@ async def test_a_start_under_a_reserved_id_is_not_shown_as_an_archived_branch(ri
 
 async def test_a_start_sealed_with_another_stacks_key_names_the_right_key(rig: StartRig, stack: Stack) -> None:
     """The reason names the seal's key and this worker's keys, and not the command that the person has used."""
-    theirs = await connect(stack_config(stack), seals=Seals({"dev": bytes(32)}))
+    theirs = await connect(stack_config(stack), seals=FleetKeys({"dev": bytes(32)}))
     async with rig(CATALOG, steps([say("done")])) as r:
         thread = f"t-{uuid4().hex[:8]}"
         run = await theirs.start_workflow(WORKFLOW, issued(RunInput(task="go")), id=thread, task_queue=r.task_queue)

@@ -12,7 +12,7 @@ import stat
 from contextlib import suppress
 from pathlib import Path
 
-from holdfast.core.log.node_seals import NodeSeal
+from holdfast.core.log.node_seals import SignedCheckpoint
 
 BENEATH = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
@@ -29,7 +29,7 @@ class FolderAnchor:
         self.name = str(folder)
         self._folder = folder
 
-    async def put(self, seal: NodeSeal) -> None:
+    async def put(self, seal: SignedCheckpoint) -> None:
         """Append a seal, durably.
 
         Raises:
@@ -40,7 +40,7 @@ class FolderAnchor:
     async def aclose(self) -> None:
         """Do nothing: no file stays open."""
 
-    def _append(self, seal: NodeSeal) -> None:
+    def _append(self, seal: SignedCheckpoint) -> None:
         node, name = names(seal.thread, seal.node)
         root = os.open(self._folder, _DIRECTORY)
         try:

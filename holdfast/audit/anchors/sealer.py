@@ -14,9 +14,9 @@ from typing import Protocol, Self
 
 import structlog
 
-from holdfast.audit.anchors.webhook import SealRefused
+from holdfast.audit.anchors.webhook import CheckpointRejected
 from holdfast.core.authority.signatures import public_key
-from holdfast.core.log.node_seals import Gone, NodeSeal, make_seal
+from holdfast.core.log.node_seals import Gone, SignedCheckpoint, make_seal
 
 WAIT_SECONDS = 2.0
 """How long a run waits for its seal."""
@@ -36,8 +36,8 @@ class Anchor(Protocol):
     name: str
     """The name in logs; contains no secret."""
 
-    async def put(self, seal: NodeSeal) -> None:
-        """Store a seal durably. It is sent again after any error except `SealRefused`."""
+    async def put(self, seal: SignedCheckpoint) -> None:
+        """Store a seal durably. It is sent again after any error except `CheckpointRejected`."""
         ...
 
     async def aclose(self) -> None:
@@ -45,7 +45,7 @@ class Anchor(Protocol):
         ...
 
 
-class Sealer:
+class CheckpointSigner:
     """Seals the length and head of threads' records; an async context manager.
 
     Args:
@@ -104,7 +104,7 @@ class _Queue:
         """The last attempt failed."""
         self.slow = False
         """The last attempt failed, or took longer than a run waits."""
-        self._waiting: dict[tuple[str, str], tuple[NodeSeal, asyncio.Event]] = {}
+        self._waiting: dict[tuple[str, str], tuple[SignedCheckpoint, asyncio.Event]] = {}
         """The seals by thread and by the reason why its log is gone; each event is set after the first attempt."""
         self._sending = False
         self._changed = asyncio.Event()
@@ -113,7 +113,7 @@ class _Queue:
     def start(self) -> None:
         self._task = asyncio.create_task(self._run())
 
-    def add(self, seal: NodeSeal) -> asyncio.Event:
+    def add(self, seal: SignedCheckpoint) -> asyncio.Event:
         """Queue a seal, replacing the thread's last one; return an event that is set after the first attempt."""
         before = self._waiting.pop(_key(seal), None)
         tried = before[1] if before else asyncio.Event()
@@ -150,7 +150,7 @@ class _Queue:
             fields = {"anchor": self.anchor.name, "thread": seal.thread, "events": seal.events}
             try:
                 await self.anchor.put(seal)
-            except SealRefused as error:
+            except CheckpointRejected as error:
                 self.failing = False
                 log.error("seal_refused", reason=str(error), **fields)
             except Exception as error:  # each kind of anchor raises different errors
@@ -168,6 +168,6 @@ class _Queue:
                 pause = min(2 * pause, LONGEST_PAUSE)
 
 
-def _key(seal: NodeSeal) -> tuple[str, str]:
+def _key(seal: SignedCheckpoint) -> tuple[str, str]:
     """Return the key under which a seal waits: a later seal with the same key replaces it."""
     return seal.thread, seal.gone

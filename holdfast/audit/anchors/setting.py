@@ -6,7 +6,7 @@ from pathlib import Path
 from holdfast.audit.anchors.folder import FolderAnchor
 from holdfast.audit.anchors.webhook import WebhookAnchor
 from holdfast.config.settings import Settings
-from holdfast.config.webhooks import Receiver, refusal
+from holdfast.config.webhooks import Receiver, rejection
 from holdfast.errors import SettingsError
 
 _GIT = "git:"
@@ -23,7 +23,7 @@ def read_anchors(settings: Settings) -> Sequence[FolderAnchor | WebhookAnchor]:
         if "://" not in place:
             anchors.append(FolderAnchor(_folder(place)))
             continue
-        if reason := refusal(place, insecure=settings.webhooks_insecure):
+        if reason := rejection(place, insecure=settings.webhooks_insecure):
             raise SettingsError(
                 f"HOLDFAST_ANCHORS: anchor {number} ({Receiver(url=place).host or 'no host'}) {reason}."
             )

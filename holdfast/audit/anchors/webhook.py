@@ -9,7 +9,7 @@ from urllib.parse import quote
 import httpx2
 
 from holdfast.config.webhooks import Receiver
-from holdfast.core.log.node_seals import NodeSeal
+from holdfast.core.log.node_seals import SignedCheckpoint
 
 SECONDS = 8.0
 """Time limit of a request."""
@@ -17,7 +17,7 @@ TRANSIENT = (408, 429)
 """Client errors that are retried."""
 
 
-class SealRefused(Exception):  # never seen by users: the sealer logs it
+class CheckpointRejected(Exception):  # never seen by users: the sealer logs it
     """The receiver rejected a seal permanently."""
 
 
@@ -33,11 +33,11 @@ class WebhookAnchor:
         self._url = receiver.url
         self._client: httpx2.AsyncClient | None = None
 
-    async def put(self, seal: NodeSeal) -> None:
+    async def put(self, seal: SignedCheckpoint) -> None:
         """Send a seal.
 
         Raises:
-            SealRefused: The receiver answered 4xx, except 408 and 429.
+            CheckpointRejected: The receiver answered 4xx, except 408 and 429.
             OSError: The receiver was unreachable, or answered with another error; a later attempt may succeed.
         """
         if self._client is None:
@@ -57,7 +57,7 @@ class WebhookAnchor:
         except (httpx2.HTTPError, TimeoutError) as error:
             raise OSError(type(error).__name__) from None  # its text may contain the URL
         if 400 <= response.status_code < 500 and response.status_code not in TRANSIENT:
-            raise SealRefused(f"HTTP {response.status_code}")
+            raise CheckpointRejected(f"HTTP {response.status_code}")
         if not response.is_success:
             raise OSError(f"HTTP {response.status_code}")
 

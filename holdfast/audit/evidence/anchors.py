@@ -20,10 +20,10 @@ from holdfast.audit.anchors.lines import AnchoredLines
 from holdfast.audit.evidence.evidence import Finding, Unchecked, archived_branches
 from holdfast.audit.evidence.forgotten import tombstone_of
 from holdfast.audit.evidence.sources import Log, from_record
-from holdfast.audit.judge.anchors import Nodes, SortedSeals, explaining_seal, mismatch_text, sort_seals
+from holdfast.audit.judge.anchors import Nodes, SortedCheckpoints, explaining_seal, mismatch_text, sort_seals
 from holdfast.client.reading.record import Evidence, call_store
 from holdfast.client.threads import Threads
-from holdfast.core.log.node_seals import NodeSeal, read_seal
+from holdfast.core.log.node_seals import SignedCheckpoint, read_seal
 from holdfast.core.log.tombstones import Tombstone
 from holdfast.errors import RecordUnavailable
 
@@ -47,7 +47,7 @@ class Anchors:
 
 
 @dataclass(frozen=True)
-class ThreadSeals:
+class ThreadCheckpoints:
     """The seals of a thread in anchors."""
 
     thread: str
@@ -58,10 +58,10 @@ class ThreadSeals:
     """Iterable more than once."""
     odd: Sequence[str] = ()
     """Sentences about links, pipes and devices that were not read."""
-    again: Callable[[], "ThreadSeals"] | None = None
+    again: Callable[[], "ThreadCheckpoints"] | None = None
     """Lists the anchors again."""
 
-    def sort_seals(self, digests: Mapping[int, str], *, whole: bool = True) -> SortedSeals:
+    def sort_seals(self, digests: Mapping[int, str], *, whole: bool = True) -> SortedCheckpoints:
         """Compare each seal with a log."""
         return sort_seals(
             self.lines, digests, thread=self.thread, namespace=self.namespace, nodes=self.nodes, whole=whole
@@ -79,7 +79,7 @@ class ThreadSeals:
 
 
 @dataclass(frozen=True)
-class SealComparison:
+class CheckpointComparison:
     """The result of comparing seals with a log."""
 
     faults: tuple[Finding, ...] = ()
@@ -88,7 +88,7 @@ class SealComparison:
     """The number of seals that the log matches."""
 
 
-def find_seals(anchors: Anchors, thread: str, *, namespace: str | None = None) -> ThreadSeals:
+def find_seals(anchors: Anchors, thread: str, *, namespace: str | None = None) -> ThreadCheckpoints:
     """List the current seals of a thread in the anchors.
 
     Raises:
@@ -97,7 +97,7 @@ def find_seals(anchors: Anchors, thread: str, *, namespace: str | None = None) -
     lines = AnchoredLines(anchors.locations, thread)
     again = partial(find_seals, anchors, thread, namespace=namespace)
     odd = [f"{name} is a link, a pipe or a device: it was not read" for name in lines.odd]
-    return ThreadSeals(thread, namespace, anchors.nodes, lines, odd, again)
+    return ThreadCheckpoints(thread, namespace, anchors.nodes, lines, odd, again)
 
 
 Branches = Mapping[str, Mapping[int, str]]
@@ -105,13 +105,13 @@ Branches = Mapping[str, Mapping[int, str]]
 
 
 def compare(
-    seals: ThreadSeals,
+    seals: ThreadCheckpoints,
     digests: Mapping[int, str],
     *,
     whole: bool = True,
     vouched: bool = False,
     branches: Branches | None = None,
-) -> SealComparison:
+) -> CheckpointComparison:
     """Compare seals with a log.
 
     Args:
@@ -130,18 +130,18 @@ def compare(
 
 
 def compare_sorted(
-    result: SortedSeals,
-    seals: ThreadSeals,
+    result: SortedCheckpoints,
+    seals: ThreadCheckpoints,
     digests: Mapping[int, str],
     *,
     vouched: bool = False,
     branches: Branches = MappingProxyType({}),
-) -> SealComparison:
+) -> CheckpointComparison:
     """Compare sorted seals with a log; the other arguments are those of `compare`."""
     unchecked = [Unchecked("anchors", reason) for reason in result.refused]
     unchecked += [Unchecked("anchors", reason) for reason in seals.odd]
     if not result.any:
-        return SealComparison(
+        return CheckpointComparison(
             unchecked=(*unchecked, Unchecked("anchors", "they have no seal of this thread that counts"))
         )
     trusting = seals.nodes is None
@@ -170,16 +170,16 @@ def compare_sorted(
         nodes = ", ".join(sorted(result.nodes))
         reason = f"it is not known whose keys signed the seals: give those that you trust with --nodes ({nodes})"
         unchecked.append(Unchecked("nodes", reason))
-    return SealComparison(tuple(faults), tuple(unchecked), result.matching)
+    return CheckpointComparison(tuple(faults), tuple(unchecked), result.matching)
 
 
-def _unseen(seal: NodeSeal, reason: NodeSeal, branches: Branches) -> bool:
+def _unseen(seal: SignedCheckpoint, reason: SignedCheckpoint, branches: Branches) -> bool:
     """Whether only its time ties a seal to a log that is gone."""
     same = (reason.events, reason.head) == (seal.events, seal.head)
     return not same and not any(known.get(seal.events - 1) == seal.head for known in branches.values())
 
 
-def _accusation(seal: NodeSeal, gone: Sequence[NodeSeal], branches: Branches) -> str:
+def _accusation(seal: SignedCheckpoint, gone: Sequence[SignedCheckpoint], branches: Branches) -> str:
     text = mismatch_text(seal)
     for name, known in branches.items():
         if known.get(seal.events - 1) == seal.head:
@@ -194,11 +194,11 @@ def _accusation(seal: NodeSeal, gone: Sequence[NodeSeal], branches: Branches) ->
 
 async def compare_thread(
     threads: Threads,
-    seals: ThreadSeals,
+    seals: ThreadCheckpoints,
     record: Log,
     history: Log,
     evidence: Evidence | None,
-) -> SealComparison:
+) -> CheckpointComparison:
     """Compare a thread's seals with its record; without a record, with Temporal's histories.
 
     Args:
@@ -227,7 +227,7 @@ def _sound(log: Log) -> Mapping[int, str]:
     return {} if log.fault else log.digests
 
 
-async def compare_forgotten(seals: ThreadSeals, tombstone: Tombstone, evidence: Evidence) -> SealComparison:
+async def compare_forgotten(seals: ThreadCheckpoints, tombstone: Tombstone, evidence: Evidence) -> CheckpointComparison:
     """Compare the seals of a forgotten thread with its remaining digests.
 
     Args:
@@ -245,14 +245,14 @@ async def compare_forgotten(seals: ThreadSeals, tombstone: Tombstone, evidence: 
 
 
 async def compare_with_branches(
-    seals: ThreadSeals,
+    seals: ThreadCheckpoints,
     digests: Mapping[int, str],
     evidence: Evidence | None,
     branch: Callable[[str], Awaitable[Mapping[int, str]]],
     *,
     whole: bool,
     vouched: bool = False,
-) -> SealComparison:
+) -> CheckpointComparison:
     """Compare seals with a log, and those that contradict it with the archived branches in the database.
 
     Args:
@@ -285,7 +285,7 @@ def _digests_of(tombstone: Tombstone) -> dict[int, str]:
     return digests
 
 
-async def compare_missing(threads: Threads, seals: ThreadSeals) -> SealComparison | None:
+async def compare_missing(threads: Threads, seals: ThreadCheckpoints) -> CheckpointComparison | None:
     """Compare the seals of a thread that is neither in Temporal nor in the record; None if none of them counts."""
     result = await asyncio.to_thread(seals.sort_seals, {})
     if not result.any or threads.reader.record is None:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from holdfast.audit.evidence.anchors import SealComparison, ThreadSeals, compare, compare_sorted
+from holdfast.audit.evidence.anchors import CheckpointComparison, ThreadCheckpoints, compare, compare_sorted
 from holdfast.audit.evidence.evidence import Unchecked
 from holdfast.audit.judge.anchors import Nodes
 from holdfast.core.log.node_seals import read_seal
@@ -14,7 +14,7 @@ OWN_SEALS = Unchecked(
 )
 
 
-def compare_file(seals: ThreadSeals, digests: Mapping[int, str]) -> SealComparison:
+def compare_file(seals: ThreadCheckpoints, digests: Mapping[int, str]) -> CheckpointComparison:
     """Compare seals with the log in a portable file, which may be an early part.
 
     A file does not name the namespace of its thread. If several namespaces have seals of its id, it must match one.
@@ -41,7 +41,7 @@ def compare_file(seals: ThreadSeals, digests: Mapping[int, str]) -> SealComparis
     return replace(each[fits], unchecked=(*unchecked, Unchecked("anchors", reason)))
 
 
-def _compare_file(seals: ThreadSeals, digests: Mapping[int, str]) -> SealComparison:
+def _compare_file(seals: ThreadCheckpoints, digests: Mapping[int, str]) -> CheckpointComparison:
     result = seals.sort_seals(digests, whole=False)
     compared = compare_sorted(result, seals, digests)
     if result.most <= len(digests):
@@ -50,7 +50,7 @@ def _compare_file(seals: ThreadSeals, digests: Mapping[int, str]) -> SealCompari
     return replace(compared, unchecked=(*compared.unchecked, Unchecked("anchors", reason)))
 
 
-def compare_own(lines: Sequence[bytes], thread: str, nodes: Nodes | None, events: int) -> SealComparison:
+def compare_own(lines: Sequence[bytes], thread: str, nodes: Nodes | None, events: int) -> CheckpointComparison:
     """Evaluate the seals in a portable file, each of which matches its log.
 
     Args:
@@ -60,6 +60,6 @@ def compare_own(lines: Sequence[bytes], thread: str, nodes: Nodes | None, events
         events: The number of events in the log.
     """
     heads = {seal.events - 1: seal.head for line in lines if (seal := read_seal(line))}
-    seals = ThreadSeals(thread, None, nodes, lines)
+    seals = ThreadCheckpoints(thread, None, nodes, lines)
     compared = compare(seals, {events - 1: "", **heads}, whole=False)
     return replace(compared, unchecked=(OWN_SEALS, *compared.unchecked))

@@ -13,7 +13,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import cast
 
-from holdfast.audit.evidence.anchors import NONE_GIVEN, Anchors, SealComparison, compare_with_branches, find_seals
+from holdfast.audit.evidence.anchors import NONE_GIVEN, Anchors, CheckpointComparison, compare_with_branches, find_seals
 from holdfast.audit.evidence.evidence import Finding, Unchecked
 from holdfast.audit.evidence.sources import from_record
 from holdfast.audit.evidence.verdicts import Verification, conclude
@@ -85,7 +85,7 @@ async def verify_loop(
     if not history.lines and recorded and recorded[-1].type != "run_finished":
         reason = "the log does not end with run_finished: without Temporal's history, later events cannot be ruled out"
         unchecked.append(Unchecked("end", reason))
-    compared = SealComparison(unchecked=() if history.lines else (NONE_GIVEN,))
+    compared = CheckpointComparison(unchecked=() if history.lines else (NONE_GIVEN,))
     if seals:
         own = {position: str(json.loads(line)["digest"]) for position, line in history.lines.items()}
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from holdfast.audit.evidence.anchors import (
     NONE_GIVEN,
     Anchors,
-    SealComparison,
+    CheckpointComparison,
     compare_forgotten,
     compare_missing,
     compare_thread,
@@ -143,10 +143,10 @@ async def verify(
     if not log.fault:
         faults += await artifact_faults(evidence.artifacts if evidence else None, log.artifacts, unchecked)
     unchecked += _unproven(history, log, trusted=trusted)
-    compared = SealComparison(unchecked=() if history.digests else (NONE_GIVEN,))
+    compared = CheckpointComparison(unchecked=() if history.digests else (NONE_GIVEN,))
     if seals and origin != thread:
         reason = f"seals are of threads, and this log was set aside: verify {origin}"
-        compared = SealComparison(unchecked=(Unchecked("anchors", reason),))
+        compared = CheckpointComparison(unchecked=(Unchecked("anchors", reason),))
     elif seals:
         compared = await compare_thread(threads, seals, record, history, evidence)
     known = {**history.digests, **record.digests}

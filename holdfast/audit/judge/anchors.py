@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from holdfast.core.log.node_seals import NodeSeal, read_seal
+from holdfast.core.log.node_seals import SignedCheckpoint, read_seal
 
 Nodes = Mapping[str, datetime | None]
 """Public keys of trusted nodes, each with the time from which its seals are not trusted, or None."""
@@ -23,18 +23,18 @@ _MOST_NODES = 100
 
 
 @dataclass
-class SortedSeals:
+class SortedCheckpoints:
     """The seals of a thread, sorted by their relation to a log. Its size is bounded."""
 
     matching: int = 0
     """The number of seals that the log matches, each of which covers more events than those before it."""
     covered: int = 0
     """The number of events that they cover."""
-    mismatches: list[NodeSeal] = field(default_factory=list)
+    mismatches: list[SignedCheckpoint] = field(default_factory=list)
     """The seals that contradict the log, at most `MOST`, by the number of events."""
-    gone: list[NodeSeal] = field(default_factory=list)
+    gone: list[SignedCheckpoint] = field(default_factory=list)
     """The seals that state that a log was removed from the record, the oldest first."""
-    beyond: NodeSeal | None = None
+    beyond: SignedCheckpoint | None = None
     """One of the contradicting seals beyond `MOST`; None if there are no more."""
     most: int = 0
     """The most events that any seal covers."""
@@ -57,7 +57,7 @@ def sort_seals(
     namespace: str | None = None,
     nodes: Nodes | None = None,
     whole: bool = True,
-) -> SortedSeals:
+) -> SortedCheckpoints:
     """Compare each seal with a log.
 
     Args:
@@ -68,9 +68,9 @@ def sort_seals(
         nodes: The trusted nodes; None for all.
         whole: Whether the log is complete, so that a sealed event that it lacks is missing.
     """
-    result, refused = SortedSeals(), dict[str, tuple[int, str]]()
-    mismatches: dict[tuple[int, str], NodeSeal] = {}
-    gone: dict[tuple[int, str, str], NodeSeal] = {}
+    result, refused = SortedCheckpoints(), dict[str, tuple[int, str]]()
+    mismatches: dict[tuple[int, str], SignedCheckpoint] = {}
+    gone: dict[tuple[int, str, str], SignedCheckpoint] = {}
     for line in lines:
         seal = read_seal(line)
         own = digests.get(seal.events - 1) if seal else None
@@ -105,7 +105,7 @@ def sort_seals(
     return result
 
 
-def _refusal(seal: NodeSeal | None, *, thread: str, namespace: str | None, nodes: Nodes | None) -> str:
+def _refusal(seal: SignedCheckpoint | None, *, thread: str, namespace: str | None, nodes: Nodes | None) -> str:
     """Return the reason why a line is no evidence, regardless of its signature; empty if it may be evidence."""
     if seal is None:
         return "lines that are not seals"
@@ -120,7 +120,7 @@ def _refusal(seal: NodeSeal | None, *, thread: str, namespace: str | None, nodes
     return ""
 
 
-def is_trusted(seal: NodeSeal, nodes: Nodes | None) -> bool:
+def is_trusted(seal: SignedCheckpoint, nodes: Nodes | None) -> bool:
     """Whether a seal is by a trusted node, from before its key was revoked; None trusts all nodes."""
     if nodes is None:
         return True
@@ -128,13 +128,13 @@ def is_trusted(seal: NodeSeal, nodes: Nodes | None) -> bool:
     return seal.node in nodes and (until is None or seal.at < until)
 
 
-def _shown(seal: NodeSeal) -> str:
+def _shown(seal: SignedCheckpoint) -> str:
     return f"{seal.events} events of thread {seal.thread[:100]!r} in {seal.namespace[:100]!r} by {seal.node}"
 
 
 def explaining_seal(
-    seal: NodeSeal, gone: Sequence[NodeSeal], branches: Sequence[Mapping[int, str]], *, trusting: bool
-) -> NodeSeal | None:
+    seal: SignedCheckpoint, gone: Sequence[SignedCheckpoint], branches: Sequence[Mapping[int, str]], *, trusting: bool
+) -> SignedCheckpoint | None:
     """Return the seal that states that the log of `seal` was removed from the record; None if there is none.
 
     Args:
@@ -155,7 +155,7 @@ def explaining_seal(
     return None
 
 
-def mismatch_text(seal: NodeSeal) -> str:
+def mismatch_text(seal: SignedCheckpoint) -> str:
     """Describe the contradiction between a seal and a log."""
     return (
         f"the log was rewritten or truncated: on {seal.at:%Y-%m-%d at %H:%M:%S} UTC, node {seal.node} saw "

@@ -12,8 +12,8 @@ the database can compute a chain. So the audit folds the log, and each event mus
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from holdfast.audit.judge.consequences import RETURNING, Before, possible_batches
-from holdfast.audit.judge.events import DoesNotFollow, difference, same
+from holdfast.audit.judge.consequences import RETURNING, PriorLog, possible_batches
+from holdfast.audit.judge.events import IllegalEvent, difference, same
 from holdfast.audit.judge.forks import together
 from holdfast.audit.judge.trees import Family
 from holdfast.core.authority.approvals import COUNTING
@@ -140,7 +140,7 @@ class Audit:
             except Exception as error:
                 reason = (
                     str(error)
-                    if isinstance(error, DoesNotFollow)
+                    if isinstance(error, IllegalEvent)
                     else f"nothing that came before leads to it ({error!r})"
                 )
                 self.fault = Fault(events[index].position, f"{events[index].type}: {reason}")
@@ -157,12 +157,12 @@ class Audit:
         """Judge the first of `events` and its consequences; return their number.
 
         Raises:
-            DoesNotFollow: The first event does not follow from those before it.
+            IllegalEvent: The first event does not follow from those before it.
         """
         first, nearest = events[0], None
         if self.state.thread not in ("", self._thread):
-            raise DoesNotFollow(f"it belongs to thread {self.state.thread!r}, and this is {self._thread!r}")
-        before = Before(self.state, self._thread, self._head, self._last, self._forked)
+            raise IllegalEvent(f"it belongs to thread {self.state.thread!r}, and this is {self._thread!r}")
+        before = PriorLog(self.state, self._thread, self._head, self._last, self._forked)
         for expected in filter(None, possible_batches(before, first, events)):
             differs = next((n for n, pair in enumerate(zip(expected, events, strict=False)) if not same(*pair)), None)
             if differs is None:
@@ -175,7 +175,7 @@ class Audit:
             if nearest is None or differs > nearest[0]:
                 nearest = differs, expected[differs]
         if nearest is None:
-            raise DoesNotFollow("nothing that came before leads to it")
+            raise IllegalEvent("nothing that came before leads to it")
         index, wanted = nearest
         self.fault = Fault(events[index].position, f"{events[index].type}: {difference(wanted, events[index])}")
         return 1
@@ -200,7 +200,7 @@ class Audit:
             self._begun(event)
         if isinstance(event, ToolCallFinished):
             if repeats_to_report(self.state, event) != event.repeats:
-                raise DoesNotFollow(f"call {event.number} has not ended like this {event.repeats} times in a row")
+                raise IllegalEvent(f"call {event.number} has not ended like this {event.repeats} times in a row")
             self._finished(event)
         for address in artifacts_of(event, named=self.state.features >= RESULT_NAMES_ARTIFACTS):
             self.artifacts.setdefault(address, event.position)
@@ -220,7 +220,7 @@ class Audit:
             claims = isinstance(event, UserMessageReceived) or self._steers_by_claim(event)
             counts = counts and not claims and not self._counts_for_others(event)
             if trusted and trusted.signatures == "required" and counts:
-                raise DoesNotFollow(f"it counted, {by} did not sign it, and the given policy requires signed decisions")
+                raise IllegalEvent(f"it counted, {by} did not sign it, and the given policy requires signed decisions")
             return
         self.signatures += 1
         if trusted is None:
@@ -231,20 +231,20 @@ class Audit:
             keys = tuple(key for gateway in trusted.gateways for key in gateway.keys)
         if event.key not in keys:
             owner = by if event.proof == "signed" else "any gateway"
-            raise DoesNotFollow(f"it was signed with {event.key}, which is no key of {owner} among the given keys")
+            raise IllegalEvent(f"it was signed with {event.key}, which is no key of {owner} among the given keys")
 
     def _check_past(self, event: RunReset) -> None:
         """Check that a reset names only effects of this thread: the key of another thread's effect would count here.
 
         Raises:
-            DoesNotFollow: An effect is of another thread.
+            IllegalEvent: An effect is of another thread.
         """
         for each in event.effects:
             own = effect_key(
                 thread=self._thread, first_run_id=each.first_run_id, number=each.number, call_digest=each.call_digest
             )
             if each.key != own:
-                raise DoesNotFollow(
+                raise IllegalEvent(
                     f"effect {each.key} of {each.tool} is not of this thread: its call {each.number} has {own}"
                 )
 

@@ -7,7 +7,7 @@ recorded.
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, assert_never
 
-from holdfast.audit.judge.events import DoesNotFollow, Expected, as_outcome, as_poll, as_reply
+from holdfast.audit.judge.events import Expected, IllegalEvent, as_outcome, as_poll, as_reply
 from holdfast.audit.judge.subagents import (
     allowance_raises,
     call_results,
@@ -118,7 +118,7 @@ RETURNING = ("started", "orphaned")
 """Phases of calls whose tools can still return a result."""
 
 
-class Before(NamedTuple):
+class PriorLog(NamedTuple):
     """The log before an event."""
 
     state: RunState
@@ -132,7 +132,7 @@ class Before(NamedTuple):
     """The last fork, until its run starts."""
 
 
-def possible_batches(before: Before, event: AgentEvent, events: Sequence[AgentEvent]) -> Iterator[Sequence[Expected]]:
+def possible_batches(before: PriorLog, event: AgentEvent, events: Sequence[AgentEvent]) -> Iterator[Sequence[Expected]]:
     """Yield each batch of events that could have been recorded at this point, beginning with an event of this kind.
 
     Args:
@@ -141,7 +141,7 @@ def possible_batches(before: Before, event: AgentEvent, events: Sequence[AgentEv
         events: The event, and those after it.
 
     Raises:
-        DoesNotFollow: The event cannot be recorded at this point.
+        IllegalEvent: The event cannot be recorded at this point.
     """
     state, at = before.state, event.at
 
@@ -149,14 +149,14 @@ def possible_batches(before: Before, event: AgentEvent, events: Sequence[AgentEv
         return react(state, name, payload, at=at).events
 
     if not state.events and not isinstance(event, RunStarted):
-        raise DoesNotFollow("a log begins with run_started")
+        raise IllegalEvent("a log begins with run_started")
     match event:
         case RunForked():
             yield _forks(before, event)
         case RunImported():
             reason = refuse_import(event.point, state, thread=before.thread, position=state.events, head=before.head)
             if reason:
-                raise DoesNotFollow(reason)
+                raise IllegalEvent(reason)
             yield [event]
         case MoveRequested():
             yield sent("move", sent_payload(state, event))
@@ -169,11 +169,11 @@ def possible_batches(before: Before, event: AgentEvent, events: Sequence[AgentEv
         case AgentLoaded() if state.spec is None and not state.outcome:
             policy = event.spec.policy
             if event.spec_hash != event.spec.hash or event.policy_hash not in ("", policy.hash):
-                raise DoesNotFollow("its digests are not those of the agent and of the policy that it holds")
+                raise IllegalEvent("its digests are not those of the agent and of the policy that it holds")
             if (own := event.spec.budget) and event.budget != own.narrowed(event.budget):
-                raise DoesNotFollow(f"its budget allows more than the agent's own ({own.words})")
+                raise IllegalEvent(f"its budget allows more than the agent's own ({own.words})")
             if (allowance := state.origin.inherited_budget) and event.budget != allowance.narrowed(event.budget):
-                raise DoesNotFollow(f"its budget allows more than its parent gave it ({allowance.words})")
+                raise IllegalEvent(f"its budget allows more than its parent gave it ({allowance.words})")
             entered = evolve(state, event) if state.resumes_import else state
             yield [
                 event,
@@ -284,15 +284,13 @@ def possible_batches(before: Before, event: AgentEvent, events: Sequence[AgentEv
             assert_never(event)
 
 
-def _forks(before: Before, event: RunForked) -> Sequence[Expected]:
+def _forks(before: PriorLog, event: RunForked) -> Sequence[Expected]:
     """Return the beginning of a fork: it names the event before it, open calls end, and its run starts."""
     state, point = before.state, event.point
     if (event.origin, point.position, point.head) != (before.thread, state.events - 1, before.head):
-        raise DoesNotFollow(
-            f"it forks {point.thread!r} after event {point.position}, which is not what comes before it"
-        )
+        raise IllegalEvent(f"it forks {point.thread!r} after event {point.position}, which is not what comes before it")
     if event.thread in (before.thread, point.thread):
-        raise DoesNotFollow("it forks the thread from itself")
+        raise IllegalEvent("it forks the thread from itself")
     forked = fork_events(
         state,
         point,
@@ -307,22 +305,22 @@ def _forks(before: Before, event: RunForked) -> Sequence[Expected]:
     return [*forked, RunStarted]
 
 
-def _starts(before: Before, event: ToolCallStarted) -> Iterator[Sequence[Expected]]:
+def _starts(before: PriorLog, event: ToolCallStarted) -> Iterator[Sequence[Expected]]:
     """Yield the start of a call: it was allowed, nothing must precede it, and the starter of the run is known."""
     state, action = before.state, next_action(before.state, at=event.at)
     if on_loaded(state):
-        raise DoesNotFollow("it is not known who started the run, and the policy requires that")
+        raise IllegalEvent("it is not known who started the run, and the policy requires that")
     if isinstance(action, StartCalls) and event.number in action.numbers:
         started = on_start(state, event.number, at=event.at)
         by_run = state.carries_out(event.number)
         yield [started, *(on_runtime_call(state, event.number, at=event.at) if by_run else [])]
     elif call := state.calls.find(event.number):
-        raise DoesNotFollow(
+        raise IllegalEvent(
             f"call {event.number} was not allowed to run: it is {call.phase}, and what follows is {action}"
         )
 
 
-def _ends(before: Before, event: ToolCallFinished | ReconcileRequested | RunFinished) -> Iterator[Sequence[Expected]]:
+def _ends(before: PriorLog, event: ToolCallFinished | ReconcileRequested | RunFinished) -> Iterator[Sequence[Expected]]:
     """Yield the possible ends of calls, or of the run."""
     state = before.state
     number = event.request.number if isinstance(event, ReconcileRequested) else getattr(event, "number", 0)
@@ -358,7 +356,7 @@ def _ends(before: Before, event: ToolCallFinished | ReconcileRequested | RunFini
         reject_result(state, event)
 
 
-def _polls(before: Before, event: WaitPolled, events: Sequence[AgentEvent]) -> Iterator[Sequence[Expected]]:
+def _polls(before: PriorLog, event: WaitPolled, events: Sequence[AgentEvent]) -> Iterator[Sequence[Expected]]:
     """Yield a poll: the time of the next one, and whether the wait ends with it. The log has only the digest of a
     result that does not end the wait.
     """
@@ -373,13 +371,13 @@ def _polls(before: Before, event: WaitPolled, events: Sequence[AgentEvent]) -> I
         yield [poll_event(state, wait, event.status, seen=event.seen, duration_ms=event.duration_ms, at=event.at)]
 
 
-def _check_start(before: Before, event: RunStarted) -> None:
+def _check_start(before: PriorLog, event: RunStarted) -> None:
     if event.thread != before.thread:
-        raise DoesNotFollow(f"it is the log of thread {event.thread!r}, and this is {before.thread!r}")
+        raise IllegalEvent(f"it is the log of thread {event.thread!r}, and this is {before.thread!r}")
     if before.forked and before.forked.first_run_id != event.first_run_id:
-        raise DoesNotFollow("it starts another run than the one that was forked")
+        raise IllegalEvent("it starts another run than the one that was forked")
     if event.start and event.start in before.state.origin.starts:
-        raise DoesNotFollow(f"the start {event.start} began another run of this thread before")
+        raise IllegalEvent(f"the start {event.start} began another run of this thread before")
 
 
 def _tools(event: BaselineRecorded | StateVerified) -> list[str]:
@@ -391,8 +389,8 @@ def _task(events: Sequence[AgentEvent]) -> Sequence[AgentEvent]:
     """Return the task, which is recorded only together with the start of a run.
 
     Raises:
-        DoesNotFollow: Another event follows the start.
+        IllegalEvent: Another event follows the start.
     """
     if len(events) > 1 and not (isinstance(events[1], UserMessageReceived) and events[1].task):
-        raise DoesNotFollow("no task comes after it")
+        raise IllegalEvent("no task comes after it")
     return events[1:2]

@@ -50,7 +50,7 @@ Expected = AgentEvent | type[RunStarted]
 """An expected event, up to its stamps; or the type of an expected fact."""
 
 
-class DoesNotFollow(Exception):
+class IllegalEvent(Exception):
     """An event does not follow from those before it; the message gives the reason."""
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from typing import Any
 
-from holdfast.audit.judge.events import DoesNotFollow, first_difference
+from holdfast.audit.judge.events import IllegalEvent, first_difference
 from holdfast.core.budget.budget import NANO, Budget
 from holdfast.core.budget.tree import SHARED, TreeCost, allowance_name
 from holdfast.core.log.events import AgentEvent, BudgetReserved, SubagentEnded, SubagentStarted, ToolCallFinished
@@ -91,7 +91,7 @@ def reject_result(state: RunState, event: ToolCallFinished) -> None:
     """Reject a result that no sub-agent report could have produced.
 
     Raises:
-        DoesNotFollow: The call reads the answer of an ended sub-agent, and its content is not that answer.
+        IllegalEvent: The call reads the answer of an ended sub-agent, and its content is not that answer.
     """
     call = state.calls.find(event.number)
     child = _answering(state, call) if call and call.phase == "started" else None
@@ -105,11 +105,9 @@ def reject_result(state: RunState, event: ToolCallFinished) -> None:
     )
     head = report_text(child, report.model_copy(update={"cost": TreeCost.model_validate({"short": child.short})}))
     if not text.startswith(head):
-        raise DoesNotFollow(f"its content is not what {child.thread} has said: {first_difference(text, head)}")
+        raise IllegalEvent(f"its content is not what {child.thread} has said: {first_difference(text, head)}")
     actual = text_digest(text)
-    raise DoesNotFollow(
-        f"its content is not what {child.thread} has said: its digest is {actual}, and not {child.said}"
-    )
+    raise IllegalEvent(f"its content is not what {child.thread} has said: its digest is {actual}, and not {child.said}")
 
 
 def _answering(state: RunState, call: CallState) -> Child | None:

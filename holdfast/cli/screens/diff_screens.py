@@ -9,7 +9,7 @@ from holdfast.cli.screens.costs import cost_text, with_cost
 from holdfast.cli.text import brief, count
 from holdfast.core.llm.blocks import text_of
 from holdfast.core.llm.messages import AssistantMessage, from_json
-from holdfast.core.run.views.diff import ComparedCall, Comparison, Side
+from holdfast.core.run.views.diff import ComparedCall, Comparison, DiffSide
 
 SHOWN = 200
 """The most messages and calls of each side on the screen; `--json` has all."""
@@ -57,7 +57,7 @@ def diff_screen(comparison: Comparison, names: tuple[str, str]) -> Text | Table:
     return table
 
 
-def _cost(side: Side) -> JSON:
+def _cost(side: DiffSide) -> JSON:
     """Return the token counts and the price of one side; the price is None if that of an LLM is unknown."""
     costs = [with_cost({"usage": each.usage.model_dump(), "llm": each.llm})["cost"] for each in side.costs]
     total = None if None in costs else sum(costs)

@@ -232,14 +232,14 @@ async def pending(
     """Print the requests that wait for a decision; without a worker, from Temporal's history."""
     threads = await session.connect(thread)
     from holdfast.cli.screens.request_screens import request_screen
-    from holdfast.client.listing import Unanswered, list_pending
+    from holdfast.client.listing import UnreachableThread, list_pending
     from holdfast.client.trees import pending_of_tree
 
     if thread is None:
         requests, unanswered = await list_pending(threads, note=session.note_silence)
     else:
         requests, unread = await pending_of_tree(threads, thread, note=session.note_silence)
-        unanswered = [Unanswered(*each) for each in unread.items()]
+        unanswered = [UnreachableThread(*each) for each in unread.items()]
     output = session.output
     for request in requests:
         output.result(request, None if output.as_json else request_screen(request))

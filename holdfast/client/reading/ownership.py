@@ -43,7 +43,7 @@ _LIMIT = timedelta(seconds=30)
 
 
 @dataclass(frozen=True)
-class Foreign:
+class ForeignRun:
     """The newest Temporal run under a thread's id, if it is not the thread's own."""
 
     run_id: str
@@ -84,10 +84,10 @@ class Ownership:
     def __init__(self, runs: Runs, record: Record | None) -> None:
         self._runs = runs
         self._record = record
-        self._chosen: dict[str, tuple[str, str, Foreign | None]] = {}
+        self._chosen: dict[str, tuple[str, str, ForeignRun | None]] = {}
         """Thread → its newest run, its own run (empty for none), and the newest one if it is foreign."""
 
-    def foreign(self, thread: str) -> Foreign | None:
+    def foreign(self, thread: str) -> ForeignRun | None:
         """Return the newest run of a thread's id if it was not chosen as the thread's own."""
         return self._chosen.get(thread, ("", "", None))[2]
 
@@ -125,7 +125,7 @@ class Ownership:
                 own = chosen
                 why = begin.why or "the thread had ended before, and this start does not continue it"
                 status = latest.status.name.lower() if latest.status else "unknown"
-                foreign = Foreign(latest.run_id, status, why) if own != latest.run_id else None
+                foreign = ForeignRun(latest.run_id, status, why) if own != latest.run_id else None
         if len(self._chosen) >= _REMEMBERED:
             self._chosen.clear()
         self._chosen[thread] = latest.run_id, own, foreign

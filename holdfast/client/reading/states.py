@@ -18,7 +18,7 @@ from holdfast.core.log.events import AgentEvent
 from holdfast.core.log.upcasters import decode_event
 from holdfast.core.run.fold.evolve import evolve
 from holdfast.core.run.state.state import RunState
-from holdfast.core.run.views.status import Following, run_view
+from holdfast.core.run.views.status import NextStep, run_view
 from holdfast.core.temporal.encrypted import decrypt_in_place
 from holdfast.errors import (
     EventsMissing,
@@ -101,7 +101,7 @@ async def _state_of_run(
     assert view is not None
     if is_paused(found):
         then = f"it {view.get('now', 'continues')}"
-        unpaused = Following(when="somebody unpauses it in Temporal", then=then).model_dump()
+        unpaused = NextStep(when="somebody unpauses it in Temporal", then=then).model_dump()
         view |= {"status": PAUSED, "now": "is paused in Temporal", "next": [unpaused]}
     ended = ENDED.get(found.status) if found.status else None
     kinds = (event.type for event in reversed(run.log)) if run else ()

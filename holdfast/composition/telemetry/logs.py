@@ -43,7 +43,7 @@ def configure_logging(
     Args:
         level: The least severe level to log, for our events and Temporal's, for example `INFO`.
         form: `console` has colours if the stream is a terminal.
-        stream: Where to write.
+        stream: Receives the lines.
         secrets: The secrets to redact; a later call can replace them.
     """
     target = sys.stderr if stream is None else stream
@@ -53,7 +53,7 @@ def configure_logging(
         structlog.stdlib.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         structlog.stdlib.ExtraAdder(),
-        _lift_temporal_ids,
+        _extract_temporal_ids,
         _shorten_activity_errors,
         _withhold,
     ]
@@ -107,7 +107,7 @@ def _renderers(form: Literal["console", "json"], stream: TextIO) -> list[Process
     ]
 
 
-def _lift_temporal_ids(logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
+def _extract_temporal_ids(logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
     """Replace the dictionary that temporalio appends to a message as text by keys of the event."""
     for source in ("temporal_workflow", "temporal_activity"):
         ids = event.pop(source, None)

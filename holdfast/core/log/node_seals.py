@@ -27,7 +27,7 @@ Gone = Literal["", "reset", "pruned"]
 """Why a node removes a log from the record: a reset abandoned it, or its retention ended; empty if it does not."""
 
 
-class SealRecord(Protocol):
+class SignRecord(Protocol):
     """Seals the current state of a thread's record. Raises nothing, and returns within seconds."""
 
     async def __call__(self, thread: str, events: int, head: str, *, gone: Gone = "") -> None:
@@ -45,7 +45,7 @@ class SealRecord(Protocol):
 _Digest = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 
 
-class NodeSeal(Frozen):
+class SignedCheckpoint(Frozen):
     """A node's statement about a thread."""
 
     FORMAT: ClassVar[str] = "node-seal/1"
@@ -96,7 +96,7 @@ class NodeSeal(Frozen):
 
 def make_seal(
     private: str, *, namespace: str, thread: str, events: int, head: str, at: datetime, gone: Gone = ""
-) -> NodeSeal:
+) -> SignedCheckpoint:
     """Make and sign a seal.
 
     Args:
@@ -113,20 +113,20 @@ def make_seal(
         NotPortable: The thread's id or the namespace has no canonical JSON.
     """
     node = public_key(private)
-    seal = NodeSeal(namespace=namespace, thread=thread, events=events, head=head, at=at, node=node, gone=gone)
+    seal = SignedCheckpoint(namespace=namespace, thread=thread, events=events, head=head, at=at, node=node, gone=gone)
     return seal.model_copy(update={"signature": sign(private, seal.signed_bytes())})
 
 
-def read_seal(line: bytes) -> NodeSeal | None:
+def read_seal(line: bytes) -> SignedCheckpoint | None:
     """Parse a line; None if it is not a seal. Does not verify the signature."""
     try:
         given = from_json(line)
-        if not isinstance(given, dict) or given.get("holdfast") != NodeSeal.FORMAT:
+        if not isinstance(given, dict) or given.get("holdfast") != SignedCheckpoint.FORMAT:
             return None
-        return NodeSeal.model_validate(given)
+        return SignedCheckpoint.model_validate(given)
     except (ValueError, ValidationError):
         return None
 
 
 async def unsealed(thread: str, events: int, head: str, *, gone: Gone = "") -> None:
-    """Do nothing: the `SealRecord` of a process without anchors."""
+    """Do nothing: the `SignRecord` of a process without anchors."""

@@ -19,7 +19,7 @@ from holdfast.core.log.events import RunContinued, RunUnblocked, SignalRejected
 from holdfast.core.log.loop_events import LOOP_EVENTS, Logged, LogPart, LoopEvent, LoopStarted
 from holdfast.core.loop.evolve import evolve, level_0_state, state_json
 from holdfast.core.loop.state import LoopInput, LoopState
-from holdfast.core.run.rules.refusals import Refusals
+from holdfast.core.run.rules.refusals import RejectionCounter
 from holdfast.core.run.state.features import UNATTENDED
 
 
@@ -41,7 +41,7 @@ class LoopRecorder:
         """The digest of the last event in the permanent record."""
         self.refused = ""
         """The reason that the permanent record permanently rejects the loop's events; empty if it does not."""
-        self._refusals = Refusals()
+        self._refusals = RejectionCounter()
         if loop.state and (loop.log.start or loop.log.events):
             self._restore(loop.log.start, loop.log.base, LOOP_EVENTS.validate_python(loop.log.events))
             self.record(RunContinued(run_id=run_id, features=self.state.features), at=at)

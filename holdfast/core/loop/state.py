@@ -21,7 +21,7 @@ from holdfast.core.llm.messages import Usage
 from holdfast.core.log.events import RunOutcome
 from holdfast.core.log.loop_events import IterationOutcome, Logged, LogPart
 from holdfast.core.log.loop_events import LoopLimits as LoopLimits
-from holdfast.core.mac.seals import Answer, Order
+from holdfast.core.mac.seals import ActivityRequest, ActivityResult
 from holdfast.core.mac.starts import Start
 from holdfast.core.run.state.features import LOOP_LOG
 from holdfast.core.run.state.state import Blocked, Status
@@ -77,7 +77,7 @@ class LoopResult(Sealed):
     """US dollars; None if the price of an LLM is unknown."""
 
 
-class SurveyRequest(Order):
+class SurveyRequest(ActivityRequest):
     """Input of `survey_workspace`."""
 
     workspace: str
@@ -91,7 +91,7 @@ class SurveyRequest(Order):
     """Events of the loop to write into the permanent record, if there are any."""
 
 
-class Survey(Answer):
+class Survey(ActivityResult):
     """Result of `survey_workspace`: the content of the files."""
 
     problem: str = ""
@@ -129,7 +129,7 @@ class Survey(Answer):
     """The trust level of the tasks and of the reasons for failures."""
 
 
-class SettleRequest(Order):
+class SettleRequest(ActivityRequest):
     """Input of `settle_iteration`."""
 
     workspace: str
@@ -156,7 +156,7 @@ class SettleRequest(Order):
     """The first run id of the iteration's run; empty if it could not be started."""
 
 
-class Settled(Answer):
+class Settled(ActivityResult):
     """Result of `settle_iteration`: the outcome of the iteration."""
 
     outcome: IterationOutcome
@@ -175,14 +175,14 @@ class Settled(Answer):
     """The digest of the last of these events."""
 
 
-class LoopArchiveRequest(Order):
+class LoopArchiveRequest(ActivityRequest):
     """Input of `archive_loop`."""
 
     log: LogPart
     """The events to write into the permanent record."""
 
 
-class LoopArchived(Answer):
+class LoopArchived(ActivityResult):
     """Result of `archive_loop`."""
 
     logged: Logged = Logged()

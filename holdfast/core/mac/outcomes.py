@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
 from holdfast.core.base.canonical import canonical
-from holdfast.core.mac.seals import Place, SealKeyUnknown, Seals
+from holdfast.core.mac.seals import FleetKeys, SealKeyUnknown, WorkflowRef
 
-NO_SEALS: Final = Seals()
+NO_SEALS: Final = FleetKeys()
 
 _KIND: Final = "outcome of an effect"
 
@@ -40,7 +40,7 @@ class OutcomeMACs:
         seals: The fleet keys. Without any, nothing is made or verified; only tests run like that, never a worker.
     """
 
-    seals: Seals = NO_SEALS
+    seals: FleetKeys = NO_SEALS
 
     def make(self, recorded: Recorded) -> str | None:
         """Return the MAC of an outcome as `KEY_ID:HEX`; None without a key."""
@@ -65,7 +65,7 @@ class OutcomeMACs:
         return "wrong" if fault else "valid"
 
 
-def _sealed(recorded: Recorded) -> tuple[Place, str, bytes, bytes]:
-    place = Place("", recorded.thread)  # never the place of a Temporal payload: those have a namespace
+def _sealed(recorded: Recorded) -> tuple[WorkflowRef, str, bytes, bytes]:
+    workflow = WorkflowRef("", recorded.thread)  # never that of a Temporal payload, which has a namespace
     effect = canonical([recorded.key, recorded.epoch, recorded.tool, recorded.call_digest])
-    return place, _KIND, b"", effect + b"\n" + recorded.outcome.encode()  # canonical JSON has no line feed
+    return workflow, _KIND, b"", effect + b"\n" + recorded.outcome.encode()  # canonical JSON has no line feed

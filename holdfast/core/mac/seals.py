@@ -34,7 +34,7 @@ class SealKeyUnknown(HoldfastError):
     """A value is sealed with a key that this process does not have."""
 
 
-class Place(NamedTuple):
+class WorkflowRef(NamedTuple):
     """The workflow that a value belongs to, and that its seal is bound to."""
 
     namespace: str
@@ -57,7 +57,7 @@ class Unsealed:
 
 
 @dataclass(frozen=True)
-class Seals:
+class FleetKeys:
     """The fleet keys by id; the first seals.
 
     Without keys, nothing is sealed, and a value counts as sealed if it carries any seal. That is enough to read a
@@ -70,21 +70,21 @@ class Seals:
         """Whether there is a key to seal with."""
         return bool(self.keys)
 
-    def seal(self, place: Place, kind: str, encoding: bytes, data: bytes) -> bytes:
+    def seal(self, workflow: WorkflowRef, kind: str, encoding: bytes, data: bytes) -> bytes:
         """Compute the seal of a value: `key id:MAC`.
 
         Raises:
             StopIteration: There is no key.
         """
         key_id = next(iter(self.keys))
-        return key_id.encode() + b":" + _mac(self.keys[key_id], place, kind, encoding, data)
+        return key_id.encode() + b":" + _mac(self.keys[key_id], workflow, kind, encoding, data)
 
-    def fault(self, seal: bytes, place: Place | None, kind: str, encoding: bytes, data: bytes) -> str:
+    def fault(self, seal: bytes, workflow: WorkflowRef | None, kind: str, encoding: bytes, data: bytes) -> str:
         """Return why a value's seal is missing or invalid; empty if it is valid.
 
         Args:
             seal: The seal that the value carries; empty for none.
-            place: The workflow in which it was found; None if unknown.
+            workflow: The workflow in which it was found; None if unknown.
             kind: The name of the type that it is about to be decoded as.
             encoding: The encoding in its metadata.
             data: Its bytes.
@@ -103,9 +103,9 @@ class Seals:
                 f"it is sealed with the fleet key {key_id!r}, but HOLDFAST_FLEET_KEYS of this process has only "
                 f"{', '.join(self.keys)}; add that key"
             )
-        if place is None:
+        if workflow is None:
             return "the workflow that it belongs to is unknown"
-        if not hmac.compare_digest(mac, _mac(key, place, kind, encoding, data)):
+        if not hmac.compare_digest(mac, _mac(key, workflow, kind, encoding, data)):
             return (
                 f"its seal names the fleet key {key_id!r}, and is not by the key of that name here (this process has "
                 f"{', '.join(self.keys)}): another stack's key made it, or the value was copied or altered"
@@ -118,8 +118,15 @@ def is_unsealed(value: Any) -> TypeGuard[Unsealed]:
     return getattr(type(value), "UNSEALED", False) is True
 
 
-def _mac(key: bytes, place: Place, kind: str, encoding: bytes, data: bytes) -> bytes:
-    parts = (b"holdfast seal 1", place.namespace.encode(), place.workflow_id.encode(), kind.encode(), encoding, data)
+def _mac(key: bytes, workflow: WorkflowRef, kind: str, encoding: bytes, data: bytes) -> bytes:
+    parts = (
+        b"holdfast seal 1",
+        workflow.namespace.encode(),
+        workflow.workflow_id.encode(),
+        kind.encode(),
+        encoding,
+        data,
+    )
     # The length before each part makes the encoding of a list of parts unambiguous.
     text = b"".join(len(part).to_bytes(8, "big") + part for part in parts)
     mac = _keyed(key).copy()
@@ -147,14 +154,14 @@ NAME_HEX = 16
 """Hex digits of the digest in a name. So few suffice because the seal protects the name."""
 
 
-class Order(Sealed):
+class ActivityRequest(Sealed):
     """Base of activity requests, the inputs of activities."""
 
     order: str = ""
     """The name of the call: `NUMBER.DIGEST`."""
 
 
-class Answer(Sealed):
+class ActivityResult(Sealed):
     """Base of the results of activities."""
 
     answers: str = ""
@@ -166,7 +173,7 @@ def order_name(*, workflow_id: str, first_run_id: str, number: int) -> str:
     return f"{number}.{digest(['order/1', workflow_id, first_run_id, number])[:NAME_HEX]}"
 
 
-def belongs(order: Order, *, workflow_id: str, first_run_id: str) -> bool:
+def belongs(order: ActivityRequest, *, workflow_id: str, first_run_id: str) -> bool:
     """Whether a run of this chain issued the request."""
     number = order.order.partition(".")[0]
     if not (number.isascii() and number.isdigit() and len(number) < 10):
@@ -174,7 +181,7 @@ def belongs(order: Order, *, workflow_id: str, first_run_id: str) -> bool:
     return order.order == order_name(workflow_id=workflow_id, first_run_id=first_run_id, number=int(number))
 
 
-def answers(answer: Any, order: Order) -> bool:
+def answers(answer: Any, order: ActivityRequest) -> bool:
     """Whether `answer` is the sealed result for `order`."""
     return not is_unsealed(answer) and getattr(answer, "answers", None) == order.order
 
@@ -193,7 +200,7 @@ def launcher_prefix(schedule: str) -> str:
     return LAUNCHER + schedule
 
 
-def place_id(workflow_id: str) -> str:
+def sealing_id(workflow_id: str) -> str:
     """Return the id that a workflow's values are sealed for: its own id, or a launcher's prefix."""
     match = _LAUNCHED.fullmatch(workflow_id)
     return launcher_prefix(match["name"]) if match else workflow_id

@@ -30,7 +30,7 @@ from temporalio.converter import (
 
 from holdfast.core.base.text import one_line
 from holdfast.core.base.unread import Unread
-from holdfast.core.mac.seals import Place, Seals, Unsealed, place_id
+from holdfast.core.mac.seals import FleetKeys, Unsealed, WorkflowRef, sealing_id
 from holdfast.core.run.state.features import require_features
 from holdfast.core.temporal.encrypted import KeyUnknown, PlaintextRefused, why_unreadable
 from holdfast.core.temporal.failures import LenientFailureConverter
@@ -60,35 +60,35 @@ _PROTOBUF_BYTES = 50_000
 _WHY_CHARS = 200
 """Maximum length of the reason that a claim does not decode."""
 
-_PLACES = 1_000
+_MAX_WORKFLOWS = 1_000
 """Number of workflows for which converters are cached."""
 
 
 class LeanPayloadConverter(CompositePayloadConverter):
     """Temporal's default converters, but with lean JSON and seals."""
 
-    seals: ClassVar[Seals] = Seals()
+    seals: ClassVar[FleetKeys] = FleetKeys()
     """No keys by default, which suffices to read. `sealing` makes the converter of a process that acts."""
 
     def __init__(self) -> None:
         super().__init__(*_LEAN)
-        self._place: Place | None = None
+        self._workflow: WorkflowRef | None = None
 
     def with_context(self, context: SerializationContext) -> Self:
         """Return this converter bound to the values of one workflow."""
-        placed = copy.copy(self)
-        placed._place = place_of(context)
-        return placed
+        bound = copy.copy(self)
+        bound._workflow = workflow_of(context)
+        return bound
 
     def to_payloads(self, values: Sequence[Any]) -> list[Payload]:
         """Encode values and seal those whose type requires it."""
         payloads = super().to_payloads(values)
-        if self.seals and self._place:
+        if self.seals and self._workflow:
             for value, payload in zip(values, payloads, strict=True):
                 if getattr(type(value), "SEALED", False):
                     encoding = payload.metadata["encoding"]
                     kind = type(value).__name__
-                    payload.metadata[SEAL] = self.seals.seal(self._place, kind, encoding, payload.data)
+                    payload.metadata[SEAL] = self.seals.seal(self._workflow, kind, encoding, payload.data)
         return payloads
 
     def from_payloads(self, payloads: Sequence[Payload], type_hints: list[type] | None = None) -> list[Any]:
@@ -140,7 +140,7 @@ class LeanPayloadConverter(CompositePayloadConverter):
         is_open = getattr(hint, "OPEN", False)
         if error and not (is_open and not isinstance(error, KeyUnknown | PlaintextRefused)):
             raise error  # Temporal retries on a worker that has the key, so a key rotation ends no run
-        fault = self.seals.fault(seal, self._place, hint.__name__, encoding, payload.data)
+        fault = self.seals.fault(seal, self._workflow, hint.__name__, encoding, payload.data)
         if is_open:
             claimed = self._claimed(payload, hint)
             if claimed.malformed and not fault:
@@ -166,10 +166,10 @@ class LeanPayloadConverter(CompositePayloadConverter):
         return value.model_copy(update={"malformed": ""})
 
 
-def seals_in(converter: DataConverter) -> Seals:
+def seals_in(converter: DataConverter) -> FleetKeys:
     """Return the seals of one of our own data converters; no keys for any other converter."""
     kind = converter.payload_converter_class
-    return kind.seals if issubclass(kind, LeanPayloadConverter) else Seals()
+    return kind.seals if issubclass(kind, LeanPayloadConverter) else FleetKeys()
 
 
 def _require_features(payload: Payload) -> None:
@@ -187,8 +187,8 @@ def _require_features(payload: Payload) -> None:
 
 
 @dataclass(frozen=True)
-class PlacedDataConverter(DataConverter):
-    """A data converter that uses nothing of a context but the workflow. It caches the converter of each workflow,
+class WorkflowDataConverter(DataConverter):
+    """A data converter that uses only the workflow of a context. It caches the converter of each workflow,
     because the SDK requests one a dozen times per workflow task.
 
     It never retrieves a payload from external storage, which Holdfast does not use: the SDK would fail the workflow
@@ -196,16 +196,18 @@ class PlacedDataConverter(DataConverter):
     encoding.
     """
 
-    _placed: dict[Place | None, DataConverter] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _by_workflow: dict[WorkflowRef | None, DataConverter] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     def with_context(self, context: SerializationContext) -> Self:
         """Return this converter bound to the values of one workflow."""
-        place = place_of(context)
-        if (placed := self._placed.get(place)) is None:
-            if len(self._placed) >= _PLACES:
-                self._placed.clear()
-            placed = self._placed[place] = super().with_context(context)
-        return cast(Self, placed)
+        workflow = workflow_of(context)
+        if (bound := self._by_workflow.get(workflow)) is None:
+            if len(self._by_workflow) >= _MAX_WORKFLOWS:
+                self._by_workflow.clear()
+            bound = self._by_workflow[workflow] = super().with_context(context)
+        return cast(Self, bound)
 
     async def _decode_reference_payload_sequence(self, payloads: Sequence[Payload]) -> list[Payload]:
         return list(payloads)
@@ -214,19 +216,19 @@ class PlacedDataConverter(DataConverter):
         return list(payloads)
 
 
-def place_of(context: SerializationContext) -> Place | None:
-    """Return the place that values of a serialization context are sealed for; None if the context has no workflow."""
+def workflow_of(context: SerializationContext) -> WorkflowRef | None:
+    """Return the workflow that values of a serialization context are sealed for; None if it has none."""
     # Contexts of workflows and activities both have these fields; `activity_type` is documented as unreliable.
     namespace, workflow_id = getattr(context, "namespace", None), getattr(context, "workflow_id", None)
-    return Place(namespace, place_id(workflow_id)) if namespace and workflow_id else None
+    return WorkflowRef(namespace, sealing_id(workflow_id)) if namespace and workflow_id else None
 
 
-data_converter = PlacedDataConverter(
+data_converter = WorkflowDataConverter(
     payload_converter_class=LeanPayloadConverter, failure_converter_class=LenientFailureConverter
 )
 """The data converter for reading only: it neither seals nor verifies."""
 
 
-def sealing(seals: Seals) -> type[LeanPayloadConverter]:
+def sealing(seals: FleetKeys) -> type[LeanPayloadConverter]:
     """Make the payload converter of a process that has fleet keys."""
     return type("SealingPayloadConverter", (LeanPayloadConverter,), {"seals": seals})

@@ -14,15 +14,15 @@ from temporalio.api.common.v1 import Payload
 from temporalio.converter import PayloadConverter
 from temporalio.exceptions import FailureError
 
-from holdfast.core.mac.seals import Answer
+from holdfast.core.mac.seals import ActivityResult
 from holdfast.core.run.contracts.commands import Failure
 from holdfast.core.run.contracts.llm_calls import LLMFailed
 from holdfast.core.temporal.converter import SEAL
 
-AnswerT = TypeVar("AnswerT", bound=Answer)
+ResultT = TypeVar("ResultT", bound=ActivityResult)
 
 
-def to_details(answer: Answer, by: PayloadConverter) -> tuple[str, str]:
+def to_details(answer: ActivityResult, by: PayloadConverter) -> tuple[str, str]:
     """Encode an activity's result as details.
 
     Args:
@@ -33,7 +33,7 @@ def to_details(answer: Answer, by: PayloadConverter) -> tuple[str, str]:
     return b64encode(payload.metadata[SEAL]).decode(), payload.data.decode()
 
 
-def from_details(kind: type[AnswerT], details: Sequence[Any], by: PayloadConverter) -> AnswerT | None:
+def from_details(kind: type[ResultT], details: Sequence[Any], by: PayloadConverter) -> ResultT | None:
     """Decode details; None if they hold no sealed result of that kind.
 
     Raises:

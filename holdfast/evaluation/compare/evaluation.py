@@ -20,7 +20,7 @@ USUAL: Final[tuple[Expectation, ...]] = ("same_calls",)
 """The expectations of a run for which the dataset sets none."""
 
 
-class Refusal(Frozen):
+class UnauthorizedCall(Frozen):
     """A call that the policy denied, or for which it required approval."""
 
     step: int
@@ -71,7 +71,7 @@ class Evaluation(Frozen):
     """The first step whose calls differ, counted from 1; None if none does."""
     divergence: str = ""
     """The difference in that step."""
-    refusals: tuple[Refusal, ...] = ()
+    refusals: tuple[UnauthorizedCall, ...] = ()
     missing: tuple[str, ...] = ()
     """The calls with neither a recorded result nor a stub."""
     recorded: RunCost = RunCost(steps=0, tokens=0, llm_seconds=0)
@@ -149,7 +149,7 @@ def _broke_off(evaluation: Evaluation) -> bool:
     return evaluation.ended in ("failed", "blocked", "open") and evaluation.ended != evaluation.recorded_ended
 
 
-def _stays_refused(refusal: Refusal) -> bool:
+def _stays_refused(refusal: UnauthorizedCall) -> bool:
     return refusal.verdict != "ask" or refusal.denied or not refusal.answered
 
 
@@ -186,8 +186,8 @@ def _effects(trajectory: Trajectory) -> Counter[str]:
     return Counter(call.ran for call in trajectory.calls if call.ran and call.effect is not Effect.READ)
 
 
-def _refusals(trajectory: Trajectory) -> tuple[Refusal, ...]:
-    refusals: list[Refusal] = []
+def _refusals(trajectory: Trajectory) -> tuple[UnauthorizedCall, ...]:
+    refusals: list[UnauthorizedCall] = []
     for step, calls in enumerate(trajectory.steps, 1):
         for call in calls:
             kind: Literal["ask", "deny", "cannot"] | None = None
@@ -199,7 +199,7 @@ def _refusals(trajectory: Trajectory) -> tuple[Refusal, ...]:
                 answered = kind == "ask" and call.status != "open"
                 fields = {"tool": call.tool, "arguments": call.arguments, "rule": call.rule}
                 denied = answered and call.status == "denied"
-                refusals.append(Refusal(step=step, verdict=kind, answered=answered, denied=denied, **fields))
+                refusals.append(UnauthorizedCall(step=step, verdict=kind, answered=answered, denied=denied, **fields))
     return tuple(refusals)
 
 

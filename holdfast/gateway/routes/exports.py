@@ -34,7 +34,7 @@ from holdfast.gateway.http.pages import note
 from holdfast.gateway.http.quotas import Slots
 from holdfast.portable.export import export_thread, read_seals
 from holdfast.portable.format.manifest import Exported
-from holdfast.portable.format.seals import OwnSeals
+from holdfast.portable.format.seals import FileCheckpoints
 
 PART_BYTES = 64 * 1024
 """The part of the file that is in memory at a time, and that a caller has to read within `STALL_SECONDS`."""
@@ -110,17 +110,17 @@ class _Seals:
         self._anchors = anchors
         self._reading = ThreadPoolExecutor(1, "seals")
 
-    async def of(self, thread: str) -> OwnSeals:
+    async def of(self, thread: str) -> FileCheckpoints:
         """Return the seals for a thread's file; none if they cannot be read in time."""
         if self._anchors is None:
-            return OwnSeals()
+            return FileCheckpoints()
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(SEALS_SECONDS):
                 return await loop.run_in_executor(self._reading, read_seals, self._threads, thread, self._anchors)
         except (SettingsError, TimeoutError) as error:
             log.warning("export_without_seals", thread=thread, why=str(error) or "others were read for too long")
-            return OwnSeals()
+            return FileCheckpoints()
 
 
 @contextmanager

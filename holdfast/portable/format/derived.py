@@ -37,7 +37,7 @@ FIRST_PROPAGATED, MAX_PROPAGATED = 900_000_000, 50
 """The numbers of constraints that parents and sub-agents pass to one another (`Constraints.take_over`)."""
 
 
-class Derived:
+class DerivedMembers:
     """Collects from the events of a log, in their order. Its size grows with its output, not with the log."""
 
     def __init__(self) -> None:

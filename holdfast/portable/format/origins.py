@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from holdfast.core.base.canonical import digest
-from holdfast.core.log.node_seals import NodeSeal
+from holdfast.core.log.node_seals import SignedCheckpoint
 from holdfast.errors import NotPortable
 
 
@@ -24,7 +24,7 @@ class Segment:
 
 
 @dataclass(frozen=True)
-class Stretch:
+class EventRange:
     """Events that a node was the first to seal."""
 
     first: int
@@ -49,20 +49,20 @@ def segments_of(context: bytes) -> tuple[Segment, ...]:
     return tuple(segments) if sound else ()
 
 
-def stretches(seals: Iterable[NodeSeal]) -> tuple[Stretch, ...]:
+def stretches(seals: Iterable[SignedCheckpoint]) -> tuple[EventRange, ...]:
     """Return the stretches of events by the node that sealed them first.
 
     Each event belongs to the seal with the fewest events that covers it and, among equals, to the one whose line sorts
     first. Events without a seal are in no stretch.
     """
-    result: list[Stretch] = []
+    result: list[EventRange] = []
     covered = 0
     for events, _, node in sorted((seal.events, seal.line(), seal.node) for seal in seals):
         if events <= covered:
             continue
         if result and result[-1].node == node:
-            result[-1] = Stretch(result[-1].first, events - 1, node)
+            result[-1] = EventRange(result[-1].first, events - 1, node)
         else:
-            result.append(Stretch(covered, events - 1, node))
+            result.append(EventRange(covered, events - 1, node))
         covered = events
     return tuple(result)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 
 from holdfast.core.base.canonical import canonical
-from holdfast.core.log.node_seals import NodeSeal, read_seal
+from holdfast.core.log.node_seals import SignedCheckpoint, read_seal
 from holdfast.errors import NotPortable
 from holdfast.portable.format.layout import Unsound
 from holdfast.portable.format.members import NODES, SEALS
@@ -18,10 +18,10 @@ MOST_SEALS = 10_000
 
 
 @dataclass(frozen=True)
-class OwnSeals:
+class FileCheckpoints:
     """Seals of a thread that may go into its file."""
 
-    seals: tuple[NodeSeal, ...] = ()
+    seals: tuple[SignedCheckpoint, ...] = ()
 
     @property
     def positions(self) -> frozenset[int]:
@@ -41,7 +41,7 @@ class OwnSeals:
         return [(SEALS, b"".join(line + b"\n" for line in lines)), (NODES, nodes_of(matching))]
 
 
-def own_seals(lines: Iterable[bytes], *, thread: str, namespace: str) -> OwnSeals:
+def own_seals(lines: Iterable[bytes], *, thread: str, namespace: str) -> FileCheckpoints:
     """Choose the signed seals of a thread, except those of logs that are gone.
 
     Args:
@@ -49,21 +49,21 @@ def own_seals(lines: Iterable[bytes], *, thread: str, namespace: str) -> OwnSeal
         thread: The thread's id.
         namespace: Temporal's namespace.
     """
-    chosen: dict[bytes, NodeSeal] = {}
+    chosen: dict[bytes, SignedCheckpoint] = {}
     for line in lines:
         seal = read_seal(line)
         if seal and (seal.thread, seal.namespace, seal.gone) == (thread, namespace, "") and seal.is_signed():
             chosen[seal.line()] = seal
             if len(chosen) > 2 * MOST_SEALS:
                 chosen = {each.line(): each for each in _most(chosen.values())}
-    return OwnSeals(tuple(_most(chosen.values())))
+    return FileCheckpoints(tuple(_most(chosen.values())))
 
 
-def _most(seals: Iterable[NodeSeal]) -> list[NodeSeal]:
+def _most(seals: Iterable[SignedCheckpoint]) -> list[SignedCheckpoint]:
     return sorted(seals, key=lambda seal: (seal.events, seal.at), reverse=True)[:MOST_SEALS]
 
 
-def nodes_of(seals: Iterable[NodeSeal]) -> bytes:
+def nodes_of(seals: Iterable[SignedCheckpoint]) -> bytes:
     """Return the member with the nodes of seals, sorted, and the events that each was the first to seal."""
     known = list(seals)
     first = [asdict(stretch) for stretch in stretches(known)]
@@ -79,7 +79,7 @@ def claimed_positions(content: bytes) -> set[int]:
     return positions
 
 
-def check_seals(content: bytes, *, thread: str, digests: Mapping[int, str]) -> tuple[NodeSeal, ...]:
+def check_seals(content: bytes, *, thread: str, digests: Mapping[int, str]) -> tuple[SignedCheckpoint, ...]:
     """Return the seals of a file.
 
     Args:
@@ -93,7 +93,7 @@ def check_seals(content: bytes, *, thread: str, digests: Mapping[int, str]) -> t
     lines = content.split(b"\n")
     if lines.pop() or not lines or lines != sorted(set(lines)):
         raise Unsound(SEALS, "its lines are out of order, or one is there twice, or none")
-    seals: list[NodeSeal] = []
+    seals: list[SignedCheckpoint] = []
     for line in lines:
         seal = read_seal(line)
         if seal is None or seal.gone or seal.thread != thread or _line(seal) != line or not seal.is_signed():
@@ -105,14 +105,14 @@ def check_seals(content: bytes, *, thread: str, digests: Mapping[int, str]) -> t
     return tuple(seals)
 
 
-def _line(seal: NodeSeal) -> bytes:
+def _line(seal: SignedCheckpoint) -> bytes:
     try:
         return seal.line()
     except NotPortable:
         return b""
 
 
-def check_nodes(content: bytes, seals: Iterable[NodeSeal]) -> None:
+def check_nodes(content: bytes, seals: Iterable[SignedCheckpoint]) -> None:
     """Check that the member names exactly the nodes of the seals.
 
     Raises:

@@ -1,7 +1,7 @@
-"""Proves that processes of this place have ended. Works on Linux; elsewhere it proves nothing.
+"""Proves that processes of this scope have ended. Works on Linux; elsewhere it proves nothing.
 
-1. A place is one boot of one machine, seen from one process id namespace and one time namespace. In it, a process id
-   with a start time names one process permanently. Nothing is concluded about processes of other places.
+1. A scope is one boot of one machine, seen from one process id namespace and one time namespace. In it, a process id
+   with a start time names one process permanently. Nothing is concluded about processes of other scopes.
 2. A process is gone if the kernel says that it does not exist, if its id now has another start time, or if it is a
    zombie whose threads have all ended. A stopped or frozen process is alive.
 3. Information that cannot be read proves nothing.
@@ -33,8 +33,8 @@ def this_process() -> WorkerIdentity | None:
     if not boot or not spaces:
         return None
     host = platform.node()
-    place = hashlib.sha256("\n".join([host, _machine_id(), boot, *spaces]).encode()).hexdigest()[:16]
-    return WorkerIdentity(host_in_identity(host), place, os.getpid(), started)
+    scope = hashlib.sha256("\n".join([host, _machine_id(), boot, *spaces]).encode()).hexdigest()[:16]
+    return WorkerIdentity(host_in_identity(host), scope, os.getpid(), started)
 
 
 def is_gone(other: WorkerIdentity, *, seen_from: WorkerIdentity) -> bool:
@@ -44,7 +44,7 @@ def is_gone(other: WorkerIdentity, *, seen_from: WorkerIdentity) -> bool:
         other: The process.
         seen_from: `this_process()`.
     """
-    if other.place != seen_from.place:
+    if other.scope != seen_from.scope:
         return False
     try:
         os.kill(other.pid, 0)  # not /proc, which may hide other users' processes

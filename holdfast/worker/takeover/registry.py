@@ -1,7 +1,7 @@
 """The workers of this machine that share a task queue: a folder of files, named after their identities.
 
 A file is a hint and never a proof: a forged one can only cause a check. A worker that shuts down in order removes its
-file, so a file whose process is gone means that the worker died. The file holds what the worker offers, for people.
+file, so a file whose process is gone means that the worker died. The file holds the worker's offer, for people.
 """
 
 import fcntl
@@ -23,7 +23,7 @@ _MAX_OFFER_BYTES = 65_536
 
 
 class Offer(BaseModel):
-    """What a worker offers, as it says itself."""
+    """The agents of a worker, as declared by itself."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -34,18 +34,18 @@ class Offer(BaseModel):
     llm: str
     """The language model; `scripted` for none."""
     folder: str
-    """Where the worker was started."""
+    """The folder in which the worker was started."""
     digest: str = ""
-    """Of its agents, as runs record them; empty for a worker of an older release."""
+    """The digest of its agents, as runs record them; empty for a worker of an older release."""
 
     def differs(self, other: "Offer") -> bool:
-        """Whether a run would find other agents here than at another worker, and so depends on which one takes it."""
+        """Whether another worker has other agents, so that a run depends on which worker takes it."""
         if self.digest and other.digest:
             return self.digest != other.digest
         return (self.catalog, self.agents) != (other.catalog, other.agents)
 
     def __str__(self) -> str:
-        """Return it for people, as the end of a sentence that begins with the worker."""
+        """Return text for people: the end of a sentence that begins with the worker."""
         return f"offers {', '.join(self.agents)} from {self.catalog}, and was started in {self.folder}"
 
 
@@ -54,7 +54,7 @@ class WorkerRegistry:
 
     Args:
         home: The state folder; created if missing, closed to other users.
-        queue: What identifies the task queue: the server's address, the namespace and the queue's name.
+        queue: Identifies the task queue: the server's address, the namespace and the queue's name.
 
     Raises:
         OSError: The folder cannot be created, or other users can write to it.
@@ -70,7 +70,7 @@ class WorkerRegistry:
             pass
 
     def add(self, identity: WorkerIdentity, offer: Offer | None = None) -> None:
-        """Register a worker, and what it offers.
+        """Register a worker and its offer.
 
         Raises:
             OSError: The file cannot be written.
@@ -81,7 +81,7 @@ class WorkerRegistry:
                 file.write(offer.model_dump_json() if offer else "")
 
     def offer(self, identity: WorkerIdentity) -> Offer | None:
-        """Return what a worker says that it offers; None if it says nothing, or not on this machine."""
+        """Return a worker's offer; None if it declares none, or runs on another machine."""
         try:
             with self._open() as folder:
                 flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -109,8 +109,8 @@ class WorkerRegistry:
         """
         with self._open() as folder:
             names = [name.partition(".") for name in os.listdir(folder)]  # noqa: PTH208  # of the open folder
-        found = [parse_identity(identity) for prefix, _, identity in names if prefix == self._prefix]
-        return [identity for identity in found if identity is not None]
+        identities = [parse_identity(identity) for prefix, _, identity in names if prefix == self._prefix]
+        return [identity for identity in identities if identity is not None]
 
     @contextmanager
     def try_lock(self) -> Iterator[bool]:

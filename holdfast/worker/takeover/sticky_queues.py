@@ -3,7 +3,8 @@
 1. A worker that has a workflow cached receives that workflow's next tasks from its own sticky queue. Temporal's SDK
    names the queue after the worker's identity.
 2. A task in it waits for that worker alone. No API call moves it: `ResetStickyTaskQueue`, which unbinds the run, and
-   `ShutdownWorker`, which unloads the queue, affect only later tasks, and after the former no worker can get this one.
+   `ShutdownWorker`, which unloads the queue, affect only later tasks, and after the former,
+   no worker can receive this one.
 3. So we poll the task and report it as failed. The server then unbinds the run and schedules a new task for any
    worker. As with a sticky time-out, the attempt is not counted.
 4. A poll that is abandoned may receive a task that is then lost. So we poll only if a task is waiting, never abandon a
@@ -38,7 +39,7 @@ POLL_TIMEOUT = timedelta(seconds=4)
 (`STICKY_TIMEOUT`, 3 s) there is nothing to wait for. The server accepts no deadline below 2 s."""
 
 POLLS = 3
-"""The most polls per task: a poll may receive a query instead, which is unaffected by that."""
+"""The most polls per task: a poll may receive a query instead, which it does not affect."""
 
 RPC_TIMEOUT = timedelta(seconds=5)
 
@@ -50,15 +51,15 @@ class LastTask:
     """The last workflow task in a run's history."""
 
     worker: str = ""
-    """The identity of the worker that had the task, or in whose queue it waits; empty if none is found."""
+    """The identity of the worker that had the task, or owns the queue in which it waits; empty if none is found."""
     sticky_queue: str = ""
     """That worker's queue, in which a task that waits now must be; empty if it may be elsewhere."""
 
 
 def owner_of(sticky_queue: str) -> str:
     """Return the identity of the worker that owns a queue; empty if the name contains none."""
-    found = _STICKY_QUEUE.fullmatch(sticky_queue)
-    return found["owner"] if found else ""
+    match = _STICKY_QUEUE.fullmatch(sticky_queue)
+    return match["owner"] if match else ""
 
 
 async def last_task(client: Client, execution: Execution) -> LastTask:
@@ -71,15 +72,15 @@ async def last_task(client: Client, execution: Execution) -> LastTask:
         namespace=client.namespace, execution=execution, maximum_page_size=PAGE
     )
     events: list[HistoryEvent] = []
-    found = LastTask()
+    task = LastTask()
     for _ in range(PAGES):
         page = await client.workflow_service.get_workflow_execution_history_reverse(request, timeout=RPC_TIMEOUT)
         events += page.history.events
-        found, final = read_last_task(events)
+        task, final = read_last_task(events)
         if final or not page.next_page_token:
             break
         request.next_page_token = page.next_page_token
-    return found
+    return task
 
 
 def read_last_task(events: Iterable[HistoryEvent]) -> tuple[LastTask, bool]:

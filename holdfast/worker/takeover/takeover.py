@@ -1,4 +1,4 @@
-"""Takes over from a killed worker: ends its claims on runs at once instead of when Temporal's time-outs do.
+"""Takes over from a killed worker: ends its claims on runs at once, before Temporal's time-outs do.
 
 1. Temporal detects a death by a time-out: 5 s for an activity, 3 s for a workflow's sticky queue. A process of the same
    machine can prove it at once (`liveness`), and nothing is done without that proof. A running workflow task keeps its
@@ -66,7 +66,7 @@ log = structlog.get_logger("takeover")
 
 @asynccontextmanager
 async def taking_over(
-    client: Client, *, home: Path, task_queue: str, wanted: bool = True, offer: Offer | None = None
+    client: Client, *, home: Path, task_queue: str, enabled: bool = True, offer: Offer | None = None
 ) -> AsyncIterator[str | None]:
     """Take over from killed workers of this machine during the block.
 
@@ -74,13 +74,13 @@ async def taking_over(
         client: A connected client.
         home: The state folder; workers that share it see each other.
         task_queue: The task queue whose runs are examined.
-        wanted: `Settings.takeover`.
-        offer: What the worker offers, for `doctor`.
+        enabled: `Settings.takeover`.
+        offer: The worker's offer, for `doctor`.
 
     Yields:
         The identity for the worker; None to use Temporal's default, if the end of this process could not be proved.
     """
-    me = this_process() if wanted else None
+    me = this_process() if enabled else None
     if me is None:
         yield None
         return
@@ -131,14 +131,14 @@ async def _watch(
 
 
 def _compare(registry: WorkerRegistry, other: WorkerIdentity, offer: Offer | None, task_queue: str) -> bool:
-    """Warn if another worker of the queue, now or when it starts, has other agents; return whether it said which."""
-    found = registry.offer(other)
-    if offer and found and found.differs(offer):
+    """Warn if another worker of the queue, now or when it starts, has other agents; return whether it has an offer."""
+    other_offer = registry.offer(other)
+    if offer and other_offer and other_offer.differs(offer):
         advice = (
             "either may take a run: give each catalog a queue of its own (HOLDFAST_TASK_QUEUE), or stop the old one"
         )
-        log.warning("other_agents_on_queue", task_queue=task_queue, worker=f"{other} {found}", advice=advice)
-    return found is not None
+        log.warning("other_agents_on_queue", task_queue=task_queue, worker=f"{other} {other_offer}", advice=advice)
+    return other_offer is not None
 
 
 async def _take_over(
@@ -235,7 +235,7 @@ async def _free(
 async def _fail_attempt(
     client: Client, execution: Execution, activity: PendingActivityInfo, me: WorkerIdentity
 ) -> bool:
-    """Fail a dead worker's attempt so that Temporal retries it at once; return whether that was done."""
+    """Fail a dead worker's attempt so that Temporal retries it at once; return whether it was failed."""
     options = activity.activity_options
     limit = options.heartbeat_timeout.ToTimedelta() or options.start_to_close_timeout.ToTimedelta() or HEARTBEAT_TIMEOUT
     last_sign = max(activity.last_started_time.ToMicroseconds(), activity.last_heartbeat_time.ToMicroseconds())

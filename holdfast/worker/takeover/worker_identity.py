@@ -2,7 +2,7 @@
 
     hf:build-7:3f1c9a2b7d5e8046:4711:8834112
 
-Only a process in the same place can prove from it that the worker's process has ended.
+Only a process in the same scope can prove from it that the worker's process has ended.
 It is short because each step's history repeats it up to ten times.
 """
 
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 _NOT_IN_HOST = re.compile(r"[^A-Za-z0-9-]")
 _IDENTITY = re.compile(
-    r"hf:(?P<host>[A-Za-z0-9-]{1,24}):(?P<place>[0-9a-f]{16})"
+    r"hf:(?P<host>[A-Za-z0-9-]{1,24}):(?P<scope>[0-9a-f]{16})"
     r":(?P<pid>[1-9][0-9]{0,9}):(?P<started>0|[1-9][0-9]{0,19})",
     re.ASCII,
 )
@@ -19,11 +19,11 @@ _IDENTITY = re.compile(
 
 @dataclass(frozen=True)
 class WorkerIdentity:
-    """Identifies one process permanently: its id may be reused, but not with the same start time in the same place."""
+    """Identifies one process permanently: its id may be reused, but not with the same start time in the same scope."""
 
     host: str
     """The machine's name, for people. Names are not unique, so no decision depends on it."""
-    place: str
+    scope: str
     """16 hex digits that identify one boot of a machine or container, within which all processes see the same process
     ids and start times."""
     pid: int
@@ -32,15 +32,15 @@ class WorkerIdentity:
     """When the process was started, in the kernel's clock ticks."""
 
     def __str__(self) -> str:
-        return f"hf:{self.host}:{self.place}:{self.pid}:{self.started}"
+        return f"hf:{self.host}:{self.scope}:{self.pid}:{self.started}"
 
 
 def parse_identity(text: str) -> WorkerIdentity | None:
     """Parse an identity; None for any other text, which belongs to another program."""
-    found = _IDENTITY.fullmatch(text)
-    if found is None:
+    match = _IDENTITY.fullmatch(text)
+    if match is None:
         return None
-    return WorkerIdentity(found["host"], found["place"], int(found["pid"]), int(found["started"]))
+    return WorkerIdentity(match["host"], match["scope"], int(match["pid"]), int(match["started"]))
 
 
 def host_in_identity(name: str) -> str:

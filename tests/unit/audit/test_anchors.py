@@ -12,14 +12,14 @@ import pytest
 
 from holdfast.audit.anchors.folder import FolderAnchor
 from holdfast.audit.anchors.lines import AnchoredLines
-from holdfast.audit.anchors.sealer import Sealer
+from holdfast.audit.anchors.sealer import CheckpointSigner
 from holdfast.audit.anchors.setting import anchor_folders, read_anchors
-from holdfast.audit.anchors.webhook import SealRefused
+from holdfast.audit.anchors.webhook import CheckpointRejected
 from holdfast.cli.screens.anchors import anchors_check, anchors_from_options
 from holdfast.composition.sealing import open_sealer
 from holdfast.config.settings import Settings
 from holdfast.core.authority.signatures import encode_key, public_key
-from holdfast.core.log.node_seals import NodeSeal, read_seal
+from holdfast.core.log.node_seals import SignedCheckpoint, read_seal
 from holdfast.encryption.node_key import ensure_node_key, find_node_key
 from holdfast.errors import SettingsError
 from tests.support.rig import eventually
@@ -49,11 +49,11 @@ class FakeWitness:
     name = "kept"
 
     def __init__(self, state: str = "open") -> None:
-        self.state, self.seals = state, list[NodeSeal]()
+        self.state, self.seals = state, list[SignedCheckpoint]()
         self.asked = 0
         self.changed = asyncio.Event()
 
-    async def put(self, seal: NodeSeal) -> None:
+    async def put(self, seal: SignedCheckpoint) -> None:
         """Keep a checkpoint."""
         self.asked += 1
         if self.state == "hangs":
@@ -61,7 +61,7 @@ class FakeWitness:
         if self.state == "fails":
             raise OSError("no disk")
         if self.state == "refuses":
-            raise SealRefused("HTTP 403")
+            raise CheckpointRejected("HTTP 403")
         self.seals.append(seal)
 
     async def aclose(self) -> None:
@@ -222,7 +222,7 @@ async def test_without_a_folder_for_the_key_sealing_is_off(tmp_path: Path) -> No
 async def test_a_faulty_witness_gets_the_last_checkpoint_once_it_answers(state: str) -> None:
     """Sealing raises nothing, other witnesses get every checkpoint, and the faulty one finally gets the last one."""
     bad, good = FakeWitness(state), FakeWitness()
-    async with Sealer(KEY, [bad, good], namespace="default") as sealer:
+    async with CheckpointSigner(KEY, [bad, good], namespace="default") as sealer:
         for events in range(1, 6):
             await sealer.seal("rel-1", events, HEAD)
         assert await eventually(good.events, lambda events: events[-1:] == [5])
@@ -234,7 +234,7 @@ async def test_a_faulty_witness_gets_the_last_checkpoint_once_it_answers(state: 
 async def test_a_checkpoint_that_a_witness_rejects_is_not_sent_again() -> None:
     """A receiver that rejects for good gets each checkpoint once; a head that is not a digest is never sealed."""
     refusing, good = FakeWitness("refuses"), FakeWitness()
-    async with Sealer(KEY, [refusing, good], namespace="default") as sealer:
+    async with CheckpointSigner(KEY, [refusing, good], namespace="default") as sealer:
         await sealer.seal("rel-1", 1, HEAD)
         await sealer.seal("rel-1", 2, "no digest")
         await sealer.seal("rel-1", 0, HEAD)

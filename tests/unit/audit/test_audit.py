@@ -38,7 +38,7 @@ from holdfast.core.log.events import (
     UserMessageReceived,
     VerdictGiven,
 )
-from holdfast.core.mac.seals import Seals
+from holdfast.core.mac.seals import FleetKeys
 from holdfast.core.run.contracts.snapshot import snapshot_of
 from holdfast.core.run.contracts.tool_calls import ToolOutcome, ToolRequest
 from holdfast.core.run.state.state import RunState
@@ -323,7 +323,7 @@ def test_an_answer_that_the_run_rejected_is_ignored() -> None:
     file = next(file for file in RECORDED if file.stem == "plain")
     history = WorkflowHistory.from_json("", file.read_text()).events
     place = WorkflowSerializationContext(namespace="default", workflow_id="plain")
-    by = sealing(Seals({"ours": bytes(32)}))().with_context(place)
+    by = sealing(FleetKeys({"ours": bytes(32)}))().with_context(place)
     assert RecordedRun("plain", "", history).archived > 0
     for event in history:
         for payload in event.activity_task_completed_event_attributes.result.payloads:

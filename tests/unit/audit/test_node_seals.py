@@ -7,14 +7,14 @@ import pytest
 from holdfast.audit.judge import anchors
 from holdfast.audit.judge.anchors import explaining_seal, sort_seals
 from holdfast.core.authority.signatures import encode_key, public_key, sign
-from holdfast.core.log.node_seals import NodeSeal, make_seal, read_seal
+from holdfast.core.log.node_seals import SignedCheckpoint, make_seal, read_seal
 
 KEY, OTHER = (encode_key(bytes([n]) * 32) for n in (1, 2))
 NODE = public_key(KEY)
 AT = datetime(2026, 1, 2, 3, 4, 5, 678, UTC)
 
 
-def seal_of(events: int = 3, *, key: str = KEY, thread: str = "rel-1", namespace: str = "default") -> NodeSeal:
+def seal_of(events: int = 3, *, key: str = KEY, thread: str = "rel-1", namespace: str = "default") -> SignedCheckpoint:
     """Return a checkpoint over this many events, whose digests are their numbers."""
     return make_seal(key, namespace=namespace, thread=thread, events=events, head=f"{events - 1:064x}", at=AT)
 
@@ -104,7 +104,7 @@ def test_a_log_matches_the_checkpoints_signed_over_it() -> None:
     """A different or absent event contradicts a checkpoint; in a partial log, a missing event is no fault."""
     seals = [seal_of(2), seal_of(5)]
 
-    def mismatches(digests: dict[int, str], *, whole: bool = True) -> list[NodeSeal]:
+    def mismatches(digests: dict[int, str], *, whole: bool = True) -> list[SignedCheckpoint]:
         return sort_seals([seal.line() for seal in seals], digests, thread="rel-1", whole=whole).mismatches
 
     assert mismatches(log_of(5)) == []
@@ -115,7 +115,7 @@ def test_a_log_matches_the_checkpoints_signed_over_it() -> None:
     assert mismatches({}) == seals
 
 
-def abandoned_seal_of(events: int, head: str = "", *, seconds: int = 0, key: str = KEY) -> NodeSeal:
+def abandoned_seal_of(events: int, head: str = "", *, seconds: int = 0, key: str = KEY) -> SignedCheckpoint:
     """Return a checkpoint which says that a reset abandoned a log of this many events."""
     head = head or f"{events - 1:064x}"
     at = AT + timedelta(seconds=seconds)

@@ -18,7 +18,7 @@ from temporalio.converter import DefaultPayloadConverter
 
 from holdfast.config.encryption_keys import EncryptionKey, parse_keys
 from holdfast.config.settings import Settings
-from holdfast.core.mac.seals import Seals
+from holdfast.core.mac.seals import FleetKeys
 from holdfast.core.temporal.encrypted import decrypt_in_place
 from holdfast.encryption.codec import (
     DecryptionFailed,
@@ -114,7 +114,7 @@ async def test_a_payload_is_bound_to_its_keys_id() -> None:
 
 async def test_failures_are_encrypted_too() -> None:
     """Messages, stack traces and causes are encrypted and restored in the same places."""
-    converter = build_converter(CODEC, Seals())
+    converter = build_converter(CODEC, FleetKeys())
     failure = Failure()
     try:
         raise ValueError("the task") from KeyError("its cause")

@@ -38,7 +38,7 @@ from holdfast.errors import EventUnreadable, ExportFailed
 from holdfast.portable import judging, reader, writer
 from holdfast.portable.envelope import _key
 from holdfast.portable.format.conversation import conversation
-from holdfast.portable.format.derived import Derived
+from holdfast.portable.format.derived import DerivedMembers
 from holdfast.portable.format.layout import Entry, Unsound, directory, read_directory
 from holdfast.portable.format.members import (
     AGENTS,
@@ -344,7 +344,7 @@ def test_no_text_of_any_event_is_in_a_redacted_file() -> None:
                 yield value, key, below
             yield from texts(each, below)
 
-    derived, kinds, parts = Derived(), Counter[str](), list[bytes]()
+    derived, kinds, parts = DerivedMembers(), Counter[str](), list[bytes]()
     events = [event for seed in (0, 24, 48) for event in play(seed).thread.log]
     assert isinstance(events[0], RunStarted)
     above = {

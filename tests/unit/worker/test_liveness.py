@@ -118,4 +118,4 @@ def test_a_forked_process_is_another_one(me: WorkerIdentity) -> None:
     lines = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
     identities = [parse_identity(line) for line in lines]
     assert len({me, *identities}) == 3
-    assert {each.place for each in identities if each} == {me.place}
+    assert {each.scope for each in identities if each} == {me.scope}

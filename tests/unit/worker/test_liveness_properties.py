@@ -78,11 +78,11 @@ def test_only_processes_that_ended_here_are_gone(processes: Processes, data: st.
     """With another start time, it is another process, which has ended; elsewhere, nothing is proved."""
     process = data.draw(st.sampled_from([*processes.living, *processes.dead]))
     start = data.draw(st.just(process.started) | st.integers(0, 10**20 - 1))
-    place = data.draw(st.just(process.place) | st.from_regex(r"[0-9a-f]{16}", fullmatch=True))
+    scope = data.draw(st.just(process.scope) | st.from_regex(r"[0-9a-f]{16}", fullmatch=True))
     host = data.draw(st.just(process.host) | identities.map(lambda other: other.host))  # proves nothing
-    asked = parse_identity(str(replace(process, host=host, place=place, started=start)))
+    asked = parse_identity(str(replace(process, host=host, scope=scope, started=start)))
     assert asked is not None
-    here = place == processes.me.place
+    here = scope == processes.me.scope
     assert is_gone(asked, seen_from=processes.me) == (here and (process in processes.dead or start != process.started))
 
 
@@ -155,7 +155,7 @@ def test_places_are_equal_only_if_all_values_are(one: Machine, two: Machine, dat
     seen, seen_there = one.identity(), other.identity()
     assert seen is not None
     assert seen_there is not None
-    assert (seen.place == seen_there.place) == (one == other)
+    assert (seen.scope == seen_there.scope) == (one == other)
     if one != other:
         assert not is_gone(replace(seen_there, pid=2**32 - 1), seen_from=seen)
 
@@ -185,7 +185,7 @@ def test_a_container_and_its_host_do_not_judge_each_other(processes: Processes) 
     assert verdicts == str([False] * len(identities))
     inside = parse_identity(identity)
     assert inside is not None
-    assert inside.place != processes.me.place
+    assert inside.scope != processes.me.scope
     assert not is_gone(inside, seen_from=processes.me)  # although it has ended
 
 

@@ -8,7 +8,7 @@ from holdfast.worker.takeover.worker_identity import WorkerIdentity, host_in_ide
 identities = st.builds(
     WorkerIdentity,
     host=st.text(max_size=80).map(host_in_identity),
-    place=st.integers(0, 2**64 - 1).map("{:016x}".format),
+    scope=st.integers(0, 2**64 - 1).map("{:016x}".format),
     pid=st.integers(1, 2**32 - 1),
     started=st.integers(0, 10**20 - 1),
 )

@@ -57,7 +57,7 @@ class CommandResult:
 
 
 @dataclass(frozen=True)
-class Place:
+class ConfinedWorkspace:
     """A workspace and the user who runs confined commands in it."""
 
     workspace: Path
@@ -89,7 +89,7 @@ class Place:
 
 
 @pytest.fixture(params=["worker", "ordinary"])
-def place(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
+def place(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[ConfinedWorkspace]:
     """Yield a workspace of the worker's user; if the worker is root, another one of an ordinary user."""
     user = None
     if request.param == "ordinary":
@@ -104,7 +104,7 @@ def place(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
         workspace.mkdir()
         for path in (workspace.parent, workspace):
             os.chown(path, -1 if user is None else user, -1)
-        yield Place(workspace, user)
+        yield ConfinedWorkspace(workspace, user)
 
 
 SET_ID = """
@@ -143,7 +143,7 @@ print("\\n".join(made))
 
 
 @confined
-def test_no_file_of_the_host_becomes_set_user_id(place: Place) -> None:
+def test_no_file_of_the_host_becomes_set_user_id(place: ConfinedWorkspace) -> None:
     """Whichever call is used, no file in the workspace gets a set-id bit, with which it would run as the worker."""
     if place.user is not None:
         pytest.skip("needs the worker's Python")
@@ -156,7 +156,7 @@ def test_no_file_of_the_host_becomes_set_user_id(place: Place) -> None:
 
 
 @confined
-def test_ordinary_work_is_not_hindered_by_the_filter(place: Place) -> None:
+def test_ordinary_work_is_not_hindered_by_the_filter(place: ConfinedWorkspace) -> None:
     """Files are created with any ordinary mode, made executable, copied, linked, locked, renamed and archived."""
     ran = place.run(
         "umask 022; mkdir d && chmod 1777 d && touch d/a && chmod 0755 d/a && cp -p d/a b && ln b c && mv c e && "
@@ -166,7 +166,7 @@ def test_ordinary_work_is_not_hindered_by_the_filter(place: Place) -> None:
 
 
 @confined
-def test_calls_that_reach_deep_into_the_kernel_are_rejected(place: Place) -> None:
+def test_calls_that_reach_deep_into_the_kernel_are_rejected(place: ConfinedWorkspace) -> None:
     """Keys, namespaces, mounts and asynchronous I/O are out of reach; i386 calls end the process."""
     if place.user is not None:
         pytest.skip("needs the worker's Python")
@@ -401,7 +401,7 @@ def test_the_offered_tools_if_bwrap_works() -> None:
 
 
 @confined
-def test_the_workspace_is_writable(place: Place) -> None:
+def test_the_workspace_is_writable(place: ConfinedWorkspace) -> None:
     """The command works in the workspace, and the files that it writes there remain and belong to its user."""
     ran = place.run("pwd; mkdir folder && echo made > folder/file; exit 3")
 
@@ -425,7 +425,7 @@ def test_the_workspace_is_writable(place: Place) -> None:
         "/root/here",
     ],
 )
-def test_nothing_else_is_writable(place: Place, path: str) -> None:
+def test_nothing_else_is_writable(place: ConfinedWorkspace, path: str) -> None:
     """Outside the workspace, no path can be created or changed."""
     ran = place.run(f"echo x > {path}")
 
@@ -436,7 +436,7 @@ def test_nothing_else_is_writable(place: Place, path: str) -> None:
 
 
 @confined
-def test_kernel_settings_are_not_writable(place: Place) -> None:
+def test_kernel_settings_are_not_writable(place: ConfinedWorkspace) -> None:
     """No kernel setting can be opened for writing; for root, that would be a way out."""
     ran = place.run(
         "find /proc -maxdepth 6 -not -path '/proc/[0-9]*' -type f 2>/dev/null > /tmp/all; wc -l < /tmp/all;"
@@ -450,7 +450,7 @@ def test_kernel_settings_are_not_writable(place: Place) -> None:
 
 @confined
 @pytest.mark.parametrize("path", ["../secret", "link", "{outside}/secret", "/proc/1/root{outside}/secret"])
-def test_nothing_else_is_readable(place: Place, path: str) -> None:
+def test_nothing_else_is_readable(place: ConfinedWorkspace, path: str) -> None:
     """Neither `..`, a link, an absolute path nor /proc leads out of the workspace."""
     outside = place.workspace.parent
     (outside / "secret").write_text("hidden")
@@ -464,7 +464,7 @@ def test_nothing_else_is_readable(place: Place, path: str) -> None:
 
 
 @confined
-def test_homes_and_secrets_are_not_visible(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_homes_and_secrets_are_not_visible(place: ConfinedWorkspace, monkeypatch: pytest.MonkeyPatch) -> None:
     """No home, password file, service socket or other user's folder is visible."""
     with tempfile.TemporaryDirectory() as home:
         monkeypatch.setenv("HOME", home)
@@ -482,7 +482,7 @@ def test_homes_and_secrets_are_not_visible(place: Place, monkeypatch: pytest.Mon
 
 
 @confined
-def test_tmp_is_private_and_bounded(place: Place) -> None:
+def test_tmp_is_private_and_bounded(place: ConfinedWorkspace) -> None:
     """/tmp starts empty, is private to the command, is removed with it, and has a size limit."""
     ran = place.run(
         "head -c 9000000 /dev/zero > /tmp/holdfast-probe; wc -c < /tmp/holdfast-probe", Confinement(tmp_bytes=MB)
@@ -506,7 +506,7 @@ async def test_the_workers_environment_is_not_visible(context: ToolContext, monk
 
 
 @confined
-def test_other_processes_are_not_visible(place: Place) -> None:
+def test_other_processes_are_not_visible(place: ConfinedWorkspace) -> None:
     """The command sees only its own processes and cannot signal the worker."""
     ran = place.run(f"ls -d /proc/[0-9]* | wc -l; kill -0 {os.getpid()}; kill -9 -1; echo still here")
 
@@ -516,7 +516,7 @@ def test_other_processes_are_not_visible(place: Place) -> None:
 
 @confined
 @pytest.mark.parametrize("address", ["loopback", "machine", "abstract"])
-def test_there_is_no_network(place: Place, address: str) -> None:
+def test_there_is_no_network(place: ConfinedWorkspace, address: str) -> None:
     """Neither a port of this machine, at any address, nor an abstract socket can be reached."""
     if place.user is not None:
         pytest.skip("needs the worker's Python")
@@ -547,7 +547,9 @@ def _own_address() -> str:
 
 @confined
 @pytest.mark.parametrize("named", ["by itself", "by HOLDFAST_HOME"])
-def test_the_stack_in_the_workspace_is_hidden(place: Place, named: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_stack_in_the_workspace_is_hidden(
+    place: ConfinedWorkspace, named: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The embedded stack's folder, with PostgreSQL's socket, is hidden even within the workspace."""
     folder = place.workspace / ("deep/stack" if named == "by HOLDFAST_HOME" else ".holdfast")
     monkeypatch.setenv("HOLDFAST_HOME", str(folder if named == "by HOLDFAST_HOME" else place.workspace.parent))
@@ -562,7 +564,9 @@ def test_the_stack_in_the_workspace_is_hidden(place: Place, named: str, monkeypa
 
 @confined
 @pytest.mark.parametrize("reached_by", ["the workspace", "a readable folder"])
-def test_the_default_state_folder_is_hidden(place: Place, reached_by: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_default_state_folder_is_hidden(
+    place: ConfinedWorkspace, reached_by: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Without `HOLDFAST_HOME`, `.holdfast` beside `worker.py` is hidden, including PostgreSQL's socket."""
     monkeypatch.delenv("HOLDFAST_HOME")
     assert state_folder() == Settings.from_env({}, root=REPOSITORY).home
@@ -592,7 +596,7 @@ def test_the_default_state_folder_is_hidden(place: Place, reached_by: str, monke
 
 
 @confined
-def test_a_workspace_in_the_state_folder_is_visible(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_workspace_in_the_state_folder_is_visible(place: ConfinedWorkspace, monkeypatch: pytest.MonkeyPatch) -> None:
     """A run's own folder can be read and written although the rest of the state folder is hidden."""
     home = place.workspace.parent
     monkeypatch.setenv("HOLDFAST_HOME", str(home))
@@ -605,7 +609,7 @@ def test_a_workspace_in_the_state_folder_is_visible(place: Place, monkeypatch: p
 
 
 @confined
-def test_commands_have_no_capabilities_and_make_no_namespaces(place: Place) -> None:
+def test_commands_have_no_capabilities_and_make_no_namespaces(place: ConfinedWorkspace) -> None:
     """Even as root, a command has no capabilities, gains none, and cannot make a user namespace."""
     ran = place.run("grep -E 'Cap(Eff|Prm|Bnd)|NoNewPrivs' /proc/self/status; unshare -U true && echo made")
 
@@ -615,7 +619,7 @@ def test_commands_have_no_capabilities_and_make_no_namespaces(place: Place) -> N
 
 
 @confined
-def test_python_works(place: Place) -> None:
+def test_python_works(place: ConfinedWorkspace) -> None:
     """The worker's Python and its packages are available."""
     if place.user is not None:
         pytest.skip("needs the worker's Python")
@@ -625,7 +629,7 @@ def test_python_works(place: Place) -> None:
 
 
 @confined
-def test_the_workers_python_is_read_only(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_workers_python_is_read_only(place: ConfinedWorkspace, monkeypatch: pytest.MonkeyPatch) -> None:
     """A virtualenv within the workspace cannot be changed if the worker runs on it."""
     (place.workspace / ".venv").mkdir()
     (place.workspace / ".venv/code.py").write_text("worker's")
@@ -639,7 +643,7 @@ def test_the_workers_python_is_read_only(place: Place, monkeypatch: pytest.Monke
 
 
 @confined
-def test_a_catalog_may_make_more_paths_readable(place: Place) -> None:
+def test_a_catalog_may_make_more_paths_readable(place: ConfinedWorkspace) -> None:
     """Paths that the catalog names are visible and read-only."""
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o755)
@@ -653,7 +657,7 @@ def test_a_catalog_may_make_more_paths_readable(place: Place) -> None:
 
 
 @confined
-def test_memory_is_limited(place: Place) -> None:
+def test_memory_is_limited(place: ConfinedWorkspace) -> None:
     """An allocation beyond the memory limit fails."""
     ran = place.run("head -c 500000000 /dev/zero | tail | wc -c", Confinement(memory_bytes=100 * MB))
 
@@ -661,7 +665,7 @@ def test_memory_is_limited(place: Place) -> None:
 
 
 @confined
-def test_cpu_time_is_limited(place: Place) -> None:
+def test_cpu_time_is_limited(place: ConfinedWorkspace) -> None:
     """A process that uses up its CPU time is killed."""
     ran = place.run("while :; do :; done", Confinement(cpu_seconds=1))
 
@@ -669,7 +673,7 @@ def test_cpu_time_is_limited(place: Place) -> None:
 
 
 @confined
-def test_file_size_is_limited(place: Place) -> None:
+def test_file_size_is_limited(place: ConfinedWorkspace) -> None:
     """A file cannot grow beyond its limit."""
     ran = place.run("head -c 5000000 /dev/zero > big", Confinement(file_bytes=MB))
 
@@ -678,7 +682,7 @@ def test_file_size_is_limited(place: Place) -> None:
 
 
 @confined
-def test_a_fork_bomb_is_limited(place: Place) -> None:
+def test_a_fork_bomb_is_limited(place: ConfinedWorkspace) -> None:
     """An ordinary user's fork bomb cannot exceed the limit on processes, and dies with its shell."""
     if (place.user or os.getuid()) == 0:
         pytest.skip("the kernel does not count root's processes: see the next test")

@@ -2,11 +2,11 @@
 
 from holdfast.core.llm.messages import AssistantMessage, Usage
 from holdfast.core.llm.outages import Outage
-from holdfast.core.mac.seals import Answer, Order
+from holdfast.core.mac.seals import ActivityRequest, ActivityResult
 from holdfast.core.transcript.transcript import TranscriptRef
 
 
-class LLMRequest(Order):
+class LLMRequest(ActivityRequest):
     """The input of `call_llm`: the messages to send, by reference to the calling workflow's transcript."""
 
     transcript: TranscriptRef
@@ -22,7 +22,7 @@ class LLMRequest(Order):
     """Report the request's size in tokens if the provider counts far fewer."""
 
 
-class LLMReply(Answer):
+class LLMReply(ActivityResult):
     """The result of `call_llm`: the reply, normalised before it is recorded."""
 
     message: AssistantMessage | None = None
@@ -49,7 +49,7 @@ class LLMReply(Answer):
     """If requested: nano-dollars by list prices; None if the LLM's price is unknown."""
 
 
-class Failures(Answer):
+class Failures(ActivityResult):
     """The state that a failed attempt of `call_llm` leaves for the next one, in its last heartbeat."""
 
     outage: Outage
@@ -62,7 +62,7 @@ class Failures(Answer):
     """Nano-dollars of that reply; None if the price was not requested, or is unknown."""
 
 
-class LLMFailed(Answer):
+class LLMFailed(ActivityResult):
     """Proof of why an LLM call failed: the details of the error that ends `call_llm`, if the run has a budget.
     Without it, anybody with access to Temporal could fail the activity and so claim that the call cost nothing.
     """

@@ -8,13 +8,13 @@ from holdfast.core.base.models import Frozen
 from holdfast.core.budget.account import TokenPrice
 from holdfast.core.budget.budget import Budget
 from holdfast.core.log.fork_point import ForkPoint
-from holdfast.core.mac.seals import Answer, Order
+from holdfast.core.mac.seals import ActivityRequest, ActivityResult
 from holdfast.core.memory.recalled import RecalledTier
 from holdfast.core.run.contracts.snapshot import RunSnapshot
 from holdfast.core.tools.effects import PastEffect
 
 
-class ThreadRequest(Order):
+class ThreadRequest(ActivityRequest):
     """The input of `load_thread`: which closed run of the thread to continue."""
 
     previous_run: str | None = None
@@ -25,7 +25,7 @@ class ThreadRequest(Order):
     """With `fork`: an import has written those events into the record, under the fork's own id."""
 
 
-class LoadedThread(Answer):
+class LoadedThread(ActivityResult):
     """The result of `load_thread`: the thread's past."""
 
     snapshot: RunSnapshot = RunSnapshot()
@@ -34,7 +34,7 @@ class LoadedThread(Answer):
     """In that past, the requesting run was moved to another cluster: it has since been reset."""
 
 
-class EffectsRequest(Order):
+class EffectsRequest(ActivityRequest):
     """The input of `load_effects`: the effects of the thread that the run asks the ledger for."""
 
     after: int
@@ -45,7 +45,7 @@ class EffectsRequest(Order):
     """The digest of the last of them."""
 
 
-class PastEffects(Answer):
+class PastEffects(ActivityResult):
     """The result of `load_effects`: the thread's effects in the ledger."""
 
     effects: tuple[PastEffect, ...] = ()
@@ -65,7 +65,7 @@ class ForkedFolder(Frozen):
     """The time of the last event that both threads have."""
 
 
-class AgentRequest(Order):
+class AgentRequest(ActivityRequest):
     """The input of `load_agent`: which agent and workspace to resolve, and the state of the thread."""
 
     agent: str | None
@@ -92,7 +92,7 @@ class AgentRequest(Order):
     """How many events the run has. If the record has a later move of the thread, the run was reset."""
 
 
-class LoadedAgent(Answer):
+class LoadedAgent(ActivityResult):
     """The result of `load_agent`: the agent as this thread runs it."""
 
     spec: AgentSpec

@@ -5,10 +5,10 @@ from typing import Literal
 from holdfast.core.authority.approvals import ApprovalRequest
 from holdfast.core.base.canonical import GENESIS
 from holdfast.core.log.fork_point import ForkPoint
-from holdfast.core.mac.seals import Answer, Order
+from holdfast.core.mac.seals import ActivityRequest, ActivityResult
 
 
-class ArchiveRequest(Order):
+class ArchiveRequest(ActivityRequest):
     """The input of `archive`: the range of the calling workflow's events to write into the permanent record."""
 
     start: int
@@ -24,7 +24,7 @@ class ArchiveRequest(Order):
     """`start` is the first event after this fork: the original thread's events are written with it, all or none."""
 
 
-class Archived(Answer):
+class Archived(ActivityResult):
     """The result of `archive`: the length of the permanent record."""
 
     length: int
@@ -47,7 +47,7 @@ Occasion = Literal[
 """`message_awaited`, from feature level 2 on: the LLM has answered, and the run stays open for messages."""
 
 
-class Notice(Order):
+class Notice(ActivityRequest):
     """The input of `notify`: a notice to people about an event of a run or a loop."""
 
     occasion: Occasion
@@ -60,7 +60,7 @@ class Notice(Order):
     """The run's result, or why it is blocked."""
 
 
-class Notified(Answer):
+class Notified(ActivityResult):
     """The result of `notify`: the number of receivers that accepted the notice."""
 
     receivers: int = 0

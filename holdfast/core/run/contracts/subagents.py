@@ -9,7 +9,7 @@ from holdfast.core.budget.tree import TreeCost
 from holdfast.core.lineage import Lineage
 from holdfast.core.llm.messages import Usage
 from holdfast.core.log.events import SubagentStatus
-from holdfast.core.mac.seals import Answer, Order
+from holdfast.core.mac.seals import ActivityRequest, ActivityResult
 from holdfast.core.run.contracts.runs import RunInput
 from holdfast.core.tools.cannot import InheritedConstraint
 from holdfast.core.tools.subagents import child_thread
@@ -42,7 +42,7 @@ class SubagentStart(Frozen):
     """Its allowance; None if the calling run has no budget."""
 
 
-class StartSubagentsRequest(Order):
+class StartSubagentsRequest(ActivityRequest):
     """The input of `start_subagents`: the sub-agents to start, and the properties that they have in common."""
 
     children: tuple[SubagentStart, ...]
@@ -119,7 +119,7 @@ class StartedSubagent(Frozen):
     """If it existed: the allowance that it was started with."""
 
 
-class StartedSubagents(Answer):
+class StartedSubagents(ActivityResult):
     """The result of `start_subagents`."""
 
     children: tuple[StartedSubagent, ...]
@@ -145,7 +145,7 @@ class SubagentRef(Frozen):
         return child_thread(parent, self.number)
 
 
-class CheckSubagentsRequest(Order):
+class CheckSubagentsRequest(ActivityRequest):
     """The input of `check_subagents`: the sub-agents to poll for their ends."""
 
     children: tuple[SubagentRef, ...]
@@ -153,7 +153,7 @@ class CheckSubagentsRequest(Order):
     """Maximum characters of each sub-agent's text."""
 
 
-class EndSubagentsRequest(Order):
+class EndSubagentsRequest(ActivityRequest):
     """The input of `end_subagents`: the sub-agents to cancel, and how long to wait for their ends."""
 
     children: tuple[SubagentRef, ...]
@@ -179,7 +179,7 @@ class SubagentReport(Frozen):
     """If requested: its cost, with that of all runs below it; None if that is unknown."""
 
 
-class SubagentReports(Answer):
+class SubagentReports(ActivityResult):
     """The result of `check_subagents` and of `end_subagents`: the sub-agents that have ended."""
 
     reports: tuple[SubagentReport, ...] = ()
@@ -187,11 +187,11 @@ class SubagentReports(Answer):
     """From `end_subagents`: the sub-agents that turned out to have been started, without a recorded start."""
 
 
-class AnnounceEnd(Order):
+class AnnounceEnd(ActivityRequest):
     """The input of `announce_end`: the parent to notify that the calling run is about to end."""
 
     parent: str
 
 
-class Announced(Answer):
+class Announced(ActivityResult):
     """The result of `announce_end`."""

@@ -20,7 +20,7 @@ from temporalio.common import RetryPolicy
 
 from holdfast.core.agents.agent import Limits
 from holdfast.core.authority.summaries import describe_call
-from holdfast.core.mac.seals import Answer, Order
+from holdfast.core.mac.seals import ActivityRequest, ActivityResult
 from holdfast.core.run.contracts.commands import Request
 from holdfast.core.run.contracts.llm_calls import LLMReply, LLMRequest
 from holdfast.core.run.contracts.loading import (
@@ -46,8 +46,8 @@ from holdfast.core.run.state.state import RunState
 from holdfast.core.tools.effects import Effect
 from holdfast.core.tools.spec import ToolSpec
 
-RequestT = TypeVar("RequestT", bound=Order)
-AnswerT = TypeVar("AnswerT", bound=Answer)
+RequestT = TypeVar("RequestT", bound=ActivityRequest)
+ResultT = TypeVar("ResultT", bound=ActivityResult)
 StateT = TypeVar("StateT", contravariant=True)
 
 HEARTBEAT_TIMEOUT = timedelta(seconds=5)
@@ -75,7 +75,7 @@ MARGIN = timedelta(seconds=30)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Activity(Generic[RequestT, AnswerT, StateT]):
+class Activity(Generic[RequestT, ResultT, StateT]):
     """The activity for one kind of request. Functions get the request and the state of the calling workflow.
 
     Requests carry no call options: the calling workflow and the reader of its history look them up here.
@@ -84,7 +84,7 @@ class Activity(Generic[RequestT, AnswerT, StateT]):
     name: str
     """The activity type: its name in Temporal's history."""
     request: type[RequestT]
-    answer: type[AnswerT]
+    answer: type[ResultT]
     summary: Callable[[RequestT, StateT], str]
     """A one-line summary of the call, for the Web UI."""
     time_limit: Callable[[RequestT, StateT], timedelta] = lambda request, state: QUICK
@@ -105,7 +105,7 @@ def _limits(state: RunState) -> Limits:
     return state.spec.limits if state.spec else Limits()
 
 
-def _local(_: Order, state: RunState) -> float:
+def _local(_: ActivityRequest, state: RunState) -> float:
     return _limits(state).local_seconds
 
 
@@ -248,7 +248,7 @@ ANNOUNCE_END: Activity[AnnounceEnd, Announced, object] = Activity(
 )
 """Notify the parent that the run is about to end. The parent also polls periodically, without this hint."""
 
-ACTIVITIES: Mapping[type[Order], Activity[Any, Any, RunState]] = {
+ACTIVITIES: Mapping[type[ActivityRequest], Activity[Any, Any, RunState]] = {
     activity.request: activity
     for activity in (
         LOAD_THREAD,

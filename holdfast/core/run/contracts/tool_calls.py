@@ -3,12 +3,12 @@
 from holdfast.core.base.models import Frozen
 from holdfast.core.llm.blocks import ToolCall
 from holdfast.core.log.events import CallResult
-from holdfast.core.mac.seals import Answer, Order
+from holdfast.core.mac.seals import ActivityRequest, ActivityResult
 from holdfast.core.tools.failures import FailedAttempts, FailureKind
 from holdfast.core.trust import Origin, Trust
 
 
-class ToolRequest(Order):
+class ToolRequest(ActivityRequest):
     """The input of `call_tool`: a tool call whose start the log has recorded."""
 
     call: ToolCall
@@ -57,7 +57,7 @@ class InDoubt(Frozen):
     """The function timed out, and its thread may still be running."""
 
 
-class EarlierAttempts(Answer):
+class EarlierAttempts(ActivityResult):
     """The state that an attempt of `call_tool` leaves for the next one: the failures of the call so far."""
 
     deaths: int = 0
@@ -69,7 +69,7 @@ class EarlierAttempts(Answer):
     """The end of the call, while it is unknown whether its effect has happened."""
 
 
-class ToolOutcome(CallResult, Answer):
+class ToolOutcome(CallResult, ActivityResult):
     """The result of `call_tool`. Status `unknown`: the effect may have happened, and a person has to resolve that."""
 
     settles_in: float | None = None

@@ -35,7 +35,7 @@ from holdfast.core.run.state.next_actions import (
     NoteProgress,
     Poll,
     ReportBudget,
-    Settle,
+    ResolveCalls,
     StartCalls,
     TakeMessages,
     Verify,
@@ -103,7 +103,7 @@ def _unverified_action(state: RunState, *, at: datetime) -> Action:
 def _call_action(state: RunState, *, at: datetime) -> Action | None:
     """Return the next action for the calls of the step; None if each has its result."""
     if state.spec and (orphaned := state.calls.orphaned):
-        return Settle(orphaned)
+        return ResolveCalls(orphaned)
     if startable := state.calls.startable(at):
         return StartCalls(startable)
     if state.dormancy.waits and (polls := due_polls(state, at=at)):
@@ -114,7 +114,7 @@ def _call_action(state: RunState, *, at: datetime) -> Action | None:
 def _failing_action(state: RunState, *, at: datetime) -> Action:
     """Return the next action of an unattended run that is blocked."""
     if state.spec and (orphaned := state.calls.orphaned):
-        return Settle(orphaned)
+        return ResolveCalls(orphaned)
     action = next_of_failing(state, at=at)
     notes = isinstance(action, Fail) and state.keeps_progress and progress_due(state, at=at)
     return NoteProgress() if notes else action

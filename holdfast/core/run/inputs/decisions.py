@@ -23,7 +23,7 @@ from holdfast.core.llm.blocks import ToolCall
 from holdfast.core.log import events as ev
 from holdfast.core.run.inputs.pause import on_pause_due
 from holdfast.core.run.rules.approval_requests import new_request, with_editor
-from holdfast.core.run.rules.authority import Outcome, Principal, Refusal
+from holdfast.core.run.rules.authority import Outcome, Principal, Rejection
 from holdfast.core.run.rules.constraints import refuse_approval
 from holdfast.core.run.rules.remembered_approvals import rule_made_by
 from holdfast.core.run.rules.standings import standing_of
@@ -49,8 +49,8 @@ def on_decision(state: RunState, decision: Decision, *, at: datetime) -> tuple[e
         decision = decision.model_copy(update={"via": ""})
     request = state.authority.request(decision.request)
     speaker = _authorize(state, decision, request, at=at)
-    if isinstance(speaker, Refusal) or request is None:
-        refused = speaker if isinstance(speaker, Refusal) else Refusal("unknown_request", "")
+    if isinstance(speaker, Rejection) or request is None:
+        refused = speaker if isinstance(speaker, Rejection) else Rejection("unknown_request", "")
         return _decision_event(decision, refused.outcome, refused.explanation, Principal()), []
     edit = request.edit(decision.arguments)
     if (edit or request.quorum > 1 or request.requirements) and (full := _refuse_size(state, decision)):
@@ -82,7 +82,7 @@ def on_decision(state: RunState, decision: Decision, *, at: datetime) -> tuple[e
     return received, _consequences(state, decision, request, votes) if outcome == "accepted" else []
 
 
-def _refuse_size(state: RunState, decision: Decision) -> Refusal | None:
+def _refuse_size(state: RunState, decision: Decision) -> Rejection | None:
     """Return why the state has no room for this vote or these arguments until a request is decided; None if it has."""
     if decision.decision == "deny":
         return None
@@ -92,7 +92,7 @@ def _refuse_size(state: RunState, decision: Decision) -> Refusal | None:
     if edited + votes + 2 * len(decision.model_dump_json().encode()) <= EDITED_BYTES:
         return None
     full = f"the votes and changed arguments of this step have reached the limit of {EDITED_BYTES:,} bytes"
-    return Refusal("too_many", f"{full}; deny the request, or decide without changes")
+    return Rejection("too_many", f"{full}; deny the request, or decide without changes")
 
 
 def _decision_event(
@@ -249,19 +249,19 @@ def on_due(state: RunState, *, at: datetime) -> Events:
 
 def _authorize(
     state: RunState, decision: Decision, request: ApprovalRequest | None, *, at: datetime
-) -> Principal | Refusal:
+) -> Principal | Rejection:
     if request is None or state.outcome:
         return _without_request(state, decision)
     if decision.decision not in request.answers:
         answers = " or ".join(request.answers)
-        return Refusal("wrong_kind", f"request {request.id} asks for {answers}, not {decision.decision}")
+        return Rejection("wrong_kind", f"request {request.id} asks for {answers}, not {decision.decision}")
     if decision.digest and decision.digest != request.digest:
-        return Refusal("digest_mismatch", f"request {request.id} has the digest {request.digest}")
+        return Rejection("digest_mismatch", f"request {request.id} has the digest {request.digest}")
     speaker = standing_of(state, decision, request, at=at)
-    if isinstance(speaker, Refusal):
+    if isinstance(speaker, Rejection):
         return speaker
     if decision.decision == "respond" and not decision.result:
-        return Refusal("malformed", "give the answer as `result`")
+        return Rejection("malformed", "give the answer as `result`")
     if refusal := _refuse_edit(state, decision, state.calls.get(request.number), at=at):
         return refusal
     if state.constraints.kept and decision.decision in ("approve", "absent"):
@@ -271,35 +271,35 @@ def _authorize(
     return speaker
 
 
-def _without_request(state: RunState, decision: Decision) -> Refusal:
+def _without_request(state: RunState, decision: Decision) -> Rejection:
     if state.outcome:
-        return Refusal("too_late", f"the run is {state.outcome}")
+        return Rejection("too_late", f"the run is {state.outcome}")
     if how := state.authority.decided.get(decision.request):
         if ASKED_ANEW in how and state.features >= EDITS_ASK_ANEW:
             why = f"request {decision.request} is closed: {how}. Look at that one, and decide on it"
-            return Refusal("too_late", why)
+            return Rejection("too_late", why)
         late = "expired" in how
-        return Refusal("too_late" if late else "duplicate", f"request {decision.request} was decided before: {how}")
+        return Rejection("too_late" if late else "duplicate", f"request {decision.request} was decided before: {how}")
     still_open = ", ".join(request.id for request in state.authority.requests) or "none"
-    return Refusal("unknown_request", f"no request {decision.request}; open: {still_open}")
+    return Rejection("unknown_request", f"no request {decision.request}; open: {still_open}")
 
 
-def _refuse_edit(state: RunState, decision: Decision, call: CallState, *, at: datetime) -> Refusal | None:
+def _refuse_edit(state: RunState, decision: Decision, call: CallState, *, at: datetime) -> Rejection | None:
     """Return why the tool rejects the arguments that a person gives; None if it accepts them."""
     if decision.arguments is None:
         return None
     if decision.decision != "approve":
-        return Refusal("malformed", f"arguments go with approve, not with {decision.decision}")
+        return Rejection("malformed", f"arguments go with approve, not with {decision.decision}")
     assert state.spec is not None
     linear = state.features >= LINEAR_SCHEMAS
     if problem := _argument_problem(state.spec, call.call.name, decision.arguments, linear=linear):
-        return Refusal("malformed", problem)
+        return Rejection("malformed", problem)
     edited = ToolCall(id="", name=call.call.name, arguments=exact_json(decision.arguments))
     if problem := call_problem(state.spec, edited, at=at):
-        return Refusal("malformed", problem[:500])
+        return Rejection("malformed", problem[:500])
     if polled := state.spec.polled_call(edited):
         problem = _argument_problem(state.spec, polled.name, parsed(polled.arguments), linear=linear)
-        return Refusal("malformed", f"arguments.{problem}") if problem else None
+        return Rejection("malformed", f"arguments.{problem}") if problem else None
     return None
 
 

@@ -28,7 +28,7 @@ from holdfast.core.run.rules.approval_requests import ask_again
 from holdfast.core.run.rules.authority import (
     Principal,
     Reaction,
-    Refusal,
+    Rejection,
     refuse_reuse,
     verify_by_any,
     verify_principal,
@@ -45,13 +45,13 @@ DELEGATIONS_BYTES = 100_000
 """Their maximum total size in bytes, as JSON."""
 
 
-def on_delegation(state: RunState, delegation: AuthorityDelegation, *, at: datetime) -> Reaction | Refusal:
+def on_delegation(state: RunState, delegation: AuthorityDelegation, *, at: datetime) -> Reaction | Rejection:
     """Delegate the approval authority of one approver to another."""
     policies = policies_of(state)
     among = [each for each in policies if each.approver(delegation.by) and each.approver(delegation.to)] or policies[:1]
     judged = [verify_principal(state, delegation, policy) for policy in among]
-    speaker = next((each for each in judged if isinstance(each, Refusal)), judged[0])
-    if isinstance(speaker, Refusal):
+    speaker = next((each for each in judged if isinstance(each, Rejection)), judged[0])
+    if isinstance(speaker, Rejection):
         return speaker
     until = delegation.until or at + timedelta(seconds=delegation.seconds or 0)
     if refusal := _refuse_delegation(state, among[0], delegation, speaker, until=until, at=at):
@@ -76,33 +76,35 @@ def _refuse_delegation(
     *,
     until: datetime,
     at: datetime,
-) -> Refusal | None:
+) -> Rejection | None:
     """Return why this delegation is rejected; None if it is valid."""
     by, to = delegation.by, delegation.to
     if not policy.approver(by):
-        return Refusal("not_entitled", f"{by} has no approval authority to delegate: the policy names no such approver")
+        return Rejection(
+            "not_entitled", f"{by} has no approval authority to delegate: the policy names no such approver"
+        )
     if not policy.approver(to):
-        return Refusal("not_entitled", f"{to} is no approver, so no key could verify their decisions")
+        return Rejection("not_entitled", f"{to} is no approver, so no key could verify their decisions")
     if to == by:
-        return Refusal("malformed", f"{by} has that approval authority already")
+        return Rejection("malformed", f"{by} has that approval authority already")
     if speaker.proof and not delegation.until:
-        return Refusal("malformed", "a signed delegation that gives `seconds` could be sent again: give `until`")
+        return Rejection("malformed", "a signed delegation that gives `seconds` could be sent again: give `until`")
     if until <= at:
-        return Refusal("too_late", f"until {until.isoformat()} is over")
+        return Rejection("too_late", f"until {until.isoformat()} is over")
     if until - at > timedelta(seconds=LONGEST_DELEGATION):
-        return Refusal("malformed", f"until {until.isoformat()} is too far")
+        return Rejection("malformed", f"until {until.isoformat()} is too far")
     others = [each for each in state.authority.delegations if each.until > at and (each.by, each.to) != (by, to)]
     size = sum(len(each.model_dump_json().encode()) for each in others) + len(delegation.model_dump_json().encode())
     if len(others) >= DELEGATIONS or size > DELEGATIONS_BYTES:
         limit = f"this thread has {DELEGATIONS} delegations, or as many as fit"
-        return Refusal("too_many", f"{limit}; revoke one")
+        return Rejection("too_many", f"{limit}; revoke one")
     return refuse_reuse(state, delegation, at=at) if speaker.proof else None
 
 
-def on_revocation(state: RunState, revocation: Revocation, *, at: datetime) -> Reaction | Refusal:
+def on_revocation(state: RunState, revocation: Revocation, *, at: datetime) -> Reaction | Rejection:
     """Revoke a remembered rule, or a delegation."""
     speaker = verify_by_any(state, revocation)
-    if isinstance(speaker, Refusal):
+    if isinstance(speaker, Rejection):
         return speaker
     by, reason = revocation.by, revocation.reason
     proof, key, signature = speaker.proof, speaker.key, revocation.signature
@@ -114,14 +116,14 @@ def on_revocation(state: RunState, revocation: Revocation, *, at: datetime) -> R
         events.append(DelegationRevoked(to=to, by=by, reason=reason, proof=proof, key=key, signature=signature))
     if not events:
         rules = ", ".join(each.rule for each in state.authority.rules) or "none"
-        return Refusal("unknown_request", f"{by} has nothing of that name to revoke; remembered rules: {rules}")
+        return Rejection("unknown_request", f"{by} has nothing of that name to revoke; remembered rules: {rules}")
     return Reaction(events)
 
 
-def on_key_revocation(state: RunState, revocation: KeyRevocation, *, at: datetime) -> Reaction | Refusal:
+def on_key_revocation(state: RunState, revocation: KeyRevocation, *, at: datetime) -> Reaction | Rejection:
     """Revoke a key, and request approval again for calls whose approval depended on it."""
     speaker = verify_by_any(state, revocation)
-    if isinstance(speaker, Refusal):
+    if isinstance(speaker, Rejection):
         return speaker
     if refusal := _refuse_key_revocation(state, revocation, speaker):
         return refusal
@@ -145,16 +147,18 @@ def on_key_revocation(state: RunState, revocation: KeyRevocation, *, at: datetim
     return Reaction(events)
 
 
-def _refuse_key_revocation(state: RunState, revocation: KeyRevocation, speaker: Principal) -> Refusal | None:
+def _refuse_key_revocation(state: RunState, revocation: KeyRevocation, speaker: Principal) -> Rejection | None:
     policies, key = policies_of(state), revocation.revoked
     if state.outcome:
-        return Refusal("too_late", f"the run is {state.outcome}")
+        return Rejection("too_late", f"the run is {state.outcome}")
     if not speaker.proof:
-        return Refusal("unsigned", "only a signed statement revokes a key: that of an approver, or a gateway's for one")
+        return Rejection(
+            "unsigned", "only a signed statement revokes a key: that of an approver, or a gateway's for one"
+        )
     if key not in {key for policy in policies for key in policy.keys}:
-        return Refusal("unknown_request", f"no policy that judges this run lists the key {key}")
+        return Rejection("unknown_request", f"no policy that judges this run lists the key {key}")
     if key in state.authority.revoked_keys:
-        return Refusal("duplicate", f"the key {key} was revoked before")
+        return Rejection("duplicate", f"the key {key} was revoked before")
     return None
 
 

@@ -18,7 +18,7 @@ from holdfast.core.authority.policy import Policy
 from holdfast.core.budget.budget import Amounts, fits
 from holdfast.core.log.events import BudgetExtended
 from holdfast.core.run.inputs.messages import verify_sender
-from holdfast.core.run.rules.authority import Reaction, Refusal, refuse_extender, refuse_reuse
+from holdfast.core.run.rules.authority import Reaction, Rejection, refuse_extender, refuse_reuse
 from holdfast.core.run.rules.budget import has_room
 from holdfast.core.run.rules.policies import policies_of, policy_of
 from holdfast.core.run.state.features import EVERY_POLICY_ASKS
@@ -27,10 +27,10 @@ from holdfast.core.run.state.state import RunState
 EXTENDED = "[The budget of this run was extended: {more}. Continue the task where you stopped; tools run again.]"
 
 
-def on_extension(state: RunState, extension: Extension, *, at: datetime) -> Reaction | Refusal:
+def on_extension(state: RunState, extension: Extension, *, at: datetime) -> Reaction | Rejection:
     """Extend the budget. An extension that lets the run continue interrupts its last LLM call."""
     extended = _judge(state, extension, at=at)
-    if isinstance(extended, Refusal):
+    if isinstance(extended, Rejection):
         return extended
     interrupts = extended.resumes and state.account.closing == "asked"
     return Reaction([extended], explanation=_accepted(state, extended), interrupts=interrupts)
@@ -44,28 +44,28 @@ def _accepted(state: RunState, event: BudgetExtended) -> str:
     return "the budget is extended, but it has no room for another call yet; `show` has what is left of each limit"
 
 
-def _judge(state: RunState, extension: Extension, *, at: datetime) -> BudgetExtended | Refusal:
+def _judge(state: RunState, extension: Extension, *, at: datetime) -> BudgetExtended | Rejection:
     """Return the event that accepts an extension, or why it is rejected."""
     if state.outcome:
         why = f"the run is {state.outcome}; a new run of the thread begins with the agent's own budget"
-        return Refusal("too_late", why)
+        return Rejection("too_late", why)
     if state.spec is None:  # its policy has to authorize the sender
-        return Refusal("busy", "the agent is being loaded: send it again in a moment")
+        return Rejection("busy", "the agent is being loaded: send it again in a moment")
     policies = policies_of(state)
     if state.features < EVERY_POLICY_ASKS:
         policies = (policy_of(state), *(state.origin.policies if state.account.is_allowance else ()))
     required = any(policy.signatures == "required" for policy in policies)
     if required and not extension.signature:
         why = "the policy requires signatures: sign the extension (--key), or send it through a gateway"
-        return Refusal("unsigned", why)
+        return Rejection("unsigned", why)
     speaker = verify_sender(state, extension, required=required, at=at)
-    if not isinstance(speaker, Refusal) and speaker.proof:
+    if not isinstance(speaker, Rejection) and speaker.proof:
         speaker = refuse_reuse(state, extension, at=at) or speaker
-    if isinstance(speaker, Refusal):
+    if isinstance(speaker, Rejection):
         return speaker
     for policy in policies:
         if why := refuse_extender(state, policy, extension.by):
-            return Refusal("not_entitled", why)
+            return Rejection("not_entitled", why)
         if refused := _refuse_amounts(state, policy, extension):
             return refused
     proven = bool(speaker.proof)  # without a proof, ignore the expiry and the signature
@@ -85,16 +85,16 @@ def _judge(state: RunState, extension: Extension, *, at: datetime) -> BudgetExte
     )
 
 
-def _refuse_amounts(state: RunState, policy: Policy, extension: Extension) -> Refusal | None:
+def _refuse_amounts(state: RunState, policy: Policy, extension: Extension) -> Rejection | None:
     account, most = state.account, policy.extensions.most
     if extension.id and extension.id in account.extensions:
-        return Refusal("duplicate", "it was received before, and counts once")
+        return Rejection("duplicate", "it was received before, and counts once")
     if not account.limits:
-        return Refusal("no_budget", "the run has no budget, so there is nothing to extend")
+        return Rejection("no_budget", "the run has no budget, so there is nothing to extend")
     if other := [name for name in extension.units if name not in account.limits]:
-        return Refusal("no_budget", f"the budget limits {', '.join(account.limits)}, not {', '.join(other)}")
+        return Rejection("no_budget", f"the budget limits {', '.join(account.limits)}, not {', '.join(other)}")
     if most and any(units > most.units.get(name, 0) for name, units in extension.units.items()):
-        return Refusal("too_much", f"one extension gives at most {most.words}, by the policy")
+        return Rejection("too_much", f"one extension gives at most {most.words}, by the policy")
     if not fits(account.extend(extension).limits):
-        return Refusal("too_much", "no budget can be as large as that")
+        return Rejection("too_much", "no budget can be as large as that")
     return None

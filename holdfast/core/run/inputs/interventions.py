@@ -44,7 +44,7 @@ from holdfast.core.run.inputs.messages import on_message
 from holdfast.core.run.inputs.move import on_move
 from holdfast.core.run.inputs.pause import on_pause, on_resume, on_retry
 from holdfast.core.run.inputs.refine import on_refinement
-from holdfast.core.run.rules.authority import Reaction, Refusal
+from holdfast.core.run.rules.authority import Reaction, Rejection
 from holdfast.core.run.rules.compaction import on_compact
 from holdfast.core.run.rules.constraints import on_lift
 from holdfast.core.run.rules.refusals import EXPLANATION_BYTES, bound_refusals, is_refused, shorten
@@ -72,7 +72,7 @@ InputT_contra = TypeVar("InputT_contra", contravariant=True)
 class React(Protocol[InputT_contra]):
     """Return the run's reaction to an intervention, or why the run rejects it."""
 
-    def __call__(self, state: RunState, intervention: InputT_contra, /, *, at: datetime) -> Reaction | Refusal: ...
+    def __call__(self, state: RunState, intervention: InputT_contra, /, *, at: datetime) -> Reaction | Rejection: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,11 +111,11 @@ def _on_decision(state: RunState, decision: Decision, *, at: datetime) -> Reacti
     return Reaction([received, *consequences], received.outcome, why)
 
 
-def _on_unknown_subagent(state: RunState, payload: Any, *, at: datetime) -> Refusal:
+def _on_unknown_subagent(state: RunState, payload: Any, *, at: datetime) -> Rejection:
     """Reject the report of a sub-agent that is not open. `holdfast.core.run.machine.machine` handles reports of open
     ones.
     """
-    return Refusal("not_waiting", "it names no sub-agent of this run that is open")
+    return Rejection("not_waiting", "it names no sub-agent of this run that is open")
 
 
 INTERVENTIONS: dict[str, Intervention[Any]] = {
@@ -166,7 +166,7 @@ def on_signal(state: RunState, name: str, payload: Any, *, at: datetime) -> Reac
     """Return the reaction to a signal of any name and payload."""
     if is_unread(payload) or in_level(SIGNALS, name, state):
         return react(state, name, payload, at=at)
-    return _refused(name, Refusal("unknown_signal", "no such signal"), payload)
+    return _refused(name, Rejection("unknown_signal", "no such signal"), payload)
 
 
 def react(state: RunState, name: str, payload: Any, *, at: datetime) -> Reaction:
@@ -179,15 +179,15 @@ def react(state: RunState, name: str, payload: Any, *, at: datetime) -> Reaction
         at: Now.
     """
     if is_unread(payload):
-        return _refused(name, Refusal("malformed", str(payload)), payload)
+        return _refused(name, Rejection("malformed", str(payload)), payload)
     row = INTERVENTIONS[name]
     value = row.read(payload) if row.read else payload
     if row.read and isinstance(value, str):
-        value = Refusal("malformed", value[:2_000])
+        value = Rejection("malformed", value[:2_000])
     elif row.read and isinstance(value, tuple):
-        value = Refusal(*value)
-    reaction = value if isinstance(value, Refusal) else row.react(state, value, at=at)
-    if isinstance(reaction, Refusal):
+        value = Rejection(*value)
+    reaction = value if isinstance(value, Rejection) else row.react(state, value, at=at)
+    if isinstance(reaction, Rejection):
         return _refused(name, reaction, payload)
     return reaction._replace(events=bound_refusals(reaction.events, payload))
 
@@ -200,7 +200,7 @@ def refuse_update(state: RunState, name: str, payload: Any, *, at: datetime) -> 
     return reaction.answer if all(map(is_refused, reaction.events)) else None
 
 
-def _refused(name: str, refusal: Refusal, payload: Any) -> Reaction:
+def _refused(name: str, refusal: Rejection, payload: Any) -> Reaction:
     rejected = SignalRejected(signal=name, explanation=refusal.explanation, outcome=refusal.outcome)
     return Reaction(bound_refusals([rejected], payload), refusal.outcome, refusal.explanation)
 

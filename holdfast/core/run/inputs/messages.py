@@ -10,37 +10,37 @@ from holdfast.core.authority.follow_ups import LONGEST_MESSAGE, Message
 from holdfast.core.authority.refinements import Refinement
 from holdfast.core.llm.messages import size_of
 from holdfast.core.log.events import TaskRefined, UserMessageReceived
-from holdfast.core.run.rules.authority import Principal, Reaction, Refusal, refuse_reuse, verify_for_all
+from holdfast.core.run.rules.authority import Principal, Reaction, Rejection, refuse_reuse, verify_for_all
 from holdfast.core.run.rules.policies import policies_of
 from holdfast.core.run.state.features import INTERRUPT_NAMES_TOOLS
 from holdfast.core.run.state.state import RunState
 from holdfast.core.run.waits.dormancy import on_arrival_while_asleep
 
 
-def on_message(state: RunState, message: Message, *, at: datetime) -> Reaction | Refusal:
+def on_message(state: RunState, message: Message, *, at: datetime) -> Reaction | Rejection:
     """Accept or reject a message for the LLM."""
     received = _judge(state, message, at=at)
-    return received if isinstance(received, Refusal) else deliver(state, received, "a message", at=at)
+    return received if isinstance(received, Rejection) else deliver(state, received, "a message", at=at)
 
 
-def _judge(state: RunState, message: Message, *, at: datetime) -> UserMessageReceived | Refusal:
+def _judge(state: RunState, message: Message, *, at: datetime) -> UserMessageReceived | Rejection:
     """Return the event that accepts a message, or why it is rejected."""
     if state.outcome:
-        return Refusal("too_late", f"the run is {state.outcome}")
+        return Rejection("too_late", f"the run is {state.outcome}")
     required = any(policy.proves_requesters for policy in policies_of(state))
     if required and not message.signature:
         why = "requesters may not approve here, so requesters have to sign: --key, or a gateway"
-        return Refusal("unsigned", why)
+        return Rejection("unsigned", why)
     speaker = verify_sender(state, message, required=required, at=at)
     if isinstance(speaker, Principal) and speaker.proof:
         speaker = refuse_reuse(state, message, at=at) or speaker
-    if isinstance(speaker, Refusal):
+    if isinstance(speaker, Rejection):
         return speaker
     idle = state.idle.awaiting or state.status == "dormant"
     if (state.pause or not idle) and message.when_busy == "reject":
-        return Refusal("busy", f"the run is {state.status}, and the sender asked for the message not to wait")
+        return Rejection("busy", f"the run is {state.status}, and the sender asked for the message not to wait")
     if full := state.inbox.why_full(size_of(message.message)):
-        return Refusal("too_many", full)
+        return Rejection("too_many", full)
     if not speaker.proof:  # without a proof, ignore the id, the expiry and the signature
         return UserMessageReceived(content=message.message, by=message.by, when_busy=message.when_busy)
     return UserMessageReceived(
@@ -57,7 +57,7 @@ def _judge(state: RunState, message: Message, *, at: datetime) -> UserMessageRec
 
 def verify_sender(
     state: RunState, sent: Message | Refinement | Extension, *, required: bool, at: datetime
-) -> Principal | Refusal:
+) -> Principal | Rejection:
     """Return the sender, or why the input is rejected. If no proof is required, a name is taken on trust.
 
     Args:
@@ -67,18 +67,18 @@ def verify_sender(
         at: Now.
     """
     speaker, what = verify_for_all(state, sent), type(sent).__name__.lower()
-    if not sent.signature or isinstance(speaker, Refusal):
-        return speaker if required and isinstance(speaker, Refusal) else Principal()
+    if not sent.signature or isinstance(speaker, Rejection):
+        return speaker if required and isinstance(speaker, Rejection) else Principal()
     until = sent.until
     if not sent.id or until is None:
-        return Refusal(
+        return Rejection(
             "malformed", f"a signed {what} counts once: give it an `id` of its own, and `until` when it is valid"
         )
     if until <= at:
-        return Refusal("too_late", f"the {what} was valid until {until.isoformat()}")
+        return Rejection("too_late", f"the {what} was valid until {until.isoformat()}")
     if until - at > timedelta(seconds=LONGEST_MESSAGE):
         days = LONGEST_MESSAGE // 86_400
-        return Refusal("malformed", f"until {until.isoformat()} is too far: {days} days are the most")
+        return Rejection("malformed", f"until {until.isoformat()} is too far: {days} days are the most")
     return speaker
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from holdfast.core.authority.steering import Move
 from holdfast.core.log.events import MoveRequested, RunFinished
 from holdfast.core.run.inputs.steering import steerer
-from holdfast.core.run.rules.authority import Reaction, Refusal
+from holdfast.core.run.rules.authority import Reaction, Rejection
 from holdfast.core.run.state.state import RunState
 from holdfast.core.tools.subagents import SUBAGENT_TOOLS
 
@@ -22,7 +22,7 @@ _PLACE = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.ASCII)
 """The id of a cluster: that of its Temporal namespace."""
 
 
-def on_move(state: RunState, payload: Any, *, at: datetime) -> Reaction | Refusal:
+def on_move(state: RunState, payload: Any, *, at: datetime) -> Reaction | Rejection:
     """End the run as moved, once the tools under way have ended.
 
     Args:
@@ -31,16 +31,16 @@ def on_move(state: RunState, payload: Any, *, at: datetime) -> Reaction | Refusa
         at: Now.
     """
     if state.outcome:
-        return Refusal("too_late", f"the run is {state.outcome}")
+        return Rejection("too_late", f"the run is {state.outcome}")
     if state.moving:
-        return Refusal("duplicate", f"the run is being moved, as {state.moving.by} asked")
+        return Rejection("duplicate", f"the run is being moved, as {state.moving.by} asked")
     if state.spec is None:
-        return Refusal("busy", "the agent is being loaded: move the run in a moment")
+        return Rejection("busy", "the agent is being loaded: move the run in a moment")
     if (to := _destination(payload)) is None:
-        return Refusal("not_movable", "`to` is not the id of a place: `holdfast import --place` prints it there")
+        return Rejection("not_movable", "`to` is not the id of a place: `holdfast import --place` prints it there")
     if why := immovable(state):
-        return Refusal("not_movable", why)
-    if isinstance(who := steerer(state, Move, payload), Refusal):
+        return Rejection("not_movable", why)
+    if isinstance(who := steerer(state, Move, payload), Rejection):
         return who
     event = MoveRequested.model_validate({"by": who.by, "reason": who.reason, "to": to, **who.proven})
     return Reaction([event], explanation=_consequence(state))

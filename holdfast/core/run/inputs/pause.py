@@ -19,7 +19,7 @@ from holdfast.core.authority.steering import Resume, Retry
 from holdfast.core.base.models import Frozen
 from holdfast.core.log.events import AgentEvent, RunPaused, RunResumed, RunUnblocked
 from holdfast.core.run.inputs.steering import Steerer, refuse_to_end_pause, steerer
-from holdfast.core.run.rules.authority import Reaction, Refusal
+from holdfast.core.run.rules.authority import Reaction, Rejection
 from holdfast.core.run.rules.budget import BUDGET_SPENT
 from holdfast.core.run.state.progress import Pause
 from holdfast.core.run.state.state import RunState
@@ -44,7 +44,7 @@ class _End(Frozen):
         return self.until
 
 
-def on_pause(state: RunState, payload: Any, *, at: datetime) -> Reaction | Refusal:
+def on_pause(state: RunState, payload: Any, *, at: datetime) -> Reaction | Rejection:
     """Pause the run, or change the reason and the end of a pause.
 
     Args:
@@ -54,35 +54,35 @@ def on_pause(state: RunState, payload: Any, *, at: datetime) -> Reaction | Refus
     """
     who, end = steerer(state, PauseStatement, payload), read_end(payload, at=at)
     if state.outcome:
-        return Refusal("too_late", f"the run is {state.outcome}")
-    if isinstance(who, Refusal):
+        return Rejection("too_late", f"the run is {state.outcome}")
+    if isinstance(who, Rejection):
         return who
     if isinstance(end, str):
-        return Refusal("malformed", end)
+        return Rejection("malformed", end)
     if end and end <= at:
-        return Refusal("too_late", f"until {end.isoformat()} is over")
+        return Rejection("too_late", f"until {end.isoformat()} is over")
     if end and end - at > timedelta(seconds=LONGEST_PAUSE):
-        return Refusal("malformed", f"until {end.isoformat()} is too far: leave it out for a pause without an end")
+        return Rejection("malformed", f"until {end.isoformat()} is too far: leave it out for a pause without an end")
     if who.signature and "seconds" in payload:
-        return Refusal("malformed", "a signed pause that gives `seconds` could be sent again: give `until`")
+        return Rejection("malformed", "a signed pause that gives `seconds` could be sent again: give `until`")
     if state.pause and _is_same(state.pause, who, end):
-        return Refusal("duplicate", f"the run is paused already, by {state.pause.by}")
+        return Rejection("duplicate", f"the run is paused already, by {state.pause.by}")
     if weaker := refuse_to_end_pause(state, who):
         return weaker
     if state.pauses >= PAUSES and not who.speaker.proof:
-        return Refusal("too_many", f"the run was paused {PAUSES} times since the LLM's last reply")
+        return Rejection("too_many", f"the run was paused {PAUSES} times since the LLM's last reply")
     until = end.astimezone(UTC) if end and not who.signature else end
     event = RunPaused.model_validate({"by": who.by, "reason": who.reason, "until": until, **who.proven})
     return Reaction([event], explanation=_consequence(state, event))
 
 
-def on_resume(state: RunState, payload: Any, *, at: datetime) -> Reaction | Refusal:
+def on_resume(state: RunState, payload: Any, *, at: datetime) -> Reaction | Rejection:
     """Resume the run after a pause."""
     if state.outcome:
-        return Refusal("too_late", f"the run is {state.outcome}")
+        return Rejection("too_late", f"the run is {state.outcome}")
     if not state.pause:
-        return Refusal("not_paused", f"the run is {state.status}, not paused by a person")
-    if isinstance(who := steerer(state, Resume, payload), Refusal):
+        return Rejection("not_paused", f"the run is {state.status}, not paused by a person")
+    if isinstance(who := steerer(state, Resume, payload), Rejection):
         return who
     if refused := refuse_to_end_pause(state, who):
         return refused
@@ -93,13 +93,13 @@ def on_resume(state: RunState, payload: Any, *, at: datetime) -> Reaction | Refu
     return Reaction([resumed], explanation=then)
 
 
-def on_retry(state: RunState, payload: Any, *, at: datetime) -> Reaction | Refusal:
+def on_retry(state: RunState, payload: Any, *, at: datetime) -> Reaction | Rejection:
     """Unblock the run, once its cause is fixed."""
     if state.blocked is None:
-        return Refusal("not_blocked", f"the run is {state.status}, not blocked")
+        return Rejection("not_blocked", f"the run is {state.status}, not blocked")
     if state.blocked.cause == BUDGET_SPENT and state.account.limits:
-        return Refusal("budget_spent", "the budget of the run has ended: extend it (`extend`)")
-    if isinstance(who := steerer(state, Retry, payload), Refusal):
+        return Rejection("budget_spent", "the budget of the run has ended: extend it (`extend`)")
+    if isinstance(who := steerer(state, Retry, payload), Rejection):
         return who
     then = "the run is not blocked any more, and stays paused" if state.pause else "the run resumes"
     unblocked = RunUnblocked.model_validate({"by": who.by, "reason": who.reason, **who.proven})

@@ -20,39 +20,39 @@ from holdfast.core.authority.statements import parsed
 from holdfast.core.llm.messages import size_of
 from holdfast.core.log.events import AgentEvent, TaskRefined, ToolCallFinished
 from holdfast.core.run.inputs.messages import deliver, verify_sender
-from holdfast.core.run.rules.authority import Principal, Reaction, Refusal
+from holdfast.core.run.rules.authority import Principal, Reaction, Rejection
 from holdfast.core.run.rules.policies import policies_of, signatures_required
 from holdfast.core.run.state.inbox import REFINEMENTS, REFINEMENTS_BYTES
 from holdfast.core.run.state.state import RunState
 
 
-def on_refinement(state: RunState, refinement: Refinement, *, at: datetime) -> Reaction | Refusal:
+def on_refinement(state: RunState, refinement: Refinement, *, at: datetime) -> Reaction | Rejection:
     """Refine the task at a person's request."""
     refined = _judge(state, refinement, at=at)
-    return refined if isinstance(refined, Refusal) else deliver(state, refined, "a refinement of the task", at=at)
+    return refined if isinstance(refined, Rejection) else deliver(state, refined, "a refinement of the task", at=at)
 
 
-def _judge(state: RunState, refinement: Refinement, *, at: datetime) -> TaskRefined | Refusal:
+def _judge(state: RunState, refinement: Refinement, *, at: datetime) -> TaskRefined | Rejection:
     """Return the event that accepts a person's refinement, or why it is rejected."""
     if state.outcome:
-        return Refusal("too_late", f"the run is {state.outcome}")
+        return Rejection("too_late", f"the run is {state.outcome}")
     if state.spec is None:  # its policy has to authorize the sender
-        return Refusal("busy", "the agent is being loaded: send it again in a moment")
+        return Rejection("busy", "the agent is being loaded: send it again in a moment")
     required = signatures_required(state)
     if required and not refinement.signature:
         why = "the policy requires signatures: sign the refinement (--key), or send it through a gateway"
-        return Refusal("unsigned", why)
+        return Rejection("unsigned", why)
     speaker = verify_sender(state, refinement, required=required, at=at)
-    if isinstance(speaker, Refusal):
+    if isinstance(speaker, Rejection):
         return speaker
     for policy in policies_of(state):
         if policy.approvers and not policy.approver(refinement.by) and refinement.by != state.origin.user:
             why = f"{refinement.by} has not given the task, and the policy names no approver {refinement.by!r}"
-            return Refusal("not_entitled", why)
+            return Rejection("not_entitled", why)
     return on_refine(state, refinement, speaker)
 
 
-def on_refine(state: RunState, refinement: Refinement, speaker: Principal) -> TaskRefined | Refusal:
+def on_refine(state: RunState, refinement: Refinement, speaker: Principal) -> TaskRefined | Rejection:
     """Return the event that refines the task, or why there is no room for it.
 
     Args:
@@ -62,16 +62,16 @@ def on_refine(state: RunState, refinement: Refinement, speaker: Principal) -> Ta
     """
     before = state.refinements
     if refinement.id and (same := next((each for each in before if each.id == refinement.id), None)):
-        return Refusal("duplicate", f"it was received before, as refinement {same.number}, and counts once")
+        return Rejection("duplicate", f"it was received before, as refinement {same.number}, and counts once")
     size, held = size_of(refinement.text), sum(size_of(each.text) for each in before)
     if len(before) >= REFINEMENTS or held + size > REFINEMENTS_BYTES:
         limit = (
             f"the thread has {len(before)} refinements with {held:,} bytes, of {REFINEMENTS} and {REFINEMENTS_BYTES:,}"
         )
         why = f"{limit}: give the whole task, as it is now, to a new thread, or say the rest in a message"
-        return Refusal("too_many", why)
+        return Rejection("too_many", why)
     if full := state.inbox.why_full(size):
-        return Refusal("too_many", full)
+        return Rejection("too_many", full)
     proven = bool(speaker.proof)  # without a proof, ignore the expiry and the signature
     return TaskRefined(
         refinement=len(before) + 1,

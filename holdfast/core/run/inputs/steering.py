@@ -15,7 +15,7 @@ from holdfast.core.authority.statements import read_given
 from holdfast.core.authority.steering import Pause, Steering
 from holdfast.core.base.names import person_name
 from holdfast.core.log.events import MoveRequested, RunPaused, RunResumed, RunUnblocked
-from holdfast.core.run.rules.authority import Principal, Refusal, read_claim, verify_each
+from holdfast.core.run.rules.authority import Principal, Rejection, read_claim, verify_each
 from holdfast.core.run.rules.policies import policies_of
 from holdfast.core.run.state.features import SIGNED_STEERING
 from holdfast.core.run.state.state import RunState
@@ -35,7 +35,7 @@ class Steerer(NamedTuple):
         return {"proof": self.speaker.proof, "key": self.speaker.key, "signature": self.signature}
 
 
-def steerer(state: RunState, kind: type[Steering], payload: Any) -> Steerer | Refusal:
+def steerer(state: RunState, kind: type[Steering], payload: Any) -> Steerer | Rejection:
     """Return the person who sends this, or why it is rejected.
 
     Args:
@@ -49,15 +49,15 @@ def steerer(state: RunState, kind: type[Steering], payload: Any) -> Steerer | Re
     if not (policies and isinstance(payload, dict) and payload.get("signature")):
         if required:
             why = f"the policy requires signatures: sign it (`holdfast {name} … --key`), or use a gateway"
-            return Refusal("unsigned", why)
+            return Rejection("unsigned", why)
         return Steerer(*read_claim(payload))
     example = f'{{"by": "alice", "run": "{state.origin.first_run_id}", "seen": {state.holds}, "signature": "…"}}'
     statement = read_given(payload, kind, name=name, example=example)
     if isinstance(statement, str):
-        return Refusal("malformed", statement)
+        return Rejection("malformed", statement)
     if (statement.run, statement.seen) != (state.origin.first_run_id, state.holds):
         why = f"the run was paused, resumed, blocked or moved since this was signed (`seen` is {state.holds} now)"
-        return Refusal("outdated", f"{why}: look at it again")
+        return Rejection("outdated", f"{why}: look at it again")
     judged = verify_each(state, statement, policies)
     proven = next((each for each in judged if isinstance(each, Principal) and each.proof), None)
     refused = [each for each in judged if not isinstance(each, Principal)]
@@ -68,17 +68,17 @@ def steerer(state: RunState, kind: type[Steering], payload: Any) -> Steerer | Re
     return Steerer(statement.by, statement.reason, proven or Principal(), statement.signature if proven else "")
 
 
-def refuse_to_end_pause(state: RunState, who: Steerer) -> Refusal | None:
+def refuse_to_end_pause(state: RunState, who: Steerer) -> Rejection | None:
     """Return why this person may not end or change the pause of the run; None if they may."""
     if state.pause is None or state.features < SIGNED_STEERING:
         return None
     first, again = state.pause.by, "resume it (`holdfast resume … --key`), or use a gateway"
     if state.pause.proof and not who.speaker.proof:
-        return Refusal("unsigned", f"{first} has signed the pause, and only a signed statement ends it: {again}")
+        return Rejection("unsigned", f"{first} has signed the pause, and only a signed statement ends it: {again}")
     naming = [policy for policy in policies_of(state) if policy.approver(_name(first))]
     if naming and not who.speaker.proof and not any(policy.approver(_name(who.by)) for policy in naming):
         why = f"{first}, an approver, has paused the run, and the policy names no approver {who.by!r}"
-        return Refusal("not_entitled", why)
+        return Rejection("not_entitled", why)
     return None
 
 

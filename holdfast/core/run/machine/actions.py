@@ -37,7 +37,7 @@ from holdfast.core.run.state.next_actions import (
     NoteProgress,
     Poll,
     ReportBudget,
-    Settle,
+    ResolveCalls,
     StartCalls,
     TakeMessages,
     Verify,
@@ -47,7 +47,7 @@ from holdfast.core.run.state.state import RunState
 from holdfast.core.run.waits.polling import refuse_poll
 from holdfast.core.transcript.transcript import TranscriptRef
 
-STARTS = Verify | Settle | StartCalls | Poll | LoadAgent | CallLLM | Compact
+STARTS = Verify | ResolveCalls | StartCalls | Poll | LoadAgent | CallLLM | Compact
 """Actions that start work: a run that is about to continue as new leaves them to the next Temporal run."""
 
 
@@ -74,7 +74,7 @@ def carry_out(action: Action, begin: RunInput, *, log: RunLog, calls: OpenCalls,
             _compact(action, log, calls)
         case TakeMessages():
             log.record(*(MessageTaken(message=each.message) for each in log.state.inbox.waiting))
-        case Settle(numbers=numbers):
+        case ResolveCalls(numbers=numbers):
             return _resolve_all(numbers, log, calls)
         case StartCalls(numbers=numbers):
             for number in numbers:

@@ -15,7 +15,7 @@ from datetime import datetime
 
 from holdfast.core.llm.blocks import text_of
 from holdfast.core.log.events import Finding
-from holdfast.core.mac.seals import Answer, Unsealed, is_unsealed, order_name
+from holdfast.core.mac.seals import ActivityResult, Unsealed, is_unsealed, order_name
 from holdfast.core.run.contracts.commands import Call, Command, Failure, Request, Result, Sleep, Stop
 from holdfast.core.run.contracts.error_types import NOT_SEALED
 from holdfast.core.run.contracts.llm_calls import LLMRequest
@@ -214,7 +214,7 @@ class OpenCalls:
             return None
         if is_unsealed(end):
             return Failure(NOT_SEALED, str(end))
-        if not isinstance(end, Answer) or not isinstance(end, activity_of(call.request).answer):
+        if not isinstance(end, ActivityResult) or not isinstance(end, activity_of(call.request).answer):
             return Failure(NOT_SEALED, f"the answer is {'empty' if end is None else 'of another kind'}")
         if end.answers != call.request.order:
             why = f"the answer belongs to call {end.answers!r}, and not to {call.request.order!r}"

@@ -28,7 +28,7 @@ from holdfast.core.run.contracts.tool_calls import ToolRequest
 from holdfast.core.run.fold.evolve import evolve
 from holdfast.core.run.machine.open_calls import OpenCalls
 from holdfast.core.run.rules.loop_guard import with_repeats
-from holdfast.core.run.rules.refusals import Refusals, bound_refusals, is_refused, payload_bytes
+from holdfast.core.run.rules.refusals import RejectionCounter, bound_refusals, is_refused, payload_bytes
 from holdfast.core.run.state.state import RunState
 from holdfast.core.run.views.notices import notice_of
 from holdfast.core.transcript.transcript import Transcript
@@ -59,7 +59,7 @@ class RunLog:
         self.at = at
         """The time for new events."""
         self.events, self.state, self.transcript = EventLog(), RunState(), Transcript()
-        self.refusals = Refusals(begin.refusals)
+        self.refusals = RejectionCounter(begin.refusals)
         self.loaded = True
         """Whether the thread's past is loaded. Until then, there is no state."""
         self.archived = RunSnapshot()

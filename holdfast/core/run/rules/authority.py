@@ -54,7 +54,7 @@ class Principal(NamedTuple):
     """The requirements for which a decision counts, if several policies ask."""
 
 
-class Refusal(NamedTuple):
+class Rejection(NamedTuple):
     """The outcome and the reason of an input that has no effect."""
 
     outcome: Outcome
@@ -83,14 +83,14 @@ def read_claim(payload: Any) -> tuple[str, str]:
     return by or "unknown", reason
 
 
-def verify_principal(state: RunState, statement: Signed, policy: Policy | None = None) -> Principal | Refusal:
+def verify_principal(state: RunState, statement: Signed, policy: Policy | None = None) -> Principal | Rejection:
     """Authenticate the sender of a statement by the keys of a policy, by default the agent's own."""
     if state.spec is None and state.features >= AUTHORITY_NEEDS_AGENT:
-        return Refusal("busy", "the agent is not loaded yet, and its policy says who may: send it again in a moment")
+        return Rejection("busy", "the agent is not loaded yet, and its policy says who may: send it again in a moment")
     policy = policy or policy_of(state)
     if not statement.signature:
         if policy.signatures == "required":
-            return Refusal("unsigned", "the policy requires signed decisions; `holdfast keygen` makes a key")
+            return Rejection("unsigned", "the policy requires signed decisions; `holdfast keygen` makes a key")
         return Principal()
     message = statement.signed_bytes(state.thread)
     approver = policy.approver(statement.by)
@@ -99,12 +99,12 @@ def verify_principal(state: RunState, statement: Signed, policy: Policy | None =
     for proof, key in known:
         if is_signed(key, statement.signature, message):
             if key in state.authority.revoked_keys:
-                return Refusal("bad_signature", f"the key {key} was revoked in this thread")
+                return Rejection("bad_signature", f"the key {key} was revoked in this thread")
             return Principal(proof, key)
-    return Refusal("bad_signature", f"the signature fits no key of {statement.by}, and no key of a gateway")
+    return Rejection("bad_signature", f"the signature fits no key of {statement.by}, and no key of a gateway")
 
 
-def verify_each(state: RunState, statement: Signed, policies: Sequence[Policy]) -> list[Principal | Refusal]:
+def verify_each(state: RunState, statement: Signed, policies: Sequence[Policy]) -> list[Principal | Rejection]:
     """Authenticate the sender of a statement by the keys of each policy.
 
     A policy that accepts an unsigned name also accepts one whose signature only another policy can verify.
@@ -112,47 +112,47 @@ def verify_each(state: RunState, statement: Signed, policies: Sequence[Policy]) 
     judged = [verify_principal(state, statement, policy) for policy in policies]
     if not any(isinstance(each, Principal) and each.proof for each in judged):
         return judged
-    unverified = [isinstance(each, Refusal) and each.outcome == "bad_signature" for each in judged]
+    unverified = [isinstance(each, Rejection) and each.outcome == "bad_signature" for each in judged]
     return [
         Principal() if claim and policy.signatures == "optional" else each
         for policy, each, claim in zip(policies, judged, unverified, strict=True)
     ]
 
 
-def verify_for_all(state: RunState, statement: Signed) -> Principal | Refusal:
+def verify_for_all(state: RunState, statement: Signed) -> Principal | Rejection:
     """Authenticate the sender of a statement by the keys of every policy that judges the run."""
     judged = verify_each(state, statement, policies_of(state))
-    refused = next((each for each in judged if isinstance(each, Refusal)), None)
+    refused = next((each for each in judged if isinstance(each, Rejection)), None)
     return refused or next((each for each in judged if isinstance(each, Principal) and each.proof), Principal())
 
 
-def refuse_stranger(state: RunState, by: str) -> Refusal | None:
+def refuse_stranger(state: RunState, by: str) -> Rejection | None:
     """Return a refusal unless every policy that names approvers names this person; else None."""
     if any(policy.approvers and not policy.approver(by) for policy in policies_of(state)):
-        return Refusal("not_entitled", f"the policy names no approver {by!r}")
+        return Rejection("not_entitled", f"the policy names no approver {by!r}")
     return None
 
 
-def verify_by_any(state: RunState, statement: Signed) -> Principal | Refusal:
+def verify_by_any(state: RunState, statement: Signed) -> Principal | Rejection:
     """Authenticate an approver of one of the policies, by its keys, for a statement that only takes authority away."""
     policies = policies_of(state)
     naming = [policy for policy in policies if policy.approver(statement.by)]
     if not naming:
         principal = verify_principal(state, statement)
-        return principal if isinstance(principal, Refusal) else refuse_stranger(state, statement.by) or principal
+        return principal if isinstance(principal, Rejection) else refuse_stranger(state, statement.by) or principal
     judged = [verify_principal(state, statement, policy) for policy in naming]
-    return next((each for each in judged if isinstance(each, Refusal)), judged[0])
+    return next((each for each in judged if isinstance(each, Rejection)), judged[0])
 
 
-def refuse_reuse(state: RunState, statement: Signed, *, at: datetime) -> Refusal | None:
+def refuse_reuse(state: RunState, statement: Signed, *, at: datetime) -> Rejection | None:
     """Return a refusal if a signed statement was used before, or too many others are unexpired; else None."""
     digest = statement.signed_digest(state.thread)
     unexpired = [used.digest for used in state.authority.used_statements if used.until > at]
     if digest in unexpired:
-        return Refusal("duplicate", "this statement was received before, and counts once")
+        return Rejection("duplicate", "this statement was received before, and counts once")
     if len(unexpired) >= STATEMENTS:
         limit = f"{STATEMENTS:,} signed statements of this thread have not expired yet"
-        return Refusal("too_many", f"{limit}; wait until one of them expires")
+        return Rejection("too_many", f"{limit}; wait until one of them expires")
     return None
 
 

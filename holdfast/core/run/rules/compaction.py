@@ -14,7 +14,7 @@ from typing import Any
 
 from holdfast.core.llm.messages import UserMessage
 from holdfast.core.log.events import CompactionRequested
-from holdfast.core.run.rules.authority import Reaction, Refusal, read_claim
+from holdfast.core.run.rules.authority import Reaction, Rejection, read_claim
 from holdfast.core.run.state.context import Context
 from holdfast.core.run.state.inbox import TaskRefinement
 from holdfast.core.run.state.state import RunState
@@ -35,15 +35,15 @@ SUMMARY_REQUEST = UserMessage(content=INSTRUCTION)
 """The message after the transcript in a request for a summary."""
 
 
-def on_compact(state: RunState, payload: Any, *, at: datetime) -> Reaction | Refusal:
+def on_compact(state: RunState, payload: Any, *, at: datetime) -> Reaction | Rejection:
     """React to a request for a compaction, from anybody who reaches the run."""
     if state.outcome:
-        return Refusal("too_late", f"the run is {state.outcome}")
+        return Rejection("too_late", f"the run is {state.outcome}")
     if state.context.requested:
-        return Refusal("duplicate", "somebody has asked for a compaction already, and it has not been made yet")
+        return Rejection("duplicate", "somebody has asked for a compaction already, and it has not been made yet")
     if state.spec is None or state.steps.count <= state.context.compacted_at:
         why = "the LLM has said nothing since the run began or its context was compacted"
-        return Refusal("nothing_to_compact", why)
+        return Rejection("nothing_to_compact", why)
     when = "now"
     if state.pause:
         when = "when the run resumes, at the end of the step"

@@ -14,7 +14,7 @@ from holdfast.core.authority.statements import Lift
 from holdfast.core.base.constraint_names import constraint_name
 from holdfast.core.llm.blocks import ToolCall
 from holdfast.core.log.events import AgentEvent, ConstraintLifted, ToolCallFinished, VerdictGiven
-from holdfast.core.run.rules.authority import Reaction, Refusal, refuse_stranger, verify_for_all
+from holdfast.core.run.rules.authority import Reaction, Rejection, refuse_stranger, verify_for_all
 from holdfast.core.run.rules.policies import policies_of
 from holdfast.core.run.state.constraints import Constraint
 from holdfast.core.run.state.origin import FORK
@@ -54,19 +54,19 @@ def constraint_result(number: int, constraint: Constraint, past: PastEffect | No
     return ToolCallFinished(number=number, status="cannot", content=content)
 
 
-def refuse_approval(state: RunState, call: ToolCall, *, at: datetime) -> Refusal | None:
+def refuse_approval(state: RunState, call: ToolCall, *, at: datetime) -> Rejection | None:
     """Return a refusal if a constraint keeps people from approving this call now; else None."""
     constraint = constraint_on(state, call, at=at)
     if constraint is None:
         return None
     why = f"it cannot be done: {constraint.line}"
-    return Refusal("against_policy", f"{why}; lift constraint {constraint.name} first")
+    return Rejection("against_policy", f"{why}; lift constraint {constraint.name} first")
 
 
-def on_lift(state: RunState, lift: Lift, *, at: datetime) -> Reaction | Refusal:
+def on_lift(state: RunState, lift: Lift, *, at: datetime) -> Reaction | Rejection:
     """React to a person who lifts a constraint."""
     principal = verify_for_all(state, lift)
-    if isinstance(principal, Refusal):
+    if isinstance(principal, Rejection):
         return principal
     if refusal := _refuse_lift(state, lift, at=at):
         return refusal
@@ -81,7 +81,7 @@ def on_lift(state: RunState, lift: Lift, *, at: datetime) -> Reaction | Refusal:
     return Reaction([lifted])
 
 
-def _refuse_lift(state: RunState, lift: Lift, *, at: datetime) -> Refusal | None:
+def _refuse_lift(state: RunState, lift: Lift, *, at: datetime) -> Rejection | None:
     """Return a refusal if this person cannot lift this constraint; else None."""
     constraint = state.constraints.find(lift.constraint)
     if stranger := refuse_stranger(state, lift.by):
@@ -91,15 +91,15 @@ def _refuse_lift(state: RunState, lift: Lift, *, at: datetime) -> Refusal | None
     if constraint is None or not constraint.is_active(at):
         others = ", ".join(each.name for each in state.constraints.active(at).kept) or "none"
         name = constraint_name(lift.constraint)
-        return Refusal("unknown_request", f"no constraint {name} refuses anything; those that do: {others}")
+        return Rejection("unknown_request", f"no constraint {name} refuses anything; those that do: {others}")
     return None
 
 
-def _refuse_lift_of_fork(state: RunState, lift: Lift) -> Refusal | None:
+def _refuse_lift_of_fork(state: RunState, lift: Lift) -> Rejection | None:
     """Return a refusal if this person cannot let a fork's effects run as the policy says; else None."""
     if state.fork is None or state.fork.lifted_by is not None:
-        return Refusal("unknown_request", "no effect asks first because of a fork")
+        return Rejection("unknown_request", "no effect asks first because of a fork")
     barred = any(not policy.terms.requester_may_decide for policy in policies_of(state))
     if barred and state.authority.is_requester(lift.by):
-        return Refusal("not_entitled", f"{lift.by} is one of the requesters, who may not approve here")
+        return Rejection("not_entitled", f"{lift.by} is one of the requesters, who may not approve here")
     return None

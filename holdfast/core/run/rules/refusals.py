@@ -2,8 +2,8 @@
 
 1. The log keeps the outcome, the reason, the sender, and digest and size of the payload, but never the payload itself.
    Such an event has about a kilobyte at most. Temporal's history has the rest.
-2. After `RECORDED` refusals in one Temporal run, further ones are only counted (`Refusals`), so that a flood grows
-   neither the log nor the permanent record.
+2. After `RECORDED` rejections in one Temporal run, further ones are only counted (`RejectionCounter`), so that a flood
+   grows neither the log nor the permanent record.
 """
 
 import hashlib
@@ -112,7 +112,7 @@ def payload_bytes(payload: Any) -> bytes:
     return type(payload).__name__.encode()
 
 
-class Refusals:
+class RejectionCounter:
     """The refusals of one Temporal run: the number recorded individually, and the number only counted.
 
     Not part of `RunState`, because a state follows from events, and counted refusals have none yet.

@@ -9,7 +9,7 @@
 from holdfast.core.authority.policy import Policy, Requirement, Verdict
 from holdfast.core.authority.votes import Vote
 from holdfast.core.llm.blocks import ToolCall
-from holdfast.core.run.rules.authority import Refusal, verify_principal
+from holdfast.core.run.rules.authority import Rejection, verify_principal
 from holdfast.core.run.rules.policies import policy_for
 from holdfast.core.run.rules.standings import could_decide
 from holdfast.core.run.state.authority import RememberedRule
@@ -68,7 +68,7 @@ def _approves(state: RunState, rule: RememberedRule, vote: Vote, policy: Policy,
         return False
     if policy.signatures == "required":
         # Only a signature over what the person saw counts here; the recorded proof does not.
-        verified = not isinstance(verify_principal(state, said, policy), Refusal)
+        verified = not isinstance(verify_principal(state, said, policy), Rejection)
         if not verified or said.digest != vote.seen.digest:
             return False
     return could_decide(state, policy, required.terms, vote.by)

@@ -14,12 +14,14 @@ from holdfast.core.authority.approvals import ApprovalRequest
 from holdfast.core.authority.policy import Policy, Requirement, Terms
 from holdfast.core.authority.statements import Decision
 from holdfast.core.authority.votes import Standing
-from holdfast.core.run.rules.authority import Principal, Refusal, verify_each, verify_principal
+from holdfast.core.run.rules.authority import Principal, Rejection, verify_each, verify_principal
 from holdfast.core.run.rules.policies import policy_for
 from holdfast.core.run.state.state import RunState
 
 
-def standing_of(state: RunState, decision: Decision, request: ApprovalRequest, *, at: datetime) -> Principal | Refusal:
+def standing_of(
+    state: RunState, decision: Decision, request: ApprovalRequest, *, at: datetime
+) -> Principal | Rejection:
     """Return the sender and the approval authority of a decision, or why it does not count.
 
     If several policies ask, it counts for each that lets its sender decide, by that policy's people and keys.
@@ -33,7 +35,7 @@ def standing_of(state: RunState, decision: Decision, request: ApprovalRequest, *
     if not request.requirements:
         return judged[0]
     counting = [(number, each) for number, each in enumerate(judged) if isinstance(each, Principal)]
-    refused = next((each for each in judged if isinstance(each, Refusal)), None)
+    refused = next((each for each in judged if isinstance(each, Rejection)), None)
     if refused and all(_open_to_all(state, request.required[number]) for number, _ in counting):
         return refused  # another policy names its approvers, and this person is none of them
     standings = tuple(
@@ -53,46 +55,48 @@ def _open_to_all(state: RunState, required: Requirement) -> bool:
 def _standing(
     state: RunState,
     policy: Policy | None,
-    principal: Principal | Refusal,
+    principal: Principal | Rejection,
     decision: Decision,
     request: ApprovalRequest,
     number: int,
     *,
     at: datetime,
-) -> Principal | Refusal:
+) -> Principal | Rejection:
     """Return the sender and authority of a decision for one requirement, or why it does not count for it."""
     if policy is None:
-        return Refusal("not_entitled", f"a policy that asked for request {request.id} does not judge this run any more")
-    if isinstance(principal, Refusal):
+        return Rejection(
+            "not_entitled", f"a policy that asked for request {request.id} does not judge this run any more"
+        )
+    if isinstance(principal, Rejection):
         return principal
     if principal.proof and not decision.digest:
-        return Refusal("digest_mismatch", f"a signature has to cover what was seen: give the digest {request.digest}")
+        return Rejection("digest_mismatch", f"a signature has to cover what was seen: give the digest {request.digest}")
     right = _right_of(state, policy, decision, request, number, at=at)
-    return right if isinstance(right, Refusal) else principal._replace(right=right)
+    return right if isinstance(right, Rejection) else principal._replace(right=right)
 
 
 def _right_of(
     state: RunState, policy: Policy, decision: Decision, request: ApprovalRequest, number: int, *, at: datetime
-) -> str | Refusal:
+) -> str | Rejection:
     """Return the person whose authority the sender uses, or why there is none. Each counts once for a requirement."""
     terms, by, denies = request.required[number].terms, decision.by, decision.decision == "deny"
     if policy.approvers and policy.approver(by) is None:
-        return Refusal("not_entitled", f"the policy names no approver {by!r}")
+        return Rejection("not_entitled", f"the policy names no approver {by!r}")
     candidates = (by, *_delegators_to(state, policy, by, at=at))
     rights = [right for right in candidates if _entitled(policy, request, number, right, denies=denies)]
     if not rights:
         who = ", ".join(request.who_for(number)) or "an approver"
-        return Refusal("not_entitled", f"request {request.id} is decided by {who}, not {by}")
+        return Rejection("not_entitled", f"request {request.id} is decided by {who}, not {by}")
     if denies:
         return rights[0]
     if not terms.requester_may_decide:
         if state.authority.requesters_unproven and policy.signatures == "required":
             unsigned = "an unsigned message was accepted, so it is not known who asked"
-            return Refusal("not_entitled", f"{unsigned}; deny the request, and give the task to a new thread")
+            return Rejection("not_entitled", f"{unsigned}; deny the request, and give the task to a new thread")
         is_requester = state.authority.is_requester
         rights = [] if is_requester(by) else [right for right in rights if not is_requester(right)]
         if not rights:
-            return Refusal("not_entitled", f"{by} asked for this with the task or a message; another person decides")
+            return Rejection("not_entitled", f"{by} asked for this with the task or a message; another person decides")
     used = {
         each.right or vote.by: vote.by
         for vote in request.votes
@@ -102,7 +106,7 @@ def _right_of(
     unused = [right for right in rights if right not in used]
     if not unused:
         why = f"{used[rights[0]]} has answered with the approval authority of {rights[0]}, which counts once"
-        return Refusal("duplicate", why)
+        return Rejection("duplicate", why)
     return unused[0]
 
 

@@ -41,7 +41,7 @@ class Verify:
 
 
 @dataclass(frozen=True)
-class Settle:
+class ResolveCalls:
     """Resolve these calls, which were under way when the thread's last run was closed."""
 
     numbers: tuple[int, ...]
@@ -118,7 +118,7 @@ Action = (
     | Compact
     | TakeMessages
     | Verify
-    | Settle
+    | ResolveCalls
     | StartCalls
     | Poll
     | NoteProgress

@@ -42,7 +42,7 @@ class ComparedCost(Frozen):
     usage: Usage
 
 
-class Side(Frozen):
+class DiffSide(Frozen):
     """The part of one log after the common events."""
 
     events: int
@@ -66,8 +66,8 @@ class Comparison(Frozen):
 
     common: int
     """How many events both logs begin with: the first difference is at this position."""
-    first: Side
-    second: Side
+    first: DiffSide
+    second: DiffSide
 
     @property
     def same(self) -> bool:
@@ -90,7 +90,7 @@ def compare(first: Sequence[AgentEvent], second: Sequence[AgentEvent]) -> Compar
     return Comparison(common=common, first=_side(first, common), second=_side(second, common))
 
 
-def _side(events: Sequence[AgentEvent], common: int) -> Side:
+def _side(events: Sequence[AgentEvent], common: int) -> DiffSide:
     transcript = Transcript(keep_all=True)
     for event in events[:common]:
         transcript.add(event)
@@ -98,7 +98,7 @@ def _side(events: Sequence[AgentEvent], common: int) -> Side:
     for event in events[common:]:
         transcript.add(event)
     own, usage = events[common:], _usage(events, common)
-    return Side(
+    return DiffSide(
         events=len(events),
         messages=tuple(json.loads(line) for line in transcript.messages[shared:]),
         calls=_calls(own),

@@ -48,7 +48,7 @@ from holdfast.core.run.state.next_actions import (
     NoteProgress,
     Poll,
     ReportBudget,
-    Settle,
+    ResolveCalls,
     StartCalls,
     TakeMessages,
     Verify,
@@ -86,7 +86,7 @@ def kind_of(action: Action) -> Kind:
             return "mutation"
         case Wait() | Block():
             return "dormancy"
-        case Verify() | Settle():
+        case Verify() | ResolveCalls():
             return "re-entry"
         case Complete() | Fail() | Finish():
             return "termination"

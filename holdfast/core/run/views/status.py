@@ -30,7 +30,7 @@ from holdfast.core.run.state.next_actions import (
     NoteProgress,
     Poll,
     ReportBudget,
-    Settle,
+    ResolveCalls,
     StartCalls,
     TakeMessages,
     Verify,
@@ -43,7 +43,7 @@ SHOWN_REQUESTS = 10
 """Maximum number of open requests with an entry each."""
 
 
-class Following(Frozen):
+class NextStep(Frozen):
     """A possible next step."""
 
     when: str
@@ -84,7 +84,7 @@ def doing(state: RunState) -> str:
         case Verify(tools=tools, baseline=baseline):
             why = "for those who are asked to decide" if baseline else "after a long pause"
             return f"looks at the world with {_listed(tools)}, {why}"
-        case Settle():
+        case ResolveCalls():
             return f"finds out what became of {_names(state, 'orphaned')}, which a closed run has left under way"
         case StartCalls():
             return f"starts {_names(state, 'allowed')}"
@@ -147,84 +147,84 @@ def _awaited(state: RunState) -> str:
     return f"waits for {awaited}" if awaited else ""
 
 
-def following(state: RunState) -> tuple[Following, ...]:
+def following(state: RunState) -> tuple[NextStep, ...]:
     """Return the possible next steps, each with its condition; none for a run that is over."""
     if state.outcome:
         return ()
     if state.pause:
         comes = f"{_time(state.pause.until)} comes, or " if state.pause.until else ""
         resumed = replace(state, pause=None)
-        return (Following(when=f"{comes}a person resumes it", then=f"it {doing(resumed)}"),)
+        return (NextStep(when=f"{comes}a person resumes it", then=f"it {doing(resumed)}"),)
     if state.blocked and state.unattended:
-        return (Following(when="every effect is accounted for", then=f"the run fails ({state.blocked.cause})"),)
+        return (NextStep(when="every effect is accounted for", then=f"the run fails ({state.blocked.cause})"),)
     if state.blocked and state.blocked.cause == BUDGET_SPENT:
-        return (Following(when="a person sends `extend`", then="it calls the LLM again"),)
+        return (NextStep(when="a person sends `extend`", then="it calls the LLM again"),)
     if state.blocked:
         retried = f"it {doing(unblock_run(state))}"
-        return (Following(when="the cause is fixed and a person sends `retry`", then=retried),)
+        return (NextStep(when="the cause is fixed and a person sends `retry`", then=retried),)
     return _after(state, _next(state))
 
 
-def _after(state: RunState, action: Action) -> tuple[Following, ...]:
+def _after(state: RunState, action: Action) -> tuple[NextStep, ...]:
     calls_llm = f"it calls the LLM for step {state.steps.count + 1}"
     end = "the run ends" if state.ends_at(state.updated_at) else ""
     match action:
         case LoadAgent():
-            return (Following(when="its agent is loaded", then=calls_llm),)
+            return (NextStep(when="its agent is loaded", then=calls_llm),)
         case CallLLM():
             last = "its answer" if state.idle.limit else "the result, and ends the run"
             then = f"the calls in the reply are judged; a reply without calls is {last}"
-            return (Following(when="the LLM has replied", then=then),)
+            return (NextStep(when="the LLM has replied", then=then),)
         case Compact():
             waits = f"it {_awaited(state)}" if state.status == "waiting_message" else ""
-            return (Following(when="its context is compacted", then=end or waits or calls_llm),)
+            return (NextStep(when="its context is compacted", then=end or waits or calls_llm),)
         case TakeMessages():
-            return (Following(when="the messages are shown", then=calls_llm),)
+            return (NextStep(when="the messages are shown", then=calls_llm),)
         case Verify(baseline=False):
-            return (Following(when="it has looked", then="what was due before the pause follows"),)
+            return (NextStep(when="it has looked", then="what was due before the pause follows"),)
         case Wait() if state.status == "waiting_message":
-            ends = (Following(when=f"none comes before {_time(state.idle.until)}", then="it completes"),)
-            return (Following(when="a message comes", then=calls_llm), *(ends if state.idle.until else ()))
-        case StartCalls() | Settle() | Verify() | Poll() | Wait():
+            ends = (NextStep(when=f"none comes before {_time(state.idle.until)}", then="it completes"),)
+            return (NextStep(when="a message comes", then=calls_llm), *(ends if state.idle.until else ()))
+        case StartCalls() | ResolveCalls() | Verify() | Poll() | Wait():
             steps = [each for request in state.authority.requests[:SHOWN_REQUESTS] for each in _decided(request)]
             steps += [_woken(state, wait) for wait in state.dormancy.waits[:SHOWN_REQUESTS]]
-            return (*steps, Following(when="every call of the step has its result", then=end or calls_llm))
+            return (*steps, NextStep(when="every call of the step has its result", then=end or calls_llm))
         case NoteProgress():
             blocked = f"it {_waiting(state)}" if state.blocked else ""
-            return (Following(when="that is noted", then=end or blocked or calls_llm),)
+            return (NextStep(when="that is noted", then=end or blocked or calls_llm),)
         case ReportBudget():
-            return (Following(when="that is recorded", then=calls_llm),)
+            return (NextStep(when="that is recorded", then=calls_llm),)
         case AskForLearnings():
-            return (Following(when="the LLM has replied", then="its notes are judged, and the run ends"),)
+            return (NextStep(when="the LLM has replied", then="its notes are judged, and the run ends"),)
         case EndSubagents():
-            return (Following(when="they have ended", then="the run ends"),)
+            return (NextStep(when="they have ended", then="the run ends"),)
         case Complete():
-            return (Following(when="that is recorded", then="the run is over"),)
+            return (NextStep(when="that is recorded", then="the run is over"),)
         case Fail():
-            return (Following(when="that is recorded", then="the run is over, as failed"),)
+            return (NextStep(when="that is recorded", then="the run is over, as failed"),)
         case Block() | Finish():
             return ()
         case _:
             assert_never(action)
 
 
-def _decided(request: ApprovalRequest) -> list[Following]:
+def _decided(request: ApprovalRequest) -> list[NextStep]:
     """Return the consequences of a decision on a request, and of its expiry."""
     name = f"request {request.id}"
     if request.kind == "reconcile":
-        return [Following(when=f"{name} is decided", then=f"it is known what became of {request.tool}")]
-    follows = [Following(when=f"{name} is approved", then=f"{request.tool} runs")]
+        return [NextStep(when=f"{name} is decided", then=f"it is known what became of {request.tool}")]
+    follows = [NextStep(when=f"{name} is approved", then=f"{request.tool} runs")]
     if request.expires_at:
         when = f"{name} is not decided before {_time(request.expires_at)}"
         denied = request.on_expiry == "deny"
-        follows.append(Following(when=when, then="it is denied" if denied else f"{request.tool} runs"))
+        follows.append(NextStep(when=when, then="it is denied" if denied else f"{request.tool} runs"))
     return follows
 
 
-def _woken(state: RunState, wait: Sleep) -> Following:
+def _woken(state: RunState, wait: Sleep) -> NextStep:
     """Return the consequence of the end of a wait."""
     first = f"{one_line(wait.trigger.words, 200)} comes, or a message or `wake`"
-    return Following(when=first, then=f"{state.calls.get(wait.number).call.name} has its result")
+    return NextStep(when=first, then=f"{state.calls.get(wait.number).call.name} has its result")
 
 
 def _names(state: RunState, phase: CallPhase) -> str:

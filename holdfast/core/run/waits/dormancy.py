@@ -25,7 +25,7 @@ from holdfast.core.base.models import Frozen
 from holdfast.core.base.text import one_line, visible_json
 from holdfast.core.llm.messages import too_deep
 from holdfast.core.log import events as ev
-from holdfast.core.run.rules.authority import Reaction, Refusal, read_claim
+from holdfast.core.run.rules.authority import Reaction, Rejection, read_claim
 from holdfast.core.run.rules.refusals import bound_refusals
 from holdfast.core.run.state.dormancy import BUFFERED, BUFFERED_BYTES, WAITS, BufferedEvent, Wait
 from holdfast.core.run.state.state import RunState
@@ -146,11 +146,11 @@ def on_wake(state: RunState, payload: Any, *, at: datetime) -> Reaction:
         ended = [_finished(state, each.number, _wake_text(state, each, received, at), trust="web") for each in waits]
         return Reaction([received, *ended], "delivered", f"{_calls(waits)} woken")
     if not wake.keep:
-        return _rejected(Refusal("wrong_event", f"nothing waits for {wake.event} with this data"), payload)
+        return _rejected(Rejection("wrong_event", f"nothing waits for {wake.event} with this data"), payload)
     if not state.dormancy.has_room(BufferedEvent.of(received)):
         full = f"{len(state.dormancy.buffered)} events are kept, and nothing waits for this one"
         most = f"{BUFFERED} events with {BUFFERED_BYTES:,} bytes are the most"
-        return _rejected(Refusal("too_many", f"{full}; {most}"), payload)
+        return _rejected(Rejection("too_many", f"{full}; {most}"), payload)
     kept = f"nothing waits for {wake.event} yet: it is kept for the first call that will"
     return Reaction([received], "buffered", kept)
 
@@ -161,48 +161,48 @@ def wake_payload(event: ev.WakeReceived) -> dict[str, Any]:
     return {**own, "data": parsed(event.data)} if event.data else own
 
 
-def read_wake(payload: Any) -> Wake | Refusal:
+def read_wake(payload: Any) -> Wake | Rejection:
     """Parse an event or a request to wake the run, or return why it is invalid."""
     if not isinstance(payload, dict | None):
         kind = type(payload).__name__
         expected = 'expected an object such as {"event": "deploy.finished", "data": {}}'
-        return Refusal("malformed", f"{expected}, got {kind}")
+        return Rejection("malformed", f"{expected}, got {kind}")
     if too_deep(payload):
-        return Refusal("malformed", "it is nested too deeply")
+        return Rejection("malformed", "it is nested too deeply")
     try:
         wake = Wake.model_validate(payload or {})
         size = len(exact_json(wake.data).encode())
     except ValidationError as error:
-        return Refusal("malformed", validation_message(error)[:2_000])
+        return Rejection("malformed", validation_message(error)[:2_000])
     except NotPortable as error:
-        return Refusal("malformed", f"it cannot be recorded: it holds {error}")
+        return Rejection("malformed", f"it cannot be recorded: it holds {error}")
     if size > DATA_BYTES:
-        return Refusal("malformed", f"data: it has {size:,} bytes as JSON; {DATA_BYTES:,} are the most")
+        return Rejection("malformed", f"data: it has {size:,} bytes as JSON; {DATA_BYTES:,} are the most")
     if not wake.event and (wake.data or wake.id):
-        return Refusal("malformed", "`data` and `id` belong to an event: name it as `event`")
+        return Rejection("malformed", "`data` and `id` belong to an event: name it as `event`")
     return wake
 
 
-def _refuse(state: RunState, wake: Wake) -> Refusal | None:
+def _refuse(state: RunState, wake: Wake) -> Rejection | None:
     """Return why the event or request is rejected; None if it is accepted."""
     if state.outcome:
-        return Refusal("too_late", f"the run is {state.outcome}")
+        return Rejection("too_late", f"the run is {state.outcome}")
     if state.spec and not state.spec.can_sleep:
-        return Refusal("not_waiting", f"agent {state.spec.name} never sleeps: it has no dormancy")
+        return Rejection("not_waiting", f"agent {state.spec.name} never sleeps: it has no dormancy")
     if wake.id and wake.id in state.dormancy.seen:
-        return Refusal("duplicate", f"an event with the id {wake.id} was accepted before")
+        return Rejection("duplicate", f"an event with the id {wake.id} was accepted before")
     target = next((wait for wait in state.dormancy.waits if wait.number == wake.call), None)
     if wake.call is not None and target is None:
         others = _numbers(state.dormancy.waits)
-        return Refusal("not_waiting", f"call {wake.call} does not sleep; those that do: {others}")
+        return Rejection("not_waiting", f"call {wake.call} does not sleep; those that do: {others}")
     if not wake.event and not state.dormancy.waits:
-        return Refusal("not_waiting", f"the run is {state.status}, and nothing sleeps")
+        return Rejection("not_waiting", f"the run is {state.status}, and nothing sleeps")
     if target and wake.event and not target.fits(wake.event, exact_json(wake.data)):
-        return Refusal("wrong_event", f"call {target.number} waits for something else: {target.trigger.words}")
+        return Rejection("wrong_event", f"call {target.number} waits for something else: {target.trigger.words}")
     return None
 
 
-def _rejected(refusal: Refusal, payload: Any) -> Reaction:
+def _rejected(refusal: Rejection, payload: Any) -> Reaction:
     """Reject an event. The log has the digest of the parsed payload, without the list or text around it."""
     rejected = ev.SignalRejected(signal="wake", explanation=refusal.explanation, outcome=refusal.outcome)
     return Reaction(bound_refusals([rejected], payload), refusal.outcome, refusal.explanation)

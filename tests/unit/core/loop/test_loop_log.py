@@ -35,7 +35,7 @@ def begin(loop: LoopInput = LOOP, *, level: int = 1) -> LoopRecorder:
     return recorder
 
 
-class Play:
+class RecordedLoop:
     """A loop, and the record that its log is written to."""
 
     def __init__(self) -> None:
@@ -87,7 +87,7 @@ class Play:
 @given(st.lists(st.sampled_from(KINDS)))
 def test_the_state_is_a_fold_over_what_was_written(steps: list[str]) -> None:
     """For any order of events and number of Temporal runs, the record is a chain that leads to the state."""
-    play = Play()
+    play = RecordedLoop()
     for step in steps:
         play.play(step)
     play.recorder.record_refusals(at=play.at)
@@ -156,7 +156,7 @@ def test_a_record_that_rejects_is_tried_again_after_retry() -> None:
 
 def test_rejections_and_pauses_are_bounded() -> None:
     """Only the first rejections of a flood are recorded singly, and an iteration allows a bounded number of pauses."""
-    play = Play()
+    play = RecordedLoop()
     for _ in range(RECORDED + 50):
         play.play("wrong")
     for _ in range(PAUSES + 5):
@@ -168,7 +168,7 @@ def test_rejections_and_pauses_are_bounded() -> None:
 
 def test_a_pause_ends_by_itself_and_only_when_it_is_due() -> None:
     """The loop resumes at the pause's `until`, without a name; a pause without an end stays."""
-    play = Play()
+    play = RecordedLoop()
     play.steer("pause", {"by": "alice", "seconds": 60})
     assert on_pause_due(play.recorder.state, at=NOW + timedelta(seconds=59)) == []
     (resumed,) = on_pause_due(play.recorder.state, at=NOW + timedelta(seconds=60))

@@ -8,7 +8,7 @@ from temporalio.api.common.v1 import Payload
 from temporalio.converter import WorkflowSerializationContext
 
 from holdfast.core.log.events import RunContinued
-from holdfast.core.mac.seals import Place, Seals
+from holdfast.core.mac.seals import FleetKeys, WorkflowRef
 from holdfast.core.mac.starts import refusal
 from holdfast.core.run.contracts.loading import AgentRequest, LoadedAgent
 from holdfast.core.run.contracts.runs import RunInput
@@ -19,7 +19,7 @@ from holdfast.core.temporal.converter import SEAL, sealing
 from holdfast.errors import FeaturesUnknown
 from tests.support.runs import NOW, Thread, agent_spec, calls, loaded_thread, says
 
-SEALS = Seals({"test": bytes(32)})
+SEALS = FleetKeys({"test": bytes(32)})
 
 CURRENT, LATER = features.FEATURES, features.FEATURES + 1
 """The level of this release, and that of a later one."""
@@ -82,7 +82,7 @@ def test_an_update_of_a_later_release_is_rejected_below_its_level(monkeypatch: p
 def payload_of(content: Mapping[str, object]) -> Payload:
     """Return a sealed input of the workflow `t` with this JSON."""
     data = json.dumps(content).encode()
-    seal = SEALS.seal(Place("default", "t"), "RunInput", b"json/plain", data)
+    seal = SEALS.seal(WorkflowRef("default", "t"), "RunInput", b"json/plain", data)
     return Payload(metadata={"encoding": b"json/plain", SEAL: seal}, data=data)
 
 

@@ -9,7 +9,7 @@ from holdfast.core.run.contracts.llm_calls import LLMRequest
 from holdfast.core.run.contracts.record import ArchiveRequest
 from holdfast.core.run.machine.handover import Caller, session_of
 from holdfast.core.transcript.transcript import TranscriptRef
-from holdfast.worker.handover import HandOver
+from holdfast.worker.handover import InProcessAnswers
 from tests.support.runs import Thread, calls, loaded_thread, says
 
 CALLER = Caller("default", "t", "r1")
@@ -30,14 +30,14 @@ def lines_of(page: Callable[[int], bytes], start: int = 0) -> list[bytes]:
     return lines
 
 
-def take(hand_over: HandOver, request: Request, *run_ids: str) -> list[str]:
+def take(hand_over: InProcessAnswers, request: Request, *run_ids: str) -> list[str]:
     """Take a request of each run, and return those that had passed something."""
     return [run_id for run_id in run_ids if hand_over.take(request, caller=CALLER._replace(run_id=run_id))]
 
 
 def test_an_llm_call_gets_its_query_results_in_process() -> None:
     """The call gets the session and the transcript as of the request, however the run continues."""
-    thread, hand_over = loaded_thread(), HandOver()
+    thread, hand_over = loaded_thread(), InProcessAnswers()
     request, before = asked(thread, LLMRequest), thread.run.transcript.messages
     hand_over.give(thread.run, request, caller=CALLER)
     session = session_of(thread.run)
@@ -52,7 +52,7 @@ def test_an_llm_call_gets_its_query_results_in_process() -> None:
 
 def test_a_write_to_the_record_gets_its_lines_in_process() -> None:
     """The lines begin at the request's position."""
-    thread, hand_over = loaded_thread(), HandOver()
+    thread, hand_over = loaded_thread(), InProcessAnswers()
     thread.reply(says("Done."))
     request = asked(thread, ArchiveRequest)
     assert isinstance(request, ArchiveRequest)
@@ -64,7 +64,7 @@ def test_a_write_to_the_record_gets_its_lines_in_process() -> None:
 
 def test_a_passed_value_is_taken_once_by_its_own_call() -> None:
     """Another run, thread or namespace, other content under the same name and a second attempt find nothing."""
-    thread, hand_over = loaded_thread(), HandOver()
+    thread, hand_over = loaded_thread(), InProcessAnswers()
     request = asked(thread, LLMRequest)
     assert isinstance(request, LLMRequest)
     hand_over.give(thread.run, request, caller=CALLER)
@@ -78,7 +78,7 @@ def test_a_passed_value_is_taken_once_by_its_own_call() -> None:
 
 def test_the_oldest_untaken_value_is_dropped() -> None:
     """Activities of another process take nothing here, so the kept values are bounded."""
-    thread, hand_over = loaded_thread(), HandOver(limit=2)
+    thread, hand_over = loaded_thread(), InProcessAnswers(limit=2)
     request = asked(thread, LLMRequest)
     for run_id in ("r1", "r2", "r3"):
         hand_over.give(thread.run, request, caller=CALLER._replace(run_id=run_id))
@@ -89,14 +89,14 @@ def test_untaken_values_are_bounded_in_bytes() -> None:
     """A transcript may have megabytes; one that is passed or taken again counts once."""
     thread = loaded_thread()
     request, size = asked(thread, LLMRequest), thread.run.transcript.pages().lines.size
-    hand_over = HandOver(limit_bytes=2 * size)
+    hand_over = InProcessAnswers(limit_bytes=2 * size)
     for run_id in ("r1", "r2", "r2", "r3"):
         hand_over.give(thread.run, request, caller=CALLER._replace(run_id=run_id))
     assert take(hand_over, request, "r1", "r2", "r3") == ["r2", "r3"]
     for run_id in ("r4", "r5"):
         hand_over.give(thread.run, request, caller=CALLER._replace(run_id=run_id))
     assert take(hand_over, request, "r4", "r5") == ["r4", "r5"]
-    small = HandOver(limit_bytes=size - 1)
+    small = InProcessAnswers(limit_bytes=size - 1)
     small.give(thread.run, request, caller=CALLER)
     assert not small.take(request, caller=CALLER)
 

@@ -24,7 +24,7 @@ from holdfast.core.run.contracts.error_types import LLM_REJECTED
 from holdfast.core.run.contracts.llm_calls import LLMReply
 from holdfast.core.run.fold.evolve import evolve
 from holdfast.core.run.state.state import RunState
-from holdfast.core.run.views.status import Following, doing, following, run_view
+from holdfast.core.run.views.status import NextStep, doing, following, run_view
 from holdfast.core.run.views.web_ui import current_details
 from holdfast.core.temporal.history_reader import read_events
 from holdfast.errors import EventsMissing
@@ -55,9 +55,9 @@ def test_a_run_names_its_wait_and_its_next_action() -> None:
     thread.reply(calls("pay", "look"))
     assert doing(thread.state) == "runs look, and waits for a decision on request 1"
     assert following(thread.state) == (
-        Following(when="request 1 is approved", then="pay runs"),
-        Following(when="request 1 is not decided before 2026-01-02 04:04 UTC", then="it is denied"),
-        Following(when="every call of the step has its result", then="it calls the LLM for step 2"),
+        NextStep(when="request 1 is approved", then="pay runs"),
+        NextStep(when="request 1 is not decided before 2026-01-02 04:04 UTC", then="it is denied"),
+        NextStep(when="every call of the step has its result", then="it calls the LLM for step 2"),
     )
     thread.finish(2)
     assert doing(thread.state) == "waits for a decision on request 1"
@@ -70,8 +70,8 @@ def test_a_run_names_its_wait_and_its_next_action() -> None:
     thread.reply(says("done"))
     assert doing(thread.state) == "waits for a message, until 2026-01-02 04:04 UTC"
     assert following(thread.state) == (
-        Following(when="a message comes", then="it calls the LLM for step 4"),
-        Following(when="none comes before 2026-01-02 04:04 UTC", then="it completes"),
+        NextStep(when="a message comes", then="it calls the LLM for step 4"),
+        NextStep(when="none comes before 2026-01-02 04:04 UTC", then="it completes"),
     )
     thread.wake()
     assert (doing(thread.state), following(thread.state)) == ("has completed", ())
@@ -84,7 +84,7 @@ def test_a_paused_or_blocked_run_names_its_next_action() -> None:
     thread.signal("pause", {"by": "bob", "until": "2026-12-01T10:00:00Z"})
     assert doing(thread.state) == "waits until 2026-12-01 10:00 UTC, or for a person to resume it"
     assert following(thread.state) == (
-        Following(
+        NextStep(
             when="2026-12-01 10:00 UTC comes, or a person resumes it", then="it waits for a decision on request 1"
         ),
     )
@@ -93,7 +93,7 @@ def test_a_paused_or_blocked_run_names_its_next_action() -> None:
     thread.finish(1)
     assert doing(thread.state) == "waits for a person to fix the cause (StepLimit)"
     assert following(thread.state) == (
-        Following(when="the cause is fixed and a person sends `retry`", then="it calls the LLM for step 2"),
+        NextStep(when="the cause is fixed and a person sends `retry`", then="it calls the LLM for step 2"),
     )
 
 

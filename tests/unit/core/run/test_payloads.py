@@ -14,7 +14,7 @@ from holdfast.config.encryption_keys import EncryptionKey
 from holdfast.core.base.unread import is_unread
 from holdfast.core.llm.blocks import ToolCall
 from holdfast.core.llm.messages import AssistantMessage
-from holdfast.core.mac.seals import SealKeyUnknown, Seals, is_unsealed
+from holdfast.core.mac.seals import FleetKeys, SealKeyUnknown, is_unsealed
 from holdfast.core.run.contracts.llm_calls import LLMReply, LLMRequest
 from holdfast.core.run.contracts.runs import Page, RunInput, View
 from holdfast.core.run.contracts.tool_calls import ToolOutcome, ToolRequest
@@ -40,10 +40,10 @@ KEY, OTHER = bytes(32), bytes(range(32))
 
 
 def converter_for(
-    workflow_id: str, *, seals: Seals | None = None, codec: EncryptionCodec | None = None
+    workflow_id: str, *, seals: FleetKeys | None = None, codec: EncryptionCodec | None = None
 ) -> DataConverter:
     """Return the converter of a Holdfast process for one workflow's values."""
-    converter = build_converter(codec or EncryptionCodec(), Seals({"a": KEY}) if seals is None else seals)
+    converter = build_converter(codec or EncryptionCodec(), FleetKeys({"a": KEY}) if seals is None else seals)
     return converter.with_context(WorkflowSerializationContext(namespace="n", workflow_id=workflow_id))
 
 
@@ -76,8 +76,8 @@ async def test_a_sealed_value_is_valid_only_in_its_context(value: Any) -> None:
         (converter_for("u"), payload),
         (converter_for("t"), bare),
         (converter_for("t"), altered),
-        (converter_for("t", seals=Seals({"a": OTHER})), payload),
-        (build_converter(EncryptionCodec(), Seals({"a": KEY})), payload),
+        (converter_for("t", seals=FleetKeys({"a": OTHER})), payload),
+        (build_converter(EncryptionCodec(), FleetKeys({"a": KEY})), payload),
     ):
         (opened,) = await converter.decode([given_], [kind])
         assert is_unsealed(opened), "a forged value was accepted"
@@ -100,12 +100,12 @@ async def test_no_forged_seal_is_valid(made_up: bytes) -> None:
 async def test_keys_rotate() -> None:
     """The first key seals and all keys verify; a missing key is an error, so that another worker takes the task."""
     (old,) = await converter_for("t").encode([VALUES[0]])
-    both = Seals({"b": OTHER, "a": KEY})
+    both = FleetKeys({"b": OTHER, "a": KEY})
     (new,) = await converter_for("t", seals=both).encode([VALUES[0]])
     assert new.metadata[SEAL].startswith(b"b:")
     assert await converter_for("t", seals=both).decode([old, new], [LLMRequest, LLMRequest]) == [VALUES[0]] * 2
     with pytest.raises(SealKeyUnknown, match=r"'a'.*has only b;"):
-        await converter_for("t", seals=Seals({"b": OTHER})).decode([old], [LLMRequest])
+        await converter_for("t", seals=FleetKeys({"b": OTHER})).decode([old], [LLMRequest])
 
 
 async def test_a_starts_own_claim_to_be_sealed_is_ignored() -> None:

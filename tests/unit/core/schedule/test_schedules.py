@@ -8,7 +8,7 @@ from temporalio.converter import WorkflowSerializationContext
 
 from holdfast.client.schedule_definitions import Definition, check_schedule_name, checked
 from holdfast.client.start_options import check_own_id, issued
-from holdfast.core.mac.seals import LAUNCHER, Seals, launched, launcher_prefix, place_id
+from holdfast.core.mac.seals import LAUNCHER, FleetKeys, launched, launcher_prefix, sealing_id
 from holdfast.core.schedule.cron import read_cron
 from holdfast.core.schedule.launching import Launch, ScheduledInput, launch
 from holdfast.core.temporal.converter import sealing
@@ -113,16 +113,16 @@ def test_ids_are_taken_apart_as_they_were_put_together() -> None:
     """The launcher's id has the schedule's name and the thread id; no other kind of id has them."""
     launcher = f"{launcher_prefix('nightly')}-{AT}"
     assert launched(launcher) == ("nightly", f"nightly-{AT}")
-    assert place_id(launcher) == launcher_prefix("nightly")
+    assert sealing_id(launcher) == launcher_prefix("nightly")
     for other in (f"nightly-{AT}", launcher_prefix("nightly"), f"{launcher}-1", f"x{launcher}"):
-        assert (launched(other), place_id(other)) == (None, other)
+        assert (launched(other), sealing_id(other)) == (None, other)
     with pytest.raises(ThreadIdInvalid, match="begins with"):
         check_own_id(f"{LAUNCHER}x")
 
 
 def seal_and_open(sealed_for: str, opened_as: str) -> ScheduledInput:
     """Seal an input for one workflow id, and read it as another."""
-    converter = sealing(Seals({"k": bytes(32)}))()
+    converter = sealing(FleetKeys({"k": bytes(32)}))()
     places = [WorkflowSerializationContext(namespace="default", workflow_id=each) for each in (sealed_for, opened_as)]
     payloads = converter.with_context(places[0]).to_payloads([issued(ScheduledInput(task="Sort", by="alice"))])
     (read,) = converter.with_context(places[1]).from_payloads(payloads, [ScheduledInput])

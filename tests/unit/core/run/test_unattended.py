@@ -34,7 +34,7 @@ from holdfast.core.run.fold.evolve import evolve
 from holdfast.core.run.state.features import FEATURES, UNATTENDED
 from holdfast.core.run.state.state import RunState
 from holdfast.core.tools.effects import Effect
-from tests.support.plays import SEEDS, Play
+from tests.support.plays import SEEDS, RandomRun
 from tests.support.runs import Thread, agent_spec, calls, loaded_thread, says, tool_spec
 from tests.unit.audit.test_audit import fault
 from tests.unit.core.run.test_subagents import completed_report, helpers, order, parent, start
@@ -331,7 +331,7 @@ def test_people_are_notified_once_of_an_unattended_run_that_is_blocked() -> None
 @given(SEEDS)
 def test_nothing_starts_unattended_that_required_approval(seed: int) -> None:
     """In any play, a call of an unattended run starts only if the policy alone allows it, or a person resolves it."""
-    thread = Play(seed, unattended=True).thread
+    thread = RandomRun(seed, unattended=True).thread
     verdicts: dict[int, str] = {}
     state = RunState()
     for event in thread.log:

@@ -273,7 +273,7 @@ class Attention(Frozen):
         """Why it needs a person, as a short name: the cause of its block, `ApprovalRequired`, `OutcomeUnknown` or
         `Paused`.
         """
-        if self.blocked:
+        if self.blocked and not self.unattended:
             return self.blocked.cause
         if self.pending:
             asks = any(request.kind == "approval" for request in self.pending)

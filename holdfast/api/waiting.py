@@ -77,7 +77,7 @@ class Waited:
 
     def satisfies(self, until: Until) -> bool:
         """Whether the wait is over, or cannot reach its end without a person."""
-        if self.over or (until != "end" and self.state.status != "running"):
+        if self.over or (until != "end" and self.state.status != "running" and not self._is_failing):
             return True
         match until:
             case "end":
@@ -88,6 +88,11 @@ class Waited:
             case "answer":
                 awaited = any(map(self._is_awaited, self.attention)) or bool(self.state.pending)
                 return awaited and self._awaits_subagents
+
+    @property
+    def _is_failing(self) -> bool:
+        """Whether the run is unattended and blocked: it fails as soon as its tools and sub-agents have ended."""
+        return self.state.unattended and self.state.blocked is not None and not self.state.pending
 
     @property
     def _awaits_subagents(self) -> bool:
@@ -143,7 +148,8 @@ async def wait(
             if not (until == "end" and through_blocks) and (waited := await _look(threads, found, until, watch)):
                 if waited.satisfies(until):
                     return waited
-                said.waits_for(waited)
+                if until == "end":
+                    said.waits_for(waited)
             if until == "end":
                 await _until_closed(threads, found, within=watch.pause)
                 continue
@@ -212,7 +218,7 @@ class _Said:
 def need_text(need: Attention) -> str:
     """Return why a run needs a person, and the command that helps."""
     thread = f"thread {need.thread!r}"
-    if need.blocked:
+    if need.blocked and not need.unattended:
         return f"{thread} is blocked ({need.blocked.cause}: {need.blocked.message}); {_next_command(need)}"
     if need.pending:
         requests = ", ".join(f"{request.request} ({request.tool})" for request in need.pending)
@@ -221,9 +227,9 @@ def need_text(need: Attention) -> str:
 
 
 def _next_command(need: Attention) -> str:
-    if need.blocked and need.blocked.cause == "BudgetSpent":
+    if need.blocked and not need.unattended and need.blocked.cause == "BudgetSpent":
         return f"`{CLI.command('extend', need.thread, '--budget', 'AMOUNTS')}` resumes it"
-    if need.blocked:
+    if need.blocked and not need.unattended:
         return f"fix the cause, then `{CLI.command('retry', need.thread)}` resumes it"
     if need.pending:
         return f"`{CLI.command('pending', need.thread)}` shows it"

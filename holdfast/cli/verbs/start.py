@@ -287,7 +287,9 @@ async def _is_over(threads: "Threads", thread: str, until: Until) -> bool:
     from holdfast.client.reading.states import CLOSED
 
     waits = ("waiting_message", *_ATTENTION) if until == "attention" else ("waiting_message",)
-    return (await threads.state(thread))["status"] in (*waits, *CLOSED)
+    state = await threads.state(thread)
+    fails = state.get("unattended") and state["blocked"] and not state["pending"]  # as soon as its tools have ended
+    return not fails and state["status"] in (*waits, *CLOSED)
 
 
 async def _show_progress(session: Session, threads: "Threads", thread: str, event: "JSON", shown: set[str]) -> None:

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from holdfast.api.request_views import PendingRequest
 from holdfast.api.views import Attention, Subagent, ThreadState
 from holdfast.api.waiting import Until, Waited, need_text
 from holdfast.client.trees import Node
@@ -15,6 +16,10 @@ from tests.support.runs import Thread, loaded_thread
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 BLOCKED = Blocked(cause="LLMRejected", message="401: no such key")
+
+
+REQUEST = PendingRequest.model_construct(request="1", kind="reconcile", tool="pay", path=("t", "t.1"))
+"""A request about an effect whose outcome is unknown."""
 
 
 def thread(**more: Any) -> ThreadState:
@@ -55,6 +60,9 @@ DELEGATING = {"lifecycle": "delegating", "subagents": (child(1), child(2, backgr
             (blocked("t.2"),),
             {"end", "attention", "answer"},
         ),
+        # Unattended: it fails as soon as its tools have ended, unless somebody has to say what happened.
+        (thread(status="blocked", blocked=BLOCKED, unattended=True), (), set()),
+        (thread(), (blocked("t.1", unattended=True, pending=(REQUEST,)),), {"end", "attention"}),
         # A pause ends by itself, or when its person comes back: the end of the run may be waited for.
         (thread(), (Attention(thread="t.1", agent="a", status="paused"),), {"attention"}),
     ],
@@ -84,6 +92,11 @@ def test_each_need_names_the_thread_the_cause_and_the_command() -> None:
     assert "extend t.1" in need_text(spent)
     assert "resume t.1" in need_text(Attention(thread="t.1", agent="a", status="paused"))
     assert (blocked("t").cause, spent.cause) == ("LLMRejected", "BudgetSpent")
+    kept = blocked("t.1", unattended=True, pending=(REQUEST,))
+    assert (kept.cause, "retry" in need_text(kept), "request 1 (pay)" in need_text(kept)) == (
+        *("OutcomeUnknown", False),
+        True,
+    )
 
 
 def test_an_unattended_run_in_a_block_is_about_to_fail_and_needs_nobody() -> None:

@@ -1,4 +1,4 @@
-"""Builds a worker: its activities, with the stores, caches and clients they share. Its workflows are the caller's."""
+"""Builds a worker: its activities, and the stores, caches and clients they share. The caller names the workflows."""
 
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -11,20 +11,20 @@ from temporalio.client import Client
 from temporalio.worker import Interceptor, Worker
 
 from holdfast.activities.builtin_tools.offer import with_builtin_tools
-from holdfast.activities.calling_run import Chains, CheckedRequests
-from holdfast.activities.heartbeats import WithoutToolHeartbeats
+from holdfast.activities.calling_run import Chains, RequestCheck
+from holdfast.activities.heartbeats import DropToolHeartbeats
 from holdfast.activities.llm_calls.call_llm import LLM
 from holdfast.activities.llm_calls.transcript_cache import TranscriptCache
 from holdfast.activities.load_agent import Agents
 from holdfast.activities.loop_iteration import Loops
-from holdfast.activities.middleware import Around
+from holdfast.activities.middleware import MiddlewareStack
 from holdfast.activities.notify import Notifier
 from holdfast.activities.record.archive import Archive
 from holdfast.activities.record.load_thread import Threads
 from holdfast.activities.record.loop_record import LoopRecord
 from holdfast.activities.record.record import Record
 from holdfast.activities.safe_logs import SafeLogger
-from holdfast.activities.subagents import SubagentActivities
+from holdfast.activities.subagents import Subagents
 from holdfast.activities.tool_calls.call_tool import Tools
 from holdfast.composition.stores import choose_stores
 from holdfast.core.agents.catalog import Catalog
@@ -66,27 +66,27 @@ def build_worker(
     interceptors: Sequence[Interceptor] = (),
     **options: Any,
 ) -> Worker:
-    """Put a worker together; `worker.build_worker` does so with today's workflows.
+    """Build a worker; `worker.build_worker` does so with the current workflows.
 
     Args:
-        client: Connected, speaking pydantic.
+        client: A connected client, with the pydantic data converter.
         workflows: The workflow classes.
-        catalog: The agents and tools it offers.
+        catalog: The agents and tools that the worker offers.
         llm: Client of the LLM endpoint, with `max_retries=0`.
         default_llm: The LLM of agents that name none.
-        pool: Open connections to the database; None where the catalog has every store, and `ledger` is given.
+        pool: Open connections to the database; None if the catalog has every store, and `ledger` is set.
         database_url: The same database.
         workspaces: The folder for threads without a workspace of their own.
         ledger: The effect ledger; None for the database's.
-        artifacts: Keeps what is too long for the log, unless the catalog has a store; None for the database.
-        secrets: Those that the catalog's tools declare, and others that must not be recorded; None to read from the
-            environment what tools declare.
+        artifacts: Stores content that is too long for the log, unless the catalog has a store; None for the database.
+        secrets: The secrets that the catalog's tools declare, and others that must not be recorded; None to read the
+            declared ones from the environment.
         resources: The catalog's resources by type, opened (`holdfast.worker.resources`).
         notifier: Sends notices of requests and endings; None to send none.
         embeddings: Finds memories by meaning; None to find them by words alone.
         plain_starts: Accept runs that were started without a fleet key.
-        seal: Seals where the record of a thread stands; the default seals nothing.
-        interceptors: Those beside our own.
+        seal: Signs a checkpoint of a thread's record; the default signs nothing.
+        interceptors: Interceptors in addition to our own.
         options: Further arguments of `holdfast.worker.construction.new_worker`: `task_queue`, `strict`, ….
 
     Raises:
@@ -96,7 +96,7 @@ def build_worker(
     secrets = read_secrets(catalog.secret_users, os.environ) if secrets is None else secrets
     stores = choose_stores(catalog, pool, artifacts=artifacts, embeddings=embeddings)
     threads, memories = stores.threads, stores.memories
-    assert threads is not None  # a pool provides every store that the catalog does not
+    assert threads is not None  # a pool provides every store that the catalog lacks
     assert memories is not None
     assert stores.artifacts is not None
     if ledger is None:
@@ -109,7 +109,7 @@ def build_worker(
     handover = InProcessAnswers()
     transcripts = TranscriptCache(threads, adapter, handover=handover)
     layers = [resources[each] if isinstance(each, type) else each for each in catalog.middleware]
-    around = Around(layers) if layers else None
+    middleware = MiddlewareStack(layers) if layers else None
     chains = Chains()
     record = Record(threads, artifacts, chains=chains, seal=seal)
     archive = Archive(record, ledger, forget=transcripts.forget, handover=handover)
@@ -127,19 +127,19 @@ def build_worker(
         chains=chains,
         plain_starts=plain_starts,
     )
-    children = SubagentActivities(threads)
+    subagents = Subagents(threads)
     activities: list[Callable[..., Any]] = [
         Threads(record, keep=transcripts.keep).load_thread,
         archive.load_effects,
         agents.load_agent,
-        LLM(llm, adapter, catalog, transcripts, artifacts, secrets, around).call_llm,
-        Tools(catalog, ledger, chains, transcripts, artifacts, secrets, resources, around).call_tool,
+        LLM(llm, adapter, catalog, transcripts, artifacts, secrets, middleware).call_llm,
+        Tools(catalog, ledger, chains, transcripts, artifacts, secrets, resources, middleware).call_tool,
         notifier.notify,
         archive.archive,
-        children.start_subagents,
-        children.check_subagents,
-        children.end_subagents,
-        children.announce_end,
+        subagents.start_subagents,
+        subagents.check_subagents,
+        subagents.end_subagents,
+        subagents.announce_end,
         loops.survey_workspace,
         loops.settle_iteration,
         loop_record.archive_loop,
@@ -148,6 +148,6 @@ def build_worker(
         client,
         workflows=workflows,
         activities=activities,
-        interceptors=[Redacting(secrets), CheckedRequests(chains), handover, WithoutToolHeartbeats(), *interceptors],
+        interceptors=[Redacting(secrets), RequestCheck(chains), handover, DropToolHeartbeats(), *interceptors],
         **options,
     )

@@ -1,6 +1,6 @@
-"""The run that called this activity: whether the order is its own, its chain, and its answers to queries.
+"""The run that called this activity: checks that the request is its own, finds its chain, and queries it.
 
-Each answer is stamped with the order that it answers.
+Each result of an activity names the request that it answers.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ from holdfast.core.run.machine.handover import Answers, Caller
 from holdfast.core.tools.effects import effect_key
 from holdfast.worker.handover import InProcessAnswers
 
-NOTHING: Answers = {}
+NO_ANSWERS: Answers = {}
 
 QUERY_TIMEOUT = timedelta(seconds=10)
 """An answer takes 5 ms. Without a limit, a worker that shuts down would wait for ever for its own answer."""
@@ -45,27 +45,27 @@ class CallingRun:
     Args:
         thread: The id of its thread, which is the workflow id.
         handle: A handle of this one Temporal run.
-        handed: The answers that the run has passed in process.
+        handed: The answers that the run has passed in process, by query.
     """
 
-    def __init__(self, thread: str, handle: WorkflowHandle[Any, Any], handed: Answers = NOTHING) -> None:
+    def __init__(self, thread: str, handle: WorkflowHandle[Any, Any], passed: Answers = NO_ANSWERS) -> None:
         self.thread = thread
         self.handle = handle
-        self._handed = handed
+        self._passed = passed
 
     @classmethod
     def of(cls, request: Request | None = None, *, handover: InProcessAnswers | None = None) -> Self:
-        """The run that called the activity running here.
+        """Return the run that called the current activity.
 
         Args:
-            request: The activity's request, with which the run passes answers in process; None to query the run anyway.
-            handover: Keeps the answers of the worker's runs; None to query the run anyway.
+            request: The activity's request, which the run passed its answers with; None to query the run anyway.
+            handover: Holds the answers that runs pass in process; None to query the run anyway.
         """
         thread, info = calling_thread(), activity.info()
         run_id = info.workflow_run_id
         caller = Caller(info.workflow_namespace or "", thread, run_id or "")
-        handed = handover.take(request, caller=caller) if handover and request else NOTHING
-        return cls(thread, activity.client().get_workflow_handle(thread, run_id=run_id), handed)
+        passed = handover.take(request, caller=caller) if handover and request else NO_ANSWERS
+        return cls(thread, activity.client().get_workflow_handle(thread, run_id=run_id), passed)
 
     async def query(self, query: str, *args: Any) -> Any:
         """Return the answer that the run has passed in process, or query it; queries leave no trace in history.
@@ -74,9 +74,9 @@ class CallingRun:
             RPCError: No worker answered in time. Retryable.
             ApplicationError: NOT_SEALED: the answer is not from a worker of this fleet. Retryable.
         """
-        if handed := self._handed.get(query):
-            await asyncio.sleep(0)  # a query would give other activities their turn, too, between two pages
-            return handed(*args)
+        if passed := self._passed.get(query):
+            await asyncio.sleep(0)  # let other activities run between two pages, as a query would
+            return passed(*args)
         answer = await self.handle.query(query, args=args, result_type=QUERIES[query], rpc_timeout=QUERY_TIMEOUT)
         if is_unsealed(answer):
             raise ApplicationError(f"thread {self.thread}, query {query}: {answer}", type=NOT_SEALED)
@@ -84,7 +84,7 @@ class CallingRun:
 
 
 def converter_of(thread: str) -> DataConverter:
-    """The converter for the histories of a thread, which checks seals as the thread's own."""
+    """Return the converter for the histories of a thread; it accepts only seals of that thread."""
     client = activity.client()
     return client.data_converter.with_context(
         WorkflowSerializationContext(namespace=client.namespace, workflow_id=thread)
@@ -92,14 +92,14 @@ def converter_of(thread: str) -> DataConverter:
 
 
 def calling_thread() -> str:
-    """The thread of the run that called the activity running here."""
+    """Return the thread of the run that called the current activity."""
     thread = activity.info().workflow_id
     assert thread is not None, "every activity is called by a workflow"
     return thread
 
 
 class Chains:
-    """Maps Temporal runs to the chain that they belong to: asked of Temporal once, and cached, since it never changes.
+    """Maps each Temporal run to its chain. The chain never changes, so Temporal is asked once per run.
 
     Args:
         limit: The most runs to cache.
@@ -110,7 +110,7 @@ class Chains:
         self._known: OrderedDict[tuple[str, str], str] = OrderedDict()
 
     async def first_run_id(self, workflow_id: str, run_id: str) -> str:
-        """The first run id of the chain that a run belongs to."""
+        """Return the first run id of the chain that a run belongs to."""
         key = (workflow_id, run_id)
         if key not in self._known:
             self._known[key] = (await describe_run(workflow_id, run_id)).raw_info.first_run_id
@@ -120,17 +120,17 @@ class Chains:
         return self._known[key]
 
     async def current_run_id(self, workflow_id: str) -> str:
-        """The id of the newest run under this workflow id."""
+        """Return the id of the newest run under this workflow id."""
         return (await describe_run(workflow_id)).run_id
 
 
 async def describe_run(workflow_id: str, run_id: str = "") -> WorkflowExecutionDescription:
-    """Temporal's description of a run; of the newest one without a run id."""
+    """Return Temporal's description of a run; of the newest one if `run_id` is empty."""
     return await describe(activity.client(), workflow_id, run_id=run_id, within=DESCRIBE_TIMEOUT)
 
 
-class CheckedRequests(Interceptor):
-    """A worker interceptor that refuses orders which are not sealed, or not given by the calling run.
+class RequestCheck(Interceptor):
+    """A worker interceptor that rejects activity requests that are unsealed, or not from the calling run.
 
     Args:
         chains: Maps a Temporal run to its chain.
@@ -149,37 +149,37 @@ class _Activity(ActivityInboundInterceptor):
         self._chains = chains
 
     async def execute_activity(self, input: ExecuteActivityInput) -> Any:
-        order = input.args[0] if len(input.args) == 1 else None
-        if refused := await self._refusal(order):
+        request = input.args[0] if len(input.args) == 1 else None
+        if reason := await self._rejection(request):
             info = activity.info()
             log.warning(
                 "order_refused",
                 activity=info.activity_type,
                 workflow=info.workflow_id,
                 run=info.workflow_run_id,
-                reason=refused,
+                reason=reason,
             )
-            raise ApplicationError(f"{info.activity_type} refuses: {refused}", type=NOT_SEALED, non_retryable=True)
-        assert isinstance(order, ActivityRequest)
-        answer = await super().execute_activity(input)
-        return answer.model_copy(update={"answers": order.order}) if isinstance(answer, ActivityResult) else answer
+            raise ApplicationError(f"{info.activity_type} refuses: {reason}", type=NOT_SEALED, non_retryable=True)
+        assert isinstance(request, ActivityRequest)
+        result = await super().execute_activity(input)
+        return result.model_copy(update={"answers": request.order}) if isinstance(result, ActivityResult) else result
 
-    async def _refusal(self, order: Any) -> str:
-        """Why the activity must not run; empty if it may."""
-        if not isinstance(order, ActivityRequest):
-            return str(order) if order is not None else "it takes one order"
+    async def _rejection(self, request: Any) -> str:
+        """Return why the activity must not run; empty if it may."""
+        if not isinstance(request, ActivityRequest):
+            return str(request) if request is not None else "it takes one order"
         info = activity.info()
         if info.is_local:
-            return ""  # the order comes from this process's own workflow code, and never left it
+            return ""  # the request comes from this process's own workflow code, and never left it
         if info.workflow_type not in _WORKFLOW_TYPES or not info.workflow_id or not info.workflow_run_id:
             return f"a workflow of type {info.workflow_type!r} may not give orders"
         chain = await self._chains.first_run_id(info.workflow_id, info.workflow_run_id)
-        if not belongs(order, workflow_id=info.workflow_id, first_run_id=chain):
-            return f"the order {order.order!r} was not given by {info.workflow_id} ({chain})"
-        if isinstance(order, ToolRequest):
-            call, thread = order.call, info.workflow_id
-            first_run_id = order.first_run_id or chain
-            key = effect_key(thread=thread, first_run_id=first_run_id, number=order.number, call_digest=call.digest)
-            if key != order.key:
-                return f"call {order.number} of {thread} has the effect key {key}, not {order.key}"
+        if not belongs(request, workflow_id=info.workflow_id, first_run_id=chain):
+            return f"the order {request.order!r} was not given by {info.workflow_id} ({chain})"
+        if isinstance(request, ToolRequest):
+            call, thread = request.call, info.workflow_id
+            first_run_id = request.first_run_id or chain
+            key = effect_key(thread=thread, first_run_id=first_run_id, number=request.number, call_digest=call.digest)
+            if key != request.key:
+                return f"call {request.number} of {thread} has the effect key {key}, not {request.key}"
         return ""

@@ -1,10 +1,10 @@
 """Heartbeats: sends them while an activity runs, and reads the details that earlier attempts left in theirs.
 
 1. An activity that ends within a second sends none, unless it leaves something for the next attempt.
-2. These details are an answer, sealed and bound to the one call: anybody who reaches Temporal can send a
-   heartbeat, so details without a valid seal are dropped.
-3. Tools send none: an activity of another program that became a tool would replace the details of the activity around
-   it. In the thread of a sync tool, Temporal's SDK could not even send one.
+2. The details are sealed and bound to the one call: anybody with access to Temporal can send a heartbeat, so details
+   without a valid seal are dropped.
+3. Tools send none: another program's activity, used as a tool, would overwrite the details of the activity that runs
+   it. From the thread of a sync tool, Temporal's SDK could not even send one.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from typing import Any
 from temporalio import activity
 from temporalio.worker import ActivityInboundInterceptor, ActivityOutboundInterceptor, Interceptor
 
-from holdfast.activities.blocked_loop import Beating, loop_watch
+from holdfast.activities.event_loop_watch import ActiveHeartbeat, loop_watch
 from holdfast.activities.safe_logs import SafeLogger
 from holdfast.activities.tool_calls.tool_functions import attempt_of
 from holdfast.core.mac.seals import ActivityRequest, ActivityResult, SealKeyUnknown, answers
@@ -45,25 +45,25 @@ async def heartbeats(*details: Any) -> AsyncIterator[None]:
         next_beat = loop.call_later(INTERVAL, beat)
 
     # While a tool blocks the event loop, its watch sends them.
-    watch, beating = loop_watch(), Beating(details)
+    watch, heartbeat = loop_watch(), ActiveHeartbeat(details)
     if not activity.info().is_local:
-        watch.beating.add(beating)
+        watch.active.add(heartbeat)
     try:
         yield
     finally:
         next_beat.cancel()
-        watch.beating.discard(beating)
+        watch.active.discard(heartbeat)
 
 
-def earlier_details(kind: type[ResultT], order: ActivityRequest) -> ResultT | None:
-    """Read the details that earlier attempts left; None for none, and for details that none of our processes left."""
+def earlier_details(kind: type[ResultT], request: ActivityRequest) -> ResultT | None:
+    """Read the details that earlier attempts left; None if there are none, or they are not from our processes."""
     if not (details := activity.info().heartbeat_details):
         return None
     # The details stay in the heartbeat: raising for an unknown key would fail all later attempts.
     with suppress(SealKeyUnknown):
-        found = from_details(kind, details, activity.payload_converter())
-        if found and answers(found, order):
-            return found
+        answer = from_details(kind, details, activity.payload_converter())
+        if answer and answers(answer, request):
+            return answer
     match details:
         case [str(), str()]:
             log.warning("unsealed_heartbeat_dropped", thread=activity.info().workflow_id)
@@ -75,8 +75,8 @@ def sealed_details(answer: ActivityResult) -> tuple[Any, ...]:
     return to_details(answer, activity.payload_converter())
 
 
-class WithoutToolHeartbeats(Interceptor):
-    """Lets only our own code send heartbeats."""
+class DropToolHeartbeats(Interceptor):
+    """A worker interceptor that drops the heartbeats that tools send."""
 
     def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:
         """Wrap the activity."""

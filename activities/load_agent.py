@@ -1,5 +1,5 @@
-"""`load_agent`: resolves an agent name and a workspace into what the run records: the agent's spec with its skills and
-strategies, and the memory that it recalls.
+"""`load_agent`: resolves an agent name and a workspace into the agent's spec, with its skills and strategies, and the
+memory that it recalls. The run records them.
 """
 
 import asyncio
@@ -47,7 +47,7 @@ def resolve_agent(catalog: Catalog, name: str | None, *, default_llm: str) -> Ag
 
 
 def require_folder(path: Path, *, asked_for: str) -> None:
-    """Refuse a path that is not a folder on this worker. Blocks on the file system.
+    """Reject a path that is not a folder on this worker. Blocks on the file system.
 
     Args:
         path: The path to check.
@@ -67,7 +67,7 @@ class Agents:
     Args:
         catalog: The agents and tools of this worker.
         default_llm: The LLM of agents that name none.
-        workspaces: The folder in which a thread started without a workspace gets one of its own.
+        workspaces: The folder for the workspaces of threads that were started without one.
         artifacts: Stores the files of skills, so that the run keeps reading the same version.
         memories: Stores the standing memories; None for none.
         notify: Whether this worker sends notices of requests and endings.
@@ -110,7 +110,7 @@ class Agents:
         if request.plain and not self._plain_starts:
             message = "this start has no seal, and HOLDFAST_PLAIN_STARTS is false; start with a fleet key"
             raise ApplicationError(message, type=START_REFUSED, non_retryable=True)
-        if origin := origin_of(calling_thread()):  # `archive` would refuse it, after its effects
+        if origin := origin_of(calling_thread()):  # `archive` would reject it, but only after its effects
             message = f"this id is reserved for what resets leave behind of {origin}; start under another id"
             raise ApplicationError(message, type=START_REFUSED, non_retryable=True)
         spec = resolve_agent(self._catalog, request.agent, default_llm=self._default_llm)
@@ -119,10 +119,10 @@ class Agents:
         async with heartbeats():
             if request.fresh:
                 await self._require_new_thread()
-            moved = await self._moved(request.position)
+            moved = await self._state_if_moved(request.position)
             workspace = await self._workspace(request.workspace, request.forked)
             spec = await self._with_procedures(spec, workspace)
-            recalled = await self._recalled(spec, request.user, workspace)
+            recalled = await self._recall(spec, request.user, workspace)
             past = await self._ledger.past_effects(calling_thread(), after=request.after)
         budget = spec.budget.narrowed(request.budget) if spec.budget else request.budget
         return LoadedAgent(
@@ -136,7 +136,7 @@ class Agents:
         )
 
     async def _require_new_thread(self) -> None:
-        """Refuse a thread that another run recorded: this run would neither load its past nor continue it."""
+        """Reject a thread that another run recorded: this run would neither load its past nor continue it."""
         thread = calling_thread()
         try:
             lines = await self._threads.read(thread, 0)
@@ -151,12 +151,12 @@ class Agents:
         message = f"thread {thread} exists already; continue it with `holdfast start --thread {thread}` and a fleet key"
         raise ApplicationError(message, type=THREAD_EXISTS, non_retryable=True)
 
-    async def _moved(self, position: int | None) -> RunSnapshot | None:
-        """Where the thread stands, if it was moved after that many events: then the run was reset.
+    async def _state_if_moved(self, position: int | None) -> RunSnapshot | None:
+        """Return the state of the thread, if it was moved after that many events: then the run was reset.
 
         Raises:
-            ApplicationError: THREAD_EXISTS: it was forgotten, or its record cannot be read. RECORD_CONFLICT: Temporal
-                alone says that it was moved.
+            ApplicationError: THREAD_EXISTS: it was forgotten, or its record cannot be read. RECORD_CONFLICT: only
+                Temporal shows that it was moved.
         """
         try:
             return None if position is None else await self._moved_threads.since(calling_thread(), position)
@@ -168,8 +168,8 @@ class Agents:
         own = self._catalog.skills_of(spec.name)
         if not (own or spec.memory.workspace_skills or spec.memory.strategies):
             return spec
-        found = self._workspace_memory.skills(workspace) if spec.memory.workspace_skills else ()
-        skills, left_out = await asyncio.to_thread(add_workspace_skills, own, found)
+        workspace_skills = self._workspace_memory.skills(workspace) if spec.memory.workspace_skills else ()
+        skills, left_out = await asyncio.to_thread(add_workspace_skills, own, workspace_skills)
         for content in {content for skill in skills for content in skill.files.values()}:
             await self._artifacts.put(content, thread=calling_thread())
         strategies = ""
@@ -178,17 +178,17 @@ class Agents:
         procedures = {"skills": (*(skill.spec for skill in skills), *left_out), "strategies": strategies}
         return spec.model_copy(update=procedures)
 
-    async def _recalled(self, spec: AgentSpec, user: str, workspace: Path) -> tuple[RecalledTier, ...]:
-        """The memory that the agent's prompt shows from the start."""
+    async def _recall(self, spec: AgentSpec, user: str, workspace: Path) -> tuple[RecalledTier, ...]:
+        """Return the memory that the agent's prompt shows from the start."""
         budget = spec.memory
-        standing = await self._standing(spec, user) if budget.standing else None
+        standing = await self._standing_memories(spec, user) if budget.standing else None
         files = None
         if budget.file_tokens:
             files = await asyncio.to_thread(self._workspace_memory.files, workspace, budget.file_tokens)
         return tuple(tier for tier in (standing, files) if tier)
 
-    async def _standing(self, spec: AgentSpec, user: str) -> RecalledTier | None:
-        """The standing memories of the agent, the thread, the user who gave the task, and the global scope."""
+    async def _standing_memories(self, spec: AgentSpec, user: str) -> RecalledTier | None:
+        """Return the standing memories of the agent, the thread, the user who gave the task, and the global scope."""
         if self._memories is None:
             return None
         scopes = [f"agent:{spec.name}", f"thread:{calling_thread()}", *([f"user:{user}"] if user else []), GLOBAL]
@@ -208,13 +208,13 @@ class Agents:
         earlier = await asyncio.to_thread(earlier_folder, self._workspaces, thread)
         if earlier and await self._recorded_workspace(thread) == str(earlier):
             return earlier
-        return await asyncio.to_thread(_made_folder, self._workspaces / folder_name(thread))
+        return await asyncio.to_thread(_create_folder, self._workspaces / folder_name(thread))
 
     def _forked_folder(self, forked: ForkedFolder) -> Path:
         self._workspaces.mkdir(parents=True, exist_ok=True)
         folder = self._workspaces / digested_name(calling_thread())
         marks, source = TaintedFiles(), Path(forked.workspace)
-        if marks.have(source):  # the commit may be older, and the repository is one
+        if marks.have(source):  # even if the commit is older: the repository is the same
             marks.mark(folder)
         try:
             return make_forked_folder(source, folder, at=forked.at)
@@ -223,7 +223,7 @@ class Agents:
             raise ApplicationError(message, type=WORKSPACE_NOT_FOUND, non_retryable=True) from None
 
     async def _recorded_workspace(self, thread: str) -> str | None:
-        """Where a thread worked before it was reset, as its record says."""
+        """Return the workspace of a thread before it was reset, from its record."""
         try:
             lines = await self._threads.read(thread, 0)
         except ThreadForgotten:
@@ -237,6 +237,6 @@ def _existing_folder(asked_for: str) -> Path:
     return path.resolve()
 
 
-def _made_folder(folder: Path) -> Path:
+def _create_folder(folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     return folder.resolve()

@@ -1,4 +1,4 @@
-"""`survey_workspace` and `settle_iteration`: read a loop's files, and settle the outcome of an iteration."""
+"""`survey_workspace` and `settle_iteration`: read a loop's files, and record the outcome of an iteration."""
 
 import asyncio
 from decimal import Decimal
@@ -66,10 +66,10 @@ class Loops:
         if request.priced:
             _require_prices(worker, initializer)
         await asyncio.to_thread(require_folder, Path(request.workspace), asked_for=request.workspace)
-        found = await asyncio.to_thread(self._files.survey, request)
+        survey = await asyncio.to_thread(self._files.survey, request)
         llms = {"llm": worker.llm, "initializer_llm": initializer.llm}
         own = {"agent": worker.name, "notify": self._notify, "features": features.FEATURES}
-        return found.model_copy(update={**llms, **own})
+        return survey.model_copy(update={**llms, **own})
 
     @activity.defn
     async def settle_iteration(self, request: SettleRequest) -> Settled:
@@ -77,34 +77,34 @@ class Loops:
         async with heartbeats():
             state = await _state_of(request.thread)
             events, head = await self._record.end_of(request.thread) if request.log_head else (0, "")
-            spent = await self._spent(request) if request.budget else None
+            spent = await self._cost(request) if request.budget else None
             if spent and spent.short and not request.explanation:
                 request = request.model_copy(update={"explanation": f"its budget has ended: {spent.short}"})
             usage = Usage.model_validate(state.get("usage", {}))
             last_message = str(state.get("result") or "")
             at = activity.info().scheduled_time
-            if state.get("trust") == "web":  # what the loop notes of it quotes it
+            if state.get("trust") == "web":  # the loop's notes quote it
                 await asyncio.to_thread(self._files.mark_errors, request)
             settled = await asyncio.to_thread(self._files.settle, request, last_message, at)
-        costs = {"usage": usage, "cost": price(request.llm, usage), "spent": _of_loop(spent, request, state)}
+        costs = {"usage": usage, "cost": price(request.llm, usage), "spent": _charged_to_loop(spent, request, state)}
         return settled.model_copy(update={**costs, "log_events": events, "log_head": head})
 
-    async def _spent(self, request: SettleRequest) -> TreeCost | None:
-        """What the iteration has spent with all runs below it; None where that is unknown."""
+    async def _cost(self, request: SettleRequest) -> TreeCost | None:
+        """Return the cost of the iteration and of all runs below it; None if that is unknown."""
         return await self._record.spent_by(request.thread, request.run_id) if request.run_id else TreeCost()
 
     def _spec(self, agent: str | None) -> AgentSpec:
         return resolve_agent(self._catalog, agent, default_llm=self._default_llm)
 
 
-def _of_loop(spent: TreeCost | None, request: SettleRequest, state: dict[str, Any]) -> TreeCost | None:
-    """What was spent, without the limit that ended it where that is narrower than what the loop gave."""
+def _charged_to_loop(spent: TreeCost | None, request: SettleRequest, state: dict[str, Any]) -> TreeCost | None:
+    """Return the cost of an iteration, without its exhausted limit if that was narrower than the loop's share."""
     if spent is None or request.budget is None or not spent.short:
         return spent
-    given = request.budget.units.get(spent.short)
+    share = request.budget.units.get(spent.short)
     limits = (state.get("budget") or {}).get("limits", ())
     allowed = next((Decimal(each["allowed"]) for each in limits if each["limit"] == spent.short), None)
-    own = given is None or (allowed is not None and allowed < Decimal(amount_text(spent.short, given)))
+    own = share is None or (allowed is not None and allowed < Decimal(amount_text(spent.short, share)))
     return spent.model_copy(update={"short": ""}) if own else spent
 
 
@@ -119,7 +119,7 @@ def _unfit(message: str) -> ApplicationError:
 
 
 async def _state_of(thread: str) -> dict[str, Any]:
-    """The state of an iteration's run, open or closed; empty if no worker ever ran it, or Temporal no longer has it."""
+    """Return the state of an iteration's run, open or closed; empty if no worker ran it, or Temporal lacks it."""
     run = activity.client().get_workflow_handle(thread)
     try:
         state = await run.query("state", result_type=View, rpc_timeout=QUERY_TIMEOUT)

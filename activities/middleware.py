@@ -36,7 +36,7 @@ OWN_SECONDS = 10.0
 
 NOT_LOCAL = "NotLocal"
 """The error of a local activity whose middleware reads the run: its query would wait for the activity itself. The run
-makes the call again as an ordinary activity."""
+repeats the call as an ordinary activity."""
 
 T = TypeVar("T")
 
@@ -48,7 +48,7 @@ class RunReader(Reader):
 
     Args:
         transcripts: Reads its messages.
-        length: How many messages the LLM sees; None for all that there are.
+        length: The number of messages that the LLM sees; None for all.
     """
 
     def __init__(self, transcripts: TranscriptCache, length: int | None = None) -> None:
@@ -58,9 +58,9 @@ class RunReader(Reader):
         """Whether a local activity has tried to read."""
 
     async def agent(self) -> str:
-        """Return the agent's name, which this worker usually has at hand."""
-        if (known := self._transcripts.known_agent()) is not None:
-            return known
+        """Return the agent's name, which this worker usually has cached."""
+        if (name := self._transcripts.known_agent()) is not None:
+            return name
         self._require_ordinary()
         return str((await CallingRun.of().query("session"))["spec"]["name"])
 
@@ -96,16 +96,16 @@ class TookTooLong(Exception):
 
 
 @dataclass
-class Core(Generic[T]):
-    """The call inside of all middleware, made once at the most."""
+class InnermostCall(Generic[T]):
+    """The call inside all middleware, made at most once."""
 
     make: Callable[[], Awaitable[T]]
     _limit: asyncio.Timeout | None = None
     called: bool = False
     result: T | None = None
     error: BaseException | None = None
-    """The exception of the call: no middleware may hide it."""
-    _over: bool = False
+    """The exception of the call, which no middleware may hide."""
+    _closed: bool = False
     """All middleware has returned."""
     _task: asyncio.Task[object] | None = None
     _ended: asyncio.Event = field(default_factory=asyncio.Event)
@@ -114,7 +114,7 @@ class Core(Generic[T]):
         """Make the call."""
         if self.called:
             raise RuntimeError("middleware has called `proceed` twice; a call is made once")
-        if self._over:
+        if self._closed:
             raise RuntimeError("middleware has called `proceed` after it had returned; await it")
         self.called = True
         self._task = asyncio.current_task()
@@ -131,26 +131,26 @@ class Core(Generic[T]):
 
     @asynccontextmanager
     async def limited(self) -> AsyncIterator[None]:
-        """Limit the time of the block, without that of the call itself, and end with the call.
+        """Limit the time of the block, not counting the call itself; then wait for a call that still runs.
 
         Raises:
-            TookTooLong: The time is over.
+            TookTooLong: The time is up.
         """
         try:
             async with asyncio.timeout(OWN_SECONDS) as self._limit:
                 try:
                     yield
                 finally:
-                    self._over = True
+                    self._closed = True
                     if self.called:
-                        await self._finished()
+                        await self._wait_for_call()
         except TimeoutError:
             if self._limit and self._limit.expired():
                 raise TookTooLong(f"middleware took longer than {OWN_SECONDS:g} s") from None
             raise
 
-    async def _finished(self) -> None:
-        """Wait for a call that middleware has left to a task; stop it with the attempt."""
+    async def _wait_for_call(self) -> None:
+        """Wait for a call that middleware left running in a task; cancel it if the attempt is cancelled."""
         self._reschedule(None)
         try:
             await self._ended.wait()
@@ -160,8 +160,8 @@ class Core(Generic[T]):
             raise
 
     @property
-    def stopped(self) -> bool:
-        """Whether middleware has cancelled the call, as opposed to Temporal the attempt."""
+    def cancelled_by_middleware(self) -> bool:
+        """Whether middleware cancelled the call, as opposed to Temporal cancelling the attempt."""
         task = asyncio.current_task()
         return isinstance(self.error, asyncio.CancelledError) and not (task and task.cancelling())
 
@@ -171,7 +171,7 @@ class Core(Generic[T]):
 
 
 @dataclass(frozen=True)
-class Around:
+class MiddlewareStack:
     """The middleware of a worker, the outermost first."""
 
     layers: Sequence[Middleware]
@@ -179,83 +179,83 @@ class Around:
     async def tool(self, call: ToolCall, make: Callable[[], Awaitable[ToolResult]]) -> tuple[ToolResult, bool]:
         """Make a tool call, and return its result and whether the call was made.
 
-        If middleware refuses or fails once the call was made, the result is withheld: it may be what the middleware
-        exists to remove. How the call ended is kept.
+        If middleware fails or rejects the call after it was made, the result is withheld: the middleware may exist to
+        remove it. The status of the call is kept.
 
         Raises:
             BaseException: The call itself failed.
         """
-        core = Core(make)
-        proceed: ProceedTool = core
+        innermost = InnermostCall(make)
+        proceed: ProceedTool = innermost
         for layer in reversed(self.layers):
             proceed = partial(layer.around_tool, call, proceed)
 
-        async def surrounded() -> ToolResult:
-            async with core.limited():
+        async def run_layers() -> ToolResult:
+            async with innermost.limited():
                 result = await proceed()
             if not isinstance(result, ToolResult):
                 raise TypeError(f"it returned {type(result).__name__}, not ToolResult")
-            return result if result is core.result else replace(result, content=result_content(result.content))
+            return result if result is innermost.result else replace(result, content=result_content(result.content))
 
         try:
-            result = await in_own_task(surrounded)
+            result = await in_own_task(run_layers)
         except BaseException as error:
-            if core.error is None:
+            if innermost.error is None:
                 raise_if_stopped(error)
-            if core.result is None:
-                result = ToolResult(_refusal(error), "failed")
+            if innermost.result is None:
+                result = ToolResult(_failure_text(error), "failed")
             else:
-                result = _withheld(core.result, error)
-                log.warning("middleware_failed", tool=call.tool, key=call.key, reason=_kind(error))
-        if core.stopped:
+                result = _withheld(innermost.result, error)
+                log.warning("middleware_failed", tool=call.tool, key=call.key, reason=_error_name(error))
+        if innermost.cancelled_by_middleware:
             return ToolResult("middleware has cancelled the call", "unknown"), True
-        if core.error is not None:
-            raise core.error
-        return result, core.called
+        if innermost.error is not None:
+            raise innermost.error
+        return result, innermost.called
 
     async def llm(
         self, call: LLMCall, make: Callable[[Mapping[str, str]], Awaitable[LLMResult]]
     ) -> tuple[LLMResult, bool]:
-        """Make an LLM call, and return its result and whether it is the call's own.
+        """Make an LLM call, and return its result and whether middleware left it unchanged.
 
         Raises:
-            ApplicationError: What the call itself raises; what middleware raises, retryable; or LLM_REJECTED where it
-                refuses the call.
+            ApplicationError: The call's own error; an error of middleware, which is retryable; or LLM_REJECTED if
+                middleware rejects the call.
         """
         headers: dict[str, str] = {}
-        core = Core(lambda: make(headers))
-        proceed: ProceedLLM = _WithHeaders(core, headers)
+        innermost = InnermostCall(lambda: make(headers))
+        proceed: ProceedLLM = _WithHeaders(innermost, headers)
         for layer in reversed(self.layers):
             proceed = _WithHeaders(partial(layer.around_llm, call, proceed), headers)
 
-        async def surrounded() -> LLMResult:
-            async with core.limited():
+        async def run_layers() -> LLMResult:
+            async with innermost.limited():
                 result = await proceed()
             if not isinstance(result, LLMResult) or not isinstance(result.message, AssistantMessage | None):
                 raise TypeError(f"it returned {type(result).__name__}, not LLMResult with an AssistantMessage")
             return result
 
         try:
-            result = await in_own_task(surrounded)
+            result = await in_own_task(run_layers)
         except BaseException as error:
-            if core.error is None:
+            if innermost.error is None:
                 raise_if_stopped(error)
-            if core.error is None or core.stopped:
+            if innermost.error is None or innermost.cancelled_by_middleware:
                 refused = isinstance(error, CallRefused)
                 kind = LLM_REJECTED if refused else type(error).__name__
-                made = core.result is not None
-                words = _refusal(error, quotes=not made)
-                # Temporal records the cause, whose message may quote the reply.
-                raise ApplicationError(words, type=kind, non_retryable=refused) from None if made else error
-            raise core.error from None
-        if core.error is not None:
-            raise core.error
-        return result, result is core.result
+                was_made = innermost.result is not None
+                message = _failure_text(error, quotes=not was_made)
+                # Temporal records the cause, and its message may quote the reply.
+                raise ApplicationError(message, type=kind, non_retryable=refused) from None if was_made else error
+            raise innermost.error from None
+        if innermost.error is not None:
+            raise innermost.error
+        return result, result is innermost.result
 
 
 @dataclass(frozen=True)
 class _WithHeaders:
-    """A `proceed` that notes the headers that it is given; the innermost note of a header counts."""
+    """A `proceed` that collects the headers passed to it; the innermost value of a header wins."""
 
     proceed: Callable[[], Awaitable[LLMResult]]
     headers: dict[str, str] = field(default_factory=dict)
@@ -265,26 +265,28 @@ class _WithHeaders:
         return await self.proceed()
 
 
-def _refusal(error: BaseException, *, quotes: bool = True) -> str:
-    """Say that middleware has refused or failed.
+def _failure_text(error: BaseException, *, quotes: bool = True) -> str:
+    """Describe the error with which middleware rejected or failed a call.
 
     Args:
-        error: What it raised.
+        error: The exception that middleware raised.
         quotes: Whether an error's own message may be shown: once the call was made, it may quote the result.
     """
     if isinstance(error, CallRefused | TookTooLong):
         return recordable_text(str(error))
-    return f"middleware raised {error_text(error) if quotes else _kind(error)}"
+    return f"middleware raised {error_text(error) if quotes else _error_name(error)}"
 
 
 def _withheld(result: ToolResult, error: BaseException) -> ToolResult:
-    """The result of a call that was made, without its content."""
-    words = f"the call was made and ended as {result.status}; its result is withheld: {_refusal(error, quotes=False)}"
-    return ToolResult(words, result.status)
+    """Return the result of a call that was made, without its content."""
+    message = (
+        f"the call was made and ended as {result.status}; its result is withheld: {_failure_text(error, quotes=False)}"
+    )
+    return ToolResult(message, result.status)
 
 
-def _kind(error: BaseException) -> str:
-    """Name an error, and where it was raised, without its message."""
+def _error_name(error: BaseException) -> str:
+    """Return the type and the source location of an error, without its message."""
     error = error.__cause__ or error if isinstance(error, StandIn) else error
     frames = traceback.extract_tb(error.__traceback__)
     at = f" at {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""

@@ -1,6 +1,6 @@
 """`notify`: sends webhook notices that a request is open, or that a run is blocked or has ended.
 
-1. Temporal retries until each receiver answers 2xx, or refuses for good (4xx except 408 and 429).
+1. Temporal retries until each receiver answers 2xx, or rejects the notice for good (4xx except 408 and 429).
 2. The heartbeat records which receivers have the notice, so that a retry sends it only to the others. If a worker dies
    at the wrong moment, a receiver gets the notice twice, with the same `Idempotency-Key`: thread and position.
 3. Redirects are not followed: a notice goes only to the configured URL.
@@ -42,7 +42,7 @@ class Notifier:
     Args:
         receivers: Where to send notices; empty if the worker has no webhooks.
         secret: Signs the notices; None to leave them unsigned.
-        links: Where people inspect the run and decide.
+        links: Addresses for inspecting the run and sending decisions.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Notifier:
     async def notify(self, notice: Notice) -> Notified:
         """See `holdfast.core.run.contracts.table.NOTIFY`."""
         past = activity.info().heartbeat_details
-        done: dict[str, bool] = dict(past[0]) if past else {}  # receiver → True if it accepted, False if it refused
+        done: dict[str, bool] = dict(past[0]) if past else {}  # receiver → True if it accepted, False if it rejected
         failures: list[_TransientFailure] = []
 
         async def send(receiver: Receiver) -> None:
@@ -86,7 +86,7 @@ class Notifier:
         return Notified(receivers=sum(done.values()))
 
     async def _send(self, receiver: Receiver, notice: Notice) -> bool:
-        """Send the notice to one receiver; False if the receiver refused it for good.
+        """Send the notice to one receiver; False if the receiver rejected it for good.
 
         Raises:
             _TransientFailure: A later attempt may succeed.
@@ -125,8 +125,8 @@ class Notifier:
 class _TransientFailure(Exception):
     """A receiver did not accept the notice, and may later."""
 
-    def __init__(self, why: str, delay: timedelta | None = None) -> None:
-        super().__init__(why)
+    def __init__(self, reason: str, delay: timedelta | None = None) -> None:
+        super().__init__(reason)
         self.delay = delay
 
 
@@ -135,7 +135,7 @@ def signature(secret: str, timestamp: int, body: bytes) -> str:
 
     Args:
         secret: Shared with the receiver.
-        timestamp: Seconds since 1970. Receivers should refuse one that is some minutes old.
+        timestamp: Seconds since 1970. Receivers should reject one that is some minutes old.
         body: The body as sent.
     """
     digest = hmac.new(secret.encode(), f"{timestamp}.".encode() + body, hashlib.sha256).hexdigest()
@@ -143,11 +143,11 @@ def signature(secret: str, timestamp: int, body: bytes) -> str:
 
 
 def open_notifier(settings: Settings, *, ui: str | None) -> Notifier:
-    """The notifier that the settings describe.
+    """Return the notifier that the settings describe.
 
     Args:
         settings: From the environment.
-        ui: Temporal's Web UI, for links; None where it is not known.
+        ui: Temporal's Web UI, for links; None if it is unknown.
 
     Raises:
         SettingsError: A receiver cannot be used.

@@ -45,7 +45,7 @@ OPEN = ("request_opened", "request_reminded", "request_escalated")
 
 @dataclass(frozen=True)
 class Links:
-    """Where people inspect a run, and where decisions are sent."""
+    """Addresses for inspecting a run and sending decisions."""
 
     ui: str | None = None
     """Base URL of Temporal's Web UI."""
@@ -53,17 +53,17 @@ class Links:
     """Base URL of the gateway, as reached from outside."""
 
     def run(self, namespace: str, thread: str) -> str | None:
-        """The thread's page in the Web UI."""
+        """Return the URL of the thread's page in the Web UI; None without a Web UI."""
         if self.ui is None:
             return None
         return f"{self.ui.rstrip('/')}/namespaces/{quote(namespace, safe='')}/workflows/{quote(thread, safe='')}"
 
     def decisions(self, thread: str) -> str:
-        """The gateway's URL for decisions."""
+        """Return the gateway's URL for decisions."""
         return f"{self._thread(thread)}/decisions"
 
     def messages(self, thread: str) -> str:
-        """The gateway's URL for messages."""
+        """Return the gateway's URL for messages."""
         return f"{self._thread(thread)}/messages"
 
     def _thread(self, thread: str) -> str:
@@ -74,10 +74,10 @@ def encode_notice(notice: Notice, receiver: Receiver, *, thread: str, links: Lin
     """Encode a notice as the body for a receiver.
 
     Args:
-        notice: What happened.
+        notice: The notice.
         receiver: The receiver, which determines the format.
         thread: The thread's id.
-        links: Where people inspect the run and decide.
+        links: Addresses for inspecting the run and sending decisions.
         namespace: Temporal's namespace.
     """
     encode: Callable[..., JSON] = _slack if receiver.format == "slack" else _plain
@@ -115,31 +115,31 @@ def _http(thread: str, request: ApprovalRequest, links: Links, decision: str | N
 
 
 def _commands(thread: str, request: ApprovalRequest, *, complete: bool = True) -> list[str]:
-    """The commands that answer a request; only harmless ones where the message does not show it completely."""
+    """Return the commands that answer a request; only harmless ones if the message shows it incompletely."""
     show = [] if complete else [CLI.command("pending", thread)]
-    seen = ("--digest", request.digest[:SHORT_DIGEST])
+    digest = ("--digest", request.digest[:SHORT_DIGEST])
     if request.kind == "approval":
         return [
             *show,
             *(
-                CLI.command(verb, thread, request.id, *seen)
+                CLI.command(verb, thread, request.id, *digest)
                 for verb in ("approve", "deny")
                 if complete or verb in HARMLESS
             ),
         ]
     answers = (answer for answer in request.answers if complete or answer in HARMLESS)
-    return [*show, *(CLI.command("reconcile", thread, request.id, f"--{answer}", *seen) for answer in answers)]
+    return [*show, *(CLI.command("reconcile", thread, request.id, f"--{answer}", *digest) for answer in answers)]
 
 
 def _slack(notice: Notice, *, thread: str, links: Links, ui: str | None, buttons: bool) -> JSON:
     headline = HEADLINES[notice.occasion]
     about = notice.request.tool if notice.request else notice.status if notice.status in _ENDS else ""
-    what = f"{headline}: {about}" if about else headline
-    where = f"*Thread* {_inline(thread)}" + (f"   *Agent* {_inline(notice.agent)}" if notice.agent else "")
-    blocks = [_header(what), _section(where)]
+    title = f"{headline}: {about}" if about else headline
+    origin = f"*Thread* {_inline(thread)}" + (f"   *Agent* {_inline(notice.agent)}" if notice.agent else "")
+    blocks = [_header(title), _section(origin)]
     if request := notice.request:
-        described, complete = _request(request)
-        blocks += described
+        request_blocks, complete = _request(request)
+        blocks += request_blocks
         if notice.occasion in OPEN:
             blocks.append(_section(_instructions(thread, request, links, complete=complete)))
             if buttons and request.kind == "approval":
@@ -148,22 +148,22 @@ def _slack(notice: Notice, *, thread: str, links: Links, ui: str | None, buttons
         blocks.append(_section(_code(notice.text, TEXT_CHARS)[0]))
     if ui:
         blocks.append(_section(f"<{ui}|Temporal's Web UI>"))
-    return {"text": _escaped(f"{what} ({thread})"), "blocks": blocks}
+    return {"text": _escaped(f"{title} ({thread})"), "blocks": blocks}
 
 
 def _request(request: ApprovalRequest) -> tuple[list[JSON], bool]:
-    """The request, and whether all of its arguments are shown verbatim."""
+    """Return the blocks of a request, and whether they show all of its arguments verbatim."""
     arguments = parsed(request.arguments)
     # JSON can escape a backtick: the same value, without ending the code block.
     as_json = json.dumps(arguments, ensure_ascii=False, indent=1).replace(FENCE, r"\u0060" * 3)
-    shown = arguments if isinstance(arguments, str) else as_json
-    who = ", ".join(request.who) or "any approver"
-    why = _short(one_line(request.why, 2_000))
+    text = arguments if isinstance(arguments, str) else as_json
+    approvers = ", ".join(request.who) or "any approver"
+    reason = _short(one_line(request.why, 2_000))
     needed = f" ({request.quorum} of them)" if request.quorum > 1 else ""
     if request.requirements:
-        who, needed = describe_terms(request), ""
+        approvers, needed = describe_terms(request), ""
     until = f"{request.expires_at:%Y-%m-%d %H:%M} UTC" if request.expires_at else "never"
-    code, complete = _code(shown, ARGUMENT_CHARS)
+    code, complete = _code(text, ARGUMENT_CHARS)
     cut = [
         _section(f"*Not all arguments are shown.* Read them all before you approve. Full digest: `{request.digest}`")
     ]
@@ -171,7 +171,7 @@ def _request(request: ApprovalRequest) -> tuple[list[JSON], bool]:
         _section(f"*Tool* {_inline(request.tool)}   *Request* {_inline(request.id)}"),
         _section(code),
         *([] if complete else cut),
-        _section(f"*Why* {_escaped(why)}\n*Who decides* {_escaped(_short(who))}{needed}\n*Expires* {until}"),
+        _section(f"*Why* {_escaped(reason)}\n*Who decides* {_escaped(_short(approvers))}{needed}\n*Expires* {until}"),
     ], complete
 
 
@@ -186,7 +186,7 @@ def _buttons(thread: str, request: ApprovalRequest, *, complete: bool) -> list[J
     elements: list[JSON] = []
     for decision, label, style in (("approve", "Approve", "primary"), ("deny", "Deny", "danger")):
         if not complete and decision not in HARMLESS:
-            continue  # no approve button for arguments that the message does not show completely
+            continue  # no approve button for arguments that the message shows incompletely
         value = {"thread": thread, "request": request.id, "digest": request.digest, "decision": decision}
         elements.append(
             {
@@ -206,7 +206,7 @@ def _header(text: str) -> JSON:
 
 
 def _section(text: str) -> JSON:
-    # Verbatim: Slack makes no links of addresses that others wrote; links of ours are marked up.
+    # Verbatim: Slack turns no address in a quoted text into a link; our own links are marked up.
     return {"type": "section", "text": {"type": "mrkdwn", "verbatim": True, "text": text[:BLOCK_CHARS]}}
 
 
@@ -215,13 +215,13 @@ def _short(text: str, limit: int = 500) -> str:
 
 
 def _code(text: str, limit: int) -> tuple[str, bool]:
-    """A code block, and whether it shows all of the text verbatim."""
+    """Return a code block, and whether it shows all of the text verbatim."""
     # A fence within the text would end the block, and Slack would read the rest as markup.
-    shown = text.replace(FENCE, "'''")[:limit]
-    while len(_escaped(shown)) > limit:
-        shown = shown[: len(shown) * 3 // 4]
-    more = "" if len(shown) == len(text) else f"… ({len(text):,} characters)"
-    return f"{FENCE}{_escaped(shown)}{more}{FENCE}", shown == text
+    excerpt = text.replace(FENCE, "'''")[:limit]
+    while len(_escaped(excerpt)) > limit:
+        excerpt = excerpt[: len(excerpt) * 3 // 4]
+    more = "" if len(excerpt) == len(text) else f"… ({len(text):,} characters)"
+    return f"{FENCE}{_escaped(excerpt)}{more}{FENCE}", excerpt == text
 
 
 def _escaped(text: str) -> str:
@@ -230,5 +230,5 @@ def _escaped(text: str) -> str:
 
 
 def _inline(text: str) -> str:
-    """Inline code, which no text of others ends."""
+    """Return the text as inline code, which it cannot end."""
     return f"`{_escaped(text).replace('`', chr(39))}`"

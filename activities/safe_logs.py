@@ -1,7 +1,7 @@
-"""The log of activities: a line that cannot be written never fails what it is about.
+"""The log of activities: a failure to write a line never fails an activity.
 
-A program that embeds a worker, or a test, writes to its own output: that may be closed, or lack a character of a file's
-name. An effect that has happened must not be lost for that.
+A program that embeds a worker, or a test, has its own output, which may be closed or unable to encode a file's name.
+An effect that has happened must not be lost because of that.
 """
 
 from contextlib import suppress
@@ -11,7 +11,7 @@ import structlog
 
 
 class SafeLogger:
-    """Writes facts with key-values to the log, as far as it can be written.
+    """Writes facts with key-values to the log; ignores a log that cannot be written.
 
     Args:
         name: The module that writes.

@@ -1,12 +1,11 @@
-"""Sub-agents: starts child runs, looks how they ended, and cancels them.
+"""Starts sub-agents, reads how they ended, and cancels them.
 
-1. A start that may have happened before is recognised by the sealed input of the existing run, never by its id alone. A
-   thread of somebody else stays theirs: the answer says that the id is taken.
-2. A child is the chain of Temporal runs that began with the recorded run id. Another chain under the same id is not
-   asked.
-3. Its words count if its result bears a seal. The message of a failure bears none, so it is content of the web.
-4. What a child has spent that gave no result is in its log.
-5. Where the run does not know whether a child was started, it is looked for under its id, and recognised as in 1.
+1. An earlier start of a sub-agent is recognised by the sealed input of the existing run, never by its id alone. If
+   another thread has the id, the result says that the id is taken.
+2. A sub-agent is the chain of Temporal runs that began with the recorded run id. Other chains under the id are ignored.
+3. A result has its own trust level only if it is sealed. The message of a failure is not, so its level is `web`.
+4. The cost of a sub-agent that gave no result is read from its log.
+5. If the run has no record of whether a sub-agent started, it is looked up by its id, and recognised as in 1.
 """
 
 import asyncio
@@ -67,93 +66,93 @@ from holdfast.core.transcript.transcript import clip
 from holdfast.core.trust import least
 from holdfast.errors import HoldfastError, RecordUnavailable, ServerUnreachable
 
-ANSWER = timedelta(seconds=10)
+ANSWER_TIMEOUT = timedelta(seconds=10)
 """How long Temporal may take to answer; then Temporal retries the activity."""
 
-PATIENCE = 4
-"""Attempts at what this process cannot decode: another may have the keys. Then it counts as no content of ours."""
+DECODE_ATTEMPTS = 4
+"""Attempts to decode a payload: another worker may have the keys. After these, the payload is regarded as foreign."""
 
 UNSETTLED_SECONDS, UNSETTLED_PAUSE = 15.0, 1.0
-"""How long, and how often, a child is looked for whose start has failed. A worker learns within about five seconds,
-by a heartbeat, that Temporal has given up its attempt; a call to Temporal that it has under way then takes `ANSWER`."""
+"""Seconds of the search for a sub-agent whose start has failed, and between two look-ups. A heartbeat shows a worker
+within about five seconds that Temporal has abandoned its attempt; a call then ends after `ANSWER_TIMEOUT`."""
 
-AT_ONCE = 20
-"""Calls to Temporal at the same time."""
+MAX_CONCURRENT = 20
+"""Concurrent calls to Temporal."""
 
 _T = TypeVar("_T")
 _R = TypeVar("_R")
 
 
-class SubagentActivities:
-    """The sub-agents of the runs that call.
+class Subagents:
+    """The activities of sub-agents.
 
     Args:
-        record: The permanent record, for children that Temporal no longer has.
+        record: The permanent record, for sub-agents that Temporal no longer has.
     """
 
     def __init__(self, record: ThreadStore) -> None:
         self._record = record
 
     @activity.defn
-    async def start_subagents(self, order: StartSubagentsRequest) -> StartedSubagents:
+    async def start_subagents(self, request: StartSubagentsRequest) -> StartedSubagents:
         """See `holdfast.core.run.contracts.table.START_CHILDREN`."""
         async with heartbeats():
-            started = await _side_by_side(order.children, lambda child: _start(order, child))
+            started = await _concurrently(request.children, lambda child: _start(request, child))
         return StartedSubagents(children=tuple(started))
 
     @activity.defn
-    async def check_subagents(self, order: CheckSubagentsRequest) -> SubagentReports:
+    async def check_subagents(self, request: CheckSubagentsRequest) -> SubagentReports:
         """See `holdfast.core.run.contracts.table.LOOK_AT_CHILDREN`."""
         async with heartbeats():
-            found = await _side_by_side(
-                order.children,
-                lambda ref: self._look(ref, clip=order.clip, within=CLOSING_SECONDS if ref.closing else 0),
+            reports = await _concurrently(
+                request.children,
+                lambda ref: self._report(ref, clip=request.clip, within=CLOSING_SECONDS if ref.closing else 0),
             )
-        return SubagentReports(reports=tuple(filter(None, found)))
+        return SubagentReports(reports=tuple(filter(None, reports)))
 
     @activity.defn
-    async def end_subagents(self, order: EndSubagentsRequest) -> SubagentReports:
+    async def end_subagents(self, request: EndSubagentsRequest) -> SubagentReports:
         """See `holdfast.core.run.contracts.table.END_CHILDREN`."""
         async with heartbeats():
-            known = [ref for ref in order.children if ref.run_id]
-            reason = PARENT_ENDS if order.keeps_unknown else ""
-            await _side_by_side(known, lambda ref: _cancel(ref, reason))
-            started = await _cancel_unknown([ref for ref in order.children if not ref.run_id], reason)
-            refs = [*known, *(ref for ref, _ in started)]
-            # All at once: each waits by one call that the server answers at the end.
-            found = await _side_by_side(
-                refs, lambda ref: self._look(ref, clip=order.clip, within=order.seconds), at_once=len(refs)
+            recorded = [ref for ref in request.children if ref.run_id]
+            reason = PARENT_ENDS if request.keeps_unknown else ""
+            await _concurrently(recorded, lambda ref: _cancel(ref, reason))
+            started = await _cancel_unknown([ref for ref in request.children if not ref.run_id], reason)
+            refs = [*recorded, *(ref for ref, _ in started)]
+            # All concurrently: each waits in one call, which the server answers when the sub-agent ends.
+            outcomes = await _concurrently(
+                refs, lambda ref: self._report(ref, clip=request.clip, within=request.seconds), at_once=len(refs)
             )
         # Without constraints: there may be a thousand of them, and Temporal allows 2 MB a payload.
-        reports = tuple(each.model_copy(update={"constraints": ()}) for each in found if each)
+        reports = tuple(each.model_copy(update={"constraints": ()}) for each in outcomes if each)
         return SubagentReports(reports=reports, started=tuple(child for _, child in started))
 
     @activity.defn
-    async def announce_end(self, order: AnnounceEnd) -> Announced:
+    async def announce_end(self, request: AnnounceEnd) -> Announced:
         """See `holdfast.core.run.contracts.table.ANNOUNCE_END`."""
-        parent = activity.client().get_workflow_handle(order.parent)
+        parent = activity.client().get_workflow_handle(request.parent)
         try:
-            await parent.signal(ENDED_SIGNAL, {"thread": calling_thread()}, rpc_timeout=ANSWER)
+            await parent.signal(ENDED_SIGNAL, {"thread": calling_thread()}, rpc_timeout=ANSWER_TIMEOUT)
         except RPCError as error:
-            if error.status is not RPCStatusCode.NOT_FOUND:  # it is over
+            if error.status is not RPCStatusCode.NOT_FOUND:  # the parent has ended
                 raise
         return Announced()
 
-    async def _look(self, ref: SubagentRef, *, clip: int, within: float) -> SubagentReport | None:
-        """How a child has ended; None where it is open."""
+    async def _report(self, ref: SubagentRef, *, clip: int, within: float) -> SubagentReport | None:
+        """Return how a sub-agent has ended; None while it is open."""
         thread = ref.thread(calling_thread())
         try:
-            found = await describe(activity.client(), thread, within=ANSWER)
+            description = await describe(activity.client(), thread, within=ANSWER_TIMEOUT)
         except RPCError as error:
             if error.status is not RPCStatusCode.NOT_FOUND:
                 raise
             return await self._with_cost(ref, thread, await self._recorded(ref, thread, clip))
-        own = _chain(found) == ref.run_id
-        if own and found.status not in ENDED and not within:
+        own = _chain(description) == ref.run_id
+        if own and description.status not in ENDED and not within:
             return None
         try:
-            async with asyncio.timeout(within or ANSWER.total_seconds()):
-                report = await _outcome(ref, thread, found.run_id if own else ref.run_id, clip)
+            async with asyncio.timeout(within or ANSWER_TIMEOUT.total_seconds()):
+                report = await _outcome(ref, thread, description.run_id if own else ref.run_id, clip)
             return await self._with_cost(ref, thread, report)
         except builtins.TimeoutError:
             if within:
@@ -165,19 +164,19 @@ class SubagentActivities:
             return await self._with_cost(ref, thread, await self._recorded(ref, thread, clip))
 
     async def _with_cost(self, ref: SubagentRef, thread: str, report: SubagentReport) -> SubagentReport:
-        """The report with what the child's tree has spent; a child without a result says it in its log only."""
+        """Return the report with the cost of the sub-agent's tree, which is only in the log if there is no result."""
         if not ref.costs or report.cost or report.status == "lost":
-            return report  # what is not its own says nothing of its cost, either
-        reader = Reader(Runs(activity.client(), answer_within=ANSWER.total_seconds()), self._record)
+            return report  # there is no log that is proven to be the sub-agent's
+        reader = Reader(Runs(activity.client(), answer_within=ANSWER_TIMEOUT.total_seconds()), self._record)
         cost = await spent_by(reader, thread, first_run_id=ref.run_id)
         return report.model_copy(update={"cost": cost})
 
     async def _recorded(self, ref: SubagentRef, thread: str, limit: int) -> SubagentReport:
-        """How a child has ended that Temporal no longer has, by the permanent record."""
+        """Return how a sub-agent that Temporal no longer has ended, from the permanent record."""
         lost = SubagentReport(
             number=ref.number, status="lost", text="neither Temporal nor the permanent record has its end"
         )
-        reader = Reader(Runs(activity.client(), answer_within=ANSWER.total_seconds()), self._record)
+        reader = Reader(Runs(activity.client(), answer_within=ANSWER_TIMEOUT.total_seconds()), self._record)
         own, report = False, lost
         try:
             async for event in decode_lines(reader.lines(thread, 0, found=None, note=None, use_worker=False)):
@@ -194,112 +193,112 @@ class SubagentActivities:
 
 
 def _text_of(end: RunFinished, limit: int) -> str:
-    """The words of a child by its log: the same as by its result or failure in Temporal."""
+    """Return the text of a sub-agent's end from its log: the same as from its result or failure in Temporal."""
     if end.outcome == "cancelled":
         return NO_ANSWER
     return clip(f"{end.cause}: {end.result}" if end.outcome == "failed" else end.result, limit)
 
 
-async def _start(order: StartSubagentsRequest, child: SubagentStart) -> StartedSubagent:
-    """Start one child, unless it has been started before."""
+async def _start(request: StartSubagentsRequest, child: SubagentStart) -> StartedSubagent:
+    """Start one sub-agent, unless it was started before."""
     client, thread = activity.client(), child_thread(calling_thread(), child.number)
     start = {"start": secrets.token_hex(8), "issued_at": datetime.now(UTC)}
-    given = child_input(order, child).model_copy(update=start)
-    shown = f"Agent `{code(child.agent)}`, started by call {child.number} of `{code(calling_thread())}`."
+    run_input = child_input(request, child).model_copy(update=start)
+    details = f"Agent `{code(child.agent)}`, started by call {child.number} of `{code(calling_thread())}`."
     try:
         run = await client.start_workflow(
             WORKFLOW,
-            given,
+            run_input,
             id=thread,
             task_queue=activity.info().task_queue,
             id_conflict_policy=WorkflowIDConflictPolicy.FAIL,
             id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
             memo=memo(child.task),
             static_summary=summary(child.task),
-            static_details=shown,
-            rpc_timeout=ANSWER,
+            static_details=details,
+            rpc_timeout=ANSWER_TIMEOUT,
         )
     except WorkflowAlreadyStartedError:
-        return await _existing(order, child, thread)
+        return await _existing_start(request, child, thread)
     return StartedSubagent(number=child.number, run_id=run.first_execution_run_id or "")
 
 
-async def _existing(order: StartSubagentsRequest, child: SubagentStart, thread: str) -> StartedSubagent:
-    """Return the run that has the child's id, if it is the child; else say that the id is taken."""
-    first = _chain(await describe(activity.client(), thread, within=ANSWER))
-    given = await _given(thread, first)
-    if is_own(given, order, child):
-        return StartedSubagent(number=child.number, run_id=first, existing=True, budget=given.lineage.allowance)
+async def _existing_start(request: StartSubagentsRequest, child: SubagentStart, thread: str) -> StartedSubagent:
+    """Return the existing run under the sub-agent's id if it is the sub-agent's; otherwise say that the id is taken."""
+    first = _chain(await describe(activity.client(), thread, within=ANSWER_TIMEOUT))
+    existing = await _input_of(thread, first)
+    if is_own(existing, request, child):
+        return StartedSubagent(number=child.number, run_id=first, existing=True, budget=existing.lineage.allowance)
     return StartedSubagent(number=child.number, problem=f"there is another thread {thread} already: call this again")
 
 
-async def _given(thread: str, run_id: str) -> Any:
-    """The input of a run, with what its seal proves; None where it is not that of an agent run, or not readable."""
+async def _input_of(thread: str, run_id: str) -> Any:
+    """Return the input of a run, with the claims that its seal proves; None if it is unreadable, or no agent run's."""
     client = activity.client()
-    place = WorkflowSerializationContext(namespace=client.namespace, workflow_id=thread)
-    by = client.data_converter.with_context(place).payload_converter
+    context = WorkflowSerializationContext(namespace=client.namespace, workflow_id=thread)
+    converter = client.data_converter.with_context(context).payload_converter
     try:
         async for event in client.get_workflow_handle(thread, run_id=run_id).fetch_history_events(page_size=1):
             await decrypt_in_place(event, client.data_converter.payload_codec)
             begin = event.workflow_execution_started_event_attributes
             payloads = begin.input.payloads
             if begin.workflow_type.name == WORKFLOW and len(payloads) == 1:
-                return by.from_payloads(payloads, [RunInput])[0]
+                return converter.from_payloads(payloads, [RunInput])[0]
             break
     except RPCError as error:
         if error.status is not RPCStatusCode.NOT_FOUND:
             raise
-    except Exception:  # each codec and converter raises its own, and bytes from elsewhere can be wrong in any way
-        if activity.info().attempt < PATIENCE:
+    except Exception:  # codecs and converters raise any type, and foreign bytes can be malformed in any way
+        if activity.info().attempt < DECODE_ATTEMPTS:
             raise
     return None
 
 
 async def _cancel(ref: SubagentRef, reason: str) -> None:
-    """Ask a child to end; nothing happens to another run under its id."""
+    """Request the cancellation of a sub-agent; another run under its id is unaffected."""
     thread = ref.thread(calling_thread())
     child = activity.client().get_workflow_handle(thread, first_execution_run_id=ref.run_id)
     try:
-        await child.cancel(reason=reason, rpc_timeout=ANSWER)
+        await child.cancel(reason=reason, rpc_timeout=ANSWER_TIMEOUT)
     except RPCError as error:
-        if error.status not in (RPCStatusCode.NOT_FOUND, RPCStatusCode.INVALID_ARGUMENT):  # it is over
+        if error.status not in (RPCStatusCode.NOT_FOUND, RPCStatusCode.INVALID_ARGUMENT):  # it has ended
             raise
 
 
 async def _cancel_unknown(refs: Sequence[SubagentRef], reason: str) -> list[tuple[SubagentRef, StartedSubagent]]:
-    """Cancel those of the children that have begun, and return each with how it was found.
+    """Cancel the sub-agents that have started, and return each with its start.
 
-    Where an order to start a child has failed, an attempt at it may still be under way, so the child may yet begin.
+    If a request to start a sub-agent failed, an attempt at it may still be running, so the sub-agent may yet start.
     """
-    found: list[tuple[SubagentRef, StartedSubagent]] = []
+    cancelled: list[tuple[SubagentRef, StartedSubagent]] = []
     until = asyncio.get_running_loop().time() + UNSETTLED_SECONDS
     while refs:
-        starts = await _side_by_side(refs, _begun)
-        begun = [
+        starts = await _concurrently(refs, _find_start)
+        started = [
             (ref.model_copy(update={"run_id": start.run_id}), start)
             for ref, start in zip(refs, starts, strict=True)
             if start is not None
         ]
-        await _side_by_side([ref for ref, _ in begun], lambda ref: _cancel(ref, reason))
-        found += begun
-        numbers = {ref.number for ref, _ in begun}
+        await _concurrently([ref for ref, _ in started], lambda ref: _cancel(ref, reason))
+        cancelled += started
+        numbers = {ref.number for ref, _ in started}
         refs = [ref for ref in refs if ref.unsettled and ref.number not in numbers]
         if asyncio.get_running_loop().time() > until:
             break
         await asyncio.sleep(UNSETTLED_PAUSE if refs else 0)
-    return found
+    return cancelled
 
 
-async def _begun(ref: SubagentRef) -> StartedSubagent | None:
-    """Return the child that was started for a call; None where there is none."""
+async def _find_start(ref: SubagentRef) -> StartedSubagent | None:
+    """Return the sub-agent that was started for a call; None if there is none."""
     parent = calling_thread()
     try:
-        first = _chain(await describe(activity.client(), thread := ref.thread(parent), within=ANSWER))
+        first = _chain(await describe(activity.client(), thread := ref.thread(parent), within=ANSWER_TIMEOUT))
     except RPCError as error:
         if error.status is not RPCStatusCode.NOT_FOUND:
             raise
         return None
-    lineage = proven_lineage(await _given(thread, first))
+    lineage = proven_lineage(await _input_of(thread, first))
     if lineage is None or (lineage.parent, lineage.key) != (parent, ref.key):
         return None
     return StartedSubagent(number=ref.number, run_id=first, existing=True, budget=lineage.allowance)
@@ -324,8 +323,8 @@ async def _outcome(ref: SubagentRef, thread: str, run_id: str, limit: int) -> Su
         )
     except RPCError:
         raise
-    except Exception as error:  # see `_given`
-        if activity.info().attempt < PATIENCE:
+    except Exception as error:  # see `_input_of`
+        if activity.info().attempt < DECODE_ATTEMPTS:
             raise
         return SubagentReport(number=number, status="lost", text=f"its result cannot be read: {type(error).__name__}")
     if is_unsealed(result) or not isinstance(result, RunResult):
@@ -342,18 +341,20 @@ async def _outcome(ref: SubagentRef, thread: str, run_id: str, limit: int) -> Su
     )
 
 
-def _chain(found: WorkflowExecutionDescription) -> str:
-    """The first run id of the chain of Temporal runs that a run belongs to."""
-    return found.raw_info.first_run_id or found.run_id
+def _chain(description: WorkflowExecutionDescription) -> str:
+    """Return the first run id of the chain of Temporal runs that a run belongs to."""
+    return description.raw_info.first_run_id or description.run_id
 
 
-async def _side_by_side(items: Sequence[_T], one: Callable[[_T], Awaitable[_R]], *, at_once: int = AT_ONCE) -> list[_R]:
-    """Do something for each item, some at the same time; the first exception stops all."""
+async def _concurrently(
+    items: Sequence[_T], call: Callable[[_T], Awaitable[_R]], *, at_once: int = MAX_CONCURRENT
+) -> list[_R]:
+    """Call the function for each item, up to `at_once` concurrently; the first exception cancels the others."""
     slots = asyncio.Semaphore(at_once)
 
     async def within(item: _T) -> _R:
         async with slots:
-            return await one(item)
+            return await call(item)
 
     try:
         async with asyncio.TaskGroup() as group:

@@ -1,8 +1,8 @@
 """AgentLoopWorkflow: fresh agent runs on one workspace, one task each, until everything is done.
 
 Each iteration is a child workflow, an agent run with its own thread and log. `holdfast.core.loop.decide` has the rules.
-From one iteration to the next the loop carries nothing but the workspace's files and its `LoopState`. It continues as
-new (continue-as-new) between iterations.
+Between iterations only the workspace's files and the `LoopState` remain, and the loop may continue as new
+(continue-as-new).
 """
 
 import asyncio
@@ -45,16 +45,16 @@ from holdfast.core.run.contracts.table import NOTIFY
 from holdfast.core.run.machine.rollover import SIGNAL_LIMIT
 from holdfast.core.run.state.features import require_features
 from holdfast.core.run.views.notices import TEXT_CHARS
-from holdfast.workflows.driver import AGENT, STATUS, STEP, any_number, start_activity
+from holdfast.workflows.driver import AGENT, STATUS, STEP, accept_any_arguments, start_activity
 from holdfast.workflows.iterations import run_agent
 from holdfast.workflows.loop_interface import LoopInterface
-from holdfast.workflows.loop_writing import Writing
+from holdfast.workflows.loop_log_writer import LogWriter
 from holdfast.workflows.replay_safe_inbox import activation
 
 FORGED = "the activity's answer does not come from our own processes, or belongs to another call"
 
 HISTORY_EVENTS = 4_000
-"""Events of Temporal's history from which the loop continues as new."""
+"""Length of Temporal's history, in events, at which the loop continues as new."""
 
 _NO_INPUT = LoopInput(malformed=NO_INPUT)
 
@@ -64,7 +64,7 @@ class AgentLoopWorkflow(LoopInterface):
     """A loop: a goal and a workspace in, a workspace with all tasks done out."""
 
     @workflow.init
-    @any_number
+    @accept_any_arguments
     def __init__(self, loop: LoopInput = _NO_INPUT, *more: Any) -> None:
         """Begin or continue the loop, before any signal can arrive."""
         info, loop = workflow.info(), only(loop, more, LoopInput)
@@ -80,22 +80,23 @@ class AgentLoopWorkflow(LoopInterface):
             at=workflow.now(),
         )
         self._signals = 0
-        self._writing = Writing(self._recorder, self._order)
+        self._log_writer = LogWriter(self._recorder, self._next_order)
         self._published: tuple[object, ...] = ()
         self._traced: tuple[object, ...] = ()
         """Time and length of history when a signal last left a trace in history."""
-        self._notifying: list[asyncio.Future[Notified]] = []
-        """Notices under way."""
+        self._open_notices: list[asyncio.Future[Notified]] = []
+        """Notices that are being sent."""
 
     @workflow.run
-    @any_number
+    @accept_any_arguments
     async def run(self, loop: LoopInput = _NO_INPUT, *more: Any) -> LoopResult:
         """Work through the workspace's tasks.
 
         Raises:
-            ApplicationError: There is no such agent or workspace, or the agent lacks the tools for a loop. After the
-                first iteration that blocks the loop instead. An unattended loop fails with the cause of its block.
-            CancelledError: The loop was cancelled; so was its iteration, whose end was recorded.
+            ApplicationError: The agent or the workspace does not exist, or the agent lacks the tools for a loop. After
+                the first iteration, such an error blocks the loop instead. An unattended loop fails with the cause of
+                its block.
+            CancelledError: The loop was cancelled, and its iteration with it; the iteration's end is recorded.
         """
         if self._refused:
             raise ApplicationError(self._refused, type=START_REFUSED, non_retryable=True)
@@ -103,7 +104,7 @@ class AgentLoopWorkflow(LoopInterface):
             return await self._work()
         except (asyncio.CancelledError, ActivityError):
             self._end("cancelled", "it was cancelled")
-            await self._writing.write_all()
+            await self._log_writer.write_all()
             raise
         except ApplicationError as error:
             if self._loop.when_blocked != "fail":
@@ -111,8 +112,8 @@ class AgentLoopWorkflow(LoopInterface):
                 raise
             self._end("failed", error.message, cause=error.type or "")
             self._notify("run_finished", f"{error.type}: {error.message}")
-            await self._writing.write_all()
-            await self._notices_sent()
+            await self._log_writer.write_all()
+            await self._wait_for_notices()
             raise
 
     async def _work(self) -> LoopResult:
@@ -123,7 +124,7 @@ class AgentLoopWorkflow(LoopInterface):
             survey = await self._survey()
             self._record(on_survey(survey, level=self._loop.features))
             require_features(self._state.features)
-            if self._state.paused:  # during the survey: the answer to that promised that no iteration begins
+            if self._state.paused:  # paused during the survey: the reply promised that no iteration begins
                 continue
             step = next_step(self._loop, self._state, survey, at=workflow.now(), refused=self._recorder.refused)
             match step:
@@ -131,8 +132,8 @@ class AgentLoopWorkflow(LoopInterface):
                     result = result_of(self._state)
                     self._end("completed", f"{result.tasks} tasks are done, after {result.iterations} iterations")
                     self._notify("run_finished", self._state.result)
-                    await self._writing.write_all()
-                    await self._notices_sent()
+                    await self._log_writer.write_all()
+                    await self._wait_for_notices()
                     return result
                 case Block() as block if self._loop.when_blocked == "fail":
                     self._record(RunBlocked(cause=block.cause, message=block.message))
@@ -159,32 +160,32 @@ class AgentLoopWorkflow(LoopInterface):
                 self._record(*due)
                 self._publish()
                 continue
-            self._writing.write_once(self._waits)
-            if self._leaves_wait():
+            self._log_writer.write_once(self._wait_causes)
+            if self._must_end_waiting():
                 await self._continue_as_new()
-            waits, until = self._waits, self._state.paused and self._state.paused.until
-            left = max(0.01, (until - workflow.now()).total_seconds()) if until else None
+            causes, until = self._wait_causes, self._state.paused and self._state.paused.until
+            timeout = max(0.01, (until - workflow.now()).total_seconds()) if until else None
             with contextlib.suppress(TimeoutError):
                 await workflow.wait_condition(
-                    lambda: self._waits != waits or self._leaves_wait(),  # noqa: B023  # awaited in the loop's body
-                    timeout=left,
+                    lambda: self._wait_causes != causes or self._must_end_waiting(),  # noqa: B023  # awaited in the loop's body
+                    timeout=timeout,
                     timeout_summary="until the pause is over",
                 )
 
     @property
-    def _waits(self) -> tuple[object, ...]:
-        """The causes for which the loop waits."""
+    def _wait_causes(self) -> tuple[object, ...]:
+        """The reasons why the loop waits: its pause and its block."""
         return self._state.paused, self._state.blocked
 
-    def _leaves_wait(self) -> bool:
-        """Whether a flood of signals has to end this Temporal run while the loop waits."""
+    def _must_end_waiting(self) -> bool:
+        """Whether so many signals arrived during the wait that this Temporal run has to end."""
         log = self._recorder.log
         return self._state.logged and self._signals >= SIGNAL_LIMIT and log.size_since(log.first) <= TAIL_BYTES
 
     async def _survey(self) -> Survey:
         state, loop = self._state, self._loop
         request = SurveyRequest(
-            order=self._order(),
+            order=self._next_order(),
             workspace=loop.workspace,
             agent=loop.agent,
             initializer=loop.initializer,
@@ -203,12 +204,12 @@ class AgentLoopWorkflow(LoopInterface):
             if is_cancelled_exception(error):
                 raise
             cause, message = cause_of(error)
-            if state.count:  # work was done: a failure now blocks the loop, and does not end it
+            if state.count:  # an iteration has run: failures now block the loop instead of ending it
                 return Survey(problem=message, cause=cause)
             raise ApplicationError(message, type=cause, non_retryable=True) from error
 
     async def _iterate(self, survey: Survey, task: str) -> None:
-        """Run one iteration: a fresh agent run, and the record of its end."""
+        """Run one iteration in a fresh agent run, and record its end."""
         state, number = self._state, self._state.count
         brief = iteration_brief(state, task, number=number) if task else initializer_brief(state)
         self._record(IterationStarted(number=number, thread=f"{state.thread}-{number}", task=task))
@@ -219,7 +220,7 @@ class AgentLoopWorkflow(LoopInterface):
             self._loop, iteration, brief, trust=survey.trust, deadline=self._state.deadline, budget=budget
         )
         request = SettleRequest(
-            order=self._order(),
+            order=self._next_order(),
             workspace=self._loop.workspace,
             thread=iteration.thread,
             number=number,
@@ -238,7 +239,7 @@ class AgentLoopWorkflow(LoopInterface):
         settling = start_activity(SETTLE, request, self._state)
         try:
             settled = await asyncio.shield(settling)
-        except asyncio.CancelledError:  # the iteration's end is recorded all the same
+        except asyncio.CancelledError:  # still record the iteration's end
             settled = await settling
         if not answers(settled, request):
             settled = Settled(outcome="failed", explanation=FORGED)
@@ -247,8 +248,8 @@ class AgentLoopWorkflow(LoopInterface):
         if workflow.cancellation_reason() is not None:
             raise asyncio.CancelledError
 
-    def _order(self) -> str:
-        """Return the name of the next order to an activity."""
+    def _next_order(self) -> str:
+        """Return the name of the next activity request."""
         self._recorder.state = replace(self._state, orders=self._state.orders + 1)
         info = workflow.info()
         return order_name(
@@ -256,25 +257,25 @@ class AgentLoopWorkflow(LoopInterface):
         )
 
     def _notify(self, occasion: Occasion, text: str) -> None:
-        """Start a notice, if the worker has receivers."""
+        """Start to send a notice, if the worker has receivers."""
         if not self._state.notify:
             return
         self._recorder.state = replace(self._state, notices=self._state.notices + 1)
         state = self._state
         notice = Notice(
-            order=self._order(),
+            order=self._next_order(),
             occasion=occasion,
             position=state.notices,
             agent=state.agent,
             status=state.status,
             text=text[:TEXT_CHARS],
         )
-        self._notifying.append(start_activity(NOTIFY, notice, None))
+        self._open_notices.append(start_activity(NOTIFY, notice, None))
 
-    async def _notices_sent(self) -> None:
-        """Wait until all notices were sent, or failed."""
-        await asyncio.gather(*self._notifying, return_exceptions=True)
-        self._notifying.clear()
+    async def _wait_for_notices(self) -> None:
+        """Wait until each notice is sent or has failed."""
+        await asyncio.gather(*self._open_notices, return_exceptions=True)
+        self._open_notices.clear()
 
     async def _continue_as_new_if_due(self) -> None:
         info = workflow.info()
@@ -282,8 +283,8 @@ class AgentLoopWorkflow(LoopInterface):
             await self._continue_as_new()
 
     async def _continue_as_new(self) -> NoReturn:
-        """Continue as new. A write under way is given up: the next Temporal run writes the same events again."""
-        await self._notices_sent()
+        """Continue as new. A write in progress is abandoned: the next Temporal run writes the same events again."""
+        await self._wait_for_notices()
         first_run_id = workflow.info().first_execution_run_id
         workflow.continue_as_new(self._recorder.next_input(self._loop, first_run_id=first_run_id, at=workflow.now()))
 
@@ -292,7 +293,7 @@ class AgentLoopWorkflow(LoopInterface):
 
         Args:
             trace: Leave a trace in history. The SDK replays a workflow task without commands together with the next
-                one, at the next one's time: an event that a signal alone led to would get another time.
+                one, at the next one's time: an event caused only by a signal would get a different time.
         """
         state = self._state
         workflow.set_current_details(loop_details(state))

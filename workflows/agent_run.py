@@ -1,9 +1,9 @@
 """AgentRunWorkflow: one agent run, whose Temporal history is the event log.
 
 This shell is thin. Inputs arrive from the SDK: signals and updates, then the ends of calls, then a request to cancel
-(`run_interface` has the signals, updates and queries). `replay_safe_inbox` says when each is delivered;
-`holdfast.core.run.machine.machine` takes it in, and returns commands; `driver` starts their calls and timers. At the
-machine's command, the run continues as new (continue-as-new, `holdfast.core.run.machine.rollover`).
+(`run_interface` has the signals, updates and queries). `replay_safe_inbox` decides when each is delivered;
+`holdfast.core.run.machine.machine` processes it and returns commands; `driver` starts the calls and timers of these
+commands. At the machine's command, the run continues as new (continue-as-new, `holdfast.core.run.machine.rollover`).
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from holdfast.core.run.contracts.runs import WORKFLOW, RunInput, RunResult
 from holdfast.core.run.machine.machine import AgentRun
 from holdfast.core.run.state.state import RunState
 from holdfast.core.run.views.web_ui import current_details
-from holdfast.workflows.driver import Attributes, any_number, end_of, hand_over, start
+from holdfast.workflows.driver import Attributes, accept_any_arguments, pass_in_process, start, wait_for_end
 from holdfast.workflows.replay_safe_inbox import Input, ReplaySafeInbox
 from holdfast.workflows.run_interface import RunInterface
 
@@ -34,7 +34,7 @@ class AgentRunWorkflow(RunInterface):
     """A durable agent run: a task in, a result out, and every step in history exactly once."""
 
     @workflow.init
-    @any_number
+    @accept_any_arguments
     def __init__(self, run: RunInput = _NO_INPUT, *more: Any) -> None:
         """Record the task before any signal can arrive."""
         info = workflow.info()
@@ -51,19 +51,19 @@ class AgentRunWorkflow(RunInterface):
         self._waiters: set[asyncio.Task[None]] = set()
         self._attributes = Attributes()
         self._showing = False
-        """Whether the Web UI's details will be rewritten when all inputs of this activation have been passed on."""
+        """Whether the Web UI's details are due to be rewritten after all inputs of this activation."""
         self._key_unknown: SealKeyUnknown | None = None
         """An error is sealed with a key that this worker does not have."""
         workflow.register_random_seed_callback(partial(self._on_new_seed, asyncio.get_running_loop()))
 
     @workflow.run
-    @any_number
+    @accept_any_arguments
     async def run(self, run: RunInput = _NO_INPUT, *more: Any) -> RunResult:
         """Run the agent to its end, or until the run continues as new.
 
         Raises:
             ApplicationError: The run failed, for example because there is no such agent or no readable past.
-            CancelledError: The run was cancelled, and has waited for the effects under way.
+            CancelledError: The run was cancelled, and has waited for the effects in progress.
         """
         self._carry_out()
         cancelled: BaseException | None = None
@@ -87,12 +87,12 @@ class AgentRunWorkflow(RunInterface):
         raise ApplicationError(end.failure.message, type=end.failure.cause, non_retryable=True)
 
     def _over(self) -> bool:
-        """Whether the run has ended. An error fails the workflow task, and not the run.
+        """Whether the run has ended. An error fails the workflow task, not the run.
 
         Raises:
             RuntimeError: A query exposed events early: the run is replayed.
             FeaturesUnknown: The run needs a newer release: a newer worker takes it.
-            SealKeyUnknown: The same, for a worker that has the key.
+            SealKeyUnknown: An error is sealed with a key that this worker lacks: another worker takes the run.
         """
         if self._key_unknown:
             raise self._key_unknown
@@ -102,23 +102,23 @@ class AgentRunWorkflow(RunInterface):
         return self._run.end is not None
 
     def _on_new_seed(self, loop: asyncio.AbstractEventLoop, _: int) -> None:
-        """Pass on an empty input, which finds a reset: no other input may arrive."""
+        """Pass on an empty input, which detects a reset: perhaps no other input arrives."""
         loop.call_soon(self._pass_on, lambda run: None)
 
     def _pass_on(self, arrived: Input) -> None:
-        self._take_in(self._inbox.deliver(arrived))
+        self._apply(self._inbox.deliver(arrived))
 
-    def _take_in(self, inputs: Iterator[Input]) -> None:
+    def _apply(self, inputs: Iterator[Input]) -> None:
         for arrived in inputs:
             arrived(self._run)
             self._carry_out()
 
     def _carry_out(self) -> None:
-        """Carry out the run's commands, in its order."""
+        """Carry out the run's commands, in order."""
         commands = self._run.commands()
         for command in commands:
             if isinstance(command, Stop):
-                if call := self._calls.get(command.id):  # it may have ended, and its end wait to be passed on
+                if call := self._calls.get(command.id):  # not there if it has ended, and its end awaits delivery
                     call.cancel()
                 continue
             if isinstance(command, Call):
@@ -128,7 +128,7 @@ class AgentRunWorkflow(RunInterface):
                 else:
                     command = replace(command, seconds=0)
                     if not self._settled and not workflow.unsafe.is_replaying():
-                        hand_over(self._run, command.request)
+                        pass_in_process(self._run, command.request)
             self._calls[command.id] = started = start(command, self._run.state)
             waiter = asyncio.create_task(self._wait_for(command.id, started))
             self._waiters.add(waiter)
@@ -138,12 +138,12 @@ class AgentRunWorkflow(RunInterface):
     async def _wait_for(self, call_id: int, started: asyncio.Future[Any]) -> None:
         """Wait for the end of a call, and pass it on."""
         try:
-            end = await end_of(started)
+            end = await wait_for_end(started)
         except SealKeyUnknown as unknown:
-            self._key_unknown = unknown  # an exception of this task would fail nothing
+            self._key_unknown = unknown  # an exception raised in this task would go unnoticed
             return
         del self._calls[call_id]
-        self._take_in(self._inbox.deliver_end(call_id, lambda run: run.ended(call_id, end)))
+        self._apply(self._inbox.deliver_end(call_id, lambda run: run.ended(call_id, end)))
 
     # Queries and the Web UI.
 
@@ -154,12 +154,12 @@ class AgentRunWorkflow(RunInterface):
     def _publish(self, *, silent: bool) -> None:
         """Publish the run's state. Search attributes cost an event in history: they are set when they change.
 
-        They are also set when all that a workflow task brought led to no command (`silent`), to leave a trace.
+        They are also set, to leave a trace, when no input of a workflow task led to a command (`silent`).
         """
         state = self._run.state
         if not self._settled and not self._showing:
             self._showing = True
-            # Once for all inputs of this activation: for each of hundreds of signals, it would exceed the task timeout.
+            # Once per activation: once per input would exceed the task timeout when hundreds of signals arrive.
             asyncio.get_running_loop().call_soon(self._show)
         if self._attributes.due(state) or (silent and self._inbox.untraced):
             self._inbox.leave_trace()

@@ -34,16 +34,15 @@ _WAITS_FOR = SearchAttributeKey.for_keyword_list("HoldfastWaitsFor")
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 
 
-def any_number(function: FunctionT) -> FunctionT:
-    """Let a workflow reject a wrong number of arguments, instead of failing its first task for ever.
+def accept_any_arguments(function: FunctionT) -> FunctionT:
+    """Let a workflow reject a wrong number of arguments, instead of failing its first workflow task for ever.
 
-    Shows the SDK the function without its `*more`, so that it decodes the one argument by its type: for a function with
-    `*more` the SDK uses no types. One without is called with any number of arguments all the same, which fails the
-    workflow task and not the run.
+    Hides `*more` from the SDK, which otherwise decodes the one argument without its type. A function that really lacks
+    `*more` would still be called with all arguments, which fails the workflow task and not the run.
     """
     signature = inspect.signature(function)
-    named = [each for each in signature.parameters.values() if each.kind is not inspect.Parameter.VAR_POSITIONAL]
-    vars(function)["__signature__"] = signature.replace(parameters=named)
+    parameters = [each for each in signature.parameters.values() if each.kind is not inspect.Parameter.VAR_POSITIONAL]
+    vars(function)["__signature__"] = signature.replace(parameters=parameters)
     return function
 
 
@@ -58,7 +57,7 @@ def start(command: Call | Sleep, state: RunState) -> asyncio.Future[Any]:
         state: The run's state, for the limits that its agent sets.
     """
     if isinstance(command, Sleep):
-        waits_for = _awaited(command.until, state)
+        waits_for = _wake_reason(command.until, state)
         return asyncio.create_task(workflow.sleep(command.seconds, summary=f"until {waits_for}"))
     activity = activity_of(command.request)
     if not command.local:
@@ -74,8 +73,8 @@ def start(command: Call | Sleep, state: RunState) -> asyncio.Future[Any]:
     )
 
 
-def _awaited(until: datetime, state: RunState) -> str:
-    """Return the reason for which the run sleeps until that time."""
+def _wake_reason(until: datetime, state: RunState) -> str:
+    """Return the reason why the run sleeps until that time."""
     if until == state.dormancy.due():
         polls = any(wait.polls and wait.due == until for wait in state.dormancy.waits)
         return "the agent looks again" if polls else "the agent wakes"
@@ -107,8 +106,8 @@ def start_activity(
     )
 
 
-async def end_of(started: asyncio.Future[Any]) -> CallEnd:
-    """Wait for the end of a call or a timer; return its result, or why it failed.
+async def wait_for_end(started: asyncio.Future[Any]) -> CallEnd:
+    """Wait for the end of a call or a timer; return its result or its failure.
 
     Raises:
         SealKeyUnknown: The error is sealed with a key that this worker does not have.
@@ -122,11 +121,11 @@ async def end_of(started: asyncio.Future[Any]) -> CallEnd:
         return Failure("CancelledError", "Cancelled", cancelled=True)
 
 
-def hand_over(run: AgentRun, request: Request) -> None:
-    """Pass the lines that an activity would query to it within this process, if the worker offers that."""
-    if give := workflow.extern_functions().get(HAND_OVER):
+def pass_in_process(run: AgentRun, request: Request) -> None:
+    """Pass in process the lines that the activity would otherwise query, if the worker supports that."""
+    if pass_lines := workflow.extern_functions().get(HAND_OVER):
         info = workflow.info()
-        give(run, request, caller=Caller(info.namespace, info.workflow_id, info.run_id))
+        pass_lines(run, request, caller=Caller(info.namespace, info.workflow_id, info.run_id))
 
 
 # Search attributes: `list`, `publish` and the Web UI find a run by them.
@@ -146,7 +145,7 @@ class Attributes:
         return before != self._published
 
     def updates(self, state: RunState) -> list[SearchAttributeUpdate[Any]]:
-        """Return the updates of the attributes that have changed, or of the status if none has. They count as made."""
+        """Return updates for the attributes that have changed, or for the status if none has; they count as made."""
         values = _values(state)
         changed = {key: value for key, value in values.items() if self._set.get(key, ...) != value}
         self._set = values
@@ -164,7 +163,7 @@ def _dormancy_of(state: RunState) -> tuple[datetime | None, tuple[str, ...]] | N
 
 
 def _values(state: RunState) -> dict[SearchAttributeKey[Any], Any]:
-    """The value of each attribute that a run has; None for one that is not set."""
+    """Return the value of each attribute of a run; None for one that is not set."""
     values: dict[SearchAttributeKey[Any], Any] = {
         STATUS: state.status,
         _PENDING: len(state.authority.requests),

@@ -41,7 +41,7 @@ async def run_agent(
         budget: Its share of the loop's budget; None if the loop limits neither tokens nor money.
 
     Returns:
-        How it ended, why if it failed, and the first run id of its run, which is empty if it could not be started.
+        The kind of its end, the reason of a failure, and its first run id, which is empty if it could not be started.
     """
     starting = asyncio.create_task(_start_agent(loop, iteration, brief, trust, budget))
     in_time = True
@@ -55,14 +55,14 @@ async def run_agent(
         return "failed", f"there is or was a thread {iteration.thread} already", ""
     if not run.done():
         run.cancel()
-    end, explanation = await _end_of(run)
+    end, explanation = await _wait_for_end(run)
     end = "out_of_time" if end == "cancelled" and not in_time else end
     return end, explanation, run.first_execution_run_id or ""
 
 
 async def _start_agent(loop: LoopInput, iteration: Iteration, brief: str, trust: Trust, budget: Budget | None) -> Run:
-    given = {"budget": budget, "returns_partial": True, "features": LOOP_BUDGETS} if budget else {}
-    given |= {"when_blocked": loop.when_blocked, "features": UNATTENDED} if loop.when_blocked else {}
+    options = {"budget": budget, "returns_partial": True, "features": LOOP_BUDGETS} if budget else {}
+    options |= {"when_blocked": loop.when_blocked, "features": UNATTENDED} if loop.when_blocked else {}
     return await workflow.start_child_workflow(
         WORKFLOW,
         RunInput(
@@ -75,7 +75,7 @@ async def _start_agent(loop: LoopInput, iteration: Iteration, brief: str, trust:
             workspace=loop.workspace,
             idle_limit=0,
             trust=trust if iteration.task else "person",  # an agent may have written the task
-        ).model_copy(update=given),
+        ).model_copy(update=options),
         id=iteration.thread,
         # An existing thread of that name has its own log, which this run must not continue.
         id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
@@ -89,17 +89,17 @@ async def _start_agent(loop: LoopInput, iteration: Iteration, brief: str, trust:
 
 async def _in_time(run: Run, deadline: datetime | None) -> bool:
     """Wait until the run ends or the loop's time is up; return whether it ended."""
-    left = max(0.01, (deadline - workflow.now()).total_seconds()) if deadline else None
-    done, _ = await workflow.wait([run], timeout=left)
+    timeout = max(0.01, (deadline - workflow.now()).total_seconds()) if deadline else None
+    done, _ = await workflow.wait([run], timeout=timeout)
     return bool(done)
 
 
-async def _end_of(run: Run) -> tuple[RunEnd, str]:
-    """Return how an agent run ended, and why if it failed."""
+async def _wait_for_end(run: Run) -> tuple[RunEnd, str]:
+    """Return the kind of an agent run's end, and the reason of a failure."""
     try:
         if is_unsealed(result := await run):
             return "failed", str(result)
-        if result.moved:  # a signal cannot be refused: the run takes itself for one that a person started
+        if result.moved:  # no signal can be rejected: the run moves as if a person had started it
             return "failed", "it was moved to another place, where no loop waits for it"
     except ChildWorkflowError as error:
         if is_cancelled_exception(error):

@@ -76,14 +76,14 @@ class LoopInterface:
         self._refuse("retry", payload, *more)
 
     def _refuse(self, verb: Steering, *arguments: Any) -> None:
-        """Refuse an update before it is in history. Changes nothing.
+        """Reject an update before it enters history. Changes nothing.
 
         Raises:
-            ApplicationError: Its type is the outcome, its message says why, and its details are both, sealed.
+            ApplicationError: Its type is the outcome, its message the reason, and its details are both, sealed.
         """
-        outcome, why, _ = on_steering(self._state, verb, argument_of(arguments), at=workflow.now())
+        outcome, explanation, _ = on_steering(self._state, verb, argument_of(arguments), at=workflow.now())
         if outcome != "accepted":
-            raise ApplicationError(why, View({"outcome": outcome, "explanation": why}), type=outcome)
+            raise ApplicationError(explanation, View({"outcome": outcome, "explanation": explanation}), type=outcome)
 
     def _signal(self, verb: Steering, *arguments: Any) -> None:
         payload = argument_of(arguments)
@@ -95,10 +95,10 @@ class LoopInterface:
         self._publish(trace=self._state.logged and self._recorder.log.length > before)
 
     def _steer(self, verb: Steering, payload: Any) -> View:
-        outcome, why, events = on_steering(self._state, verb, payload, at=workflow.now())
+        outcome, explanation, events = on_steering(self._state, verb, payload, at=workflow.now())
         self._record(*events)
         self._publish()
-        return View({"outcome": outcome, "explanation": why})
+        return View({"outcome": outcome, "explanation": explanation})
 
     # Queries leave no trace in history.
 

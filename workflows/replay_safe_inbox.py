@@ -34,7 +34,7 @@ class ReplaySafeInbox:
     before it asks for the next one.
 
     Args:
-        run: The run, which also gets the time, the size of history and resets from here.
+        run: The run; the inbox also reports the time, the size of history and resets to it.
     """
 
     def __init__(self, run: AgentRun) -> None:
@@ -46,7 +46,7 @@ class ReplaySafeInbox:
         self._local: dict[int, Input | None] = {}
         """Local activities under way, and the ends of those that have ended."""
         self._arrived: list[Input] = []
-        """Inputs to deliver when no local activity is under way any longer."""
+        """Inputs to deliver once no local activity is running."""
         self._arrived_in: object = None
         """The activation in which the last of them arrived."""
         self._activation: tuple[object, int] | None = None
@@ -79,7 +79,7 @@ class ReplaySafeInbox:
         yield arrived
 
     def expect(self, call_id: int) -> None:
-        """Note that a local activity was started: nothing is delivered until it has ended."""
+        """Record that a local activity was started: nothing is delivered until it has ended."""
         self._local[call_id] = None
 
     def deliver_end(self, call_id: int, end: Input) -> Iterator[Input]:
@@ -110,11 +110,11 @@ class ReplaySafeInbox:
 
     @property
     def untraced(self) -> bool:
-        """Whether the inputs delivered in this activation have left no trace in history but calls."""
+        """Whether the inputs delivered in this activation have left no trace in history except calls."""
         return self._traced != self._delivered
 
     def leave_trace(self) -> None:
-        """Note that search attributes or markers leave a trace in history."""
+        """Record that search attributes or markers leave a trace in history."""
         self._traced = self._delivered
 
     # Resets, and events that a query exposes early.

@@ -20,7 +20,7 @@ from holdfast.workflows.replay_safe_inbox import Input
 
 
 class RunInterface:
-    """The inputs that reach a run from outside, and the views that it offers. `AgentRunWorkflow` passes inputs on."""
+    """The inputs that reach a run from outside, and the views that it offers. `AgentRunWorkflow` delivers inputs."""
 
     _run: AgentRun
 
@@ -30,14 +30,14 @@ class RunInterface:
         raise NotImplementedError
 
     def _pass_on(self, arrived: Input) -> None:
-        """Pass on an input, now or when no local activity is under way any more."""
+        """Pass on an input, now or once no local activity is running."""
         raise NotImplementedError
 
     # Signals. A payload of any shape is accepted and recorded: a typing error in the Web UI loses nothing.
 
     @workflow.signal(dynamic=True)
     def unknown(self, name: str, payloads: Sequence[RawValue]) -> None:
-        """Take in a signal of any other name: it has an effect if the run's feature level has that name."""
+        """Accept a signal of any other name; it has an effect if the run's feature level has that name."""
         sent = [value.payload for value in payloads]
         payload, texts = read_payload(sent, workflow.payload_converter()), raw_texts(sent)
         self._pass_on(lambda run: run.signal(name, payload, texts=texts))
@@ -47,14 +47,14 @@ class RunInterface:
         if not leaves_no_trace(self._run.state, payload):
             self._pass_on(lambda run: run.signal(signal, payload))
 
-    # Updates. A validator refuses what can be refused, so that nothing of it is in history. The update itself refuses,
-    # too, for what came before it in the same workflow task may have changed the run.
+    # Updates. A validator rejects an update before it enters history. The update itself checks again: earlier inputs of
+    # the same workflow task may have changed the run.
 
     def _refuse(self, update: str, *arguments: Any) -> None:
-        """Refuse an update before it is in history. Runs when it arrives, never in a replay, and changes nothing.
+        """Reject an update before it enters history. Runs on arrival, never in a replay, and changes nothing.
 
         Raises:
-            ApplicationError: Its type is the outcome, its message says why, and its details are both, sealed.
+            ApplicationError: Its type is the outcome, its message the reason, and its details are both, sealed.
         """
         if answer := self._run.refused(update, argument_of(arguments), at=workflow.now()):
             raise ApplicationError(answer["explanation"], View(answer), type=answer["outcome"], non_retryable=True)
@@ -92,7 +92,7 @@ class RunInterface:
 
     @workflow.query
     def session(self) -> View:
-        """Return what a worker needs before it reads the transcript: the agent, and where the messages begin."""
+        """Return the agent and the first position of its messages, for a worker that starts to read the transcript."""
         session = session_of(self._run)
         spec: AgentSpec | None = session["spec"]
         return View(session | {"spec": spec.model_dump(mode="json", exclude_defaults=True) if spec else None})
@@ -102,21 +102,21 @@ class RunInterface:
         """Return a page of encoded messages from `start` on, one a line; empty when there are none."""
         return Page(self._run.transcript.page(start))
 
-    # Queries for people: the `temporal` command and the Web UI show a payload with a seal as base64, and check no seal.
+    # Queries for people: the `temporal` command and the Web UI show a sealed payload as base64, and check no seals.
 
     @workflow.query
     def show(self) -> dict[str, Any]:
-        """Return what `state` returns, for the `temporal` command."""
+        """Return the derived state without a seal, for the `temporal` command."""
         return run_view(self._shown)
 
     @workflow.query
     def pending(self) -> list[dict[str, Any]]:
-        """Return what `pending_approvals` returns, for the `temporal` command."""
+        """Return the open approval requests without a seal, for the `temporal` command."""
         return self._shown.pending_view()
 
     @workflow.query
     def events(self, start: int = 0) -> list[dict[str, Any]]:
-        """Return the page of events that `log` returns, for the `temporal` command."""
+        """Return a page of events without a seal, for the `temporal` command."""
         page = self._run.log.page(start, self._settled[0] if self._settled else None)
         return [json.loads(line) for line in page.splitlines()]
 
@@ -125,10 +125,10 @@ def _signal(name: str) -> Callable[..., None]:
     """Return the handler of the signal of that name."""
 
     @workflow.signal(name=name)
-    def take_in(self: RunInterface, payload: Any = None, *more: Any) -> None:
+    def handle(self: RunInterface, payload: Any = None, *more: Any) -> None:
         self._signal(name, payload, *more)
 
-    return take_in
+    return handle
 
 
 def _update(name: str) -> Callable[..., Any]:

@@ -1,4 +1,4 @@
-"""Tools that every worker can offer: semantic memory, skills, artifacts, and what a run keeps in its workspace.
+"""Tools that every worker can offer: semantic memory, skills, artifacts, dormancy, and notes in the workspace.
 
 The tools for files are in `holdfast.workspace`.
 """

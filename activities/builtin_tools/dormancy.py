@@ -1,8 +1,8 @@
 """`sleep_until`, `wait_for_event`, `check_back` and `wait_for_run`: the tools with which an agent puts itself to sleep.
 
-The run carries out their calls (`holdfast.core.run.waits.dormancy`): no activity does, and these functions only say
-what a call would wait for. For `wait_for_run`, a run polls a tool of its own, `run_status`, which reads whether another
-thread has ended, and with which result.
+The run itself carries out their calls (`holdfast.core.run.waits.dormancy`), no activity does: these functions only
+return the trigger that a call waits for. For `wait_for_run`, the run polls the tool `run_status`, which reads whether
+another thread has ended, and its result.
 """
 
 from dataclasses import replace
@@ -25,7 +25,7 @@ ANSWER_SECONDS = 5.0
 """How long Temporal may take to answer."""
 
 LONGEST_ID = 200
-"""Characters of a thread id."""
+"""The most characters of a thread id."""
 
 
 def dormancy_tools() -> list[Tool]:
@@ -95,8 +95,8 @@ def dormancy_tools() -> list[Tool]:
                 call is made then. Without it, you wait for as long as it takes.
             context: Filled in by Holdfast.
         """
-        given = {"tool": tool, "arguments": arguments, "condition": condition, "until": until}
-        return read_trigger("check_back", given, at=context.at)
+        call = {"tool": tool, "arguments": arguments, "condition": condition, "until": until}
+        return read_trigger("check_back", call, at=context.at)
 
     @tool(effect="read", trust="agent")
     def wait_for_run(thread: str, until: str | None = None, *, context: ToolContext) -> WakeTrigger | str:
@@ -114,15 +114,15 @@ def dormancy_tools() -> list[Tool]:
         """
         return read_trigger("wait_for_run", {"thread": thread, "until": until}, at=context.at)
 
-    return [_by_the_run(each) for each in (sleep_until, wait_for_event, check_back, wait_for_run)]
+    return [_as_runtime_tool(each) for each in (sleep_until, wait_for_event, check_back, wait_for_run)]
 
 
-def _by_the_run(made: Tool) -> Tool:
-    return replace(made, spec=made.spec.model_copy(update={"kind": "runtime"}))
+def _as_runtime_tool(base: Tool) -> Tool:
+    return replace(base, spec=base.spec.model_copy(update={"kind": "runtime"}))
 
 
 def run_status_tool(record: ThreadStore) -> Tool:
-    """Build the tool that lets an agent look at threads of the person or program that started its own.
+    """Build the tool that lets an agent read the status of threads that the starter of its own thread started.
 
     Args:
         record: The permanent record, for threads that Temporal no longer has.
@@ -142,7 +142,7 @@ def run_status_tool(record: ThreadStore) -> Tool:
         reader = Reader(Runs(activity.client(), answer_within=ANSWER_SECONDS), record)
         if thread == context.thread:
             raise HoldfastError("this is the thread that you run in; name another one")
-        # The same words where there is none: what others run is not to be found out by asking.
+        # The same message as for a missing thread: an agent must not find out which threads others have.
         unknown = HoldfastError(f"there is no thread {thread[:200]!r} that the starter of this one has started")
         try:
             if not thread.isprintable() or len(thread) > LONGEST_ID:
@@ -150,21 +150,21 @@ def run_status_tool(record: ThreadStore) -> Tool:
             own, other = await _starter(reader, context.thread), await _starter(reader, thread)
             if own is None or own != other:
                 raise unknown
-            found = await reader.find(thread)
+            execution = await reader.find(thread)
         except ThreadNotFound:
             raise unknown from None
-        status = status_of(found) if found else "closed"
-        if found and status not in CLOSED:
+        status = status_of(execution) if execution else "closed"
+        if execution and status not in CLOSED:
             return exact_json({"ended": False, "status": status})
-        state = await state_of(reader, thread, found=found, note=None)
-        ended = {"ended": True, "status": str(state["status"]), "result": str(state["result"] or "")}
-        return "{" + ", ".join(f"{exact_json(name)}: {exact_json(value)}" for name, value in ended.items()) + "}"
+        state = await state_of(reader, thread, found=execution, note=None)
+        report = {"ended": True, "status": str(state["status"]), "result": str(state["result"] or "")}
+        return "{" + ", ".join(f"{exact_json(name)}: {exact_json(value)}" for name, value in report.items()) + "}"
 
     return run_status
 
 
 async def _starter(reader: Reader, thread: str) -> str | None:
-    """Who started a thread; None where that is not proven."""
+    """Return the person or program that started a thread; None if that is not proven."""
     proven = False
     async for event in decode_lines(reader.lines(thread, 0, found=None, note=None, use_worker=False)):
         match event:

@@ -1,8 +1,8 @@
-"""Which built-in tools an agent gets, and the tools whose calls the run itself carries out.
+"""Assigns the built-in tools to agents; defines the tools whose calls the run itself carries out.
 
 No activity carries out `run_agent` and `agent_result` (`holdfast.core.run.waits.subagents`): these functions never run.
-People approve each call of `refine_task`, which the run carries out then (`holdfast.core.run.inputs.refine`): its
-function only says whether a call could be carried out.
+People approve each call of `refine_task`, and then the run carries it out (`holdfast.core.run.inputs.refine`): its
+function only checks the call.
 """
 
 from collections.abc import Callable, Sequence
@@ -28,8 +28,8 @@ from holdfast.workspace.memory.tools import note_learning
 def with_builtin_tools(
     catalog: Catalog, *, artifacts: ArtifactStore, memories: MemoryStore, threads: ThreadStore, secrets: Secrets
 ) -> Catalog:
-    """The catalog, with the tools that use a store or a memory file or put an agent to sleep, for the agents that have
-    them.
+    """Return the catalog with its agents' built-in tools: for skills, memory, dormancy, sub-agents, refinements and
+    artifacts.
 
     Raises:
         CatalogError: A tool has the name of one that an agent with dormancy needs.
@@ -54,7 +54,7 @@ def with_builtin_tools(
         if any(map(has, catalog.agents.values())):  # to build a tool takes milliseconds
             for each in tools():
                 offering = offering.offering(each, to=has)
-    return offering.offering(read_artifact_tool(artifacts, threads))  # last: for every agent that has a tool by now
+    return offering.offering(read_artifact_tool(artifacts, threads))  # last: for every agent that has any tool
 
 
 def refine_task_tool() -> Tool:
@@ -76,7 +76,7 @@ def refine_task_tool() -> Tool:
         read = read_refinement({"kind": kind, "text": text, "by": "agent"})
         return read[1] if isinstance(read, tuple) else "it can be carried out, once people approve"
 
-    return _by_the_run(refine_task)
+    return _as_runtime_tool(refine_task)
 
 
 def subagent_tools() -> list[Tool]:
@@ -107,8 +107,8 @@ def subagent_tools() -> list[Tool]:
         """
         raise NotImplementedError("the run carries this out")
 
-    return [_by_the_run(each) for each in (run_agent, agent_result)]
+    return [_as_runtime_tool(each) for each in (run_agent, agent_result)]
 
 
-def _by_the_run(made: Tool) -> Tool:
-    return replace(made, spec=made.spec.model_copy(update={"kind": "runtime"}))
+def _as_runtime_tool(base: Tool) -> Tool:
+    return replace(base, spec=base.spec.model_copy(update={"kind": "runtime"}))

@@ -17,7 +17,7 @@ def read_skill_tool(store: ArtifactStore, catalog: Iterable[Skill]) -> Tool:
     can write there may have written them.
 
     Args:
-        store: Where `load_agent` has stored the files.
+        store: Stores the files, which `load_agent` has added.
         catalog: The skills of the worker's catalog.
     """
     own = tuple(catalog)
@@ -40,22 +40,22 @@ def read_skill_tool(store: ArtifactStore, catalog: Iterable[Skill]) -> Tool:
             complete = all(skill.files for skill in skills)
             label = trust(address for skill in skills for address in skill.files.values()) if complete else "tool"
             return Labelled(_listing(skills), label)
-        skill = _named(skills, name)
+        skill = _find_skill(skills, name)
         if path not in skill.files:
             raise LookupError(f"skill {name!r} has no file {path[:200]!r}; it has: {', '.join(skill.files)}")
         address = skill.files[path]
-        return Labelled(_shown(skill, path, await store.get(address)), trust([address]))
+        return Labelled(_format_file(skill, path, await store.get(address)), trust([address]))
 
     return read_skill
 
 
-def _named(skills: Sequence[SkillSpec], name: str) -> SkillSpec:
-    found = [skill for skill in skills if skill.name == name]
-    for skill in found:
+def _find_skill(skills: Sequence[SkillSpec], name: str) -> SkillSpec:
+    matches = [skill for skill in skills if skill.name == name]
+    for skill in matches:
         if skill.files:
             return skill
-    if found:
-        raise LookupError(f"skill {name!r} cannot be used: {found[0].description}")
+    if matches:
+        raise LookupError(f"skill {name!r} cannot be used: {matches[0].description}")
     names = ", ".join(skill.name for skill in skills if skill.files)
     raise LookupError(f"there is no skill {name[:100]!r}; there are: {names or 'none'}")
 
@@ -68,7 +68,7 @@ def _listing(skills: Sequence[SkillSpec]) -> str:
     return "\n".join(lines) or "[there are no skills]"
 
 
-def _shown(skill: SkillSpec, path: str, content: bytes) -> str:
+def _format_file(skill: SkillSpec, path: str, content: bytes) -> str:
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError:

@@ -2,7 +2,7 @@
 
 1. The caller and its trust level come from the run (`ToolContext.origin`), never from the LLM's arguments.
 2. An agent can access its own scope, its user's, its thread's, and the global one.
-3. An item gets the trust level of the agent's transcript; that of a person, where a person approved this call.
+3. An item gets the trust level of the agent's transcript; `person`, if a person approved this call.
 4. The global scope and standing memories reach every agent, or every run: an agent whose transcript is tainted
    (`holdfast.core.trust.is_tainted`) needs a person's approval to change them.
 """
@@ -52,10 +52,10 @@ def semantic_tools(store: MemoryStore, secrets: Secrets = NO_SECRETS) -> list[To
         kind: str = "",
         standing: bool = False,
     ) -> str:
-        where = _scope(scope, context)
-        _may_write(where, context, standing=standing)
+        target = _require_scope(scope, context)
+        _may_write(target, context, standing=standing)
         new = NewMemory(
-            scope=where,
+            scope=target,
             text=secrets.redact(text),
             trust=_trust(context),
             standing=standing,
@@ -124,8 +124,8 @@ def semantic_tools(store: MemoryStore, secrets: Secrets = NO_SECRETS) -> list[To
             query: What you want to know, in your own words; empty for the newest items.
             limit: How many items to return.
         """
-        found = await store.recall(query, reachable(context), limit=limit)
-        return Labelled(recalled_text(found, context.at), trust_of(found.items))
+        memories = await store.recall(query, reachable(context), limit=limit)
+        return Labelled(recalled_text(memories, context.at), trust_of(memories.items))
 
     @tool(effect="idempotent", origin=True, trust="agent", not_done_on=REPEATABLE, files=())
     async def forget(id: str, reason: str = "", *, context: ToolContext) -> str:
@@ -152,18 +152,18 @@ def semantic_tools(store: MemoryStore, secrets: Secrets = NO_SECRETS) -> list[To
 
 
 def reachable(context: ToolContext) -> list[str]:
-    """The scopes that a call can access; a scope without a valid name is left out."""
-    return [scope for name in ("agent", "user", "thread", "global") if (scope := _named(name, context))]
+    """Return the scopes that a call can access; a scope without a valid name is left out."""
+    return [scope for name in ("agent", "user", "thread", "global") if (scope := _scope_of(name, context))]
 
 
-def _scope(name: Scope, context: ToolContext) -> str:
-    if scope := _named(name, context):
+def _require_scope(name: Scope, context: ToolContext) -> str:
+    if scope := _scope_of(name, context):
         return scope
     missing = "no user is named for this task" if name == "user" else f"the {name} of this run has no valid name"
     raise ItemRefused(f"{missing}, so there is no {name} scope; use another scope")
 
 
-def _named(name: str, context: ToolContext) -> str | None:
+def _scope_of(name: str, context: ToolContext) -> str | None:
     if name == "global":
         return GLOBAL
     one = {"agent": context.origin.agent, "user": context.origin.user, "thread": context.thread}[name]
@@ -180,8 +180,8 @@ def _trust(context: ToolContext) -> Trust:
 def _may_write(scope: str, context: ToolContext, *, standing: bool = False) -> None:
     origin = context.origin
     if (scope == GLOBAL or standing) and is_tainted(origin.trust) and not origin.approved:
-        what = "standing memories" if standing else "global memories"
+        target = "standing memories" if standing else "global memories"
         raise ItemRefused(
             f"this thread has read content that no person vouches for (trust: {origin.trust}), so you may not change "
-            f"{what} without a person's approval; remember it in another way, or ask a person to do it"
+            f"{target} without a person's approval; remember it in another way, or ask a person to do it"
         )

@@ -1,1 +1,1 @@
-"""The activity that calls an LLM, and how its replies and failures are read."""
+"""The activity that calls an LLM, and the readers of its replies and failures."""

@@ -18,7 +18,7 @@ from temporalio.exceptions import ApplicationError
 
 from holdfast.activities.calling_run import calling_thread
 from holdfast.activities.heartbeats import heartbeats
-from holdfast.activities.llm_calls.llm_replies import MAX_REPLY_BYTES, NotAReply, read_reply, revised
+from holdfast.activities.llm_calls.llm_replies import MAX_REPLY_BYTES, NotAReply, read_reply, reply_from_middleware
 from holdfast.activities.llm_calls.outages import (
     Attempt,
     earlier_failures,
@@ -28,7 +28,7 @@ from holdfast.activities.llm_calls.outages import (
 )
 from holdfast.activities.llm_calls.retry_after import retry_after
 from holdfast.activities.llm_calls.transcript_cache import CachedTranscript, TranscriptCache
-from holdfast.activities.middleware import Around, RunReader
+from holdfast.activities.middleware import MiddlewareStack, RunReader
 from holdfast.activities.safe_logs import SafeLogger
 from holdfast.activities.tool_calls.tool_outcomes import clip_to
 from holdfast.core.agents.catalog import Catalog
@@ -61,21 +61,21 @@ _UNSENT = (
     httpx2.ProxyError,
     httpx2.UnsupportedProtocol,
 )
-"""Errors before anything of a request is sent."""
+"""Errors that are raised before any part of a request is sent."""
 
 
-COUNTED_OF = 2
-"""A provider counts at least one of so many tokens that are estimated from a request's bytes; or its count lacks a
-part, such as what its cache had, and is no measure of how full the context is."""
+UNDERCOUNT_FACTOR = 2
+"""If the estimate from a request's bytes exceeds the provider's count by more than this factor, the count lacks a part,
+such as cached tokens, and does not show how full the context is."""
 
 
-_TIMED_OUT = (504, 524)
+_TIMEOUT_STATUSES = (504, 524)
 """Statuses of a gateway that no longer waits for the endpoint, which may still answer the request."""
 
 
 @dataclass(frozen=True)
-class _Sent:
-    """A request to the LLM, with everything that reading its reply takes."""
+class _SentRequest:
+    """A request to the LLM, with everything that is needed to read its reply."""
 
     body: bytes
     request: LLMRequest
@@ -85,7 +85,7 @@ class _Sent:
     """The last message asks whether the call in a reply's text is meant as one."""
 
     @property
-    def reading(self) -> dict[str, Any]:
+    def reply_arguments(self) -> dict[str, Any]:
         """The arguments of `read_reply` that depend on the request."""
         ref = self.request.transcript
         step_id = f"call_{ref.compactions}_{ref.length}"
@@ -113,7 +113,7 @@ class LLM:
         transcripts: TranscriptCache,
         artifacts: ArtifactStore,
         secrets: Secrets,
-        around: Around | None = None,
+        middleware: MiddlewareStack | None = None,
     ) -> None:
         self._client = client
         self._adapter = adapter
@@ -121,7 +121,7 @@ class LLM:
         self._transcripts = transcripts
         self._artifacts = artifacts
         self._secrets = secrets
-        self._around = around
+        self._middleware = middleware
         self._estimates = False
         """Whether it has been logged that usage is estimated."""
 
@@ -131,11 +131,11 @@ class LLM:
         failures = earlier_failures(request)
         async with heartbeats(*heartbeat_details(failures, request)):
             with recording_failure(request, failures, self._secrets) as attempt:
-                reply = await self._made(request, attempt)
+                reply = await self._attempt_call(request, attempt)
             outage = failures.outage if failures else None
             return reply.model_copy(update={"attempt": activity.info().attempt, "outage": outage})
 
-    async def _made(self, request: LLMRequest, attempt: Attempt) -> LLMReply:
+    async def _attempt_call(self, request: LLMRequest, attempt: Attempt) -> LLMReply:
         """Make one attempt, and return the reply as it is recorded."""
         cached, messages = await self._transcripts.read(request)
         asked = bool(messages) and WRITTEN_CALL.encode() in messages[-1]
@@ -146,18 +146,18 @@ class LLM:
         if attempt.lost:
             why = "an attempt before this one may have cost something: the run charges it, and makes the call again"
             raise ApplicationError(why, type=LLM_LOST, non_retryable=True)
-        sent = _Sent(body, request, cached, attempt, asked)
+        sent = _SentRequest(body, request, cached, attempt, asked)
         reply = await self._reply(sent)
-        # A validator of an argument's type may say anything.
+        # The message of an argument's validator may contain anything.
         problems = {call: self._secrets.redact(why) for call, why in reply.problems.items()}
-        reply = await self._clip(self._priced(reply.model_copy(update={"problems": problems}), sent))
+        reply = await self._clip(self._add_cost(reply.model_copy(update={"problems": problems}), sent))
         if not request.compacting:
             self._transcripts.add_reply(reply.message)
         return reply
 
-    async def _reply(self, sent: _Sent) -> LLMReply:
+    async def _reply(self, sent: _SentRequest) -> LLMReply:
         """Call the LLM within the middleware, and read its reply."""
-        if not self._around:
+        if not self._middleware:
             return await self._call(sent, {})
         received: LLMReply | None = None
 
@@ -175,37 +175,39 @@ class LLM:
             compacting=sent.request.compacting,
             body=sent.body,
         )
-        result, own = await self._around.llm(call, make)
+        result, own = await self._middleware.llm(call, make)
         if own and received:
             return received
-        return revised(received, result, tools=self._readers(sent), **sent.reading)
+        return reply_from_middleware(received, result, tools=self._readers(sent), **sent.reply_arguments)
 
-    def _readers(self, sent: _Sent) -> Mapping[str, Tool]:
+    def _readers(self, sent: _SentRequest) -> Mapping[str, Tool]:
         return self._catalog.readers(sent.cached.spec.name)
 
-    async def _call(self, sent: _Sent, headers: Mapping[str, str]) -> LLMReply:
+    async def _call(self, sent: _SentRequest, headers: Mapping[str, str]) -> LLMReply:
         started, costly = time.monotonic(), sent.attempt.costly
         response = await self._post(sent, headers)
         duration = time.monotonic() - started
         try:
             tools = self._readers(sent)
-            reply = read_reply(response.content, adapter=self._adapter, tools=tools, asked=sent.asked, **sent.reading)
+            reply = read_reply(
+                response.content, adapter=self._adapter, tools=tools, asked=sent.asked, **sent.reply_arguments
+            )
         except NotAReply as error:
             sent.attempt.costly = costly or not error.refused
             if error.too_long:
                 raise ApplicationError(f"{error}", type=CONTEXT_TOO_LONG, non_retryable=True) from None
             raise self._not_a_reply(response, error) from None
-        priced = self._priced(reply, sent)
+        priced = self._add_cost(reply, sent)
         sent.attempt.usage, sent.attempt.cost = priced.usage, priced.cost
-        given = {"request_id": response.headers.get("x-request-id"), "duration_ms": round(duration * 1000)}
-        return reply.model_copy(update=given)
+        metadata = {"request_id": response.headers.get("x-request-id"), "duration_ms": round(duration * 1000)}
+        return reply.model_copy(update=metadata)
 
-    def _priced(self, reply: LLMReply, sent: _Sent) -> LLMReply:
+    def _add_cost(self, reply: LLMReply, sent: _SentRequest) -> LLMReply:
         """Add the tokens that the provider did not count, and the cost if the run asks for it."""
-        reply = self._counted(reply, sent.body)
-        counted = COUNTED_OF * reply.usage.prompt_tokens
-        # Most counts exceed what the bytes alone suggest: then the search for images and files is left out.
-        if sent.request.sized and tokens_of(sent.body) > counted and (tokens := tokens_of_request(sent.body)) > counted:
+        reply = self._estimate_usage(reply, sent.body)
+        most = UNDERCOUNT_FACTOR * reply.usage.prompt_tokens
+        # Most counts exceed the estimate from the bytes alone: then images and files are not searched for.
+        if sent.request.sized and tokens_of(sent.body) > most and (tokens := tokens_of_request(sent.body)) > most:
             reply = reply.model_copy(update={"request_tokens": tokens})
         if not sent.request.priced:
             return reply
@@ -213,17 +215,17 @@ class LLM:
         cost = cost_of(sent.cached.spec.llm, reply.usage) if cost is None else cost  # a free reply costs 0
         return reply.model_copy(update={"cost": cost})
 
-    def _counted(self, reply: LLMReply, body: bytes) -> LLMReply:
+    def _estimate_usage(self, reply: LLMReply, body: bytes) -> LLMReply:
         """Estimate the tokens of a request that the provider did not count: they trigger context compaction."""
         if reply.usage.prompt_tokens:
             return reply
         if not self._estimates:
             log.warning("usage_estimated", llm=reply.llm, reason="the endpoint reports no usage; costs are estimates")
             self._estimates = True
-        said = encode(reply.message) if reply.message else b""
+        encoded = encode(reply.message) if reply.message else b""
         usage = Usage(
             prompt_tokens=tokens_of_request(body),
-            completion_tokens=reply.usage.completion_tokens or tokens_of(said),
+            completion_tokens=reply.usage.completion_tokens or tokens_of(encoded),
         )
         return reply.model_copy(update={"usage": usage})
 
@@ -245,11 +247,11 @@ class LLM:
             return reply.model_copy(update={"message": None, "rejected": why, "problems": {}, "arguments": {}})
         return reply.model_copy(update={"message": message, "artifact": artifact})
 
-    async def _post(self, sent: _Sent, headers: Mapping[str, str]) -> httpx2.Response:
+    async def _post(self, sent: _SentRequest, headers: Mapping[str, str]) -> httpx2.Response:
         timeout, costly = sent.cached.spec.limits.llm_timeout, sent.attempt.costly
-        sent.attempt.costly = True  # until it is known that it is not
+        sent.attempt.costly = True  # until an answer shows that it was not
         try:
-            async with asyncio.timeout(timeout):  # the client's own applies to each read, and not to all of them
+            async with asyncio.timeout(timeout):  # the client's own limits each read, and not their sum
                 return await self._client.post(
                     self._adapter.path,
                     content=sent.body,
@@ -260,12 +262,12 @@ class LLM:
             why = f"{self._client.base_url}: no whole response within {timeout:g} s"
             raise ApplicationError(why, type=openai.APITimeoutError.__name__) from None
         except openai.APIStatusError as error:
-            sent.attempt.costly = costly or error.status_code in _TIMED_OUT
+            sent.attempt.costly = costly or error.status_code in _TIMEOUT_STATUSES
             raise provider_error(error) from None
         except openai.APIConnectionError as error:
             if isinstance(error.__cause__, _UNSENT):
                 sent.attempt.costly = costly
-            # The client's own message ("Connection error.") does not say what happened; the cause does.
+            # The client's own message is only "Connection error."; the cause is specific.
             reason = str(error.__cause__ or "") or error.message
             raise ApplicationError(f"{self._client.base_url}: {reason}", type=type(error).__name__) from None
 

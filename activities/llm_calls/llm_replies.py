@@ -1,7 +1,7 @@
 """Turns a provider's reply into an `LLMReply`: normalised, checked against the tools, and safe to record.
 
-Nothing here raises for what the LLM wrote: each of its mistakes becomes `rejected` or a call's problem, and so goes
-back to the LLM. A body that is no reply is a fault of the endpoint, about which the LLM can do nothing: `NotAReply`.
+A mistake of the LLM raises nothing: it becomes `rejected` or a call's problem, and so goes back to the LLM. A body that
+is no reply is a fault of the endpoint, which the LLM cannot fix: `NotAReply`.
 """
 
 import json
@@ -30,26 +30,26 @@ MAX_REPLY_BYTES = 900_000
 calls are sent again with each call."""
 
 _SHOWN_BYTES = 20_000
-"""Bytes of a body that is no reply that an error may show. It is redacted before it is cut to what is recorded."""
+"""The most bytes of a body that is no reply in an error, which is redacted before it is cut to the recorded length."""
 
 _STREAMS = (b"data:", b"event:", b":")
 """How a stream of server-sent events begins; `:` is a comment, such as a keep-alive."""
 
 
 RESULT_CHARS = 100_000
-"""Characters of a structured result at most: text that is longer would be clipped, and this cannot be."""
+"""The most characters of a structured result: longer text would be clipped, which a structured result cannot be."""
 
 _TOO_LONG = f"the result has more than {RESULT_CHARS:,} characters: give a shorter one"
 _NO_TYPE = "this worker's catalog has no result type for the agent any more, so the result cannot be checked"
 
 
 class NotAReply(HoldfastError):
-    """The endpoint, or a proxy in front of it, reports success and sends no whole reply; the message says what else.
+    """The endpoint, or a proxy in front of it, reports success but sends no whole reply; the message describes it.
 
     Args:
-        message: What it sends.
-        refused: It reports an error, as with another status.
-        too_long: The request does not fit the LLM, or left it no room to reply.
+        message: Describes the body.
+        refused: The body reports an error, as another status would.
+        too_long: The request exceeds the LLM's context window, or left no room for a reply.
     """
 
     def __init__(self, message: str, *, refused: bool = False, too_long: bool = False) -> None:
@@ -82,28 +82,28 @@ def read_reply(
     Raises:
         NotAReply: The body is something else, such as a web page, cut JSON, an error or a stream.
     """
-    given = adapter.decode(_parse(body), ids=step_id, used=used)
-    message = _with_meant_tools(given.message, spec)
-    if not given.holds_reply or given.finish_reason == BROKEN or (message is None and given.failure):
-        refused = bool(given.failure) and message is None
+    decoded = adapter.decode(_parse(body), ids=step_id, used=used)
+    message = _with_intended_tools(decoded.message, spec)
+    if not decoded.holds_reply or decoded.finish_reason == BROKEN or (message is None and decoded.failure):
+        refused = bool(decoded.failure) and message is None
         too_long = message is None and is_too_long(200, body)
-        raise NotAReply(_explain(body, given.failure), refused=refused, too_long=too_long)
-    if is_context_full(given.finish_word) and not (message and message.tool_calls):
+        raise NotAReply(_explain(body, decoded.failure), refused=refused, too_long=too_long)
+    if is_context_full(decoded.finish_word) and not (message and message.tool_calls):
         raise NotAReply("the LLM's context window was full before its reply ended", too_long=True)
     problems, arguments = _read_calls(message, spec=spec, tools=tools)
-    problems |= _incomplete(message, given)
+    problems |= _cut_off_calls(message, decoded)
     return LLMReply(
         message=message,
-        rejected=why_unusable(message, given, tools=[tool.name for tool in spec.tools], asked=asked),
+        rejected=why_unusable(message, decoded, tools=[tool.name for tool in spec.tools], asked=asked),
         problems=problems,
         arguments=arguments,
-        usage=given.usage,
-        finish_reason=given.finish_reason,
-        llm=given.llm or spec.llm,
+        usage=decoded.usage,
+        finish_reason=decoded.finish_reason,
+        llm=decoded.llm or spec.llm,
     )
 
 
-def revised(
+def reply_from_middleware(
     received: LLMReply | None,
     result: LLMResult,
     *,
@@ -112,11 +112,11 @@ def revised(
     step_id: str,
     used: Collection[str] = (),
 ) -> LLMReply:
-    """Make a reply of what middleware returns in place of the provider's: its calls are checked like the LLM's.
+    """Build the reply that middleware returned in place of the provider's; its calls are checked like the LLM's.
 
     Args:
-        received: The provider's reply; None where middleware did not call the LLM.
-        result: What middleware returns.
+        received: The provider's reply; None if middleware did not call the LLM.
+        result: The result that middleware returned.
         spec: See `read_reply`.
         tools: See `read_reply`.
         step_id: See `read_reply`.
@@ -124,17 +124,17 @@ def revised(
     """
     message = None
     if result.message is not None:
-        given = AssistantMessage.model_validate(recordable(result.message.model_dump(mode="json")))
-        read = message_of(blocks_of(given.content), given.provider, ids=step_id, used=used)
-        message = _with_meant_tools(read, spec)
+        recorded = AssistantMessage.model_validate(recordable(result.message.model_dump(mode="json")))
+        read = message_of(blocks_of(recorded.content), recorded.provider, ids=step_id, used=used)
+        message = _with_intended_tools(read, spec)
     problems, arguments = _read_calls(message, spec=spec, tools=tools)
-    if received:  # what middleware leaves of a call that was cut off is no more complete
+    if received:  # a call that was cut off stays incomplete, even if middleware changed the reply
         problems |= {call: why for call, why in received.problems.items() if why == CUT_OFF}
         problems = {call.id: problems[call.id] for call in message.tool_calls if call.id in problems} if message else {}
     return (received or LLMReply()).model_copy(
         update={
             "message": message,
-            "rejected": _still_no_end(message, received),
+            "rejected": _rejection(message, received),
             "problems": problems,
             "arguments": arguments,
             "usage": result.usage,
@@ -143,17 +143,17 @@ def revised(
     )
 
 
-def _still_no_end(message: AssistantMessage | None, received: LLMReply | None) -> str:
-    """Why a reply is no answer that middleware returns in place of one that was none; empty if it is one.
+def _rejection(message: AssistantMessage | None, received: LLMReply | None) -> str:
+    """Return why a reply that middleware returned instead is still no answer; empty if it is one.
 
-    Middleware may give an answer where the LLM has given nothing. What the LLM has begun, it has not ended.
+    Middleware may answer if the LLM returned nothing. It cannot complete an answer that the LLM broke off.
     """
     if message is None:
         return (received and received.rejected) or EMPTY
     return received.rejected if received and received.message and not message.tool_calls else ""
 
 
-def _with_meant_tools(message: AssistantMessage | None, spec: AgentSpec) -> AssistantMessage | None:
+def _with_intended_tools(message: AssistantMessage | None, spec: AgentSpec) -> AssistantMessage | None:
     """Return the message with the names of the tools that its calls mean: the policy judges those."""
     if message is None or not message.tool_calls:
         return message
@@ -165,17 +165,17 @@ def _with_meant_tools(message: AssistantMessage | None, spec: AgentSpec) -> Assi
     return message.model_copy(update={"content": content})
 
 
-def _incomplete(message: AssistantMessage | None, given: Decoded) -> dict[str, str]:
-    """By call id: why calls do not run that may lack a part, whatever their arguments look like."""
+def _cut_off_calls(message: AssistantMessage | None, decoded: Decoded) -> dict[str, str]:
+    """Return, by call id, why calls that may lack a part do not run, even if their arguments look complete."""
     calls = message.tool_calls if message else ()
-    cut = set(given.unfinished)
-    if calls and may_be_cut_off(given.finish_reason):
+    cut = set(decoded.unfinished)
+    if calls and may_be_cut_off(decoded.finish_reason):
         cut.add(len(calls) - 1)
     return {call.id: CUT_OFF for at, call in enumerate(calls) if at in cut}
 
 
 def _explain(body: bytes, failure: str) -> str:
-    """Say what a body is that is no reply, with all of it that could be shown."""
+    """Describe a body that is no reply, and quote as much of it as may be shown."""
     if failure:
         return f"the provider reports an error: {failure}"
     if body.lstrip().startswith(_STREAMS):
@@ -192,23 +192,24 @@ def _explain(body: bytes, failure: str) -> str:
 def _read_calls(
     message: AssistantMessage | None, *, spec: AgentSpec, tools: Mapping[str, Tool]
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """By call id: why calls cannot run, and the arguments of calls that the tool reads differently than written; always
-    those that give a result, for the run takes none that no worker has read.
+    """Return, by call id, why calls cannot run, and the arguments that the tool reads differently than written.
+
+    The arguments of a structured result are always among them: the run accepts only those that a worker has read.
     """
     problems: dict[str, str] = {}
     arguments: dict[str, str] = {}
     for index, call in enumerate(message.tool_calls if message else ()):
-        gives = call.name == FINAL_RESULT and spec.gives_result
+        is_result = call.name == FINAL_RESULT and spec.gives_result
         if index >= spec.limits.max_calls:
             problems[call.id] = (
                 f"a reply may make at most {spec.limits.max_calls} calls; make this one in the next reply"
             )
         elif spec.tool(call.name) is None:
-            known = ", ".join(tool.name for tool in spec.tools) or "none"
-            problems[call.id] = f"there is no tool named {call.name!r}; there are: {known}"
-        elif gives and (call.name not in tools or tools[call.name].spec.kind != "runtime"):
+            names = ", ".join(tool.name for tool in spec.tools) or "none"
+            problems[call.id] = f"there is no tool named {call.name!r}; there are: {names}"
+        elif is_result and (call.name not in tools or tools[call.name].spec.kind != "runtime"):
             problems[call.id] = _NO_TYPE
-        elif gives and len(call.arguments) > RESULT_CHARS:
+        elif is_result and len(call.arguments) > RESULT_CHARS:
             problems[call.id] = _TOO_LONG
         elif call.name in tools:  # otherwise a worker with another catalog runs the call, and checks it then
             try:
@@ -216,13 +217,13 @@ def _read_calls(
             except ArgumentsInvalid as error:
                 problems[call.id] = f"the arguments do not fit: {error}"
             else:
-                if gives or read != canonical_arguments(call.arguments):
+                if is_result or read != canonical_arguments(call.arguments):
                     arguments[call.id] = read
     return problems, arguments
 
 
 def _with_polled(text: str, call: ToolCall, *, spec: AgentSpec, tools: Mapping[str, Tool]) -> str:
-    """The arguments of a call; those of a call that it polls are as the polled tool reads them, defaults included.
+    """Return the arguments of a call; if it polls a tool, with the arguments as that tool reads them and defaults.
 
     Raises:
         ArgumentsInvalid: They do not fit the polled tool.

@@ -1,4 +1,4 @@
-"""How attempts at an LLM call fail, and how the next attempt learns of it (`earlier_details`).
+"""The failures of attempts at an LLM call, which an attempt leaves in its heartbeat details for the next one.
 
 The failures become part of the reply, which is sealed: so they are sealed too, and bound to the one call.
 """
@@ -33,22 +33,22 @@ def earlier_failures(request: LLMRequest) -> Failures | None:
 
 
 def heartbeat_details(failures: Failures | None, request: LLMRequest) -> tuple[Any, ...]:
-    """The details that every heartbeat of this attempt repeats, for the next attempt to read; empty for no failures.
+    """Return the details that every heartbeat of this attempt repeats for the next attempt; empty without failures.
 
-    A next attempt that reads these, and not what `recording_failure` leaves, follows one that has left no trace.
+    If the next attempt reads these instead of the details that `recording_failure` leaves, this one left no trace.
     """
     if failures is None:
         return ()
     return sealed_details(failures.model_copy(update={"untraced": True}) if request.budgeted else failures)
 
 
-def _lost(failures: Failures | None) -> int:
-    """How many attempts before this one may have cost something.
+def _lost_attempts(failures: Failures | None) -> int:
+    """Return how many attempts before this one may have cost something.
 
-    Temporal counts attempts anew if somebody resets the activity (`temporal activity reset`). A reset shows by more
-    recorded failures than attempts, by a first attempt that was scheduled again, and by what the heartbeats of an
-    attempt have left that recorded no failure. How many attempts it hides does not show: no more than one can have cost
-    something, because the next one ends the call.
+    Temporal counts attempts anew if somebody resets the activity (`temporal activity reset`). Signs of a reset are more
+    recorded failures than attempts, a first attempt that was scheduled again, and heartbeat details of an attempt that
+    recorded no failure. The number of attempts that it hides is unknown, but at most one can have cost something,
+    because the next one ends the call.
     """
     info, outage = activity.info(), failures.outage if failures else None
     again = info.attempt == 1 and info.current_attempt_scheduled_time > info.scheduled_time
@@ -65,29 +65,29 @@ class Attempt:
     body: bytes = b""
     """The request."""
     costly: bool = False
-    """It may have cost something: its request was sent, and no answer has refused it."""
+    """It may have cost something: its request was sent, and no answer has rejected it."""
     usage: Usage | None = None
-    """Of the reply that it has received."""
+    """The usage of the reply that it received."""
     cost: int | None = None
-    """Nano-dollars of that reply; None if no price is asked for, or known."""
+    """The cost of that reply in nano-dollars; None if the run asks for no price, or none is known."""
 
 
 @contextmanager
 def recording_failure(request: LLMRequest, before: Failures | None, secrets: Secrets) -> Iterator[Attempt]:
-    """If the block fails, record that for the next attempt; if there is none, in the details of the error.
+    """If the block fails, record that for the next attempt; if none follows, in the details of the error.
 
     Args:
-        request: The order.
+        request: The activity's request.
         before: The failures before this attempt.
-        secrets: Redacted from the error: a provider may repeat the key that it refuses.
+        secrets: Redacted from the error: a provider may repeat the key that it rejects.
 
     Yields:
-        The attempt, in which the block notes whether it may have cost something.
+        The attempt, in which the block records whether it may have cost something.
 
     Raises:
         ApplicationError: The block's own, with the failures as its details if it is not retryable.
     """
-    started, attempt = datetime.now(UTC), Attempt(_lost(before) if request.budgeted else 0)
+    started, attempt = datetime.now(UTC), Attempt(_lost_attempts(before) if request.budgeted else 0)
     try:
         yield attempt
     except ApplicationError as error:
@@ -95,46 +95,48 @@ def recording_failure(request: LLMRequest, before: Failures | None, secrets: Sec
             # Redacted here: `Redacting` would drop the proof together with the message.
             message, details = secrets.redact(error.message), _details(request, before, attempt, error.type or "")
             raise ApplicationError(message, *details, type=error.type, non_retryable=True) from None
-        _leave(request, before, attempt, started=started, cause=error.type or "", message=secrets.redact(error.message))
+        _leave_failure(
+            request, before, attempt, started=started, cause=error.type or "", message=secrets.redact(error.message)
+        )
         if attempt.costly and request.lost and error.next_retry_delay is None:
             raise ApplicationError(error.message, type=error.type, next_retry_delay=_delay(request)) from error
         raise
-    except Exception as error:  # nothing was sent, or the reply could not be kept: either is an attempt like others
+    except Exception as error:  # nothing was sent, or the reply could not be stored
         cause, message = type(error).__name__, secrets.redact(str(error))
-        _leave(request, before, attempt, started=started, cause=cause, message=message)
+        _leave_failure(request, before, attempt, started=started, cause=cause, message=message)
         if attempt.costly and request.lost:
             raise ApplicationError(str(error), type=cause, next_retry_delay=_delay(request)) from error
         raise
 
 
 def _delay(request: LLMRequest) -> timedelta:
-    """How long Temporal waits before the next attempt: as long as if all lost attempts were of one call."""
+    """Return the delay before the next attempt: as long as if all lost attempts were of one call."""
     delay, longest = PATIENT.initial_interval * (1 << min(request.lost, 10)), PATIENT.maximum_interval
     return min(delay, longest) if longest else delay
 
 
 def _details(request: LLMRequest, before: Failures | None, attempt: Attempt, cause: str) -> tuple[Any, ...]:
-    """The details of the error that ends the call: proof of its cause, if the run has a budget."""
+    """Return the details of the error that ends the call: proof of its cause, if the run has a budget."""
     outage = before.outage if before else None
     if request.budgeted:
         lost = attempt.lost + attempt.costly
         tokens = tokens_of_request(attempt.body) if lost else 0
-        reply = _received(before, attempt) if lost else {}
+        reply = _reply_usage(before, attempt) if lost else {}
         return sealed_details(
             LLMFailed(answers=request.order, cause=cause, outage=outage, lost=lost, request_tokens=tokens, **reply)
         )
     return () if outage is None else (outage.model_dump(mode="json"),)
 
 
-def _received(before: Failures | None, attempt: Attempt) -> dict[str, Any]:
-    """What the reply has used that this attempt or an earlier one has received: no attempt follows one that did but
-    one that ends the call.
+def _reply_usage(before: Failures | None, attempt: Attempt) -> dict[str, Any]:
+    """Return usage and cost of the reply that this attempt or an earlier one received; after that, at most one attempt
+    follows, which ends the call.
     """
-    found = attempt if attempt.usage or before is None else before
-    return {"usage": found.usage, "cost": found.cost}
+    source = attempt if attempt.usage or before is None else before
+    return {"usage": source.usage, "cost": source.cost}
 
 
-def _leave(
+def _leave_failure(
     request: LLMRequest, before: Failures | None, attempt: Attempt, *, started: datetime, cause: str, message: str
 ) -> None:
     """Leave a failure for the next attempt. The message is redacted before it is cut: half a secret is not found."""
@@ -142,16 +144,16 @@ def _leave(
     failure = LLMFailure(at=started, seconds=seconds, cause=cause[:CAUSE_CHARS], message=message[:MESSAGE_CHARS])
     outage = before.outage if before else None
     outage = Outage.of(outage, failure, costly=attempt.costly if request.budgeted else None)
-    left = Failures(answers=request.order, outage=outage)
+    failures = Failures(answers=request.order, outage=outage)
     if request.budgeted:
-        left = left.model_copy(update={"untraced": attempt.lost > 0, **_received(before, attempt)})
-    activity.heartbeat(*sealed_details(left))
+        failures = failures.model_copy(update={"untraced": attempt.lost > 0, **_reply_usage(before, attempt)})
+    activity.heartbeat(*sealed_details(failures))
 
 
 def provider_error(error: openai.APIStatusError) -> ApplicationError:
-    """Convert a provider's error into one that Temporal retries, or one that the run compacts for or is blocked by."""
+    """Convert a provider's error: Temporal retries it, the run compacts its context, or it blocks the run."""
     response, status = error.response, error.status_code
-    message = f"{status}: {_said(response)}"
+    message = f"{status}: {_provider_message(response)}"
     if is_too_long(status, response.content):
         return ApplicationError(message, type=CONTEXT_TOO_LONG, non_retryable=True)
     if status in (408, 409, 425, 429) or status >= 500:
@@ -160,8 +162,8 @@ def provider_error(error: openai.APIStatusError) -> ApplicationError:
     return ApplicationError(message, type=LLM_REJECTED, non_retryable=True)
 
 
-def _said(response: httpx2.Response) -> str:
-    """The endpoint's message, or the host that it redirects to: no redirect is followed, a login page is no LLM."""
+def _provider_message(response: httpx2.Response) -> str:
+    """Return the endpoint's message, or the host of a redirect, which is not followed: it may be a login page."""
     if response.has_redirect_location:
         try:
             host = response.url.join(response.headers["location"]).host

@@ -1,4 +1,4 @@
-"""Reads how long a server asks the caller to wait before the next attempt, from headers and from a refusal's words."""
+"""Reads the delay that a server requests before the next attempt, from headers and from the text of a rejection."""
 
 import re
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ _PART = re.compile(
 )
 _PARTS = re.compile(f"(?:{_PART.pattern})+", re.IGNORECASE)
 _BARE = re.compile(r"\+?\d{0,15}(?:\.\d{0,15})?(?:e\+?\d{1,2})?", re.IGNORECASE)
-_WORDS = re.compile(
+_PHRASE = re.compile(
     r"(?:try again|retry|retry[ _-]?after|retry[ _-]?delay|wait|available|resets?)[\"']?\s{0,3}[:=]?\s{0,3}[\"']?"
     r"(?:in|after|for|at least)?\s{0,3}[:=]?\s{0,3}[\"']?(\d[\w. ,]{0,40})",
     re.IGNORECASE,
@@ -24,28 +24,28 @@ _WORDS = re.compile(
 _LIMITS = ("requests", "tokens", "input-tokens", "output-tokens")
 
 
-def retry_after(headers: Mapping[str, str], words: str = "") -> timedelta | None:
-    """Read the delay: from `Retry-After-Ms`, `Retry-After` (a duration or a date), the limits of a rate, or words.
+def retry_after(headers: Mapping[str, str], body: str = "") -> timedelta | None:
+    """Read the delay: from `Retry-After-Ms`, `Retry-After` (a duration or a date), rate limits, or text.
 
     Args:
-        headers: Of the response.
-        words: The body of the refusal.
+        headers: The headers of the response.
+        body: The body of the rejection.
 
     Returns:
-        The delay, limited to `LONGEST`; None if nothing usable says one.
+        The delay, limited to `LONGEST`; None if no usable one is found.
     """
-    found = (
+    delays = (
         _duration(headers.get("retry-after-ms"), unit=0.001),
         _duration(headers.get("retry-after")) or _until(headers.get("retry-after")),
-        _spent(headers),
-        _in_words(words[:20_000]),
+        _rate_limit_reset(headers),
+        _from_text(body[:20_000]),
     )
-    delay = next((each for each in found if each is not None and each > timedelta()), None)
+    delay = next((each for each in delays if each is not None and each > timedelta()), None)
     return None if delay is None else min(delay, LONGEST)
 
 
 def _duration(text: str | None, *, unit: float = 1) -> timedelta | None:
-    """Read a duration: `2`, `2s`, `1m30.5s`, `17 seconds`; a number alone has the unit that is given, in seconds."""
+    """Read a duration: `2`, `2s`, `1m30.5s`, `17 seconds`; a bare number is in `unit`, given in seconds."""
     text = (text or "").strip().strip("\"'")
     if text and _BARE.fullmatch(text):
         return _seconds(text, unit)
@@ -74,34 +74,34 @@ def _until(text: str | None) -> timedelta | None:
     return None
 
 
-def _spent(headers: Mapping[str, str]) -> timedelta | None:
-    """Read when the limits of a rate that are spent begin anew."""
-    found = []
+def _rate_limit_reset(headers: Mapping[str, str]) -> timedelta | None:
+    """Read the time until the exhausted rate limits reset."""
+    resets = []
     for prefix in ("x-ratelimit", "anthropic-ratelimit", "ratelimit"):
         pairs = [(f"{prefix}-remaining", f"{prefix}-reset")]
         pairs += [(f"{prefix}-remaining-{name}", f"{prefix}-reset-{name}") for name in _LIMITS]
         pairs += [(f"{prefix}-{name}-remaining", f"{prefix}-{name}-reset") for name in _LIMITS]
-        found += [_reset(headers.get(reset)) for left, reset in pairs if headers.get(left, "").strip() == "0"]
-    return max((each for each in found if each), default=None)
+        resets += [_reset(headers.get(reset)) for left, reset in pairs if headers.get(left, "").strip() == "0"]
+    return max((each for each in resets if each), default=None)
 
 
 def _reset(text: str | None) -> timedelta | None:
-    given = _duration(text)
-    if given is None:
+    duration = _duration(text)
+    if duration is None:
         return _until(text)
-    seconds = given.total_seconds()
+    seconds = duration.total_seconds()
     if seconds < 1e9:
-        return given
+        return duration
     moment = seconds / 1000 if seconds > 1e11 else seconds  # since 1970, in milliseconds or in seconds
     return timedelta(seconds=max(0.0, min(moment - datetime.now(UTC).timestamp(), LONGEST.total_seconds())))
 
 
-def _in_words(words: str) -> timedelta | None:
-    """Read a delay in words, such as `try again in 2.5s`, `"retryDelay": "17s"` or `"retry_after": 2`."""
-    for found in _WORDS.finditer(words):
-        text = found[1].strip(" .,")
+def _from_text(body: str) -> timedelta | None:
+    """Read a delay from text, such as `try again in 2.5s`, `"retryDelay": "17s"` or `"retry_after": 2`."""
+    for match in _PHRASE.finditer(body):
+        text = match[1].strip(" .,")
         parts = _PART.match(text)
-        taken = _PARTS.match(text) if parts else re.fullmatch(r"\d+(?:\.\d+)?", text)
-        if taken and (delay := _duration(taken[0].strip(" ,"))):
+        duration = _PARTS.match(text) if parts else re.fullmatch(r"\d+(?:\.\d+)?", text)
+        if duration and (delay := _duration(duration[0].strip(" ,"))):
             return delay
     return None

@@ -5,7 +5,7 @@
    that this worker kept when it loaded the thread.
 2. Later calls append what this worker itself returned since: the LLM's reply and the results of its calls. If that is
    not all (another worker ran a call, a person denied one), they read the tail.
-3. In all cases, only a transcript with the digest that the workflow computed is sent to an LLM.
+3. In either case, only a transcript with the digest that the workflow computed is sent to an LLM.
 """
 
 from collections import OrderedDict
@@ -28,11 +28,11 @@ from holdfast.core.transcript.transcript import Transcript, TranscriptRef, ref_d
 from holdfast.errors import TranscriptMismatch
 from holdfast.worker.handover import InProcessAnswers
 
-PREFIXES = 100
+MAX_PREFIXES = 100
 """The most encoded agents to keep."""
 
 
-LOADED = 4
+MAX_LOADED = 4
 """The most threads whose messages are kept between the loading of the thread and its next LLM call."""
 
 
@@ -60,11 +60,11 @@ class CachedTranscript:
 
     def matches(self, ref: TranscriptRef) -> bool:
         """Whether this holds the messages and the agent that `ref` refers to, by digest."""
-        known = self.compactions == ref.compactions and len(self.messages) >= ref.length
-        return known and ref_digest(self.heads[ref.length], self.spec.hash) == ref.digest
+        covered = self.compactions == ref.compactions and len(self.messages) >= ref.length
+        return covered and ref_digest(self.heads[ref.length], self.spec.hash) == ref.digest
 
     def append(self, message: AnyMessage) -> None:
-        """Add a message: as a worker that reads its line encodes it, whose JSON has 5 where a provider wrote 5.0."""
+        """Add a message as if it was read from its line, in which a provider's 5.0 has become 5."""
         self.append_line(encode(message))
 
     def append_line(self, line: bytes) -> None:
@@ -83,7 +83,7 @@ class CachedTranscript:
         del self.messages[length:], self.heads[length + 1 :]
 
     def expected_messages(self) -> Iterator[AnyMessage]:
-        """The messages that should come next: this worker's last reply, and the results that it returned."""
+        """Yield the messages that should come next: this worker's last reply, and the results that it returned."""
         if self.reply is not None:
             yield self.reply
             for call in self.reply.tool_calls:
@@ -98,7 +98,7 @@ class TranscriptCache:
     Args:
         record: The permanent record, for messages from before the calling Temporal run.
         adapter: Encodes the messages for the LLM.
-        handover: Keeps what the worker's runs hand over; None to query them instead.
+        handover: Holds the pages that the worker's runs pass in process; None to query them instead.
         limit: The most bytes of messages to keep, over all threads.
     """
 
@@ -117,7 +117,7 @@ class TranscriptCache:
         self._size = 0
         self._transcripts: OrderedDict[str, CachedTranscript] = OrderedDict()
         self._prefixes: dict[str, bytes] = {}
-        """The encoded agents by hash: a thousand runs that wake together have one."""
+        """The encoded agents by hash: a thousand runs that wake together share one."""
         self._loaded: OrderedDict[str, list[bytes]] = OrderedDict()
         """The lines of threads that this worker has loaded, by thread."""
 
@@ -152,7 +152,7 @@ class TranscriptCache:
             cached.results[result.tool_call_id] = result
 
     def known_agent(self) -> str | None:
-        """Return the name of the calling run's agent; None where its transcript is not cached."""
+        """Return the name of the calling run's agent; None if its transcript is not cached."""
         cached = self._transcripts.get(calling_thread())
         return cached.spec.name if cached else None
 
@@ -173,7 +173,7 @@ class TranscriptCache:
     def keep(self, messages: list[bytes]) -> None:
         """Keep the lines of the calling run's thread, which this worker has just loaded from the permanent record."""
         self._loaded[calling_thread()] = messages
-        while len(self._loaded) > LOADED:
+        while len(self._loaded) > MAX_LOADED:
             self._loaded.popitem(last=False)
 
     async def _rebuild(self, run: CallingRun, ref: TranscriptRef) -> CachedTranscript:
@@ -182,7 +182,7 @@ class TranscriptCache:
         spec = shared(AgentSpec.model_validate(session["spec"]))
         if (prefix := self._prefixes.get(spec.hash)) is None:
             prefix = self._prefixes[spec.hash] = request_prefix(spec, self._adapter)
-            while len(self._prefixes) > PREFIXES:
+            while len(self._prefixes) > MAX_PREFIXES:
                 del self._prefixes[next(iter(self._prefixes))]
         empty = partial(CachedTranscript, session["compactions"], spec, self._adapter, prefix)
         loaded = self._loaded.pop(run.thread, [])[: session["first"]]
@@ -190,8 +190,8 @@ class TranscriptCache:
             return cached
         cached = await _read(run, empty(), await self._older_lines(run, session), ref)
         if not cached.matches(ref):
-            what = f"{ref.length} messages since context compaction {ref.compactions}"
-            raise TranscriptMismatch(f"thread {run.thread}: {what} do not have the digest {ref.digest}")
+            subject = f"{ref.length} messages since context compaction {ref.compactions}"
+            raise TranscriptMismatch(f"thread {run.thread}: {subject} do not have the digest {ref.digest}")
         return cached
 
     async def _older_lines(self, run: CallingRun, session: dict[str, Any]) -> list[bytes]:
@@ -209,8 +209,8 @@ class TranscriptCache:
 
 
 async def _catch_up(run: CallingRun, cached: CachedTranscript, ref: TranscriptRef) -> bool:
-    """Add the missing messages; False if that does not lead to `ref`: after a compaction, with another agent, or in a
-    run that was reset and has taken another course.
+    """Add the missing messages; return whether the transcript matches `ref` then. It differs after a compaction, with
+    another agent, or after a reset to another branch.
     """
     length = len(cached.messages)
     for message in cached.expected_messages():

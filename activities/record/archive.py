@@ -27,8 +27,8 @@ class Archive:
     Args:
         record: The permanent record.
         ledger: The effects of threads.
-        forget: Called after archiving a run that pauses; drops what this worker caches of it.
-        handover: Keeps what the worker's runs hand over; None to query them instead.
+        forget: Called after archiving a run that pauses; drops this worker's cache of it.
+        handover: Holds the pages that the worker's runs pass in process; None to query them instead.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class Archive:
     async def archive(self, request: ArchiveRequest) -> Archived:
         """See `holdfast.core.run.contracts.table.ARCHIVE`."""
         async with heartbeats():
-            with _refused_if_forgotten():
+            with _reject_forgotten():
                 return await self._archive(request)
 
     async def _archive(self, request: ArchiveRequest) -> Archived:
@@ -68,7 +68,7 @@ class Archive:
             digest = end_of_chain(thread, position, lines, head=digest)
             if position + len(lines) == request.stop:
                 _require_end(thread, request, digest)
-            # What a fork has of its original is never there without the event that says so.
+            # In one append: the record never has the original's lines without the event of the fork.
             await self._record.append(thread, position - len(before), [*before, *lines])
             position, before = position + len(lines), []
         _require_end(thread, request, digest)
@@ -83,7 +83,7 @@ class Archive:
         """See `holdfast.core.run.contracts.table.LOAD_EFFECTS`."""
         run = CallingRun.of()
         async with heartbeats():
-            with _refused_if_forgotten():
+            with _reject_forgotten():
                 if moved := await self._record.moved_threads.since(run.thread, request.position):
                     return PastEffects(moved=moved)
                 await self._record.ensure(run.handle, request.position, request.head)
@@ -91,8 +91,8 @@ class Archive:
 
 
 @contextlib.contextmanager
-def _refused_if_forgotten() -> Iterator[None]:
-    """Block the run instead of trying for ever, where its thread, or the one it was forked from, was forgotten."""
+def _reject_forgotten() -> Iterator[None]:
+    """Block the run instead of retrying for ever if its thread, or the one it was forked from, was forgotten."""
     try:
         yield
     except ThreadForgotten as error:
@@ -100,10 +100,10 @@ def _refused_if_forgotten() -> Iterator[None]:
 
 
 def _require_end(thread: str, request: ArchiveRequest, digest: str) -> None:
-    """Require that what was archived leads to where the run said that it ends.
+    """Require that the archived events end with the digest that the run stated.
 
     Raises:
-        ApplicationError: RECORD_CONFLICT: it does not.
+        ApplicationError: RECORD_CONFLICT: the digest differs.
     """
     if digest != request.head:
         message = f"thread {thread}: event {request.stop - 1} has the digest {digest}, expected {request.head}"

@@ -1,4 +1,4 @@
-"""`load_thread`: the past of a thread that a new run continues, or that a fork begins with."""
+"""`load_thread`: loads the past of a thread that a new run continues, or that a fork begins with."""
 
 import asyncio
 import contextlib
@@ -66,15 +66,15 @@ class Threads:
                     await self._require_features(thread)
                 raise ApplicationError(str(error), type=RECORD_UNREADABLE, non_retryable=True) from None
             own = await self._record.own_chain(thread)
-            if loaded := await self._moved(thread, after=_begun_by(events, own)):
+            if loaded := await self._load_moved(thread, after=_first_position(events, own)):
                 return loaded
-            if events and _begun_by(events, own) is None and await self._may_be_imported(thread, events[0]):
+            if events and _first_position(events, own) is None and await self._may_be_imported(thread, events[0]):
                 raise ApplicationError(_IMPORTED.format(thread=thread), type=START_REFUSED, non_retryable=True)
-            events = _before(events, own)
+            events = _events_before(events, own)
             if request.previous_run and not has_ended(event.type for event in reversed(events)):
                 events = await self._catch_up(thread, request.previous_run, events)
             try:
-                loaded = await self._loaded(events)
+                loaded = await self._restore(events)
             except RecordUnreadable as error:
                 raise ApplicationError(str(error), type=RECORD_UNREADABLE, non_retryable=True) from None
             if (owner := loaded.snapshot.state.thread) not in ("", thread):
@@ -89,41 +89,41 @@ class Threads:
         return await may_be_imported(reader, thread, event_line(first))
 
     async def _ends_at(self, thread: str, point: ForkPoint) -> bool:
-        """Whether the record of a thread ends with that event: an import has put it there."""
+        """Whether the record of a thread ends with that event, as after an import."""
         last = await self._store.read(thread, point.position)
         return len(last) == 1 and json.loads(last[0]).get("digest") == point.head
 
     async def _load_fork(self, thread: str, point: ForkPoint, *, imported: bool) -> LoadedThread:
-        """The state of a fork's original at its point. The fork is new, or this run's own, reset to its beginning.
+        """Return the state of a fork's original at the fork's point. The fork is new, or was reset to its beginning.
 
         Raises:
             ApplicationError: START_REFUSED, THREAD_EXISTS or RECORD_UNREADABLE: this fork cannot begin.
         """
         require_own_id(point.thread)
         if (first := await self._store.read(thread, point.position + 1)) or await self._store.length(thread):
-            forked = decode_stored(first[0]) if first else None
+            fork = decode_stored(first[0]) if first else None
             own = await self._record.own_chain(thread)
-            recorded = imported and not first and await self._ends_at(thread, point)
-            begun = isinstance(forked, RunForked) and (forked.first_run_id, forked.point) == (own, point)
-            if begun and (loaded := await self._moved(thread, after=point.position + 1)):
+            imported_here = imported and not first and await self._ends_at(thread, point)
+            own_fork = isinstance(fork, RunForked) and (fork.first_run_id, fork.point) == (own, point)
+            if own_fork and (loaded := await self._load_moved(thread, after=point.position + 1)):
                 return loaded
-            if not recorded and not begun:
+            if not imported_here and not own_fork:
                 message = f"thread {thread} exists already; fork under another id"
                 raise ApplicationError(message, type=THREAD_EXISTS, non_retryable=True)
-            point = point.model_copy(update={"thread": thread})  # the record has them: the original may be gone
+            point = point.model_copy(update={"thread": thread})  # the record has these events; the original may be gone
         lines = await forked_lines(self._store, point, events_since)
         try:
             events = run_events(point.thread, await asyncio.to_thread(read_lines, point.thread, 0, lines))
-            return await self._loaded(events)
+            return await self._restore(events)
         except RecordUnreadable as error:
             raise ApplicationError(str(error), type=RECORD_UNREADABLE, non_retryable=True) from None
 
-    async def _moved(self, thread: str, *, after: int | None) -> LoadedThread | None:
-        """The state of a thread that the calling run moved after so many events and before its reset; else None."""
+    async def _load_moved(self, thread: str, *, after: int | None) -> LoadedThread | None:
+        """Return the state of a thread that the run moved after so many events and before its reset; else None."""
         moved = None if after is None else await self._record.moved_threads.since(thread, after)
         return LoadedThread(snapshot=moved, moved=True) if moved else None
 
-    async def _loaded(self, events: list[AgentEvent]) -> LoadedThread:
+    async def _restore(self, events: list[AgentEvent]) -> LoadedThread:
         transcript = Transcript()
         snapshot = await asyncio.to_thread(snapshot_of, events, transcript)
         self._keep(transcript.messages)
@@ -133,7 +133,7 @@ class Threads:
         """Leave a record that this release cannot read to a worker of the release that wrote it.
 
         Raises:
-            FeaturesUnknown: The log says that it takes a newer release: Temporal tries again, on any worker.
+            FeaturesUnknown: The log requires a newer release: Temporal retries, on any worker.
         """
         position = 0
         with contextlib.suppress(RecordUnreadable):  # a damaged record, which no release can read
@@ -160,12 +160,12 @@ class Threads:
         return [*events, *missing]
 
 
-def _begun_by(events: list[AgentEvent], chain: str) -> int | None:
-    """The position of the first event of a chain of runs; None if it has recorded none."""
-    begun = (event for event in events if isinstance(event, RunStarted | RunImported) and event.first_run_id == chain)
-    return next((event.position for event in begun), None)
+def _first_position(events: list[AgentEvent], chain: str) -> int | None:
+    """Return the position of the first event of a chain of runs; None if it has recorded none."""
+    starts = (event for event in events if isinstance(event, RunStarted | RunImported) and event.first_run_id == chain)
+    return next((event.position for event in starts), None)
 
 
-def _before(events: list[AgentEvent], chain: str) -> list[AgentEvent]:
-    """The events from before a chain of runs. A chain that was reset to its beginning has recorded some of its own."""
-    return events[: _begun_by(events, chain)]
+def _events_before(events: list[AgentEvent], chain: str) -> list[AgentEvent]:
+    """Return the events from before a chain of runs; if it was reset to its beginning, its own events follow them."""
+    return events[: _first_position(events, chain)]

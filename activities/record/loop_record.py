@@ -1,4 +1,4 @@
-"""`archive_loop`: write a loop's events into the permanent record. The order brings them; nothing is queried."""
+"""`archive_loop`: write a loop's events into the permanent record. The request contains them; nothing is queried."""
 
 import json
 
@@ -34,7 +34,7 @@ class LoopRecord:
     """The logs of loops in the permanent record.
 
     Args:
-        record: Appends lines, and sets aside what a reset abandons.
+        record: Appends lines, and archives a branch that a reset abandons.
         store: Stores the events.
     """
 
@@ -49,7 +49,7 @@ class LoopRecord:
             return LoopArchived(logged=await self.write(request.log))
 
     async def write(self, part: LogPart) -> Logged:
-        """Write events of the loop that called this activity. Repeated, this has no effect.
+        """Write events of the loop that called this activity. Writing them again has no effect.
 
         Raises:
             Exception: The store is unavailable, which Temporal retries.
@@ -69,13 +69,13 @@ class LoopRecord:
         return Logged(length=part.start + len(lines), head=head)
 
     async def _ensure(self, loop: str, part: LogPart) -> None:
-        """Make sure that the record leads up to the part.
+        """Make sure that the record has the events that come before the part.
 
-        It does not after a reset, if the loop had taken another course: then this writes the loop's past again, from
-        Temporal's histories.
+        After a reset it may have those of another branch: then this writes the loop's past again, from Temporal's
+        histories.
 
         Raises:
-            ApplicationError: RECORD_CONFLICT: the histories do not lead there either.
+            ApplicationError: RECORD_CONFLICT: the histories do not have these events either.
         """
         if not part.start or await self._digest(loop, part.start - 1) == part.base:
             return
@@ -83,8 +83,8 @@ class LoopRecord:
         run_id: str | None = activity.info().workflow_run_id
         try:
             while run_id and 0 not in past:
-                found, run_id = await _recorded(loop, run_id)
-                past = found | past
+                recorded, run_id = await _events_of_run(loop, run_id)
+                past = recorded | past
             start = min(past)
             lines = [past[position] for position in range(start, part.start)]
             base = GENESIS if start == 0 else await self._digest(loop, start - 1)
@@ -101,7 +101,7 @@ class LoopRecord:
         return (length, await self._digest(thread, length - 1)) if length else (0, "")
 
     async def spent_by(self, thread: str, run_id: str) -> TreeCost | None:
-        """Return what a closed run has spent with all runs below it; None where its log does not say.
+        """Return the cost of a closed run and of all runs below it; None if its log does not contain it.
 
         Args:
             thread: The thread.
@@ -111,17 +111,17 @@ class LoopRecord:
         return await spent_by(reader, thread, first_run_id=run_id)
 
     async def _digest(self, thread: str, position: int) -> str:
-        """The digest of a recorded event; empty if the record does not have it."""
+        """Return the digest of a recorded event; empty if the record does not have it."""
         stored = await self._store.read(thread, position)
         return str(json.loads(stored[0])["digest"]) if stored else ""
 
 
-async def _recorded(loop: str, run_id: str) -> tuple[dict[int, bytes], str | None]:
-    """The events in a run's history, by position, and the id of the run that it continues.
+async def _events_of_run(loop: str, run_id: str) -> tuple[dict[int, bytes], str | None]:
+    """Return the events in a run's history, by position, and the id of the run that it continues.
 
     Raises:
         RPCError: Temporal does not have the history, or is unavailable.
-        HistoryUnreadable: It does not decode.
+        HistoryUnreadable: It cannot be decoded.
     """
     client = activity.client()
     history = await client.get_workflow_handle(loop, run_id=run_id).fetch_history()

@@ -1,8 +1,8 @@
-"""Whether the thread of a run was moved to another place after what the run has recorded.
+"""Finds out whether a thread was moved to another cluster after the last event of the calling run.
 
-A run that has ended as moved has that in the permanent record. Anyone who reaches Temporal can reset it to an earlier
-event, and would have two copies of the thread live. So a run that may have been reset asks first: the record, and
-where that has nothing of the end any more, the sealed result of the run that was reset.
+The end of a run that was moved is in the permanent record. Anyone with access to Temporal can reset such a run to an
+earlier event, and would have two live copies of the thread. So a run that may have been reset first checks the record
+and, if that no longer has the end, the sealed result of the run that was reset.
 """
 
 import asyncio
@@ -28,11 +28,11 @@ from holdfast.core.temporal.history import decode
 from holdfast.core.transcript.transcript import Transcript
 
 _MOVED: Final = "moved"
-"""The outcome after which a thread is not here, unless a run began with what came back."""
+"""The outcome of a run whose thread left this cluster. A later beginning shows that the thread came back."""
 
 
 class MovedThreads:
-    """Finds threads that were moved to another place.
+    """Finds threads that were moved to another cluster.
 
     Args:
         store: The permanent record.
@@ -44,15 +44,15 @@ class MovedThreads:
         self._chains = chains
 
     async def since(self, thread: str, position: int) -> RunSnapshot | None:
-        """Return where the calling run's thread stands, if it was moved after `position` events and is not back.
+        """Return the state of the calling run's thread, if it was moved after `position` events and is not back.
 
         Raises:
-            RecordUnreadable: An event does not decode, or was altered.
-            ApplicationError: RECORD_CONFLICT: it was, and the record does not have it.
+            RecordUnreadable: An event cannot be decoded, or was altered.
+            ApplicationError: RECORD_CONFLICT: it was moved, and the record lacks its end.
         """
         run_id = activity.info().workflow_run_id or ""
         if await self._chains.first_run_id(thread, run_id) == run_id:
-            return None  # a reset has another id than the first run of its chain
+            return None  # the id of a run that was reset differs from its chain's first run id
         ends = await begins_and_ends(self._store, thread, position)
         if _MOVED not in ends:
             if not await self._moved_by_temporal(thread, run_id):
@@ -69,7 +69,7 @@ class MovedThreads:
         return await asyncio.to_thread(snapshot_of, await read_thread(self._store, thread), Transcript())
 
     async def refuse_branch(self, thread: str) -> None:
-        """Refuse to replace the record of a thread that was moved: a reset leads to no other log of it here.
+        """Refuse to replace the record of a thread that was moved: a reset must not lead to another log of it here.
 
         Raises:
             ApplicationError: RECORD_CONFLICT.
@@ -79,7 +79,7 @@ class MovedThreads:
             raise ApplicationError(message, type=RECORD_CONFLICT, non_retryable=True)
 
     async def _moved_by_temporal(self, thread: str, run_id: str) -> bool:
-        """Whether a run was reset, and the run that it was reset from has ended as moved."""
+        """Whether a run was reset, and the run that it was reset from ended as moved, by Temporal's histories."""
         before = await _reset_from(thread, run_id)
         while before:
             try:
@@ -90,16 +90,16 @@ class MovedThreads:
                 return False
             if closed and closed.HasField("workflow_execution_completed_event_attributes"):
                 return (await _result_of(thread, closed)).moved
-            # Of a run that was closed in another way, or of none: there is no next one.
+            # A run that was closed in another way has no successor, nor has an unknown run.
             before = closed.workflow_execution_continued_as_new_event_attributes.new_execution_run_id if closed else ""
         return False
 
 
 async def _result_of(thread: str, completed: HistoryEvent) -> RunResult:
-    """The result of a run, by its last event; search attributes may not be there yet, and carry no seal.
+    """Return the result of a run, from its last event: search attributes may be late, and are not sealed.
 
     Raises:
-        HistoryUnreadable: It is none of ours. Temporal tries again: until then, the run waits.
+        HistoryUnreadable: The result is not from our processes. The run waits while Temporal retries.
     """
     converter = converter_of(thread)
     await decrypt_in_place(completed, converter.payload_codec)
@@ -108,9 +108,9 @@ async def _result_of(thread: str, completed: HistoryEvent) -> RunResult:
 
 
 async def _reset_from(thread: str, run_id: str) -> str:
-    """The id of the run that a run was reset from; empty for a run that was not reset."""
+    """Return the id of the run that a run was reset from; empty for a run that was not reset."""
     client, page = activity.client(), b""
-    if await _begun_as(thread, run_id) == run_id:
+    if await _original_run_id(thread, run_id) == run_id:
         return ""
     while True:
         answer = await client.workflow_service.get_workflow_execution_history_reverse(
@@ -131,8 +131,8 @@ async def _reset_from(thread: str, run_id: str) -> str:
             return ""
 
 
-async def _begun_as(thread: str, run_id: str) -> str:
-    """The id under which a run began: a reset keeps it."""
+async def _original_run_id(thread: str, run_id: str) -> str:
+    """Return the id under which a run began, which a reset keeps."""
     first = await _one_event(thread, run_id, WorkflowHistoryEventFilterType.ALL_EVENT)
     return first.workflow_execution_started_event_attributes.original_execution_run_id if first else run_id
 

@@ -32,9 +32,9 @@ class Record:
 
     Args:
         store: Stores the events.
-        artifacts: Stores what events refer to.
+        artifacts: Stores the artifacts that events refer to.
         chains: Maps a Temporal run to its chain.
-        seal: Called after archiving, with where the record stands.
+        seal: Called after archiving, with the length and the head of the record.
     """
 
     def __init__(
@@ -47,19 +47,19 @@ class Record:
         self._seal = seal
 
     async def append(self, thread: str, start: int, lines: list[bytes]) -> None:
-        """Append lines. If a reset left a conflicting branch, set it aside first, where the store can.
+        """Append lines. If a reset left a conflicting branch, archive it first, if the store can.
 
         Raises:
-            ApplicationError: RECORD_CONFLICT or RECORD_UNREADABLE: the record refuses them for good.
+            ApplicationError: RECORD_CONFLICT or RECORD_UNREADABLE: the record rejects them for good.
         """
         try:
             return await self.store.append(thread, start, lines)
         except RecordConflict as error:
             if not isinstance(self.store, SetsAside) or not await self._is_current(thread):
                 raise ApplicationError(str(error), type=RECORD_CONFLICT, non_retryable=True) from None
-            owner = await self._recorded_instead(thread, start, lines)
+            owner = await self._owner_of_conflict(thread, start, lines)
             if owner is None:
-                raise  # an attempt that runs beside this one has set the branch aside since: the next one can append
+                raise  # a concurrent attempt has archived the branch meanwhile: the next one can append
             if owner != await self.own_chain(thread):
                 raise ApplicationError(str(error), type=RECORD_CONFLICT, non_retryable=True) from None
         except (RecordGap, RecordUnreadable) as error:
@@ -71,9 +71,9 @@ class Record:
         await self.append(thread, start, lines)
 
     async def ensure(self, run: WorkflowHandle[object, object], position: int, head: str) -> None:
-        """Make sure that the record leads up to `position`, where the digest before it is `head`.
+        """Make sure that the record has the run's events up to `position`, of which the last has the digest `head`.
 
-        It does not after a reset, if the thread had taken another course: then this writes the run's past again.
+        After a reset it may have those of another branch: then this writes the run's past again.
         """
         if not position:
             return
@@ -83,7 +83,7 @@ class Record:
             await self.append(run.id, past[0].position, [event_line(event) for event in past])
 
     async def forked_lines(self, thread: str, point: ForkPoint) -> list[bytes]:
-        """The lines that the record of a fork lacks of its original; none if it has the fork already."""
+        """Return the lines of a fork's original that its record lacks; none if it has the fork already."""
         if await self.store.length(thread):
             return []
         lines = await forked_lines(self.store, point, events_since)
@@ -94,18 +94,18 @@ class Record:
         return lines
 
     async def seal(self, thread: str, events: int, head: str) -> None:
-        """Seal where the record of a thread, or of a loop, stands."""
+        """Sign a checkpoint of the record of a thread or a loop."""
         await self._seal(thread, events, head)
 
     async def own_chain(self, thread: str) -> str:
-        """The first run id of the calling run's chain."""
+        """Return the first run id of the calling run's chain."""
         return await self._chains.first_run_id(thread, activity.info().workflow_run_id or "")
 
     async def _past(self, thread: str, position: int, head: str) -> list[AgentEvent]:
-        """The calling run's events up to `position`, starting at the first that the record may lack.
+        """Return the calling run's events up to `position`, starting at the first that the record may lack.
 
         Raises:
-            ApplicationError: RECORD_CONFLICT: Temporal's histories do not lead to `position`.
+            ApplicationError: RECORD_CONFLICT: Temporal's histories do not have these events.
             RPCError: Temporal is unavailable.
         """
         past: list[AgentEvent] = []
@@ -121,7 +121,7 @@ class Record:
                     return past
         except (RPCError, HistoryUnreadable) as error:
             if isinstance(error, RPCError) and error.status is not RPCStatusCode.NOT_FOUND:
-                raise  # Temporal is unavailable: the next attempt reads it
+                raise  # Temporal is unavailable: the next attempt reads the history
             log.warning("past_unreadable", thread=thread, run_id=run_id, reason=str(error))
         message = f"thread {thread}: the record does not lead to event {position - 1} ({head})"
         raise ApplicationError(message, type=RECORD_CONFLICT, non_retryable=True)
@@ -133,11 +133,11 @@ class Record:
         return digest_after(str(json.loads(before[0])["digest"]), event_json(event)) == event.digest
 
     async def _is_current(self, thread: str) -> bool:
-        """Whether the calling run is the thread's newest: the run before a reset may still have a call under way."""
+        """Whether the calling run is the thread's newest: a run that was reset may still have a call in progress."""
         return await self._chains.current_run_id(thread) == activity.info().workflow_run_id
 
-    async def _recorded_instead(self, thread: str, start: int, lines: list[bytes]) -> str | None:
-        """The first run id of the chain whose event stands in place of one of these lines; None if there is none."""
+    async def _owner_of_conflict(self, thread: str, start: int, lines: list[bytes]) -> str | None:
+        """Return the first run id of the chain with an event in place of one of these lines; None if there is none."""
         own, position = "", 0
         while recorded := await self.store.read(thread, position):
             for line in recorded:
@@ -150,9 +150,9 @@ class Record:
         return None
 
     async def _seal_branch(self, thread: str) -> None:
-        """Seal that a reset has abandoned the log in the record, as far as that chains; the database may hold anything.
+        """Sign a checkpoint of the branch that a reset abandoned, as far as its digests chain; the rest may be forged.
 
-        This comes before it is set aside, so that an attempt after a kill does it again.
+        This comes before the branch is archived, so that an attempt after a crash does it again.
         """
         length, head = 0, GENESIS
         try:
@@ -166,7 +166,7 @@ class Record:
 
 
 def require_own_id(thread: str) -> None:
-    """Refuse an id that is reserved for logs set aside: anyone with access to Temporal can start a run under it.
+    """Reject an id that is reserved for archived branches: anyone with access to Temporal can start a run under it.
 
     Raises:
         ApplicationError: RECORD_CONFLICT: the id is reserved.

@@ -1,4 +1,4 @@
-"""Reads a thread's past: from the permanent record, from Temporal's histories if the record has less, and for a fork.
+"""Reads a thread's past, also for a fork: from the permanent record, or from Temporal's histories if it has less.
 
 The lines with which a fork begins are those of another thread, byte for byte, up to the fork's point.
 """
@@ -37,7 +37,7 @@ async def read_thread(store: ThreadStore, thread: str, start: int = 0, stop: int
     """Read and check the recorded events of a thread, from position `start` up to `stop`.
 
     Raises:
-        RecordUnreadable: An event does not decode, or was altered.
+        RecordUnreadable: An event cannot be decoded, or was altered.
     """
     events: list[AgentEvent] = []
     head: str | None = None
@@ -52,21 +52,21 @@ async def read_thread(store: ThreadStore, thread: str, start: int = 0, stop: int
 
 
 async def begins_and_ends(store: ThreadStore, thread: str, start: int = 0) -> list[str]:
-    """How runs of a thread began and ended from position `start` on: the types of these events, of an end its outcome.
+    """Return how runs of a thread began and ended, from position `start` on: event types, and for an end its outcome.
 
     Raises:
         ThreadForgotten: Its content was removed.
     """
-    found: list[str] = []
+    types: list[str] = []
     while lines := await store.read(thread, start):
         events = map(json.loads, lines)
-        found += [str(each.get("outcome") or each["type"]) for each in events if each["type"] in _BEGIN_OR_END]
+        types += [str(each.get("outcome") or each["type"]) for each in events if each["type"] in _BEGIN_OR_END]
         start += len(lines)
-    return found
+    return types
 
 
 async def events_of_run(thread: str, run_id: str) -> tuple[list[AgentEvent], str | None]:
-    """The events in a run's history, and the id of the run that it continues.
+    """Return the events in a run's history, and the id of the run that it continues.
 
     Raises:
         RPCError: Temporal does not have the history, or is unavailable.
@@ -84,7 +84,7 @@ async def events_of_run(thread: str, run_id: str) -> tuple[list[AgentEvent], str
 
 
 async def events_since(thread: str, start: int) -> list[AgentEvent]:
-    """The events of a thread from a position on, or from an earlier one; none if Temporal does not have it.
+    """Return the events of a thread from a position on, or from an earlier one; none if Temporal does not have it.
 
     Raises:
         RecordUnreadable: They cannot be read.
@@ -111,10 +111,10 @@ async def forked_lines(store: ThreadStore, point: ForkPoint, past: Past) -> list
     Args:
         store: The permanent record.
         point: The last event that both threads have.
-        past: Reads the events that the record does not have yet.
+        past: Reads the events that the record lacks.
 
     Raises:
-        ApplicationError: START_REFUSED or RECORD_UNREADABLE: the original does not have these events any more.
+        ApplicationError: START_REFUSED or RECORD_UNREADABLE: the original no longer has these events.
     """
     stop = point.position + 1
     lines: list[bytes] = []

@@ -11,11 +11,11 @@ from temporalio.exceptions import ApplicationError
 from holdfast.activities.calling_run import Chains, calling_thread
 from holdfast.activities.heartbeats import heartbeats, sealed_details
 from holdfast.activities.llm_calls.transcript_cache import TranscriptCache
-from holdfast.activities.middleware import Around
-from holdfast.activities.tool_calls.earlier_attempts import AttemptNotes, WorkerCrashes, abandoned
+from holdfast.activities.middleware import MiddlewareStack
+from holdfast.activities.tool_calls.earlier_attempts import AttemptNotes, WorkerCrashes, abandoned_message
 from holdfast.activities.tool_calls.file_trust import FileTrust
-from holdfast.activities.tool_calls.guarded_call import Guarded
-from holdfast.activities.tool_calls.lost_effects import asked
+from holdfast.activities.tool_calls.guarded_call import GuardedCall
+from holdfast.activities.tool_calls.lost_effects import with_settling_notice
 from holdfast.activities.tool_calls.tool_attempt import Attempt
 from holdfast.activities.tool_calls.tool_outcomes import Outcomes, RawResult
 from holdfast.core.agents.catalog import Catalog
@@ -56,7 +56,7 @@ class Tools:
         artifacts: ArtifactStore,
         secrets: Secrets = NO_SECRETS,
         resources: Mapping[Any, Any] = NO_RESOURCES,
-        around: Around | None = None,
+        middleware: MiddlewareStack | None = None,
     ) -> None:
         self._catalog = catalog
         self._ledger = ledger
@@ -65,7 +65,7 @@ class Tools:
         self._artifacts = artifacts
         self._secrets = secrets
         self._resources = resources
-        self._around = around
+        self._middleware = middleware
         self._crashes = WorkerCrashes()
         self._tainted_files = TaintedFiles()
 
@@ -83,7 +83,7 @@ class Tools:
         except ArgumentsInvalid as error:
             return await self._invalid(tool, request, f"the arguments do not fit: {error}")
         if arguments.text != request.call.arguments:
-            # If they were read leniently here, other arguments would run than the policy judged.
+            # Reading them leniently here could run other arguments than the policy judged.
             hint = f"the tool reads them as {arguments.text[:2_000]}; give exactly that, or other arguments"
             return await self._invalid(tool, request, f"the arguments are not in the form in which they run: {hint}")
         attempt = self._attempt(tool, arguments.values, request)
@@ -93,13 +93,13 @@ class Tools:
         async with heartbeats(*(sealed_details(before) if before else ())):
             with notes.recording_failure(self._secrets):
                 if before and before.deaths >= request.max_worker_deaths:
-                    outcome = await self._abandon(tool, request, abandoned(tool.spec.name, before.deaths))
+                    outcome = await self._abandon(tool, request, abandoned_message(tool.spec.name, before.deaths))
                 else:
                     outcomes = Outcomes(self._artifacts, calling_thread(), request, self._secrets)
-                    guarded = Guarded(attempt, outcomes, self._around, self._transcripts, request, notes)
+                    guarded = GuardedCall(attempt, outcomes, self._middleware, self._transcripts, request, notes)
                     await files.mark()
                     outcome = await self._execute(guarded, request)
-        outcome = await files.labelled(outcome)
+        outcome = await files.label(outcome)
         if before and request.failures:
             outcome = outcome.model_copy(update={"failures": before.failures})
         if outcome.status != "unknown" and not request.poll:
@@ -121,40 +121,40 @@ class Tools:
         return Attempt(tool, arguments, context, self._resources)
 
     async def _abandon(self, tool: Tool, request: ToolRequest, why: str) -> ToolOutcome:
-        """The outcome of a call that killed its workers. Nothing of the tool runs: its check might kill one, too."""
+        """Return the outcome of a call that crashed its workers. The tool's check does not run: it might do so, too."""
         cause: FailureKind | None = "no_response" if request.failures else None
         if tool.spec.effect is Effect.READ:
             return ToolOutcome(status="failed", content=why, cause=cause)
         async with self._claim(request) as entry:
-            if not request.undo and (recorded := await self._recorded(tool, request, entry)):
+            if not request.undo and (recorded := await self._recorded_outcome(tool, request, entry)):
                 return recorded
             return await self._unknown(tool, request, entry, RawResult(status="unknown", content=why, cause=cause))
 
     async def _invalid(self, tool: Tool, request: ToolRequest, why: str) -> ToolOutcome:
-        """The outcome of arguments that this worker's tool rejects. An earlier attempt may have run elsewhere."""
+        """Return the outcome of arguments that this worker's tool rejects. Earlier attempts may have run elsewhere."""
         why = self._secrets.redact(why)
         if tool.spec.effect is not Effect.READ:
             async with self._claim(request) as entry:
-                if recorded := await self._recorded(tool, request, entry):
+                if recorded := await self._recorded_outcome(tool, request, entry):
                     return recorded
                 if entry.started_before:
                     reason = f"an earlier attempt of {tool.spec.name} was interrupted, and on this worker {why}"
                     return await self._unknown(tool, request, entry, RawResult(status="unknown", content=reason))
         return ToolOutcome(status="invalid", content=f"Not called: {why}")
 
-    async def _execute(self, call: Guarded, request: ToolRequest) -> ToolOutcome:
+    async def _execute(self, call: GuardedCall, request: ToolRequest) -> ToolOutcome:
         if call.attempt.tool.spec.effect is Effect.READ:
             return await call.read()
         undoes = request.undo and not request.settle
-        # In a later epoch, a request of an earlier one may still arrive: `Guarded` says when the effect starts.
+        # In a later epoch, a request of an earlier one may still arrive: `GuardedCall` decides when the effect starts.
         start = not request.settle and not undoes and not request.epoch
         async with self._claim(request, start=start) as entry:
             if undoes:
                 return await call.undo(entry)
-            recorded = await self._recorded(call.attempt.tool, request, entry)
+            recorded = await self._recorded_outcome(call.attempt.tool, request, entry)
             if recorded and not request.epoch:
                 return recorded
-            # The recorded outcome may be of an earlier epoch; this one has it, too.
+            # The recorded outcome may be of an earlier epoch: it is recorded for this one, too.
             outcome = recorded or await (call.settle(entry) if request.settle else call.run_once(entry))
             if outcome.status in ("unknown", "cancelled"):
                 return outcome
@@ -169,20 +169,20 @@ class Tools:
         async with self._ledger.claim(effect, thread=calling_thread(), start=start, attempt=attempt) as entry:
             yield entry
 
-    async def _recorded(self, tool: Tool, request: ToolRequest, entry: ClaimedEffect) -> ToolOutcome | None:
-        """The outcome that an attempt has recorded; unknown, if nothing shows that a worker recorded it."""
+    async def _recorded_outcome(self, tool: Tool, request: ToolRequest, entry: ClaimedEffect) -> ToolOutcome | None:
+        """Return the outcome that an attempt recorded; unknown if no worker is proven to have recorded it."""
         if entry.doubt:
             return await self._unknown(tool, request, entry, RawResult(status="unknown", content=entry.doubt))
         return entry.outcome.model_copy(update={"adopted": True}) if entry.outcome else None
 
-    async def _unknown(self, tool: Tool, request: ToolRequest, entry: ClaimedEffect, ended: RawResult) -> ToolOutcome:
-        """The outcome of an effect that a person is asked about."""
-        ended = await asked(ended, entry, tool.spec)
-        settles_in = ended.settles_in if request.settles else None
-        return ToolOutcome(status="unknown", content=ended.content, cause=ended.cause, settles_in=settles_in)
+    async def _unknown(self, tool: Tool, request: ToolRequest, entry: ClaimedEffect, result: RawResult) -> ToolOutcome:
+        """Return the outcome of an effect that a person has to resolve."""
+        result = await with_settling_notice(result, entry, tool.spec)
+        settles_in = result.settles_in if request.settles else None
+        return ToolOutcome(status="unknown", content=result.content, cause=result.cause, settles_in=settles_in)
 
     async def _effect(self, request: ToolRequest) -> PastEffect:
-        """The effect of a call, as the ledger identifies it."""
+        """Return the effect of a call, as the ledger identifies it."""
         own = activity.info().workflow_run_id or ""
         return PastEffect(
             number=request.number,

@@ -1,13 +1,13 @@
-"""The earlier attempts at a tool call: how they failed, and how many workers died during the call.
+"""The earlier attempts at a tool call: how they failed, and how many workers crashed during the call.
 
 1. A failed attempt leaves its error, sealed, in its last heartbeat, and the outcome of the call names it. An attempt
    that waits for a lost one (EFFECT_SETTLING) has not failed.
 2. A process that runs out of memory or crashes reports nothing. Its attempt is ended by a time-out, or by a worker that
-   takes over (`WORKER_DIED`). These are counted, so that a call which kills its worker is not attempted for ever.
-3. Temporal keeps the last failure only. So before the tool runs again, an attempt leaves the count in its heartbeat,
-   and waits until Temporal has it. A first attempt costs nothing.
-4. A local activity leaves nothing in Temporal: its workflow task is attempted again. The first local call of a run in
-   this process looks at that attempt; if it is a later one, the call is made as an ordinary activity.
+   takes over (`WORKER_DIED`). These are counted, so that a call that crashes its worker is not retried for ever.
+3. Temporal keeps only the last failure. So before the tool runs again, an attempt leaves the count in its heartbeat,
+   and waits until Temporal has it. First attempts do not wait.
+4. A local activity leaves nothing in Temporal; its workflow task is retried. So the first local call of a run in this
+   process reads the attempt of that task; if it is not the first one, the call is made as an ordinary activity.
 """
 
 import asyncio
@@ -35,39 +35,39 @@ from holdfast.worker.takeover.takeover import WORKER_DIED
 log = SafeLogger(__name__)
 
 KNOWN_RUNS = 10_000
-"""The most runs of which a process remembers that their local calls are safe."""
+"""The most runs whose local calls a process remembers as safe."""
 
 _POLL_SECONDS = 0.02
-_NOTED_WITHIN = 3.0
-"""Seconds within which Temporal has to have a heartbeat; after that, the attempt fails and another one follows."""
+_HEARTBEAT_SECONDS = 3.0
+"""Seconds to wait until Temporal has a heartbeat; then the attempt fails, and is retried."""
 
 
 class AttemptNotes:
     """The state that this attempt leaves for the next one.
 
     Args:
-        request: The order.
+        request: The activity's request.
         before: The state that the attempts before this one left; None for none.
     """
 
     def __init__(self, request: ToolRequest, before: EarlierAttempts | None) -> None:
         self._request = request
-        self.left = before
+        self.state = before
 
     @property
     def in_doubt(self) -> InDoubt | None:
-        """How the call ended, while it is not known yet whether its effect has happened."""
-        return self.left.in_doubt if self.left else None
+        """How the call ended, as long as it is unknown whether its effect happened."""
+        return self.state.in_doubt if self.state else None
 
     @in_doubt.setter
     def in_doubt(self, end: InDoubt) -> None:
-        self.left = _of(self.left, self._request).model_copy(update={"in_doubt": end})
+        self.state = _state_for(self.state, self._request).model_copy(update={"in_doubt": end})
 
     def count_raised(self) -> int:
         """Count one more call of an idempotent tool that raised; return how many there are."""
-        left = _of(self.left, self._request)
-        self.left = left.model_copy(update={"raised": left.raised + 1})
-        return self.left.raised
+        state = _state_for(self.state, self._request)
+        self.state = state.model_copy(update={"raised": state.raised + 1})
+        return self.state.raised
 
     @contextmanager
     def recording_failure(self, secrets: Secrets) -> Iterator[None]:
@@ -86,24 +86,24 @@ class AttemptNotes:
                     # Redacted before it is cut: half a secret would not be found.
                     message = secrets.redact(error_text(error))[:MESSAGE_CHARS]
                     failure = AttemptFailure(kind=kind_of(error), message=message, seconds=seconds)
-                    self.left = with_failure(self.left, failure, self._request)
-                if self.left:
-                    activity.heartbeat(*sealed_details(self.left))
+                    self.state = with_failure(self.state, failure, self._request)
+                if self.state:
+                    activity.heartbeat(*sealed_details(self.state))
             raise
 
 
 def with_failure(before: EarlierAttempts | None, failure: AttemptFailure, request: ToolRequest) -> EarlierAttempts:
     """Return the state for the next attempt after one more failed attempt."""
-    left = _of(before, request)
-    return left.model_copy(update={"failures": FailedAttempts.of(left.failures, failure)})
+    state = _state_for(before, request)
+    return state.model_copy(update={"failures": FailedAttempts.of(state.failures, failure)})
 
 
-def _of(before: EarlierAttempts | None, request: ToolRequest) -> EarlierAttempts:
+def _state_for(before: EarlierAttempts | None, request: ToolRequest) -> EarlierAttempts:
     return before or EarlierAttempts(answers=request.order)
 
 
 class WorkerCrashes:
-    """How often workers died during the calls that this worker is asked to run."""
+    """Counts the worker crashes during the calls that this worker runs."""
 
     def __init__(self) -> None:
         self._known: set[str] = set()
@@ -111,11 +111,11 @@ class WorkerCrashes:
     async def before(self, request: ToolRequest) -> EarlierAttempts | None:
         """Return how the attempts before this one failed; None for no failure.
 
-        If workers have died, their number is left for the next attempt first.
+        If workers have crashed, this first leaves their number for the next attempt.
 
         Raises:
-            ApplicationError: The call has to be made as an ordinary activity, or Temporal does not take the heartbeat.
-                Both are retried.
+            ApplicationError: The call has to be made as an ordinary activity, or Temporal did not take the
+                heartbeat. Both are retried.
         """
         info = activity.info()
         if info.is_local:
@@ -124,21 +124,21 @@ class WorkerCrashes:
         if info.attempt == 1:
             return None
         before = earlier_details(EarlierAttempts, request)
-        mine = _pending(await _described())
-        if mine is not None and (death := _death(mine.last_failure)):
-            before = with_failure(before, death, request)
+        own = _pending(await _describe_own_run())
+        if own is not None and (crash := _crash_of(own.last_failure)):
+            before = with_failure(before, crash, request)
             before = before.model_copy(update={"deaths": before.deaths + 1})
             log.warning("worker_died_during_call", tool=request.call.name, key=request.key, deaths=before.deaths)
         if before and 0 < before.deaths < request.max_worker_deaths:
-            await _leave(before)
+            await _leave_count(before)
         return before
 
     async def _check_local(self) -> None:
         run = activity.info().workflow_run_id or ""
         if run in self._known:
             return
-        described = await _described()
-        if described.pending_workflow_task.attempt > 1:
+        description = await _describe_own_run()
+        if description.pending_workflow_task.attempt > 1:
             raise ApplicationError(
                 "an earlier attempt of this workflow task did not end; the call is made as an ordinary activity",
                 type=WORKER_DIED,
@@ -148,8 +148,8 @@ class WorkerCrashes:
         self._known.add(run)
 
 
-def abandoned(tool: str, deaths: int) -> str:
-    """Say that a call is not attempted again."""
+def abandoned_message(tool: str, deaths: int) -> str:
+    """Return the message about a call that is not attempted again."""
     times = "time" if deaths == 1 else "times"
     return (
         f"{tool} was not run again: {deaths:,} {times} the worker that ran it died or hung (out of memory, a crash of "
@@ -157,10 +157,10 @@ def abandoned(tool: str, deaths: int) -> str:
     )
 
 
-def _death(failure: Failure) -> AttemptFailure | None:
-    """How an attempt failed whose worker died or hung; None for any other failure.
+def _crash_of(failure: Failure) -> AttemptFailure | None:
+    """Return the failure of an attempt whose worker crashed or hung; None for any other failure.
 
-    Its message does not repeat that of the failure, which anybody who reaches Temporal can have written.
+    Its message does not quote Temporal's failure, which anybody with access to Temporal may have written.
     """
     if failure.HasField("timeout_failure_info"):
         if failure.timeout_failure_info.timeout_type == TimeoutType.TIMEOUT_TYPE_START_TO_CLOSE:
@@ -171,23 +171,23 @@ def _death(failure: Failure) -> AttemptFailure | None:
     return None
 
 
-def _pending(described: DescribeWorkflowExecutionResponse) -> PendingActivityInfo | None:
+def _pending(description: DescribeWorkflowExecutionResponse) -> PendingActivityInfo | None:
     own = activity.info().activity_id
-    return next((each for each in described.pending_activities if each.activity_id == own), None)
+    return next((each for each in description.pending_activities if each.activity_id == own), None)
 
 
-async def _described() -> DescribeWorkflowExecutionResponse:
+async def _describe_own_run() -> DescribeWorkflowExecutionResponse:
     info = activity.info()
     return (await describe_run(info.workflow_id or "", info.workflow_run_id or "")).raw_description
 
 
-async def _leave(deaths: EarlierAttempts) -> None:
-    """Leave the count for the next attempt, and wait until Temporal has it: the tool may end this process at once."""
-    activity.heartbeat(*sealed_details(deaths))
-    deadline = asyncio.get_running_loop().time() + _NOTED_WITHIN
+async def _leave_count(state: EarlierAttempts) -> None:
+    """Leave the count for the next attempt, and wait until Temporal has it: the tool may crash this process at once."""
+    activity.heartbeat(*sealed_details(state))
+    deadline = asyncio.get_running_loop().time() + _HEARTBEAT_SECONDS
     while asyncio.get_running_loop().time() < deadline:
-        mine = _pending(await _described())
-        if mine is None or mine.last_heartbeat_time.ToMicroseconds() > mine.last_started_time.ToMicroseconds():
+        own = _pending(await _describe_own_run())
+        if own is None or own.last_heartbeat_time.ToMicroseconds() > own.last_started_time.ToMicroseconds():
             return
         await asyncio.sleep(_POLL_SECONDS)
     raise ApplicationError("Temporal has not taken the heartbeat that counts dead workers", type="HeartbeatNotTaken")

@@ -1,4 +1,4 @@
-"""The trust level of files: a file that an agent writes after reading the web is of that level for every reader.
+"""The trust level of files: a file that an agent writes after reading the web has the level `web` for every reader.
 
 A call that may write to the workspace marks its files first (`holdfast.workspace.tainted_files`), if the run
 has read the web, or the call may read a marked file. The result of a call that may have read one has the level `web`.
@@ -31,25 +31,25 @@ class FileTrust:
         Raises:
             OSError: The state folder cannot be used. Retryable: nothing has been written.
         """
-        if self._concerned and await asyncio.to_thread(self._may_write_web):
+        if self._applies and await asyncio.to_thread(self._may_write_web):
             await self._mark()
 
-    async def labelled(self, outcome: ToolOutcome) -> ToolOutcome:
+    async def label(self, outcome: ToolOutcome) -> ToolOutcome:
         """Return the outcome of the call with the trust level of the files that it may have read.
 
         Raises:
             OSError: As for `mark`. The next attempt finds the outcome in the ledger.
         """
-        if not self._concerned:
+        if not self._applies:
             return outcome
         if await asyncio.to_thread(self._is_marked):
             outcome = outcome.model_copy(update={"trust": "web"})
-        if outcome.trust == "web":  # its files may have it now, too, or have what another run wrote meanwhile
+        if outcome.trust == "web":  # its files may contain it now, too, or text that another run wrote meanwhile
             await self._mark()
         return outcome
 
     @property
-    def _concerned(self) -> bool:
+    def _applies(self) -> bool:
         return self.request.trust is not None and self.tool.takes_context and self._files != ()
 
     @property

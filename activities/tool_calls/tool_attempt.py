@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from holdfast.activities.blocked_loop import loop_watch
+from holdfast.activities.event_loop_watch import loop_watch
 from holdfast.activities.safe_logs import SafeLogger
 from holdfast.activities.tool_calls.tool_functions import TimedOut, call_function, raise_if_stopped
-from holdfast.activities.tool_calls.tool_outcomes import RawResult, returned
+from holdfast.activities.tool_calls.tool_outcomes import RawResult, result_of_value
 from holdfast.activities.tool_calls.tool_threads import NoThread
 from holdfast.core.run.contracts.ledger import ClaimedEffect
 from holdfast.core.tools.cannot import Cannot
@@ -31,10 +31,10 @@ class Attempt:
 
     tool: Tool
     arguments: dict[str, Any]
-    """By name, as the tool has read them."""
+    """The arguments by name, as the tool has read them."""
     context: ToolContext
     resources: Mapping[Any, Any]
-    """By type."""
+    """The catalog's resources by type."""
 
     async def run(self, entry: ClaimedEffect | None = None) -> RawResult:
         """Run the tool. An exception becomes a result for the LLM, or a doubt whether the effect has happened.
@@ -47,30 +47,30 @@ class Attempt:
         """
         tool, context = self.tool, self.context
         blocked = loop_watch().blocked if tool.spec.effect is Effect.READ else {}
-        if context.key in blocked:  # an earlier attempt did
+        if context.key in blocked:  # an earlier attempt blocked the event loop
             return RawResult(status="failed", content=blocked[context.key])
         try:
-            given = self._bound(tool.function)
+            bound = self._bind(tool.function)
         except Exception as error:  # nothing of the tool has run
             return RawResult(status="failed", content=error_text(error), cause=kind_of(error))
         started, ended = time.monotonic(), None
         while ended is None:
             if entry:
                 await entry.confirm()
-            ended = await self._made(given, entry)
+            ended = await self._call_function(bound, entry)
         if context.key in blocked:
             # Its result would hide that it stopped every run on this worker. A call with an effect keeps its result.
             ended = RawResult(status="failed", content=blocked[context.key])
         return ended.model_copy(update={"duration_ms": round((time.monotonic() - started) * 1000)})
 
-    async def _made(self, given: dict[str, Any], entry: ClaimedEffect | None) -> RawResult | None:
-        """Call the function; return how that ended, or None if it has to wait until the claim is confirmed again."""
+    async def _call_function(self, bound: dict[str, Any], entry: ClaimedEffect | None) -> RawResult | None:
+        """Call the function, and return its result; None if the claim has to be confirmed again first."""
         tool, spec = self.tool, self.tool.spec
         reads, stopped = spec.effect is Effect.READ, inspect.iscoroutinefunction(tool.function)
-        function = tool.function if stopped or entry is None else _while_fresh(tool.function, entry)
+        function = tool.function if stopped or entry is None else _if_claim_fresh(tool.function, entry)
         try:
-            value = await self._call(function, given)
-        except _NotFresh:
+            value = await self._call(function, bound)
+        except _ClaimStale:
             return None
         except TimedOut:
             # A thread cannot be stopped, and an effect may be half done: then the outcome is unknown.
@@ -91,9 +91,9 @@ class Attempt:
             if reads or says_not_done(error, tool.not_done_on):
                 return RawResult(status="failed", content=error_text(error), cause=kind_of(error))
             return RawResult(status="unknown", content=error_text(error), cause=kind_of(error), doubt="raised")
-        return await self._returned(value)
+        return await self._result_of(value)
 
-    async def _returned(self, value: Any) -> RawResult:
+    async def _result_of(self, value: Any) -> RawResult:
         spec, reads = self.tool.spec, self.tool.spec.effect is Effect.READ
         if isinstance(value, Cannot):
             until = value.ends_at(datetime.now(UTC))
@@ -107,8 +107,8 @@ class Attempt:
             case Absent() if not reads:
                 return RawResult(status="failed", content=f"{spec.name} reports that it did not happen")
             case Found(result=result) if not reads:
-                return (await returned(spec, result)).model_copy(update={"adopted": True})
-        return await returned(spec, value)
+                return (await result_of_value(spec, result)).model_copy(update={"adopted": True})
+        return await result_of_value(spec, value)
 
     async def undo(self) -> RawResult:
         """Undo the effect. An earlier attempt may have done so already: an undo is safe to run again."""
@@ -116,25 +116,25 @@ class Attempt:
             return RawResult(status="failed", content=f"this worker's {self.tool.spec.name} cannot undo its effect")
         return await replace(self, tool=replace(self.tool, function=self.tool.undo)).run()
 
-    async def checked(self) -> RawResult | None:
+    async def check(self) -> RawResult | None:
         """Return the result of the tool's check; None for `Absent`."""
-        spec, answer = self.tool.spec, await self._check()
+        spec, answer = self.tool.spec, await self._run_check()
         log.info("effect_checked", key=self.context.key, tool=spec.name, answer=type(answer).__name__)
         match answer:
             case Found(result=result):
-                return (await returned(spec, result)).model_copy(update={"adopted": True})
+                return (await result_of_value(spec, result)).model_copy(update={"adopted": True})
             case Absent():
                 return None
             case _:
                 reason = _reason(answer) or f"check of {spec.name} could not determine the outcome"
                 return RawResult(status="unknown", content=reason)
 
-    async def _check(self) -> Any:
+    async def _run_check(self) -> Any:
         """Return the answer of the tool's check. An exception is retried: the system that it asks may be down."""
         spec, check = self.tool.spec, self.tool.check
         assert check is not None
         try:
-            return await self._call(check, self._bound(check))
+            return await self._call(check, self._bind(check))
         except TimedOut:
             return Unknown(f"check of {spec.name} took longer than {spec.timeout:g} s")
         except Exception:
@@ -143,25 +143,25 @@ class Attempt:
             raise_if_stopped(error)
             return Unknown(f"check of {spec.name} raised {error_text(error)}")
 
-    def _bound(self, function: Any) -> dict[str, Any]:
+    def _bind(self, function: Any) -> dict[str, Any]:
         return bind(function, self.arguments, self.context, self.resources)
 
-    async def _call(self, function: Any, given: dict[str, Any]) -> Any:
+    async def _call(self, function: Any, bound: dict[str, Any]) -> Any:
         spec = self.tool.spec
-        return await call_function(function, given, spec.timeout, tool=spec.name, key=self.context.key)
+        return await call_function(function, bound, spec.timeout, tool=spec.name, key=self.context.key)
 
 
-class _NotFresh(BaseException):
-    """A thread began so late that the claim has to be confirmed again. No exception of a tool is of this type."""
+class _ClaimStale(BaseException):
+    """A thread began so late that the claim has to be confirmed again. No tool raises this type."""
 
 
-def _while_fresh(function: Callable[..., Any], entry: ClaimedEffect) -> Callable[..., Any]:
-    """Return the function, which runs only if the claim is fresh when its thread begins: that may take long."""
+def _if_claim_fresh(function: Callable[..., Any], entry: ClaimedEffect) -> Callable[..., Any]:
+    """Wrap the function to run only if the claim is still fresh when its thread begins, which may take long."""
 
     @functools.wraps(function)
     def run(**arguments: Any) -> Any:
         if not entry.fresh:
-            raise _NotFresh
+            raise _ClaimStale
         return function(**arguments)
 
     return run

@@ -1,10 +1,10 @@
-"""Calls the functions of tools, which are a user's and may raise anything, at any time.
+"""Calls the functions of tools: a user's code, which may raise anything, at any time.
 
-1. A sync function runs in a thread, an async one in a task of its own: whether a function cancels its task or leaks a
-   cancel scope, only the end of the attempt ends the attempt.
-2. What a function returns to be awaited is awaited, and what gives its items one by one is read, within the call and
-   its time limit: until then, the function may not have done anything.
-3. The time limit counts from the start of the function, not from that of a wait for a thread.
+1. A sync function runs in a thread, an async one in a separate task: a function that cancels its task, or leaks a
+   cancel scope, does not end the attempt.
+2. An awaitable that a function returns is awaited, and an iterator is read, within the call and its time limit: until
+   then, the function may not have done anything.
+3. The time limit begins with the function, not with a wait for a thread.
 """
 
 import asyncio
@@ -17,31 +17,31 @@ from functools import partial
 from itertools import islice
 from typing import Any, TypeVar
 
-from holdfast.activities.blocked_loop import Watched, loop_watch
-from holdfast.activities.tool_calls.tool_threads import NoThread, passed_on, tool_threads
+from holdfast.activities.event_loop_watch import WatchedCall, loop_watch
+from holdfast.activities.tool_calls.tool_threads import NoThread, to_raisable, tool_threads
 from holdfast.core.tools.decorator import Found, Labelled
 from holdfast.core.tools.results import MOST_ITEMS, NOT_READ
 
 T = TypeVar("T")
 
-STOPPING = 5.0
-"""Seconds that a function has to end once it is stopped; then it is left behind."""
+STOP_SECONDS = 5.0
+"""Seconds that a cancelled function has to end; then it is abandoned."""
 
-OTHER_SECONDS = 60.0
-"""How long what a user's own classes do outside of a call may take before it counts as hanging."""
+METHOD_SECONDS = 60.0
+"""Seconds after which a method of a user's own class, called outside of a tool call, is regarded as hanging."""
 
-NESTED = 10
-"""Awaitables that a call may return within one another."""
+MAX_NESTED = 10
+"""The most awaitables that a call may return nested in one another."""
 
-_WHOLE = (str, int, float, bool, type(None), list, dict, tuple)
-"""Types of values of which nothing is outstanding. Most functions return one."""
+_COMPLETE_TYPES = (str, int, float, bool, type(None), list, dict, tuple)
+"""Types of values that are neither awaited nor read. Most functions return one."""
 
 attempt_of: ContextVar[asyncio.Task[Any] | None] = ContextVar("attempt_of", default=None)
 """In a user's function, in middleware, and in all that they call: the task of the attempt that runs them."""
 
 
 class TimedOut(Exception):
-    """A function exceeded its time limit, as opposed to raising a TimeoutError of its own."""
+    """A function exceeded its time limit, as opposed to raising a TimeoutError itself."""
 
 
 async def call_function(
@@ -59,22 +59,22 @@ async def call_function(
     Raises:
         TimedOut: It took longer.
         NoThread: It was not called.
-        BaseException: What the function raises; RuntimeError for what would end the attempt.
+        BaseException: The function's own exception; RuntimeError instead of one that would end the attempt.
     """
     is_async, threads = inspect.iscoroutinefunction(function), tool_threads()
     if not is_async:
         await threads.ready(tool)
 
     async def call() -> Any:
-        watched = Watched(key, tool, function)
+        watched = WatchedCall(key, tool, function)
         if is_async:
             with loop_watch().watching(watched):
                 value = await function(**arguments)
-                return value if type(value) in _WHOLE else await _complete(value)
-        value = await threads.run(partial(_called, function, arguments), tool=tool, limit=timeout)
-        if type(value) in _WHOLE:
+                return value if type(value) in _COMPLETE_TYPES else await _complete(value)
+        value = await threads.run(partial(_call_and_read, function, arguments), tool=tool, limit=timeout)
+        if type(value) in _COMPLETE_TYPES:
             return value
-        with loop_watch().watching(watched):  # what is awaited of it runs on the loop
+        with loop_watch().watching(watched):  # the awaitables in it run on the loop
             return await _complete(value)
 
     limit = asyncio.timeout(timeout)
@@ -87,22 +87,22 @@ async def call_function(
         raise
 
 
-def _called(function: Callable[..., Any], arguments: dict[str, Any]) -> Any:
-    """Call a sync function, and read what it returns one by one in the same thread, as some cursors require."""
+def _call_and_read(function: Callable[..., Any], arguments: dict[str, Any]) -> Any:
+    """Call a sync function, and read an iterator that it returns in the same thread, as some cursors require."""
     value = function(**arguments)
     return value if _is_awaitable(value) else _read(value)
 
 
 async def _complete(value: Any) -> Any:
-    """Return what a function has returned once nothing of it is outstanding."""
+    """Await and read the value that a function returned until it is complete."""
     if isinstance(value, Labelled | Found):
         return dataclasses.replace(value, result=await _complete(value.result))
-    for _ in range(NESTED):
+    for _ in range(MAX_NESTED):
         if not _is_awaitable(value):
             break
         value = await (asyncio.wrap_future(value) if isinstance(value, Future) else value)
     else:
-        raise TypeError(f"it returned more than {NESTED} awaitables within one another")
+        raise TypeError(f"it returned more than {MAX_NESTED} awaitables within one another")
     if inspect.isroutine(value) or isinstance(value, partial):
         raise TypeError(f"it returned a function, and did not call it: {getattr(value, '__name__', 'a partial')}")
     if isinstance(value, AsyncIterable):
@@ -120,7 +120,7 @@ def _is_awaitable(value: Any) -> bool:
 
 
 def _read(value: Any) -> Any:
-    """Return the items of an iterator in a list, as far as they are shown; everything else as it is."""
+    """Return the items of an iterator as a list, up to the number that is shown; return other values unchanged."""
     if isinstance(value, Labelled | Found):
         return dataclasses.replace(value, result=_read(value.result))
     if not isinstance(value, Iterator) or _is_awaitable(value):
@@ -142,35 +142,36 @@ async def _read_async(value: AsyncIterable[Any]) -> list[Any]:
 
 
 async def in_own_task(function: Callable[[], Awaitable[T]]) -> T:
-    """Return `await function()`, awaited in a task of its own.
+    """Return `await function()`, awaited in a separate task.
 
     Raises:
-        CancelledError: The caller's own task is cancelled; the function is stopped then.
-        BaseException: What the function raises; RuntimeError for what would end the caller's task (`passed_on`).
+        CancelledError: The caller's own task is cancelled, and with it the function.
+        BaseException: The function's own exception; RuntimeError instead of one that would end the caller's task
+            (`to_raisable`).
     """
     attempt = attempt_of.get() or asyncio.current_task()
-    returned: list[T] = []
-    raised: list[BaseException] = []
+    results: list[T] = []
+    errors: list[BaseException] = []
 
     async def run() -> None:
         attempt_of.set(attempt)
         try:
-            returned.append(await function())
+            results.append(await function())
         except BaseException as error:  # in a task's own result, SystemExit would end the event loop
-            raised.append(error)
+            errors.append(error)
 
     loop = asyncio.get_running_loop()
     task, ended = loop.create_task(run()), asyncio.Event()
     task.add_done_callback(lambda _: ended.set())
     try:
-        await ended.wait()  # not the task itself, whose cancellation would look like the caller's
+        await ended.wait()  # not the task itself: its cancellation would look like the caller's
     except asyncio.CancelledError:
         task.cancel()
-        await asyncio.wait([task], timeout=STOPPING)
+        await asyncio.wait([task], timeout=STOP_SECONDS)
         raise
-    if returned:
-        return returned[0]
-    raise passed_on(raised[0] if raised else asyncio.CancelledError())
+    if results:
+        return results[0]
+    raise to_raisable(errors[0] if errors else asyncio.CancelledError())
 
 
 async def in_thread(function: Callable[..., T], *args: Any) -> T:
@@ -178,18 +179,19 @@ async def in_thread(function: Callable[..., T], *args: Any) -> T:
 
     Raises:
         NoThread: It was not called.
-        BaseException: What it raises; RuntimeError for what would end the caller's task (`passed_on`).
+        BaseException: The function's own exception; RuntimeError instead of one that would end the caller's task
+            (`to_raisable`).
     """
     threads, name = tool_threads(), "the conversion of a result"
     await threads.ready(name)
-    return await threads.run(partial(function, *args), tool=name, limit=OTHER_SECONDS)
+    return await threads.run(partial(function, *args), tool=name, limit=METHOD_SECONDS)
 
 
 def raise_if_stopped(error: BaseException) -> None:
     """Raise the error if it stops the attempt, as opposed to one that the function raised.
 
     Args:
-        error: What was caught while a function ran.
+        error: An exception that was caught while a function ran.
     """
     if isinstance(error, GeneratorExit):  # the attempt's coroutine is being closed
         raise error

@@ -27,11 +27,11 @@ from holdfast.core.trust import Trust
 MEDIA_BYTES = 500_000
 """The most bytes of images and files (in base64) in one result: Temporal allows 2 MB a payload."""
 
-_LONG = 64_000
+_LONG_TEXT = 64_000
 """Longer texts are processed in a thread; for shorter ones, starting the thread would take longer than the work."""
 
 CONVERSION_SECONDS = 20.0
-"""How long a result's conversion to text may take: less than what Temporal adds to the tool's own time limit."""
+"""Seconds for converting a result to text: fewer than Temporal's time-out adds to the tool's own time limit."""
 
 T = TypeVar("T")
 
@@ -39,7 +39,7 @@ log = SafeLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Clipped:
+class ClippedText:
     """A text as it enters the log."""
 
     content: str
@@ -49,25 +49,25 @@ class Clipped:
     """Bytes of the complete text; 0 if `content` is complete."""
 
 
-async def clip_to(store: ArtifactStore, text: str, limit: int, *, thread: str) -> Clipped:
+async def clip_to(store: ArtifactStore, text: str, limit: int, *, thread: str) -> ClippedText:
     """Clip `text` if it is longer than `limit` characters, and store all of it as an artifact."""
     if len(text) <= limit:
-        return Clipped(text)
+        return ClippedText(text)
     content = await asyncio.to_thread(text.encode, "utf-8", "replace")
     address = await store.put(content, thread=thread)
-    return Clipped(clip(text, limit, address=address), address, len(content))
+    return ClippedText(clip(text, limit, address=address), address, len(content))
 
 
 async def in_thread_if_long(function: Callable[[Any], T], value: Any, *, size: int | None = None) -> T:
-    """Return `function(value)`, computed in a thread if `value` is long; `size` None for a size that is unknown."""
-    return await in_thread(function, value) if size is None or size > _LONG else function(value)
+    """Return `function(value)`, computed in a thread if `value` is long; `size` is None if it is unknown."""
+    return await in_thread(function, value) if size is None or size > _LONG_TEXT else function(value)
 
 
 class RawResult(CallResult):
-    """The result of a call before it is safe to record: it may hold secrets, and be longer than the log takes."""
+    """The result of a call before it is safe to record: it may contain secrets, and exceed the log's limits."""
 
     doubt: Literal["raised", "returned", "stopped", "running"] | None = None
-    """Why the function's end does not say whether its effect happened: it raised · it returned `Unknown` · it took too
+    """Why the function's end leaves its effect in doubt: it raised · it returned `Unknown` · it took too
     long and was stopped · it took too long and may still be running."""
     settles_in: float | None = None
     """With the status `unknown`: seconds in which a request may still arrive."""
@@ -80,7 +80,7 @@ class Outcomes:
     artifacts: ArtifactStore
     thread: str
     request: ToolRequest
-    """Says which fields the run takes, and how many characters of each text."""
+    """It has the fields that the run accepts, and the most characters of each text."""
     secrets: Secrets
 
     async def record(self, raw: RawResult) -> ToolOutcome:
@@ -100,10 +100,10 @@ class Outcomes:
             settles_in=raw.settles_in if self.request.settles and raw.status == "unknown" else None,
         )
 
-    async def redacted(self, content: Content) -> Content:
+    async def redact(self, content: Content) -> Content:
         """Return the content without secrets, for the middleware to see."""
         if isinstance(content, str):
-            return await self._redact(content)
+            return await self._redact_text(content)
         return tuple(
             block.model_copy(update={"text": self.secrets.redact(block.text)})
             if isinstance(block, TextBlock)
@@ -143,36 +143,37 @@ class Outcomes:
                 room -= len(block.data)
                 blocks += (block,)
             else:
-                address = await self._stored(partial(self.artifacts.put, media, thread=self.thread))
+                address = await self._store(partial(self.artifacts.put, media, thread=self.thread))
                 addresses += (address,)
                 blocks += (TextBlock(text=left_out(block.type, len(media), address)),)
-        named = addresses if self.request.names_artifacts else ()
-        return ToolOutcome(status=status, content=blocks, artifact=artifact, size=size, artifacts=named, **more)
+        artifacts = addresses if self.request.names_artifacts else ()
+        return ToolOutcome(status=status, content=blocks, artifact=artifact, size=size, artifacts=artifacts, **more)
 
-    async def _text(self, text: str) -> Clipped:
+    async def _text(self, text: str) -> ClippedText:
         # Redact before clipping: half a secret would not be found.
-        redacted = recordable_text(await self._redact(text))
-        return await self._stored(lambda: clip_to(self.artifacts, redacted, self.request.clip, thread=self.thread))
+        redacted = recordable_text(await self._redact_text(text))
+        return await self._store(lambda: clip_to(self.artifacts, redacted, self.request.clip, thread=self.thread))
 
-    async def _redact(self, text: str) -> str:
+    async def _redact_text(self, text: str) -> str:
         # Not in the threads of tools: an effect has happened, and must not wait for those that hang.
-        return await asyncio.to_thread(self.secrets.redact, text) if len(text) > _LONG else self.secrets.redact(text)
+        redact = self.secrets.redact
+        return await asyncio.to_thread(redact, text) if len(text) > _LONG_TEXT else redact(text)
 
-    async def _stored(self, store: Callable[[], Awaitable[T]]) -> T:
+    async def _store(self, put: Callable[[], Awaitable[T]]) -> T:
         """Store an artifact. The effect has happened, so retry while the store is unavailable."""
         while True:
             try:
-                return await store()
+                return await put()
             except Exception as error:  # a user's own store may raise anything
                 log.warning("artifact_not_stored_yet", thread=self.thread, reason=str(error))
                 await asyncio.sleep(1)
 
 
-async def returned(spec: ToolSpec, value: Any) -> RawResult:
-    """Return how a function has ended that has returned.
+async def result_of_value(spec: ToolSpec, value: Any) -> RawResult:
+    """Return the result of a function that has returned a value.
 
-    If the value cannot be shown, a read has failed. An effect has happened all the same, so its call is `ok`: as
-    `failed`, the LLM would repeat it.
+    If the value cannot be shown, a read has failed. An effect has happened nevertheless, so its call is `ok`: the LLM
+    would repeat a `failed` one.
 
     Args:
         spec: The tool.
@@ -180,28 +181,28 @@ async def returned(spec: ToolSpec, value: Any) -> RawResult:
     """
     try:
         trust = _trust(value)
-        shown = value.result if isinstance(value, Labelled) else value
+        result = value.result if isinstance(value, Labelled) else value
         # The size of a value other than text is not known before it is encoded.
-        size = len(shown) if isinstance(shown, str) else None
+        size = len(result) if isinstance(result, str) else None
         async with asyncio.timeout(CONVERSION_SECONDS):
-            content = await in_thread_if_long(result_content, shown, size=size)
+            content = await in_thread_if_long(result_content, result, size=size)
     except BaseException as error:  # the methods of the value are the user's, and may raise anything
         raise_if_stopped(error)
         log.warning("tool_result_not_shown", tool=spec.name, reason=error_text(error))
-        why = f"its result cannot be shown: {error_text(error)}"
+        reason = f"its result cannot be shown: {error_text(error)}"
         quoting: Trust | None = "web" if isinstance(value, Labelled) else None  # the error may quote the result
         if spec.effect is Effect.READ:
-            return RawResult(status="failed", content=f"{spec.name} returned, but {why}", trust=quoting)
+            return RawResult(status="failed", content=f"{spec.name} returned, but {reason}", trust=quoting)
         if isinstance(error, NotAwaited):
             return RawResult(
-                status="unknown", content=f"{spec.name} returned, but may not have begun: {why}", trust=quoting
+                status="unknown", content=f"{spec.name} returned, but may not have begun: {reason}", trust=quoting
             )
-        return RawResult(status="ok", content=f"{spec.name} returned, so it took effect; {why}", trust=quoting)
+        return RawResult(status="ok", content=f"{spec.name} returned, so it took effect; {reason}", trust=quoting)
     return RawResult(status="ok", content=content, trust=trust)
 
 
 def _trust(value: Any) -> Trust | None:
-    """Return the trust level that a result has itself; None for that of the tool.
+    """Return the trust level of the result itself; None if the tool's applies.
 
     Raises:
         ValueError: There is no such level.

@@ -1,10 +1,10 @@
-"""Threads for what users' sync functions do, which may hang for ever: a thread cannot be stopped.
+"""Threads for users' sync functions, which may hang for ever: a thread cannot be stopped.
 
-1. There are more threads than calls at a time, so a call starts at once. Its time limit counts from its start.
-2. A call that exceeds its limit keeps its thread until it returns, and hangs until then. So many calls of one tool may
-   hang (`HUNG_EACH`); further ones fail without being made, and leave the threads to other tools.
-3. If even so all threads are taken, a call waits for one, and then fails without being made.
-4. The threads belong to these calls alone: whatever hangs, the worker's own work has others. The process can end
+1. There are more threads than concurrent calls, so a call starts at once, and with it its time limit.
+2. A call that exceeds its limit hangs: it keeps its thread until it returns. At most `MAX_HUNG_PER_TOOL` calls of one
+   tool may hang; further ones fail without being made, and leave the threads to other tools.
+3. If all threads are taken nevertheless, a call waits for one, and then fails without being made.
+4. Only these calls use the threads, so a call that hangs does not block the worker's own work. The process can end
    without them.
 """
 
@@ -21,17 +21,17 @@ from weakref import WeakKeyDictionary
 
 from holdfast.core.tools.results import StandIn
 
-MOST = 512
+MAX_THREADS = 512
 """Threads of one worker. Temporal gives it at most 200 activities at a time, so the others are for calls that hang."""
 
-HUNG_EACH = 64
-"""Calls of one tool that may hang at a time."""
+MAX_HUNG_PER_TOOL = 64
+"""The most calls of one tool that may hang at a time."""
 
 LONGEST_WAIT = 20.0
-"""Seconds that a call waits for a thread: less than what Temporal adds to the tool's own time limit."""
+"""The most seconds that a call waits for a thread: fewer than Temporal's time-out adds to the tool's own time limit."""
 
-IDLE = 30.0
-"""Seconds after which a thread looks whether its event loop is still there."""
+IDLE_SECONDS = 30.0
+"""Seconds after which an idle thread checks whether its event loop still exists."""
 
 T = TypeVar("T")
 
@@ -69,11 +69,11 @@ class ToolThreads:
         """Wait until a call of the tool may start.
 
         Raises:
-            NoThread: None may; the message says which calls hang.
+            NoThread: No thread was free; the message says which calls hang.
         """
-        if self._hanging[tool] >= HUNG_EACH:
-            raise NoThread(f"{tool} was not called: {self._words(tool)}; its developer has to find out why")
-        if self._busy < MOST:
+        if self._hanging[tool] >= MAX_HUNG_PER_TOOL:
+            raise NoThread(f"{tool} was not called: {self._hanging_text(tool)}; its developer has to find out why")
+        if self._busy < MAX_THREADS:
             return
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append(turn)
@@ -82,24 +82,26 @@ class ToolThreads:
                 await turn
         except BaseException as error:
             if turn.done() and not turn.cancelled():
-                self._wake()  # it was this call's turn, and now is another's
+                self._wake()  # pass this call's turn to the next one
             if not isinstance(error, TimeoutError):
                 raise
-            hanging = "; ".join(self._words(name) for name, _ in self._hanging.most_common(3) if self._hanging[name])
-            words = f"{tool} was not called: no thread was free for {LONGEST_WAIT:g} s"
-            raise NoThread(f"{words}; {hanging}" if hanging else f"{words}, all {MOST} are in use") from None
+            hanging = "; ".join(
+                self._hanging_text(name) for name, _ in self._hanging.most_common(3) if self._hanging[name]
+            )
+            message = f"{tool} was not called: no thread was free for {LONGEST_WAIT:g} s"
+            raise NoThread(f"{message}; {hanging}" if hanging else f"{message}, all {MAX_THREADS} are in use") from None
 
     async def run(self, function: Callable[[], T], *, tool: str, limit: float) -> T:
         """Return `function()`, called in a thread; `ready` comes first.
 
         Args:
-            function: What to call.
+            function: The function to call.
             tool: The name under which calls that hang are counted.
-            limit: Seconds after which the call hangs, if nobody waits for it any more.
+            limit: Seconds after which the call counts as hanging, if its caller no longer waits for it.
 
         Raises:
             NoThread: It was not called.
-            BaseException: What it raises (`passed_on`).
+            BaseException: The function's own exception, as `to_raisable` converts it.
         """
         loop = asyncio.get_running_loop()
         result: asyncio.Future[T] = loop.create_future()
@@ -114,18 +116,18 @@ class ToolThreads:
                 loop.call_at(call.ends_by, self._mark_hanging, call)
 
     def _work(self, call: _Call, jobs: _Jobs, function: Callable[[], Any]) -> None:
-        """Do one call, in its thread."""
+        """Make one call, in its thread."""
         value, error = None, None
         try:
             value = function()
-        except BaseException as raised:  # it would end the thread, and its caller would wait for ever
+        except BaseException as raised:  # raised further, it would end the thread, and the caller would wait for ever
             error = raised
         try:
-            call.loop.call_soon_threadsafe(self._ended, call, jobs, value, error)
-        except RuntimeError:  # the loop has been closed: nobody waits any more
+            call.loop.call_soon_threadsafe(self._finish, call, jobs, value, error)
+        except RuntimeError:  # the loop has been closed: no caller waits any more
             return
 
-    def _ended(self, call: _Call, jobs: _Jobs, value: Any, error: BaseException | None) -> None:
+    def _finish(self, call: _Call, jobs: _Jobs, value: Any, error: BaseException | None) -> None:
         call.ended = True
         self._busy -= 1
         self._idle.append(jobs)
@@ -137,10 +139,10 @@ class ToolThreads:
         if error is None:
             call.result.set_result(value)
         else:
-            call.result.set_exception(passed_on(error))
+            call.result.set_exception(to_raisable(error))
 
     def _wake(self) -> None:
-        """Let the call that has waited longest have its turn."""
+        """Give its turn to the call that has waited longest."""
         while self._waiting:
             if not (turn := self._waiting.popleft()).done():
                 turn.set_result(None)
@@ -151,15 +153,15 @@ class ToolThreads:
             call.hangs = True
             self._hanging[call.tool] += 1
 
-    def _words(self, tool: str) -> str:
+    def _hanging_text(self, tool: str) -> str:
         count = self._hanging[tool]
         return f"{count} {'call' if count == 1 else 'calls'} of {tool} hang on this worker, beyond their time limit"
 
 
-def passed_on(error: BaseException) -> BaseException:
-    """Return the error as a future or a coroutine can raise it without ending what waits for it.
+def to_raisable(error: BaseException) -> BaseException:
+    """Convert an error so that a future or a coroutine can raise it without ending its waiter.
 
-    StopIteration would be taken for a coroutine's end, CancelledError and GeneratorExit for the end of the attempt.
+    StopIteration would look like a coroutine's end, CancelledError and GeneratorExit like the end of the attempt.
     """
     passed: BaseException
     match error:
@@ -180,7 +182,7 @@ def _new_thread(tool: str, loop: asyncio.AbstractEventLoop) -> _Jobs:
     thread = threading.Thread(target=_serve, args=(jobs, loop), name="tool", daemon=True)
     try:
         thread.start()
-    except RuntimeError as error:  # the system gives no more
+    except RuntimeError as error:  # the system's limit of threads is reached
         raise NoThread(f"{tool} was not called: {error}") from None
     return jobs
 
@@ -188,7 +190,7 @@ def _new_thread(tool: str, loop: asyncio.AbstractEventLoop) -> _Jobs:
 def _serve(jobs: _Jobs, loop: asyncio.AbstractEventLoop) -> None:
     while not loop.is_closed():
         try:
-            job = jobs.get(timeout=IDLE)
+            job = jobs.get(timeout=IDLE_SECONDS)
         except queue.Empty:
             continue
         job()

@@ -10,7 +10,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from holdfast import Agent, Catalog, Limits, Policy, ToolContext, allow, tool
-from holdfast.activities.blocked_loop import ADVICE, loop_watch
+from holdfast.activities.event_loop_watch import ADVICE, loop_watch
 from holdfast.client.start_options import issued
 from holdfast.core.log.events import ToolCallFinished
 from holdfast.core.run.contracts.runs import WORKFLOW, RunInput

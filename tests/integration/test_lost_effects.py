@@ -19,7 +19,7 @@ from temporalio.testing import ActivityEnvironment
 from holdfast import Absent, Found, NotDone, Tool, ToolContext, Unknown, tool
 from holdfast.activities.llm_calls.transcript_cache import TranscriptCache
 from holdfast.activities.tool_calls.earlier_attempts import AttemptNotes
-from holdfast.activities.tool_calls.guarded_call import Guarded
+from holdfast.activities.tool_calls.guarded_call import GuardedCall
 from holdfast.activities.tool_calls.tool_attempt import Attempt
 from holdfast.activities.tool_calls.tool_outcomes import Outcomes
 from holdfast.core.llm.blocks import ToolCall
@@ -97,7 +97,7 @@ class Call:
         context = ToolContext(thread="t", workspace=self._folder, key=self.key, attempt=self._number)
         outcomes = Outcomes(PostgresArtifacts(self._pool), "t", request, NO_SECRETS)
         transcripts = TranscriptCache(PostgresThreads(self._pool), ChatCompletions())
-        guarded = Guarded(Attempt(used, {}, context, {}), outcomes, None, transcripts, request, notes)
+        guarded = GuardedCall(Attempt(used, {}, context, {}), outcomes, None, transcripts, request, notes)
         named = CallAttempt("activity", self._number)
         start = not epoch and not more
         ledger = Ledger(self._pool, self._url)
@@ -114,7 +114,7 @@ class Call:
         try:
             return await ActivityEnvironment().run(make)
         finally:
-            self._notes = notes.left
+            self._notes = notes.state
 
     async def waits(self, used: Tool, **more: Any) -> float:
         """Make an attempt that has to wait; return the seconds until the next one."""

@@ -39,7 +39,7 @@ from holdfast import (
 from holdfast.activities import middleware as running
 from holdfast.activities.calling_run import Chains
 from holdfast.activities.llm_calls.transcript_cache import TranscriptCache
-from holdfast.activities.middleware import Around
+from holdfast.activities.middleware import MiddlewareStack
 from holdfast.activities.tool_calls.call_tool import Tools
 from holdfast.core.llm import blocks
 from holdfast.core.llm.chat_completions import ChatCompletions
@@ -276,7 +276,7 @@ def attempt(tmp_path: Path) -> Attempts:
             InMemoryArtifacts(),
             Secrets({"KEY": "top-secret"}),
             NO_RESOURCES,
-            Around([layer]) if layer else None,
+            MiddlewareStack([layer]) if layer else None,
         )
         made = blocks.ToolCall(id="c", name=tool.spec.name, arguments="{}")
         options = {"key": key, "first_run_id": "run", "workspace": str(tmp_path), "clip": 1000, **more}

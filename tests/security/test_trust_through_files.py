@@ -278,7 +278,7 @@ def made(name: str, workspace: Path, trust: Trust | None, **arguments: Any) -> F
 async def level(name: str, workspace: Path, **arguments: Any) -> Trust | None:
     """Return the level of the result of a call by a run that has read nothing."""
     outcome = ToolOutcome(status="ok", content="")
-    return (await made(name, workspace, "agent", **arguments).labelled(outcome)).trust
+    return (await made(name, workspace, "agent", **arguments).label(outcome)).trust
 
 
 @pytest.fixture
@@ -367,7 +367,7 @@ async def test_a_failure_may_quote_the_file(workspace: Path) -> None:
     await made("write_file", workspace, "web", path="notes/a.md", content="").mark()
     failed = ToolOutcome(status="failed", content=INJECTED)
     call_of = made("edit_file", workspace, "agent", path="notes/a.md", old="x", new="y")
-    assert (await call_of.labelled(failed)).trust == "web"
+    assert (await call_of.label(failed)).trust == "web"
 
 
 def test_a_person_clears_a_folder_and_not_those_above_it(workspace: Path) -> None:

@@ -18,7 +18,7 @@ from temporalio.service import RPCError
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
 from holdfast import Agent, Catalog, Limits, Policy, ToolContext, allow, deny, tool
-from holdfast.activities.calling_run import Chains, CheckedRequests
+from holdfast.activities.calling_run import Chains, RequestCheck
 from holdfast.client.start_options import issued
 from holdfast.core.agents.agent import AgentSpec
 from holdfast.core.authority.policy import ask
@@ -296,7 +296,7 @@ async def deciding(
         workflows=WORKFLOWS,
         activities=desk.activities,
         no_remote_activities=True,
-        interceptors=[CheckedRequests(Chains())],
+        interceptors=[RequestCheck(Chains())],
         workflow_runner=guard,
         sticky_queue_schedule_to_start_timeout=sticky,
         debug_mode=debug_mode,
@@ -310,7 +310,7 @@ async def deciding(
 async def working(client: Client, desk: Desk) -> AsyncIterator[str]:
     """Run activities, and yield the task queue."""
     queue = f"test-{uuid4().hex[:8]}"
-    worker = Worker(client, task_queue=queue, activities=desk.activities, interceptors=[CheckedRequests(Chains())])
+    worker = Worker(client, task_queue=queue, activities=desk.activities, interceptors=[RequestCheck(Chains())])
     async with running(worker, within=LEAVE):
         yield queue
 

@@ -263,7 +263,7 @@ async def test_the_attempts_own_cancellation_stops_the_function() -> None:
 
 async def test_a_function_that_does_not_stop_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     """A function that swallows its cancellation does not hold up its attempt."""
-    monkeypatch.setattr(tool_functions, "STOPPING", 0.01)
+    monkeypatch.setattr(tool_functions, "STOP_SECONDS", 0.01)
     end = asyncio.Event()
 
     async def act() -> None:
@@ -281,7 +281,7 @@ async def test_a_function_that_does_not_stop_is_left_behind(monkeypatch: pytest.
 
 async def test_the_wait_for_a_thread_is_not_the_functions_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """A call that waited longer than its limit for a thread still runs, with its whole limit."""
-    monkeypatch.setattr(tool_threads, "MOST", 1)
+    monkeypatch.setattr(tool_threads, "MAX_THREADS", 1)
     leave = threading.Event()
     first = asyncio.ensure_future(called(leave.wait))
     await asyncio.sleep(0)
@@ -297,7 +297,7 @@ async def test_hanging_calls_leave_threads_to_other_tools(monkeypatch: pytest.Mo
     """A tool may have a bounded number of hanging calls; further calls are rejected with the reason, and other tools
     run.
     """
-    monkeypatch.setattr(tool_threads, "HUNG_EACH", 3)
+    monkeypatch.setattr(tool_threads, "MAX_HUNG_PER_TOOL", 3)
     leave = threading.Event()
     for _ in range(3):
         with pytest.raises(TimedOut):
@@ -317,7 +317,7 @@ async def test_hanging_calls_leave_threads_to_other_tools(monkeypatch: pytest.Mo
 
 async def test_without_a_free_thread_a_call_names_the_tools_that_hold_them(monkeypatch: pytest.MonkeyPatch) -> None:
     """If all threads are taken, a rejected call names the tools whose calls hang."""
-    monkeypatch.setattr(tool_threads, "MOST", 1)
+    monkeypatch.setattr(tool_threads, "MAX_THREADS", 1)
     monkeypatch.setattr(tool_threads, "LONGEST_WAIT", 0.05)
     leave = threading.Event()
     with pytest.raises(TimedOut):
@@ -331,7 +331,7 @@ async def test_without_a_free_thread_a_call_names_the_tools_that_hold_them(monke
 
 async def test_a_function_whose_result_no_thread_can_read_was_called(monkeypatch: pytest.MonkeyPatch) -> None:
     """`NoThread` is raised only for a call that was never made, which counts as one without an effect."""
-    monkeypatch.setattr(tool_threads, "MOST", 0)
+    monkeypatch.setattr(tool_threads, "MAX_THREADS", 0)
     monkeypatch.setattr(tool_threads, "LONGEST_WAIT", 0.01)
 
     async def act() -> Iterator[str]:
@@ -344,7 +344,7 @@ async def test_a_function_whose_result_no_thread_can_read_was_called(monkeypatch
 
 async def test_a_call_that_is_cancelled_in_time_does_not_hang(monkeypatch: pytest.MonkeyPatch) -> None:
     """A call whose attempt ends before its limit, as a slow local activity's does, is not counted as hanging."""
-    monkeypatch.setattr(tool_threads, "HUNG_EACH", 1)
+    monkeypatch.setattr(tool_threads, "MAX_HUNG_PER_TOOL", 1)
     leave = threading.Event()
     attempt = asyncio.ensure_future(called(leave.wait))
     await asyncio.sleep(0.05)

@@ -2,15 +2,21 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 from typing import Any
 from uuid import uuid4
 
 import pytest
 from temporalio.client import Client, WorkflowHandle
 from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSearchAttributes
+from temporalio.converter import WorkflowSerializationContext
 
 from holdfast import Agent, Catalog, Policy, RunFailed, ask, tool
-from holdfast.core.run.contracts.runs import WORKFLOW
+from holdfast.core.mac.seals import FleetKeys
+from holdfast.core.mac.starts import refusal
+from holdfast.core.run.contracts.runs import WORKFLOW, RunInput
+from holdfast.core.run.state.features import UNATTENDED
+from holdfast.core.temporal.converter import sealing
 from holdfast.testing import Conversation, Reply, agent, call, hang, say
 from holdfast.testing.scripted_run import ScriptedRun
 from tests.support.rig import PATIENCE, eventually
@@ -118,3 +124,18 @@ async def test_a_plain_start_may_only_make_a_run_fail_earlier(run: ScriptedRun, 
     state = await eventually(run.state, lambda state: state.status in ("waiting_approval", "failed"))
     assert state.status == {"wait": "waiting_approval", "fail": "failed"}[claim]
     assert await run.effects() == []
+
+
+@pytest.mark.parametrize("altered", [b'"wait"', b"null"])
+def test_a_sealed_start_cannot_be_made_attended_in_transit(altered: bytes) -> None:
+    """What a start says about it is part of what is sealed: the altered input is nobody's, and starts nothing."""
+    keys = FleetKeys({"test": bytes(32)})
+    converter = sealing(keys)().with_context(WorkflowSerializationContext(namespace="default", workflow_id="t"))
+    begin = RunInput(task="pay", when_blocked="fail", features=UNATTENDED, start="s", issued_at=datetime.now(UTC))
+    (payload,) = converter.to_payloads([begin])
+    (read,) = converter.from_payloads([payload], [RunInput])
+    assert (read.sealed, read.when_blocked) == (True, "fail")
+    payload.data = payload.data.replace(b'"fail"', altered)
+    (read,) = converter.from_payloads([payload], [RunInput])
+    assert not read.sealed
+    assert "sealed" in refusal(read, first_run_id="r", started_at=datetime.now(UTC))

@@ -18,7 +18,11 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 BLOCKED = Blocked(cause="LLMRejected", message="401: no such key")
 
 
-REQUEST = PendingRequest.model_construct(request="1", kind="reconcile", tool="pay", path=("t", "t.1"))
+REQUEST = PendingRequest.model_validate(
+    {"request": "1", "kind": "reconcile", "tool": "pay", "arguments": {}, "digest": "d", "spec_hash": "s"}
+    | {"effect_key": "k", "epoch": 0, "why": "no answer came", "edited_by": "", "asked_at": NOW, "expires_at": None}
+    | {"answers": (), "who": (), "on_expiry": "deny", "veto": (), "quorum": 1, "votes": (), "path": ("t", "t.1")}
+)
 """A request about an effect whose outcome is unknown."""
 
 

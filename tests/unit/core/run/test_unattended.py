@@ -4,7 +4,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 
 from holdfast.core.agents.agent import Limits, Memory
 from holdfast.core.authority.policy import Policy, Terms, allow, ask
@@ -34,6 +34,7 @@ from holdfast.core.run.fold.evolve import evolve
 from holdfast.core.run.state.features import FEATURES, UNATTENDED
 from holdfast.core.run.state.state import RunState
 from holdfast.core.tools.effects import Effect
+from tests.support.examples import examples
 from tests.support.plays import SEEDS, RandomRun
 from tests.support.runs import Thread, agent_spec, calls, loaded_thread, says, tool_spec
 from tests.unit.audit.test_audit import fault
@@ -328,6 +329,7 @@ def test_people_are_notified_once_of_an_unattended_run_that_is_blocked() -> None
     assert thread.notices[0].text.startswith(f"{LLM_REJECTED}: ")
 
 
+@settings(max_examples=examples(8, 100))
 @given(SEEDS)
 def test_nothing_starts_unattended_that_required_approval(seed: int) -> None:
     """In any play, a call of an unattended run starts only if the policy alone allows it, or a person resolves it."""

@@ -12,7 +12,7 @@ from temporalio.worker import Interceptor, Worker
 
 from holdfast.activities.builtin_tools.offer import with_builtin_tools
 from holdfast.activities.calling_run import Chains, RequestCheck
-from holdfast.activities.heartbeats import DropToolHeartbeats
+from holdfast.activities.interceptors import DropToolHeartbeats, Redacting
 from holdfast.activities.llm_calls.call_llm import LLM
 from holdfast.activities.llm_calls.transcript_cache import TranscriptCache
 from holdfast.activities.load_agent import Agents
@@ -40,7 +40,6 @@ from holdfast.endpoints.embeddings import Embeddings
 from holdfast.storage.ledger import Ledger
 from holdfast.worker.construction import new_worker
 from holdfast.worker.handover import InProcessAnswers
-from holdfast.worker.redaction import Redacting
 
 log = SafeLogger(__name__)
 

@@ -17,11 +17,10 @@ from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, 
 from holdfast.activities.safe_logs import SafeLogger
 from holdfast.client.reading.executions import describe
 from holdfast.core.mac.seals import ActivityRequest, ActivityResult, belongs, is_unsealed
-from holdfast.core.run.contracts.commands import Request
+from holdfast.core.run.contracts.commands import Answers, Caller, Request
 from holdfast.core.run.contracts.error_types import NOT_SEALED
 from holdfast.core.run.contracts.runs import LOOP_WORKFLOW, QUERIES, WORKFLOW
 from holdfast.core.run.contracts.tool_calls import ToolRequest
-from holdfast.core.run.machine.handover import Answers, Caller
 from holdfast.core.tools.effects import effect_key
 from holdfast.worker.handover import InProcessAnswers
 

@@ -17,15 +17,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from contextvars import Context, copy_context
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from temporalio import activity
-
+from holdfast.activities.heartbeats import ActiveHeartbeat, active_heartbeats
 from holdfast.activities.safe_logs import SafeLogger
 
 BLOCKED_AFTER = 2.0
@@ -59,23 +57,10 @@ class WatchedCall:
     function: Callable[..., Any]
 
 
-@dataclass(frozen=True, eq=False)
-class ActiveHeartbeat:
-    """A running activity that sends heartbeats; created in its task."""
-
-    details: tuple[Any, ...]
-    context: Context = field(default_factory=copy_context)
-
-    def beat(self) -> None:
-        """Send a heartbeat. The SDK does so in a task of the running event loop, whichever that is."""
-        self.context.run(activity.heartbeat, *self.details)
-
-
 class LoopWatch:
     """Watches one event loop; created in its thread."""
 
     def __init__(self) -> None:
-        self.active: set[ActiveHeartbeat] = set()
         self.blocked: dict[str, str] = {}
         """By effect key: the message about a call that blocked the loop, for the LLM and the tool's developer."""
         self._loop = asyncio.get_running_loop()
@@ -125,7 +110,7 @@ class LoopWatch:
             self._report(calls)
             if now - self._pinged_at < KEEP_ALIVE_SECONDS and now - self._beat_at >= 1:
                 self._beat_at = now
-                asyncio.run(_beat_all(list(self.active)))
+                asyncio.run(_beat_all(list(active_heartbeats(self._loop))))
 
     def _turn(self) -> None:
         self._turned_at = time.monotonic()

@@ -3,21 +3,20 @@
 1. An activity that ends within a second sends none, unless it leaves something for the next attempt.
 2. The details are sealed and bound to the one call: anybody with access to Temporal can send a heartbeat, so details
    without a valid seal are dropped.
-3. Tools send none: another program's activity, used as a tool, would overwrite the details of the activity that runs
-   it. From the thread of a sync tool, Temporal's SDK could not even send one.
+3. Tools send none (`DropToolHeartbeats`).
 """
 
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from contextvars import Context, copy_context
+from dataclasses import dataclass, field
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from temporalio import activity
-from temporalio.worker import ActivityInboundInterceptor, ActivityOutboundInterceptor, Interceptor
 
-from holdfast.activities.event_loop_watch import ActiveHeartbeat, loop_watch
 from holdfast.activities.safe_logs import SafeLogger
-from holdfast.activities.tool_calls.tool_functions import attempt_of
 from holdfast.core.mac.seals import ActivityRequest, ActivityResult, SealKeyUnknown, answers
 from holdfast.core.temporal.sealed_details import ResultT, from_details, to_details
 
@@ -26,6 +25,26 @@ INTERVAL = 1.0
 
 
 log = SafeLogger(__name__)
+
+
+@dataclass(frozen=True, eq=False)
+class ActiveHeartbeat:
+    """The heartbeat of a running activity; created in its task."""
+
+    details: tuple[Any, ...]
+    context: Context = field(default_factory=copy_context)
+
+    def beat(self) -> None:
+        """Send a heartbeat. The SDK does so in a task of the running event loop, whichever that is."""
+        self.context.run(activity.heartbeat, *self.details)
+
+
+_active: WeakKeyDictionary[asyncio.AbstractEventLoop, set[ActiveHeartbeat]] = WeakKeyDictionary()
+
+
+def active_heartbeats(loop: asyncio.AbstractEventLoop) -> set[ActiveHeartbeat]:
+    """Return the heartbeats of the activities that run in an event loop. While it is blocked, its watch sends them."""
+    return _active.setdefault(loop, set())
 
 
 @asynccontextmanager
@@ -44,15 +63,14 @@ async def heartbeats(*details: Any) -> AsyncIterator[None]:
         activity.heartbeat(*details)
         next_beat = loop.call_later(INTERVAL, beat)
 
-    # While a tool blocks the event loop, its watch sends them.
-    watch, heartbeat = loop_watch(), ActiveHeartbeat(details)
+    active, heartbeat = active_heartbeats(loop), ActiveHeartbeat(details)
     if not activity.info().is_local:
-        watch.active.add(heartbeat)
+        active.add(heartbeat)
     try:
         yield
     finally:
         next_beat.cancel()
-        watch.active.discard(heartbeat)
+        active.discard(heartbeat)
 
 
 def earlier_details(kind: type[ResultT], request: ActivityRequest) -> ResultT | None:
@@ -73,22 +91,3 @@ def earlier_details(kind: type[ResultT], request: ActivityRequest) -> ResultT | 
 def sealed_details(answer: ActivityResult) -> tuple[Any, ...]:
     """Return the details that every heartbeat of this attempt repeats, for the next attempt to read."""
     return to_details(answer, activity.payload_converter())
-
-
-class DropToolHeartbeats(Interceptor):
-    """A worker interceptor that drops the heartbeats that tools send."""
-
-    def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:
-        """Wrap the activity."""
-        return _Inbound(next)
-
-
-class _Inbound(ActivityInboundInterceptor):
-    def init(self, outbound: ActivityOutboundInterceptor) -> None:
-        self.next.init(_Outbound(outbound))
-
-
-class _Outbound(ActivityOutboundInterceptor):
-    def heartbeat(self, *details: Any) -> None:
-        if attempt_of.get() is None:
-            self.next.heartbeat(*details)

@@ -101,9 +101,9 @@ from holdfast.errors import ThreadNotFound as ThreadNotFound
 from holdfast.errors import ToolSignatureError as ToolSignatureError
 from holdfast.portable.format.manifest import Exported as Exported
 from holdfast.portable.format.manifest import Imported as Imported
-from holdfast.storage.in_memory.artifacts import InMemoryArtifacts as InMemoryArtifacts
 from holdfast.storage.in_memory.memories import InMemoryMemories as InMemoryMemories
-from holdfast.storage.in_memory.threads import InMemoryThreads as InMemoryThreads
+from holdfast.storage.in_memory.record import InMemoryArtifacts as InMemoryArtifacts
+from holdfast.storage.in_memory.record import InMemoryThreads as InMemoryThreads
 from holdfast.version import __version__ as __version__
 from holdfast.workspace.file_tools import workspace_tools as workspace_tools
 from holdfast.workspace.memory.skills import load_skills as load_skills

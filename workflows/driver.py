@@ -11,9 +11,8 @@ from temporalio.common import RetryPolicy, SearchAttributeKey, SearchAttributeUp
 from temporalio.exceptions import FailureError
 from temporalio.workflow import ActivityCancellationType
 
-from holdfast.core.run.contracts.commands import Call, Failure, Request, Sleep
+from holdfast.core.run.contracts.commands import HAND_OVER, Call, Caller, Failure, Request, Sleep
 from holdfast.core.run.contracts.table import PATIENT, Activity, RequestT, ResultT, StateT, activity_of
-from holdfast.core.run.machine.handover import HAND_OVER, Caller
 from holdfast.core.run.machine.machine import AgentRun
 from holdfast.core.run.machine.open_calls import CallEnd
 from holdfast.core.run.state.features import DORMANCY

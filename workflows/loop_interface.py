@@ -1,11 +1,12 @@
 """The signals, updates and queries of `AgentLoopWorkflow`."""
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, get_args
 
 from temporalio import workflow
 from temporalio.exceptions import ApplicationError
 
-from holdfast.core.base.unread import argument_of, is_unread
+from holdfast.core.base.models import argument_of, is_unread
 from holdfast.core.log.loop_events import LoopEvent
 from holdfast.core.loop.recorder import LoopRecorder
 from holdfast.core.loop.state import LoopState, Steering
@@ -32,48 +33,6 @@ class LoopInterface:
         raise NotImplementedError
 
     # Signals, and the updates that answer with an outcome: {"by": "alice", "reason": "…"}.
-
-    @workflow.signal
-    def pause(self, payload: Any = None, *more: Any) -> None:
-        """Begin no further iteration: {"by": "alice", "reason": "…", "seconds": 3600}."""
-        self._signal("pause", payload, *more)
-
-    @workflow.signal
-    def resume(self, payload: Any = None, *more: Any) -> None:
-        """Resume after a pause: {"by": "alice"}."""
-        self._signal("resume", payload, *more)
-
-    @workflow.signal
-    def retry(self, payload: Any = None, *more: Any) -> None:
-        """Continue after the cause of a block is fixed, or raise the limit that was reached: {"by": "alice"}."""
-        self._signal("retry", payload, *more)
-
-    @workflow.update(name="pause")
-    def pause_update(self, payload: Any = None, *more: Any) -> View:
-        """Pause, as the signal `pause` does, and return the outcome."""
-        return self._steer("pause", payload)
-
-    @pause_update.validator
-    def _may_pause(self, payload: Any = None, *more: Any) -> None:
-        self._refuse("pause", payload, *more)
-
-    @workflow.update(name="resume")
-    def resume_update(self, payload: Any = None, *more: Any) -> View:
-        """Resume, as the signal `resume` does, and return the outcome."""
-        return self._steer("resume", payload)
-
-    @resume_update.validator
-    def _may_resume(self, payload: Any = None, *more: Any) -> None:
-        self._refuse("resume", payload, *more)
-
-    @workflow.update(name="retry")
-    def retry_update(self, payload: Any = None, *more: Any) -> View:
-        """Continue after a block, as the signal `retry` does, and return the outcome."""
-        return self._steer("retry", payload)
-
-    @retry_update.validator
-    def _may_retry(self, payload: Any = None, *more: Any) -> None:
-        self._refuse("retry", payload, *more)
 
     def _refuse(self, verb: Steering, *arguments: Any) -> None:
         """Reject an update before it enters history. Changes nothing.
@@ -111,3 +70,33 @@ class LoopInterface:
     def log(self, start: int = 0) -> Page:
         """Return a page of the events that the record lacks, from position `start` on, one JSON text a line."""
         return Page(self._recorder.log.page(start) if self._state.logged else b"")
+
+
+def _signal(verb: Steering) -> Callable[..., None]:
+    """Return the handler of the signal of that name."""
+
+    @workflow.signal(name=verb)
+    def take_in(self: LoopInterface, payload: Any = None, *more: Any) -> None:
+        self._signal(verb, payload, *more)
+
+    return take_in
+
+
+def _update(verb: Steering) -> Callable[..., Any]:
+    """Return the handler of the update of that name, with its validator."""
+
+    @workflow.update(name=verb)
+    def answer(self: LoopInterface, payload: Any = None, *more: Any) -> View:
+        return self._steer(verb, payload)
+
+    @answer.validator
+    def refuse(self: LoopInterface, payload: Any = None, *more: Any) -> None:
+        self._refuse(verb, payload, *more)
+
+    return answer
+
+
+# The SDK finds handlers by the attributes of the class.
+for _verb in get_args(Steering):
+    setattr(LoopInterface, _verb, _signal(_verb))
+    setattr(LoopInterface, f"{_verb}_update", _update(_verb))

@@ -9,10 +9,9 @@ from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 
 from holdfast.core.agents.agent import AgentSpec
-from holdfast.core.base.unread import argument_of
+from holdfast.core.base.models import argument_of
 from holdfast.core.run.contracts.runs import Page, View, Views
 from holdfast.core.run.inputs.interventions import SIGNALS, UPDATES, leaves_no_trace, raw_texts, read_payload
-from holdfast.core.run.machine.handover import session_of
 from holdfast.core.run.machine.machine import AgentRun
 from holdfast.core.run.state.state import RunState
 from holdfast.core.run.views.status import run_view
@@ -93,7 +92,7 @@ class RunInterface:
     @workflow.query
     def session(self) -> View:
         """Return the agent and the first position of its messages, for a worker that starts to read the transcript."""
-        session = session_of(self._run)
+        session = self._run.session
         spec: AgentSpec | None = session["spec"]
         return View(session | {"spec": spec.model_dump(mode="json", exclude_defaults=True) if spec else None})
 

@@ -14,7 +14,7 @@ from holdfast.activities.builtin_tools.read_skill import read_skill_tool
 from holdfast.activities.builtin_tools.remember import semantic_tools
 from holdfast.core.agents.agent import Agent
 from holdfast.core.agents.catalog import Catalog
-from holdfast.core.authority.refinements import RefinementKind, read_refinement
+from holdfast.core.authority.interventions import RefinementKind, read_refinement
 from holdfast.core.memory.semantic import MemoryStore
 from holdfast.core.stores import ArtifactStore, ThreadStore
 from holdfast.core.tools.decorator import Tool, tool

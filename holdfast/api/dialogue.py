@@ -19,8 +19,7 @@ from holdfast.client.reading.states import decode_lines
 from holdfast.client.sending import UpdateResult
 from holdfast.client.threads import Threads
 from holdfast.client.trees import Node, pending_of_tree, read_tree
-from holdfast.core.authority.follow_ups import WhenBusy
-from holdfast.core.authority.refinements import RefinementKind
+from holdfast.core.authority.interventions import RefinementKind, WhenBusy
 from holdfast.core.base.names import person_name
 from holdfast.core.llm.blocks import Content
 from holdfast.core.llm.messages import AnyMessage, from_json, with_time

@@ -6,7 +6,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from holdfast.core.authority.approvals import RequestKind
-from holdfast.core.authority.refinements import RefinementKind
+from holdfast.core.authority.interventions import RefinementKind
 from holdfast.core.authority.statements import DecisionKind, Proof
 from holdfast.core.base.models import Frozen
 from holdfast.core.tools.cannot import Scope

@@ -20,7 +20,7 @@ from holdfast.client.own_stack import OwnStack
 from holdfast.client.unreachable import unreachable
 from holdfast.config.stack_file import DEFAULT_ADDRESS, Stack, read_stack
 from holdfast.core.mac.seals import FleetKeys
-from holdfast.core.temporal.converter import LeanPayloadConverter, seals_in
+from holdfast.core.temporal.converter import LeanPayloadConverter
 from holdfast.core.temporal.search_attributes import SEARCH_ATTRIBUTES
 from holdfast.encryption.codec import EncryptionCodec, build_converter
 from holdfast.encryption.fleet_keys import stack_seals
@@ -104,11 +104,6 @@ def adapt(client: Client, *, codec: EncryptionCodec, seals: FleetKeys) -> Client
 def address_of(client: Client) -> dict[str, Any]:
     """Return a client's address and namespace, as keyword arguments of `Client.connect`."""
     return {"target_host": client.service_client.config.target_host, "namespace": client.namespace}
-
-
-def seals_of(client: Client) -> FleetKeys:
-    """Return the seals of a client created by `connect`."""
-    return seals_in(client.data_converter)
 
 
 def stack_config(stack: Stack) -> dict[str, Any]:

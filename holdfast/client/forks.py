@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 from temporalio.exceptions import WorkflowAlreadyStartedError
 
-from holdfast.client.connect import seals_of
 from holdfast.client.imported_subagents import may_be_imported
 from holdfast.client.reading.continuity import fork_of
 from holdfast.client.reading.runs import ENDED
@@ -121,7 +120,7 @@ async def fork(
         raise TaskInvalid("a fork begins with one message: give `say` or `edit`, not both")
     message = say if edit is None else edit
     message = "" if message is None else check_task(message)
-    if not seals_of(threads.runs.client):
+    if not threads.sealed:
         raise FleetKeyMissing(
             "a fork needs the fleet key: set HOLDFAST_FLEET_KEYS as the workers have it, or fork through the gateway"
         )

@@ -15,8 +15,8 @@ from holdfast.client.reading.states import CLOSED
 from holdfast.client.sending import SENT, UpdateResult, ended_status, send_signal, send_update
 from holdfast.client.threads import JSON, Threads
 from holdfast.config.programs import CLI, WORKER
+from holdfast.core.authority.interventions import Steering
 from holdfast.core.authority.statements import REASON_CHARS
-from holdfast.core.authority.steering import Steering
 from holdfast.core.run.inputs.interventions import INTERVENTIONS, SIGNALS, UPDATES
 from holdfast.encryption.signing_keys import signed, signed_once
 from holdfast.errors import NoWorker, QueryRefused, Refused, RunStuck

@@ -4,15 +4,12 @@ import asyncio
 import contextlib
 import json
 from collections.abc import AsyncIterator
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from temporalio.client import WorkflowExecutionDescription, WorkflowFailureError
-from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
-from temporalio.service import RPCError
 
-from holdfast.client.connect import seals_of
 from holdfast.client.reading.loops import loop_lines
 from holdfast.client.reading.reader import Note
 from holdfast.client.reading.record import call_store
@@ -22,7 +19,6 @@ from holdfast.client.sending import UpdateResult, send_update
 from holdfast.client.start_options import check_own_id, issued, new_thread_id
 from holdfast.client.threads import JSON, Started, Threads
 from holdfast.config.programs import CLI
-from holdfast.core.authority.summaries import memo, summary
 from holdfast.core.log.upcasters import decode_loop_event
 from holdfast.core.loop.evolve import evolve
 from holdfast.core.loop.state import LoopInput, LoopState, Steering
@@ -97,30 +93,18 @@ async def start_loop(threads: Threads, loop: LoopInput, *, name: str | None = No
         ServerUnreachable: The server does not answer.
     """
     chosen = check_own_id(name) if name is not None else new_thread_id("loop")
-    if not seals_of(threads.runs.client):
+    if not threads.sealed:
         raise FleetKeyMissing("starting a loop needs the fleet key: set HOLDFAST_FLEET_KEYS as the workers have it")
     with contextlib.suppress(RecordUnavailable):  # then the first write fails, and the loop is blocked
         if name is not None and threads.reader.record and await threads.reader.record.length(chosen):
             raise _already_exists(chosen)
-    try:
-        run = await threads.runs.client.start_workflow(
-            LOOP_WORKFLOW,
-            issued(loop.model_copy(update={"features": _level_of(loop)})),
-            id=chosen,
-            task_queue=threads.task_queue,
-            id_conflict_policy=WorkflowIDConflictPolicy.FAIL,
-            # Its iterations are threads named after it, and must not be confused with those of another loop.
-            id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
-            memo=memo(loop.task or f"work off {loop.workspace}"),
-            static_summary=summary(loop.task or f"work off {loop.workspace}"),
-            static_details=_details(loop, chosen),
-            rpc_timeout=timedelta(seconds=10),
-        )
+    loop = loop.model_copy(update={"features": _level_of(loop)})
+    title = loop.task or f"work off {loop.workspace}"
+    try:  # its iterations are threads named after it, and must not be confused with those of another loop: once
+        run_id = await threads.begin(chosen, issued(loop), title=title, details=_details(loop, chosen), once=True)
     except WorkflowAlreadyStartedError:
         raise _already_exists(chosen) from None
-    except RPCError as error:
-        raise threads.runs.translate_error(error, chosen) from error
-    return Started(thread=chosen, run_id=run.first_execution_run_id or "")
+    return Started(thread=chosen, run_id=run_id)
 
 
 def _level_of(loop: LoopInput) -> int:

@@ -20,7 +20,7 @@ from holdfast.client.reading.runs import ENDED, TIMED_OUT, NeverRan, check_seale
 from holdfast.client.sending import REOPENED, UPDATE_UNAVAILABLE, UpdateResult, send_signal
 from holdfast.client.start_options import StartOptions
 from holdfast.client.threads import Threads
-from holdfast.core.authority.follow_ups import WhenBusy, read_message
+from holdfast.core.authority.interventions import WhenBusy, read_message
 from holdfast.core.llm.blocks import Content
 from holdfast.core.run.contracts.runs import View
 from holdfast.encryption.signing_keys import signed_once
@@ -32,7 +32,7 @@ _ATTEMPTS = 5
 
 @dataclass(frozen=True)
 class MessageResult(UpdateResult):
-    """The result of sending a message: an outcome of `holdfast.core.authority.follow_ups`, `sent`, or `reopened`."""
+    """The result of sending a message: an outcome of `holdfast.core.authority.interventions`, `sent`, or `reopened`."""
 
     run_id: str | None = None
     """Temporal's id of the new run, if the message re-opened the thread."""

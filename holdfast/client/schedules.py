@@ -19,7 +19,6 @@ from temporalio.client import (
 )
 from temporalio.service import RPCError
 
-from holdfast.client.connect import seals_of
 from holdfast.client.schedule_definitions import (
     REASON_CHARS,
     Definition,
@@ -34,6 +33,7 @@ from holdfast.client.threads import Threads
 from holdfast.config.programs import CLI
 from holdfast.core.base.text import one_line
 from holdfast.core.mac.seals import launched
+from holdfast.core.temporal.converter import seals_in
 from holdfast.errors import FleetKeyMissing, ScheduleExists, ScheduleInvalid, ThreadNotFound
 
 TRIGGER_SECONDS = 5.0
@@ -62,7 +62,7 @@ async def add_schedule(threads: Threads, name: str, given: Definition, *, replac
     check_schedule_name(name)
     given = checked(given)
     client = threads.runs.client
-    if not seals_of(client):
+    if not seals_in(client.data_converter):
         raise FleetKeyMissing(
             f"making the schedule {name!r} needs the fleet key, which proves who gives the task of each run: set "
             "HOLDFAST_FLEET_KEYS as the workers have it, or use the gateway"

@@ -12,12 +12,12 @@ from typing import Any
 from temporalio.client import RPCTimeoutOrCancelledError, WorkflowExecutionDescription, WorkflowUpdateFailedError
 from temporalio.service import RPCError, RPCStatusCode
 
-from holdfast.client.connect import seals_of
 from holdfast.client.reading.runs import ENDED, Runs, check_sealed, rejection_answer
 from holdfast.client.threads import Threads
 from holdfast.core.authority.statements import CLAIM_BYTES, STATEMENT_BYTES, too_large
 from holdfast.core.mac.seals import SealKeyUnknown
 from holdfast.core.run.contracts.runs import View
+from holdfast.core.temporal.converter import seals_in
 from holdfast.errors import AnswerForged, HoldfastError, Refused
 
 FLEET_SECONDS = 2.0
@@ -127,7 +127,7 @@ async def _check_fleet(runs: Runs, thread: str) -> None:
     Raises:
         AnswerForged, SealKeyUnknown: The worker does not have the fleet key.
     """
-    if not seals_of(runs.client):
+    if not seals_in(runs.client.data_converter):
         return
     try:
         await runs.query(thread, "pending_approvals", within=min(FLEET_SECONDS, runs.answer_within))

@@ -21,7 +21,6 @@ from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError
 
-from holdfast.client.connect import seals_of
 from holdfast.client.imported_subagents import refuse_imported_subagent
 from holdfast.client.message_times import TimedTranscript
 from holdfast.client.reading.loops import loop_lines
@@ -41,10 +40,12 @@ from holdfast.config.settings import ANSWER_SECONDS
 from holdfast.core.authority.summaries import memo, summary
 from holdfast.core.llm.blocks import Content
 from holdfast.core.log.events import AgentEvent
+from holdfast.core.loop.state import LoopInput
 from holdfast.core.run.contracts.error_types import AGENT_NOT_FOUND, WORKSPACE_NOT_FOUND
 from holdfast.core.run.contracts.runs import LOOP_WORKFLOW, TASK_QUEUE, WORKFLOW, RunInput
 from holdfast.core.run.state.features import BUDGETS, UNATTENDED
 from holdfast.core.stores import ThreadStore
+from holdfast.core.temporal.converter import seals_in
 from holdfast.errors import (
     AgentNotFound,
     FleetKeyMissing,
@@ -98,7 +99,7 @@ class Threads:
     @property
     def sealed(self) -> bool:
         """Whether this process has the fleet key, which is required to continue a closed thread."""
-        return bool(seals_of(self._client))
+        return bool(seals_in(self._client.data_converter))
 
     async def start(
         self,
@@ -172,17 +173,17 @@ class Threads:
     async def begin(
         self,
         thread: str,
-        run_input: RunInput,
+        begin: RunInput | LoopInput,
         *,
         title: Content,
         details: str,
         once: bool = False,
     ) -> str:
-        """Start the workflow of a run, and return the id that Temporal gives the run.
+        """Start the workflow of a run or a loop, and return the id that Temporal gives the run.
 
         Args:
-            thread: The thread id.
-            run_input: The run's input.
+            thread: The id of the thread or the loop.
+            begin: The input.
             title: The text whose first line is shown in lists of runs.
             details: The description in the Web UI, in Markdown.
             once: Whether to require that Temporal never had a run of this id.
@@ -193,8 +194,8 @@ class Threads:
         """
         try:
             run = await self._client.start_workflow(
-                WORKFLOW,
-                run_input,
+                WORKFLOW if isinstance(begin, RunInput) else LOOP_WORKFLOW,
+                begin,
                 id=thread,
                 task_queue=self.task_queue,
                 id_conflict_policy=WorkflowIDConflictPolicy.FAIL,

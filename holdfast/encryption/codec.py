@@ -9,7 +9,7 @@
    place, because the Web UI does not send the codec server a payload's workflow; all other readers compare it.
 5. The SDK decodes all payloads of a workflow task at once, before the workflow runs: an exception fails the task. So
    the codec of a place passes an undecryptable payload through, with the reason, and the payload converter, which has
-   the type of each value, raises it or rejects the value (`holdfast.core.base.unread`).
+   the type of each value, raises it or rejects the value (`holdfast.core.base.models`).
 """
 
 import copy

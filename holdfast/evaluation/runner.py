@@ -36,10 +36,8 @@ from holdfast.evaluation.endpoints import Endpoint
 from holdfast.evaluation.recorded_people import NOBODY, drive, events_of, send
 from holdfast.evaluation.recorded_results import Rerun, RerunInterceptor
 from holdfast.evaluation.replies import FIELD, Replies
-from holdfast.storage.in_memory.artifacts import InMemoryArtifacts
-from holdfast.storage.in_memory.ledger import InMemoryLedger
 from holdfast.storage.in_memory.memories import InMemoryMemories
-from holdfast.storage.in_memory.threads import InMemoryThreads
+from holdfast.storage.in_memory.record import InMemoryArtifacts, InMemoryLedger, InMemoryThreads
 
 PATIENCE = 600.0
 """The default time limit of a rerun, in seconds."""

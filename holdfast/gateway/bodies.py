@@ -16,8 +16,7 @@ from pydantic import (
 from pydantic_core import from_json
 
 from holdfast.core.agents.agent import WhenBlocked
-from holdfast.core.authority.follow_ups import WhenBusy
-from holdfast.core.authority.refinements import LONGEST_REFINEMENT, RefinementKind
+from holdfast.core.authority.interventions import LONGEST_REFINEMENT, RefinementKind, WhenBusy
 from holdfast.core.authority.statements import LONGEST_DELEGATION, DecisionKind
 from holdfast.core.base.models import DEFINING
 from holdfast.core.budget.budget import Amounts

@@ -4,7 +4,6 @@ from collections.abc import AsyncIterator, Sequence, Set
 from dataclasses import dataclass, field, replace
 
 from holdfast.audit.evidence.anchors import Anchors
-from holdfast.client.connect import seals_of
 from holdfast.client.imported_subagents import may_be_imported
 from holdfast.client.reading.reader import Note
 from holdfast.client.reading.record import Evidence, call_store
@@ -24,6 +23,7 @@ from holdfast.core.log.upcasters import decode_event
 from holdfast.core.mac.outcomes import OutcomeMACs, Recorded
 from holdfast.core.run.state.features import RESULT_NAMES_ARTIFACTS
 from holdfast.core.stores import EffectRow
+from holdfast.core.temporal.converter import seals_in
 from holdfast.core.tools.subagents import child_thread
 from holdfast.errors import (
     EventsMissing,
@@ -156,7 +156,7 @@ class LogWriter:
         if vouched and any(log.digests.get(position) != vouched.head for position in vouched.last):
             raise ExportFailed(f"the log of thread {thread!r} changed while it was exported; try again")
         self.artifacts |= log.artifacts
-        rows = await _rows(self._evidence, thread, log, OutcomeMACs(seals_of(self._threads.runs.client)))
+        rows = await _rows(self._evidence, thread, log, OutcomeMACs(seals_in(self._threads.runs.client.data_converter)))
         if rows is None:
             self.has_ledger = False
         else:

@@ -13,27 +13,23 @@ import re
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import timedelta
 from pathlib import Path
 
 from psycopg_pool import AsyncConnectionPool
 from temporalio.client import WorkflowExecutionDescription
-from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 from temporalio.exceptions import WorkflowAlreadyStartedError
-from temporalio.service import RPCError
 
-from holdfast.client.connect import seals_of
 from holdfast.client.reading.runs import ENDED
 from holdfast.client.start_options import check_own_id, details, issued
 from holdfast.client.threads import Threads
 from holdfast.core.authority.policy import Policy
-from holdfast.core.authority.summaries import memo, summary
 from holdfast.core.log.fork_point import ForkPoint
 from holdfast.core.log.import_point import ImportPoint
-from holdfast.core.run.contracts.runs import LOOP_WORKFLOW, WORKFLOW, RunInput
+from holdfast.core.run.contracts.runs import LOOP_WORKFLOW, RunInput
 from holdfast.core.run.inputs.import_run import refuse_state
 from holdfast.core.run.state.features import MOVES
 from holdfast.core.stores import ArtifactStore, ThreadStore
+from holdfast.core.temporal.converter import seals_in
 from holdfast.errors import (
     FleetKeyMissing,
     HistoryUnreadable,
@@ -117,7 +113,7 @@ async def import_thread(
         FleetKeyMissing: An import needs the fleet key.
         ServerUnreachable: The server is unreachable. Import the file again.
     """
-    seals = seals_of(threads.runs.client)
+    seals = seals_in(threads.runs.client.data_converter)
     if not seals:
         raise FleetKeyMissing("an import needs the fleet key: set HOLDFAST_FLEET_KEYS as the workers have it")
     if id is not None and not fork:
@@ -287,24 +283,11 @@ async def _begin(threads: Threads, thread: str, start: RunInput, *, task: str) -
         ThreadExists: A run of the thread is open.
         ServerUnreachable: The server is unreachable.
     """
+    shown = details(task, agent=start.agent, thread=thread, workspace=start.workspace, continued=True)
     try:
-        run = await threads.runs.client.start_workflow(
-            WORKFLOW,
-            issued(start),
-            id=thread,
-            task_queue=threads.task_queue,
-            id_conflict_policy=WorkflowIDConflictPolicy.FAIL,
-            id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE,
-            memo=memo(task),
-            static_summary=summary(task),
-            static_details=details(task, agent=start.agent, thread=thread, workspace=start.workspace, continued=True),
-            rpc_timeout=timedelta(seconds=10),
-        )
+        return await threads.begin(thread, issued(start), title=task, details=shown)
     except WorkflowAlreadyStartedError:
         raise ThreadExists(f"thread {thread!r} is open here") from None
-    except RPCError as error:
-        raise threads.runs.translate_error(error, thread) from error
-    return run.first_execution_run_id or ""
 
 
 def _result(content: Content, *, run_id: str, new: bool) -> Imported:

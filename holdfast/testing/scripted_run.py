@@ -33,7 +33,7 @@ from holdfast.client.trees import Node, pending_of_tree, read_tree
 from holdfast.config.extras import is_installed
 from holdfast.config.programs import setup_command
 from holdfast.core.agents.catalog import Catalog
-from holdfast.core.authority.follow_ups import WhenBusy
+from holdfast.core.authority.interventions import WhenBusy
 from holdfast.core.authority.statements import DecisionKind
 from holdfast.core.llm.blocks import Content
 from holdfast.core.llm.messages import AnyMessage
@@ -44,10 +44,8 @@ from holdfast.devstack.temporal_server import NAMESPACE
 from holdfast.endpoints.script import Reply, Script, steps
 from holdfast.endpoints.scripted_server import ScriptedLLM
 from holdfast.errors import HoldfastError, StackError
-from holdfast.storage.in_memory.artifacts import InMemoryArtifacts
-from holdfast.storage.in_memory.ledger import InMemoryLedger
 from holdfast.storage.in_memory.memories import InMemoryMemories
-from holdfast.storage.in_memory.threads import InMemoryThreads
+from holdfast.storage.in_memory.record import InMemoryArtifacts, InMemoryLedger, InMemoryThreads
 from holdfast.testing.call_records import CallRecord, effects_among, records_of
 from holdfast.testing.scripted_worker import scripted_worker
 
@@ -62,7 +60,14 @@ class ScriptedRun:
     """
 
     def __init__(
-        self, temporal: TemporalClient, threads: Threads, llm: ScriptedLLM, workspace: Path, *, by: str, patience: float
+        self,
+        temporal: TemporalClient,
+        threads: Threads,
+        llm: ScriptedLLM,
+        workspace: Path,
+        *,
+        by: str,
+        patience: float,
     ) -> None:
         self.llm = llm
         """The scripted LLM: `llm.requests` has the requests to it, and `llm.script` can be replaced."""

@@ -12,7 +12,7 @@ from temporalio.client import Client
 from temporalio.worker import Interceptor, UnsandboxedWorkflowRunner, Worker
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
 
-from holdfast.client.connect import seals_of
+from holdfast.core.temporal.converter import seals_in
 from holdfast.errors import SettingsError
 from holdfast.version import __version__
 from holdfast.worker.early_events import EarlyEventsGuard
@@ -58,7 +58,7 @@ def new_worker(
     Raises:
         SettingsError: The client has no fleet key.
     """
-    if not seals_of(client):
+    if not seals_in(client.data_converter):
         raise SettingsError("the worker's client has no fleet key: connect it with seals (HOLDFAST_FLEET_KEYS)")
     guard = EarlyEventsGuard(SandboxedWorkflowRunner() if strict else UnsandboxedWorkflowRunner())
     worker = Worker(

@@ -1,6 +1,10 @@
-"""Passes state of runs to activities in the same process (`holdfast.core.run.machine.handover`).
+"""Passes a run's state in process to its activities, which would otherwise query the run.
 
-Each item is taken once. The number and bytes of items are bounded: the oldest untaken ones are dropped.
+1. Most activities run in the process that has the workflow. A query travels to the server and back into the same
+   process, and costs both of them milliseconds of CPU.
+2. Losing the state is harmless: activities in another process, later attempts and takeovers query the run.
+3. An activity receives the lines that its request names by digest, and verifies them like a query's answer.
+4. Each answer is taken once. If nobody takes them, the oldest are dropped: their number and bytes are bounded.
 """
 
 from collections import OrderedDict
@@ -8,8 +12,9 @@ from threading import Lock
 
 from temporalio.worker import Interceptor, WorkflowInterceptorClassInput
 
-from holdfast.core.run.contracts.commands import Request
-from holdfast.core.run.machine.handover import HAND_OVER, Answers, Caller, answers_for, request_digest
+from holdfast.core.run.contracts.commands import HAND_OVER, Answers, Caller, Request
+from holdfast.core.run.contracts.llm_calls import LLMRequest
+from holdfast.core.run.contracts.record import ArchiveRequest
 from holdfast.core.run.machine.machine import AgentRun
 
 LIMIT = 200
@@ -69,3 +74,22 @@ class InProcessAnswers(Interceptor):
         answers, size = self._answers.pop(key, ({}, 0))
         self._bytes -= size
         return answers
+
+
+def request_digest(request: Request) -> str:
+    """Return the digest of the lines that a request names: a repeated workflow task may name others.
+
+    Empty if the activity reads nothing from the run.
+    """
+    if isinstance(request, LLMRequest):
+        return request.transcript.digest
+    return request.head if isinstance(request, ArchiveRequest) else ""
+
+
+def answers_for(run: AgentRun, request: Request) -> tuple[Answers, int]:
+    """Return the answers to the activity's queries, and the size of their lines in bytes."""
+    if isinstance(request, ArchiveRequest):
+        log = run.log.pages()
+        return {"log": log}, log.lines.size
+    session, transcript = run.session, run.transcript.pages()
+    return {"session": lambda: session, "transcript": transcript}, transcript.lines.size

@@ -16,7 +16,7 @@ import holdfast.testing
 from holdfast.config.settings import Settings
 from holdfast.core.authority.approvals import DecisionOutcome
 from holdfast.core.authority.conditions import VARIABLES
-from holdfast.core.authority.follow_ups import MessageOutcome
+from holdfast.core.authority.interventions import InterventionOutcome
 from holdfast.core.authority.policy import Approver, Gateway, Policy, Rule, Terms
 from holdfast.core.run.contracts import error_types
 from holdfast.errors import HoldfastError
@@ -89,10 +89,10 @@ def test_every_cause_has_an_entry() -> None:
 
 
 def test_every_outcome_is_explained() -> None:
-    """Each outcome of a decision or a message is listed, with the gateway's status."""
+    """Each outcome of a decision or another intervention is listed, with the gateway's status."""
     page = (ERRORS / "decisions.md").read_text(encoding="utf-8")
     listed = {row[1]: row[-1] for row in re.findall(r"^\| (`)(\w+)` \|.*?(?:\| (\d+) )?\|$", page, re.MULTILINE) if row}
-    outcomes = {*get_args(DecisionOutcome), *get_args(MessageOutcome), *STATUS}
+    outcomes = {*get_args(DecisionOutcome), *get_args(InterventionOutcome), *STATUS}
     assert outcomes <= listed.keys()
     assert {outcome: str(status) for outcome, status in STATUS.items()}.items() <= listed.items()
 

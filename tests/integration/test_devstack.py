@@ -153,8 +153,12 @@ async def test_a_first_start_brings_both_servers_up(home: Path, usual: Ports) ->
     assert stack.stopped() == read_stack(home)
 
 
-def test_taken_ports_are_replaced_reported_and_recorded(home: Path, usual: Ports) -> None:
-    """If another process occupies a port, the stack uses another one, reports it, and records it."""
+def test_taken_ports_are_replaced_and_a_deep_folder_puts_its_socket_elsewhere(tmp_path: Path, usual: Ports) -> None:
+    """If another process occupies a port, the stack uses another one, reports it, and records it.
+
+    The limit of about 100 bytes on a Unix socket's path does not limit the state folder's path.
+    """
+    home = tmp_path / ("deep" * 20) / ("down" * 20)
     lines: list[str] = []
     devstack = DevStack(home, usual=usual, report=lines.append)
     with ExitStack() as taken:
@@ -166,8 +170,13 @@ def test_taken_ports_are_replaced_reported_and_recorded(home: Path, usual: Ports
         assert f"port {usual.grpc} is in use; Temporal uses {stack.temporal_port}" in lines
         assert f"port {usual.ui} is in use; the Web UI uses {stack.ui_port}" in lines
         assert stack == read_stack(home)
+        with psycopg.connect(stack.database_url) as database:
+            sockets = Path(database.info.host)
+            assert not sockets.is_relative_to(home)
+            assert sockets.stat().st_mode & 0o777 == 0o700
     finally:
         devstack.stop()
+    assert not sockets.exists()
 
 
 async def test_any_process_of_the_stack_may_be_killed(home: Path, usual: Ports) -> None:
@@ -255,21 +264,6 @@ def test_a_server_that_does_not_start_shows_its_log(home: Path, usual: Ports) ->
     assert str(home / "logs" / "temporal.log") in str(caught.value)
     assert not devstack.owned
     assert not servers(home)
-
-
-def test_a_deep_state_folder_puts_its_socket_elsewhere(tmp_path: Path, usual: Ports) -> None:
-    """The limit of about 100 bytes on a Unix socket's path does not limit the state folder's path."""
-    home = tmp_path / ("deep" * 20) / ("down" * 20)
-    devstack = DevStack(home, usual=usual)
-    stack = devstack.start()
-    try:
-        with psycopg.connect(stack.database_url) as database:
-            sockets = Path(database.info.host)
-            assert not sockets.is_relative_to(home)
-            assert sockets.stat().st_mode & 0o777 == 0o700
-    finally:
-        devstack.stop()
-    assert not sockets.exists()
 
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:

@@ -232,7 +232,7 @@ async def test_a_tool_that_exceeds_its_time_limit(attempt: Any, kind: str, check
     """A read that times out has failed; an effect is checked, and without a check its outcome is unknown."""
     settles = None if kind == "read" else 0
 
-    @tool(effect=Effect(kind), check=check, settles_within=settles, name="act", timeout=0.5)
+    @tool(effect=Effect(kind), check=check, settles_within=settles, name="act", timeout=3)
     async def act() -> str:
         """Take too long."""
         await asyncio.sleep(60)

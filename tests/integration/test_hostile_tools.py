@@ -103,26 +103,27 @@ async def outcomes(rig: StartRig, *tools: Tool) -> list[tuple[str, str]]:
 async def test_any_exception_of_a_tool_becomes_its_result(
     rig: StartRig, misbehave: Callable[[], None], words: str
 ) -> None:
-    """A read has failed, an effect asks a person, nothing is retried, and the worker survives."""
-    calls: list[int] = []
+    """A read has failed, an effect asks a person and is not retried, and the worker survives."""
+    reads: list[int] = []
+    effects: list[int] = []
 
-    def act() -> None:
-        calls.append(1)
-        misbehave()
+    def tools_of(effect: Effect, calls: list[int]) -> list[Tool]:
+        def act() -> None:
+            calls.append(1)
+            misbehave()
 
-    async def act_async() -> None:
-        act()
+        async def act_async() -> None:
+            act()
 
-    tools = [
-        tool(effect=effect, name=f"{effect}_{function.__name__}")(function)
-        for effect in (Effect.READ, Effect.UNSAFE)
-        for function in (act, act_async)
-    ]
+        return [tool(effect=effect, name=f"{effect}_{each.__name__}")(each) for each in (act, act_async)]
+
+    tools = [*tools_of(Effect.READ, reads), *tools_of(Effect.UNSAFE, effects)]
     results = await outcomes(rig, *tools)
     assert [status for status, _ in results] == ["failed", "failed", "unknown", "unknown"]
     assert all(content.startswith(words) for _, content in results[:2])
     assert all(f"does not say whether it took effect: {words}" in content for _, content in results[2:])
-    assert len(calls) == len(tools)
+    assert len(effects) == 2
+    assert len(reads) >= 2  # a local read is called again if a query makes its workflow task fail
 
 
 @pytest.mark.parametrize("value", [{"a": Secretive()}, Labelled("fine", "nobody")], ids=["value", "trust"])  # type: ignore[arg-type]
@@ -158,7 +159,7 @@ async def test_a_result_that_cannot_be_shown(rig: StartRig, value: Any) -> None:
 async def test_an_unprintable_result_of_a_check(rig: StartRig, check: Any, status: str, words: str) -> None:
     """An effect that its check has found is `ok`, for any result of the check."""
 
-    @tool(effect="verifiable", check=check, name="act", timeout=5)
+    @tool(effect="verifiable", check=check, name="act", timeout=60)
     async def act() -> None:
         """Die during the effect."""
         await die()

@@ -24,7 +24,7 @@ from holdfast.retention.forget import forget_thread
 from holdfast.retention.restore import restore
 from holdfast.retention.source import Source
 from holdfast.storage.artifacts import PostgresArtifacts
-from holdfast.storage.in_memory.threads import InMemoryThreads
+from holdfast.storage.in_memory.record import InMemoryThreads
 from holdfast.storage.pool import open_pool
 from holdfast.storage.threads import PostgresThreads
 from tests.integration.test_forks import catalog, forked, lines_of, original, position_of, threads_of, work

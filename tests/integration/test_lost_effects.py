@@ -574,7 +574,7 @@ async def test_a_sync_verifiable_function_that_times_out_is_checked(made: Call, 
     """`Found` counts although the thread may still run; `Absent` does not, so a person is asked."""
     released = threading.Event()
 
-    @tool(effect="verifiable", check=world.find, settles_within=0, timeout=0.1, name="act")
+    @tool(effect="verifiable", check=world.find, settles_within=0, timeout=3, name="act")
     def act(context: ToolContext) -> None:
         """Exceed the time limit."""
         released.wait(60)

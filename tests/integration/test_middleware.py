@@ -47,7 +47,7 @@ from holdfast.core.llm.messages import AssistantMessage
 from holdfast.core.run.contracts.tool_calls import ToolOutcome, ToolRequest
 from holdfast.core.tools.decorator import NO_RESOURCES
 from holdfast.core.tools.secrets import Secrets
-from holdfast.storage.in_memory.ledger import InMemoryLedger
+from holdfast.storage.in_memory.record import InMemoryLedger
 from holdfast.testing import KillMatrix, agent, call, fail, say, steps
 from tests.support.rig import die
 

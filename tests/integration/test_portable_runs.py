@@ -144,7 +144,7 @@ async def test_a_tree_is_exported_whole(rig: StartRig, stack: Stack, tmp_path: P
     Artifacts are shared; each log has its ledger. A forgotten sub-agent is named, and the rest is exported.
     """
     async with rig(tree_catalog(), tree_script) as r:
-        run = await r.start("3")
+        run = await r.start("2")
         await eventually(lambda: run.query("state"), lambda state: state["subagents"])
         early = await export(r, stack, run.id, began := tmp_path / "began.holdfast", note=lambda _: None)
         await run.result()
@@ -161,15 +161,15 @@ async def test_a_tree_is_exported_whole(rig: StartRig, stack: Stack, tmp_path: P
         less = await export(r, stack, run.id, lacking := tmp_path / "lacking.holdfast")
     assert open_questions(await verify_file(began, signer=SIGNER)) >= {"history", "keys", "end"}
     assert early.subagents <= made.subagents
-    assert (made.subagents, made.left_out, made.unread) == (14, (), {})
+    assert (made.subagents, made.left_out, made.unread) == (6, (), {})
     report = await verify_file(path, signer=SIGNER)
-    assert (open_questions(report), report.subagents) == ({"history", "keys"}, 14)
+    assert (open_questions(report), report.subagents) == ({"history", "keys"}, 6)
     assert sum(name.startswith("memory/artifacts/") for name, _ in parts_of(path.read_bytes())) == 1
     assert (alone.subagents, alone.left_out) == (0, ("subagents",))
     assert "subagents" in open_questions(await verify_file(bare, signer=SIGNER))
-    assert (redacted.subagents, (await verify_file(shared, signer=SIGNER)).ok) == (14, True)
+    assert (redacted.subagents, (await verify_file(shared, signer=SIGNER)).ok) == (6, True)
     assert b"Agent helper" not in shared.read_bytes()
-    assert (less.subagents, less.left_out, list(less.unread)) == (13, ("subagents",), [forgotten])
+    assert (less.subagents, less.left_out, list(less.unread)) == (5, ("subagents",), [forgotten])
     assert forgotten in str((await verify_file(lacking, signer=SIGNER)).unchecked)
 
 

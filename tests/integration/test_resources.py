@@ -88,7 +88,7 @@ def was_sent(context: ToolContext, client: Resource[Client]) -> Found | Absent:
     return Found("sent")
 
 
-@tool(effect="verifiable", check=was_sent, timeout=1)
+@tool(effect="verifiable", check=was_sent, timeout=5)
 async def send(text: str, client: Resource[Client]) -> str:
     """Send, and never return."""
     client.database.log.append(f"{text} with {client.token}")

@@ -63,7 +63,7 @@ def find_payment(context: ToolContext) -> Found:
     return Found(f"paid with {key}")
 
 
-@tool(effect="verifiable", check=find_payment, timeout=1, secrets=("STRIPE_KEY",))
+@tool(effect="verifiable", check=find_payment, timeout=5, secrets=("STRIPE_KEY",))
 async def pay() -> str:
     """Pay, without receiving a response."""
     await asyncio.Event().wait()

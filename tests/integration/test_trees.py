@@ -48,6 +48,7 @@ def changed(kind: type[AgentEvent], **fields: Any) -> Callable[[AgentEvent], Age
     return lambda event: event.model_copy(update=fields) if isinstance(event, kind) else event
 
 
+@pytest.mark.slow
 async def test_the_audit_of_trees_detects_faults(rig: StartRig) -> None:
     """The audit reports a lost or repeated sub-agent, another answer, a second effect and an unbalanced account."""
     effects: Counter[str] = Counter()

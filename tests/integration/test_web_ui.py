@@ -44,6 +44,7 @@ async def page() -> AsyncIterator[Page]:
         await browser.close()
 
 
+@pytest.mark.slow
 async def test_a_person_reads_the_request_and_approves_it_in_the_web_ui(
     rig: StartRig, stack: Stack, page: Page
 ) -> None:

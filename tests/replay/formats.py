@@ -11,13 +11,12 @@ from typing import Any
 from temporalio import workflow
 
 from holdfast.config.policy_forms import PolicyForm
-from holdfast.core.authority.follow_ups import Message
-from holdfast.core.authority.refinements import Refinement
+from holdfast.core.authority.interventions import Message, Refinement
 from holdfast.core.authority.statements import AuthorityDelegation, Decision, Lift, Revocation
 from holdfast.core.base.canonical import GENESIS
 from holdfast.core.base.models import Frozen
 from holdfast.core.log.upcasters import CURRENT, EVENT_CLASSES
-from holdfast.core.loop.activities import LOOP_ACTIVITIES
+from holdfast.core.loop.activities import ARCHIVE_LOOP, SETTLE, SURVEY
 from holdfast.core.loop.state import LoopInput, LoopResult
 from holdfast.core.mac.starts import Start
 from holdfast.core.run.contracts import error_types, runs
@@ -33,7 +32,7 @@ from holdfast.workflows import WORKFLOWS
 from tests.replay.goldens import goldens
 from tests.replay.schemas import EVENT_TYPES, fields_of
 
-CALLS: tuple[Activity[Any, Any, Any], ...] = (*ACTIVITIES.values(), *LOOP_ACTIVITIES)
+CALLS: tuple[Activity[Any, Any, Any], ...] = (*ACTIVITIES.values(), SURVEY, SETTLE, ARCHIVE_LOOP)
 
 STATEMENTS = (Decision, AuthorityDelegation, Revocation, Lift, Message, Refinement)
 """Statements that people send and may sign."""

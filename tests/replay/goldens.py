@@ -17,7 +17,7 @@ from temporalio.converter import WorkflowSerializationContext
 from holdfast.client.signed_requests import SignedParts, digest_of
 from holdfast.config.encryption_keys import parse_keys
 from holdfast.core.agents.agent import AgentSpec, Limits
-from holdfast.core.authority.follow_ups import Message
+from holdfast.core.authority.interventions import Message
 from holdfast.core.authority.policy import Approver, Policy, allow, ask
 from holdfast.core.authority.signatures import encode_key, public_key, sign
 from holdfast.core.authority.statements import AuthorityDelegation, Decision, Revocation, Signed

@@ -26,7 +26,7 @@ from holdfast import (
     deny,
     tool,
 )
-from holdfast.core.authority.key_revocations import KeyRevocation
+from holdfast.core.authority.interventions import KeyRevocation
 from holdfast.core.authority.signatures import encode_key, public_key, sign
 from holdfast.core.authority.statements import Decision
 from holdfast.core.lineage import Lineage

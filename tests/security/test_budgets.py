@@ -12,7 +12,7 @@ from pydantic_core import to_json
 from temporalio.service import RPCError
 
 from holdfast import Agent, Budget, Catalog, Policy, allow, tool
-from holdfast.core.authority.extensions import Extension
+from holdfast.core.authority.interventions import Extension
 from holdfast.core.log.event_log import event_line
 from holdfast.core.log.events import BudgetExtended
 from holdfast.core.run.contracts.runs import WORKFLOW

@@ -1,7 +1,8 @@
 """One message costs a worker or a gateway at most two seconds, for any content and any recipient.
 
 The tables follow from the definitions of workflows and routes, so that a new signal, update or body is covered. Limits
-count the CPU time of this thread, on a machine like the one that `docs/explanation/security.md` names.
+count the CPU time of this thread, on a machine like the one that `docs/explanation/security.md` names. `make test` has
+small messages with a lower limit, which a cost that grows with the square of the size exceeds as well.
 """
 
 import json
@@ -16,7 +17,7 @@ import pytest
 from temporalio import workflow
 from temporalio.api.common.v1 import Payload
 
-from holdfast.core.base.unread import argument_of
+from holdfast.core.base.models import argument_of
 from holdfast.core.loop.state import LoopInput, LoopState
 from holdfast.core.loop.steering import on_steering
 from holdfast.core.mac.starts import Start, refusal
@@ -41,9 +42,15 @@ from tests.support.runs import NOW, Thread, agent_spec, calls, loaded_thread
 SECONDS = 2.0
 """The bound that security.md states, for a message of 2 MB."""
 
-USUAL, LARGEST = 100_000, 1_900_000
+USUAL, LARGEST = 30_000, 1_900_000
 SIZES = [USUAL, pytest.param(LARGEST, marks=pytest.mark.slow)]
+BODIES = [USUAL, pytest.param(BODY_BYTES, marks=pytest.mark.slow)]
 CONVERTER = data_converter.payload_converter
+
+
+def bound(size: int) -> float:
+    """Return the CPU seconds that a message of this size may take: a quarter of the bound if it is small."""
+    return SECONDS / 4 if size == USUAL else SECONDS
 
 
 def cost_of(act: Callable[[], Any]) -> float:
@@ -91,7 +98,7 @@ def test_a_message_to_a_run_costs_little(size: int, name: str, features: int) ->
         if thread.state.moving:
             thread = waiting(features)
         taken = cost_of(partial(deliver, thread, name, payload))
-        assert taken <= 2 * SECONDS, (what, taken)  # a signal and an update
+        assert taken <= 2 * bound(size), (what, taken)  # a signal and an update
 
 
 @pytest.mark.parametrize("what", sorted({*names(AgentLoopWorkflow, "signals"), *names(AgentLoopWorkflow, "updates")}))
@@ -100,7 +107,7 @@ def test_a_message_to_a_loop_costs_little(size: int, what: Any) -> None:
     """Each signal and update of a loop is accepted or rejected within the bound."""
     for words, payload in (laborious(size) | UNREADABLE).items():
         taken = cost_of(partial(steer, what, payload))
-        assert taken <= SECONDS, (words, taken)
+        assert taken <= bound(size), (words, taken)
 
 
 def steer(what: Any, payload: Payload) -> None:
@@ -123,13 +130,13 @@ def test_a_plain_start_costs_little(size: int, kind: type[Start]) -> None:
     """A start is begun or rejected within the bound, with each field in turn as large as Temporal accepts."""
     for what, payload in laborious(size).items():
         taken = cost_of(partial(begin, kind, payload))
-        assert taken <= SECONDS, (what, taken)
+        assert taken <= bound(size), (what, taken)
     marks = "a" + "\\u0301\\u0316" * (size // 12)
     for field in kind.model_fields:
         for value in (f'"{marks}"', f'"{"x" * size}"', "[" + ",".join(["[]"] * (size // 3)) + "]"):
             sent = as_json(f'{{"task":"t","{field}":{value}}}'.encode())
             taken = cost_of(partial(begin, kind, sent))
-            assert taken <= SECONDS, (field, value[:20], taken)
+            assert taken <= bound(size), (field, value[:20], taken)
 
 
 def bodies(kind: type[Body] = Body) -> list[type[Body]]:
@@ -138,20 +145,21 @@ def bodies(kind: type[Body] = Body) -> list[type[Body]]:
 
 
 @pytest.mark.parametrize("kind", bodies(), ids=lambda kind: kind.__name__)
-def test_a_body_of_a_request_costs_little(kind: type[Body]) -> None:
-    """Each body of the longest kind is read or rejected within the bound."""
+@pytest.mark.parametrize("size", BODIES)
+def test_a_body_of_a_request_costs_little(size: int, kind: type[Body]) -> None:
+    """Each body is read or rejected within the bound, the longest one, too."""
 
     def read(body: bytes) -> None:
         with suppress(HTTPProblem):
             read_body(body, kind)
 
-    values = ['"a' + "\\u0301\\u0316" * (BODY_BYTES // 12), "[" + "[]," * (BODY_BYTES // 3)]
+    values = ['"a' + "\\u0301\\u0316" * (size // 12), "[" + "[]," * (size // 3)]
     for field in (*kind.model_fields, "other"):
         for value in values:
             body = f'{{"{field}":{value}{"]" if value[0] == "[" else chr(34)}}}'.replace(",]", "]").encode()
-            assert cost_of(partial(read, body)) <= SECONDS, (field, value[:20])
-    for what, payload in laborious(BODY_BYTES).items():
-        assert cost_of(partial(read, payload.data)) <= SECONDS, what
+            assert cost_of(partial(read, body)) <= bound(size), (field, value[:20])
+    for what, payload in laborious(size).items():
+        assert cost_of(partial(read, payload.data)) <= bound(size), what
 
 
 def shape(rng: random.Random, room: list[int], depth: int = 0) -> Any:

@@ -24,7 +24,7 @@ from holdfast.core.run.contracts.error_types import LLM_REJECTED
 from holdfast.core.run.contracts.llm_calls import LLMRequest
 from holdfast.core.tools.secrets import Secrets
 from holdfast.endpoints.http_client import MAX_BODY_BYTES, BodyTooLarge, http_client
-from holdfast.storage.in_memory.artifacts import InMemoryArtifacts
+from holdfast.storage.in_memory.record import InMemoryArtifacts
 from tests.security.test_heartbeats import ORDER, attempt
 from tests.support.runs import agent_spec
 
@@ -110,8 +110,7 @@ asyncio.run(read(sys.argv[1]))
 """
 
 
-@pytest.mark.parametrize("status", [200, 400])
-@pytest.mark.parametrize("coding", ["gzip", "deflate"])
+@pytest.mark.parametrize(("coding", "status"), [("gzip", 200), ("deflate", 400)])
 def test_a_small_body_that_expands_to_gigabytes_takes_little_memory(coding: str, status: int) -> None:
     """It is decompressed piece by piece and abandoned at the limit, both as a reply and as an error."""
     headers = {"content-type": "application/json", "content-encoding": coding}

@@ -35,9 +35,14 @@ async def spent(run: WorkflowHandle[Any, Any]) -> int:
     return next(int(each["spent"]) for each in limits if each["limit"] == "tokens")
 
 
-@pytest.mark.parametrize("cause", [LLM_REJECTED, CONTEXT_TOO_LONG])
 @pytest.mark.parametrize(
-    "details", [(), (b'"ZGV2OngA"', b'{"answers":"2.0"}'), (b'{"failed":1}',)], ids=["none", "a seal", "an outage"]
+    ("cause", "details"),
+    [
+        (LLM_REJECTED, ()),
+        (CONTEXT_TOO_LONG, (b'"ZGV2OngA"', b'{"answers":"2.0"}')),
+        (LLM_REJECTED, (b'{"failed":1}',)),
+    ],
+    ids=["none", "a seal", "an outage"],
 )
 async def test_a_forged_rejection_costs_the_expected_amount(
     rig: StartRig, client: Client, cause: str, details: tuple[bytes, ...]

@@ -17,7 +17,6 @@ from psycopg_pool import AsyncConnectionPool
 from temporalio.client import Client
 
 from holdfast import Policy, allow, ask
-from holdfast.client.connect import seals_of
 from holdfast.client.threads import Threads
 from holdfast.config.stack_file import Stack
 from holdfast.core.authority.policy import Approver, Gateway, Signer
@@ -31,6 +30,7 @@ from holdfast.core.run.contracts.tool_calls import ToolOutcome
 from holdfast.core.run.machine.machine import AgentRun
 from holdfast.core.run.state import features
 from holdfast.core.stores import EffectRow
+from holdfast.core.temporal.converter import seals_in
 from holdfast.core.tools.effects import PastEffect, effect_key
 from holdfast.errors import HoldfastError, ImportRefused, Refused, ThreadExists, ThreadForgotten, ThreadIdInvalid
 from holdfast.portable import content
@@ -273,7 +273,7 @@ async def test_an_imported_outcome_counts_for_local_workers(here: Here) -> None:
     (row,) = await effects_of(here.pool, thread.name)
     assert row.outcome is not None
     recorded = Recorded(thread.name, row.key, row.epoch, row.tool, row.call_digest, row.outcome)
-    assert OutcomeMACs(seals_of(here.client)).verify(row.mac, recorded) == "valid"
+    assert OutcomeMACs(seals_in(here.client.data_converter)).verify(row.mac, recorded) == "valid"
 
 
 async def test_a_moved_thread_is_imported_where_it_was_moved_to(here: Here) -> None:

@@ -140,7 +140,7 @@ def test_searches_stay_inside_under_a_race(root: Path, mechanism: str) -> None:
     """A search reads in a separate process, and follows no link there either."""
     context = ToolContext(thread="t", workspace=root, key="k", attempt=1)
     with swapping(root, "d", "f"):
-        for _ in range(60):
+        for _ in range(20):
             with suppress(*REFUSED):
                 assert "secret" not in search_files("secret|own", context=context)
 
@@ -201,12 +201,12 @@ def test_a_file_swapped_for_a_pipe_does_not_block(root: Path, mechanism: str) ->
     os.mkfifo(root / "f.link")
     outcomes = Counter[str]()
     with swapping(root, "f"):
-        for _ in range(600):
+        for _ in raced(outcomes, 400, enough=5):
             try:
-                outcomes[read_file("f", context=context)] += 1
+                assert read_file("f", context=context) == "- [ ] own"
+                outcomes["done"] += 1
             except NotAFile:
                 outcomes["refused"] += 1
-    assert outcomes.keys() == {"- [ ] own", "refused"}
 
 
 def test_a_search_among_pipes_and_devices_ends(root: Path) -> None:

@@ -292,4 +292,4 @@ async def test_bombs_links_and_pipes_are_rejected(tmp_path: Path) -> None:
     os.mkfifo(pipe)
     for odd in (pipe, tmp_path, tmp_path / "missing.holdfast"):
         with pytest.raises(FileUnreadable):
-            await asyncio.wait_for(verify_file(odd), 30)
+            await asyncio.wait_for(verify_file(odd), 120)

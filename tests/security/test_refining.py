@@ -23,7 +23,7 @@ from holdfast.core.run.machine import rollover
 from holdfast.core.run.rules import refusals
 from holdfast.core.run.rules.compaction import summary_message
 from holdfast.core.run.rules.refusals import is_refused
-from holdfast.core.run.state.inbox import REFINEMENTS
+from holdfast.core.run.state.context import REFINEMENTS
 from holdfast.core.run.views.web_ui import current_details
 from holdfast.testing import call, say, steps
 from tests.support.people import (

@@ -15,7 +15,7 @@ from temporalio.service import RPCError
 
 from holdfast import Approver, Policy, ask
 from holdfast.client.reading.runs import rejection_answer
-from holdfast.core.authority.follow_ups import INBOX
+from holdfast.core.authority.interventions import INBOX
 from holdfast.core.authority.policy import Terms
 from holdfast.core.log.event_log import event_line
 from holdfast.core.log.events import DecisionReceived, RefusalsCounted, SignalRejected, UserMessageReceived

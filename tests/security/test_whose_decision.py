@@ -8,7 +8,7 @@ from holdfast import Agent, Catalog, Policy, Terms, allow, ask
 from holdfast.audit.evidence.verify import verify
 from holdfast.client.forks import fork
 from holdfast.client.threads import Threads
-from holdfast.core.authority.key_revocations import KeyRevocation
+from holdfast.core.authority.interventions import KeyRevocation
 from holdfast.core.authority.signatures import public_key
 from holdfast.testing import Conversation, Reply, call, say, steps
 from tests.support.people import KEYS, PEOPLE, answer, clerk, decision, pay, payments, request_of, signed, steering

@@ -82,7 +82,7 @@ async def _schedule(activity: str, order: RawValue, task_queue: str) -> Any:
         activity,
         order,
         task_queue=task_queue,
-        start_to_close_timeout=timedelta(seconds=20),
+        start_to_close_timeout=timedelta(seconds=60),
         retry_policy=RetryPolicy(maximum_attempts=1),
         result_type=None,
     )
@@ -124,7 +124,7 @@ async def snatch(client: Client, task_queue: str) -> PollActivityTaskQueueRespon
         task_queue=TaskQueue(name=task_queue, kind=TaskQueueKind.TASK_QUEUE_KIND_NORMAL),
         identity="somebody",
     )
-    return await client.workflow_service.poll_activity_task_queue(poll, timeout=timedelta(seconds=30))
+    return await client.workflow_service.poll_activity_task_queue(poll, timeout=timedelta(seconds=120))
 
 
 async def answer(client: Client, task: PollActivityTaskQueueResponse, payload: Payload) -> None:
@@ -146,7 +146,7 @@ async def forge_local_end(client: Client, task_queue: str, *, activity: str, ord
         task_queue=TaskQueue(name=task_queue, kind=TaskQueueKind.TASK_QUEUE_KIND_NORMAL),
         identity="somebody",
     )
-    task = await client.workflow_service.poll_workflow_task_queue(poll, timeout=timedelta(seconds=30))
+    task = await client.workflow_service.poll_workflow_task_queue(poll, timeout=timedelta(seconds=120))
     marker_details = {"seq": 1, "attempt": 1, "activity_id": order, "activity_type": activity}
     marker_details |= dict.fromkeys(("complete_time", "backoff", "original_schedule_time"))
     details = {

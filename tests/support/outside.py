@@ -150,7 +150,7 @@ class Outside:
             outbox.write(f"{key}\n")
 
     def _ship(self, key: str, order: str) -> None:
-        with psycopg.connect(self.database_url or "", connect_timeout=5) as connection:
+        with psycopg.connect(self.database_url or "", connect_timeout=60) as connection:
             connection.execute("INSERT INTO outside.shipments VALUES (%s, %s)", [key, order])
 
     def effects(self) -> Counter[str]:
@@ -159,7 +159,7 @@ class Outside:
         if self.file.exists():
             seen.update(self.file.read_text().splitlines())
         if self.database_url:
-            with psycopg.connect(self.database_url, connect_timeout=5) as connection:
+            with psycopg.connect(self.database_url, connect_timeout=60) as connection:
                 seen.update(key for (key,) in connection.execute("SELECT key FROM outside.shipments").fetchall())
         return seen
 
@@ -173,7 +173,7 @@ class Outside:
 
 async def _send(path: str, key: str, order: str) -> str:
     """Send a request, and return the receipt."""
-    async with httpx2.AsyncClient(trust_env=False, timeout=30) as client:
+    async with httpx2.AsyncClient(trust_env=False, timeout=120) as client:
         url, headers = os.environ["OUTSIDE_API"] + path, {"Idempotency-Key": key}
         answer = await client.post(url, headers=headers, content=order)
     answer.raise_for_status()

@@ -6,8 +6,7 @@ from typing import Any, TypeVar
 from temporalio.client import WorkflowHandle
 
 from holdfast import Agent, Approver, Catalog, Policy, ToolContext, tool
-from holdfast.core.authority.follow_ups import Message
-from holdfast.core.authority.refinements import Refinement
+from holdfast.core.authority.interventions import Message, Refinement
 from holdfast.core.authority.signatures import encode_key, public_key, sign
 from holdfast.core.authority.statements import AuthorityDelegation, Decision, Lift, Revocation, Signed
 from holdfast.core.run.inputs.interventions import INTERVENTIONS

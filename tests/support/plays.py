@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from holdfast.activities.builtin_tools.dormancy import dormancy_tools
 from holdfast.activities.builtin_tools.offer import subagent_tools
 from holdfast.core.agents.agent import Limits, Memory
+from holdfast.core.authority.interventions import RefinementKind
 from holdfast.core.authority.policy import Approver, Escalation, Policy, Terms, allow, ask, deny
-from holdfast.core.authority.refinements import RefinementKind
 from holdfast.core.authority.statements import DecisionKind
 from holdfast.core.budget.budget import Budget
 from holdfast.core.budget.tree import TreeCost

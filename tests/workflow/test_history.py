@@ -51,9 +51,9 @@ async def rebuild_events(run: Handle) -> list[AgentEvent]:
 async def check(run: Handle) -> list[AgentEvent]:
     """Compare the workflow's answers with its history, and return the events."""
     events, history = await events_and_history(run)
-    events = read_events(history.events)
-    assert [(event.type, event.at) for event in events] == [(event.type, event.at) for event in events]
-    assert events == events
+    rebuilt = read_events(history.events)
+    assert [(event.type, event.at) for event in rebuilt] == [(event.type, event.at) for event in events]
+    assert rebuilt == events
     assert first_altered(events) is None
     return events
 

@@ -88,7 +88,7 @@ async def test_why_a_call_failed_and_which_attempts_did_is_recorded(rig: StartRi
             raise ConnectionResetError(f"cut {len(tries)}")
         return Absent()
 
-    @tool(effect="verifiable", check=check, timeout=1)
+    @tool(effect="verifiable", check=check, timeout=5)
     async def stop() -> str:
         """Take too long; its check fails twice before it can report that nothing happened."""
         await asyncio.sleep(60)

@@ -33,7 +33,6 @@ async def failure_of(launcher: WorkflowHandle[object, ScheduledResult]) -> tuple
     return failed.value.cause.type or "", failed.value.cause.message
 
 
-@pytest.mark.sandbox
 async def test_a_launcher_starts_a_run_and_ends_with_it(rig: StartRig) -> None:
     """The run is sealed and in its thread; its log names the schedule and its maker."""
     async with rig(CATALOG, lambda _: say("sorted")) as worker:

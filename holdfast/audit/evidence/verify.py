@@ -35,13 +35,13 @@ from holdfast.audit.evidence.sources import Log, Segment, differences, from_hist
 from holdfast.audit.evidence.verdicts import Verification, conclude
 from holdfast.audit.judge.audit import Audit, Effects, Fault
 from holdfast.audit.judge.forks import first_thread
-from holdfast.client.connect import seals_of
 from holdfast.client.reading.record import Evidence
 from holdfast.client.threads import Threads
 from holdfast.core.authority.policy import Policy
 from holdfast.core.log.events import RunForked, RunImported, RunStarted
 from holdfast.core.mac.outcomes import OutcomeMACs
 from holdfast.core.stores import origin_of
+from holdfast.core.temporal.converter import seals_in
 from holdfast.errors import ThreadNotFound
 
 
@@ -133,7 +133,7 @@ async def verify(
                 past |= branch.past
             # For an archived branch, the ledger also has the effects that its thread started after the reset.
             whole = log.whole and origin == thread
-            macs = OutcomeMACs(seals_of(threads.runs.client))
+            macs = OutcomeMACs(seals_in(threads.runs.client.data_converter))
             faults += await ledger_faults(
                 evidence, origin, rows, log.effects, began=began, past=past, whole=whole, macs=macs
             )

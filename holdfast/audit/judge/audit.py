@@ -19,27 +19,11 @@ from holdfast.audit.judge.trees import Family
 from holdfast.core.authority.approvals import COUNTING
 from holdfast.core.authority.policy import Policy
 from holdfast.core.authority.summaries import describe_call
-from holdfast.core.log.events import (
-    AgentEvent,
-    AgentLoaded,
-    DecisionReceived,
-    LLMReplied,
-    MoveRequested,
-    Proven,
-    RunForked,
-    RunPaused,
-    RunReset,
-    RunResumed,
-    RunStarted,
-    RunUnblocked,
-    ToolCallFinished,
-    ToolCallStarted,
-    UserMessageReceived,
-)
+from holdfast.core.log import events as ev
 from holdfast.core.log.references import artifacts_of
 from holdfast.core.run.fold.evolve import evolve
+from holdfast.core.run.rules.authority import policy_for
 from holdfast.core.run.rules.loop_guard import repeats_to_report
-from holdfast.core.run.rules.policies import policy_for
 from holdfast.core.run.state.features import RESULT_NAMES_ARTIFACTS, SIGNED_STEERING
 from holdfast.core.run.state.state import RunState
 from holdfast.core.tools.effects import Effect, PastEffect, effect_key
@@ -67,7 +51,7 @@ class StartedEffect:
     """The effect, as the ledger identifies it."""
     features: int
     """The feature level of the run that began it."""
-    finished: ToolCallFinished | None = None
+    finished: ev.ToolCallFinished | None = None
     """The result of its tool; None if it returned nothing, or people resolved the outcome."""
 
 
@@ -113,7 +97,7 @@ class Audit:
         self._last = ""
         """The type of the last event."""
         self._head = head
-        self._forked: RunForked | None = None
+        self._forked: ev.RunForked | None = None
         """The last fork, until its run starts."""
 
     @property
@@ -121,7 +105,7 @@ class Audit:
         """The id of the thread to which the last judged event belongs."""
         return self._thread
 
-    def take(self, events: Sequence[AgentEvent], *, more: bool = False) -> int:
+    def take(self, events: Sequence[ev.AgentEvent], *, more: bool = False) -> int:
         """Judge the next events, up to the first fault; return the number that was judged.
 
         Args:
@@ -146,14 +130,15 @@ class Audit:
                 self.fault = Fault(events[index].position, f"{events[index].type}: {reason}")
         return index
 
-    def _reach(self, event: AgentEvent) -> int:
+    def _reach(self, event: ev.AgentEvent) -> int:
         """Return the largest number of events that can be recorded together, beginning with this one."""
-        state, calls = self.state, event.message.tool_calls if isinstance(event, LLMReplied) and event.message else ()
+        state, message = self.state, event.message if isinstance(event, ev.LLMReplied) else None
+        calls = message.tool_calls if message else ()
         return 10 + 4 * max(
             len(calls), len(state.calls.current), len(state.authority.requests), len(state.inbox.waiting)
         )
 
-    def _judge(self, events: Sequence[AgentEvent]) -> int:
+    def _judge(self, events: Sequence[ev.AgentEvent]) -> int:
         """Judge the first of `events` and its consequences; return their number.
 
         Raises:
@@ -180,25 +165,25 @@ class Audit:
         self.fault = Fault(events[index].position, f"{events[index].type}: {difference(wanted, events[index])}")
         return 1
 
-    def _fold(self, event: AgentEvent) -> None:
-        if isinstance(event, Proven):
+    def _fold(self, event: ev.AgentEvent) -> None:
+        if isinstance(event, ev.Proven):
             self._check_proof(event)
-        if isinstance(event, DecisionReceived) and event.one_login:
+        if isinstance(event, ev.DecisionReceived) and event.one_login:
             people = f"{', '.join(event.one_login)} on request {event.request}"
             self.one_login.append(f"event {event.position}: the votes of {people} came from one login")
-        if isinstance(event, AgentLoaded):
+        if isinstance(event, ev.AgentLoaded):
             self.policies.add(event.spec.policy.hash)
-        if isinstance(event, RunStarted | RunForked):
+        if isinstance(event, ev.RunStarted | ev.RunForked):
             self.policies.update(policy.hash for policy in event.policies)
-        if isinstance(event, RunReset):
+        if isinstance(event, ev.RunReset):
             self._check_past(event)
             self.past.update({effect.key: effect for effect in event.effects})
-        if isinstance(event, RunForked):  # earlier events and their effects belong to the original
+        if isinstance(event, ev.RunForked):  # earlier events and their effects belong to the original
             self._thread, self.effects, self.past, self._under_way = event.thread, {}, {}, {}
             self._forked = event
-        if isinstance(event, ToolCallStarted):
+        if isinstance(event, ev.ToolCallStarted):
             self._begun(event)
-        if isinstance(event, ToolCallFinished):
+        if isinstance(event, ev.ToolCallFinished):
             if repeats_to_report(self.state, event) != event.repeats:
                 raise IllegalEvent(f"call {event.number} has not ended like this {event.repeats} times in a row")
             self._finished(event)
@@ -207,17 +192,17 @@ class Audit:
         before, self.state = self.state, evolve(self.state, event)
         self.family.take(before, event, self.state)
         self._head, self._last = event.digest, event.type
-        if isinstance(event, RunStarted):
+        if isinstance(event, ev.RunStarted):
             self._forked = None
 
     # Signatures and effects.
 
-    def _check_proof(self, event: Proven) -> None:
+    def _check_proof(self, event: ev.Proven) -> None:
         """Check that a signature that counted was made with a trusted key."""
         trusted, by = self._trusted, getattr(event, "by", "")
         if not event.proof:
             counts = getattr(event, "outcome", "accepted") in (*COUNTING, "judged_anew")
-            claims = isinstance(event, UserMessageReceived) or self._steers_by_claim(event)
+            claims = isinstance(event, ev.UserMessageReceived) or self._steers_by_claim(event)
             counts = counts and not claims and not self._counts_for_others(event)
             if trusted and trusted.signatures == "required" and counts:
                 raise IllegalEvent(f"it counted, {by} did not sign it, and the given policy requires signed decisions")
@@ -233,7 +218,7 @@ class Audit:
             owner = by if event.proof == "signed" else "any gateway"
             raise IllegalEvent(f"it was signed with {event.key}, which is no key of {owner} among the given keys")
 
-    def _check_past(self, event: RunReset) -> None:
+    def _check_past(self, event: ev.RunReset) -> None:
         """Check that a reset names only effects of this thread: the key of another thread's effect would count here.
 
         Raises:
@@ -248,21 +233,21 @@ class Audit:
                     f"effect {each.key} of {each.tool} is not of this thread: its call {each.number} has {own}"
                 )
 
-    def _steers_by_claim(self, event: Proven) -> bool:
+    def _steers_by_claim(self, event: ev.Proven) -> bool:
         """Whether this steers a run that anyone may steer, or is the scheduled end of a pause."""
-        steers = isinstance(event, RunPaused | RunResumed | RunUnblocked | MoveRequested)
+        steers = isinstance(event, ev.RunPaused | ev.RunResumed | ev.RunUnblocked | ev.MoveRequested)
         return steers and (self.state.features < SIGNED_STEERING or not getattr(event, "by", ""))
 
-    def _counts_for_others(self, event: Proven) -> bool:
+    def _counts_for_others(self, event: ev.Proven) -> bool:
         """Whether a decision counted only for policies other than the trusted one, which need no signature."""
-        request = self.state.authority.request(event.request) if isinstance(event, DecisionReceived) else None
-        if request is None or not isinstance(event, DecisionReceived) or not request.requirements:
+        request = self.state.authority.request(event.request) if isinstance(event, ev.DecisionReceived) else None
+        if request is None or not isinstance(event, ev.DecisionReceived) or not request.requirements:
             return False
         asking = [policy_for(self.state, request.requirements[each.requirement]) for each in event.standings]
         trusted = self._trusted.hash if self._trusted else ""
         return all(policy is not None and policy.hash != trusted for policy in asking)
 
-    def _begun(self, event: ToolCallStarted) -> None:
+    def _begun(self, event: ev.ToolCallStarted) -> None:
         call = self.state.calls.get(event.number)
         tool = self.state.spec.tool(call.call.name) if self.state.spec else None
         if tool and tool.effect is not Effect.READ and not event.undo:
@@ -281,7 +266,7 @@ class Audit:
             self.effects[event.key, call.epoch] = begun
             self._under_way[event.number] = event.key, call.epoch
 
-    def _finished(self, event: ToolCallFinished) -> None:
+    def _finished(self, event: ev.ToolCallFinished) -> None:
         effect = self._under_way.pop(event.number, None)
         returned = any(call.number == event.number and call.phase in RETURNING for call in self.state.calls.current)
         if effect and returned and event.status in ("ok", "failed", "cannot"):

@@ -17,63 +17,7 @@ from holdfast.audit.judge.subagents import (
     subagent_starts,
 )
 from holdfast.core.authority.approvals import COUNTING
-from holdfast.core.log.events import (
-    AgentEvent,
-    AgentLoaded,
-    ApprovalEscalated,
-    ApprovalExpired,
-    ApprovalReminded,
-    ApprovalRequested,
-    AuthorityDelegated,
-    BaselineRecorded,
-    BudgetExtended,
-    BudgetLow,
-    BudgetReserved,
-    BudgetSpent,
-    CompactionRequested,
-    ConstraintLifted,
-    ContextCompacted,
-    ContextExceeded,
-    DecisionReceived,
-    DelegationRevoked,
-    DormancyBegan,
-    KeyRevoked,
-    LearningRequested,
-    LearningSkipped,
-    LLMCallLost,
-    LLMReplied,
-    MemoryRecalled,
-    MessageAwaited,
-    MessageTaken,
-    MoveRequested,
-    ReconcileRequested,
-    RefusalsCounted,
-    ReplyRejected,
-    RuleRemembered,
-    RuleRevoked,
-    RunBlocked,
-    RunContinued,
-    RunFinished,
-    RunForked,
-    RunImported,
-    RunPaused,
-    RunReset,
-    RunResumed,
-    RunStarted,
-    RunUnblocked,
-    SignalRejected,
-    StateVerified,
-    SubagentEnded,
-    SubagentStarted,
-    TaskRefined,
-    ToolCallFinished,
-    ToolCallRequested,
-    ToolCallStarted,
-    UserMessageReceived,
-    VerdictGiven,
-    WaitPolled,
-    WakeReceived,
-)
+from holdfast.core.log import events as ev
 from holdfast.core.run.decide.decide import next_action
 from holdfast.core.run.decide.reactions import (
     on_cancel,
@@ -97,18 +41,7 @@ from holdfast.core.run.rules.budget import on_call, on_report
 from holdfast.core.run.rules.closing_work import on_complete, on_learning_due, on_progress_due
 from holdfast.core.run.rules.forks import fork_events
 from holdfast.core.run.rules.unattended import on_failing
-from holdfast.core.run.state.next_actions import (
-    AskForLearnings,
-    CallLLM,
-    Compact,
-    Complete,
-    Fail,
-    NoteProgress,
-    Poll,
-    ReportBudget,
-    StartCalls,
-    TakeMessages,
-)
+from holdfast.core.run.state import next_actions as act
 from holdfast.core.run.state.state import RunState
 from holdfast.core.run.waits.dormancy import wake_payload
 from holdfast.core.run.waits.polling import ends_unfulfilled, on_poll, poll_event, refuse_poll
@@ -128,11 +61,13 @@ class PriorLog(NamedTuple):
     """The digest of the last event."""
     last: str
     """The type of the last event."""
-    forked: RunForked | None
+    forked: ev.RunForked | None
     """The last fork, until its run starts."""
 
 
-def possible_batches(before: PriorLog, event: AgentEvent, events: Sequence[AgentEvent]) -> Iterator[Sequence[Expected]]:
+def possible_batches(
+    before: PriorLog, event: ev.AgentEvent, events: Sequence[ev.AgentEvent]
+) -> Iterator[Sequence[Expected]]:
     """Yield each batch of events that could have been recorded at this point, beginning with an event of this kind.
 
     Args:
@@ -145,28 +80,28 @@ def possible_batches(before: PriorLog, event: AgentEvent, events: Sequence[Agent
     """
     state, at = before.state, event.at
 
-    def sent(name: str, payload: dict[str, Any]) -> Sequence[AgentEvent]:
+    def sent(name: str, payload: dict[str, Any]) -> Sequence[ev.AgentEvent]:
         return react(state, name, payload, at=at).events
 
-    if not state.events and not isinstance(event, RunStarted):
+    if not state.events and not isinstance(event, ev.RunStarted):
         raise IllegalEvent("a log begins with run_started")
     match event:
-        case RunForked():
+        case ev.RunForked():
             yield _forks(before, event)
-        case RunImported():
+        case ev.RunImported():
             reason = refuse_import(event.point, state, thread=before.thread, position=state.events, head=before.head)
             if reason:
                 raise IllegalEvent(reason)
             yield [event]
-        case MoveRequested():
+        case ev.MoveRequested():
             yield sent("move", sent_payload(state, event))
-        case RunStarted():
+        case ev.RunStarted():
             _check_start(before, event)
-            if before.forked and not isinstance(next(iter(events[1:]), None), UserMessageReceived):
+            if before.forked and not isinstance(next(iter(events[1:]), None), ev.UserMessageReceived):
                 yield [event]  # a fork may start without a task
             else:
                 yield [*on_reopen(state), event, *_task(events)]
-        case AgentLoaded() if state.spec is None and not state.outcome:
+        case ev.AgentLoaded() if state.spec is None and not state.outcome:
             policy = event.spec.policy
             if event.spec_hash != event.spec.hash or event.policy_hash not in ("", policy.hash):
                 raise IllegalEvent("its digests are not those of the agent and of the policy that it holds")
@@ -179,112 +114,112 @@ def possible_batches(before: PriorLog, event: AgentEvent, events: Sequence[Agent
                 event,
                 *(on_import_loaded(entered, at=at) if state.resumes_import and not on_loaded(entered) else []),
             ]
-        case BudgetReserved(call=int()):
+        case ev.BudgetReserved(call=int()):
             yield on_starts_due(state)
             yield from allowance_raises(state, event, events)
-        case BudgetReserved() if isinstance(action := next_action(state, at=at), CallLLM | Compact):
-            yield on_call(state, summary=isinstance(action, Compact))
-        case BudgetLow() | BudgetSpent() if isinstance(action := next_action(state, at=at), ReportBudget):
+        case ev.BudgetReserved() if isinstance(action := next_action(state, at=at), act.CallLLM | act.Compact):
+            yield on_call(state, summary=isinstance(action, act.Compact))
+        case ev.BudgetLow() | ev.BudgetSpent() if isinstance(action := next_action(state, at=at), act.ReportBudget):
             yield on_report(state, action)
-        case BudgetExtended():
+        case ev.BudgetExtended():
             yield sent("extend", event.said.model_dump())
-        case MemoryRecalled() if before.last in ("agent_loaded", "run_reset"):
+        case ev.MemoryRecalled() if before.last in ("agent_loaded", "run_reset"):
             yield [event]
-        case LLMReplied() if state.spec and not state.calls.open and not state.outcome:
+        case ev.LLMReplied() if state.spec and not state.calls.open and not state.outcome:
             yield [event, *on_reply(state, as_reply(event, events), shown=event.transcript_length, at=at)[1:]]
-        case DecisionReceived():
+        case ev.DecisionReceived():
             if event.outcome not in (*COUNTING, "judged_anew"):
                 yield [event]  # it had no effect, and its body was not kept
             else:
                 yield sent("decide", event.said.model_dump())
-        case AuthorityDelegated():
+        case ev.AuthorityDelegated():
             yield sent("delegate_authority", event.said.model_dump())
-        case RuleRevoked() | DelegationRevoked():
+        case ev.RuleRevoked() | ev.DelegationRevoked():
             yield sent("revoke", event.said.model_dump())
-        case KeyRevoked():
+        case ev.KeyRevoked():
             yield sent("revoke_key", event.said.model_dump())
-        case ConstraintLifted():
+        case ev.ConstraintLifted():
             yield sent("lift", event.said.model_dump())
-        case UserMessageReceived(task=False):
+        case ev.UserMessageReceived(task=False):
             yield sent("say", event.said.model_dump())
-        case TaskRefined(call=None):
+        case ev.TaskRefined(call=None):
             yield sent("refine", event.said.model_dump())
-        case MessageTaken() if isinstance(next_action(state, at=at), TakeMessages):
-            yield [MessageTaken(message=waiting.message) for waiting in state.inbox.waiting]
-        case ApprovalReminded() | ApprovalEscalated() | ApprovalExpired():
+        case ev.MessageTaken() if isinstance(next_action(state, at=at), act.TakeMessages):
+            yield [ev.MessageTaken(message=waiting.message) for waiting in state.inbox.waiting]
+        case ev.ApprovalReminded() | ev.ApprovalEscalated() | ev.ApprovalExpired():
             yield on_due(state, at=at)
-        case BaselineRecorded() | StateVerified() if state.spec and _tools(event) == sorted(state.spec.verify):
-            yield on_findings(state, event.findings, baseline=isinstance(event, BaselineRecorded), at=at)
-        case RunReset():
+        case ev.BaselineRecorded() | ev.StateVerified() if state.spec and _tools(event) == sorted(state.spec.verify):
+            yield on_findings(state, event.findings, baseline=isinstance(event, ev.BaselineRecorded), at=at)
+        case ev.RunReset():
             yield on_reset(state, event.effects, left_out=event.left_out, asking=event.asking, at=at)
-        case ToolCallStarted():
+        case ev.ToolCallStarted():
             yield from _starts(before, event)
-        case ToolCallFinished() | ReconcileRequested() | RunFinished():
+        case ev.ToolCallFinished() | ev.ReconcileRequested() | ev.RunFinished():
             yield from _ends(before, event)
-        case ToolCallRequested(own=True) if isinstance(next_action(state, at=at), NoteProgress):
+        case ev.ToolCallRequested(own=True) if isinstance(next_action(state, at=at), act.NoteProgress):
             yield on_progress_due(state, at=at)
-        case LearningRequested() if isinstance(next_action(state, at=at), AskForLearnings):
+        case ev.LearningRequested() if isinstance(next_action(state, at=at), act.AskForLearnings):
             yield [on_learning_due(state)]
-        case LearningSkipped() if state.ending.learning == "asked":
+        case ev.LearningSkipped() if state.ending.learning == "asked":
             yield [event]
-        case RunUnblocked() if state.blocked:
+        case ev.RunUnblocked() if state.blocked:
             yield sent("retry", sent_payload(state, event))
-        case CompactionRequested():
+        case ev.CompactionRequested():
             yield sent("compact", {"by": event.by, "reason": event.reason})
-        case WaitPolled():
+        case ev.WaitPolled():
             yield from _polls(before, event, events)
-        case SubagentStarted():
+        case ev.SubagentStarted():
             yield from subagent_starts(state, event)
-        case SubagentEnded():
+        case ev.SubagentEnded():
             yield from subagent_ends(state, event, events)
-        case WakeReceived():
+        case ev.WakeReceived():
             yield sent("wake", wake_payload(event))
-        case RunPaused():
+        case ev.RunPaused():
             yield sent("pause", sent_payload(state, event))
-        case RunResumed():
+        case ev.RunResumed():
             yield sent("resume", sent_payload(state, event)) if event.by else on_due(state, at=at)
         case (
-            SignalRejected()
-            | RefusalsCounted()
-            | RunBlocked()
-            | RunContinued()
-            | ReplyRejected()
-            | LLMCallLost()
-            | ContextExceeded()
-            | ContextCompacted()
+            ev.SignalRejected()
+            | ev.RefusalsCounted()
+            | ev.RunBlocked()
+            | ev.RunContinued()
+            | ev.ReplyRejected()
+            | ev.LLMCallLost()
+            | ev.ContextExceeded()
+            | ev.ContextCompacted()
         ):
             yield [event]  # none of these allows anything to run
         case (
-            AgentLoaded()
-            | BudgetReserved()
-            | BudgetLow()
-            | BudgetSpent()
-            | MemoryRecalled()
-            | LLMReplied()
-            | LearningRequested()
-            | LearningSkipped()
-            | UserMessageReceived()
-            | MessageTaken()
-            | BaselineRecorded()
-            | StateVerified()
-            | RunUnblocked()
+            ev.AgentLoaded()
+            | ev.BudgetReserved()
+            | ev.BudgetLow()
+            | ev.BudgetSpent()
+            | ev.MemoryRecalled()
+            | ev.LLMReplied()
+            | ev.LearningRequested()
+            | ev.LearningSkipped()
+            | ev.UserMessageReceived()
+            | ev.MessageTaken()
+            | ev.BaselineRecorded()
+            | ev.StateVerified()
+            | ev.RunUnblocked()
         ):
             return  # not possible in this state
         case (
-            MessageAwaited()
-            | ToolCallRequested()
-            | VerdictGiven()
-            | ApprovalRequested()
-            | RuleRemembered()
-            | TaskRefined()
-            | DormancyBegan()
+            ev.MessageAwaited()
+            | ev.ToolCallRequested()
+            | ev.VerdictGiven()
+            | ev.ApprovalRequested()
+            | ev.RuleRemembered()
+            | ev.TaskRefined()
+            | ev.DormancyBegan()
         ):
             return  # only possible as a consequence of another event
         case _:
             assert_never(event)
 
 
-def _forks(before: PriorLog, event: RunForked) -> Sequence[Expected]:
+def _forks(before: PriorLog, event: ev.RunForked) -> Sequence[Expected]:
     """Return the beginning of a fork: it names the event before it, open calls end, and its run starts."""
     state, point = before.state, event.point
     if (event.origin, point.position, point.head) != (before.thread, state.events - 1, before.head):
@@ -302,15 +237,15 @@ def _forks(before: PriorLog, event: RunForked) -> Sequence[Expected]:
         llm=event.llm,
         policies=event.policies,
     )
-    return [*forked, RunStarted]
+    return [*forked, ev.RunStarted]
 
 
-def _starts(before: PriorLog, event: ToolCallStarted) -> Iterator[Sequence[Expected]]:
+def _starts(before: PriorLog, event: ev.ToolCallStarted) -> Iterator[Sequence[Expected]]:
     """Yield the start of a call: it was allowed, nothing must precede it, and the starter of the run is known."""
     state, action = before.state, next_action(before.state, at=event.at)
     if on_loaded(state):
         raise IllegalEvent("it is not known who started the run, and the policy requires that")
-    if isinstance(action, StartCalls) and event.number in action.numbers:
+    if isinstance(action, act.StartCalls) and event.number in action.numbers:
         started = on_start(state, event.number, at=event.at)
         by_run = state.carries_out(event.number)
         yield [started, *(on_runtime_call(state, event.number, at=event.at) if by_run else [])]
@@ -320,43 +255,45 @@ def _starts(before: PriorLog, event: ToolCallStarted) -> Iterator[Sequence[Expec
         )
 
 
-def _ends(before: PriorLog, event: ToolCallFinished | ReconcileRequested | RunFinished) -> Iterator[Sequence[Expected]]:
+def _ends(
+    before: PriorLog, event: ev.ToolCallFinished | ev.ReconcileRequested | ev.RunFinished
+) -> Iterator[Sequence[Expected]]:
     """Yield the possible ends of calls, or of the run."""
     state = before.state
-    number = event.request.number if isinstance(event, ReconcileRequested) else getattr(event, "number", 0)
+    number = event.request.number if isinstance(event, ev.ReconcileRequested) else getattr(event, "number", 0)
     returning = any(call.number == number and call.phase in RETURNING for call in state.calls.current)
     if state.dormancy.is_asleep(number):
         yield on_due(state, at=event.at)
-    elif isinstance(event, ToolCallFinished) and is_subagent_call(state, number):
+    elif isinstance(event, ev.ToolCallFinished) and is_subagent_call(state, number):
         yield from call_results(state, event)
     elif state.spec and returning:
         yield on_outcome(state, number, as_outcome(event), at=event.at)
     action = next_action(state, at=event.at)
-    if isinstance(action, StartCalls) and number in action.numbers:
+    if isinstance(action, act.StartCalls) and number in action.numbers:
         yield [on_start(state, number, at=event.at)]  # blocked by a constraint
-    if isinstance(event, RunFinished) and state.moving:
+    if isinstance(event, ev.RunFinished) and state.moving:
         yield [on_moved(state)]
-    if isinstance(action, Fail):
+    if isinstance(action, act.Fail):
         yield on_failing(state)
-    if isinstance(event, RunFinished) and isinstance(action, Complete):
+    if isinstance(event, ev.RunFinished) and isinstance(action, act.Complete):
         yield [on_complete(state)]
-    if isinstance(action, Poll) and (wait := state.dormancy.find(number)):
+    if isinstance(action, act.Poll) and (wait := state.dormancy.find(number)):
         yield [rejected] if (rejected := refuse_poll(state, wait, at=event.at)) else []
     if reopened := on_reopen(state):
-        yield [*reopened, RunStarted]
-    if not isinstance(event, RunFinished):
+        yield [*reopened, ev.RunStarted]
+    if not isinstance(event, ev.RunFinished):
         yield on_cancel(state)
     elif event.outcome == "cancelled":
         yield on_cancel(state, event.result.partition(": ")[2])
-    if isinstance(event, RunFinished) and not state.outcome:
+    if isinstance(event, ev.RunFinished) and not state.outcome:
         if event.outcome == "failed" and (state.spec is None or on_loaded(state)):
             yield [event]
         yield on_time(state, at=event.at)
-    if isinstance(event, ToolCallFinished) and is_subagent_call(state, number):
+    if isinstance(event, ev.ToolCallFinished) and is_subagent_call(state, number):
         reject_result(state, event)
 
 
-def _polls(before: PriorLog, event: WaitPolled, events: Sequence[AgentEvent]) -> Iterator[Sequence[Expected]]:
+def _polls(before: PriorLog, event: ev.WaitPolled, events: Sequence[ev.AgentEvent]) -> Iterator[Sequence[Expected]]:
     """Yield a poll: the time of the next one, and whether the wait ends with it. The log has only the digest of a
     result that does not end the wait.
     """
@@ -364,14 +301,14 @@ def _polls(before: PriorLog, event: WaitPolled, events: Sequence[AgentEvent]) ->
     if wait is None or wait.polls is None or event.poll != wait.polls.count + 1 or wait.polls.again > event.at:
         return
     ended = events[1] if len(events) > 1 and event.again is None else None
-    if isinstance(ended, ToolCallFinished) and ended.number == event.number:
+    if isinstance(ended, ev.ToolCallFinished) and ended.number == event.number:
         outcome = as_poll(event, ended, note=state.calls.get(event.number).edit_note)
         yield on_poll(state, event.number, outcome, poll=event.poll, at=event.at)
     elif not ends_unfulfilled(wait, event.status, at=event.at):
         yield [poll_event(state, wait, event.status, seen=event.seen, duration_ms=event.duration_ms, at=event.at)]
 
 
-def _check_start(before: PriorLog, event: RunStarted) -> None:
+def _check_start(before: PriorLog, event: ev.RunStarted) -> None:
     if event.thread != before.thread:
         raise IllegalEvent(f"it is the log of thread {event.thread!r}, and this is {before.thread!r}")
     if before.forked and before.forked.first_run_id != event.first_run_id:
@@ -380,17 +317,17 @@ def _check_start(before: PriorLog, event: RunStarted) -> None:
         raise IllegalEvent(f"the start {event.start} began another run of this thread before")
 
 
-def _tools(event: BaselineRecorded | StateVerified) -> list[str]:
+def _tools(event: ev.BaselineRecorded | ev.StateVerified) -> list[str]:
     """Return the names of the tools that ran."""
     return [finding.tool for finding in event.findings]
 
 
-def _task(events: Sequence[AgentEvent]) -> Sequence[AgentEvent]:
+def _task(events: Sequence[ev.AgentEvent]) -> Sequence[ev.AgentEvent]:
     """Return the task, which is recorded only together with the start of a run.
 
     Raises:
         IllegalEvent: Another event follows the start.
     """
-    if len(events) > 1 and not (isinstance(events[1], UserMessageReceived) and events[1].task):
+    if len(events) > 1 and not (isinstance(events[1], ev.UserMessageReceived) and events[1].task):
         raise IllegalEvent("no task comes after it")
     return events[1:2]

@@ -9,23 +9,8 @@ from itertools import takewhile
 from typing import Any
 
 from holdfast.core.llm.blocks import text_of
+from holdfast.core.log import events as ev
 from holdfast.core.log.event_log import event_json
-from holdfast.core.log.events import (
-    AgentEvent,
-    ApprovalRequested,
-    CallResult,
-    DecisionReceived,
-    LLMReplied,
-    ReconcileRequested,
-    ReplyRejected,
-    RunFinished,
-    RunStarted,
-    SignalRejected,
-    ToolCallFinished,
-    ToolCallRequested,
-    VerdictGiven,
-    WaitPolled,
-)
 from holdfast.core.run.contracts.llm_calls import LLMReply
 from holdfast.core.run.contracts.tool_calls import ToolOutcome
 from holdfast.core.run.waits.polling import without_heading
@@ -44,9 +29,9 @@ _PROSE = {
 }
 """Fields that repeat in prose the content of other fields; `repeats` is compared when the event is folded."""
 
-_REPLY_FIELDS = tuple(name for name in LLMReply.model_fields if name in LLMReplied.model_fields)
+_REPLY_FIELDS = tuple(name for name in LLMReply.model_fields if name in ev.LLMReplied.model_fields)
 
-Expected = AgentEvent | type[RunStarted]
+Expected = ev.AgentEvent | type[ev.RunStarted]
 """An expected event, up to its stamps; or the type of an expected fact."""
 
 
@@ -54,31 +39,31 @@ class IllegalEvent(Exception):
     """An event does not follow from those before it; the message gives the reason."""
 
 
-def as_reply(event: LLMReplied, events: Sequence[AgentEvent]) -> LLMReply:
+def as_reply(event: ev.LLMReplied, events: Sequence[ev.AgentEvent]) -> LLMReply:
     """Return the reply as the worker returned it; its arguments and problems are in the events that follow."""
     problems: dict[str, str] = {}
     arguments: dict[str, str] = {}
     rejected = ""
     if event.message and event.message.tool_calls:
-        group = (ToolCallRequested, VerdictGiven, ApprovalRequested, ToolCallFinished)
+        group = (ev.ToolCallRequested, ev.VerdictGiven, ev.ApprovalRequested, ev.ToolCallFinished)
         follows = list(takewhile(lambda each: isinstance(each, group), events[1:]))
         for each, after in zip(follows, [*follows[1:], None], strict=True):
-            if isinstance(each, ToolCallRequested) and not each.own:
+            if isinstance(each, ev.ToolCallRequested) and not each.own:
                 arguments[each.call.id] = each.call.arguments
-                if isinstance(after, ToolCallFinished) and after.status == "invalid":
+                if isinstance(after, ev.ToolCallFinished) and after.status == "invalid":
                     problems[each.call.id] = text_of(after.content)
-    elif len(events) > 1 and isinstance(events[1], ReplyRejected):
+    elif len(events) > 1 and isinstance(events[1], ev.ReplyRejected):
         rejected = events[1].reason or "rejected"
     fields = {name: getattr(event, name) for name in _REPLY_FIELDS}
     return LLMReply(**fields, problems=problems, arguments=arguments, rejected=rejected)
 
 
-def as_outcome(event: ToolCallFinished | ReconcileRequested | RunFinished) -> ToolOutcome:
+def as_outcome(event: ev.ToolCallFinished | ev.ReconcileRequested | ev.RunFinished) -> ToolOutcome:
     """Return the outcome of a tool, read back from the event that recorded it."""
-    if isinstance(event, ToolCallFinished):
-        fields = {name: getattr(event, name) for name in CallResult.model_fields}
+    if isinstance(event, ev.ToolCallFinished):
+        fields = {name: getattr(event, name) for name in ev.CallResult.model_fields}
         return ToolOutcome(**{**fields, "status": "ok" if event.status == "undone" else event.status})
-    if isinstance(event, ReconcileRequested):
+    if isinstance(event, ev.ReconcileRequested):
         request = event.request
         settles_in = (request.settles_at - request.asked_at).total_seconds() if request.settles_at else None
         return ToolOutcome(
@@ -87,7 +72,7 @@ def as_outcome(event: ToolCallFinished | ReconcileRequested | RunFinished) -> To
     return ToolOutcome(status="unknown", content="")
 
 
-def as_poll(event: WaitPolled, ended: ToolCallFinished, *, note: str) -> ToolOutcome:
+def as_poll(event: ev.WaitPolled, ended: ev.ToolCallFinished, *, note: str) -> ToolOutcome:
     """Return the outcome of a polled tool, read back from the events of a poll that ended its wait.
 
     Args:
@@ -101,14 +86,14 @@ def as_poll(event: WaitPolled, ended: ToolCallFinished, *, note: str) -> ToolOut
     return as_outcome(ended).model_copy(update=fields)
 
 
-def same(expected: Expected, event: AgentEvent) -> bool:
+def same(expected: Expected, event: ev.AgentEvent) -> bool:
     """Return whether an event is the expected one."""
     if isinstance(expected, type):
         return isinstance(event, expected)
     return expected is event or _equal(expected, event) or _compared(expected) == _compared(event)
 
 
-def _equal(expected: AgentEvent, event: AgentEvent) -> bool:
+def _equal(expected: ev.AgentEvent, event: ev.AgentEvent) -> bool:
     """Whether all fields except the stamps are equal: a cheap test, which implies that their JSON is equal."""
     if type(expected) is not type(event):
         return False
@@ -117,29 +102,29 @@ def _equal(expected: AgentEvent, event: AgentEvent) -> bool:
 
 
 @cache
-def _compared_fields(kind: type[AgentEvent]) -> tuple[str, ...]:
+def _compared_fields(kind: type[ev.AgentEvent]) -> tuple[str, ...]:
     return tuple(name for name in kind.model_fields if name not in _STAMPS)
 
 
-def _compared(event: AgentEvent) -> dict[str, Any]:
+def _compared(event: ev.AgentEvent) -> dict[str, Any]:
     """Return an event's JSON without stamps and prose."""
-    completed = isinstance(event, RunFinished) and event.outcome == "completed"  # its result is the LLM's own
+    completed = isinstance(event, ev.RunFinished) and event.outcome == "completed"  # its result is the LLM's own
     left_out = (*_STAMPS, *(() if completed else _PROSE.get(event.type, ())))
     compared = {name: value for name, value in event_json(event).items() if name not in left_out}
-    if isinstance(event, ApprovalRequested | ReconcileRequested):
+    if isinstance(event, ev.ApprovalRequested | ev.ReconcileRequested):
         compared["request"] = {name: value for name, value in compared["request"].items() if name != "why"}
     return compared
 
 
-def difference(expected: Expected, event: AgentEvent) -> str:
+def difference(expected: Expected, event: ev.AgentEvent) -> str:
     """Describe how an event differs from the expected one."""
     if isinstance(expected, type):
         return "run_started has to stand here, after the events that end the run before"
-    if isinstance(event, DecisionReceived) and isinstance(expected, DecisionReceived):
+    if isinstance(event, ev.DecisionReceived) and isinstance(expected, ev.DecisionReceived):
         reason = f": {expected.explanation}" if expected.explanation else ""
         if event.outcome != expected.outcome:
             return f"it was recorded as {event.outcome}, and has to be {expected.outcome}{reason}"
-    if isinstance(expected, SignalRejected):
+    if isinstance(expected, ev.SignalRejected):
         return f"it counted, and has to be refused ({expected.explanation})"
     wanted, actual = _compared(expected), _compared(event)
     if wanted["type"] != actual["type"]:

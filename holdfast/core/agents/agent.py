@@ -7,8 +7,8 @@ from weakref import WeakValueDictionary
 
 from pydantic import Field
 
+from holdfast.core.authority.interventions import REFINE_TOOL
 from holdfast.core.authority.policy import Policy
-from holdfast.core.authority.refinements import REFINE_TOOL
 from holdfast.core.base.canonical import canonical, digest
 from holdfast.core.base.models import Definition, Frozen
 from holdfast.core.budget.budget import Budget

@@ -8,8 +8,8 @@ from holdfast.core.agents.middleware import Middleware
 from holdfast.core.agents.providers import Provider, by_type, check_provided, name_of, read_provider
 from holdfast.core.agents.results import result_tool
 from holdfast.core.agents.skills import Skill, limit_excess
+from holdfast.core.authority.interventions import REFINE_TOOL
 from holdfast.core.authority.policy import Policy
-from holdfast.core.authority.refinements import REFINE_TOOL
 from holdfast.core.base.canonical import unportable
 from holdfast.core.base.models import Frozen
 from holdfast.core.memory.semantic import MemoryStore
@@ -178,12 +178,15 @@ class Catalog:
             CatalogError: There is no such agent; the message lists the existing ones.
         """
         agent = self._agent(name)
-        subagents = {other: self.agents[other].description for other in agent.subagents}
+        tools = [self.tools[tool].spec for tool in self._tool_names(agent)]
+        if agent.subagents:
+            subagents = {other: self.agents[other].description for other in agent.subagents}
+            tools = [offered(tool, subagents) for tool in tools]
         own = [self._results[agent.name].spec] if agent.name in self._results else []
         return AgentSpec(
             name=agent.name,
             instructions=agent.instructions,
-            tools=(*(offered(self.tools[tool].spec, subagents) for tool in self._tool_names(agent)), *own),
+            tools=(*tools, *own),
             skills=tuple(skill.spec for skill in self.skills_of(name)),
             memory=agent.memory,
             verify=agent.verify,

@@ -1,8 +1,11 @@
-"""The base classes of all models that are persisted or cross a process boundary, and a fast `replace`."""
+"""The base classes of all models that are persisted or cross a process boundary, the placeholder for a payload that
+does not decode, and a fast `replace`.
+"""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeGuard, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
@@ -105,3 +108,34 @@ else:
         changed = object.__new__(type(value))
         object.__setattr__(changed, "__dict__", value.__dict__ | changes)
         return changed
+
+
+@dataclass(frozen=True)
+class Unread:
+    """Stands in for a message whose payload does not decode.
+
+    Anybody with access to Temporal can send any payload: encrypted with an unknown key, in an encoding that does not
+    exist, or invalid JSON. An exception would fail the workflow task and each of its retries. So the payload of an
+    untrusted message decodes as `Unread` instead, and the run rejects it like any other malformed message.
+    """
+
+    UNREAD: ClassVar[bool] = True
+    """Identifies the class: in Temporal's sandbox, workflow code has another copy of it."""
+
+    why: str
+    sent: bytes
+    """The payload's data."""
+
+    def __str__(self) -> str:
+        return f"it cannot be read: {self.why}"
+
+
+def is_unread(value: Any) -> TypeGuard[Unread]:
+    """Return whether `value` is the placeholder for one that could not be decoded."""
+    return getattr(type(value), "UNREAD", False) is True
+
+
+def argument_of(values: Iterable[Any]) -> Any:
+    """Return the argument that a message's handler uses: the first one, or None; `Unread` if any cannot be decoded."""
+    values = list(values)
+    return next(filter(is_unread, values), values[0] if values else None)

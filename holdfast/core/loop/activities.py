@@ -1,7 +1,5 @@
 """The activities of a loop, as entries for the table of activities (`holdfast.core.run.contracts.table`)."""
 
-from typing import Any
-
 from holdfast.core.loop.state import (
     LoopArchived,
     LoopArchiveRequest,
@@ -53,6 +51,3 @@ ARCHIVE_LOOP: Activity[LoopArchiveRequest, LoopArchived, object] = Activity(
     summary=_archives,
 )
 """Write a loop's events into the permanent record."""
-
-LOOP_ACTIVITIES: tuple[Activity[Any, Any, Any], ...] = (SURVEY, SETTLE, ARCHIVE_LOOP)
-"""All activities of a loop."""

@@ -9,7 +9,7 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from holdfast.core.base.unread import is_unread
+from holdfast.core.base.models import is_unread
 from holdfast.core.log.events import RunPaused, RunResumed, RunUnblocked, SignalRejected
 from holdfast.core.log.loop_events import LoopEvent
 from holdfast.core.loop.state import WORDS, LoopState, Steering

@@ -14,6 +14,7 @@ TEXT = 2_000
 _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 """Control characters, line and paragraph separators, bidirectional controls, and surrogates."""
 _HEADING = re.compile(r"(?:^|(?<=\A\ufeff))(#{1,6})[ \t]+([^\r\n]*)\r?(?:\n|\Z)", re.MULTILINE)
+_DATED = re.compile(r"(\d{4}-\d\d-\d\d(?:[ T]\d\d:\d\d)?)\s*[-–—:]?\s*(.*)")
 _FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})([^\n]*)", re.MULTILINE)
 
 
@@ -36,6 +37,12 @@ def flat(text: str, limit: int = TEXT) -> str:
 def stamp(at: datetime) -> str:
     """Format an aware time as in the memory files: to the minute, in UTC."""
     return at.astimezone(UTC).strftime("%Y-%m-%d %H:%M")
+
+
+def read_stamp(title: str) -> tuple[str, str]:
+    """Split the title of a heading into its time, as `stamp` formats it (empty for none), and the rest."""
+    dated = _DATED.fullmatch(title)
+    return (dated[1].replace("T", " "), dated[2]) if dated else ("", title)
 
 
 def line_break(text: str) -> str:

@@ -14,14 +14,13 @@ from collections.abc import Mapping
 from datetime import datetime
 
 from holdfast.core.base.models import Frozen
-from holdfast.core.memory.markdown import TITLE, flat, headings, line_break, stamp
+from holdfast.core.memory.markdown import TITLE, flat, headings, line_break, read_stamp, stamp
 
 TEXT = 4_000
 """Maximum length of a written text; a longer one is clipped."""
 MOST_LINES = 100
 """Maximum number of lines of a written text; further lines are joined to the last one."""
 
-_DATED = re.compile(r"(\d{4}-\d\d-\d\d(?:[ T]\d\d:\d\d)?)\s*[-–—:]?\s*(.*)")
 _SOURCE = re.compile(r"[-*+] (Thread|Call|Iteration): *(\S.*)")
 
 
@@ -65,7 +64,9 @@ def note(title: str, text: str, at: datetime, *, thread: str, call: str, iterati
 
 def parse_notes(text: str) -> tuple[Note, ...]:
     """Parse all entries, in the order of the file: one for each heading below the first level."""
-    return tuple(_note(title, body) for title, body in _entries(text))
+    marks = [mark for mark in headings(text) if mark.level >= 2]
+    ends = [mark.start for mark in marks[1:]] + [len(text)]
+    return tuple(_note(mark.title, text[mark.end : end]) for mark, end in zip(marks, ends, strict=False))
 
 
 def add_note(text: str | None, new: Note, *, heading: str) -> str:
@@ -78,7 +79,7 @@ def add_note(text: str | None, new: Note, *, heading: str) -> str:
     """
     text = text if text and text.strip() else f"# {heading}\n"
     title = f"{new.at} - {new.title}".strip()
-    if any(each == title and _note(each, body).call == new.call for each, body in _entries(text)):
+    if any((each.at, each.title, each.call) == (new.at, new.title, new.call) for each in parse_notes(text)):
         return text
     source: Mapping[str, str] = {"Thread": new.thread, "Call": new.call, "Iteration": new.iteration}
     lines = ["", f"## {title}", *(f"- {name}: {value}" for name, value in source.items() if value), ""]
@@ -87,15 +88,8 @@ def add_note(text: str | None, new: Note, *, heading: str) -> str:
     return text + ("" if text.endswith("\n") else ending) + ending.join(lines) + ending
 
 
-def _entries(text: str) -> list[tuple[str, str]]:
-    """Return the title and the text of each entry."""
-    marks = [mark for mark in headings(text) if mark.level >= 2]
-    ends = [mark.start for mark in marks[1:]] + [len(text)]
-    return [(mark.title, text[mark.end : end]) for mark, end in zip(marks, ends, strict=False)]
-
-
 def _note(title: str, body: str) -> Note:
-    dated = _DATED.fullmatch(title)
+    at, name = read_stamp(title)
     lines, source = body.strip().splitlines(), dict[str, str]()
     while lines and (match := _SOURCE.fullmatch(lines[0].rstrip())):
         source.setdefault(match[1].lower(), match[2])
@@ -105,8 +99,8 @@ def _note(title: str, body: str) -> Note:
     if all(line.startswith(">") for line in lines):
         lines = [line[1:].removeprefix(" ") for line in lines]
     return Note(
-        title=dated[2] if dated else title,
+        title=name,
         text="\n".join(lines),
-        at=dated[1].replace("T", " ") if dated else "",
+        at=at,
         **source,
     )

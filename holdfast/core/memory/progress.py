@@ -22,12 +22,11 @@ The fields from Thread to Last Step belong to one thread: when another one begin
 Edits change single lines; all other text, which people may have written, stays unchanged.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from holdfast.core.base.models import Frozen
-from holdfast.core.memory.markdown import TITLE, Heading, flat, headings, line_break, stamp
+from holdfast.core.memory.markdown import TITLE, Heading, flat, headings, line_break, read_stamp, stamp
 from holdfast.core.memory.progress_sections import (
     ACTIVITY,
     STATUS,
@@ -45,7 +44,6 @@ from holdfast.core.memory.progress_sections import (
 MOST_FILES = 20
 """Maximum number of files that an entry lists."""
 
-_DATED = re.compile(r"(\d{4}-\d\d-\d\d(?:[ T]\d\d:\d\d)?)\s*[-–—:]?\s*(.*)")
 _OF_THREAD = {
     "goal": "Goal",
     "status": "Status",
@@ -195,9 +193,9 @@ def add_entry(text: str | None, new: Entry) -> str:
     """
     text, marks = with_sections(text)
     title = f"{new.at} - {new.title}".strip()
-    listed = activity_of(text, marks)
-    if any(mark.title == title and _same(new, _entry(mark, text[mark.end : until])) for mark, until in listed):
+    if any(_same(new, each) for each in parse_entries(text)):
         return text
+    listed = activity_of(text, marks)
     first = listed[0][0].start if listed else (section_of(text, marks, ACTIVITY) or (0, len(text)))[1]
     lines = [f"### {title}"]
     fields = (("What", new.what), ("Files", new.files), ("Outcome", new.outcome), ("Next", new.next))
@@ -213,10 +211,10 @@ def _same(one: Entry, other: Entry) -> bool:
 
 
 def _entry(heading: Heading, body: str) -> Entry:
-    dated, fields = _DATED.fullmatch(heading.title), fields_of(body)
+    (at, title), fields = read_stamp(heading.title), fields_of(body)
     return Entry(
-        title=dated[2] if dated else heading.title,
-        at=dated[1].replace("T", " ") if dated else "",
+        title=title,
+        at=at,
         what=fields.get("what", ""),
         files=fields.get("files", ""),
         outcome=fields.get("outcome", ""),

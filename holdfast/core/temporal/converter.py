@@ -28,8 +28,8 @@ from temporalio.converter import (
     SerializationContext,
 )
 
+from holdfast.core.base.models import Unread
 from holdfast.core.base.text import one_line
-from holdfast.core.base.unread import Unread
 from holdfast.core.mac.seals import FleetKeys, Unsealed, WorkflowRef, sealing_id
 from holdfast.core.run.state.features import require_features
 from holdfast.core.temporal.encrypted import KeyUnknown, PlaintextRefused, why_unreadable

@@ -7,7 +7,7 @@ from temporalio.api.common.v1 import Payload
 from temporalio.api.failure.v1 import Failure
 from temporalio.converter import DefaultFailureConverter, PayloadConverter
 
-from holdfast.core.base.unread import is_unread
+from holdfast.core.base.models import is_unread
 
 
 class LenientFailureConverter(DefaultFailureConverter):

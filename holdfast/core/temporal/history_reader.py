@@ -24,7 +24,7 @@ from temporalio.api.history.v1 import History, HistoryEvent, WorkflowExecutionSt
 from temporalio.api.update.v1 import Request as UpdateRequest
 from temporalio.converter import PayloadConverter
 
-from holdfast.core.base.unread import argument_of
+from holdfast.core.base.models import argument_of
 from holdfast.core.log.events import AgentEvent
 from holdfast.core.mac.seals import SealKeyUnknown, is_unsealed
 from holdfast.core.run.contracts.commands import Call, Failure, Sleep, Stop

@@ -28,8 +28,8 @@ TASK = 1
 
 ORIGINALS_BYTES = 1_000_000
 """Maximum total size of people's messages with images and files that survive context compaction verbatim. The task
-always does (`holdfast.core.authority.follow_ups` limits its size); of the follow-ups, the oldest are dropped first. A
-snapshot carries them all."""
+always does (`holdfast.core.authority.interventions` limits its size); of the follow-ups, the oldest are dropped first.
+A snapshot carries them all."""
 
 
 class TranscriptRef(Frozen):

@@ -4,27 +4,7 @@ from collections.abc import Sequence
 from operator import attrgetter
 
 from holdfast.core.budget.budget import Amounts
-from holdfast.core.log.events import (
-    AgentEvent,
-    AgentLoaded,
-    ApprovalExpired,
-    ApprovalRequested,
-    BudgetExtended,
-    ContextCompacted,
-    DecisionReceived,
-    LLMReplied,
-    MemoryRecalled,
-    MessageTaken,
-    RunBlocked,
-    RunForked,
-    RunStarted,
-    RunUnblocked,
-    TaskRefined,
-    ToolCallFinished,
-    ToolCallRequested,
-    ToolStatus,
-    UserMessageReceived,
-)
+from holdfast.core.log import events as ev
 from holdfast.core.memory.recalled import RecalledTier
 from holdfast.core.run.fold.evolve import evolve
 from holdfast.core.run.state.state import RunState
@@ -40,7 +20,7 @@ from holdfast.evaluation.compare.recording import (
 from holdfast.evaluation.compare.trajectory import trajectory_of
 
 
-def read_recording(events: Sequence[AgentEvent]) -> Recording:
+def read_recording(events: Sequence[ev.AgentEvent]) -> Recording:
     """Extract from the log of a thread the recording that feeds its rerun.
 
     Args:
@@ -83,9 +63,9 @@ class _Recorder:
     """Collects the recording from the events of a log, in their order."""
 
     def __init__(self) -> None:
-        self.started: RunStarted | None = None
+        self.started: ev.RunStarted | None = None
         self.task: RecordedInput | None = None
-        self.loaded: AgentLoaded | None = None
+        self.loaded: ev.AgentLoaded | None = None
         self.recalled: tuple[RecalledTier, ...] = ()
         self.inputs: dict[int, RecordedInput] = {}
         self.replies: list[RecordedReply] = []
@@ -103,66 +83,66 @@ class _Recorder:
         """Call number → the index of the LLM's call, from 1."""
         self._blocked = ""
 
-    def take(self, event: AgentEvent) -> None:
+    def take(self, event: ev.AgentEvent) -> None:
         """Take the next event."""
         before, self._state = self._state, evolve(self._state, event)
         match event:
-            case RunForked():
+            case ev.RunForked():
                 raise NotPlayable(f"it is a fork; play the thread that it was forked from, {event.point.thread}")
-            case RunStarted() if event.lineage:
+            case ev.RunStarted() if event.lineage:
                 raise NotPlayable(f"it is a sub-agent's; play the thread that started it, {event.lineage.parent}")
-            case RunStarted():
+            case ev.RunStarted():
                 self.started = self.started or event
-            case AgentLoaded():
+            case ev.AgentLoaded():
                 self.loaded = self.loaded or event
-            case MemoryRecalled():
+            case ev.MemoryRecalled():
                 self.recalled = self.recalled or event.tiers
-            case UserMessageReceived() | TaskRefined():
+            case ev.UserMessageReceived() | ev.TaskRefined():
                 self._sent(event, busy=not before.awaits_message)
-            case MessageTaken() if event.message in self.inputs and self.inputs[event.message].during:
+            case ev.MessageTaken() if event.message in self.inputs and self.inputs[event.message].during:
                 during = max(1, len(self.replies))
                 self.inputs[event.message] = self.inputs[event.message].model_copy(update={"during": during})
-            case LLMReplied():
+            case ev.LLMReplied():
                 reply = {name: getattr(event, name) for name in RecordedReply.model_fields}
                 self.replies.append(RecordedReply(**reply))
-            case ContextCompacted():
+            case ev.ContextCompacted():
                 self.summaries.append(event.summary)
-            case RunBlocked():
+            case ev.RunBlocked():
                 self._blocked = event.cause
-            case RunUnblocked():
+            case ev.RunUnblocked():
                 self.unblocked.append(self._blocked)
-            case BudgetExtended():
+            case ev.BudgetExtended():
                 self.extensions.append(event.more)
             case _:
                 self._take_call(event)
 
-    def _sent(self, event: UserMessageReceived | TaskRefined, *, busy: bool) -> None:
-        refinement = event.kind if isinstance(event, TaskRefined) else None
-        content = event.text if isinstance(event, TaskRefined) else without_addresses(event.content)
+    def _sent(self, event: ev.UserMessageReceived | ev.TaskRefined, *, busy: bool) -> None:
+        refinement = event.kind if isinstance(event, ev.TaskRefined) else None
+        content = event.text if isinstance(event, ev.TaskRefined) else without_addresses(event.content)
         sent = RecordedInput(content=content, by=event.by, refinement=refinement)
-        if isinstance(event, UserMessageReceived) and event.task:
+        if isinstance(event, ev.UserMessageReceived) and event.task:
             if self.task is None:
                 self.task = sent
                 return
             busy = False  # it continues a closed thread
-        if isinstance(event, UserMessageReceived) or event.call is None:
+        if isinstance(event, ev.UserMessageReceived) or event.call is None:
             self.inputs[event.position] = sent.model_copy(update={"during": max(1, len(self.replies)) if busy else 0})
 
-    def _take_call(self, event: AgentEvent) -> None:
+    def _take_call(self, event: ev.AgentEvent) -> None:
         match event:
-            case ToolCallRequested(number=number):
+            case ev.ToolCallRequested(number=number):
                 self._requested[number] = event.call.digest
                 if not event.own:
                     self._calls[number] = len(self._calls) + 1
-            case ApprovalRequested(request=request):
+            case ev.ApprovalRequested(request=request):
                 self._asked[request.id] = self._requested.get(request.number, "")
-            case DecisionReceived(outcome="accepted" | "judged_anew") if event.request in self._asked:
+            case ev.DecisionReceived(outcome="accepted" | "judged_anew") if event.request in self._asked:
                 decision = {name: getattr(event, name) for name in RecordedDecision.model_fields}
                 self._decided(event.request, RecordedDecision(**decision))
-            case ApprovalExpired():
+            case ev.ApprovalExpired():
                 reason = "the request expired"
                 self._decided(event.request, RecordedDecision(decision=event.decision, by="", reason=reason))
-            case ToolCallFinished(number=number) if number in self._calls:
+            case ev.ToolCallFinished(number=number) if number in self._calls:
                 self._finished(event, self._requested[number])
             case _:
                 pass
@@ -170,7 +150,7 @@ class _Recorder:
     def _decided(self, request: str, decision: RecordedDecision) -> None:
         self.decisions.setdefault(self._asked.get(request, ""), []).append(decision)
 
-    def _finished(self, event: ToolCallFinished, requested: str) -> None:
+    def _finished(self, event: ev.ToolCallFinished, requested: str) -> None:
         if event.status == "denied" or (event.status == "cannot" and event.scope is None):
             return  # rejected before a tool ran
         call = self._state.calls.find(event.number)
@@ -178,7 +158,7 @@ class _Recorder:
         self.results.setdefault(digest, []).append(_result(event, call=self._calls[event.number]))
 
 
-_AS: dict[ToolStatus, ToolStatus] = {
+_AS: dict[ev.ToolStatus, ev.ToolStatus] = {
     "answered": "ok",
     "unknown": "failed",
     "undone": "failed",
@@ -187,7 +167,7 @@ _AS: dict[ToolStatus, ToolStatus] = {
 """The status with which a rerun repeats results whose own status only people or the end of a run can cause."""
 
 
-def _result(event: ToolCallFinished, *, call: int) -> RecordedResult:
+def _result(event: ev.ToolCallFinished, *, call: int) -> RecordedResult:
     return RecordedResult(
         call=call,
         status=_AS.get(event.status, event.status),

@@ -7,7 +7,7 @@ selects code, an address or a folder.
 from typing import Any
 
 from holdfast.core.agents.agent import AgentSpec, WhenBlocked
-from holdfast.core.authority.refinements import RefinementKind
+from holdfast.core.authority.interventions import RefinementKind
 from holdfast.core.authority.statements import DecisionKind
 from holdfast.core.base.models import Frozen
 from holdfast.core.budget.budget import Amounts, Budget

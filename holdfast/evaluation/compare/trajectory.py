@@ -9,18 +9,7 @@ from typing import Literal
 from holdfast.core.authority.policy import VerdictKind
 from holdfast.core.base.models import Frozen
 from holdfast.core.llm.messages import Usage
-from holdfast.core.log.events import (
-    AgentEvent,
-    AgentLoaded,
-    ContextCompacted,
-    LLMReplied,
-    ReplyRejected,
-    ToolCallFinished,
-    ToolCallRequested,
-    ToolCallStarted,
-    ToolStatus,
-    VerdictGiven,
-)
+from holdfast.core.log import events as ev
 from holdfast.core.run.fold.evolve import evolve
 from holdfast.core.run.state.state import RunState
 from holdfast.core.run.views.diff import ComparedCost
@@ -43,7 +32,7 @@ class Call(Frozen):
     verdict: VerdictKind | Literal[""] = ""
     """Empty if the call could not be judged."""
     rule: str = ""
-    status: ToolStatus | Literal["open"] = "open"
+    status: ev.ToolStatus | Literal["open"] = "open"
     ran: str = ""
     """The digest of the call that ran, whose arguments a person may have changed; empty if none ran."""
 
@@ -75,7 +64,7 @@ class Trajectory(Frozen):
         return tuple(call for step in self.steps for call in step)
 
 
-def trajectory_of(events: Iterable[AgentEvent]) -> Trajectory:
+def trajectory_of(events: Iterable[ev.AgentEvent]) -> Trajectory:
     """Return the trajectory of a thread.
 
     Args:
@@ -92,24 +81,24 @@ def trajectory_of(events: Iterable[AgentEvent]) -> Trajectory:
     for event in events:
         state = evolve(state, event)
         match event:
-            case AgentLoaded(spec=spec):
+            case ev.AgentLoaded(spec=spec):
                 effects |= {tool.name: tool.effect for tool in spec.tools}
-            case LLMReplied():
+            case ev.LLMReplied():
                 steps.append([])
                 duration += event.duration_ms
                 usage[event.llm] = usage.get(event.llm, Usage()) + event.usage
-            case ContextCompacted() | ReplyRejected():
+            case ev.ContextCompacted() | ev.ReplyRejected():
                 llm = state.spec.llm if state.spec else ""
                 usage[llm] = usage.get(llm, Usage()) + event.usage
-            case ToolCallRequested(number=number, call=call) if not event.own and steps:
+            case ev.ToolCallRequested(number=number, call=call) if not event.own and steps:
                 slots[number] = len(steps) - 1, len(steps[-1])
                 effect = effects.get(call.name, Effect.UNSAFE)
                 steps[-1].append(Call(tool=call.name, arguments=call.arguments, digest=call.digest, effect=effect))
-            case VerdictGiven(number=number):
+            case ev.VerdictGiven(number=number):
                 change(number, verdict=event.verdict, rule=event.rule)
-            case ToolCallStarted(number=number):
+            case ev.ToolCallStarted(number=number):
                 change(number, ran=state.calls.get(number).call.digest)
-            case ToolCallFinished(number=number):
+            case ev.ToolCallFinished(number=number):
                 change(number, status=event.status)
             case _:
                 pass

@@ -8,22 +8,9 @@ from typing import Annotated, Any, NamedTuple
 
 from fastapi import APIRouter, Depends, Request, Response
 
+from holdfast.gateway import bodies
 from holdfast.gateway.answers import Outcome
 from holdfast.gateway.authentication import Access, Authenticator
-from holdfast.gateway.bodies import (
-    Body,
-    DecisionBody,
-    DelegationBody,
-    ExtensionBody,
-    LiftBody,
-    MessageBody,
-    PauseBody,
-    ReasonBody,
-    RefinementBody,
-    RevocationBody,
-    WakeBody,
-    read_body,
-)
 from holdfast.gateway.callers import Scope
 from holdfast.gateway.descriptions import ON_THREAD, body_of, problems
 from holdfast.gateway.routes.interventions import Actions
@@ -38,13 +25,13 @@ class Route(NamedTuple):
     operation: str
     """Its name in the OpenAPI description."""
     scope: Scope
-    body: type[Body]
+    body: type[bodies.Body]
     description: str
 
     @property
     def needs_body(self) -> bool:
         """Whether a request must have a body."""
-        return self.body not in (ReasonBody, PauseBody, WakeBody)
+        return self.body not in (bodies.ReasonBody, bodies.PauseBody, bodies.WakeBody)
 
 
 ROUTES = (
@@ -53,7 +40,7 @@ ROUTES = (
         "decisions",
         "decide_request",
         "decide",
-        DecisionBody,
+        bodies.DecisionBody,
         "Decide a request, in the caller's name. 202: it counts, but needs more approvals, or a worker.",
     ),
     Route(
@@ -61,7 +48,7 @@ ROUTES = (
         "messages",
         "send_message",
         "say",
-        MessageBody,
+        bodies.MessageBody,
         "Send the agent a message, in the caller's name. A closed thread continues with it.",
     ),
     Route(
@@ -69,7 +56,7 @@ ROUTES = (
         "refinements",
         "refine_task",
         "refine",
-        RefinementBody,
+        bodies.RefinementBody,
         "Refine the task of an open run, in the caller's name: narrow it, replace it or correct it.",
     ),
     Route(
@@ -77,7 +64,7 @@ ROUTES = (
         "extensions",
         "extend_budget",
         "extend",
-        ExtensionBody,
+        bodies.ExtensionBody,
         "Extend the budget of an open run, in the caller's name. A run that is blocked by its budget resumes.",
     ),
     Route(
@@ -85,7 +72,7 @@ ROUTES = (
         "delegations",
         "delegate_authority",
         "delegate",
-        DelegationBody,
+        bodies.DelegationBody,
         "Delegate the caller's approval authority within the thread.",
     ),
     Route(
@@ -93,7 +80,7 @@ ROUTES = (
         "revocations",
         "revoke_authority",
         "delegate",
-        RevocationBody,
+        bodies.RevocationBody,
         "Revoke a remembered rule, or a delegation by the caller.",
     ),
     Route(
@@ -101,7 +88,7 @@ ROUTES = (
         "lifts",
         "lift_constraint",
         "decide",
-        LiftBody,
+        bodies.LiftBody,
         "Lift a constraint: the policy judges the calls that it refuses again.",
     ),
     Route(
@@ -109,7 +96,7 @@ ROUTES = (
         "retries",
         "retry_run",
         "retry",
-        ReasonBody,
+        bodies.ReasonBody,
         "Resume a blocked run, once its cause is fixed.",
     ),
     Route(
@@ -117,7 +104,7 @@ ROUTES = (
         "pause",
         "pause_run",
         "pause",
-        PauseBody,
+        bodies.PauseBody,
         "Pause the run: work under way ends, and nothing else starts. Repeat it to change the reason and the end.",
     ),
     Route(
@@ -125,7 +112,7 @@ ROUTES = (
         "resume",
         "resume_run",
         "pause",
-        ReasonBody,
+        bodies.ReasonBody,
         "Resume a paused run. It reads messages that were sent meanwhile before anything else.",
     ),
     Route(
@@ -133,7 +120,7 @@ ROUTES = (
         "wake",
         "wake_run",
         "wake",
-        WakeBody,
+        bodies.WakeBody,
         "Send the run an event, or wake it. 202: the event is kept until a call of the agent waits for it.",
     ),
     Route(
@@ -141,7 +128,7 @@ ROUTES = (
         "cancellations",
         "cancel_run",
         "cancel",
-        ReasonBody,
+        bodies.ReasonBody,
         "Ask the run to stop. It stops its running tools, waits for them, and ends as `cancelled`.",
     ),
 )
@@ -166,7 +153,7 @@ def _add(routes: APIRouter, row: Route, authenticator: Authenticator, actions: A
     may = Depends(authenticator.for_thread(row.scope))
 
     async def route(request: Request, response: Response, access: Annotated[Access, may]) -> Outcome:
-        body = read_body(await request.body() or (b"" if row.needs_body else b"{}"), row.body)
+        body = bodies.read_body(await request.body() or (b"" if row.needs_body else b"{}"), row.body)
         response.status_code, outcome = await act(access.thread, body, by=access.caller.name)
         return outcome
 

@@ -10,8 +10,8 @@ from holdfast.client.messages import say
 from holdfast.client.reading.runs import ENDED
 from holdfast.client.sending import REOPENED, SENT, UpdateResult
 from holdfast.client.threads import Threads
+from holdfast.core.authority.interventions import Steering
 from holdfast.core.authority.statements import read_decision
-from holdfast.core.authority.steering import Steering
 from holdfast.core.run.inputs.interventions import INTERVENTIONS
 from holdfast.encryption.signing_keys import check_shown
 from holdfast.errors import ServerUnreachable

@@ -10,17 +10,7 @@ from typing import Any, Final
 
 from holdfast.core.llm.blocks import ReasoningBlock, ToolCall, blocks_of, text_of
 from holdfast.core.llm.messages import Usage
-from holdfast.core.log.events import (
-    AgentEvent,
-    AgentLoaded,
-    ContextCompacted,
-    LLMReplied,
-    RunStarted,
-    TaskRefined,
-    ToolCallFinished,
-    ToolCallRequested,
-    UserMessageReceived,
-)
+from holdfast.core.log import events as ev
 
 SCHEMA: Final = "ATIF-v1.4"
 """https://www.harborframework.com/docs/agents/trajectory-format
@@ -31,7 +21,7 @@ The fields follow public descriptions of the format; no validator of it has chec
 JSON = dict[str, Any]
 
 
-def trajectory(events: Iterable[AgentEvent], *, version: str) -> JSON:
+def trajectory(events: Iterable[ev.AgentEvent], *, version: str) -> JSON:
     """Return the trajectory of a thread.
 
     Args:
@@ -68,32 +58,32 @@ class _Trajectory:
         self._calls: dict[int, tuple[JSON, str]] = {}
         """Number of a call → its step, and the provider's id."""
 
-    def take(self, event: AgentEvent) -> None:
+    def take(self, event: ev.AgentEvent) -> None:
         match event:
-            case RunStarted():
+            case ev.RunStarted():
                 self.thread = event.thread
-            case AgentLoaded():
+            case ev.AgentLoaded():
                 self.agent, self.llm = event.spec.name, event.spec.llm
                 self._step(event, "system", event.spec.instructions)
-            case UserMessageReceived():
+            case ev.UserMessageReceived():
                 self._step(event, "user", text_of(event.content))
-            case TaskRefined():
+            case ev.TaskRefined():
                 self._step(event, "user", event.text, extra={"refinement": event.kind, "by": event.by})
-            case ContextCompacted():
+            case ev.ContextCompacted():
                 self.usage += event.usage
                 self._step(event, "system", event.summary_message)
-            case LLMReplied():
+            case ev.LLMReplied():
                 self._reply(event)
-            case ToolCallRequested() if not event.own and self.steps:
+            case ev.ToolCallRequested() if not event.own and self.steps:
                 self._calls[event.number] = self.steps[-1], event.call.id
-            case ToolCallFinished() if event.number in self._calls:
+            case ev.ToolCallFinished() if event.number in self._calls:
                 step, call = self._calls.pop(event.number)
                 result = {"source_call_id": call, "content": event.text}
                 step.setdefault("observation", {"results": []})["results"].append(result)
             case _:
                 pass
 
-    def _reply(self, event: LLMReplied) -> None:
+    def _reply(self, event: ev.LLMReplied) -> None:
         self.usage += event.usage
         message, usage = event.message, event.usage
         blocks = blocks_of(message.content) if message else ()
@@ -108,7 +98,7 @@ class _Trajectory:
             "cached_tokens": usage.cached_tokens,
         }
 
-    def _step(self, event: AgentEvent, source: str, message: str, **more: Any) -> JSON:
+    def _step(self, event: ev.AgentEvent, source: str, message: str, **more: Any) -> JSON:
         fields = {name: value for name, value in more.items() if value}
         step = {
             "step_id": len(self.steps) + 1,

@@ -8,18 +8,8 @@ from pathlib import Path
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client
 
+from holdfast.core.log import events as ev
 from holdfast.core.log.event_log import first_altered
-from holdfast.core.log.events import (
-    AgentEvent,
-    AgentLoaded,
-    ApprovalRequested,
-    DecisionReceived,
-    ReconcileRequested,
-    RunFinished,
-    ToolCallFinished,
-    ToolCallRequested,
-    ToolCallStarted,
-)
 from holdfast.core.temporal.history_reader import read_events
 from holdfast.core.tools.effects import Effect
 from holdfast.errors import HistoryUnreadable
@@ -51,7 +41,7 @@ class RecordedLog:
         self._client = client
         self.thread = thread
         self.run_id = run_id
-        self.events: list[AgentEvent] = []
+        self.events: list[ev.AgentEvent] = []
         self.closed = False
         self.continuations = 0
         """The number of times that the run has continued as new."""
@@ -84,19 +74,19 @@ class RecordedLog:
             self.continuations += 1
 
     @property
-    def open_requests(self) -> list[ApprovalRequested | ReconcileRequested]:
+    def open_requests(self) -> list[ev.ApprovalRequested | ev.ReconcileRequested]:
         """The requests without an accepted decision."""
-        decided = {e.request for e in self.events if isinstance(e, DecisionReceived) and e.outcome == "accepted"}
-        requests = [e for e in self.events if isinstance(e, ApprovalRequested | ReconcileRequested)]
+        decided = {e.request for e in self.events if isinstance(e, ev.DecisionReceived) and e.outcome == "accepted"}
+        requests = [e for e in self.events if isinstance(e, ev.ApprovalRequested | ev.ReconcileRequested)]
         return [event for event in requests if event.request.id not in decided]
 
     @property
     def keys(self) -> dict[int, str]:
         """The effect key of each started call, by the call's number."""
-        return {event.number: event.key for event in self.events if isinstance(event, ToolCallStarted)}
+        return {event.number: event.key for event in self.events if isinstance(event, ev.ToolCallStarted)}
 
 
-def audit(events: Sequence[AgentEvent], *, effects: Effects, sent: Iterable[str] = ()) -> list[str]:
+def audit(events: Sequence[ev.AgentEvent], *, effects: Effects, sent: Iterable[str] = ()) -> list[str]:
     """Find the faults of a run that has ended.
 
     Args:
@@ -113,15 +103,15 @@ def audit(events: Sequence[AgentEvent], *, effects: Effects, sent: Iterable[str]
     if (altered := first_altered(list(events))) is not None:
         faults.append(f"event {altered} does not follow from the one before it")
     # A moved run continues in another place.
-    ends = [event for event in events if isinstance(event, RunFinished) and event.outcome != "moved"]
+    ends = [event for event in events if isinstance(event, ev.RunFinished) and event.outcome != "moved"]
     if [end.outcome for end in ends] != ["completed"]:
         faults.append(f"the run did not complete: {[(end.outcome, end.result) for end in ends]}")
-    received = {event.by for event in events if isinstance(event, DecisionReceived)}
+    received = {event.by for event in events if isinstance(event, ev.DecisionReceived)}
     faults += [f"the decision of {by} is lost" for by in sent if by not in received]
-    specs = [event.spec for event in events if isinstance(event, AgentLoaded)]
-    names = {event.number: event.call.name for event in events if isinstance(event, ToolCallRequested)}
-    started = {event.number: event.key for event in events if isinstance(event, ToolCallStarted)}
-    finished = {event.number: event for event in events if isinstance(event, ToolCallFinished)}
+    specs = [event.spec for event in events if isinstance(event, ev.AgentLoaded)]
+    names = {event.number: event.call.name for event in events if isinstance(event, ev.ToolCallRequested)}
+    started = {event.number: event.key for event in events if isinstance(event, ev.ToolCallStarted)}
+    finished = {event.number: event for event in events if isinstance(event, ev.ToolCallFinished)}
     for number, key in started.items():
         name = names.get(number, "an unknown tool")
         tool = next((tool for spec in specs if (tool := spec.tool(name))), None)

@@ -3,26 +3,11 @@
 from collections import Counter
 from collections.abc import Collection, Sequence
 
-from holdfast.core.log.events import (
-    AgentEvent,
-    ContextCompacted,
-    DormancyBegan,
-    LLMReplied,
-    MessageTaken,
-    RunFinished,
-    RunPaused,
-    RunResumed,
-    SignalRejected,
-    TaskRefined,
-    ToolCallFinished,
-    ToolCallStarted,
-    UserMessageReceived,
-    WakeReceived,
-)
+from holdfast.core.log import events as ev
 from holdfast.core.tools.triggers import EventTrigger
 
 
-def audit_waits(events: Sequence[AgentEvent]) -> list[str]:
+def audit_waits(events: Sequence[ev.AgentEvent]) -> list[str]:
     """Find faults in the waits of a run.
 
     Args:
@@ -33,14 +18,14 @@ def audit_waits(events: Sequence[AgentEvent]) -> list[str]:
         event that ended no wait, or was buffered and ended several; an id that counted twice.
     """
     faults = []
-    began = [event for event in events if isinstance(event, DormancyBegan)]
-    results = Counter(event.number for event in events if isinstance(event, ToolCallFinished))
+    began = [event for event in events if isinstance(event, ev.DormancyBegan)]
+    results = Counter(event.number for event in events if isinstance(event, ev.ToolCallFinished))
     for number, count in Counter(wait.number for wait in began).items():
         if count > 1:
             faults.append(f"call {number} began to wait {count} times")
         if results[number] != 1:
             faults.append(f"the wait of call {number} has {results[number]} results")
-    received = [event for event in events if isinstance(event, WakeReceived)]
+    received = [event for event in events if isinstance(event, ev.WakeReceived)]
     buffered = {event.position: event for event in received if event.outcome == "buffered"}
     for position, count in Counter(wait.wake for wait in began if wait.wake).items():
         if count > 1:
@@ -55,35 +40,35 @@ def audit_waits(events: Sequence[AgentEvent]) -> list[str]:
     return faults + _misplaced_results(events, {wait.number: wait for wait in began})
 
 
-def _misplaced_results(events: Sequence[AgentEvent], waits: dict[int, DormancyBegan]) -> list[str]:
+def _misplaced_results(events: Sequence[ev.AgentEvent], waits: dict[int, ev.DormancyBegan]) -> list[str]:
     """Check the cause of each result: the results of one wake follow it immediately in the log."""
     faults = []
-    cause: AgentEvent | None = None
+    cause: ev.AgentEvent | None = None
     for event in events:
-        wait = waits.get(event.number) if isinstance(event, ToolCallFinished) else None
+        wait = waits.get(event.number) if isinstance(event, ev.ToolCallFinished) else None
         if wait is None:
-            if isinstance(cause, WakeReceived) and cause.outcome == "delivered":
+            if isinstance(cause, ev.WakeReceived) and cause.outcome == "delivered":
                 faults.append(f"event {cause.position} was delivered, and ended no wait")
             cause = event
             continue
-        assert isinstance(event, ToolCallFinished)
-        if isinstance(cause, WakeReceived) and cause.outcome == "delivered":
+        assert isinstance(event, ev.ToolCallFinished)
+        if isinstance(cause, ev.WakeReceived) and cause.outcome == "delivered":
             if cause.event and not _matches(wait, cause):
                 faults.append(f"call {wait.number} did not wait for event {cause.position}, which ended its wait")
             # Mark that the event has ended a wait.
             cause = cause.model_copy(update={"outcome": "buffered"})
-        elif not isinstance(cause, WakeReceived | UserMessageReceived | TaskRefined) and not wait.wake:
+        elif not isinstance(cause, ev.WakeReceived | ev.UserMessageReceived | ev.TaskRefined) and not wait.wake:
             until = wait.trigger.until
             if event.status == "ok" and (until is None or event.at < until):
                 faults.append(f"call {wait.number} was woken by nothing, before its time")
     return faults
 
 
-def _matches(wait: DormancyBegan, wake: WakeReceived) -> bool:
+def _matches(wait: ev.DormancyBegan, wake: ev.WakeReceived) -> bool:
     return isinstance(wait.trigger, EventTrigger) and wait.trigger.fits(wake.event, wake.data)
 
 
-def audit_pauses(events: Sequence[AgentEvent]) -> list[str]:
+def audit_pauses(events: Sequence[ev.AgentEvent]) -> list[str]:
     """Find activity of a run while it was paused.
 
     Args:
@@ -94,28 +79,28 @@ def audit_pauses(events: Sequence[AgentEvent]) -> list[str]:
         call under way can have, and for a resumption of a run that was not paused.
     """
     faults = []
-    pause: RunPaused | None = None
+    pause: ev.RunPaused | None = None
     replies = 0
     for event in events:
         match event:
-            case RunPaused():
+            case ev.RunPaused():
                 replies, pause = (replies if pause else 0), event
-            case RunResumed():
+            case ev.RunResumed():
                 if pause is None:
                     faults.append(f"event {event.position} resumed a run that was not paused")
                 pause = None
             case _ if pause is None:
                 continue
-            case ToolCallStarted() | MessageTaken() | DormancyBegan() | RunFinished(outcome="completed"):
+            case ev.ToolCallStarted() | ev.MessageTaken() | ev.DormancyBegan() | ev.RunFinished(outcome="completed"):
                 faults.append(f"event {event.position}, {event.type}, came while the run was paused")
-            case LLMReplied() | ContextCompacted():
+            case ev.LLMReplied() | ev.ContextCompacted():
                 replies += 1
                 if replies > 1:
                     faults.append(f"event {event.position} is reply {replies} of the LLM while the run was paused")
     return faults
 
 
-def audit_sent(events: Sequence[AgentEvent], *, ids: Collection[str], refinements: Collection[str]) -> list[str]:
+def audit_sent(events: Sequence[ev.AgentEvent], *, ids: Collection[str], refinements: Collection[str]) -> list[str]:
     """Find events and refinements that were sent to a run, and are not in its log exactly once.
 
     Args:
@@ -123,9 +108,9 @@ def audit_sent(events: Sequence[AgentEvent], *, ids: Collection[str], refinement
         ids: The ids of events that Temporal accepted.
         refinements: The ids of refinements that Temporal accepted.
     """
-    woken = Counter(event.id for event in events if isinstance(event, WakeReceived))
-    refined = Counter(event.id for event in events if isinstance(event, TaskRefined))
-    late = {event.signal for event in events if isinstance(event, SignalRejected) and event.outcome == "too_late"}
+    woken = Counter(event.id for event in events if isinstance(event, ev.WakeReceived))
+    refined = Counter(event.id for event in events if isinstance(event, ev.TaskRefined))
+    late = {event.signal for event in events if isinstance(event, ev.SignalRejected) and event.outcome == "too_late"}
     faults = []
     for signal, sent, counts in (("wake", ids, woken), ("refine", refinements, refined)):
         for id in sorted(sent):

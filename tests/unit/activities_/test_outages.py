@@ -30,7 +30,7 @@ from holdfast.core.run.contracts.llm_calls import Failures, LLMRequest
 from holdfast.core.run.rules.budget import actual_cost
 from holdfast.core.run.views.web_ui import current_details
 from holdfast.core.tools.secrets import Secrets
-from holdfast.storage.in_memory.artifacts import InMemoryArtifacts
+from holdfast.storage.in_memory.record import InMemoryArtifacts
 from tests.security.test_heartbeats import ORDER, attempt
 from tests.support.runs import agent_spec, loaded_thread
 

@@ -14,8 +14,7 @@ from holdfast.activities.record import record
 from holdfast.activities.record.record import Record
 from holdfast.core.run.contracts.error_types import RECORD_CONFLICT
 from holdfast.errors import RecordConflict
-from holdfast.storage.in_memory.artifacts import InMemoryArtifacts
-from holdfast.storage.in_memory.threads import InMemoryThreads
+from holdfast.storage.in_memory.record import InMemoryArtifacts, InMemoryThreads
 
 
 class SingleChain(Chains):

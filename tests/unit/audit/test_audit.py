@@ -15,7 +15,7 @@ from holdfast.audit.judge.audit import Audit, Fault
 from holdfast.audit.judge.forks import first_thread
 from holdfast.client.reading.histories import RecordedRun
 from holdfast.core.agents.agent import SkillSpec
-from holdfast.core.authority.follow_ups import Message
+from holdfast.core.authority.interventions import Message
 from holdfast.core.authority.policy import Approver, Gateway, Policy, Terms, ask
 from holdfast.core.authority.signatures import encode_key, public_key, sign
 from holdfast.core.authority.statements import AuthorityDelegation, Decision

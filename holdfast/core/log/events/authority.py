@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Literal
 
-from holdfast.core.authority.key_revocations import KeyRevocation
+from holdfast.core.authority.interventions import KeyRevocation
 from holdfast.core.authority.statements import AuthorityDelegation, Revocation
 from holdfast.core.log.events.base import Event, Proven
 

@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Literal
 
-from holdfast.core.authority.extensions import Extension
+from holdfast.core.authority.interventions import Extension
 from holdfast.core.budget.budget import Amounts, LimitName
 from holdfast.core.log.events.base import Event, Proven
 

@@ -3,8 +3,7 @@
 from datetime import datetime
 from typing import Literal
 
-from holdfast.core.authority.follow_ups import Message, WhenBusy
-from holdfast.core.authority.refinements import Refinement, RefinementKind
+from holdfast.core.authority.interventions import Message, Refinement, RefinementKind, WhenBusy
 from holdfast.core.llm.blocks import Content
 from holdfast.core.log.events.base import Event, Proven
 

@@ -1,8 +1,11 @@
-"""The commands that an agent run (`holdfast.core.run.machine.machine`) gives to its driver, and its end."""
+"""The commands that an agent run (`holdfast.core.run.machine.machine`) gives to its driver, its end, and the answers
+that it passes to its activities in process.
+"""
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from temporalio.exceptions import ApplicationError, FailureError, is_cancelled_exception
 
@@ -31,9 +34,8 @@ from holdfast.core.run.contracts.tool_calls import ToolOutcome, ToolRequest
 
 # Each request has an entry in the table of activities (`holdfast.core.run.contracts.table`), which names its result.
 ChildRequest = StartSubagentsRequest | CheckSubagentsRequest | EndSubagentsRequest | AnnounceEnd
-Request = (
-    ThreadRequest | EffectsRequest | AgentRequest | LLMRequest | ToolRequest | Notice | ArchiveRequest | ChildRequest
-)
+OwnRequest = ThreadRequest | EffectsRequest | AgentRequest | LLMRequest | ToolRequest | Notice | ArchiveRequest
+Request = OwnRequest | ChildRequest
 Result = (
     LoadedThread
     | PastEffects
@@ -119,3 +121,19 @@ class End:
     """The run failed, or was cancelled if `cancelled` is set."""
     next: RunInput | None = None
     """The run continues as new (continue-as-new) with this input."""
+
+
+HAND_OVER = "holdfast_hand_over"
+"""The name under which a worker offers its workflows the function that receives a run's answers
+(`holdfast.worker.handover`)."""
+
+Answers = Mapping[str, Callable[..., Any]]
+"""Query → the function that answers it."""
+
+
+class Caller(NamedTuple):
+    """A Temporal run that calls activities. One process may serve several namespaces."""
+
+    namespace: str
+    thread: str
+    run_id: str

@@ -6,7 +6,7 @@ Pure functions: state and fact in, events out. The fact is recorded first, then 
 
 from datetime import datetime, timedelta
 
-from holdfast.core.authority.refinements import REFINE_TOOL
+from holdfast.core.authority.interventions import REFINE_TOOL
 from holdfast.core.base.names import person_name
 from holdfast.core.base.text import one_line
 from holdfast.core.llm.blocks import Content, text_of, with_heading
@@ -24,9 +24,9 @@ from holdfast.core.run.decide.results import on_result
 from holdfast.core.run.inputs.decisions import on_due
 from holdfast.core.run.inputs.refine import on_refine_call
 from holdfast.core.run.rules.approval_requests import new_request
+from holdfast.core.run.rules.authority import ask_all_policies
 from holdfast.core.run.rules.closing_work import on_complete, on_learning_time
 from holdfast.core.run.rules.constraints import constraint_on, constraint_result
-from holdfast.core.run.rules.policies import ask_all_policies
 from holdfast.core.run.state.calls import CallState, Phase
 from holdfast.core.run.state.features import (
     CANCEL_REASON,

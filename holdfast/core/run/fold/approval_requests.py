@@ -12,7 +12,7 @@ from holdfast.core.run.rules.remembered_approvals import rule_made_by
 from holdfast.core.run.state.authority import DelegatedAuthority, with_votes
 from holdfast.core.run.state.calls import CallState
 from holdfast.core.run.state.features import KEYS_REVOKED
-from holdfast.core.run.state.repeats import Repeats
+from holdfast.core.run.state.progress import Repeats
 from holdfast.core.run.state.state import RunState
 from holdfast.errors import EventOutOfPlace
 

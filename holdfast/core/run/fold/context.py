@@ -7,11 +7,10 @@ from holdfast.core.llm.blocks import more_than_text, text_of
 from holdfast.core.llm.messages import size_of
 from holdfast.core.log import events as ev
 from holdfast.core.run.fold.calls import lower_trust
-from holdfast.core.run.state.context import FOLLOW_UPS_CHARS
+from holdfast.core.run.state.context import FOLLOW_UPS_CHARS, TaskRefinement, WaitingMessage
 from holdfast.core.run.state.features import COMPACTION_MUST_HELP
 from holdfast.core.run.state.freshness import FindingDigest
-from holdfast.core.run.state.inbox import TaskRefinement, WaitingMessage
-from holdfast.core.run.state.repeats import Repeats
+from holdfast.core.run.state.progress import Repeats
 from holdfast.core.run.state.state import RunState
 from holdfast.core.transcript.transcript import clip
 from holdfast.core.trust import Trust, least

@@ -11,8 +11,7 @@ from holdfast.core.budget.budget import largest
 from holdfast.core.log import events as ev
 from holdfast.core.log.import_point import ImportPoint
 from holdfast.core.run.fold.runs import load_agent, orphan, trust_so_far
-from holdfast.core.run.rules.authority import Principal, refuse_extender, verify_principal
-from holdfast.core.run.rules.policies import policy_of
+from holdfast.core.run.rules.authority import Principal, policy_of, refuse_extender, verify_principal
 from holdfast.core.run.state.authority import Authority, with_votes
 from holdfast.core.run.state.calls import CallState
 from holdfast.core.run.state.dormancy import Dormancy

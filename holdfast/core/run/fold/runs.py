@@ -7,8 +7,7 @@ from holdfast.core.mac.starts import START_WITHIN
 from holdfast.core.run.state.authority import Authority, with_reason
 from holdfast.core.run.state.calls import Calls, CallState, Move
 from holdfast.core.run.state.features import KEEPS_TRUST
-from holdfast.core.run.state.progress import Ending, Idle, Pause
-from holdfast.core.run.state.repeats import Repeats
+from holdfast.core.run.state.progress import Ending, Idle, Pause, Repeats
 from holdfast.core.run.state.state import Blocked, RunState
 from holdfast.core.tools.effects import PastEffect
 from holdfast.core.trust import Trust, least

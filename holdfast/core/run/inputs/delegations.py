@@ -12,7 +12,7 @@
 
 from datetime import datetime, timedelta
 
-from holdfast.core.authority.key_revocations import KeyRevocation
+from holdfast.core.authority.interventions import KeyRevocation
 from holdfast.core.authority.policy import Policy
 from holdfast.core.authority.statements import LONGEST_DELEGATION, AuthorityDelegation, Revocation
 from holdfast.core.log.events import (
@@ -29,11 +29,11 @@ from holdfast.core.run.rules.authority import (
     Principal,
     Reaction,
     Rejection,
+    policies_of,
     refuse_reuse,
     verify_by_any,
     verify_principal,
 )
-from holdfast.core.run.rules.policies import policies_of
 from holdfast.core.run.rules.verdicts import approval_required, judge_call
 from holdfast.core.run.state.calls import CallState
 from holdfast.core.run.state.state import RunState

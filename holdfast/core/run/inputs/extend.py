@@ -13,14 +13,13 @@
 
 from datetime import datetime
 
-from holdfast.core.authority.extensions import Extension
+from holdfast.core.authority.interventions import Extension
 from holdfast.core.authority.policy import Policy
 from holdfast.core.budget.budget import Amounts, fits
 from holdfast.core.log.events import BudgetExtended
 from holdfast.core.run.inputs.messages import verify_sender
-from holdfast.core.run.rules.authority import Reaction, Rejection, refuse_extender, refuse_reuse
+from holdfast.core.run.rules.authority import Reaction, Rejection, policies_of, policy_of, refuse_extender, refuse_reuse
 from holdfast.core.run.rules.budget import has_room
-from holdfast.core.run.rules.policies import policies_of, policy_of
 from holdfast.core.run.state.features import EVERY_POLICY_ASKS
 from holdfast.core.run.state.state import RunState
 

@@ -19,10 +19,19 @@ from typing import Any, Generic, Protocol, TypeVar
 from temporalio.api.common.v1 import Payload
 from temporalio.converter import PayloadConverter
 
-from holdfast.core.authority.extensions import Extension, read_extension
-from holdfast.core.authority.follow_ups import Message, read_message
-from holdfast.core.authority.key_revocations import KeyRevocation
-from holdfast.core.authority.refinements import Refinement, read_refinement
+from holdfast.core.authority.interventions import (
+    Extension,
+    KeyRevocation,
+    Message,
+    Move,
+    Pause,
+    Refinement,
+    Resume,
+    Retry,
+    read_extension,
+    read_message,
+    read_refinement,
+)
 from holdfast.core.authority.statements import (
     AuthorityDelegation,
     Decision,
@@ -33,8 +42,7 @@ from holdfast.core.authority.statements import (
     read_decision,
     read_signed,
 )
-from holdfast.core.authority.steering import Move, Pause, Resume, Retry
-from holdfast.core.base.unread import is_unread
+from holdfast.core.base.models import is_unread
 from holdfast.core.log.events import SignalRejected
 from holdfast.core.run.fold.evolve import evolve
 from holdfast.core.run.inputs.decisions import on_decision, on_due

@@ -5,13 +5,10 @@ delivery to the LLM. Pure functions over the run's state.
 from datetime import datetime, timedelta
 from typing import Literal
 
-from holdfast.core.authority.extensions import Extension
-from holdfast.core.authority.follow_ups import LONGEST_MESSAGE, Message
-from holdfast.core.authority.refinements import Refinement
+from holdfast.core.authority.interventions import LONGEST_MESSAGE, Extension, Message, Refinement
 from holdfast.core.llm.messages import size_of
 from holdfast.core.log.events import TaskRefined, UserMessageReceived
-from holdfast.core.run.rules.authority import Principal, Reaction, Rejection, refuse_reuse, verify_for_all
-from holdfast.core.run.rules.policies import policies_of
+from holdfast.core.run.rules.authority import Principal, Reaction, Rejection, policies_of, refuse_reuse, verify_for_all
 from holdfast.core.run.state.features import INTERRUPT_NAMES_TOOLS
 from holdfast.core.run.state.state import RunState
 from holdfast.core.run.waits.dormancy import on_arrival_while_asleep

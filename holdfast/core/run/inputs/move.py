@@ -11,7 +11,7 @@ import re
 from datetime import datetime
 from typing import Any
 
-from holdfast.core.authority.steering import Move
+from holdfast.core.authority.interventions import Move
 from holdfast.core.log.events import MoveRequested, RunFinished
 from holdfast.core.run.inputs.steering import steerer
 from holdfast.core.run.rules.authority import Reaction, Rejection

@@ -13,9 +13,9 @@ from typing import Any
 
 from pydantic import AwareDatetime, Field, ValidationError
 
+from holdfast.core.authority.interventions import Pause as PauseStatement
+from holdfast.core.authority.interventions import Resume, Retry
 from holdfast.core.authority.statements import validation_message
-from holdfast.core.authority.steering import Pause as PauseStatement
-from holdfast.core.authority.steering import Resume, Retry
 from holdfast.core.base.models import Frozen
 from holdfast.core.log.events import AgentEvent, RunPaused, RunResumed, RunUnblocked
 from holdfast.core.run.inputs.steering import Steerer, refuse_to_end_pause, steerer

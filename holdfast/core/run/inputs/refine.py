@@ -15,14 +15,13 @@
 
 from datetime import datetime
 
-from holdfast.core.authority.refinements import Refinement, read_refinement
+from holdfast.core.authority.interventions import Refinement, read_refinement
 from holdfast.core.authority.statements import parsed
 from holdfast.core.llm.messages import size_of
 from holdfast.core.log.events import AgentEvent, TaskRefined, ToolCallFinished
 from holdfast.core.run.inputs.messages import deliver, verify_sender
-from holdfast.core.run.rules.authority import Principal, Reaction, Rejection
-from holdfast.core.run.rules.policies import policies_of, signatures_required
-from holdfast.core.run.state.inbox import REFINEMENTS, REFINEMENTS_BYTES
+from holdfast.core.run.rules.authority import Principal, Reaction, Rejection, policies_of, signatures_required
+from holdfast.core.run.state.context import REFINEMENTS, REFINEMENTS_BYTES
 from holdfast.core.run.state.state import RunState
 
 

@@ -6,17 +6,16 @@
 2. Otherwise anybody may steer the run under a claimed name; a signature that matches no key counts as such a claim.
 3. To end or change a pause takes at least as much proof as to make it: a signature for a signed pause, an approver for
    that of an approver.
-4. A signed statement is bound to the state that its sender saw (`holdfast.core.authority.steering`).
+4. A signed statement is bound to the state that its sender saw (`holdfast.core.authority.interventions`).
 """
 
 from typing import Any, NamedTuple
 
+from holdfast.core.authority.interventions import Pause, Steering
 from holdfast.core.authority.statements import read_given
-from holdfast.core.authority.steering import Pause, Steering
 from holdfast.core.base.names import person_name
 from holdfast.core.log.events import MoveRequested, RunPaused, RunResumed, RunUnblocked
-from holdfast.core.run.rules.authority import Principal, Rejection, read_claim, verify_each
-from holdfast.core.run.rules.policies import policies_of
+from holdfast.core.run.rules.authority import Principal, Rejection, policies_of, read_claim, verify_each
 from holdfast.core.run.state.features import SIGNED_STEERING
 from holdfast.core.run.state.state import RunState
 

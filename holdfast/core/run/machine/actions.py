@@ -1,4 +1,4 @@
-"""Carry out an action that `next_action` returns: make calls, and record events."""
+"""Carry out an action that concerns the run alone: make calls, and record events."""
 
 from typing import assert_never
 
@@ -18,40 +18,20 @@ from holdfast.core.run.decide.reactions import (
 from holdfast.core.run.decide.replies import on_compaction
 from holdfast.core.run.machine.open_calls import OpenCalls
 from holdfast.core.run.machine.run_log import RunLog
-from holdfast.core.run.machine.subagents import SubagentWatch
 from holdfast.core.run.rules.budget import on_call, on_report
 from holdfast.core.run.rules.closing_work import on_complete, on_learning_due, on_progress_due
 from holdfast.core.run.rules.unattended import on_failing
+from holdfast.core.run.state import next_actions as act
 from holdfast.core.run.state.features import SIZED_REQUESTS
-from holdfast.core.run.state.next_actions import (
-    Action,
-    AskForLearnings,
-    Block,
-    CallLLM,
-    Compact,
-    Complete,
-    EndSubagents,
-    Fail,
-    Finish,
-    LoadAgent,
-    NoteProgress,
-    Poll,
-    ReportBudget,
-    ResolveCalls,
-    StartCalls,
-    TakeMessages,
-    Verify,
-    Wait,
-)
 from holdfast.core.run.state.state import RunState
 from holdfast.core.run.waits.polling import refuse_poll
 from holdfast.core.transcript.transcript import TranscriptRef
 
-STARTS = Verify | ResolveCalls | StartCalls | Poll | LoadAgent | CallLLM | Compact
+STARTS = act.Verify | act.ResolveCalls | act.StartCalls | act.Poll | act.LoadAgent | act.CallLLM | act.Compact
 """Actions that start work: a run that is about to continue as new leaves them to the next Temporal run."""
 
 
-def carry_out(action: Action, begin: RunInput, *, log: RunLog, calls: OpenCalls, subagents: SubagentWatch) -> bool:
+def carry_out(action: act.OwnAction, begin: RunInput, *, log: RunLog, calls: OpenCalls) -> bool:
     """Carry out one action; return False if nothing follows until an input arrives.
 
     Args:
@@ -59,47 +39,42 @@ def carry_out(action: Action, begin: RunInput, *, log: RunLog, calls: OpenCalls,
         begin: The run's input.
         log: Records the events.
         calls: Makes the calls.
-        subagents: Starts, watches and ends sub-agents.
     """
     match action:
-        case LoadAgent():
+        case act.LoadAgent():
             _load_agent(begin, log, calls)
-        case CallLLM():
+        case act.CallLLM():
             if log.state.account.limits:
                 log.record(*on_call(log.state))
             calls.call(_llm_request(log.state, log.transcript.ref(log.state.spec_hash)), log.state)
-        case ReportBudget():
+        case act.ReportBudget():
             log.record(*on_report(log.state, action))
-        case Compact():
+        case act.Compact():
             _compact(action, log, calls)
-        case TakeMessages():
+        case act.TakeMessages():
             log.record(*(MessageTaken(message=each.message) for each in log.state.inbox.waiting))
-        case ResolveCalls(numbers=numbers):
+        case act.ResolveCalls(numbers=numbers):
             return _resolve_all(numbers, log, calls)
-        case StartCalls(numbers=numbers):
+        case act.StartCalls(numbers=numbers):
             for number in numbers:
                 _start_call(number, log, calls)
-        case NoteProgress():
+        case act.NoteProgress():
             log.record(*on_progress_due(log.state, at=log.at))
-        case AskForLearnings():
+        case act.AskForLearnings():
             log.record(on_learning_due(log.state))
-        case EndSubagents():
-            return not subagents.end_all(keeps_unknown=log.state.unattended)
-        case Complete():
+        case act.Complete():
             log.record(on_complete(log.state))
-        case Fail():
-            if subagents.end_all(keeps_unknown=True):
-                return False
+        case act.Fail():
             log.record(*on_failing(log.state))
-        case Poll(numbers=numbers):
+        case act.Poll(numbers=numbers):
             return _poll_all(numbers, log, calls)
-        case Block(cause=cause, message=message):
+        case act.Block(cause=cause, message=message):
             log.record(RunBlocked(cause=cause, message=message))
-        case Verify(tools=tools, baseline=baseline):
+        case act.Verify(tools=tools, baseline=baseline):
             calls.baseline = baseline
             for tool in tools:
                 calls.call(verify_request(log.state, tool), log.state)
-        case Wait() | Finish():
+        case act.Wait() | act.Finish():
             return False
         case _:
             assert_never(action)
@@ -128,7 +103,7 @@ def _llm_request(state: RunState, transcript: TranscriptRef, *, compacting: bool
     )
 
 
-def _compact(action: Compact, log: RunLog, calls: OpenCalls) -> None:
+def _compact(action: act.Compact, log: RunLog, calls: OpenCalls) -> None:
     state, transcript = log.state, log.transcript
     if action.asking:
         if state.account.limits:

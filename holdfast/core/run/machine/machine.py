@@ -14,11 +14,12 @@ recorded history. So both record the same events.
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
+from functools import cached_property
 from typing import Any
 
 from holdfast.core.log.event_log import EventLog
 from holdfast.core.log.events import AgentEvent
-from holdfast.core.run.contracts.commands import Call, Command, End, Failure, Sleep
+from holdfast.core.run.contracts.commands import Call, ChildRequest, Command, End, Failure, Sleep
 from holdfast.core.run.contracts.llm_calls import LLMRequest
 from holdfast.core.run.contracts.loading import AgentRequest
 from holdfast.core.run.contracts.record import ArchiveRequest, Notice
@@ -33,14 +34,15 @@ from holdfast.core.run.inputs.interventions import SIGNALS, UPDATES, in_level, o
 from holdfast.core.run.inputs.move import on_moved
 from holdfast.core.run.machine.actions import STARTS, carry_out
 from holdfast.core.run.machine.open_calls import CallEnd, OpenCalls
-from holdfast.core.run.machine.results import on_answer, on_failure
+from holdfast.core.run.machine.results import moved_snapshot, on_answer, on_failure
 from holdfast.core.run.machine.rollover import HistorySize, Rollover
 from holdfast.core.run.machine.run_log import RunLog
-from holdfast.core.run.machine.start import Opening, RunIds, moved_snapshot
+from holdfast.core.run.machine.start import Opening, RunIds
 from holdfast.core.run.machine.subagents import SubagentWatch
 from holdfast.core.run.rules.authority import Reaction
 from holdfast.core.run.rules.unattended import is_in_doubt
 from holdfast.core.run.state.features import require_features
+from holdfast.core.run.state.next_actions import EndSubagents, Fail
 from holdfast.core.run.state.state import RunState
 from holdfast.core.transcript.transcript import Transcript
 
@@ -68,7 +70,6 @@ class AgentRun:
         """How this Temporal run ended; None while it is open."""
         self._calls = calls = OpenCalls(thread=thread, first_run_id=first_run_id, orders=begin.orders)
         self._log = log = RunLog(begin, calls, at=at)
-        self._subagents = SubagentWatch(log, calls)
         self._rollover = Rollover(log, calls)
         self._opening = Opening(begin, RunIds(thread, run_id, first_run_id), log=log, calls=calls)
         self._cancelled: str | None = None
@@ -93,6 +94,11 @@ class AgentRun:
     def transcript(self) -> Transcript:
         """The messages for the LLM."""
         return self._log.transcript
+
+    @property
+    def session(self) -> dict[str, Any]:
+        """What a worker needs before it reads the transcript."""
+        return self._log.session
 
     @property
     def last_refusals(self) -> Sequence[AgentEvent]:
@@ -166,8 +172,10 @@ class AgentRun:
         elif call.local and not end.final:
             self._calls.call_again(call)
             return
+        elif isinstance(call.request, ChildRequest):
+            self._subagents.on_failure(call.request)
         else:
-            self._fail(on_failure(call, end, log=self._log, calls=self._calls, subagents=self._subagents))
+            self._fail(on_failure(call, call.request, end, log=self._log, calls=self._calls))
         self._proceed()
 
     def cancel(self, reason: str = "") -> None:
@@ -223,8 +231,10 @@ class AgentRun:
             self._was_moved = True
             self.end = end_of(self.state, first_run_id=self._calls.first_run_id)
             return
-        if self._log.loaded:
-            on_answer(call, answer, log=self._log, calls=self._calls, subagents=self._subagents)
+        if isinstance(call.request, ChildRequest):
+            self._subagents.on_answer(call.request, answer)
+        elif self._log.loaded:
+            on_answer(call, call.request, answer, log=self._log, calls=self._calls)
         elif isinstance(call.request, AgentRequest):
             self._opening.on_agent(call.request, answer)
         else:
@@ -239,30 +249,39 @@ class AgentRun:
 
     # The next action.
 
+    @cached_property
+    def _subagents(self) -> SubagentWatch:
+        return SubagentWatch(self._log, self._calls)
+
+    @property
+    def _tree(self) -> SubagentWatch | None:
+        """The sub-agents of a run that is one, has any, or may start some; None for any other run."""
+        return self._subagents if self.state.in_tree else None
+
     def _proceed(self) -> None:
         """Take actions until the run has to wait."""
         for call_id, end in self._calls.delayed():
             self.ended(call_id, end)
-        if not self.over:
-            self._subagents.end_left_over()
+        if self._tree and not self.over:
+            self._tree.end_left_over()
         while not self.over and self._log.loaded and self._advance():
             pass
         if not self.over and self._log.loaded and not self._calls.reconciling:
             self._log.archive_at_pause()
             at = self._log.at
-            due = self.state.wake_at(at), self.state.next_start(at), self._subagents.due()
+            due = self.state.wake_at(at), self.state.next_start(at), self._tree.due() if self._tree else None
             self._calls.wake_at(min(filter(None, due), default=None), now=at)
 
     def _advance(self) -> bool:
         """Take one action; return False if the run waits for an input."""
-        log, calls, rollover, subagents = self._log, self._calls, self._rollover, self._subagents
+        log, calls, rollover, tree = self._log, self._calls, self._rollover, self._tree
         moving = self.state.moving and not self.state.outcome
         calls.drop_polls(but=[wait.number for wait in self.state.dormancy.waits if not moving])
         if moving:
             calls.drop_llm()
         if self._cancelled is not None and not self.state.outcome:
             keeping = self.state.unattended and self._cancelled == PARENT_ENDS
-            if calls.under_way(ToolRequest) or subagents.end_all(keeps_unknown=keeping):
+            if calls.under_way(ToolRequest) or (tree and tree.end_all(keeps_unknown=keeping)):
                 return False
             if keeping and is_in_doubt(self.state):
                 return False  # until a person has said what happened
@@ -284,20 +303,25 @@ class AgentRun:
             self._close()
             return False
         due = rollover.due
-        if due and not (calls.under_way(ToolRequest) or (subagents.cancels_left and not rollover.urgent)):
+        if due and not (calls.under_way(ToolRequest) or (tree and tree.cancels_left and not rollover.urgent)):
             return rollover.continue_as_new()
-        if not due:
-            subagents.proceed()
+        if tree and not due:
+            tree.proceed()
         action = next_action(self.state, at=log.at)
         if isinstance(action, STARTS) and rollover.due:
             return False  # calls under way end first, and the next Temporal run takes the action
-        return carry_out(action, self._opening.begin, log=log, calls=calls, subagents=subagents)
+        if isinstance(action, EndSubagents):
+            return not self._subagents.end_all(keeps_unknown=self.state.unattended)
+        if isinstance(action, Fail) and tree and tree.end_all(keeps_unknown=True):
+            return False
+        return carry_out(action, self._opening.begin, log=log, calls=calls)
 
     def _close(self) -> None:
         """End the run when its events are in the permanent record."""
-        if self._calls.under_way(ArchiveRequest, Notice) or self._subagents.cancels_left:
+        tree = self._tree
+        if self._calls.under_way(ArchiveRequest, Notice) or (tree and tree.cancels_left):
             return
         if self._log.archive_due:
             self._log.archive()
-        elif not self._subagents.announces():
+        elif not (tree and tree.announces()):
             self.end = end_of(self.state, first_run_id=self._calls.first_run_id)

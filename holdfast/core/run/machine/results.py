@@ -1,6 +1,7 @@
 """Record the events that follow from the end of a call: its answer, or a failure that no retry can fix.
 
-`holdfast.core.run.machine.start` handles the thread's past, which arrives before any other answer.
+`holdfast.core.run.machine.start` handles the thread's past, which arrives before any other answer, and
+`holdfast.core.run.machine.subagents` the ends of calls about sub-agents.
 """
 
 from typing import Any, assert_never
@@ -9,7 +10,7 @@ from holdfast.core.agents.agent import shared
 from holdfast.core.llm.outages import Outage
 from holdfast.core.log.events import AgentLoaded, LearningSkipped, MemoryRecalled, RunBlocked
 from holdfast.core.mac.seals import answers
-from holdfast.core.run.contracts.commands import Call, Failure
+from holdfast.core.run.contracts.commands import Call, Failure, OwnRequest
 from holdfast.core.run.contracts.error_types import (
     BUDGET_UNSUPPORTED,
     CONTEXT_TOO_LONG,
@@ -20,39 +21,51 @@ from holdfast.core.run.contracts.error_types import (
     UNATTENDED_UNSUPPORTED,
 )
 from holdfast.core.run.contracts.llm_calls import LLMReply, LLMRequest
-from holdfast.core.run.contracts.loading import AgentRequest, EffectsRequest, LoadedAgent, PastEffects, ThreadRequest
+from holdfast.core.run.contracts.loading import (
+    AgentRequest,
+    EffectsRequest,
+    LoadedAgent,
+    LoadedThread,
+    PastEffects,
+    ThreadRequest,
+)
 from holdfast.core.run.contracts.record import ArchiveRequest, Notice
 from holdfast.core.run.contracts.requests import effect_of
-from holdfast.core.run.contracts.subagents import (
-    AnnounceEnd,
-    CheckSubagentsRequest,
-    EndSubagentsRequest,
-    StartSubagentsRequest,
-)
+from holdfast.core.run.contracts.snapshot import RunSnapshot
 from holdfast.core.run.contracts.tool_calls import ToolOutcome, ToolRequest
 from holdfast.core.run.decide.reactions import on_loaded, on_lost_agent, on_lost_call, on_outcome
 from holdfast.core.run.decide.replies import on_lost_attempts, on_lost_llm, on_reply, on_summary
 from holdfast.core.run.inputs.resets import on_reset
 from holdfast.core.run.machine.open_calls import OpenCalls
 from holdfast.core.run.machine.run_log import RunLog
-from holdfast.core.run.machine.subagents import SubagentWatch
 from holdfast.core.run.rules.baselines import on_findings
 from holdfast.core.run.rules.budget import short_of
 from holdfast.core.run.state.features import BUDGETS, UNATTENDED
 from holdfast.core.run.waits.polling import on_poll
 
 
-def on_answer(call: Call, answer: Any, *, log: RunLog, calls: OpenCalls, subagents: SubagentWatch) -> None:
+def moved_snapshot(answer: object) -> RunSnapshot | None:
+    """Return the thread's snapshot after its move, if an answer shows that this run moved it and was then reset."""
+    match answer:
+        case LoadedThread(moved=True):
+            return answer.snapshot
+        case PastEffects(moved=moved) | LoadedAgent(past=PastEffects(moved=moved)):
+            return moved
+        case _:
+            return None
+
+
+def on_answer(call: Call, request: OwnRequest, answer: Any, *, log: RunLog, calls: OpenCalls) -> None:
     """Handle the answer to a call.
 
     Args:
         call: The call, which is no longer open.
+        request: Its request.
         answer: The answer, of the type that the table of activities names.
         log: Records the events.
         calls: The open calls.
-        subagents: Watches the sub-agents.
     """
-    match request := call.request:
+    match request:
         case EffectsRequest():
             _on_effects(answer, log, calls)
         case AgentRequest():
@@ -61,37 +74,29 @@ def on_answer(call: Call, answer: Any, *, log: RunLog, calls: OpenCalls, subagen
             _on_reply(request, answer, log)
         case ToolRequest():
             _on_outcome(call, request, answer, log, calls)
-        case StartSubagentsRequest():
-            subagents.on_started(answer)
-        case CheckSubagentsRequest():
-            subagents.on_polled(request, answer)
-        case EndSubagentsRequest():
-            subagents.on_ended(request, answer)
         case ArchiveRequest():
             log.on_archived(answer)
-        case ThreadRequest() | Notice() | AnnounceEnd():
+        case ThreadRequest() | Notice():
             pass
         case _:
             assert_never(request)
 
 
-def on_failure(
-    call: Call, failure: Failure, *, log: RunLog, calls: OpenCalls, subagents: SubagentWatch
-) -> Failure | None:
+def on_failure(call: Call, request: OwnRequest, failure: Failure, *, log: RunLog, calls: OpenCalls) -> Failure | None:
     """Handle a call that failed for good, or whose answer was rejected.
 
     Args:
         call: The call, which is no longer open.
+        request: Its request.
         failure: Why it failed.
         log: Records the events.
         calls: The open calls.
-        subagents: Watches the sub-agents.
 
     Returns:
         The failure, if it ends the run; else None.
     """
     cause, message = failure.cause, failure.message
-    match request := call.request:
+    match request:
         case EffectsRequest() if cause == NOT_SEALED:
             calls.call(request, log.state)
         case ThreadRequest() | EffectsRequest():
@@ -107,14 +112,8 @@ def on_failure(
             _on_outcome(call, request, lost, log, calls)
         case ToolRequest():
             _on_outcome(call, request, ToolOutcome(status="failed", content=f"{cause}: {message}"), log, calls)
-        case Notice() | AnnounceEnd():
-            pass  # the log has the event that the receivers miss, and the parent polls periodically
-        case StartSubagentsRequest():
-            subagents.on_start_failed(request)
-        case CheckSubagentsRequest():
-            subagents.on_poll_failed(request)
-        case EndSubagentsRequest():
-            subagents.on_end_failed(request)
+        case Notice():
+            pass  # the log has the event that the receivers miss
         case ArchiveRequest() if cause in (NOT_SETTLED, NOT_SEALED):
             log.on_archive_failed()
         case ArchiveRequest():

@@ -109,6 +109,19 @@ class RunLog:
         if self.refusals.counted and self.loaded:
             self.record(self.refusals.take())
 
+    @property
+    def session(self) -> dict[str, Any]:
+        """The agent and the position of the first message, which a worker needs before it reads the transcript."""
+        base = self.transcript.base
+        return {
+            "spec": self.state.spec,
+            "compactions": base.compactions,
+            "first": self.transcript.first,
+            "since": base.since,
+            "pinned": list(base.pinned),
+            "position": self.events.first,
+        }
+
     def _apply(self, event: AgentEvent) -> None:
         self.state = evolve(self.state, event)
         self.transcript.add(event)

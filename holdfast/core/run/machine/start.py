@@ -11,7 +11,7 @@ from holdfast.core.log.import_point import ImportPoint
 from holdfast.core.mac.starts import refusal
 from holdfast.core.run.contracts.commands import Failure
 from holdfast.core.run.contracts.error_types import START_REFUSED
-from holdfast.core.run.contracts.loading import AgentRequest, LoadedAgent, LoadedThread, PastEffects, ThreadRequest
+from holdfast.core.run.contracts.loading import AgentRequest, LoadedAgent, ThreadRequest
 from holdfast.core.run.contracts.requests import agent_request
 from holdfast.core.run.contracts.runs import RunInput
 from holdfast.core.run.contracts.snapshot import RunSnapshot
@@ -133,17 +133,6 @@ class Opening:
     def _imported(self, point: ImportPoint) -> RunImported:
         by, level = canonical_name(self.begin.by), self.begin.features
         return import_event(point, run_id=self._ids.run_id, first_run_id=self._ids.first_run_id, by=by, level=level)
-
-
-def moved_snapshot(answer: object) -> RunSnapshot | None:
-    """Return the thread's snapshot after its move, if an answer shows that this run moved it and was then reset."""
-    match answer:
-        case LoadedThread(moved=True):
-            return answer.snapshot
-        case PastEffects(moved=moved) | LoadedAgent(past=PastEffects(moved=moved)):
-            return moved
-        case _:
-            return None
 
 
 def refuse_start(begin: RunInput, past: RunState) -> str:

@@ -14,9 +14,10 @@ only: the next one polls all of them when it begins.
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, assert_never
 
 from holdfast.core.log.events import ToolCallFinished
+from holdfast.core.run.contracts.commands import ChildRequest
 from holdfast.core.run.contracts.subagents import (
     AnnounceEnd,
     CheckSubagentsRequest,
@@ -111,7 +112,39 @@ class SubagentWatch:
             self._queue[child.number] = True
         return True
 
-    def on_started(self, answer: StartedSubagents) -> None:
+    def on_answer(self, request: ChildRequest, answer: Any) -> None:
+        """Handle the answer to a call about sub-agents, of the type that the table of activities names."""
+        match request:
+            case StartSubagentsRequest():
+                self._on_started(answer)
+            case CheckSubagentsRequest():
+                self._on_polled(request, answer)
+            case EndSubagentsRequest():
+                self._on_ended(request, answer)
+            case AnnounceEnd():
+                pass
+            case _:
+                assert_never(request)
+
+    def on_failure(self, request: ChildRequest) -> None:
+        """Repeat a call about sub-agents that failed for good, after a pause."""
+        match request:
+            case StartSubagentsRequest():
+                self._starts.failed(self._log.at)
+                self._unsettled.update(child.number for child in request.children)
+            case CheckSubagentsRequest():
+                self._polls.failed(self._log.at)
+                for ref in request.children:
+                    self._queue[ref.number] = ref.closing or self._queue.get(ref.number, False)
+            case EndSubagentsRequest():  # cancel those that the run did not adopt, and its own if it ends
+                self._left_over += self._left(request)
+                self._ends.failed(self._log.at)
+            case AnnounceEnd():
+                pass  # the parent polls periodically
+            case _:
+                assert_never(request)
+
+    def _on_started(self, answer: StartedSubagents) -> None:
         """Record the sub-agents that were started."""
         self._starts.succeeded()
         for started in answer.children:
@@ -126,12 +159,7 @@ class SubagentWatch:
             self._pause = FIRST_POLL
             self._next = self._log.at + self._pause
 
-    def on_start_failed(self, request: StartSubagentsRequest) -> None:
-        """Retry the start after a pause."""
-        self._starts.failed(self._log.at)
-        self._unsettled.update(child.number for child in request.children)
-
-    def on_polled(self, request: CheckSubagentsRequest, answer: SubagentReports) -> None:
+    def _on_polled(self, request: CheckSubagentsRequest, answer: SubagentReports) -> None:
         """Record the reports of the polled sub-agents."""
         self._polls.succeeded()
         self._report(answer.reports)
@@ -143,13 +171,7 @@ class SubagentWatch:
                 count, _ = self._false_hints.get(ref.number, (0, self._log.at))
                 self._false_hints[ref.number] = count + 1, self._log.at
 
-    def on_poll_failed(self, request: CheckSubagentsRequest) -> None:
-        """Poll the same sub-agents again after a pause."""
-        self._polls.failed(self._log.at)
-        for ref in request.children:
-            self._queue[ref.number] = ref.closing or self._queue.get(ref.number, False)
-
-    def on_ended(self, request: EndSubagentsRequest, answer: SubagentReports) -> None:
+    def _on_ended(self, request: EndSubagentsRequest, answer: SubagentReports) -> None:
         """Record the ends of the cancelled sub-agents, and those whose start the run had not recorded."""
         self._ends.succeeded()
         for started in answer.started:
@@ -157,11 +179,6 @@ class SubagentWatch:
         self._absent.update(ref.number for ref in request.children if not ref.run_id)
         self._report(answer.reports)
         self._log.record(*on_unfinished(self._log.state, [ref.number for ref in request.children]))
-
-    def on_end_failed(self, request: EndSubagentsRequest) -> None:
-        """Cancel sub-agents again after a pause: those that the run did not adopt, and its own if it ends."""
-        self._left_over += self._left(request)
-        self._ends.failed(self._log.at)
 
     @property
     def cancels_left(self) -> bool:

@@ -1,4 +1,5 @@
-"""Authentication and authorization of the people who intervene in a run. Pure functions over the run's state.
+"""The policies that judge a run, and the authentication and authorization of the people who intervene in it. Pure
+functions over the run's state.
 
 1. A signature authenticates a sender: their own, or that of a gateway that vouches for them. A name without a signature
    is accepted if the policy allows that.
@@ -7,39 +8,30 @@
    run allows to do that. A statement that takes authority away may come from anybody whom one of them names.
 4. Before the agent is loaded, no policy is in force: nobody delegates, revokes or lifts anything. A reopened run has
    rules, delegations and constraints even then.
+5. The policies that judge a run are its agent's own, and those above: of the agents that started the run, and those
+   that came with a fork or an import. Changing what may run takes the permission of each of them: no sub-agent and no
+   fork is a way around one.
+6. A policy identifies people by its own approvers, keys and gateways, never by another policy's.
 """
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from holdfast.core.authority.approvals import DecisionOutcome
-from holdfast.core.authority.extensions import ExtensionOutcome
-from holdfast.core.authority.follow_ups import MessageOutcome
-from holdfast.core.authority.policy import Policy
-from holdfast.core.authority.refinements import RefinementOutcome
+from holdfast.core.authority.interventions import InterventionOutcome
+from holdfast.core.authority.policy import Policy, Requirement, Verdict
 from holdfast.core.authority.signatures import is_signed
 from holdfast.core.authority.statements import Proof, Signed
 from holdfast.core.authority.votes import Standing
 from holdfast.core.log.events import AgentEvent
-from holdfast.core.run.rules.policies import policies_of, policy_of
-from holdfast.core.run.state.features import AUTHORITY_NEEDS_AGENT
+from holdfast.core.run.state.features import AUTHORITY_NEEDS_AGENT, EVERY_POLICY_ASKS
 from holdfast.core.run.state.state import RunState
 
 STATEMENTS = 1_000
 """Unexpired signed delegations and messages of a thread; more are refused, and none is dropped."""
 
-SteeringOutcome = Literal[
-    "not_paused", "not_blocked", "budget_spent", "not_movable", "nothing_to_compact", "outdated", "unknown_signal"
-]
-"""Why a pause, a resumption, a retry, a move or a compaction has no effect; or that there is no such signal."""
-
-WakeOutcome = Literal["delivered", "buffered", "not_waiting", "wrong_event"]
-"""The outcome of an event: it ended a wait · it is buffered until a call waits for it · no call sleeps, or the agent
-cannot · the call that it is sent to waits for another event."""
-
-Outcome = DecisionOutcome | MessageOutcome | RefinementOutcome | ExtensionOutcome | SteeringOutcome | WakeOutcome
-"""The outcome of an intervention. `busy`: the agent, whose policy says who may intervene, is not loaded yet."""
+Outcome = DecisionOutcome | InterventionOutcome
 
 
 class Principal(NamedTuple):
@@ -74,6 +66,59 @@ class Reaction(NamedTuple):
     def answer(self) -> dict[str, str]:
         """The answer to the sender."""
         return {"outcome": self.outcome, "explanation": self.explanation}
+
+
+# The policies.
+
+
+def policy_of(state: RunState) -> Policy:
+    """Return the policy of the run's agent; before the agent is loaded, one that names nobody and requires nothing."""
+    return state.spec.policy if state.spec else Policy()
+
+
+def policies_above(state: RunState) -> tuple[Policy, ...]:
+    """Return the policies above that differ from the agent's own, each once."""
+    own = policy_of(state).hash
+    return tuple({policy.hash: policy for policy in state.origin.policies if policy.hash != own}.values())
+
+
+def policies_of(state: RunState) -> tuple[Policy, ...]:
+    """Return the policies that decide who may change what runs, the agent's own first."""
+    above = policies_above(state) if state.features >= EVERY_POLICY_ASKS else ()
+    return (policy_of(state), *above)
+
+
+def policy_for(state: RunState, requirement: Requirement) -> Policy | None:
+    """Return the policy of a requirement; None if it no longer judges the run, so that nobody can satisfy it."""
+    if not requirement.policy:
+        return policy_of(state)
+    return next((policy for policy in state.origin.policies if policy.hash == requirement.policy), None)
+
+
+def requirements_of_all(state: RunState, rule: str) -> tuple[Requirement, ...]:
+    """Return the requirement of every policy, each by its own terms, for a request that the run itself makes.
+
+    Empty if only the agent's own policy judges the run.
+    """
+    own, *above = policies_of(state)
+    if not above:
+        return ()
+    asked = (Requirement(policy=policy.hash, rule=rule, terms=policy.terms) for policy in above)
+    return (Requirement(rule=rule, terms=own.terms), *asked)
+
+
+def ask_all_policies(state: RunState, *, rule: str, reason: str) -> Verdict:
+    """Return the verdict on a call about which the run itself asks, regardless of the policies' verdicts."""
+    terms, requirements = policy_of(state).terms, requirements_of_all(state, rule)
+    return Verdict(verdict="ask", rule=rule, reason=reason, terms=terms, requirements=requirements)
+
+
+def signatures_required(state: RunState) -> bool:
+    """Return whether any of the policies requires signatures."""
+    return any(policy.signatures == "required" for policy in policies_of(state))
+
+
+# The people.
 
 
 def read_claim(payload: Any) -> tuple[str, str]:

@@ -15,8 +15,7 @@ from typing import Any
 from holdfast.core.llm.messages import UserMessage
 from holdfast.core.log.events import CompactionRequested
 from holdfast.core.run.rules.authority import Reaction, Rejection, read_claim
-from holdfast.core.run.state.context import Context
-from holdfast.core.run.state.inbox import TaskRefinement
+from holdfast.core.run.state.context import Context, TaskRefinement
 from holdfast.core.run.state.state import RunState
 from holdfast.core.transcript.transcript import TASK, refinement_text
 

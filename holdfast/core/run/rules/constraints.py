@@ -14,8 +14,7 @@ from holdfast.core.authority.statements import Lift
 from holdfast.core.base.constraint_names import constraint_name
 from holdfast.core.llm.blocks import ToolCall
 from holdfast.core.log.events import AgentEvent, ConstraintLifted, ToolCallFinished, VerdictGiven
-from holdfast.core.run.rules.authority import Reaction, Rejection, refuse_stranger, verify_for_all
-from holdfast.core.run.rules.policies import policies_of
+from holdfast.core.run.rules.authority import Reaction, Rejection, policies_of, refuse_stranger, verify_for_all
 from holdfast.core.run.state.constraints import Constraint
 from holdfast.core.run.state.origin import FORK
 from holdfast.core.run.state.state import RunState

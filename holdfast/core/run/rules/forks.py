@@ -12,7 +12,7 @@ from holdfast.core.authority.policy import Policy, Verdict
 from holdfast.core.log.events import AgentEvent, RunForked, ToolCallFinished
 from holdfast.core.log.fork_point import ForkPoint
 from holdfast.core.log.import_point import ImportPoint
-from holdfast.core.run.rules.policies import ask_all_policies
+from holdfast.core.run.rules.authority import ask_all_policies
 from holdfast.core.run.state.features import FORKS
 from holdfast.core.run.state.state import RunState
 from holdfast.core.tools.effects import Effect

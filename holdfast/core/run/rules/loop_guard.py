@@ -2,7 +2,7 @@
 
 1. At first the call is delayed more and more, then a notice to the LLM comes with each result, then people are asked
    (`Limits.repeats_slowed`, `repeats_warned`, `repeats_asked`). The rule for counting is in
-   `holdfast.core.run.state.repeats`.
+   `holdfast.core.run.state.progress`.
 2. The guard only ever restricts: a call that the policy denies stays denied. A remembered rule answers the policy's
    question, whether the call may run, but not the guard's, whether it may run again and again.
 3. After a person's message, `retry`, or an approval of the guard's request, as many repeats may follow again. After a
@@ -19,11 +19,11 @@ from holdfast.core.base.canonical import digest
 from holdfast.core.base.text import one_line
 from holdfast.core.llm.blocks import ToolCall
 from holdfast.core.log.events import ToolCallFinished
+from holdfast.core.run.rules.authority import ask_all_policies
 from holdfast.core.run.rules.backoff import Pace, PollOutcome, next_delay
-from holdfast.core.run.rules.policies import ask_all_policies
 from holdfast.core.run.state.features import LOOP_GUARD
 from holdfast.core.run.state.next_actions import Block
-from holdfast.core.run.state.repeats import Repeats, shorten
+from holdfast.core.run.state.progress import Repeats, shorten
 from holdfast.core.run.state.state import RunState
 
 RULE = "repeated call"

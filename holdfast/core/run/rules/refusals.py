@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from holdfast.core.base.canonical import GENESIS, canonical, chain, exact_json, portable
-from holdfast.core.base.unread import is_unread
+from holdfast.core.base.models import is_unread
 from holdfast.core.log.event_log import event_json
 from holdfast.core.log.events import AgentEvent, DecisionReceived, RefusalsCounted, SignalRejected
 from holdfast.errors import NotPortable

@@ -9,8 +9,7 @@
 from holdfast.core.authority.policy import Policy, Requirement, Verdict
 from holdfast.core.authority.votes import Vote
 from holdfast.core.llm.blocks import ToolCall
-from holdfast.core.run.rules.authority import Rejection, verify_principal
-from holdfast.core.run.rules.policies import policy_for
+from holdfast.core.run.rules.authority import Rejection, policy_for, verify_principal
 from holdfast.core.run.rules.standings import could_decide
 from holdfast.core.run.state.authority import RememberedRule
 from holdfast.core.run.state.state import RunState

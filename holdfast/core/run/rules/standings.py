@@ -14,8 +14,7 @@ from holdfast.core.authority.approvals import ApprovalRequest
 from holdfast.core.authority.policy import Policy, Requirement, Terms
 from holdfast.core.authority.statements import Decision
 from holdfast.core.authority.votes import Standing
-from holdfast.core.run.rules.authority import Principal, Rejection, verify_each, verify_principal
-from holdfast.core.run.rules.policies import policy_for
+from holdfast.core.run.rules.authority import Principal, Rejection, policy_for, verify_each, verify_principal
 from holdfast.core.run.state.state import RunState
 
 

@@ -1,14 +1,117 @@
-"""The LLM's context, as far as decisions depend on it: how full it is, which parts survive a context compaction word
-for word, and the trust level of everything that the LLM has read.
+"""The LLM's context, as far as decisions depend on it: messages that it has not answered yet, refinements of its task,
+how full the context is, which parts survive a context compaction word for word, and the trust level of its content.
 
-The messages themselves are `holdfast.core.transcript`.
+The task itself never changes. The messages themselves are `holdfast.core.transcript`.
 """
 
 from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
 
-from holdfast.core.base.models import replace
-from holdfast.core.run.state.inbox import WaitingMessage
+from holdfast.core.authority.interventions import INBOX, INBOX_BYTES, RefinementKind
+from holdfast.core.authority.statements import Proof
+from holdfast.core.base.models import Frozen, replace
 from holdfast.core.trust import Trust
+from holdfast.errors import EventOutOfPlace
+
+
+class WaitingMessage(Frozen):
+    """A message that the LLM has not seen yet."""
+
+    message: int
+    """The position of its event."""
+    text: str
+    by: str = ""
+    more: str = ""
+    """Its content besides text, described (`holdfast.core.llm.blocks.more_than_text`)."""
+    size: int = 0
+    """Bytes of the whole message, as JSON."""
+
+
+@dataclass(frozen=True)
+class Inbox:
+    """Messages that the LLM has not seen yet, and the number of those that wait for its answer."""
+
+    waiting: tuple[WaitingMessage, ...] = ()
+    """Messages that the LLM has not seen yet, oldest first."""
+    unanswered: int = 0
+    """How many messages the LLM has seen since its last reply."""
+    unanswered_bytes: int = 0
+
+    def receive(self, message: WaitingMessage) -> "Inbox":
+        """Add a message that waits."""
+        return replace(self, waiting=(*self.waiting, message))
+
+    def why_full(self, size: int) -> str:
+        """Return why there is no room for another message of this many bytes; empty if there is."""
+        waiting = len(self.waiting) + self.unanswered
+        held = sum(message.size for message in self.waiting) + self.unanswered_bytes
+        if not waiting or (waiting < INBOX and held + size <= INBOX_BYTES):
+            return ""
+        words = f"{waiting:,} messages with {held:,} bytes wait for the LLM's answer"
+        return f"{words}; the limit is {INBOX:,} with {INBOX_BYTES:,}: send it again after the answer"
+
+    def find(self, position: int) -> WaitingMessage:
+        """Return the waiting message whose event has this position.
+
+        Raises:
+            EventOutOfPlace: No such message waits.
+        """
+        message = next((each for each in self.waiting if each.message == position), None)
+        if message is None:
+            raise EventOutOfPlace(f"message {position} does not wait")
+        return message
+
+    def take(self, taken: WaitingMessage) -> "Inbox":
+        """Show a waiting message to the LLM, which then has to answer it."""
+        return Inbox(
+            waiting=tuple(each for each in self.waiting if each is not taken),
+            unanswered=self.unanswered + 1,
+            unanswered_bytes=self.unanswered_bytes + taken.size,
+        )
+
+    def mark_answered(self) -> "Inbox":
+        """Record that the LLM has answered every message that it has seen."""
+        return replace(self, unanswered=0, unanswered_bytes=0) if self.unanswered else self
+
+
+REFINEMENTS = 50
+"""Refinements of a thread; more are refused. None makes room, because each survives context compaction verbatim."""
+
+REFINEMENTS_BYTES = 64_000
+"""Bytes of their texts, as JSON."""
+
+
+class TaskRefinement(Frozen):
+    """One refinement, as the LLM reads it."""
+
+    number: int
+    """Counted from 1 throughout the thread."""
+    message: int
+    """The position of its event."""
+    kind: RefinementKind
+    text: str
+    by: str
+    at: datetime
+    id: str = ""
+    """The sender's id for it; a second refinement with the same id is a duplicate."""
+    proof: Proof = ""
+    """How its sender was authenticated."""
+    own: bool = False
+    """The agent made it by a call that people approved."""
+
+    def view(self) -> dict[str, Any]:
+        """Return the refinement as `show` presents it."""
+        return {
+            "refinement": self.number,
+            "kind": self.kind,
+            "text": self.text,
+            "by": self.by,
+            "proof": self.proof,
+            "own": self.own,
+            "at": self.at.isoformat(),
+        }
+
 
 FOLLOW_UPS_CHARS = 64_000
 """Characters of follow-up messages that survive a compaction word for word; the oldest make room."""

@@ -163,7 +163,7 @@ LINEAR_SCHEMAS = 1
 
 EVERY_POLICY_ASKS = 1
 """A call needs the approval that each policy that judges it requires, by that policy's own terms, people and
-signatures. Changing what may run takes the permission of all of them (`holdfast.core.run.rules.policies`). Below it,
+signatures. Changing what may run takes the permission of all of them (`holdfast.core.run.rules.authority`). Below it,
 the agent's own policy alone determines who decides.
 """
 

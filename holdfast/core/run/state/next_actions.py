@@ -112,7 +112,7 @@ class Finish:
     """The run is over."""
 
 
-Action = (
+OwnAction = (
     LoadAgent
     | CallLLM
     | Compact
@@ -123,7 +123,6 @@ Action = (
     | Poll
     | NoteProgress
     | AskForLearnings
-    | EndSubagents
     | Complete
     | ReportBudget
     | Block
@@ -131,3 +130,6 @@ Action = (
     | Fail
     | Finish
 )
+"""The actions that concern the run alone."""
+
+Action = OwnAction | EndSubagents

@@ -22,14 +22,12 @@ from holdfast.core.log.events import RunOutcome
 from holdfast.core.run.state.authority import Authority
 from holdfast.core.run.state.calls import Calls, CallState
 from holdfast.core.run.state.constraints import Constraints
-from holdfast.core.run.state.context import Context
+from holdfast.core.run.state.context import Context, Inbox, TaskRefinement
 from holdfast.core.run.state.dormancy import Dormancy
 from holdfast.core.run.state.features import DORMANCY, KEEPS_PROGRESS, KEEPS_TRUST, LEARNS, SIGNED_STEERING
 from holdfast.core.run.state.freshness import Freshness
-from holdfast.core.run.state.inbox import Inbox, TaskRefinement
 from holdfast.core.run.state.origin import Fork, Import, Move, RunOrigin
-from holdfast.core.run.state.progress import Ending, Idle, Pause, Steps
-from holdfast.core.run.state.repeats import Repeats
+from holdfast.core.run.state.progress import Ending, Idle, Pause, Repeats, Steps
 from holdfast.core.run.state.subagents import Subagents
 from holdfast.core.tools.effects import PastEffect, effect_key
 from holdfast.core.tools.subagents import SUBAGENT_TOOLS
@@ -144,6 +142,11 @@ class RunState:
         """The started calls of the step, without dormant ones."""
         asleep = {wait.number for wait in self.dormancy.waits}
         return tuple(call for call in self.calls.current if call.phase == "started" and call.number not in asleep)
+
+    @property
+    def in_tree(self) -> bool:
+        """Whether the run is a sub-agent, has any, or may start some."""
+        return bool(self.origin.lineage or self.subagents.children or (self.spec and self.spec.subagents))
 
     @property
     def awaits_subagents(self) -> bool:

@@ -33,27 +33,8 @@ from collections.abc import Mapping
 from typing import Literal, assert_never
 
 from holdfast.core.run.decide.decide import next_action
+from holdfast.core.run.state import next_actions as act
 from holdfast.core.run.state.calls import Phase as CallPhase
-from holdfast.core.run.state.next_actions import (
-    Action,
-    AskForLearnings,
-    Block,
-    CallLLM,
-    Compact,
-    Complete,
-    EndSubagents,
-    Fail,
-    Finish,
-    LoadAgent,
-    NoteProgress,
-    Poll,
-    ReportBudget,
-    ResolveCalls,
-    StartCalls,
-    TakeMessages,
-    Verify,
-    Wait,
-)
 from holdfast.core.run.state.state import RunState
 
 Kind = Literal["execution", "mutation", "delegation", "dormancy", "re-entry", "termination"]
@@ -73,22 +54,30 @@ PHASES: Mapping[Kind, Phase] = {
 """Kind of the next action → the phase, if `phase_of` has no narrower one."""
 
 
-def kind_of(action: Action) -> Kind:
+def kind_of(action: act.Action) -> Kind:
     """Return the kind of an action."""
     match action:
-        case LoadAgent() | CallLLM() | Compact() | StartCalls() | NoteProgress() | AskForLearnings() | Poll():
+        case (
+            act.LoadAgent()
+            | act.CallLLM()
+            | act.Compact()
+            | act.StartCalls()
+            | act.NoteProgress()
+            | act.AskForLearnings()
+            | act.Poll()
+        ):
             return "execution"
-        case EndSubagents():
+        case act.EndSubagents():
             return "delegation"
-        case ReportBudget():
+        case act.ReportBudget():
             return "execution"
-        case TakeMessages():
+        case act.TakeMessages():
             return "mutation"
-        case Wait() | Block():
+        case act.Wait() | act.Block():
             return "dormancy"
-        case Verify() | ResolveCalls():
+        case act.Verify() | act.ResolveCalls():
             return "re-entry"
-        case Complete() | Fail() | Finish():
+        case act.Complete() | act.Fail() | act.Finish():
             return "termination"
         case _:
             assert_never(action)
@@ -100,17 +89,17 @@ def phase_of(state: RunState) -> Phase:
         return "instantiated"
     action = next_action(state, at=state.updated_at)
     match action:
-        case CallLLM() | Compact() | AskForLearnings() | ReportBudget() | Complete() | Fail():
+        case act.CallLLM() | act.Compact() | act.AskForLearnings() | act.ReportBudget() | act.Complete() | act.Fail():
             return "evaluating"
-        case Verify(baseline=True):
+        case act.Verify(baseline=True):
             return "executing"
-        case Poll():
+        case act.Poll():
             return "dormant"
-        case Wait() if state.awaits_subagents:
+        case act.Wait() if state.awaits_subagents:
             return "delegating"
-        case Wait() if state.running_calls:
+        case act.Wait() if state.running_calls:
             return "executing"
-        case Wait() if _has_call(state, "requested"):
+        case act.Wait() if _has_call(state, "requested"):
             return "evaluating"
         case _:
             return PHASES[kind_of(action)]

@@ -1,7 +1,5 @@
 """Select the events of which people are notified, and build the notices."""
 
-from typing import assert_never
-
 from holdfast.core.log import events
 from holdfast.core.log.events import AgentEvent
 from holdfast.core.run.contracts.record import Notice
@@ -52,53 +50,5 @@ def notice_of(before: RunState, event: AgentEvent) -> Notice | None:
             cause = f"{event.cause}: " if before.unattended and event.cause else ""
             text = f"{cause}{event.result}"[:TEXT_CHARS]
             return Notice(occasion="run_finished", position=position, agent=agent, status=event.outcome, text=text)
-        case (
-            events.RunStarted()
-            | events.RunContinued()
-            | events.RunReset()
-            | events.RunForked()
-            | events.MoveRequested()
-            | events.RunImported()
-            | events.RunUnblocked()
-            | events.RunPaused()
-            | events.RunResumed()
-            | events.UserMessageReceived()
-            | events.TaskRefined()
-            | events.MessageTaken()
-            | events.MessageAwaited()
-            | events.LearningRequested()
-            | events.LearningSkipped()
-            | events.AgentLoaded()
-            | events.MemoryRecalled()
-            | events.LLMReplied()
-            | events.ReplyRejected()
-            | events.ContextExceeded()
-            | events.LLMCallLost()
-            | events.CompactionRequested()
-            | events.ConstraintLifted()
-            | events.DormancyBegan()
-            | events.WaitPolled()
-            | events.WakeReceived()
-            | events.SubagentStarted()
-            | events.SubagentEnded()
-            | events.ContextCompacted()
-            | events.ToolCallRequested()
-            | events.VerdictGiven()
-            | events.ToolCallStarted()
-            | events.ToolCallFinished()
-            | events.DecisionReceived()
-            | events.RuleRemembered()
-            | events.RuleRevoked()
-            | events.AuthorityDelegated()
-            | events.DelegationRevoked()
-            | events.KeyRevoked()
-            | events.BaselineRecorded()
-            | events.StateVerified()
-            | events.BudgetReserved()
-            | events.BudgetExtended()
-            | events.SignalRejected()
-            | events.RefusalsCounted()
-        ):
-            return None
         case _:
-            assert_never(event)
+            return None

@@ -14,28 +14,9 @@ from holdfast.core.budget.account import LLM_CALL
 from holdfast.core.run.decide.decide import next_action
 from holdfast.core.run.fold.runs import unblock_run
 from holdfast.core.run.rules.budget import BUDGET_SPENT
+from holdfast.core.run.state import next_actions as act
 from holdfast.core.run.state.calls import Phase as CallPhase
 from holdfast.core.run.state.dormancy import Wait as Sleep
-from holdfast.core.run.state.next_actions import (
-    Action,
-    AskForLearnings,
-    Block,
-    CallLLM,
-    Compact,
-    Complete,
-    EndSubagents,
-    Fail,
-    Finish,
-    LoadAgent,
-    NoteProgress,
-    Poll,
-    ReportBudget,
-    ResolveCalls,
-    StartCalls,
-    TakeMessages,
-    Verify,
-    Wait,
-)
 from holdfast.core.run.state.state import RunState
 from holdfast.core.run.views.lifecycle import phase_of
 
@@ -71,47 +52,47 @@ def doing(state: RunState) -> str:
         return "is being moved to another place"
     action = _next(state)
     match action:
-        case LoadAgent():
+        case act.LoadAgent():
             return "waits for a worker to load its agent"
-        case CallLLM():
+        case act.CallLLM():
             return f"calls the LLM for step {state.steps.count + 1}"
-        case Compact():
+        case act.Compact():
             return "compacts its context"
-        case TakeMessages():
+        case act.TakeMessages():
             count = len(state.inbox.waiting)
             what = "a message" if count == 1 else f"{count} messages"
             return f"shows {what} to the LLM, after the LLM call under way if there is one"
-        case Verify(tools=tools, baseline=baseline):
+        case act.Verify(tools=tools, baseline=baseline):
             why = "for those who are asked to decide" if baseline else "after a long pause"
             return f"looks at the world with {_listed(tools)}, {why}"
-        case ResolveCalls():
+        case act.ResolveCalls():
             return f"finds out what became of {_names(state, 'orphaned')}, which a closed run has left under way"
-        case StartCalls():
+        case act.StartCalls():
             return f"starts {_names(state, 'allowed')}"
-        case NoteProgress():
+        case act.NoteProgress():
             return "notes in progress.txt where it is"
-        case ReportBudget():
+        case act.ReportBudget():
             return "notes how much of its budget is used"
-        case AskForLearnings():
+        case act.AskForLearnings():
             return "asks the LLM what it has learnt"
-        case EndSubagents():
+        case act.EndSubagents():
             return f"cancels {len(state.subagents.open)} sub-agents in the background, before it ends"
-        case Complete():
+        case act.Complete():
             return "ends with the answer that the LLM has given"
-        case Block(cause=cause):
+        case act.Block(cause=cause):
             return f"stops because of {cause}"
-        case Fail():
+        case act.Fail():
             return "cancels its sub-agents, if it has any, and fails: nobody attends it"
-        case Poll() | Wait() | Finish():
+        case act.Poll() | act.Wait() | act.Finish():
             return _waiting(state)
         case _:
             assert_never(action)
 
 
-def _next(state: RunState) -> Action:
+def _next(state: RunState) -> act.Action:
     """Return the next action; `CallLLM` if the budget has a reservation for an LLM call, which is then under way."""
     action = next_action(state, at=state.updated_at)
-    return CallLLM() if isinstance(action, ReportBudget) and LLM_CALL in state.account.reserved else action
+    return act.CallLLM() if isinstance(action, act.ReportBudget) and LLM_CALL in state.account.reserved else action
 
 
 def _waiting(state: RunState) -> str:
@@ -165,44 +146,44 @@ def following(state: RunState) -> tuple[NextStep, ...]:
     return _after(state, _next(state))
 
 
-def _after(state: RunState, action: Action) -> tuple[NextStep, ...]:
+def _after(state: RunState, action: act.Action) -> tuple[NextStep, ...]:
     calls_llm = f"it calls the LLM for step {state.steps.count + 1}"
     end = "the run ends" if state.ends_at(state.updated_at) else ""
     match action:
-        case LoadAgent():
+        case act.LoadAgent():
             return (NextStep(when="its agent is loaded", then=calls_llm),)
-        case CallLLM():
+        case act.CallLLM():
             last = "its answer" if state.idle.limit else "the result, and ends the run"
             then = f"the calls in the reply are judged; a reply without calls is {last}"
             return (NextStep(when="the LLM has replied", then=then),)
-        case Compact():
+        case act.Compact():
             waits = f"it {_awaited(state)}" if state.status == "waiting_message" else ""
             return (NextStep(when="its context is compacted", then=end or waits or calls_llm),)
-        case TakeMessages():
+        case act.TakeMessages():
             return (NextStep(when="the messages are shown", then=calls_llm),)
-        case Verify(baseline=False):
+        case act.Verify(baseline=False):
             return (NextStep(when="it has looked", then="what was due before the pause follows"),)
-        case Wait() if state.status == "waiting_message":
+        case act.Wait() if state.status == "waiting_message":
             ends = (NextStep(when=f"none comes before {_time(state.idle.until)}", then="it completes"),)
             return (NextStep(when="a message comes", then=calls_llm), *(ends if state.idle.until else ()))
-        case StartCalls() | ResolveCalls() | Verify() | Poll() | Wait():
+        case act.StartCalls() | act.ResolveCalls() | act.Verify() | act.Poll() | act.Wait():
             steps = [each for request in state.authority.requests[:SHOWN_REQUESTS] for each in _decided(request)]
             steps += [_woken(state, wait) for wait in state.dormancy.waits[:SHOWN_REQUESTS]]
             return (*steps, NextStep(when="every call of the step has its result", then=end or calls_llm))
-        case NoteProgress():
+        case act.NoteProgress():
             blocked = f"it {_waiting(state)}" if state.blocked else ""
             return (NextStep(when="that is noted", then=end or blocked or calls_llm),)
-        case ReportBudget():
+        case act.ReportBudget():
             return (NextStep(when="that is recorded", then=calls_llm),)
-        case AskForLearnings():
+        case act.AskForLearnings():
             return (NextStep(when="the LLM has replied", then="its notes are judged, and the run ends"),)
-        case EndSubagents():
+        case act.EndSubagents():
             return (NextStep(when="they have ended", then="the run ends"),)
-        case Complete():
+        case act.Complete():
             return (NextStep(when="that is recorded", then="the run is over"),)
-        case Fail():
+        case act.Fail():
             return (NextStep(when="that is recorded", then="the run is over, as failed"),)
-        case Block() | Finish():
+        case act.Block() | act.Finish():
             return ()
         case _:
             assert_never(action)

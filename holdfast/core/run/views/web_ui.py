@@ -14,7 +14,7 @@ import json
 from collections.abc import Mapping, Sequence
 
 from holdfast.core.authority.approvals import ApprovalRequest
-from holdfast.core.authority.refinements import RefinementKind
+from holdfast.core.authority.interventions import RefinementKind
 from holdfast.core.authority.statements import DecisionKind, parsed, speaker_words
 from holdfast.core.authority.summaries import describe_call, describe_terms
 from holdfast.core.base.readable_json import readable_json
@@ -22,8 +22,8 @@ from holdfast.core.base.text import code, plain, quoted, wrapped
 from holdfast.core.budget.account import Account
 from holdfast.core.budget.budget import LimitName, amount_text
 from holdfast.core.log.events import AgentEvent, DecisionReceived, SignalRejected
+from holdfast.core.run.rules.authority import signatures_required
 from holdfast.core.run.rules.budget import BUDGET_SPENT
-from holdfast.core.run.rules.policies import signatures_required
 from holdfast.core.run.state.calls import CallState
 from holdfast.core.run.state.dormancy import Dormancy
 from holdfast.core.run.state.features import REFINE_TASK

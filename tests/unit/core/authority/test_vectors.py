@@ -10,13 +10,18 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.core.authority.approvals import shown_digest
-from holdfast.core.authority.extensions import Extension
-from holdfast.core.authority.follow_ups import Message
-from holdfast.core.authority.key_revocations import KeyRevocation
-from holdfast.core.authority.refinements import Refinement
+from holdfast.core.authority.interventions import (
+    Extension,
+    KeyRevocation,
+    Message,
+    Move,
+    Pause,
+    Refinement,
+    Resume,
+    Retry,
+)
 from holdfast.core.authority.signatures import encode_key, is_signed, public_key, sign
 from holdfast.core.authority.statements import AuthorityDelegation, Decision, Lift, Revocation, Signed
-from holdfast.core.authority.steering import Move, Pause, Resume, Retry
 from holdfast.core.authority.votes import Seen
 from holdfast.core.base.canonical import GENESIS, canonical, digest, exact_json
 from holdfast.core.llm.blocks import ToolCall

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from holdfast.audit.judge.audit import Audit
 from holdfast.core.authority.approvals import shown_digest
-from holdfast.core.authority.follow_ups import Message
+from holdfast.core.authority.interventions import Message
 from holdfast.core.authority.policy import Approver, Policy, Terms, allow, ask
 from holdfast.core.authority.signatures import encode_key, public_key, sign
 from holdfast.core.authority.statements import AuthorityDelegation, Decision, DecisionKind, Revocation, Signed

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from holdfast.activities.llm_calls.llm_replies import read_reply
 from holdfast.client.start_options import check_task
-from holdfast.core.authority.follow_ups import read_message
+from holdfast.core.authority.interventions import read_message
 from holdfast.core.base.canonical import MAX_INTEGER, canonical
 from holdfast.core.llm.blocks import ImageBlock, TextBlock
 from holdfast.core.llm.messages import (

@@ -78,7 +78,7 @@ from holdfast.core.log.import_point import ImportPoint
 from holdfast.core.run.fold.evolve import evolve
 from holdfast.core.run.state.authority import Authority
 from holdfast.core.run.state.calls import TRANSITIONS, Calls, CallState, Phase
-from holdfast.core.run.state.inbox import Inbox, WaitingMessage
+from holdfast.core.run.state.context import Inbox, WaitingMessage
 from holdfast.core.run.state.state import RunState
 from holdfast.core.tools.triggers import TimeTrigger
 from holdfast.errors import EventOutOfPlace

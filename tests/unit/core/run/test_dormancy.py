@@ -521,9 +521,8 @@ def test_an_agent_has_the_tools_only_on_request() -> None:
     """The spec, prompt and hash of existing agents stay unchanged."""
     from holdfast.activities.builtin_tools.offer import with_builtin_tools
     from holdfast.core.tools.secrets import NO_SECRETS
-    from holdfast.storage.in_memory.artifacts import InMemoryArtifacts
     from holdfast.storage.in_memory.memories import InMemoryMemories
-    from holdfast.storage.in_memory.threads import InMemoryThreads
+    from holdfast.storage.in_memory.record import InMemoryArtifacts, InMemoryThreads
 
     agents = [Agent(name="a", instructions="x"), Agent(name="b", instructions="x", dormancy=True)]
     stores = {"artifacts": InMemoryArtifacts(), "memories": InMemoryMemories(), "threads": InMemoryThreads()}

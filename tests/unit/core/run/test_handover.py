@@ -4,10 +4,9 @@ from collections.abc import Callable
 from typing import Any
 
 from holdfast.core.base.lines import Lines
-from holdfast.core.run.contracts.commands import Call, Request
+from holdfast.core.run.contracts.commands import Call, Caller, Request
 from holdfast.core.run.contracts.llm_calls import LLMRequest
 from holdfast.core.run.contracts.record import ArchiveRequest
-from holdfast.core.run.machine.handover import Caller, session_of
 from holdfast.core.transcript.transcript import TranscriptRef
 from holdfast.worker.handover import InProcessAnswers
 from tests.support.runs import Thread, calls, loaded_thread, says
@@ -40,7 +39,7 @@ def test_an_llm_call_gets_its_query_results_in_process() -> None:
     thread, hand_over = loaded_thread(), InProcessAnswers()
     request, before = asked(thread, LLMRequest), thread.run.transcript.messages
     hand_over.give(thread.run, request, caller=CALLER)
-    session = session_of(thread.run)
+    session = thread.run.session
     thread.reply(calls("look"))
     thread.finish(1)
     assert len(thread.run.transcript.messages) > len(before)

@@ -7,7 +7,7 @@ import pytest
 
 from holdfast import Policy, Terms, allow, ask, deny
 from holdfast.audit.judge.audit import Audit
-from holdfast.core.authority.extensions import Extension
+from holdfast.core.authority.interventions import Extension
 from holdfast.core.authority.policy import Approver, Extensions
 from holdfast.core.authority.signatures import encode_key, public_key, sign
 from holdfast.core.authority.statements import Decision

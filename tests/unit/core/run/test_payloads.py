@@ -11,7 +11,7 @@ from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.converter import DataConverter, WorkflowSerializationContext
 
 from holdfast.config.encryption_keys import EncryptionKey
-from holdfast.core.base.unread import is_unread
+from holdfast.core.base.models import is_unread
 from holdfast.core.llm.blocks import ToolCall
 from holdfast.core.llm.messages import AssistantMessage
 from holdfast.core.mac.seals import FleetKeys, SealKeyUnknown, is_unsealed

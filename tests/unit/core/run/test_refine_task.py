@@ -11,13 +11,13 @@ from holdfast import CatalogError, tool
 from holdfast.activities.builtin_tools.offer import refine_task_tool
 from holdfast.core.agents.agent import Agent, AgentSpec, Limits
 from holdfast.core.agents.catalog import Catalog
+from holdfast.core.authority.interventions import LONGEST_REFINEMENT
 from holdfast.core.authority.policy import Policy, Terms, allow, ask, deny
-from holdfast.core.authority.refinements import LONGEST_REFINEMENT
 from holdfast.core.llm.blocks import ToolCall
 from holdfast.core.llm.messages import AssistantMessage, Usage
 from holdfast.core.log.events import ToolCallFinished, VerdictGiven
 from holdfast.core.run.contracts.llm_calls import LLMReply
-from holdfast.core.run.state.inbox import REFINEMENTS
+from holdfast.core.run.state.context import REFINEMENTS
 from holdfast.core.transcript.transcript import refinement_text
 from tests.support.runs import Thread, agent_spec, calls, loaded_thread, says, tool_spec
 from tests.unit.audit.test_audit import fault

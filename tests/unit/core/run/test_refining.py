@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.core.agents.agent import Limits
+from holdfast.core.authority.interventions import LONGEST_REFINEMENT, RefinementKind
 from holdfast.core.authority.policy import Approver, Gateway, Policy, Terms, allow, ask
-from holdfast.core.authority.refinements import LONGEST_REFINEMENT, RefinementKind
 from holdfast.core.authority.signatures import public_key
 from holdfast.core.llm.messages import Usage
 from holdfast.core.log.events import AgentEvent, MessageTaken, SignalRejected, TaskRefined, ToolCallStarted
-from holdfast.core.run.state.inbox import REFINEMENTS, REFINEMENTS_BYTES
+from holdfast.core.run.state.context import REFINEMENTS, REFINEMENTS_BYTES
 from holdfast.core.run.views.web_ui import current_details
 from holdfast.core.transcript.transcript import refinement_text
 from tests.support.people import KEYS, PEOPLE, refinement

@@ -28,7 +28,7 @@ from holdfast.core.run.contracts.record import ArchiveRequest
 from holdfast.core.run.contracts.tool_calls import ToolOutcome, ToolRequest
 from holdfast.core.run.fold.evolve import evolve
 from holdfast.core.run.rules.loop_guard import RULE
-from holdfast.core.run.state.repeats import MAX_COUNT, WINDOW, Repeats
+from holdfast.core.run.state.progress import MAX_COUNT, WINDOW, Repeats
 from holdfast.core.run.state.state import RunState
 from holdfast.core.run.views.web_ui import current_details
 from tests.support.plays import PLAYS, SEEDS, play

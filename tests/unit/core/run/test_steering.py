@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.audit.judge.audit import Audit
 from holdfast.core.agents.agent import Limits
-from holdfast.core.authority.key_revocations import KeyRevocation
+from holdfast.core.authority.interventions import KeyRevocation
 from holdfast.core.authority.policy import Approver, Gateway, Policy, Terms, allow, ask
 from holdfast.core.authority.signatures import public_key
 from holdfast.core.lineage import Lineage

@@ -20,7 +20,7 @@ from holdfast import (
     tool,
 )
 from holdfast.errors import NoWorker
-from holdfast.testing import Conversation, Reply, agent, call, fail, raw, say, slow, steps, together
+from holdfast.testing import Conversation, Reply, agent, call, fail, hang, raw, say, slow, steps, together
 from tests.support.rig import PATIENCE
 
 pytestmark = pytest.mark.usefixtures("session_server")
@@ -208,17 +208,20 @@ async def test_a_chat_goes_on_while_a_sub_agent_in_the_background_waits() -> Non
 
 async def test_interventions_right_after_a_start_or_a_fork_wait_until_the_run_can_take_them() -> None:
     """No caller has to send them again in a moment, or to know how long a worker takes to load an agent."""
-    async with agent(CATALOG, lambda conversation: slow(say("done"), 0.3)) as run:
-        client = run._client
-        for verb, more in (
-            ("pause", {}),
-            ("refine", {"kind": "narrow", "text": "less"}),
-        ):
-            thread = await client.start("go", agent="payer", workspace=run.workspace, by="alice")
+
+    def script(conversation: Conversation) -> Reply:
+        """Answer the first task; then never: an answered run would be closed."""
+        return say("done") if conversation.last_user_message == "first" else hang()
+
+    async with agent(CATALOG, script) as run:
+        await run.task("first", agent="payer", until="end")
+        first = run.thread
+        for verb, arguments in (("pause", ()), ("refine", ("narrow", "less"))):
+            thread = await run.client.start("go", agent="payer", workspace=run.workspace, by="alice")
             run.started.append(thread.id)
-            assert (await getattr(thread, verb)(**more, by="alice")).counts, verb
+            assert (await getattr(thread, verb)(*arguments, by="alice")).counts, verb
         for verb, arguments in (("pause", ()), ("lift", (0,)), ("refine", ("narrow", "less"))):
-            fork = await run.thread.fork(say="again")
+            fork = await first.fork(say="again")
             run.started.append(fork.id)
             assert (await getattr(fork, verb)(*arguments, by="tester")).counts, verb
 

@@ -2,12 +2,11 @@
 
 import secrets
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
 from holdfast.config.programs import CLI
-from holdfast.core.agents.agent import WhenBlocked
 from holdfast.core.base.text import code, quoted
 from holdfast.core.budget.budget import Budget
 from holdfast.core.llm.blocks import Content, text_of
@@ -40,7 +39,7 @@ class StartOptions(BaseModel):
     """Whether the caller has authenticated that person; otherwise the run cannot use their memories."""
     budget: Budget | None = None
     """The run's budget, within the agent's own; None for the agent's."""
-    when_blocked: WhenBlocked | None = None
+    when_blocked: Literal["wait", "fail"] | None = None  # the module of `WhenBlocked` loads Temporal's client
     """`fail` for an unattended run, which fails instead of waiting for a person; None for the agent's own."""
 
 

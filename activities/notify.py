@@ -75,7 +75,8 @@ class Notifier:
             else:
                 activity.heartbeat(done)
 
-        await asyncio.gather(*(send(receiver) for receiver in self.receivers if receiver.id not in done))
+        receivers = [receiver for receiver in self.receivers if receiver.wants(notice.occasion)]
+        await asyncio.gather(*(send(receiver) for receiver in receivers if receiver.id not in done))
         if failures:
             raise ApplicationError(
                 f"not delivered yet: {'; '.join(map(str, failures))}",

@@ -34,7 +34,12 @@ HEADLINES = {
     "request_expired": "No decision in time",
     "run_blocked": "A run is blocked",
     "run_finished": "A run has ended",
+    "budget_low": "A budget is almost used up",
+    "budget_spent": "A budget is used up",
+    "message_awaited": "An agent has answered",
 }
+_ENDS = ("completed", "failed", "cancelled", "moved", "blocked")
+"""Statuses that a Slack message names."""
 OPEN = ("request_opened", "request_reminded", "request_escalated")
 """Occasions on which a request waits for a decision."""
 
@@ -56,7 +61,14 @@ class Links:
 
     def decisions(self, thread: str) -> str:
         """Return the gateway's URL for decisions."""
-        return f"{(self.gateway or '').rstrip('/')}/threads/{quote(thread, safe='')}/decisions"
+        return f"{self._thread(thread)}/decisions"
+
+    def messages(self, thread: str) -> str:
+        """Return the gateway's URL for messages."""
+        return f"{self._thread(thread)}/messages"
+
+    def _thread(self, thread: str) -> str:
+        return f"{(self.gateway or '').rstrip('/')}/threads/{quote(thread, safe='')}"
 
 
 def encode_notice(notice: Notice, receiver: Receiver, *, thread: str, links: Links, namespace: str) -> bytes:
@@ -88,7 +100,14 @@ def _plain(notice: Notice, *, thread: str, links: Links, ui: str | None, **_: An
     }
     if notice.request and notice.occasion in OPEN:
         body["answer"] = {"cli": _commands(thread, notice.request), "http": _http(thread, notice.request, links)}
+    if notice.occasion == "message_awaited":
+        body["reply"] = {"cli": [CLI.command("say", thread, "MESSAGE")], "http": _reply(thread, links)}
     return body
+
+
+def _reply(thread: str, links: Links) -> JSON:
+    """The request that sends the agent another message."""
+    return {"method": "POST", "url": links.messages(thread), "body": {"message": "MESSAGE"}}
 
 
 def _http(thread: str, request: ApprovalRequest, links: Links, decision: str | None = None) -> JSON:
@@ -115,7 +134,8 @@ def _commands(thread: str, request: ApprovalRequest, *, complete: bool = True) -
 
 def _slack(notice: Notice, *, thread: str, links: Links, ui: str | None, buttons: bool) -> JSON:
     headline = HEADLINES[notice.occasion]
-    title = f"{headline}: {notice.request.tool}" if notice.request else f"{headline}: {notice.status}"
+    about = notice.request.tool if notice.request else notice.status if notice.status in _ENDS else ""
+    title = f"{headline}: {about}" if about else headline
     origin = f"*Thread* {_inline(thread)}" + (f"   *Agent* {_inline(notice.agent)}" if notice.agent else "")
     blocks = [_header(title), _section(origin)]
     if request := notice.request:

@@ -44,6 +44,7 @@ from holdfast.core.run.contracts.subagents import (
     CLOSING_SECONDS,
     ENDED_SIGNAL,
     NO_ANSWER,
+    PARENT_ENDS,
     Announced,
     AnnounceEnd,
     CheckSubagentsRequest,
@@ -115,8 +116,9 @@ class Subagents:
         """See `holdfast.core.run.contracts.table.END_CHILDREN`."""
         async with heartbeats():
             recorded = [ref for ref in request.children if ref.run_id]
-            await _concurrently(recorded, _cancel)
-            started = await _cancel_unknown([ref for ref in request.children if not ref.run_id])
+            reason = PARENT_ENDS if request.keeps_unknown else ""
+            await _concurrently(recorded, lambda ref: _cancel(ref, reason))
+            started = await _cancel_unknown([ref for ref in request.children if not ref.run_id], reason)
             refs = [*recorded, *(ref for ref, _ in started)]
             # All concurrently: each waits in one call, which the server answers when the sub-agent ends.
             outcomes = await _concurrently(
@@ -253,18 +255,18 @@ async def _input_of(thread: str, run_id: str) -> Any:
     return None
 
 
-async def _cancel(ref: SubagentRef) -> None:
+async def _cancel(ref: SubagentRef, reason: str) -> None:
     """Request the cancellation of a sub-agent; another run under its id is unaffected."""
     thread = ref.thread(calling_thread())
     child = own_client().get_workflow_handle(thread, first_execution_run_id=ref.run_id)
     try:
-        await child.cancel(rpc_timeout=ANSWER_TIMEOUT)
+        await child.cancel(reason=reason, rpc_timeout=ANSWER_TIMEOUT)
     except RPCError as error:
         if error.status not in (RPCStatusCode.NOT_FOUND, RPCStatusCode.INVALID_ARGUMENT):  # it has ended
             raise
 
 
-async def _cancel_unknown(refs: Sequence[SubagentRef]) -> list[tuple[SubagentRef, StartedSubagent]]:
+async def _cancel_unknown(refs: Sequence[SubagentRef], reason: str) -> list[tuple[SubagentRef, StartedSubagent]]:
     """Cancel the sub-agents that have started, and return each with its start.
 
     If a request to start a sub-agent failed, an attempt at it may still be running, so the sub-agent may yet start.
@@ -278,7 +280,7 @@ async def _cancel_unknown(refs: Sequence[SubagentRef]) -> list[tuple[SubagentRef
             for ref, start in zip(refs, starts, strict=True)
             if start is not None
         ]
-        await _concurrently([ref for ref, _ in started], _cancel)
+        await _concurrently([ref for ref, _ in started], lambda ref: _cancel(ref, reason))
         cancelled += started
         numbers = {ref.number for ref, _ in started}
         refs = [ref for ref in refs if ref.unsettled and ref.number not in numbers]

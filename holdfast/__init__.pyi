@@ -8,9 +8,11 @@ from holdfast.api.sync import SyncClient as SyncClient
 from holdfast.api.sync import SyncSchedules as SyncSchedules
 from holdfast.api.sync import SyncThread as SyncThread
 from holdfast.api.thread import Thread as Thread
+from holdfast.api.views import Attention as Attention
 from holdfast.api.views import Result as Result
 from holdfast.api.views import ThreadState as ThreadState
 from holdfast.api.views import ThreadSummary as ThreadSummary
+from holdfast.api.views import ThreadTree as ThreadTree
 from holdfast.audit.evidence.verdicts import Verification as Verification
 from holdfast.client.activity_tools import activity_tool as activity_tool
 from holdfast.client.publishing import Publication as Publication
@@ -83,6 +85,7 @@ from holdfast.core.tools.typed_context import SecretRef as SecretRef
 from holdfast.core.trust import Trust as Trust
 from holdfast.errors import ArtifactAltered as ArtifactAltered
 from holdfast.errors import ArtifactNotFound as ArtifactNotFound
+from holdfast.errors import AttentionNeeded as AttentionNeeded
 from holdfast.errors import CatalogError as CatalogError
 from holdfast.errors import ContextInvalid as ContextInvalid
 from holdfast.errors import HistoryForged as HistoryForged

@@ -29,6 +29,7 @@
     │   └── ImportRefused    a portable file cannot be imported here
     ├── RunFailed            the awaited run failed
     ├── RunCancelled         the awaited run was cancelled
+    ├── AttentionNeeded      the awaited run cannot end before a person acts
     ├── ResultNotStructured  the result is not a value of the type
     ├── QueryRefused         a worker cannot answer a query
     ├── EventsMissing        earlier events of the thread are in neither Temporal nor the permanent record
@@ -329,6 +330,22 @@ class RunCancelled(HoldfastError):
     def __init__(self, message: str, *, thread: str) -> None:
         super().__init__(message)
         self.thread = thread
+
+
+class AttentionNeeded(HoldfastError):
+    """The awaited run cannot end before a person acts: it or a sub-agent is blocked, or nobody attends it and the
+    outcome of an effect is unknown. The run stays open.
+
+    Args:
+        message: The thread, and why.
+        thread: The id of the thread that needs a person: the awaited one, or that of a sub-agent.
+        cause: The reason as a short name: `LLMRejected`, `StepLimit`, `OutcomeUnknown`, …
+    """
+
+    def __init__(self, message: str, *, thread: str, cause: str) -> None:
+        super().__init__(message)
+        self.thread = thread
+        self.cause = cause
 
 
 class ResultNotStructured(HoldfastError):

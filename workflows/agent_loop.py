@@ -94,7 +94,8 @@ class AgentLoopWorkflow(LoopInterface):
 
         Raises:
             ApplicationError: The agent or the workspace does not exist, or the agent lacks the tools for a loop. After
-                the first iteration, such an error blocks the loop instead.
+                the first iteration, such an error blocks the loop instead. An unattended loop fails with the cause of
+                its block.
             CancelledError: The loop was cancelled, and its iteration with it; the iteration's end is recorded.
         """
         if self._refused:
@@ -106,7 +107,13 @@ class AgentLoopWorkflow(LoopInterface):
             await self._log_writer.write_all()
             raise
         except ApplicationError as error:
-            self._end("failed", error.message)
+            if self._loop.when_blocked != "fail":
+                self._end("failed", error.message)
+                raise
+            self._end("failed", error.message, cause=error.type or "")
+            self._notify("run_finished", f"{error.type}: {error.message}")
+            await self._log_writer.write_all()
+            await self._wait_for_notices()
             raise
 
     async def _work(self) -> LoopResult:
@@ -128,6 +135,9 @@ class AgentLoopWorkflow(LoopInterface):
                     await self._log_writer.write_all()
                     await self._wait_for_notices()
                     return result
+                case Block() as block if self._loop.when_blocked == "fail":
+                    self._record(RunBlocked(cause=block.cause, message=block.message))
+                    raise ApplicationError(block.message, type=block.cause, non_retryable=True)
                 case Block() as block:
                     self._record(RunBlocked(cause=block.cause, message=block.message))
                     self._notify("run_blocked", f"{block.cause}: {block.message}")
@@ -138,9 +148,9 @@ class AgentLoopWorkflow(LoopInterface):
                 case _:
                     assert_never(step)
 
-    def _end(self, outcome: RunOutcome, result: str) -> None:
+    def _end(self, outcome: RunOutcome, result: str, *, cause: str = "") -> None:
         self._recorder.record_refusals(at=workflow.now())
-        self._record(RunFinished(outcome=outcome, result=result))
+        self._record(RunFinished(outcome=outcome, result=result, cause=cause))
         self._publish()
 
     async def _wait_for_people(self) -> None:

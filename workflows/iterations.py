@@ -15,7 +15,7 @@ from holdfast.core.budget.budget import Budget
 from holdfast.core.loop.state import Iteration, LoopInput, RunEnd
 from holdfast.core.mac.seals import is_unsealed
 from holdfast.core.run.contracts.runs import WORKFLOW, RunInput, RunResult
-from holdfast.core.run.state.features import LOOP_BUDGETS, TYPED_CONTEXT
+from holdfast.core.run.state.features import LOOP_BUDGETS, TYPED_CONTEXT, UNATTENDED
 from holdfast.core.trust import Trust
 
 Run = workflow.ChildWorkflowHandle[Any, RunResult]
@@ -61,9 +61,10 @@ async def run_agent(
 
 
 async def _start_agent(loop: LoopInput, iteration: Iteration, brief: str, trust: Trust, budget: Budget | None) -> Run:
-    given: dict[str, Any] = {"budget": budget, "returns_partial": True, "features": LOOP_BUDGETS} if budget else {}
+    options: dict[str, Any] = {"budget": budget, "returns_partial": True, "features": LOOP_BUDGETS} if budget else {}
     if loop.context is not None:
-        given |= {"context": loop.context, "features": TYPED_CONTEXT}
+        options |= {"context": loop.context, "features": TYPED_CONTEXT}
+    options |= {"when_blocked": loop.when_blocked, "features": UNATTENDED} if loop.when_blocked else {}
     return await workflow.start_child_workflow(
         WORKFLOW,
         RunInput(
@@ -76,7 +77,7 @@ async def _start_agent(loop: LoopInput, iteration: Iteration, brief: str, trust:
             workspace=loop.workspace,
             idle_limit=0,
             trust=trust if iteration.task else "person",  # an agent may have written the task
-        ).model_copy(update=given),
+        ).model_copy(update=options),
         id=iteration.thread,
         # An existing thread of that name has its own log, which this run must not continue.
         id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,

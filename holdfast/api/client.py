@@ -6,7 +6,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, get_args
 
 from pydantic import BaseModel
 from temporalio.client import Client as TemporalClient
@@ -24,6 +24,8 @@ from holdfast.client.threads import Threads
 from holdfast.composition.components import Components
 from holdfast.config.programs import base_folder, setup_command
 from holdfast.config.settings import Settings, variables
+from holdfast.core.agents.agent import WhenBlocked
+from holdfast.core.base.text import one_line
 from holdfast.core.budget.budget import Budget
 from holdfast.core.llm.blocks import Content
 from holdfast.core.run.state.state import Status
@@ -210,6 +212,8 @@ class Client:
         by_proven: bool = False,
         budget: Budget | None = None,
         context: BaseModel | Mapping[str, object] | None = None,
+        unattended: bool = False,
+        when_blocked: WhenBlocked | None = None,
     ) -> Thread:
         """Start a thread. With a thread id, it starts at most once: repeating the start returns the existing thread.
 
@@ -230,6 +234,10 @@ class Client:
                 agent's budget.
             context: The run's typed context: an instance of the model in `Agent(context=…)`, or its fields as JSON. The
                 worker validates it. None for no context.
+            unattended: Whether nobody is there for the run, as for a nightly report: `when_blocked="fail"`.
+            when_blocked: What the run does if it cannot continue without a person. `fail`: it and its sub-agents fail,
+                and the `cause` of `RunFailed` is `ApprovalRequired`, `StepLimit`, `LLMRejected`, … Only effects whose
+                outcome is unknown are kept for a person. `wait`: it waits. None for the agent's own.
 
         Raises:
             TaskDiffers: A thread with this id has another task, agent or context. `Thread.say` continues it.
@@ -237,6 +245,7 @@ class Client:
             TaskInvalid: The task is empty, too long, or neither text nor content blocks.
             ThreadIdInvalid: The thread id cannot be used.
             FleetKeyMissing: Without a fleet key, a run must have its own folder, and no context.
+            SettingsError: `unattended` contradicts `when_blocked`.
             ServerUnreachable: The server does not respond. It may have received the start: pass an id, and start again.
         """
         options = StartOptions(
@@ -247,6 +256,7 @@ class Client:
             by_proven=by_proven or by is None,
             budget=budget,
             context=context_values(context),
+            when_blocked=_when_blocked(unattended, when_blocked),
         )
         if thread is None:
             return self.thread((await self._threads.start(task, options=options)).thread)
@@ -352,6 +362,19 @@ async def make_client(kind: type[ClientT], parts: Components, settings: Settings
         parts=parts,
         anchors=partial(_readable_anchors, settings),
     )
+
+
+def _when_blocked(unattended: bool, when_blocked: WhenBlocked | None) -> WhenBlocked | None:
+    """Return what a start says about a run that needs a person.
+
+    Raises:
+        SettingsError: It says two different things, or something unknown.
+    """
+    if unattended and when_blocked == "wait":
+        raise SettingsError("an unattended run does not wait for a person: leave out `unattended`, or `when_blocked`")
+    if when_blocked not in (None, *get_args(WhenBlocked)):
+        raise SettingsError(f"`when_blocked` {one_line(str(when_blocked), 30)!r}: it is wait or fail")
+    return "fail" if unattended else when_blocked
 
 
 def _readable_anchors(settings: Settings) -> Sequence[Path]:

@@ -34,7 +34,8 @@ class Controls(Dialogue):
         """Decide a request.
 
         Args:
-            request: One of `pending`, which binds the decision to the displayed content; or its id.
+            request: One of `pending`, which binds the decision to the displayed content; or its id. A request of a
+                sub-agent is decided in the sub-agent's thread.
             decision: `approve`, `deny` or `respond`; for a call whose outcome is unknown `happened`, `absent`, `undo`
                 or `abandon`.
             by: The person who decides; None for the client's `by`.
@@ -71,7 +72,8 @@ class Controls(Dialogue):
                 raise Refused("a signed decision is bound to what was seen: pass one of `pending`, or its digest")
             if shown:
                 check_shown(shown.model_dump(mode="json"))
-        return await self._intervene("decide", payload, what=f"request {fields['request']}", key=key)
+        thread = shown.path[-1] if shown and shown.path else ""
+        return await self._intervene("decide", payload, what=f"request {fields['request']}", key=key, thread=thread)
 
     async def extend(
         self, more: Amounts, *, by: str | None = None, reason: str = "", key: Path | str | None = None

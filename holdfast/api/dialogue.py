@@ -4,11 +4,12 @@ import asyncio
 import json
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from holdfast.api.request_views import PendingRequest
-from holdfast.api.views import Result, ThreadState
+from holdfast.api.views import Result, ThreadState, ThreadTree
 from holdfast.api.waiting import Until, result_of, wait
 from holdfast.client import interventions, messages
 from holdfast.client.follow import follow as follow_events
@@ -17,10 +18,11 @@ from holdfast.client.reading.record import Evidence
 from holdfast.client.reading.states import decode_lines
 from holdfast.client.sending import UpdateResult
 from holdfast.client.threads import Threads
+from holdfast.client.trees import Node, pending_of_tree, read_tree
 from holdfast.core.authority.interventions import RefinementKind, WhenBusy
 from holdfast.core.base.names import person_name
 from holdfast.core.llm.blocks import Content
-from holdfast.core.llm.messages import AnyMessage, from_json
+from holdfast.core.llm.messages import AnyMessage, from_json, with_time
 from holdfast.core.log.events import AgentEvent
 from holdfast.core.log.upcasters import decode_event
 from holdfast.core.run.inputs.interventions import INTERVENTIONS
@@ -59,29 +61,33 @@ class Dialogue:
     async def result(self, *, until: Until = "end", timeout: float | None = None) -> Result:
         """Wait for the run and return its result.
 
-        The wait survives restarts of servers and workers.
+        The wait survives restarts of servers and workers. While it lasts although a person has to act, the logger
+        `holdfast.client` warns, once for each reason.
 
         Args:
-            until: `end`: until the run has completed. `attention`: also return earlier, if the run waits for an
-                approval, a message or a retry, is dormant, or is paused by a person or in Temporal; the status says
-                which.
+            until: `end`: until the run has completed. `attention`: also return earlier, if the run or a sub-agent below
+                it waits for an approval or a retry, or is paused, or if the run waits for a message or is dormant; the
+                status says which, and `attention` for which threads. `answer`, for a chat: the same, but requests and
+                blocks of sub-agents in the background do not end the wait.
             timeout: Seconds; None for no limit.
 
         Raises:
-            RunFailed: The run failed.
+            RunFailed: The run failed; `cause` says why.
             RunCancelled: The run was cancelled.
+            AttentionNeeded: With `end`: the run or a sub-agent is blocked; or nobody attends it, and the outcome of an
+                effect is unknown. The run stays open: wait again when a person has acted.
             HistoryForged: The run was not made by our own processes.
             TimeoutError: The wait did not end in time. The run continues.
         """
         limit = asyncio.timeout(timeout)
         try:
             async with limit:
-                state = await wait(self._threads, self.id, until=until)
+                waited = await wait(self._threads, self.id, until=until)
         except TimeoutError:
             if not limit.expired():
                 raise
             raise TimeoutError(f"thread {self.id!r} has no result after {timeout:g} s; its run continues") from None
-        return await result_of(self._threads, state)
+        return await result_of(self._threads, waited, until=until)
 
     async def state(self) -> ThreadState:
         """Return the current state of the thread."""
@@ -106,17 +112,31 @@ class Dialogue:
                 yield event
 
     async def messages(self, *, active: bool = False) -> list[AnyMessage]:
-        """Return the messages between people, agent and tools, without the system message.
+        """Return the messages between people, agent and tools, without the system message, each with its time (`at`).
 
         Args:
             active: Return only the messages that the LLM sees now, after context compaction.
         """
         stored = self._threads.messages(self.id, active=active, note=log.info)
-        return [from_json(each) async for each in stored]
+        return [with_time(from_json(each), datetime.fromisoformat(each["at"])) async for each in stored]
 
     async def pending(self) -> tuple[PendingRequest, ...]:
-        """Return the open requests: calls that wait for approval, and calls whose outcome is unknown."""
-        return (await self.state()).pending
+        """Return the open requests: calls that wait for approval, and calls whose outcome is unknown.
+
+        They include those of all sub-agents below, whose `path` ends with the sub-agent's thread. `decide` takes any of
+        them. The logger `holdfast.client` names sub-agents that cannot be read.
+        """
+        requests, unread = await pending_of_tree(self._threads, self.id, note=log.info)
+        for thread, error in unread.items():
+            log.warning("sub-agent %s could not be read: %s", thread, error)
+        return tuple(PendingRequest.model_validate(request) for request in requests)
+
+    async def tree(self) -> ThreadTree:
+        """Return the thread and its sub-agents, recursively: status, usage and open requests of each.
+
+        A run that cannot be read has an `error`. At most 1,000 runs are read, within 20 seconds.
+        """
+        return _tree_of(await read_tree(self._threads, self.id, note=log.info))
 
     async def say(
         self,
@@ -192,16 +212,23 @@ class Dialogue:
         return MessageResult(answer.outcome, answer.explanation)
 
     async def _intervene(
-        self, name: str, payload: dict[str, Any], *, what: str, key: Path | str | None = None
+        self, name: str, payload: dict[str, Any], *, what: str, key: Path | str | None = None, thread: str = ""
     ) -> UpdateResult:
         """Send an intervention, signed if there is a key and the intervention takes a signature.
+
+        Args:
+            name: Its name.
+            payload: Its payload.
+            what: Names it in an error.
+            key: The file of the private key; None for the client's.
+            thread: The sub-agent that receives it; empty for this thread.
 
         Raises:
             NotAccepted: The run rejected it. The message begins with `what`.
         """
         private = self._private(key) if INTERVENTIONS[name].statement else None
-        answer = await interventions.intervene(self._threads, self.id, name, payload, private=private)
-        return self._accepted(answer, f"{what} of thread {self.id!r}")
+        answer = await interventions.intervene(self._threads, thread or self.id, name, payload, private=private)
+        return self._accepted(answer, f"{what} of thread {thread or self.id!r}")
 
     def _person(self, by: str | None) -> str:
         if name := checked_name(self._by if by is None else by):
@@ -227,6 +254,14 @@ class Dialogue:
                 f"{what}: {answer.outcome.replace('_', ' ')}: {answer.explanation}", outcome=answer.outcome
             )
         return answer
+
+
+def _tree_of(node: Node) -> ThreadTree:
+    """Return a tree as clients present it."""
+    own = {name: getattr(node, name) for name in ("thread", "agent", "status", "step", "usage", "llm", "blocked")}
+    children = tuple(map(_tree_of, node.children))
+    error = str(node.error) if node.error else ""
+    return ThreadTree.model_validate({**own, "pending": node.pending, "error": error, "children": children})
 
 
 def checked_name(name: str) -> str:

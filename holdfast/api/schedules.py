@@ -50,6 +50,8 @@ class ScheduleState(Frozen):
     """The budget of each run: `usd=2,tokens=100000`; empty for the agent's own."""
     context: dict[str, Any] | None = None
     """The typed context of each run, as JSON; None for no context."""
+    unattended: bool = False
+    """The runs fail instead of waiting for a person."""
     cron: str | None
     """The cron expression; None with `every`, or for times that somebody set in Temporal."""
     every: float | None
@@ -106,6 +108,7 @@ class Schedules:
         reason: str = "",
         budget: Budget | None = None,
         context: BaseModel | Mapping[str, object] | None = None,
+        unattended: bool = False,
         replace: bool = False,
     ) -> ScheduleState:
         """Add a schedule. Adding the same schedule again changes nothing.
@@ -129,6 +132,8 @@ class Schedules:
             reason: The purpose of the schedule.
             budget: The budget of each run, within the agent's own budget; None for the agent's budget.
             context: The typed context of each run, as in `Client.start`; None for no context.
+            unattended: Whether nobody is there for the runs: each fails instead of waiting for a person, as with
+                `Client.start`. With `overlap="skip"`, a run that waits would hold up all later ones.
             replace: Replace another schedule with this name; a paused one stays paused.
 
         Raises:
@@ -152,6 +157,7 @@ class Schedules:
             reason=reason,
             budget=budget,
             context=context_values(context),
+            when_blocked="fail" if unattended else None,
         )
         await schedules.add_schedule(self._threads, name, definition, replace=replace)
         return await self.state(name)

@@ -145,6 +145,7 @@ class SyncThread(_Wrapper[Thread]):
     verify = sync(Thread.verify)
     move = sync(Thread.move)
     pending = sync(Thread.pending)
+    tree = sync(Thread.tree)
     decide = sync(Thread.decide)
     say = sync(Thread.say)
     refine = sync(Thread.refine)

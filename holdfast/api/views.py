@@ -1,5 +1,6 @@
 """Models of a thread, a listed thread and a result. Workers return them, and `show --json` prints them."""
 
+from collections.abc import Iterator
 from datetime import datetime
 from typing import Any, Literal, TypeVar, overload
 
@@ -208,6 +209,8 @@ class ThreadState(Frozen):
     """Calls that start later, because they repeat earlier calls."""
     blocked: Blocked | None
     """The reason why the run is blocked; `Thread.retry` resumes it."""
+    unattended: bool = False
+    """The run fails instead of waiting for a person."""
     paused: Pause | None = None
     """The pause: by whom, why and until when; `Thread.resume` ends it."""
     dormancy: ThreadDormancy | None = None
@@ -256,12 +259,67 @@ class ThreadSummary(Frozen):
     """The budget of an open run and its use; None if it has no budget, or could not report it in time."""
 
 
+class Attention(Frozen):
+    """A run of a tree that cannot continue without a person."""
+
+    thread: str
+    """Its thread: the awaited one, or that of a sub-agent below it."""
+    agent: str | None
+    status: ThreadStatus
+    pending: tuple[PendingRequest, ...] = ()
+    """Its open requests, for `Thread.decide`."""
+    blocked: Blocked | None = None
+    """Why it is blocked; `Thread.retry` of this thread resumes it."""
+    paused: Pause | None = None
+    """Its pause by a person; `Thread.resume` of this thread ends it."""
+    unattended: bool = False
+    """It fails instead of waiting for a person, and waits only for decisions on effects whose outcome is unknown."""
+
+    @property
+    def cause(self) -> str:
+        """Why it needs a person, as a short name: the cause of its block, `ApprovalRequired`, `OutcomeUnknown` or
+        `Paused`.
+        """
+        if self.blocked and not self.unattended:
+            return self.blocked.cause
+        if self.pending:
+            asks = any(request.kind == "approval" for request in self.pending)
+            return "ApprovalRequired" if asks else "OutcomeUnknown"
+        return "Paused"
+
+
+class ThreadTree(Frozen):
+    """A thread and its sub-agents, recursively (`Thread.tree`)."""
+
+    thread: str
+    agent: str | None
+    status: ThreadStatus | str
+    """The run's status; if it cannot be read, the status that its parent has recorded."""
+    step: int = 0
+    usage: Usage | None = None
+    """The tokens that the run has used, without those of the runs below it; None if unknown."""
+    llm: str | None = None
+    pending: tuple[PendingRequest, ...] = ()
+    """Its open requests, for `Thread.decide`."""
+    blocked: Blocked | None = None
+    error: str = ""
+    """Why it cannot be read; else empty."""
+    children: tuple["ThreadTree", ...] = ()
+
+    def walk(self) -> Iterator["ThreadTree"]:
+        """Yield the runs of the tree, each before its children."""
+        yield self
+        for child in self.children:
+            yield from child.walk()
+
+
 class Result(Frozen):
     """The result of a run."""
 
     thread: str
     status: ThreadStatus
-    """`completed`; with `until="attention"`, also the status in which the run waits."""
+    """`completed`; with `until="attention"` and `until="answer"`, also the status in which the run waits. While the run
+    itself works, and a sub-agent needs a person, it is the status of that sub-agent: see `attention`."""
     text: str
     """The LLM's last reply, or its partial result if a budget is used up; a structured result as canonical JSON. Empty
     while the run waits for a decision or is blocked."""
@@ -270,11 +328,13 @@ class Result(Frozen):
     steps: int
     usage: Usage
     pending: tuple[PendingRequest, ...] = ()
-    """The requests to decide, if the status is `waiting_approval`."""
+    """The requests to decide, if the status is `waiting_approval`: those of the run and of its sub-agents."""
     blocked: Blocked | None = None
     """The reason, if the status is `blocked`."""
     paused: Pause | None = None
     """The pause, if the status is `paused`: by whom, why and until when."""
+    attention: tuple[Attention, ...] = ()
+    """The runs of the tree that need a person, from the top down: the run itself, or its sub-agents."""
 
     @overload
     def parse(self, kind: type[T]) -> T: ...

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from holdfast.client.reading.states import decode_lines
 from holdfast.client.start_options import StartOptions, check_task
 from holdfast.client.threads import Started, Threads
+from holdfast.core.agents.agent import WhenBlocked
 from holdfast.core.llm.blocks import Content
 from holdfast.core.log.events import RunStarted
 from holdfast.errors import TaskDiffers, ThreadExists
@@ -25,6 +26,7 @@ class RecordedStart(NamedTuple):
     by: str
     context: dict[str, Any] | None = None
     """The typed context that the start gave; None for none."""
+    when_blocked: WhenBlocked | None = None
 
 
 async def start_once(
@@ -39,7 +41,7 @@ async def start_once(
         task: The task: text, or content blocks.
         thread: The thread id.
         options: The other options; the first start's workspace and budget are used.
-        exactly: Whether the idle limit and the person must be the same, too.
+        exactly: Whether the idle limit, the person and `when_blocked` must be the same, too.
 
     Raises:
         TaskDiffers: There is a thread of that id that was started differently.
@@ -48,7 +50,9 @@ async def start_once(
         FleetKeyMissing: Without a fleet key, a run must have its own folder.
         ServerUnreachable: The server does not answer. The start may have reached it: start again.
     """
-    given = RecordedStart(check_task(task), options.agent, options.idle_limit, options.by, options.context)
+    given = RecordedStart(
+        check_task(task), options.agent, options.idle_limit, options.by, options.context, options.when_blocked
+    )
     try:
         await threads.start(given.task, thread, options, once=True)
     except ThreadExists:
@@ -109,10 +113,12 @@ async def recorded_starts(threads: Threads, thread: str) -> AsyncIterator[Record
         if event.type == "run_started":
             begun = event
         elif begun and event.type == "user_message_received":
-            yield RecordedStart(event.content, begun.agent, begun.idle_limit, event.by, begun.context)
+            yield RecordedStart(
+                event.content, begun.agent, begun.idle_limit, event.by, begun.context, begun.when_blocked
+            )
             begun, any_recorded = None, True
     if not any_recorded:
         found = await threads.reader.find(thread) or await threads.runs.describe(thread)
         run_input = (await threads.reader.history(found)).run_input  # no worker has picked up the start yet
-        given = run_input
-        yield RecordedStart(given.task, given.agent, given.idle_limit, given.by, given.context)
+        first = run_input
+        yield RecordedStart(first.task, first.agent, first.idle_limit, first.by, first.context, first.when_blocked)

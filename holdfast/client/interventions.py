@@ -3,6 +3,7 @@
 Messages, which re-open a closed thread, are in `messages`.
 """
 
+import asyncio
 import getpass
 import socket
 from datetime import timedelta
@@ -10,14 +11,21 @@ from uuid import uuid4
 
 from temporalio.service import RPCError
 
+from holdfast.client.reading.states import CLOSED
 from holdfast.client.sending import SENT, UpdateResult, ended_status, send_signal, send_update
 from holdfast.client.threads import JSON, Threads
-from holdfast.config.programs import CLI
+from holdfast.config.programs import CLI, WORKER
 from holdfast.core.authority.interventions import Steering
 from holdfast.core.authority.statements import REASON_CHARS
-from holdfast.core.run.inputs.interventions import INTERVENTIONS, SIGNALS
+from holdfast.core.run.inputs.interventions import INTERVENTIONS, SIGNALS, UPDATES
 from holdfast.encryption.signing_keys import signed, signed_once
 from holdfast.errors import NoWorker, QueryRefused, Refused, RunStuck
+
+LOADING_SECONDS = 0.05
+"""Seconds between two attempts to send a run something that it cannot take before its agent is loaded."""
+
+EARLY = frozenset({"unknown_update", "busy", "unknown_request", "nothing_to_compact"})
+"""The outcomes with which a run rejects what it cannot take before its agent is loaded."""
 
 UNSIGNED = "not signed, for no worker says what the run is like now: a policy that requires signatures refuses it"
 
@@ -42,6 +50,7 @@ async def intervene(
         Refused: The payload is too large; or a retry of a run that is not blocked.
         ThreadNotFound: There is no such thread.
         ServerUnreachable: The server does not answer.
+        NoWorker: The run cannot take it before its agent is loaded, and no worker has loaded it in time.
     """
     if name == "retry" and (early := await _retry_unanswered(threads, thread, payload)):
         return early
@@ -51,7 +60,7 @@ async def intervene(
     read = INTERVENTIONS[name].read
     if _counts_once(name) and read and isinstance(wrong := read(payload), tuple):
         return UpdateResult(*wrong)
-    sent = await send_update(threads, thread, name, payload, signal=_signal_of(name, payload))
+    sent = await _send_when_loaded(threads, thread, name, payload)
     if sent.outcome == "unknown_update" and name == "retry":  # a run of an earlier release has only the signal
         sent = await send_signal(threads.runs, thread, name, payload)
         sent = UpdateResult("accepted", "the run resumes") if sent.outcome == SENT else sent
@@ -59,6 +68,54 @@ async def intervene(
         then = f"`{CLI.command('say', thread, 'MESSAGE')}` continues the thread"
         return UpdateResult(sent.outcome, f"{sent.explanation}; {then}")
     return UpdateResult(SENT, f"{sent.explanation}; {unsigned}") if unsigned and sent.outcome == SENT else sent
+
+
+async def _send_when_loaded(threads: Threads, thread: str, name: str, payload: JSON) -> UpdateResult:
+    """Send the update; if the run has yet to load its agent, and cannot take the update before that, wait for it.
+
+    A run right after its start or its fork rejects such an update before it is in history, so repeating it is harmless.
+
+    Raises:
+        NoWorker: No worker has loaded the agent in time. Nothing was sent.
+    """
+    signal, clock = _signal_of(name, payload), asyncio.get_running_loop()
+    deadline = clock.time() + threads.runs.answer_within
+
+    async def require_agent() -> None:
+        if await _is_loading(threads, thread):
+            raise _not_loaded(threads, thread, name)
+
+    check = require_agent if SIGNALS.get(signal, 0) else None
+    loaded = not UPDATES.get(name, 0)  # updates of the first level are taken before that
+    while True:
+        sent = await send_update(threads, thread, name, payload, signal=signal, before_signal=check)
+        if sent.outcome not in EARLY or loaded:
+            return sent
+        loaded = not await _is_loading(threads, thread)  # perhaps only since the rejection
+        if not loaded and clock.time() >= deadline:
+            raise _not_loaded(threads, thread, name)
+        await asyncio.sleep(0 if loaded else LOADING_SECONDS)
+
+
+async def _is_loading(threads: Threads, thread: str) -> bool:
+    """Whether an open run has yet to load its agent, according to its worker or else to its history."""
+    try:
+        state = await threads.state(thread, note=lambda silence: None)
+    except QueryRefused:
+        return False
+    return _loading(state)
+
+
+def _loading(state: JSON) -> bool:
+    return state["agent"] is None and state["status"] not in CLOSED
+
+
+def _not_loaded(threads: Threads, thread: str, name: str) -> NoWorker:
+    waited = f"{threads.runs.answer_within:g} s"
+    return NoWorker(
+        f"thread {thread!r} cannot take `{name}` before a worker has loaded its agent, and none has within {waited}. "
+        f"Nothing was sent. Start a worker with `{WORKER.command('--dev')}`, and send it again"
+    )
 
 
 async def _sign(threads: Threads, thread: str, name: str, payload: JSON, *, private: str) -> tuple[JSON, str]:
@@ -73,13 +130,28 @@ async def _sign(threads: Threads, thread: str, name: str, payload: JSON, *, priv
     if issubclass(row.statement, Steering):
         # A signature is bound to the run's current state, so that the statement cannot be replayed later.
         try:
-            seen = (await threads.state(thread)).get("steering")
+            seen = await _steering(threads, thread)
         except (NoWorker, RunStuck, QueryRefused):
             return payload, UNSIGNED
         if not seen:  # a run that began in an earlier release does not accept signatures
             return payload, ""
         payload = {**payload, **seen}
     return signed(payload, row.statement, thread=thread, private=private), ""
+
+
+async def _steering(threads: Threads, thread: str) -> JSON | None:
+    """Return the values to which a statement that steers the run is bound; None if the run accepts none.
+
+    A run names them once its agent is loaded.
+    """
+    clock = asyncio.get_running_loop()
+    deadline = clock.time() + threads.runs.answer_within
+    while True:
+        state = await threads.state(thread)
+        if state.get("steering") or not _loading(state) or clock.time() >= deadline:
+            steering: JSON | None = state.get("steering")
+            return steering
+        await asyncio.sleep(LOADING_SECONDS)
 
 
 def _counts_once(name: str) -> bool:

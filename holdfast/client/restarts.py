@@ -50,6 +50,7 @@ async def restart(
             agent=options.agent or first.agent,
             workspace=options.workspace,
             idle_limit=first.idle_limit,
+            when_blocked=first.when_blocked,
             by=options.by or first.by,
             by_proven=bool(options.by) and options.by_proven,
             context=first.context if options.context is None else options.context,

@@ -21,6 +21,7 @@ from temporalio.converter import WorkflowSerializationContext
 
 from holdfast.client.calendars import calendar_of, cron_of
 from holdfast.client.start_options import check_task, issued
+from holdfast.core.agents.agent import WhenBlocked
 from holdfast.core.authority.summaries import summary
 from holdfast.core.base.durations import span_text
 from holdfast.core.base.text import code, one_line, quoted
@@ -79,6 +80,7 @@ class Definition:
     budget: Budget | None = None
     context: dict[str, Any] | None = None
     """The typed context of each run, as JSON."""
+    when_blocked: WhenBlocked | None = None
 
 
 def check_schedule_name(name: str) -> str:
@@ -163,6 +165,7 @@ def schedule_of(name: str, given: Definition, *, task_queue: str) -> Schedule:
         reason=given.reason,
         budget=given.budget,
         context=given.context,
+        when_blocked=given.when_blocked,
         until=given.until,
     )
     every = timedelta(seconds=given.every) if given.every is not None else None
@@ -224,6 +227,7 @@ def definition_of(begin: ScheduledInput, found: ScheduleDescription) -> Definiti
         reason=begin.reason,
         budget=begin.budget,
         context=begin.context,
+        when_blocked=begin.when_blocked,
     )
 
 

@@ -4,6 +4,7 @@ Duplicate delivery is harmless: a request is decided once, and the run records a
 """
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -61,7 +62,13 @@ class UpdateResult:
 
 
 async def send_update(
-    threads: Threads, thread: str, update: str, payload: dict[str, Any], *, signal: str
+    threads: Threads,
+    thread: str,
+    update: str,
+    payload: dict[str, Any],
+    *,
+    signal: str,
+    before_signal: Callable[[], Awaitable[None]] | None = None,
 ) -> UpdateResult:
     """Send an update and return its outcome; if no worker answers, send the same payload as a signal.
 
@@ -71,6 +78,7 @@ async def send_update(
         update: The update's name.
         payload: The argument of the update and of the signal.
         signal: The signal's name.
+        before_signal: Raises if the run would reject the signal; None for no check.
 
     Raises:
         AnswerForged, SealKeyUnknown: The run's worker does not have the fleet key; nothing was sent.
@@ -105,6 +113,8 @@ async def send_update(
         if "paused" in getattr(error, "message", ""):
             why = "the run is paused in Temporal and will process it when it is unpaused"
             return await send_signal(runs, thread, signal, payload, why_later=why)
+    if before_signal:
+        await before_signal()
     return await send_signal(runs, thread, signal, payload)
 
 

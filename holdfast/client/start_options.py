@@ -2,7 +2,7 @@
 
 import secrets
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, field_validator
 
@@ -48,6 +48,9 @@ class StartOptions(BaseModel):
     @classmethod
     def _as_recorded(cls, given: Any) -> dict[str, Any] | None:
         return context_values(given)
+
+    when_blocked: Literal["wait", "fail"] | None = None  # the module of `WhenBlocked` loads Temporal's client
+    """`fail` for an unattended run, which fails instead of waiting for a person; None for the agent's own."""
 
 
 def check_task(given: Any) -> Content:

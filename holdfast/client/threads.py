@@ -22,6 +22,7 @@ from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError
 
 from holdfast.client.imported_subagents import refuse_imported_subagent
+from holdfast.client.message_times import TimedTranscript
 from holdfast.client.reading.loops import loop_lines
 from holdfast.client.reading.reader import Note, Reader
 from holdfast.client.reading.runs import ENDED, MOVED, NeverRan, Runs, status_of
@@ -42,10 +43,9 @@ from holdfast.core.log.events import AgentEvent
 from holdfast.core.loop.state import LoopInput
 from holdfast.core.run.contracts.error_types import AGENT_NOT_FOUND, CONTEXT_INVALID, WORKSPACE_NOT_FOUND
 from holdfast.core.run.contracts.runs import LOOP_WORKFLOW, TASK_QUEUE, WORKFLOW, RunInput
-from holdfast.core.run.state.features import BUDGETS, MESSAGE_IDS, TYPED_CONTEXT
+from holdfast.core.run.state.features import BUDGETS, MESSAGE_IDS, TYPED_CONTEXT, UNATTENDED
 from holdfast.core.stores import ThreadStore
 from holdfast.core.temporal.converter import seals_in
-from holdfast.core.transcript.transcript import Transcript
 from holdfast.errors import (
     AgentNotFound,
     ContextInvalid,
@@ -139,15 +139,26 @@ class Threads:
         else:
             previous = await self._latest_closed_run(check_own_id(thread))
         run_input = RunInput(
-            task=task, by=options.by, agent=options.agent, idle_limit=options.idle_limit, budget=options.budget
+            task=task,
+            by=options.by,
+            agent=options.agent,
+            idle_limit=options.idle_limit,
+            budget=options.budget,
+            when_blocked=options.when_blocked,
         )
         if self.sealed:
             claims: dict[str, Any] = {"workspace": options.workspace, "resume": resume, "previous_run": previous}
             claims["by_proven"] = options.by_proven
-            claims |= {"features": BUDGETS} if options.budget else {}  # a worker without budgets must not run it
-            claims |= {"message_id": message_id, "features": MESSAGE_IDS} if message_id else {}
+            # A worker without what the start asks for must not run it.
+            needed = [BUDGETS] if options.budget else []
+            needed += [UNATTENDED] if options.when_blocked else []
+            if message_id:
+                claims |= {"message_id": message_id}
+                needed.append(MESSAGE_IDS)
             if options.context is not None:
-                claims |= {"context": options.context, "features": TYPED_CONTEXT}
+                claims |= {"context": options.context}
+                needed.append(TYPED_CONTEXT)
+            claims |= {"features": max(needed)} if needed else {}
             run_input = issued(run_input.model_copy(update=claims))
         elif options.workspace is not None or previous is not None or options.context is not None:
             what = "in a folder" if options.workspace is not None else f"of the closed thread {thread!r}"
@@ -336,14 +347,14 @@ class Threads:
         self, thread: str, *, active: bool = False, at: int | None = None, note: Note | None = None
     ) -> AsyncIterator[JSON]:
         """Yield the messages of a thread, without the system message: all of them, or those that the LLM sees now
-        (`active`).
+        (`active`). Each has the time `at` which it came.
 
         With `at`, as they were right after the event at that position.
 
         Raises:
             PositionInvalid: There is no such event.
         """
-        transcript, last = Transcript(keep_all=not active), -1
+        transcript, last = TimedTranscript(keep_all=not active), -1
         async for event in decode_lines(self.reader.lines(thread, 0, found=None, note=note)):
             transcript.add(event)
             last = event.position
@@ -351,8 +362,8 @@ class Threads:
                 break
         if at is not None and last != at:
             raise PositionInvalid(f"thread {thread!r} has no event {at}: its events are at positions 0 to {last}")
-        for message in transcript.messages:
-            yield json.loads(message)
+        for message, came_at in transcript.messages():
+            yield {**json.loads(message), "at": came_at.isoformat()}
 
     async def recorded_events(self, thread: str) -> list[AgentEvent]:
         """Return the events that are durably recorded, read without a worker.

@@ -41,9 +41,20 @@ class Node:
     """The LLM that used them."""
     pending: Sequence[JSON] = ()
     """Its open requests."""
+    blocked: JSON | None = None
+    """Why it is blocked; None if it is not."""
+    paused: JSON | None = None
+    """The pause by a person; None if it is not paused."""
+    unattended: bool = False
+    """It fails instead of waiting for a person."""
     error: HoldfastError | None = None
     """Why it cannot be read."""
     children: list["Node"] = field(default_factory=list)
+
+    @property
+    def needs_person(self) -> bool:
+        """Whether it cannot continue without a person. An unattended run that is blocked is about to fail."""
+        return bool(self.pending or self.paused or (self.blocked and not self.unattended))
 
     def walk(self, depth: int = 0) -> Iterator[tuple[int, "Node"]]:
         """Yield the runs of the tree, each before its children, with its depth below the top."""
@@ -55,6 +66,7 @@ class Node:
         """Return the tree as `show --tree --json` presents it."""
         own: JSON = {"thread": self.thread, "agent": self.agent, "status": self.status, "step": self.step}
         own |= {"usage": self.usage, "llm": self.llm}
+        own |= {"blocked": self.blocked} if self.blocked else {}
         own |= {"pending": list(self.pending), "children": [child.view() for child in self.children]}
         return own | ({"error": str(self.error)} if self.error else {})
 
@@ -140,6 +152,8 @@ def _take(node: Node, state: JSON) -> None:
     """Copy values from a run's own state."""
     node.status, node.step, node.pending = state["status"], state["step"], _pending(node.thread, state)
     node.usage, node.llm = state.get("usage"), state.get("llm")
+    node.blocked, node.paused = state.get("blocked"), state.get("paused")
+    node.unattended = bool(state.get("unattended"))
 
 
 def _pending(thread: str, state: JSON) -> list[JSON]:

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from holdfast.core.run.contracts.record import Occasion
 from holdfast.errors import SettingsError
 
 SLACK = "slack+"
@@ -24,6 +25,15 @@ class Receiver(BaseModel):
     """`holdfast`: signed JSON. `slack`: a message for Slack's incoming webhooks and compatible services."""
     buttons: bool = False
     """For `slack`: add buttons for decisions; the Slack app must send them to the gateway's /slack/actions."""
+
+    occasions: tuple[Occasion, ...] | None = None
+    """The occasions of which it is notified; None for all, for `slack` without `message_awaited`."""
+
+    def wants(self, occasion: Occasion) -> bool:
+        """Whether to notify it of this occasion. People who read a channel to decide do not read every chat."""
+        if self.occasions is not None:
+            return occasion in self.occasions
+        return self.format != "slack" or occasion != "message_awaited"
 
     @property
     def host(self) -> str:

@@ -22,7 +22,7 @@ async def drive(rerun: Rerun, thread: Thread, threads: Threads) -> None:
     """Repeat the recorded input of people, until the rerun needs input that is not in the recording."""
     unblocked, extensions = list(rerun.recording.unblocked), list(rerun.recording.extensions)
     while True:
-        state = await wait(threads, rerun.thread, until="attention", poll=_POLL)
+        state = (await wait(threads, rerun.thread, until="answer", poll=_POLL)).state
         match state.status:
             case "completed" | "waiting_message" if rerun.inputs:
                 await send(thread, rerun.inputs.pop(0))

@@ -22,7 +22,7 @@ from holdfast.client.threads import Threads
 from holdfast.core.agents.catalog import Catalog
 from holdfast.core.run.contracts.error_types import CONTEXT_TOO_LONG, LLM_REJECTED
 from holdfast.core.run.contracts.runs import WORKFLOW, RunInput
-from holdfast.core.run.state.features import BUDGETS, TYPED_CONTEXT
+from holdfast.core.run.state.features import BUDGETS, TYPED_CONTEXT, UNATTENDED
 from holdfast.core.tools.secrets import Secrets
 from holdfast.devstack.shared import shared_server
 from holdfast.devstack.temporal_server import NAMESPACE
@@ -178,11 +178,16 @@ class EvalRunner:
             by=recording.by,
             agent=agent,
             idle_limit=recording.idle_limit,
+            when_blocked=recording.when_blocked,
             trust=recording.trust,
             budget=recording.budget,
             workspace=str(rerun.folder),
             context=recording.context,
-            features=TYPED_CONTEXT if recording.context is not None else BUDGETS if recording.budget else 0,
+            features=max(
+                BUDGETS if recording.budget else 0,
+                TYPED_CONTEXT if recording.context is not None else 0,
+                UNATTENDED if recording.when_blocked else 0,
+            ),
         )
         queue = self._threads.task_queue
         await self._temporal.start_workflow(WORKFLOW, issued(start), id=rerun.thread, task_queue=queue)

@@ -98,6 +98,8 @@ class Schedule(ResponseBody):
     """The budget of each run; empty for the agent's own budget."""
     context: dict[str, Any] | None = None
     """The typed context of each run; null for no context."""
+    unattended: bool = False
+    """The runs fail instead of waiting for a person."""
     cron: str | None
     every: float | None
     tz: str
@@ -169,9 +171,13 @@ class ThreadResult(ResponseBody):
     steps: int
     usage: Usage
     pending: list[dict[str, Any]] = []
-    """The requests to decide, if the status is `waiting_approval`."""
+    """The requests to decide, if the status is `waiting_approval`: those of the run and of its sub-agents. A `path`
+    ends with the thread of the sub-agent that asks."""
     blocked: dict[str, Any] | None = None
     """The reason, if the status is `blocked`."""
+    attention: list[dict[str, Any]] = []
+    """The runs of the tree that need a person, from the top down, each with its `thread`, `status`, `cause`, `pending`,
+    `blocked` and `paused`."""
 
 
 class EventsPage(ResponseBody):
@@ -187,7 +193,7 @@ class MessagesPage(ResponseBody):
     """Messages between people, agent and tools, oldest first, without the system message."""
 
     messages: list[dict[str, Any]]
-    """Each has a `role`: `user`, `assistant` or `tool`."""
+    """Each has a `role` (`user`, `assistant` or `tool`), and the time `at` which it came."""
     next: int | None
     """The `after` of the next page; null if there are no more messages now."""
 

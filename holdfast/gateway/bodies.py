@@ -16,6 +16,7 @@ from pydantic import (
 )
 from pydantic_core import from_json
 
+from holdfast.core.agents.agent import WhenBlocked
 from holdfast.core.authority.interventions import LONGEST_REFINEMENT, RefinementKind, WhenBusy
 from holdfast.core.authority.statements import LONGEST_DELEGATION, DecisionKind
 from holdfast.core.base.models import DEFINING
@@ -193,6 +194,9 @@ class StartBody(Body):
     """The run's budget, within the agent's own; null for the agent's own."""
     context: ContextBody = None
     """The run's typed context: the fields of the agent's model; null for no context."""
+    when_blocked: WhenBlocked | None = None
+    """If the run cannot continue without a person: `fail` with the cause, for a run that nobody attends, or `wait`;
+    null for the agent's own."""
 
     _task_is_not_blank = field_validator("task")(not_blank)
 

@@ -69,7 +69,6 @@ class ScriptedRun:
         *,
         by: str,
         patience: float,
-        delegates: bool,
     ) -> None:
         self.llm = llm
         """The scripted LLM: `llm.requests` has the requests to it, and `llm.script` can be replaced."""
@@ -81,8 +80,11 @@ class ScriptedRun:
         self._threads = threads
         self._client = Client(threads, by=by)
         self._patience = patience
-        self._delegates = delegates
-        """Whether an agent may start sub-agents: the run may then wait for a request of one of them."""
+
+    @property
+    def client(self) -> Client:
+        """The client of the test, for everything that has no method here: `run.client.start(…)`."""
+        return self._client
 
     @property
     def thread(self) -> Thread:
@@ -98,6 +100,7 @@ class ScriptedRun:
         by: str | None = None,
         idle_limit: float | None = None,
         context: BaseModel | Mapping[str, object] | None = None,
+        unattended: bool = False,
         until: Until = "attention",
     ) -> Result:
         """Start a thread with a task.
@@ -108,6 +111,7 @@ class ScriptedRun:
             by: The requester; None for the `by` of `agent(…)`.
             idle_limit: Seconds that the run stays open for messages; None for the agent's own limit.
             context: The run's typed context, as in `Client.start`; None for no context.
+            unattended: Whether the run fails instead of waiting for a person.
             until: See `result`.
         """
         options = {
@@ -116,6 +120,7 @@ class ScriptedRun:
             "idle_limit": idle_limit,
             "workspace": self.workspace,
             "context": context,
+            "unattended": unattended,
         }
         self.started.append((await self._client.start(task, by_proven=True, **options)).id)  # type: ignore[arg-type]
         return await self.result(until=until)
@@ -124,46 +129,24 @@ class ScriptedRun:
         """Wait for the run, and return its result.
 
         Args:
-            until: `attention`: until it has ended, or waits for an approval, a message or a retry; the result's
-                `status` says which. `end`: until it has ended.
+            until: `attention`: until it has ended or waits for a message, or it or a sub-agent waits for an approval or
+                a retry; the result's `status` says which. `end`: until it has ended. `answer`: see
+                `holdfast.Thread.result`.
 
         Raises:
             RunFailed: The run failed.
             RunCancelled: The run was cancelled.
+            AttentionNeeded: With `end`: the run cannot end before a person acts.
             TimeoutError: Neither happened in time; the message has the last event, and the retried calls with reasons.
         """
         thread = self.thread.id
         try:
             async with asyncio.timeout(self._patience):
-                state = await self._wait(thread, until)
+                waited = await wait(self._threads, thread, until=until, poll=POLL_SECONDS)
         except TimeoutError:
             facts = [f"thread {thread!r} still runs after {self._patience:g} s", *await self._delays()]
             raise TimeoutError("; ".join(facts)) from None
-        return await result_of(self._threads, state)
-
-    async def _wait(self, thread: str, until: Until) -> ThreadState:
-        """Wait for the run; with `attention`, also for an open request of one of its sub-agents."""
-        if until == "end" or not self._delegates:
-            return await wait(self._threads, thread, until=until, poll=POLL_SECONDS)
-        end = asyncio.ensure_future(wait(self._threads, thread, until=until, poll=POLL_SECONDS))
-        request = asyncio.ensure_future(self._subagent_request())
-        try:
-            await asyncio.wait({end, request}, return_when=asyncio.FIRST_COMPLETED)
-            if request.done():
-                request.result()
-            return end.result() if end.done() else await self.thread.state()
-        finally:
-            end.cancel()
-            request.cancel()
-            await asyncio.gather(end, request, return_exceptions=True)
-
-    async def _subagent_request(self) -> None:
-        """Wait until a sub-agent has an open request."""
-        while True:
-            state = await self.thread.state()
-            if state.subagents and any(node.pending for depth, node in (await self.tree()).walk() if depth):
-                return
-            await asyncio.sleep(10 * POLL_SECONDS)
+        return await result_of(self._threads, waited, until=until)
 
     async def _delays(self) -> list[str]:
         """Return the last event of the latest thread, and the calls that it retries."""
@@ -301,8 +284,7 @@ async def agent(
             secrets=None if secrets is None else Secrets(secrets),
         ) as llm:
             threads = Threads(temporal, task_queue=queue, record=record)
-            delegates = any(each.subagents for each in catalog.agents.values())
-            run = ScriptedRun(temporal, threads, llm, workspace, by=by, patience=patience, delegates=delegates)
+            run = ScriptedRun(temporal, threads, llm, workspace, by=by, patience=patience)
             try:
                 yield run
             finally:

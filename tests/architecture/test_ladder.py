@@ -63,7 +63,7 @@ CORE = {
     "log": "agents authority base budget lineage llm memory tools trust",
     "transcript": "agents base llm log memory",
     "run": "agents authority base budget lineage llm log mac memory tools transcript trust",
-    "schedule": "base budget llm mac run",
+    "schedule": "agents base budget llm mac run",
     "loop": "base budget llm log mac run trust",
     "temporal": "base log loop mac run",
 }

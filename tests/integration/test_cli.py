@@ -103,6 +103,7 @@ CATALOG = Catalog(
         Agent(name="releaser", instructions="Release."),
         Agent(name="walker", instructions="Walk.", limits=Limits(history_events=45)),
         Agent(name="sleeper", instructions="Wait.", tools=(), dormancy=True),
+        Agent(name="desk", instructions="Delegate.", tools=(), subagents=("releaser",)),
     ],
     tools=[look, publish, stall, dump, paint],
 )
@@ -116,6 +117,8 @@ def script(conversation: Conversation) -> Reply:
         "stall": [call("stall", version="1.2"), say("Reconciled.")],
         "escapes": [call("publish", version=ESCAPES), say(ESCAPES)],
         "quick": [say("Done.")],
+        "delegate": [call("run_agent", agent="releaser", task="two"), say("Delegated.")],
+        "delegate badly": [call("run_agent", agent="releaser", task="bad key"), say("Delegated.")],
         "nap": [call("wait_for_event", name="built", until="20d"), say("Built.")],
         "dump": [call("dump"), say("Done.")],
         "paint": [call("paint"), say("Done.")],
@@ -572,6 +575,32 @@ def test_start_wait_returns_if_a_person_is_needed(shell: Shell) -> None:
     assert "waits for 2 decisions" in words.out
     assert "starter.py watch need-1" in asks.err
     assert "starter.py retry need-2" in blocked.err
+
+
+def test_start_wait_returns_if_a_sub_agent_needs_a_person(shell: Shell) -> None:
+    """`start --wait` exits with 6 for a request or a block below the run; stderr has the commands for that thread."""
+    asks, blocked = shell.all(
+        ("start", "delegate", "--agent", "desk", "--thread", "family-1", "--wait", "--json"),
+        ("start", "delegate badly", "--agent", "desk", "--thread", "family-2", "--wait", "--json"),
+    )
+    assert (asks.code, asks.json["status"], blocked.code) == (6, "running", 6)
+    assert [(each["thread"], each["status"]) for each in asks.json["attention"]] == [("family-1.1", "waiting_approval")]
+    assert "starter.py approve family-1.1 1" in asks.err
+    assert blocked.json["attention"][0]["blocked"]["cause"] == "LLMRejected"
+    assert "starter.py retry family-2.1" in blocked.err
+
+
+def test_an_unattended_start_fails_instead_of_waiting(shell: Shell) -> None:
+    """`start --unattended --wait` exits with 1 and the cause; nobody is asked."""
+    asks, blocked = shell.all(
+        ("start", "two", "--thread", "alone-1", "--unattended", "--wait", "--json"),
+        ("start", "bad key", "--thread", "alone-2", "--unattended", "--wait", "--json"),
+    )
+    assert (asks.code, asks.json["status"], asks.json["pending"]) == (1, "failed", [])
+    assert "require approval" in asks.json["result"]
+    assert (blocked.code, blocked.json["status"], "wrong key" in blocked.json["result"]) == (1, "failed", True)
+    assert "retry" not in blocked.err
+    assert shell("log", "alone-1", "--json").lines[-1]["cause"] == "ApprovalRequired"
 
 
 def test_a_task_and_a_message_come_from_a_pipe(shell: Shell) -> None:

@@ -96,7 +96,8 @@ def script(conversation: Conversation) -> Reply:
         return say("Done.")
     message = conversation.last_user_message.strip()
     calls = {"pay": call("pay", amount=7), "read": call("page"), "fetch": call("fetch")}
-    return (calls | {"wait": call("wait_for_event", name="built")}).get(message) or say(f"You said: {message}")
+    calls |= {"wait": call("wait_for_event", name="built"), "delegate": call("run_agent", agent="clerk", task="pay")}
+    return calls.get(message) or say(f"You said: {message}")
 
 
 @asynccontextmanager
@@ -106,6 +107,7 @@ async def http_site(rig: StartRig, folder: Any, **options: Any) -> AsyncIterator
         agents=[
             Agent(name="clerk", instructions="Work.", policy=POLICY),
             Agent(name="sleeper", instructions="Wait.", tools=(), dormancy=True),
+            Agent(name="desk", instructions="Delegate.", tools=(), policy=POLICY, subagents=("clerk",)),
         ],
         tools=[pay, page, fetch],
         artifacts=FolderArtifacts(folder / "artifacts"),
@@ -173,6 +175,40 @@ async def test_a_run_from_start_to_result(rig: StartRig, tmp_path: Any) -> None:
             after = page["next"]
         assert [len(each) for each in pages] == [3, 1]
         assert messages["messages"] == [each for part in pages for each in part]
+
+
+async def test_a_result_reports_the_sub_agent_that_needs_a_person(rig: StartRig, tmp_path: Any) -> None:
+    """With `attention`, the wait for a tree ends with the sub-agent's request, whose thread takes the decision. With
+    `end`, there is no result yet, and the answer says whom it waits for.
+    """
+    async with http_site(rig, tmp_path) as (http, _):
+        thread = named()
+        await http.put(f"/threads/{thread}", json={"task": "delegate", "agent": "desk"})
+        asking = await settled(http, thread)
+        assert asking["status"] == "waiting_approval"
+        assert [each["thread"] for each in asking["attention"]] == [f"{thread}.1"]
+        (request,) = asking["pending"]
+        assert request["path"] == [thread, f"{thread}.1"]
+        none = await http.get(f"/threads/{thread}/result")
+        assert (none.status_code, none.json()["status"]) == (202, "running")
+        assert [each["cause"] for each in none.json()["attention"]] == ["ApprovalRequired"]
+        decided = await http.post(f"/threads/{request['path'][-1]}/decisions", json=approval(request))
+        assert decided.status_code == 200, decided.text
+        assert (await settled(http, thread, "end"))["status"] == "completed"
+
+
+async def test_an_unattended_start_fails_with_the_cause(rig: StartRig, tmp_path: Any) -> None:
+    """The result has the cause at once; the same start with another `when_blocked` is another start."""
+    async with http_site(rig, tmp_path) as (http, _):
+        thread = named()
+        body = {"task": "pay", "agent": "clerk", "when_blocked": "fail"}
+        assert (await http.put(f"/threads/{thread}", json=body)).status_code == 201
+        failed = await settled(http, thread, "end")
+        assert (failed["status"], failed["cause"], failed["pending"]) == ("failed", "ApprovalRequired", [])
+        assert (await http.put(f"/threads/{thread}", json=body)).status_code == 200
+        for other in ({"when_blocked": None}, {"when_blocked": "wait"}):
+            assert (await http.put(f"/threads/{thread}", json=body | other)).status_code == 409
+        assert (await http.put(f"/threads/{named()}", json=body | {"when_blocked": "die"})).status_code == 422
 
 
 async def test_a_start_happens_once_through_any_gateway(rig: StartRig, tmp_path: Any) -> None:

@@ -38,7 +38,7 @@ from holdfast.core.run.contracts.runs import SCHEDULED_WORKFLOW, WORKFLOW
 from holdfast.errors import FleetKeyMissing, ScheduleExists, ScheduleInvalid, ScheduleNotFound
 from holdfast.gateway.app import build_app
 from holdfast.gateway.callers import Callers, CallersFile, Scope, Token
-from holdfast.testing import ScriptedLLM, hang, say
+from holdfast.testing import ScriptedLLM, fail, hang, say
 from tests.integration.test_gateway import bearer
 from tests.integration.test_loops import Shell
 from tests.support.processes import WorkerProcess
@@ -166,6 +166,30 @@ async def test_a_scheduled_run_with_a_missing_agent_reports_it(rig: StartRig, na
         (run,) = state["runs"]
         assert run["status"] == "failed"
         assert "no agent named 'gone'" in run["why"]
+
+
+async def test_an_unattended_scheduled_run_fails_and_holds_up_no_later_one(rig: StartRig, name: str) -> None:
+    """What would block it is the reason that the schedule shows; the next run starts, though runs may not overlap."""
+    async with rig(CATALOG, lambda _: fail(401, "no such key")) as worker:
+        threads = threads_of(worker)
+        definition = Definition(task="Sort", cron=MONTHLY, by="alice", overlap="skip", when_blocked="fail")
+        await add_schedule(threads, name, definition)
+        assert not await add_schedule(threads, name, definition)
+        assert (await schedule_state(threads, name))["unattended"]
+
+        async def failed(count: int) -> dict[str, Any]:
+            """Trigger the schedule, and wait for its last run to fail."""
+            await trigger_schedule(threads, name)
+            ended: dict[str, Any] = await eventually(
+                lambda: schedule_state(threads, name),
+                lambda state: len([run for run in state["runs"] if run["why"]]) == count,
+            )
+            return ended
+
+        await failed(1)
+        state = await failed(2)
+        assert {run["status"] for run in state["runs"]} == {"failed"}
+        assert all("no such key" in run["why"] for run in state["runs"])
 
 
 async def test_a_program_creates_schedules(rig: StartRig, stack: Stack, name: str) -> None:

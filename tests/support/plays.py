@@ -46,6 +46,7 @@ from holdfast.core.run.contracts.tool_calls import ToolOutcome, ToolRequest
 from holdfast.core.run.inputs.interventions import SIGNALS, UPDATES
 from holdfast.core.run.rules.budget import BUDGET_SPENT
 from holdfast.core.run.rules.refusals import RECORDED
+from holdfast.core.run.state.features import UNATTENDED
 from holdfast.core.tools.cannot import InheritedConstraint
 from holdfast.core.tools.effects import Effect, PastEffect, effect_key
 from holdfast.core.tools.spec import ToolSpec
@@ -134,9 +135,10 @@ class RandomRun:
     Args:
         seed: Names the play.
         steps: The number of events before the thread is brought to its end.
+        unattended: Whether its agent fails instead of waiting for a person.
     """
 
-    def __init__(self, seed: int, steps: int = 150) -> None:
+    def __init__(self, seed: int, steps: int = 150, *, unattended: bool = False) -> None:
         self.chance = random.Random(seed)
         self.losses = random.Random(seed)
         self.rates = {
@@ -153,7 +155,7 @@ class RandomRun:
         self.accepted: list[str] = []
         """The decided requests, in the order of the decisions."""
         self.terminated = False
-        self.features = seed % 2
+        self.features = UNATTENDED if unattended else seed % 2
         """The feature level of the workers."""
         self.sleeper = random.Random(seed) if seed % 4 == 1 else None
         """Makes the choices of an agent that can put itself to sleep; None for another agent."""
@@ -186,6 +188,7 @@ class RandomRun:
             spent = {"budget": budget, "llm_options": {"max_tokens": 100}}
         spec = agent_spec(limits=LIMITS, policy=policy, verify=verify, tools=tools, memory=memory, **spent)
         spec = spec.model_copy(update={"subagents": ("helper",)}) if self.parent else spec
+        spec = spec.model_copy(update={"when_blocked": "fail"}) if unattended else spec
         self.thread = Thread(spec, idle_limit=self.chance.choice([None, 0, 5]), by=self.chance.choice(["", "alice"]))
         self.thread.recalled = self.chance.choice(RECALLED)
         self.thread.loads_effects = False

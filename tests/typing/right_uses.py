@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from datetime import datetime
 from typing import Any, assert_type
 
 from holdfast import (
@@ -40,6 +41,7 @@ from holdfast import (
     ThreadState,
     ThreadStore,
     ThreadSummary,
+    ThreadTree,
     Tool,
     ToolCall,
     ToolContext,
@@ -242,6 +244,12 @@ async def program() -> None:
         assert_type((result.text, result.steps, result.usage.prompt_tokens), tuple[str, int, int])
         assert_type(await thread.state(), ThreadState)
         assert_type(await thread.pending(), tuple[PendingRequest, ...])
+        assert_type(await thread.tree(), ThreadTree)
+        assert_type([need.thread for need in result.attention], list[str])
+        assert_type([message.at for message in await thread.messages()], list[datetime | None])
+        await client.start("Report.", unattended=True)
+        await client.start("Report.", when_blocked="fail")
+        await client.schedules.add("reports", "Report.", every=3_600, unattended=True)
         assert_type(await client.threads(status="blocked"), list[ThreadSummary])
         async for event in thread.events(follow=True):
             if event.type == "tool_call_requested":
@@ -262,6 +270,8 @@ with SyncClient.connect(task_queue="mine", by="alice") as sync:
     dunning = sync.start("Remind.", thread="dunning-1")
     assert_type(dunning, SyncThread)
     assert_type(dunning.result(until="end"), Result)
+    assert_type(dunning.result(until="answer"), Result)
+    assert_type(dunning.tree(), ThreadTree)
     assert_type(dunning.state(), ThreadState)
     assert_type(dunning.pending(), tuple[PendingRequest, ...])
     assert_type(sync.threads(limit=5), list[ThreadSummary])

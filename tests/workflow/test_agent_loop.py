@@ -16,7 +16,7 @@ from holdfast.cli.screens.loop_screens import loop_screen
 from holdfast.client.threads import Threads
 from holdfast.core.agents.agent import Agent, Limits
 from holdfast.core.agents.catalog import Catalog
-from holdfast.core.authority.policy import Policy, allow
+from holdfast.core.authority.policy import Policy, allow, ask
 from holdfast.core.budget.budget import Budget
 from holdfast.core.loop.state import LoopLimits
 from holdfast.core.run.fold.evolve import evolve
@@ -327,3 +327,25 @@ async def test_two_calls_at_once_are_two_commits(rig: StartRig) -> None:
         assert ("first" in learnt, "second" in learnt) == (True, True)
         keys = [line for line in git(at_work.workspace, "log", "--format=%(trailers:key=Holdfast-Key)") if line]
         assert len(keys) == len(set(keys)) >= 3
+
+
+async def test_an_unattended_loop_fails_with_the_cause_of_its_block(rig: StartRig, client: Client) -> None:
+    """Its iterations are unattended, so a call that requires approval fails them; then the loop has nobody to wait for.
+    Its log is complete, and says why.
+    """
+    asking = Agent(name="builder", instructions="Build.", policy=Policy(rules=(ask("write_file"), allow())))
+    tools = [*workspace_tools(confine="never"), *memory_tools()]
+    async with rig(Catalog(agents=[asking], tools=tools), diligent) as at_work:
+        (at_work.workspace / "TASKS.md").write_text("- [ ] one\n")
+        handle = await at_work.start_loop(limits=LoopLimits(attempts=1), when_blocked="fail")
+        with pytest.raises(WorkflowFailureError) as failed:
+            await handle.result()
+        assert isinstance(failed.value.cause, ApplicationError)
+        assert failed.value.cause.type == "AttemptsFailed"
+        assert "ApprovalRequired" in (at_work.workspace / "ERRORS.md").read_text() + failed.value.cause.message
+        first = await Threads(client, answer_within=60).state(f"{handle.id}-0")
+        assert (first["status"], first["unattended"], first["pending"]) == ("failed", True, [])
+        assert (await handle.query("state"))["status"] == "failed"
+        verified = await verify_loop(Threads(client, task_queue=at_work.task_queue, record=at_work.threads), handle.id)
+        assert verified.ok, verified.reason
+        await replays(client, handle)

@@ -40,6 +40,7 @@ from holdfast.core.run.rules.baselines import on_findings
 from holdfast.core.run.rules.budget import on_call, on_report
 from holdfast.core.run.rules.closing_work import on_complete, on_learning_due, on_progress_due
 from holdfast.core.run.rules.forks import fork_events
+from holdfast.core.run.rules.unattended import on_failing
 from holdfast.core.run.state import next_actions as act
 from holdfast.core.run.state.state import RunState
 from holdfast.core.run.waits.dormancy import wake_payload
@@ -277,6 +278,8 @@ def _ends(
         yield [on_start(state, number, at=event.at)]  # blocked by a constraint
     if isinstance(event, ev.RunFinished) and state.moving:
         yield [on_moved(state)]
+    if isinstance(action, act.Fail):
+        yield on_failing(state)
     if isinstance(event, ev.RunFinished) and isinstance(action, act.Complete):
         yield [on_complete(state)]
     if isinstance(action, act.Poll) and (wait := state.dormancy.find(number)):

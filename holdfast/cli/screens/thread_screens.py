@@ -129,6 +129,7 @@ def _rows(
     rows += [("Warning", visible(state.get("warning", "")))]
     rows += [("Tokens", tokens_text(state["usage"])), ("Cost", cost_text(state) if "cost" in state else "")]
     rows += [("Budget", budget_text(state.get("budget")))]
+    rows += [("Attended", "no: it fails where others wait for a person")] if state.get("unattended") else []
     rows += [("Limits", limits_text(state.get("limits"))), ("Web UI", ui or "")]
     return rows
 

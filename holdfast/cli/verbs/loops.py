@@ -45,6 +45,10 @@ async def loop(
     hours: Annotated[float | None, typer.Option(min=0.001, help="The same for time since its start.")] = None,
     attempts: Annotated[int, typer.Option(min=1, help="The same for failures in a row at one task.")] = 3,
     context: ContextOption = None,
+    unattended: Annotated[
+        bool,
+        typer.Option("--unattended", help="Nobody is there: it and its runs fail instead of waiting for a person."),
+    ] = False,
     by: By = None,
     wait: Annotated[
         bool, typer.Option("--wait", help="Wait until it is done, blocked or paused; exit 1 if it is not done.")
@@ -78,6 +82,7 @@ async def loop(
             "seconds": hours * 3600 if hours else None,
             "attempts": attempts,
         },
+        "when_blocked": "fail" if unattended else None,
         "by": person,
         "by_proven": session.is_own(person),
         "context": context_values(given),

@@ -61,6 +61,9 @@ async def add(
         typer.Option(metavar="AMOUNTS", help="The budget of each run: usd=2,tokens=100k. [default: the agent's]"),
     ] = None,
     context: ContextOption = None,
+    unattended: Annotated[
+        bool, typer.Option("--unattended", help="Nobody is there: runs fail instead of waiting for a person.")
+    ] = False,
     blocks: Blocks = None,
     by: By = None,
     reason: Reason = "",
@@ -110,6 +113,7 @@ async def add(
         reason=reason,
         budget=Budget(**limits) if limits else None,
         context=context_values(given),
+        when_blocked="fail" if unattended else None,
     )
     new = await add_schedule(threads, name, definition, replace=replace)
     if not new:

@@ -18,6 +18,7 @@ from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
     from holdfast.client.threads import JSON, Started, Threads
+    from holdfast.client.trees import Node
 
 verbs = Verbs()
 
@@ -34,6 +35,7 @@ Until = Literal["attention", "end"]
     'start "Publish 1.2" --agent releaser --idle-limit 600 --json',
     'start "Publish 1.2" --budget usd=2,tokens=100k',
     """start "How much is left?" --context '{"customer": "4711"}'    # or --context @customer.json""",
+    'start "Write the nightly report" --unattended --wait    # exit 1 instead of waiting for a person',
     farewell="Nothing was started.",
 )
 async def start(
@@ -63,6 +65,10 @@ async def start(
         ),
     ] = None,
     context: ContextOption = None,
+    unattended: Annotated[
+        bool,
+        typer.Option("--unattended", help="Nobody is there: fail, with the cause, instead of waiting for a person."),
+    ] = False,
     blocks: Blocks = None,
     by: Annotated[
         str | None,
@@ -108,6 +114,7 @@ async def start(
         by_proven=session.is_own(requester),
         budget=limits,
         context=given,
+        when_blocked="fail" if unattended else None,
     )
     session.farewell = f"It may have been started: {CLI.command('show', thread) if thread else CLI.command('list')}"
     if thread is None:
@@ -167,22 +174,37 @@ async def _wait(session: Session, threads: "Threads", started: "Started", until:
 
     thread = started.thread
     shown: set[str] = set()
+
+    async def progress() -> None:
+        begun = in_progress
+        async for event in follow(threads, thread, patient=True, note=session.output.note):
+            # A closed thread has events of earlier runs; they are not progress.
+            begun = begun or (event["type"] == "run_started" and event["run_id"] == started.run_id)
+            if begun:
+                await _show_progress(session, threads, thread, event, shown)
+                if event["type"] in _PAUSING and await _is_over(threads, thread, until):
+                    return
+
     outages = asyncio.create_task(_show_outages(session, threads, thread))
+    tree = asyncio.create_task(_watch_subagents(session, threads, thread, until, shown))
+    own = asyncio.create_task(progress())
     try:
         with session.output.err.status(f"{thread} is running"):
-            async for event in follow(threads, thread, patient=True, note=session.output.note):
-                # A closed thread has events of earlier runs; they are not progress.
-                in_progress = in_progress or (event["type"] == "run_started" and event["run_id"] == started.run_id)
-                if in_progress:
-                    await _show_progress(session, threads, thread, event, shown)
-                    if event["type"] in _PAUSING and await _is_over(threads, thread, until):
-                        break
+            await asyncio.wait({own, tree}, return_when=asyncio.FIRST_COMPLETED)
+            if own.done():
+                own.result()
     finally:
-        outages.cancel()
+        for task in (outages, tree, own):
+            task.cancel()
+        await asyncio.gather(outages, tree, own, return_exceptions=True)
+    below = tree.result() if not tree.cancelled() and tree.exception() is None else []
     description = await threads.runs.describe(thread)
     ended = await show_thread(threads, thread, found=description, note=session.output.note)
-    state = ended.view
+    state = ended.view | ({"attention": [node.view() for node in below]} if below else {})
     print_state(session, threads, state, description, last=ended.last, asking=False)  # stderr has the requests
+    if state["status"] == "running" and below:
+        session.output.note(f"A sub-agent waits for a person. To follow the run: {CLI.command('watch', thread)}")
+        return WAITING
     if state["status"] in _ATTENTION:
         await _show_requests(session, threads, thread, shown)
         asleep = state["status"] == "dormant"
@@ -190,6 +212,45 @@ async def _wait(session: Session, threads: "Threads", started: "Started", until:
         session.output.note(f"It {what}. To follow it after that: {CLI.command('watch', thread)}")
         return WAITING
     return OK if state["status"] in ("completed", "waiting_message") else FAILED
+
+
+async def _watch_subagents(
+    session: Session, threads: "Threads", thread: str, until: Until, shown: set[str]
+) -> "list[Node]":
+    """Show the requests, blocks and pauses of sub-agents; with `attention`, return those that need a person first."""
+    import asyncio
+
+    from holdfast.client.attention import TreeWatch
+
+    watch = TreeWatch(threads, thread, every=_TREE_SECONDS)
+    while True:
+        with suppress(HoldfastError):  # `follow` reports a server or a worker that is unavailable
+            needs = [node for node in await watch.look() if node.thread != thread]
+            for node in needs:
+                _show_need(session, node, shown)
+            if needs and until == "attention":
+                return needs
+        await asyncio.sleep(_TREE_SECONDS / 2)
+
+
+def _show_need(session: Session, node: "Node", shown: set[str]) -> None:
+    """Show why a sub-agent needs a person, and the command that helps; each reason once."""
+    from holdfast.cli.screens.request_screens import request_screen
+
+    for request in node.pending:
+        if (key := f"{node.thread} {request['request']}") not in shown:
+            shown.add(key)
+            session.output.note(request_screen(dict(request)))
+    if not (node.blocked or node.paused):
+        return
+    why = f"blocked ({node.blocked['cause']}: {node.blocked['message']})" if node.blocked else "paused"
+    if (text := f"Sub-agent {visible(node.thread)} is {visible(why)}") not in shown:
+        shown.add(text)
+        session.output.note(f"{text}: {CLI.command('retry' if node.blocked else 'resume', node.thread)}")
+
+
+_TREE_SECONDS = 1.0
+"""The interval at which `start --wait` looks for sub-agents that need a person, at first."""
 
 
 async def _show_outages(session: Session, threads: "Threads", thread: str) -> None:
@@ -230,7 +291,9 @@ async def _is_over(threads: "Threads", thread: str, until: Until) -> bool:
     from holdfast.client.reading.states import CLOSED
 
     waits = ("waiting_message", *_ATTENTION) if until == "attention" else ("waiting_message",)
-    return (await threads.state(thread))["status"] in (*waits, *CLOSED)
+    state = await threads.state(thread)
+    fails = state.get("unattended") and state["blocked"] and not state["pending"]  # as soon as its tools have ended
+    return not fails and state["status"] in (*waits, *CLOSED)
 
 
 async def _show_progress(session: Session, threads: "Threads", thread: str, event: "JSON", shown: set[str]) -> None:
@@ -242,7 +305,7 @@ async def _show_progress(session: Session, threads: "Threads", thread: str, even
         session.output.progress(event_line(event))
     if event["type"] in ("approval_requested", "reconcile_requested"):
         await _show_requests(session, threads, thread, shown)
-    if event["type"] == "run_blocked":
+    if event["type"] == "run_blocked" and not (await threads.state(thread)).get("unattended"):
         then, spent = CLI.command("retry", thread), event["cause"] == "BudgetSpent"
         if spent:
             more = more_text((await threads.state(thread)).get("budget"))

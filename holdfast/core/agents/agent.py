@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 from weakref import WeakValueDictionary
 
 from pydantic import Field, field_serializer, field_validator
@@ -19,6 +19,9 @@ from holdfast.core.llm.blocks import ToolCall
 from holdfast.core.tools.spec import FINAL_RESULT, ToolSpec
 from holdfast.core.tools.subagents import SUBAGENT_TOOLS
 from holdfast.core.tools.triggers import polled_call
+
+WhenBlocked = Literal["wait", "fail"]
+"""What a run does if it cannot continue without a person: `wait` for one, or `fail` with the cause."""
 
 
 class Limits(Definition):
@@ -149,6 +152,9 @@ class Agent(Definition):
     """Limits of each run's steps, tokens, money and time; None for no limit. A start may only lower them."""
     result: Any = Field(default=None, exclude=True)
     """The type of each run's result: a pydantic model, or another type that has a JSON schema; None for text."""
+    when_blocked: WhenBlocked = "wait"
+    """`fail` for an agent that works unattended: a run that would wait for a person fails, with the cause. A start, and
+    the run above a sub-agent, may say so for a single run."""
 
     @field_validator("tools", mode="before")
     @classmethod
@@ -188,6 +194,7 @@ class AgentSpec(Frozen):
     budget: Budget | None = None
     context: dict[str, Any] | None = None
     """The JSON schema of its typed context; None for no context."""
+    when_blocked: WhenBlocked = "wait"
 
     @cached_property
     def hash(self) -> str:

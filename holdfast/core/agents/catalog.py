@@ -265,6 +265,7 @@ class Catalog:
             subagents=agent.subagents,
             budget=agent.budget,
             context=schema_of(agent.context) if agent.context else None,
+            when_blocked=agent.when_blocked,
         )
 
     def readers(self, agent: str) -> Mapping[str, Tool]:

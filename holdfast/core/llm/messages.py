@@ -4,6 +4,8 @@ The log and the transcript's digest have messages in this form; an adapter (`hol
 them for an API. So another adapter can continue the same thread.
 """
 
+from datetime import datetime
+from functools import cached_property
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter, ValidationError
@@ -23,14 +25,25 @@ from holdfast.core.llm.blocks import (
 )
 
 
-class UserMessage(Frozen):
+class _Timed:
+    """A message with a time that is not part of it: neither its digest nor a request to an LLM has it."""
+
+    @cached_property
+    def at(self) -> datetime | None:
+        """When a person's message arrived, or a reply or a result was recorded; None unless `Thread.messages` returned
+        it.
+        """
+        return None
+
+
+class UserMessage(_Timed, Frozen):
     """A message to the LLM from a person, or from Holdfast on the run's behalf."""
 
     role: Literal["user"] = "user"
     content: Content
 
 
-class AssistantMessage(Definition):
+class AssistantMessage(_Timed, Definition):
     """The LLM's reply: blocks of text, reasoning, tool calls and others, in the order in which they came."""
 
     role: Literal["assistant"] = "assistant"
@@ -53,7 +66,7 @@ class AssistantMessage(Definition):
         return tuple(block for block in self.content if isinstance(block, ToolCall))
 
 
-class ToolMessage(Frozen):
+class ToolMessage(_Timed, Frozen):
     """The result of one tool call, as the LLM reads it."""
 
     role: Literal["tool"] = "tool"
@@ -112,6 +125,13 @@ def from_json(value: Any) -> AnyMessage:
         ValueError: It is not a message.
     """
     return _MESSAGE.validate_python(value)
+
+
+def with_time(message: AnyMessage, at: datetime) -> AnyMessage:
+    """Return a message with the time at which it came."""
+    timed = message.model_copy()
+    timed.__dict__["at"] = at  # as the cached property does: no field, so it is in no digest
+    return timed
 
 
 MAX_DEPTH = 100

@@ -71,6 +71,8 @@ class LoopStarted(Event):
     """Whether it is proven that this person started the loop."""
     start: str = ""
     """The id of the sealed start."""
+    unattended: bool = False
+    """Whether the loop and its iterations fail instead of waiting for a person. Recorded from feature level 2 on."""
     limits: LoopLimits = LoopLimits()
     before: dict[str, Any] | None = None
     """The loop's state as JSON, if workers of 0.1.0 ran the loop before its log began."""

@@ -20,6 +20,7 @@ from holdfast.core.log.loop_events import LOOP_EVENTS, Logged, LogPart, LoopEven
 from holdfast.core.loop.evolve import evolve, level_0_state, state_json
 from holdfast.core.loop.state import LoopInput, LoopState
 from holdfast.core.run.rules.refusals import RejectionCounter
+from holdfast.core.run.state.features import UNATTENDED
 
 
 class LoopRecorder:
@@ -56,6 +57,7 @@ class LoopRecorder:
             by=loop.by,
             user_proven=loop.by_proven,
             start=loop.start,
+            unattended=loop.when_blocked == "fail" and loop.features >= UNATTENDED,
             limits=loop.limits,
             before=state_json(loop.state) if loop.state else None,
         )

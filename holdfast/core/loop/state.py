@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Literal
 
+from holdfast.core.agents.agent import WhenBlocked
 from holdfast.core.base.models import Frozen, Sealed
 from holdfast.core.budget.account import Account
 from holdfast.core.budget.budget import Budget
@@ -56,6 +57,9 @@ class LoopInput(Start):
     context: dict[str, Any] | None = None
     """The typed context of each iteration, as in `RunInput`."""
     limits: LoopLimits = LoopLimits()
+    when_blocked: WhenBlocked | None = None
+    """`fail` for a loop that nobody attends: its iterations are unattended, and what would block the loop fails it.
+    None to wait; its agents decide about their iterations. Such a start has the feature level of unattended runs."""
     state: "LoopState | None" = None
     """The state at the end of the previous Temporal run; set only by the workflow."""
     features: int = 0

@@ -11,6 +11,7 @@
 from datetime import datetime
 from typing import Any, NamedTuple
 
+from holdfast.core.agents.agent import WhenBlocked
 from holdfast.core.base.models import Sealed
 from holdfast.core.base.text import code, quoted
 from holdfast.core.budget.budget import Budget
@@ -18,7 +19,7 @@ from holdfast.core.llm.blocks import Content, text_of
 from holdfast.core.mac.seals import launched
 from holdfast.core.mac.starts import START_WITHIN, Start
 from holdfast.core.run.contracts.runs import RunInput
-from holdfast.core.run.state.features import SCHEDULED, TYPED_CONTEXT
+from holdfast.core.run.state.features import SCHEDULED, TYPED_CONTEXT, UNATTENDED
 
 
 class ScheduledInput(Start):
@@ -42,6 +43,8 @@ class ScheduledInput(Start):
     """The limits of each run, as in `RunInput`."""
     context: dict[str, Any] | None = None
     """The typed context of each run, as in `RunInput`."""
+    when_blocked: WhenBlocked | None = None
+    """As in `RunInput`."""
     until: datetime | None = None
     """The time after which no run is started; None for no end."""
 
@@ -91,7 +94,8 @@ def launch(begin: ScheduledInput, *, workflow_id: str, started_at: datetime, at:
         schedule=name,
         budget=begin.budget,
         context=begin.context,
-        features=SCHEDULED if begin.context is None else TYPED_CONTEXT,
+        when_blocked=begin.when_blocked,
+        features=UNATTENDED if begin.when_blocked else SCHEDULED if begin.context is None else TYPED_CONTEXT,
     )
     return Launch(thread, run)
 

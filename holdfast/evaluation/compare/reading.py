@@ -41,6 +41,7 @@ def read_recording(events: Sequence[ev.AgentEvent]) -> Recording:
         by=recorder.task.by,
         agent=loaded.spec.name if loaded else recorder.started.agent or "",
         idle_limit=recorder.started.idle_limit,
+        when_blocked=recorder.started.when_blocked,
         trust=recorder.started.trust,
         budget=loaded.budget if loaded else None,
         context=recorder.started.context,

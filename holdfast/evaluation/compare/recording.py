@@ -6,7 +6,7 @@ selects code, an address or a folder.
 
 from typing import Any
 
-from holdfast.core.agents.agent import AgentSpec
+from holdfast.core.agents.agent import AgentSpec, WhenBlocked
 from holdfast.core.authority.interventions import RefinementKind
 from holdfast.core.authority.statements import DecisionKind
 from holdfast.core.base.models import Frozen
@@ -74,6 +74,7 @@ class Recording(Frozen):
     agent: str
     """The name of the agent that it ran; empty if none was loaded."""
     idle_limit: float | None = None
+    when_blocked: WhenBlocked | None = None
     trust: Trust = "person"
     budget: Budget | None = None
     context: dict[str, Any] | None = None

@@ -9,10 +9,8 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Header, Query, Response
 
-from holdfast.api.views import ThreadState
-from holdfast.api.waiting import Until, cause_of, wait
+from holdfast.api.waiting import Until, Waited, cause_of, look, wait
 from holdfast.client.reading.runs import UNAUTHENTICATED
-from holdfast.client.reading.states import CLOSED
 from holdfast.client.threads import Threads
 from holdfast.gateway.answers import ThreadResult
 from holdfast.gateway.authentication import Access, Authenticator
@@ -22,6 +20,11 @@ from holdfast.gateway.http.problems import HTTPProblem
 from holdfast.gateway.http.quotas import Slots
 
 _WAIT = re.compile(r'(?:^|[,;])\s*wait\s*=\s*"?(\d{1,9})"?\s*(?=$|[,;])', re.IGNORECASE | re.ASCII)
+
+_UNTIL = (
+    "`end`: the run has ended. `attention`: also when it, or a sub-agent below it, waits for people. `answer`: also "
+    "when it has answered, or itself waits for people."
+)
 
 
 def results_router(threads: Threads, authenticator: Authenticator, waits: Slots, *, longest: int) -> APIRouter:
@@ -45,51 +48,52 @@ def results_router(threads: Threads, authenticator: Authenticator, waits: Slots,
         response: Response,
         access: Annotated[Access, reads],
         seconds: Annotated[int, Query(alias="wait", ge=0, le=longest, description="Seconds to wait.")] = 0,
-        until: Annotated[Until, Query(description="`attention`: also when the run waits for people.")] = "end",
+        until: Annotated[Until, Query(description=_UNTIL)] = "end",
         prefer: Annotated[str, Header(max_length=200, description="`wait=30`, as RFC 7240 has it.")] = "",
     ) -> ThreadResult:
         """Get the result of the run. 202: none yet, after the wait that the caller prefers."""
         if not seconds and (preferred := _WAIT.search(prefer)):
             seconds = min(int(preferred[1]), longest)
             response.headers["Preference-Applied"] = f"wait={seconds}"
-        state = await _state(threads, access.thread)
-        if seconds and not _settled(state, until):
+        waited = await look(threads, access.thread, note=note)
+        if seconds and not _settled(waited, until):
             with waits.slot(access.caller.name):
-                state = await _wait(threads, access.thread, until, seconds)
+                waited = await _wait(threads, access.thread, until, seconds)
+        state = waited.state
         if state.status == UNAUTHENTICATED:
             raise HTTPProblem(409, state.warning, outcome=UNAUTHENTICATED)
-        response.status_code = 200 if _settled(state, until) else 202
+        response.status_code = 200 if _settled(waited, until) else 202
         failed = state.status == "failed"
         return ThreadResult(
             thread=state.thread,
-            status=state.status,
+            status=waited.status if until != "end" else state.status,
             text=state.result or "",
             structured=state.structured,
             cause=await cause_of(threads, state) if failed else "",
             steps=state.step,
             usage=state.usage,
-            pending=[each.model_dump(mode="json", by_alias=True) for each in state.pending],
-            blocked=state.blocked.model_dump(mode="json") if state.blocked else None,
+            pending=[each.model_dump(mode="json", by_alias=True) for each in waited.pending],
+            blocked=waited.blocked.model_dump(mode="json") if waited.blocked else None,
+            attention=[
+                {**each.model_dump(mode="json", by_alias=True), "cause": each.cause} for each in waited.attention
+            ],
         )
 
     return routes
 
 
-async def _state(threads: Threads, thread: str) -> ThreadState:
-    return ThreadState.model_validate(await threads.state(thread, note=note))
-
-
-async def _wait(threads: Threads, thread: str, until: Until, seconds: int) -> ThreadState:
-    """Wait for a run; return its state at the end of the wait, or after so many seconds."""
+async def _wait(threads: Threads, thread: str, until: Until, seconds: int) -> Waited:
+    """Wait for a run; return it at the end of the wait, or after so many seconds."""
     limit = asyncio.timeout(seconds)
     try:
         async with limit:
-            return await wait(threads, thread, until=until)
+            return await wait(threads, thread, until=until, through_blocks=True)
     except TimeoutError:
         if not limit.expired():
             raise
-    return await _state(threads, thread)
+    return await look(threads, thread, note=note)
 
 
-def _settled(state: ThreadState, until: Until) -> bool:
-    return state.status in CLOSED or (until == "attention" and state.status != "running")
+def _settled(waited: Waited, until: Until) -> bool:
+    """Whether there is an answer. A run that needs a person before its end has none yet: 202, with the reason."""
+    return waited.over or (until != "end" and waited.satisfies(until))

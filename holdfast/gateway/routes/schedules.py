@@ -20,6 +20,7 @@ from holdfast.client.schedule_definitions import (
 )
 from holdfast.client.schedule_states import list_schedules, schedule_state
 from holdfast.client.threads import Threads
+from holdfast.core.agents.agent import WhenBlocked
 from holdfast.core.budget.budget import Budget
 from holdfast.core.llm.messages import MAX_TEXT_BYTES
 from holdfast.errors import ScheduleInvalid, ScheduleNotFound
@@ -84,6 +85,8 @@ class ScheduleBody(Body):
     """The budget of each run, within the agent's own; null for the agent's own."""
     context: ContextBody = None
     """The typed context of each run; null for no context."""
+    when_blocked: WhenBlocked | None = None
+    """If a run cannot continue without a person: `fail` with the cause, or `wait`; null for the agent's own."""
     replace: bool = False
     """Replace another schedule of this name."""
 

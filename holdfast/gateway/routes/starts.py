@@ -2,8 +2,8 @@
 
 1. `PUT /threads/{thread}` has the thread id in the path, `POST /threads` derives it from the caller and the
    `Idempotency-Key`. Temporal rejects a second start of an id, so any number of gateways agree without a store.
-2. A start of an existing id with a different task, agent, context, idle limit or caller is rejected. So nobody
-   mistakes another caller's thread for their own.
+2. A start of an existing id with a different task, agent, context, idle limit, `when_blocked` or caller is rejected.
+   So nobody mistakes another caller's thread for their own.
 3. Callers cannot choose ids of the derived form. Otherwise one could occupy the ids of another.
 """
 
@@ -110,7 +110,12 @@ async def _start(threads: Threads, thread: str, body: StartBody, caller: Caller)
     """Start a thread, once; return whether it is new."""
     budget = Budget.model_validate(body.budget.model_dump()) if body.budget else None
     options = StartOptions(
-        agent=body.agent, idle_limit=body.idle_limit, by=caller.name, budget=budget, context=body.context
+        agent=body.agent,
+        idle_limit=body.idle_limit,
+        by=caller.name,
+        budget=budget,
+        context=body.context,
+        when_blocked=body.when_blocked,
     )
     return await start_once(threads, body.task, thread, options, exactly=True)
 

@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 from pydantic import SerializationInfo, SerializerFunctionWrapHandler, field_serializer
 
-from holdfast.core.agents.agent import AgentSpec
+from holdfast.core.agents.agent import AgentSpec, WhenBlocked
 from holdfast.core.authority.policy import Policy
 from holdfast.core.budget.account import TokenPrice
 from holdfast.core.budget.budget import Budget
@@ -64,6 +64,9 @@ class RunStarted(Event):
     allowance: Budget | None = None
     """The budget that a loop gives to this iteration. When it is spent, the run returns a partial result and ends. None
     for no budget. Recorded from feature level 1 on."""
+    when_blocked: WhenBlocked | None = None
+    """Whether the start lets the run wait for a person or makes it fail; None if it says nothing. Recorded from feature
+    level 2 on."""
 
 
 class RunContinued(Event):
@@ -124,6 +127,9 @@ class AgentLoaded(Event):
     context: dict[str, Any] | None = None
     """The context as the model of the agent completes it, with its default values; None if it adds none. Recorded from
     feature level 2 on."""
+    unattended: bool = False
+    """Whether the run fails instead of waiting for a person: its start, its agent or the run above says so. Recorded
+    from feature level 2 on."""
 
     @field_serializer("spec", mode="wrap", when_used="json")
     def _recorded(self, spec: AgentSpec, encode: SerializerFunctionWrapHandler, info: SerializationInfo) -> Any:
@@ -143,9 +149,9 @@ class MemoryRecalled(Event):
 
 
 class RunBlocked(Event):
-    """The run is blocked until a person fixes the cause and sends `retry`.
+    """The run is blocked until a person fixes the cause and sends `retry`; if it is unattended, it fails.
 
-    Followed by: `run_unblocked`, or `run_finished` if the run is cancelled.
+    Followed by: `run_unblocked`, or `run_finished` if the run is cancelled or unattended.
     Correlate: the next `run_unblocked` belongs to it.
     """
 

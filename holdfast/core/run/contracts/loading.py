@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Any
 
-from holdfast.core.agents.agent import AgentSpec
+from holdfast.core.agents.agent import AgentSpec, WhenBlocked
 from holdfast.core.base.canonical import GENESIS
 from holdfast.core.base.models import Frozen
 from holdfast.core.budget.account import TokenPrice
@@ -92,6 +92,8 @@ class AgentRequest(ActivityRequest):
     given: bool = False
     """The start gave the context for this agent. Another one may have been made for another agent, of the parent run or
     of the thread: fields that the agent's model lacks are kept, for the policies above."""
+    when_blocked: WhenBlocked | None = None
+    """What the start says about that; None if it says nothing."""
     position: int | None = None
     """How many events the run has. If the record has a later move of the thread, the run was reset."""
 

@@ -42,7 +42,9 @@ Occasion = Literal[
     "run_finished",
     "budget_low",
     "budget_spent",
+    "message_awaited",
 ]
+"""`message_awaited`, from feature level 2 on: the LLM has answered, and the run stays open for messages."""
 
 
 class Notice(ActivityRequest):

@@ -33,6 +33,7 @@ def agent_request(begin: RunInput, state: RunState, *, agent: str | None, record
         after=state.calls.count,
         budget=begin.budget,
         llm=state.fork.llm if state.fork else "",
+        when_blocked="fail" if state.unattended else begin.when_blocked,
         position=recorded,
         context=state.typed_context.values,
         given=begin.context is not None and state.origin.lineage is None,

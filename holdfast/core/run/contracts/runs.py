@@ -4,6 +4,7 @@ so the names of the workflows and of their task queue are here, too.
 
 from typing import Any, ClassVar
 
+from holdfast.core.agents.agent import WhenBlocked
 from holdfast.core.authority.policy import Policy
 from holdfast.core.base.models import Sealed
 from holdfast.core.budget.budget import Budget
@@ -33,7 +34,7 @@ class RunInput(Start):
     The workflow id is the thread id.
     """
 
-    PLAIN = frozenset({"task", "agent", "by", "idle_limit", "budget"})
+    PLAIN = frozenset({"task", "agent", "by", "idle_limit", "budget", "when_blocked"})
 
     task: Content = ""
     """The user's task; empty if `snapshot` has it."""
@@ -89,6 +90,9 @@ class RunInput(Start):
     context: dict[str, Any] | None = None
     """The typed context of the run (`holdfast.core.tools.typed_context`); None for that of a continued or forked
     thread. Only a sealed start may have one, with the feature level of contexts."""
+    when_blocked: WhenBlocked | None = None
+    """Whether the run waits for a person or fails; None for the agent's own. A sealed start with `fail` has the feature
+    level of unattended runs."""
     snapshot: RunSnapshot | None = None
     """The state at the end of the Temporal run before this one. Only the workflow sets it, when it continues as new."""
     held: tuple[tuple[str, Any], ...] = ()

@@ -18,6 +18,10 @@ from holdfast.core.trust import Trust
 ENDED_SIGNAL = "subagent_ended"
 """The signal by which a sub-agent hints that it is about to end. The parent trusts none of it, and polls instead."""
 
+PARENT_ENDS = "the run above it, which nobody attends, ends"
+"""The reason with which a run cancels its sub-agents if their unknown outcomes are kept for a person. Only a claim:
+anybody with access to Temporal can cancel a run for any reason."""
+
 NO_ANSWER = "it gave no answer"
 """The text of a sub-agent that was cancelled."""
 
@@ -58,6 +62,8 @@ class StartSubagentsRequest(ActivityRequest):
     constraints: tuple[InheritedConstraint, ...] = ()
     context: dict[str, Any] | None = None
     """The typed context of the calling run, which the sub-agents get, too."""
+    unattended: bool = False
+    """Nobody attends the calling run, so nobody attends its sub-agents."""
     features: int
 
 
@@ -86,6 +92,7 @@ def child_input(order: StartSubagentsRequest, child: SubagentStart) -> RunInput:
         constraints=order.constraints,
         context=order.context,
         budget=child.budget,
+        when_blocked="fail" if order.unattended else None,
         features=order.features,
     )
 
@@ -155,6 +162,9 @@ class EndSubagentsRequest(ActivityRequest):
     children: tuple[SubagentRef, ...]
     seconds: float
     clip: int
+    keeps_unknown: bool = False
+    """A sub-agent with an effect whose outcome is unknown ends only when a person has said what happened: nobody has
+    asked for the cancellation."""
 
 
 class SubagentReport(Frozen):

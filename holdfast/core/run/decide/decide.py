@@ -15,12 +15,12 @@
 
 from datetime import datetime
 
-from holdfast.core.agents.agent import Limits
 from holdfast.core.run.contracts.error_types import CONTEXT_TOO_LONG
 from holdfast.core.run.rules.baselines import baseline_due
 from holdfast.core.run.rules.budget import budget_due, short_of
 from holdfast.core.run.rules.closing_work import learning_due, progress_due
 from holdfast.core.run.rules.loop_guard import block_on_refusals
+from holdfast.core.run.rules.unattended import next_of_failing
 from holdfast.core.run.state.next_actions import (
     Action,
     AskForLearnings,
@@ -29,6 +29,7 @@ from holdfast.core.run.state.next_actions import (
     Compact,
     Complete,
     EndSubagents,
+    Fail,
     Finish,
     LoadAgent,
     NoteProgress,
@@ -40,7 +41,6 @@ from holdfast.core.run.state.next_actions import (
     Verify,
     Wait,
 )
-from holdfast.core.run.state.progress import Steps
 from holdfast.core.run.state.state import RunState
 from holdfast.core.run.waits.polling import due_polls
 
@@ -68,6 +68,8 @@ def _unverified_action(state: RunState, *, at: datetime) -> Action:
     """Return the next action, on the assumption that the recorded state of the world still holds."""
     if state.outcome:
         return Finish()
+    if state.unattended and state.blocked:
+        return _failing_action(state, at=at)
     if state.calls.current and (action := _call_action(state, at=at)):
         return action
     if state.subagents.children and state.subagents.open and state.ends_at(at):
@@ -92,7 +94,7 @@ def _unverified_action(state: RunState, *, at: datetime) -> Action:
     if state.repeats.seen and (block := block_on_refusals(state)):
         return block
     if steps.used_up:
-        return Block("StepLimit", _step_limit_message(steps, limits))
+        return Block("StepLimit", _step_limit_message(state))
     if state.account.limits and (short := short_of(state)):
         return ReportBudget(short)
     return CallLLM()
@@ -107,6 +109,15 @@ def _call_action(state: RunState, *, at: datetime) -> Action | None:
     if state.dormancy.waits and (polls := due_polls(state, at=at)):
         return Poll(polls)
     return Wait() if state.calls.waiting else None
+
+
+def _failing_action(state: RunState, *, at: datetime) -> Action:
+    """Return the next action of an unattended run that is blocked."""
+    if state.spec and (orphaned := state.calls.orphaned):
+        return ResolveCalls(orphaned)
+    action = next_of_failing(state, at=at)
+    notes = isinstance(action, Fail) and state.keeps_progress and progress_due(state, at=at)
+    return NoteProgress() if notes else action
 
 
 def _budget_action(state: RunState) -> Action | None:
@@ -124,13 +135,14 @@ def _budget_action(state: RunState) -> Action | None:
 
 
 def _last_call(state: RunState) -> Action:
+    return Block("StepLimit", _step_limit_message(state)) if state.steps.used_up else CallLLM()
+
+
+def _step_limit_message(state: RunState) -> str:
     assert state.spec is not None
-    steps, limits = state.steps, state.spec.limits
-    return Block("StepLimit", _step_limit_message(steps, limits)) if steps.used_up else CallLLM()
-
-
-def _step_limit_message(steps: Steps, limits: Limits) -> str:
-    return f"{steps.count} steps made; `retry` allows {limits.max_steps} more"
+    if state.unattended:
+        return f"{state.steps.count} steps made, which is the limit of {state.spec.name} (`Limits.max_steps`)"
+    return f"{state.steps.count} steps made; `retry` allows {state.spec.limits.max_steps} more"
 
 
 def _ending(state: RunState) -> Action:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from holdfast.core.agents.agent import AgentSpec
+from holdfast.core.authority.policy import Verdict
 from holdfast.core.base.text import one_line
 from holdfast.core.llm.blocks import ToolCall, text_of
 from holdfast.core.llm.finish_reasons import CUT_OFF, may_be_cut_off
@@ -25,6 +26,7 @@ from holdfast.core.run.rules.closing_work import refuse_other_tool
 from holdfast.core.run.rules.compaction import summary_message
 from holdfast.core.run.rules.constraints import refuse_call
 from holdfast.core.run.rules.loop_guard import delay_of
+from holdfast.core.run.rules.unattended import block_unasked, deny_unasked
 from holdfast.core.run.rules.verdicts import denial_of, judge_call
 from holdfast.core.run.state.features import (
     BLOCK_SAYS_WHY,
@@ -98,6 +100,7 @@ def _on_calls(state: RunState, reply: LLMReply, *, at: datetime) -> Events:
     assert reply.message is not None
     events: Events = []
     opened = 0
+    unasked: list[tuple[int, str, Verdict]] = []
     before = list(state.calls.past)
     last = state.calls.count + len(reply.message.tool_calls)
     for number, written in enumerate(reply.message.tool_calls, start=state.calls.count + 1):
@@ -135,6 +138,9 @@ def _on_calls(state: RunState, reply: LLMReply, *, at: datetime) -> Events:
         if verdict.verdict == "deny":
             content = words_of(denial_of(verdict), past)
             events.append(ev.ToolCallFinished(number=number, status="denied", content=content))
+        elif verdict.verdict == "ask" and state.unattended:
+            events.append(deny_unasked(number, verdict, past))
+            unasked.append((number, call.name, verdict))
         elif verdict.verdict == "ask":
             why = f"{verdict.reason or verdict.rule}; this reply has the very same call as call {twin}" if twin else ""
             request = new_request(state, "approval", number, call, verdict, why=why, at=at, ahead=opened, past=past)
@@ -146,6 +152,8 @@ def _on_calls(state: RunState, reply: LLMReply, *, at: datetime) -> Events:
         if state.features >= BLOCK_SAYS_WHY:
             results = [text_of(event.content) for event in events if isinstance(event, ev.ToolCallFinished)]
             events += _on_last_rejected(state, reply, results[-1] if results else "no call in it can run")
+    if unasked and not ends:  # at the end of a run, its answer stands
+        events.append(block_unasked(unasked))
     return events
 
 

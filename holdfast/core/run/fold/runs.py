@@ -42,6 +42,7 @@ def start_run(state: RunState, event: ev.RunStarted) -> RunState:
             allowance=event.allowance,
         ),
         spec=None,
+        unattended=False,
         steps=state.steps.use_reply(),
         calls=Calls(
             current=tuple(_keep_context(state, event, orphan(state, call)) for call in state.calls.current),
@@ -135,6 +136,7 @@ def load_agent(state: RunState, event: ev.AgentLoaded) -> RunState:
         spec_hash=event.spec_hash,
         workspace=event.workspace,
         notify=event.notify,
+        unattended=event.unattended,
         features=max(state.features, event.features),
         steps=replace(state.steps, limit=state.steps.count + limits.max_steps),
         context=replace(state.context, standing_memory=""),  # `memory_recalled` comes next

@@ -20,6 +20,7 @@ from holdfast.core.run.machine.open_calls import OpenCalls
 from holdfast.core.run.machine.run_log import RunLog
 from holdfast.core.run.rules.budget import on_call, on_report
 from holdfast.core.run.rules.closing_work import on_complete, on_learning_due, on_progress_due
+from holdfast.core.run.rules.unattended import on_failing
 from holdfast.core.run.state import next_actions as act
 from holdfast.core.run.state.features import SIZED_REQUESTS
 from holdfast.core.run.state.state import RunState
@@ -63,6 +64,8 @@ def carry_out(action: act.OwnAction, begin: RunInput, *, log: RunLog, calls: Ope
             log.record(on_learning_due(log.state))
         case act.Complete():
             log.record(on_complete(log.state))
+        case act.Fail():
+            log.record(*on_failing(log.state))
         case act.Poll(numbers=numbers):
             return _poll_all(numbers, log, calls)
         case act.Block(cause=cause, message=message):

@@ -24,7 +24,7 @@ from holdfast.core.run.contracts.llm_calls import LLMRequest
 from holdfast.core.run.contracts.loading import AgentRequest
 from holdfast.core.run.contracts.record import ArchiveRequest, Notice
 from holdfast.core.run.contracts.runs import RunInput
-from holdfast.core.run.contracts.subagents import ENDED_SIGNAL
+from holdfast.core.run.contracts.subagents import ENDED_SIGNAL, PARENT_ENDS
 from holdfast.core.run.contracts.tool_calls import ToolRequest
 from holdfast.core.run.decide.decide import next_action
 from holdfast.core.run.decide.reactions import on_cancel, on_time
@@ -40,8 +40,9 @@ from holdfast.core.run.machine.run_log import RunLog
 from holdfast.core.run.machine.start import Opening, RunIds
 from holdfast.core.run.machine.subagents import SubagentWatch
 from holdfast.core.run.rules.authority import Reaction
+from holdfast.core.run.rules.unattended import is_in_doubt
 from holdfast.core.run.state.features import require_features
-from holdfast.core.run.state.next_actions import EndSubagents
+from holdfast.core.run.state.next_actions import EndSubagents, Fail
 from holdfast.core.run.state.state import RunState
 from holdfast.core.transcript.transcript import Transcript
 
@@ -279,8 +280,11 @@ class AgentRun:
         if moving:
             calls.drop_llm()
         if self._cancelled is not None and not self.state.outcome:
-            if calls.under_way(ToolRequest) or (tree and tree.end_all()):
+            keeping = self.state.unattended and self._cancelled == PARENT_ENDS
+            if calls.under_way(ToolRequest) or (tree and tree.end_all(keeps_unknown=keeping)):
                 return False
+            if keeping and is_in_doubt(self.state):
+                return False  # until a person has said what happened
             log.record(*on_cancel(self.state, self._cancelled))
         rollover.stop_waiting()
         if calls.reconciling and (not rollover.due or calls.under_way(ToolRequest)):
@@ -307,7 +311,9 @@ class AgentRun:
         if isinstance(action, STARTS) and rollover.due:
             return False  # calls under way end first, and the next Temporal run takes the action
         if isinstance(action, EndSubagents):
-            return not self._subagents.end_all()
+            return not self._subagents.end_all(keeps_unknown=self.state.unattended)
+        if isinstance(action, Fail) and tree and tree.end_all(keeps_unknown=True):
+            return False
         return carry_out(action, self._opening.begin, log=log, calls=calls)
 
     def _close(self) -> None:

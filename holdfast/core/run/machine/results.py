@@ -19,6 +19,7 @@ from holdfast.core.run.contracts.error_types import (
     LLM_REJECTED,
     NOT_SEALED,
     NOT_SETTLED,
+    UNATTENDED_UNSUPPORTED,
 )
 from holdfast.core.run.contracts.llm_calls import LLMReply, LLMRequest
 from holdfast.core.run.contracts.loading import (
@@ -40,7 +41,7 @@ from holdfast.core.run.machine.open_calls import OpenCalls
 from holdfast.core.run.machine.run_log import RunLog
 from holdfast.core.run.rules.baselines import on_findings
 from holdfast.core.run.rules.budget import short_of
-from holdfast.core.run.state.features import BUDGETS
+from holdfast.core.run.state.features import BUDGETS, UNATTENDED
 from holdfast.core.run.waits.polling import on_poll
 
 
@@ -148,6 +149,11 @@ def on_agent(request: AgentRequest, loaded: LoadedAgent, *, log: RunLog, calls: 
         why = "the worker that loaded the agent is of a release without budgets: upgrade it, and start the run again"
         log.record(*on_lost_agent(BUDGET_UNSUPPORTED, why))
         return
+    unattended = (request.when_blocked or spec.when_blocked) == "fail"
+    if unattended and max(loaded.features, log.state.features) < UNATTENDED:
+        why = "the worker that loaded the agent is of a release without unattended runs: upgrade it, and start again"
+        log.record(*on_lost_agent(UNATTENDED_UNSUPPORTED, why))
+        return
     log.record(
         AgentLoaded(
             spec=spec,
@@ -159,6 +165,7 @@ def on_agent(request: AgentRequest, loaded: LoadedAgent, *, log: RunLog, calls: 
             budget=budget,
             price=loaded.price if budget and budget.usd is not None else None,
             context=loaded.context,
+            unattended=unattended,
         )
     )
     if loaded.past:

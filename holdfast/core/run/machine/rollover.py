@@ -145,6 +145,7 @@ class Rollover:
             idle_limit=begin.idle_limit,
             agent=None if loaded else begin.agent,
             workspace=None if loaded else begin.workspace,
+            when_blocked=None if loaded else begin.when_blocked,
             snapshot=log.archived.model_copy(update={"tail": tail}),
             features=max(log.state.features, log.archive_features),
         )

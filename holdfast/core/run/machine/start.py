@@ -29,6 +29,7 @@ from holdfast.core.run.state.features import (
     SCHEDULED,
     SUBAGENTS,
     TYPED_CONTEXT,
+    UNATTENDED,
     require_features,
 )
 from holdfast.core.run.state.state import RunState
@@ -183,6 +184,7 @@ def opening_events(begin: RunInput, past: RunState, ids: RunIds) -> Events:
         trust=begin.trust,
         schedule=begin.schedule if begin.features >= SCHEDULED else "",
         caller=begin.caller if begin.features >= CALLED else "",
+        when_blocked=begin.when_blocked if begin.features >= UNATTENDED else None,
     )
     if begin.lineage and begin.features >= SUBAGENTS:
         inherited = {"lineage": begin.lineage, "policies": begin.policies, "constraints": begin.constraints}

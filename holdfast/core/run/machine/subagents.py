@@ -200,11 +200,8 @@ class SubagentWatch:
         state = self._log.state
         if state.spec is None or not (state.spec.subagents or state.subagents.children):
             return
-        if (
-            not state.pause
-            and not self._starts.pauses(self._log.at)
-            and not self._calls.under_way(StartSubagentsRequest)
-        ):
+        held = state.pause or (state.unattended and state.blocked)
+        if not held and not self._starts.pauses(self._log.at) and not self._calls.under_way(StartSubagentsRequest):
             self._start()
         if not self._polls.pauses(self._log.at) and not self._calls.under_way(
             CheckSubagentsRequest, EndSubagentsRequest
@@ -217,8 +214,12 @@ class SubagentWatch:
             self._calls.call(end_request(self._log.state, self._left_over), self._log.state)
             self._left_over = []
 
-    def end_all(self) -> bool:
-        """Cancel the open sub-agents; return whether the run still has to wait for that."""
+    def end_all(self, *, keeps_unknown: bool) -> bool:
+        """Cancel the open sub-agents; return whether the run still has to wait for that.
+
+        Args:
+            keeps_unknown: Nobody has asked for it: their unknown outcomes are kept for a person.
+        """
         if self._calls.under_way(StartSubagentsRequest, EndSubagentsRequest):
             return True
         children = to_end(self._log.state, unsettled=self._unsettled, absent=self._absent)
@@ -226,7 +227,7 @@ class SubagentWatch:
             return False
         if self._ends.pauses(self._log.at):
             return True
-        self._calls.call(end_request(self._log.state, children), self._log.state)
+        self._calls.call(end_request(self._log.state, children, keeps_unknown=keeps_unknown), self._log.state)
         return True
 
     def announces(self) -> bool:

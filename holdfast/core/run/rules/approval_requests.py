@@ -8,6 +8,7 @@ from holdfast.core.authority.policy import Verdict
 from holdfast.core.llm.blocks import ToolCall
 from holdfast.core.log.events import AgentEvent, ApprovalRequested, ToolCallFinished
 from holdfast.core.run.rules.loop_guard import guard_verdict
+from holdfast.core.run.rules.unattended import block_unasked, deny_unasked
 from holdfast.core.run.rules.verdicts import denial_of, policy_verdict
 from holdfast.core.run.state.calls import CallState
 from holdfast.core.run.state.state import RunState
@@ -98,6 +99,11 @@ def ask_again(
             return [ToolCallFinished(number=call.number, status="denied", content=content)]
         case "allow":
             return []
+        case "ask" if state.unattended:
+            return [
+                deny_unasked(call.number, verdict, past or call.past),
+                block_unasked([(call.number, asked.name, verdict)]),
+            ]
         case "ask":
             why = reason(request)
             anew = new_request(state, "approval", call.number, asked, verdict, why=why, at=at, ahead=ahead, past=past)

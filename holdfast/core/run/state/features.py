@@ -48,7 +48,8 @@ LEVELS: Mapping[int, str] = {
     "that was written at the level `web` keeps that",
     2: "0.3.0: a run that a program's workflow started names it, and its result has a trust level; a message "
     "has its sender's id, with which it counts once; the typed context of a run, which a start gives, tools change "
-    "(`context_updated`) and conditions of policies read; a run whose agent's functions fail is blocked",
+    "(`context_updated`) and conditions of policies read; a run whose agent's functions fail is blocked; unattended "
+    "runs, which fail instead of waiting for a person; the notice `message_awaited`",
 }
 """Feature level → the release, and its additions."""
 
@@ -194,6 +195,12 @@ level of the reply."""
 
 MESSAGE_IDS = 2
 """A message with an id counts once, signed or not. Below it, only signed messages have an id."""
+UNATTENDED = 2
+"""A run may be unattended: what would wait for a person fails it. A sealed start of such a run carries this level, and
+a plain one fails if the worker that loads the agent lacks it."""
+
+ANSWERS_NOTIFIED = 2
+"""People are notified when an open thread has answered (`message_awaited`)."""
 
 
 def require_features(level: int) -> None:

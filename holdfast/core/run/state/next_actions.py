@@ -103,6 +103,11 @@ class Complete:
 
 
 @dataclass(frozen=True)
+class Fail:
+    """End an unattended run as failed, with the cause of its block."""
+
+
+@dataclass(frozen=True)
 class Finish:
     """The run is over."""
 
@@ -122,6 +127,7 @@ OwnAction = (
     | ReportBudget
     | Block
     | Wait
+    | Fail
     | Finish
 )
 """The actions that concern the run alone."""

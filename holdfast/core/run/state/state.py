@@ -85,6 +85,8 @@ class RunState:
     workspace: str = ""
     notify: bool = False
     """The worker sends notices of approval requests and of the run's end."""
+    unattended: bool = False
+    """The run fails instead of waiting for a person."""
     features: int = 0
     """The feature level: the release whose behaviour the run has (`holdfast.core.run.state.features`)."""
     fork: Fork | None = None
@@ -327,6 +329,7 @@ class RunState:
             "delayed": [call.view() for call in self.calls.delayed],
             "blocked": self.blocked.view() if self.blocked else None,
             "paused": self.pause.view() if self.pause else None,
+            "unattended": self.unattended,
             "steering": self._steering_view(),
             "dormancy": self.dormancy.view() if self.dormancy.waits or self.dormancy.buffered else None,
             "llm": self.spec.llm if self.spec else None,

@@ -77,7 +77,7 @@ def kind_of(action: act.Action) -> Kind:
             return "dormancy"
         case act.Verify() | act.ResolveCalls():
             return "re-entry"
-        case act.Complete() | act.Finish():
+        case act.Complete() | act.Fail() | act.Finish():
             return "termination"
         case _:
             assert_never(action)
@@ -89,7 +89,7 @@ def phase_of(state: RunState) -> Phase:
         return "instantiated"
     action = next_action(state, at=state.updated_at)
     match action:
-        case act.CallLLM() | act.Compact() | act.AskForLearnings() | act.ReportBudget() | act.Complete():
+        case act.CallLLM() | act.Compact() | act.AskForLearnings() | act.ReportBudget() | act.Complete() | act.Fail():
             return "evaluating"
         case act.Verify(baseline=True):
             return "executing"

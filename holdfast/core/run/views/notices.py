@@ -3,6 +3,7 @@
 from holdfast.core.log import events
 from holdfast.core.log.events import AgentEvent
 from holdfast.core.run.contracts.record import Notice
+from holdfast.core.run.state.features import ANSWERS_NOTIFIED
 from holdfast.core.run.state.state import RunState
 
 TEXT_CHARS = 4_000
@@ -29,6 +30,8 @@ def notice_of(before: RunState, event: AgentEvent) -> Notice | None:
         case events.ApprovalExpired():
             request = before.authority.request(event.request)
             return Notice(occasion="request_expired", position=position, agent=agent, request=request)
+        case events.RunBlocked() if before.unattended:
+            return None  # it fails, and people are notified of that
         case events.RunBlocked():
             text = f"{event.cause}: {event.message}"[:TEXT_CHARS]
             return Notice(occasion="run_blocked", position=position, agent=agent, status="blocked", text=text)
@@ -38,8 +41,14 @@ def notice_of(before: RunState, event: AgentEvent) -> Notice | None:
         case events.BudgetSpent():
             text = f"the budget has too little left of its {event.limit} for another call"
             return Notice(occasion="budget_spent", position=position, agent=agent, text=text)
-        case events.RunFinished():
+        case events.MessageAwaited() if before.features >= ANSWERS_NOTIFIED and before.idle.limit:
             text = event.result[:TEXT_CHARS]
+            return Notice(
+                occasion="message_awaited", position=position, agent=agent, status="waiting_message", text=text
+            )
+        case events.RunFinished():
+            cause = f"{event.cause}: " if before.unattended and event.cause else ""
+            text = f"{cause}{event.result}"[:TEXT_CHARS]
             return Notice(occasion="run_finished", position=position, agent=agent, status=event.outcome, text=text)
         case _:
             return None

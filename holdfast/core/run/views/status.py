@@ -81,6 +81,8 @@ def doing(state: RunState) -> str:
             return "ends with the answer that the LLM has given"
         case act.Block(cause=cause):
             return f"stops because of {cause}"
+        case act.Fail():
+            return "cancels its sub-agents, if it has any, and fails: nobody attends it"
         case act.Poll() | act.Wait() | act.Finish():
             return _waiting(state)
         case _:
@@ -109,6 +111,9 @@ def _awaited(state: RunState) -> str:
     if state.pause:
         until = f" until {_time(state.pause.until)}, or" if state.pause.until else ""
         return f"waits{until} for a person to resume it"
+    if state.blocked and state.unattended:
+        count = len(state.authority.requests)
+        return "waits for people to say whether an effect happened, and then fails" if count else ""
     if state.blocked and state.blocked.cause == BUDGET_SPENT:
         return "waits for a person to extend its budget"
     if state.blocked:
@@ -131,6 +136,8 @@ def following(state: RunState) -> tuple[NextStep, ...]:
         comes = f"{_time(state.pause.until)} comes, or " if state.pause.until else ""
         resumed = replace(state, pause=None)
         return (NextStep(when=f"{comes}a person resumes it", then=f"it {doing(resumed)}"),)
+    if state.blocked and state.unattended:
+        return (NextStep(when="every effect is accounted for", then=f"the run fails ({state.blocked.cause})"),)
     if state.blocked and state.blocked.cause == BUDGET_SPENT:
         return (NextStep(when="a person sends `extend`", then="it calls the LLM again"),)
     if state.blocked:
@@ -174,6 +181,8 @@ def _after(state: RunState, action: act.Action) -> tuple[NextStep, ...]:
             return (NextStep(when="they have ended", then="the run ends"),)
         case act.Complete():
             return (NextStep(when="that is recorded", then="the run is over"),)
+        case act.Fail():
+            return (NextStep(when="that is recorded", then="the run is over, as failed"),)
         case act.Block() | act.Finish():
             return ()
         case _:

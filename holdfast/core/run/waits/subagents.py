@@ -211,6 +211,7 @@ def start_request(state: RunState) -> StartSubagentsRequest | None:
         policies=(*origin.policies, state.spec.policy),
         constraints=state.constraints.to_propagate(state.updated_at),
         context=state.typed_context.values,
+        unattended=state.unattended,
         features=state.features,
     )
 
@@ -267,11 +268,15 @@ def unknown_ref(state: RunState, number: int, *, unsettled: bool = False) -> Sub
     return SubagentRef(number=number, run_id="", key=key, unsettled=unsettled, costs=costs)
 
 
-def end_request(state: RunState, children: Sequence[SubagentRef]) -> EndSubagentsRequest:
+def end_request(
+    state: RunState, children: Sequence[SubagentRef], *, keeps_unknown: bool = False
+) -> EndSubagentsRequest:
     """Return the request that cancels these sub-agents."""
     levels = max(1, deepest(state) - state.origin.depth)
     chars = min(END_CHARS, REPORT_CHARS // max(1, len(children)))
-    return EndSubagentsRequest(children=tuple(children), seconds=END_SECONDS * levels, clip=chars)
+    return EndSubagentsRequest(
+        children=tuple(children), seconds=END_SECONDS * levels, clip=chars, keeps_unknown=keeps_unknown
+    )
 
 
 def on_report(state: RunState, report: SubagentReport) -> list[ev.AgentEvent]:

@@ -36,6 +36,7 @@ from holdfast.core.run.state.next_actions import (
     Compact,
     Complete,
     EndSubagents,
+    Fail,
     Finish,
     LoadAgent,
     NoteProgress,
@@ -69,6 +70,7 @@ ACTIONS: tuple[Action, ...] = (
     Complete(),
     Block("c", "m"),
     Wait(),
+    Fail(),
     Finish(),
 )
 

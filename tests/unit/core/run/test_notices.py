@@ -3,14 +3,18 @@
 import json
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from holdfast.activities.notify_formats import BLOCK_CHARS, Links, encode_notice
 from holdfast.config.webhooks import Receiver, read_receivers
+from holdfast.core.agents.agent import Limits
 from holdfast.core.authority.approvals import ApprovalRequest
-from holdfast.core.run.contracts.record import Notice
+from holdfast.core.run.contracts.commands import Call
+from holdfast.core.run.contracts.record import Notice, Occasion
 from holdfast.errors import SettingsError
+from tests.support.runs import Thread, agent_spec, says
 
 
 def notice(arguments: str) -> Notice:
@@ -96,3 +100,50 @@ def test_any_text_of_the_llm_fits_a_block(arguments: str) -> None:
 def test_a_receivers_url_is_not_shown() -> None:
     """The URL grants the right to post, so `repr` omits it."""
     assert "hunter2" not in repr(Receiver(url="https://hooks.example/hunter2"))
+
+
+@pytest.mark.parametrize("occasion", get_args(Occasion))
+def test_each_occasion_has_a_headline_in_slack(occasion: Occasion) -> None:
+    """A notice of a kind that the format lacks would fail, and be retried in vain."""
+    sent = Notice(occasion=occasion, position=4, agent="clerk", status="waiting_message", text="Done.")
+    slack = Receiver(url="https://x", format="slack")
+    message = json.loads(encode_notice(sent, slack, thread="t", links=Links(), namespace="n"))
+    assert "waiting_message" not in message["text"]
+
+
+def test_an_answer_comes_with_the_way_to_reply() -> None:
+    """A bot needs no documentation to send the person's next message."""
+    sent = Notice(occasion="message_awaited", position=4, agent="clerk", status="waiting_message", text="Done.")
+    links = Links(gateway="https://gateway.example")
+    body = json.loads(encode_notice(sent, Receiver(url="https://x"), thread="ä/1", links=links, namespace="n"))
+    assert body["reply"]["http"]["url"] == "https://gateway.example/threads/%C3%A4%2F1/messages"
+    assert (body["text"], body["status"]) == ("Done.", "waiting_message")
+
+
+@pytest.mark.parametrize(
+    ("receiver", "wanted"),
+    [
+        (Receiver(url="https://x"), {"run_finished", "message_awaited"}),
+        (Receiver(url="https://x", format="slack"), {"run_finished"}),
+        (Receiver(url="https://x", format="slack", occasions=("message_awaited",)), {"message_awaited"}),
+        (Receiver(url="https://x", occasions=()), set()),
+    ],
+)
+def test_a_receiver_gets_the_occasions_that_it_asks_for(receiver: Receiver, wanted: set[str]) -> None:
+    """A channel in which people decide is not flooded with the answers of every chat, unless the file says so."""
+    occasions: tuple[Occasion, ...] = ("run_finished", "message_awaited")
+    assert {occasion for occasion in occasions if receiver.wants(occasion)} == wanted
+
+
+@pytest.mark.parametrize(("features", "limit", "told"), [(2, 60, True), (1, 60, False), (2, 0, False)])
+def test_people_are_notified_when_an_open_thread_has_answered(features: int, limit: float, told: bool) -> None:
+    """From feature level 2 on, and only if the run stays open for messages: else the end itself is the notice."""
+    thread = Thread(agent_spec(limits=Limits(idle_limit=limit)))
+    thread.notify = True
+    thread.load(features)
+    thread.reply(says("the answer"))
+    sent = [call.request for call in thread.waiting(Notice) if isinstance(call, Call)]
+    assert [each.occasion for each in sent if isinstance(each, Notice)] == (
+        ["message_awaited"] if told else [] if limit else ["run_finished"]
+    )
+    assert all(each.text == "the answer" for each in sent if isinstance(each, Notice))

@@ -45,6 +45,10 @@ Occasion = Literal[
 ]
 
 
+FEEDBACK_INPUT = "holdfast_say"
+"""The id of the text field beside the buttons of a Slack message, by which the gateway finds its text."""
+
+
 class Notice(ActivityRequest):
     """The input of `notify`: a notice to people about an event of a run or a loop."""
 
@@ -53,6 +57,8 @@ class Notice(ActivityRequest):
     """The event's position: with the thread's id it names the notice, so that a receiver recognises a duplicate."""
     agent: str = ""
     request: ApprovalRequest | None = None
+    claim: str = ""
+    """What the agent said when it made the call that the request is about (`holdfast.core.authority.claims`)."""
     status: str = ""
     text: str = ""
     """The run's result, or why it is blocked."""

@@ -46,6 +46,8 @@ LEVELS: Mapping[int, str] = {
     "until when a request of a call with an unknown outcome may still arrive; no second call of an `unsafe` tool that "
     "is the same as one before it in the reply; every run keeps the trust level of what its LLM has read, and a file "
     "that was written at the level `web` keeps that",
+    2: "0.3.0: requests show the text of the reply that made the call; an approval's `say`, which the LLM reads with "
+    "the call's result",
 }
 """Feature level → the release, and its additions."""
 
@@ -178,6 +180,12 @@ LOGINS = 1
 
 KEYS_REVOKED = 1
 """The signal and update `revoke_key`."""
+
+CLAIMS = 2
+"""Approval requests show the LLM's text in the reply that made the call (`Calls.claim`)."""
+
+FEEDBACK = 2
+"""The field `say` of an approval. Below it, a decision is read without that field, as an older release reads it."""
 
 
 def require_features(level: int) -> None:

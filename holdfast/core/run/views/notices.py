@@ -2,7 +2,7 @@
 
 from holdfast.core.log import events
 from holdfast.core.log.events import AgentEvent
-from holdfast.core.run.contracts.record import Notice
+from holdfast.core.run.contracts.record import Notice, Occasion
 from holdfast.core.run.state.state import RunState
 
 TEXT_CHARS = 4_000
@@ -19,13 +19,13 @@ def notice_of(before: RunState, event: AgentEvent) -> Notice | None:
     agent, position = before.spec.name if before.spec else "", event.position
     match event:
         case events.ApprovalRequested() | events.ReconcileRequested():
-            return Notice(occasion="request_opened", position=position, agent=agent, request=event.request)
+            request = event.request
+            claim = before.calls.claim_about(request.number)
+            return Notice(occasion="request_opened", position=position, agent=agent, request=request, claim=claim)
         case events.ApprovalReminded():
-            request = before.authority.request(event.request)
-            return Notice(occasion="request_reminded", position=position, agent=agent, request=request)
+            return _about_open_request(before, event, "request_reminded")
         case events.ApprovalEscalated():
-            request = before.authority.request(event.request)
-            return Notice(occasion="request_escalated", position=position, agent=agent, request=request)
+            return _about_open_request(before, event, "request_escalated")
         case events.ApprovalExpired():
             request = before.authority.request(event.request)
             return Notice(occasion="request_expired", position=position, agent=agent, request=request)
@@ -43,3 +43,16 @@ def notice_of(before: RunState, event: AgentEvent) -> Notice | None:
             return Notice(occasion="run_finished", position=position, agent=agent, status=event.outcome, text=text)
         case _:
             return None
+
+
+def _about_open_request(
+    state: RunState, event: events.ApprovalReminded | events.ApprovalEscalated, occasion: Occasion
+) -> Notice:
+    request = state.authority.request(event.request)
+    return Notice(
+        occasion=occasion,
+        position=event.position,
+        agent=state.spec.name if state.spec else "",
+        request=request,
+        claim=state.calls.claim_about(request.number) if request else "",
+    )

@@ -125,7 +125,8 @@ def _slack(notice: Notice, *, thread: str, links: Links, ui: str | None, buttons
         if notice.occasion in OPEN:
             blocks.append(_section(_instructions(thread, request, links, complete=complete)))
             if buttons and request.kind == "approval":
-                blocks += [*_feedback(), *_buttons(thread, request, complete=complete)]
+                with_buttons = _buttons(thread, request, complete=complete)
+                blocks += [*(_feedback() if with_buttons and notice.feedback else []), *with_buttons]
     if notice.text:
         blocks.append(_section(_code(notice.text, TEXT_CHARS)[0]))
     if ui:

@@ -110,7 +110,7 @@ def test_a_claim_forms_no_markup_in_slack(attack: str) -> None:
     before = thread.state
     (request,) = before.authority.requests
     notice = Notice(
-        occasion="request_opened", position=4, agent="a", request=request, claim=before.calls.claim_about(1)
+        occasion="request_opened", position=4, request=request, claim=before.calls.claim_about(1), feedback=True
     )
     receiver = Receiver(url="https://x.example", format="slack", buttons=True)
     body = json.loads(encode_notice(notice, receiver, thread="t", links=Links(), namespace="n"))

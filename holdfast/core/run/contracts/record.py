@@ -59,6 +59,8 @@ class Notice(ActivityRequest):
     request: ApprovalRequest | None = None
     claim: str = ""
     """What the agent said when it made the call that the request is about (`holdfast.core.authority.claims`)."""
+    feedback: bool = False
+    """The run reads what an approver says to the agent (`Decision.say`)."""
     status: str = ""
     text: str = ""
     """The run's result, or why it is blocked."""

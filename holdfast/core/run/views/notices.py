@@ -1,8 +1,10 @@
 """Select the events of which people are notified, and build the notices."""
 
+from holdfast.core.authority.approvals import ApprovalRequest
 from holdfast.core.log import events
 from holdfast.core.log.events import AgentEvent
 from holdfast.core.run.contracts.record import Notice, Occasion
+from holdfast.core.run.state.features import FEEDBACK
 from holdfast.core.run.state.state import RunState
 
 TEXT_CHARS = 4_000
@@ -19,13 +21,11 @@ def notice_of(before: RunState, event: AgentEvent) -> Notice | None:
     agent, position = before.spec.name if before.spec else "", event.position
     match event:
         case events.ApprovalRequested() | events.ReconcileRequested():
-            request = event.request
-            claim = before.calls.claim_about(request.number)
-            return Notice(occasion="request_opened", position=position, agent=agent, request=request, claim=claim)
+            return _about(before, event, "request_opened", event.request)
         case events.ApprovalReminded():
-            return _about_open_request(before, event, "request_reminded")
+            return _about(before, event, "request_reminded", before.authority.request(event.request))
         case events.ApprovalEscalated():
-            return _about_open_request(before, event, "request_escalated")
+            return _about(before, event, "request_escalated", before.authority.request(event.request))
         case events.ApprovalExpired():
             request = before.authority.request(event.request)
             return Notice(occasion="request_expired", position=position, agent=agent, request=request)
@@ -45,14 +45,13 @@ def notice_of(before: RunState, event: AgentEvent) -> Notice | None:
             return None
 
 
-def _about_open_request(
-    state: RunState, event: events.ApprovalReminded | events.ApprovalEscalated, occasion: Occasion
-) -> Notice:
-    request = state.authority.request(event.request)
+def _about(state: RunState, event: AgentEvent, occasion: Occasion, request: ApprovalRequest | None) -> Notice:
+    """Return a notice of an open request."""
     return Notice(
         occasion=occasion,
         position=event.position,
         agent=state.spec.name if state.spec else "",
         request=request,
         claim=state.calls.claim_about(request.number) if request else "",
+        feedback=state.features >= FEEDBACK,
     )

@@ -6,7 +6,12 @@ import pytest
 
 from holdfast.core.authority.policy import Policy, Terms, allow, ask
 from holdfast.core.authority.statements import Decision
-from holdfast.core.run.state.features import FEEDBACK
+from holdfast.core.llm.blocks import TextBlock, ToolCall
+from holdfast.core.llm.messages import AssistantMessage
+from holdfast.core.run.contracts.commands import Call
+from holdfast.core.run.contracts.llm_calls import LLMReply
+from holdfast.core.run.contracts.record import Notice
+from holdfast.core.run.state.features import CLAIMS, FEEDBACK
 from tests.support.people import PEOPLE, decision
 from tests.support.runs import Thread, agent_spec, calls, loaded_thread
 
@@ -117,3 +122,17 @@ def test_a_refused_decision_leaves_none_of_it_in_the_log() -> None:
     thread = asking()
     assert thread.decide("7", say="secret words") == "unknown_request"
     assert not any("secret words" in event.model_dump_json() for event in thread.log)
+
+
+@pytest.mark.parametrize("features", range(FEEDBACK + 1))
+def test_a_notice_has_the_claim_and_says_whether_the_run_reads_feedback(features: int) -> None:
+    """So a message in Slack has a text field only where its text has a reader."""
+    thread = Thread(agent_spec())
+    thread.notify = True
+    thread.load(features)
+    said = AssistantMessage(content=(TextBlock(text="Because."), ToolCall(id="c", name="pay", arguments="{}")))
+    thread.reply(LLMReply(message=said))
+    (notice,) = (sent.request for sent in thread.waiting(Notice) if isinstance(sent, Call))
+    assert isinstance(notice, Notice)
+    assert notice.feedback is (features >= FEEDBACK)
+    assert notice.claim == ("Because." if features >= CLAIMS else "")

@@ -9,11 +9,12 @@ from urllib.parse import quote
 from holdfast.config.programs import CLI
 from holdfast.config.webhooks import Receiver
 from holdfast.core.authority.approvals import SHORT_DIGEST, ApprovalRequest
+from holdfast.core.authority.claims import CLAIMED, claim_rows
 from holdfast.core.authority.statements import parsed
 from holdfast.core.authority.summaries import describe_terms
 from holdfast.core.base.readable_json import CONTEXT_HEADING
 from holdfast.core.base.text import one_line, visible
-from holdfast.core.run.contracts.record import Notice
+from holdfast.core.run.contracts.record import FEEDBACK_INPUT, Notice
 from holdfast.core.run.views.web_ui import HARMLESS
 
 JSON = dict[str, Any]
@@ -24,6 +25,7 @@ TEXT_CHARS = 1_500
 BLOCK_CHARS = 2_900
 """Slack allows 3,000 characters per block."""
 FENCE = "```"
+FEEDBACK_CHARS = 2_000
 BUTTON_CHARS = 2_000
 """Slack's limit for the value of a button."""
 
@@ -96,7 +98,7 @@ def _plain(notice: Notice, *, thread: str, links: Links, ui: str | None, **_: An
         "status": notice.status,
         "text": notice.text,
         "ui": ui,
-        "request": notice.request.view() if notice.request else None,
+        "request": {**notice.request.view(), "claim": notice.claim} if notice.request else None,
     }
     if notice.request and notice.occasion in OPEN:
         body["answer"] = {"cli": _commands(thread, notice.request), "http": _http(thread, notice.request, links)}
@@ -140,11 +142,12 @@ def _slack(notice: Notice, *, thread: str, links: Links, ui: str | None, buttons
     blocks = [_header(title), _section(origin)]
     if request := notice.request:
         request_blocks, complete = _request(request)
-        blocks += request_blocks
+        blocks += [*request_blocks, *_claim(notice.claim)]
         if notice.occasion in OPEN:
             blocks.append(_section(_instructions(thread, request, links, complete=complete)))
             if buttons and request.kind == "approval":
-                blocks += _buttons(thread, request, complete=complete)
+                with_buttons = _buttons(thread, request, complete=complete)
+                blocks += [*(_feedback() if with_buttons and notice.feedback else []), *with_buttons]
     if notice.text:
         blocks.append(_section(_code(notice.text, TEXT_CHARS)[0]))
     if ui:
@@ -177,6 +180,19 @@ def _request(request: ApprovalRequest) -> tuple[list[JSON], bool]:
         *([] if complete else cut),
         _section(f"*Why* {_escaped(reason)}\n*Who decides* {_escaped(_short(approvers))}{needed}\n*Expires* {until}"),
     ], complete
+
+
+def _claim(claim: str) -> list[JSON]:
+    """Return the blocks with what the agent said when it made the call: in a code block, which it cannot end."""
+    rows = claim_rows(claim)
+    return [_section(f"*{CLAIMED}*"), _section(_code("\n".join(rows), TEXT_CHARS)[0])] if rows else []
+
+
+def _feedback() -> list[JSON]:
+    """Return the text field whose text goes to the agent with the button: with an approval, or as a denial's reason."""
+    field = {"type": "plain_text_input", "action_id": FEEDBACK_INPUT, "multiline": True, "max_length": FEEDBACK_CHARS}
+    label = {"type": "plain_text", "text": "Say to the agent, with your decision"}
+    return [{"type": "input", "block_id": FEEDBACK_INPUT, "optional": True, "label": label, "element": field}]
 
 
 def _instructions(thread: str, request: ApprovalRequest, links: Links, *, complete: bool) -> str:

@@ -17,6 +17,22 @@ from holdfast.core.run.state.state import RunState
 from holdfast.core.run.views.status import run_view
 from holdfast.workflows.replay_safe_inbox import Input
 
+DESCRIPTIONS = {
+    "approve": "Let a call run. The run's current details have the JSON.",
+    "deny": "Refuse a call; the agent reads the reason. The run's current details have the JSON.",
+    "respond": "Answer the agent in a call's place. The run's current details have the JSON.",
+    "reconcile": "Say what became of a call with an unknown outcome. The run's current details have the JSON.",
+    "decide": "Decide a request: approve, deny, respond, happened, absent, undo or abandon.",
+    "delegate_authority": 'Lend your approval authority: {"by", "to", "seconds"}.',
+    "revoke": 'Revoke a remembered rule or a delegation: {"by", "remembered"} or {"by", "delegated_to"}.',
+    "retry": 'Continue a blocked run, once its cause is fixed: {"by"}.',
+    "say": 'Send the agent a message: {"message", "by"}.',
+}
+"""The name of a signal or an update → its description, which the Web UI shows."""
+
+CUSTOM = ", ".join(name for name, level in SIGNALS.items() if level > 0 and name != "subagent_ended")
+"""The signals that have no handler of their own, and so no entry in the Web UI's menu."""
+
 
 class RunInterface:
     """The inputs that reach a run from outside, and the views that it offers. `AgentRunWorkflow` delivers inputs."""
@@ -34,7 +50,7 @@ class RunInterface:
 
     # Signals. A payload of any shape is accepted and recorded: a typing error in the Web UI loses nothing.
 
-    @workflow.signal(dynamic=True)
+    @workflow.signal(dynamic=True, description=f"Any other signal, chosen as Custom by its name: {CUSTOM}.")
     def unknown(self, name: str, payloads: Sequence[RawValue]) -> None:
         """Accept a signal of any other name; it has an effect if the run's feature level has that name."""
         sent = [value.payload for value in payloads]
@@ -123,7 +139,7 @@ class RunInterface:
 def _signal(name: str) -> Callable[..., None]:
     """Return the handler of the signal of that name."""
 
-    @workflow.signal(name=name)
+    @workflow.signal(name=name, description=DESCRIPTIONS.get(name))
     def handle(self: RunInterface, payload: Any = None, *more: Any) -> None:
         self._signal(name, payload, *more)
 
@@ -133,7 +149,7 @@ def _signal(name: str) -> Callable[..., None]:
 def _update(name: str) -> Callable[..., Any]:
     """Return the handler of the update of that name, with its validator."""
 
-    @workflow.update(name=name)
+    @workflow.update(name=name, description=DESCRIPTIONS.get(name))
     async def answer(self: RunInterface, payload: Any = None, *more: Any) -> View:
         return await self._answer(name, payload, *more)
 

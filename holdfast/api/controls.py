@@ -29,6 +29,7 @@ class Controls(Dialogue):
         arguments: dict[str, Any] | None = None,
         result: str | None = None,
         remember: bool = False,
+        say: str = "",
         key: Path | str | None = None,
     ) -> UpdateResult:
         """Decide a request.
@@ -39,11 +40,12 @@ class Controls(Dialogue):
             decision: `approve`, `deny` or `respond`; for a call whose outcome is unknown `happened`, `absent`, `undo`
                 or `abandon`.
             by: The person who decides; None for the client's `by`.
-            reason: The reason, which the agent reads.
+            reason: The reason, which is logged; the agent reads it, except that of an approval.
             digest: The digest of the request that the person saw; None for that of the `PendingRequest`.
             arguments: With `approve`: arguments that replace the LLM's.
             result: With `respond` and `happened`: the result that the agent reads.
             remember: With `approve`: allow the same call from now on in this thread.
+            say: With `approve`: feedback, at most 2,000 characters, that the agent reads with the call's result.
             key: The file of the private key to sign with; None for the client's `key`.
 
         Returns:
@@ -52,7 +54,7 @@ class Controls(Dialogue):
 
         Raises:
             NotAccepted: The decision was rejected; `outcome` gives the reason.
-            Refused: The content to sign does not match its digest, or there is no digest.
+            Refused: The content to sign does not match its digest, or there is no digest; or the run cannot take `say`.
             SettingsError: `by` is not set, or the key cannot be read.
         """
         shown = request if isinstance(request, PendingRequest) else None
@@ -65,6 +67,7 @@ class Controls(Dialogue):
             "arguments": arguments,
             "result": result,
             "remember": remember or None,
+            "say": say or None,
         }
         payload = {name: value for name, value in fields.items() if value is not None}
         if self._private(key):

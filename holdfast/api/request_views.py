@@ -23,6 +23,8 @@ class PendingVote(Frozen):
     """The person who delegated the authority used; empty for the approver's own authority."""
     result: str = ""
     remember: bool = False
+    say: str = ""
+    """Feedback for the agent."""
 
 
 class PendingRequirement(Frozen):
@@ -61,6 +63,9 @@ class PendingRequest(Frozen):
     """Label of the policy's rule that requires approval."""
     edited_by: str
     """The person who changed the LLM's arguments; empty if they are the LLM's."""
+    claim: str = ""
+    """The LLM's text in the reply that made the call, at most 1,000 characters: a claim that nobody has checked. Escape
+    it for display (`holdfast.core.authority.claims`). Empty if it said nothing, and in runs of earlier releases."""
     asked_at: datetime
     expires_at: datetime | None
     """The time at which `on_expiry` decides; None for never."""

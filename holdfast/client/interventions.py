@@ -18,6 +18,7 @@ from holdfast.config.programs import CLI, WORKER
 from holdfast.core.authority.interventions import Steering
 from holdfast.core.authority.statements import REASON_CHARS
 from holdfast.core.run.inputs.interventions import INTERVENTIONS, SIGNALS, UPDATES
+from holdfast.core.run.state.features import FEEDBACK
 from holdfast.encryption.signing_keys import signed, signed_once
 from holdfast.errors import NoWorker, QueryRefused, Refused, RunStuck
 
@@ -47,13 +48,15 @@ async def intervene(
         lacks this update.
 
     Raises:
-        Refused: The payload is too large; or a retry of a run that is not blocked.
+        Refused: The payload is too large; a retry of a run that is not blocked; or a `say` that the run would not read.
         ThreadNotFound: There is no such thread.
         ServerUnreachable: The server does not answer.
         NoWorker: The run cannot take it before its agent is loaded, and no worker has loaded it in time.
     """
     if name == "retry" and (early := await _retry_unanswered(threads, thread, payload)):
         return early
+    if name == "decide" and payload.get("say"):
+        await _require_feedback(threads, thread)
     payload, unsigned = _completed(name, payload), ""
     if private:
         payload, unsigned = await _sign(threads, thread, name, payload, private=private)
@@ -116,6 +119,21 @@ def _not_loaded(threads: Threads, thread: str, name: str) -> NoWorker:
         f"thread {thread!r} cannot take `{name}` before a worker has loaded its agent, and none has within {waited}. "
         f"Nothing was sent. Start a worker with `{WORKER.command('--dev')}`, and send it again"
     )
+
+
+async def _require_feedback(threads: Threads, thread: str) -> None:
+    """Check that the run reads the `say` of an approval: an earlier release would approve without it.
+
+    Raises:
+        Refused: It does not, or no worker can tell.
+    """
+    then = "nothing was sent. Approve without it, and send the agent a message"
+    try:
+        level = (await threads.state(thread)).get("features", 0)
+    except (NoWorker, RunStuck, QueryRefused) as error:
+        raise Refused(f"no worker says whether the run reads feedback (`say`): {then}") from error
+    if level < FEEDBACK:
+        raise Refused(f"this run began in an earlier release, which reads no feedback (`say`): {then}")
 
 
 async def _sign(threads: Threads, thread: str, name: str, payload: JSON, *, private: str) -> tuple[JSON, str]:

@@ -79,6 +79,8 @@ class DecisionBody(Body):
     one as a string, which a parameter of type integer accepts."""
     remember: bool = False
     """For `approve`: allow the same call from now on, in this thread."""
+    say: str = Field(default="", max_length=2_000)
+    """For `approve`: feedback that the LLM reads with the call's result."""
 
     _request_is_not_blank = field_validator("request")(not_blank)
 

@@ -192,7 +192,7 @@ class ScriptedRun:
 
         Args:
             request: One of `pending`, or its id; None for the only one.
-            more: Further arguments of `holdfast.Thread.decide`: `by`, `reason`, `arguments`, `remember`.
+            more: Further arguments of `holdfast.Thread.decide`: `by`, `reason`, `arguments`, `remember`, `say`.
 
         Raises:
             NotAccepted: The decision does not count; the message says why.

@@ -209,8 +209,9 @@ async def test_a_signed_approval(rig: StartRig, connect: Connect, tmp_path: Path
             await thread.decide(request.request, "approve", key=key)
         with pytest.raises(Refused, match="nothing was signed"):
             await thread.decide(request.model_copy(update={"arguments": {"amount": 1}}), "approve", key=key)
-        await thread.decide(request, "approve", key=key)
-        assert (await thread.result(timeout=PATIENCE)).text == "paid 5"
+        await thread.decide(request, "approve", key=key, say="Once only.")
+        heard = "[alice approved this call, and says: Once only.]\npaid 5"  # the LLM repeats what it reads
+        assert (await thread.result(timeout=PATIENCE)).text == heard
 
 
 async def test_events_are_typed_and_followed(rig: StartRig, connect: Connect) -> None:

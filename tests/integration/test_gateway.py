@@ -549,6 +549,29 @@ async def test_a_button_in_slack_decides_in_its_users_name(rig: StartRig) -> Non
         assert (received.by, received.proof) == ("alice", "vouched")
 
 
+async def test_text_beside_a_button_in_slack_is_feedback(rig: StartRig) -> None:
+    """The agent reads it with the approved call's result; the gateway vouches for it. Malformed text is refused."""
+    secret = "of the Slack app"
+    async with site(rig, slack_secret=secret) as gateway:
+        run, request = await gateway.waiting()
+
+        async def press(state: Any) -> int:
+            value = json.dumps({"thread": run.id, **approval(request)})
+            pressed = {"user": {"id": "U02ABCDEF"}, "actions": [{"value": value}], "state": state}
+            body = urlencode({"payload": json.dumps(pressed)}).encode()
+            timestamp = str(int(time.time()))
+            headers = {slack.TIMESTAMP: timestamp, slack.SIGNATURE: slack.slack_signature(secret, timestamp, body)}
+            return (await gateway.http.post("/slack/actions", content=body, headers=headers)).status_code
+
+        def typed(text: Any) -> Any:
+            return {"values": {slack.FEEDBACK_INPUT: {slack.FEEDBACK_INPUT: {"value": text}}}}
+
+        refused = [await press(typed("x" * 2_001)), await press("state"), await press({"values": [1]})]
+        assert (refused, await press(typed(" Once only. "))) == ([422, 422, 422], 200)
+        received = next(event for event in await events_of(run) if event.type == "decision_received")
+        assert (received.say, received.reason, received.proof) == ("Once only.", "", "vouched")
+
+
 async def test_the_web_ui_may_decrypt_with_its_own_token(rig: StartRig) -> None:
     """`/codec` has its own scope, accepts only the Web UI's origin, and longer bodies than the other routes."""
     codec = EncryptionCodec(parse_keys(f"one:{base64.b64encode(bytes(32)).decode()}"))

@@ -237,7 +237,7 @@ async def approvals(run: Handle, rig: Rig) -> None:
     await run.signal("approve", {"request": "9", "by": "alice"})
     await run.signal("nonsense", {"request": "1"})
     await answer_of(run.execute_update("decide", {"decision": "deny", "request": "2", "by": "bob", "reason": "no"}))
-    await run.signal("approve", {"request": "1", "by": "alice"})
+    await run.signal("approve", {"request": "1", "by": "alice", "say": "Once is enough."})
     await run.result()
 
 

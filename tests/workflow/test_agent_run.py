@@ -484,6 +484,7 @@ async def test_search_attributes_and_details_follow_the_run(rig: StartRig) -> No
         }
         await eventually(attributes, lambda found: found == waiting)
         metadata = await run.query("__temporal_workflow_metadata")
+        assert all(signal.description for signal in metadata.definition.signal_definitions)
         assert '"by": "your name",\n "reason": "why",\n "digest": "' in metadata.current_details
         await run.signal("approve", {"request": "1"})
         await run.result()

@@ -318,7 +318,7 @@ def _polls(before: PriorLog, event: ev.WaitPolled, events: Sequence[ev.AgentEven
         return
     ended = events[1] if len(events) > 1 and event.again is None else None
     if isinstance(ended, ev.ToolCallFinished) and ended.number == event.number:
-        outcome = as_poll(event, ended, note=state.calls.get(event.number).edit_note)
+        outcome = as_poll(event, ended, note=state.calls.get(event.number).people_note)
         yield on_poll(state, event.number, outcome, poll=event.poll, at=event.at)
     elif not ends_unfulfilled(wait, event.status, at=event.at):
         yield [poll_event(state, wait, event.status, seen=event.seen, duration_ms=event.duration_ms, at=event.at)]

@@ -70,7 +70,7 @@ def subagent_ends(
     head = report_text(child, report)
     for finished in events[1:2]:
         if isinstance(finished, ToolCallFinished) and finished.number == waiting[0].number:
-            text = finished.text.removeprefix(waiting[0].edit_note).removeprefix(head)
+            text = finished.text.removeprefix(waiting[0].people_note).removeprefix(head)
             yield on_report(state, report.model_copy(update={"text": text}))
 
 
@@ -79,7 +79,7 @@ def call_results(state: RunState, event: ToolCallFinished) -> Iterator[Sequence[
     call = state.calls.find(event.number)
     if call is None or call.phase != "started":
         return
-    text = event.text.removeprefix(call.edit_note)
+    text = event.text.removeprefix(call.people_note)
     if call.call.name == RUN_AGENT and text.startswith(_REFUSED):
         yield on_started(state, StartedSubagent(number=event.number, problem=text.removeprefix(_REFUSED)))
     child = _answering(state, call)
@@ -97,7 +97,7 @@ def reject_result(state: RunState, event: ToolCallFinished) -> None:
     child = _answering(state, call) if call and call.phase == "started" else None
     if call is None or child is None or not child.said:
         return
-    text = event.text.removeprefix(call.edit_note)
+    text = event.text.removeprefix(call.people_note)
     if text == unavailable_text(child) or text_digest(text) == child.said:
         return
     report = SubagentReport.model_validate(

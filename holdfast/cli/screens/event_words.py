@@ -116,7 +116,8 @@ def decision_text(event: JSON) -> str:
     by = f"{event['by']} for {event['right']}" if event["right"] else event["by"]
     edited = f" with {json.dumps(event['arguments'], ensure_ascii=False)}" if event["arguments"] is not None else ""
     decision = f"request {event['request']}: {event['decision']}{edited} by {speaker_words(by, event['proof'])}"
-    return brief(f"{decision}{reason} → {event['outcome']}{explanation}", 240)
+    said = f', and says "{event["say"]}"' if event.get("say") else ""
+    return brief(f"{decision}{reason}{said} → {event['outcome']}{explanation}", 240)
 
 
 def overdue_text(event: JSON) -> str:

@@ -16,7 +16,7 @@ from rich.text import Text
 
 from holdfast.cli.screens.costs import budget_text, more_text
 from holdfast.cli.screens.keys import ASKS, Keys, RequestKey, choices_for, decision_of, hints_for, request_key
-from holdfast.cli.screens.request_screens import request_head, request_terms
+from holdfast.cli.screens.request_screens import claim_lines, request_head, request_terms
 from holdfast.cli.screens.thread_screens import STATUS_STYLES
 from holdfast.cli.screens.thread_words import limits_text, pause_text, retry_text, tokens_text
 from holdfast.cli.text import brief, visible
@@ -97,7 +97,7 @@ class View:
     def _update_requests(self) -> None:
         """Pass the open requests of the run and of its sub-agents to the keys, in one list."""
         own = [
-            {**request.view(), "thread": self.state.thread, "arguments": parsed(request.arguments)}
+            {**self.state.request_view(request), "thread": self.state.thread, "arguments": parsed(request.arguments)}
             for request in self.state.authority.requests
         ]
         blocked = self.state.blocked is not None and self.state.blocked.cause != BUDGET_SPENT  # `retry` does not help
@@ -211,6 +211,7 @@ class View:
             context = request.get("context")
             before, after = readable_call(request["arguments"], context), readable_call(self.keys.edited, context)
             yield from diff_lines(before.split("\n"), after.split("\n"))
+        yield from (Text.assemble("  ", line) for line in claim_lines(request))
         yield from (Text(f"  {line}", "dim") for line in terms)
 
     def _bottom(self) -> Iterator[Text]:

@@ -6,6 +6,7 @@ from holdfast.cli.text import brief, clock, count, indented, visible
 from holdfast.client.threads import JSON
 from holdfast.config.programs import CLI
 from holdfast.core.authority.approvals import ANSWERS, SHORT_DIGEST
+from holdfast.core.authority.claims import CLAIMED, MARK, claim_rows
 from holdfast.core.authority.summaries import votes_words
 from holdfast.core.base.readable_json import readable_call, readable_json
 
@@ -52,6 +53,8 @@ def request_text(request: JSON) -> Text:
     """Return a request without the commands that decide."""
     screen = request_head(request)
     screen.append(indented(readable_call(request["arguments"], request.get("context")), "    ") + "\n")
+    for line in claim_lines(request):
+        screen.append("  ").append(line).append("\n")
     for term in request_terms(request):
         screen.append(f"  {term}\n", "dim")
     return screen
@@ -75,6 +78,14 @@ def request_terms(request: JSON) -> tuple[str, ...]:
     if digest := request.get("digest"):
         lines.append(f"Digest: {brief(digest)}")
     return tuple(line[:1].upper() + line[1:] for line in lines if line)
+
+
+def claim_lines(request: JSON) -> tuple[Text, ...]:
+    """Return the agent's claim, each row with a mark before it, under a line that says whose words they are; no lines
+    for none.
+    """
+    rows = claim_rows(str(request.get("claim") or ""))
+    return tuple(Text(line, "dim") for line in (CLAIMED, *(f"{MARK}{row}" for row in rows))) if rows else ()
 
 
 def terms_text(request: JSON) -> str:
@@ -102,10 +113,14 @@ def deciding_screen(request: JSON, payload: JSON, public: str = "") -> Text:
     """Return a decision as a person sends it, and signs it with the key `public`: it is bound to this text."""
     screen = request_head(request)
     screen.append(indented(readable_call(request["arguments"], request.get("context")), "    ") + "\n")
+    for line in claim_lines(request):
+        screen.append("  ").append(line).append("\n")
     if "arguments" in payload:
         screen.append("  to run with\n", "dim").append(indented(readable_json(payload["arguments"]), "    ") + "\n")
     decision = f"{payload['decision']} by {payload['by']}" + (" and remember" if payload.get("remember") else "")
     details = "".join(f"; {name}: {brief(payload[name])}" for name in ("reason", "result") if payload.get(name))
+    if payload.get("say"):
+        screen.append("  and says to the agent\n", "dim").append(indented(visible(payload["say"]), "    ") + "\n")
     signed = f", key {public}" if public else ", not signed"
     screen.append(f"  Decision: {visible(decision)}{details}\n  digest {request['digest']}{signed}", "dim")
     return screen

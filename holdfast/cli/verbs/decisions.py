@@ -32,6 +32,7 @@ verbs = Verbs()
     'approve rel-1.2 1 --by alice --reason "checked the notes" --key ~/.holdfast/alice.key',
     """approve rel-1.2 1 --edit '{"version": "1.2.1"}'""",
     "approve rel-1.2 1 --remember    # and the same call from now on, in this thread",
+    'approve rel-1.2 1 --say "Good. Put the date into the next notes."',
 )
 async def approve(
     session: Session,
@@ -45,6 +46,9 @@ async def approve(
     remember: Annotated[
         bool, typer.Option("--remember", help="Allow the same call from now on, in this thread.")
     ] = False,
+    feedback: Annotated[
+        str, typer.Option("--say", metavar="TEXT", help="Feedback; the agent reads it with the call's result.")
+    ] = "",
     digest: Digest = None,
     key: Key = None,
     yes: Yes = False,
@@ -55,6 +59,8 @@ async def approve(
         payload["arguments"] = _read_arguments(edit)
     if remember:
         payload["remember"] = True
+    if feedback.strip():
+        payload["say"] = feedback
     return await _decide(session, thread, payload, key=key, yes=yes)
 
 

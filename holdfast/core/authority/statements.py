@@ -89,6 +89,8 @@ class Decision(Reasoned):
     """For `approve`: arguments that replace those of the LLM."""
     remember: bool = False
     """For `approve`: allow the same call from now on in this thread, if all who approve it set this."""
+    say: _Text = ""
+    """For `approve`: feedback that the LLM reads with the call's result, from feature level 2 on."""
     via: _Short = ""
     """The login that sends it, as claimed by the sender's program: `ann@host`, or `gateway ann`. No signature covers
     it, because it authorizes nothing: the log uses it to show when one login has cast the votes of several people."""

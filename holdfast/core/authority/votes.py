@@ -88,6 +88,11 @@ class Vote(Frozen):
         return decision, (self.said.result or "") if decision in ("respond", "happened") else ""
 
     @property
+    def feedback(self) -> str:
+        """The line with which the LLM reads what this person says with the approval; empty for none."""
+        return f"[{self.by} approved this call, and says: {self.said.say}]\n" if self.said.say else ""
+
+    @property
     def approved_digest(self) -> str:
         """Digest of the call that this vote approves."""
         if self.said.arguments is None:
@@ -99,7 +104,8 @@ class Vote(Frozen):
         view: dict[str, Any] = {"by": self.by, "decision": self.said.decision, "proof": self.proof}
         view |= {"for": self.right} if self.right else {}
         view |= {"result": self.answer[1]} if self.answer[1] else {}
-        return view | ({"remember": True} if self.said.remember else {})
+        view |= {"remember": True} if self.said.remember else {}
+        return view | ({"say": self.said.say} if self.said.say else {})
 
 
 def cast(votes: Iterable[Vote], vote: Vote) -> tuple[Vote, ...]:

@@ -51,6 +51,7 @@ class RecordedDecision(Frozen):
     arguments: dict[str, Any] | None = None
     result: str | None = None
     remember: bool = False
+    say: str = ""
 
 
 class RecordedInput(Frozen):

@@ -3,7 +3,9 @@
 1. Slack signs its request and names the user who pressed; the tokens file maps that user to a name of the policy.
 2. The button's value holds the thread and the decision, which go to `Actions.decide` (`interventions.py`), as for any
    caller.
-3. Slack shows its user a warning for any status but 200; the gateway's log has the reason.
+3. The text that the user typed beside the buttons goes to the agent: as the `say` of an approval, or as the reason of
+   any other decision.
+4. Slack shows its user a warning for any status but 200; the gateway's log has the reason.
 """
 
 import hashlib
@@ -17,6 +19,7 @@ from urllib.parse import parse_qs
 from fastapi import APIRouter, Request
 from pydantic_core import from_json
 
+from holdfast.core.run.contracts.record import FEEDBACK_INPUT
 from holdfast.errors import HoldfastError
 from holdfast.gateway.answers import Outcome
 from holdfast.gateway.bodies import DecisionBody, read_body
@@ -54,14 +57,14 @@ def slack_router(actions: Actions, callers: Callers, *, secret: str, now: Callab
             raise HTTPProblem(401, "the request is not signed with the secret of our Slack app")
         if not timestamp.isdigit() or abs(now() - int(timestamp)) > WINDOW:
             raise HTTPProblem(401, f"{TIMESTAMP} differs from our clock by more than {WINDOW} s")
-        user, value = _read_button(body)
+        user, value, text = _read_button(body)
         caller = callers.with_slack_id(user)
         if caller is None:
             raise HTTPProblem(
                 403, f"no caller has the Slack id {user[:40]!a}; list it under `slack` in the tokens file"
             )
         request.state.caller = caller.name
-        thread, decision = _read_decision(value)
+        thread, decision = _read_decision(value, text)
         try:
             _, outcome = await actions.decide(thread, decision, by=caller.name)
         except HoldfastError as error:
@@ -71,24 +74,37 @@ def slack_router(actions: Actions, callers: Callers, *, secret: str, now: Callab
     return routes
 
 
-def _read_button(body: bytes) -> tuple[str, str]:
-    """Return the id of the user who pressed a button, and the button's value.
+def _read_button(body: bytes) -> tuple[str, str, str]:
+    """Return the id of the user who pressed a button, the button's value, and the text that the user typed beside it.
 
     Raises:
         HTTPProblem: The body is not a button press.
     """
     try:
         payload: Any = from_json(parse_qs(body.decode(), strict_parsing=True)["payload"][0])
-        return str(payload["user"]["id"]), str(payload["actions"][0]["value"])
-    except (ValueError, KeyError, IndexError, TypeError):
+        return str(payload["user"]["id"]), str(payload["actions"][0]["value"]), _read_text(payload)
+    except (ValueError, KeyError, IndexError, TypeError, AttributeError):
         raise HTTPProblem(422, "this is not a press of one of our buttons") from None
 
 
-def _read_decision(value: str) -> tuple[str, DecisionBody]:
-    """Return the thread and the decision in a button's value."""
+def _read_text(payload: Any) -> str:
+    """Return the text that the user typed into the field beside the buttons; empty if the message has no such field.
+
+    Raises:
+        AttributeError: The payload is malformed.
+    """
+    values = (payload.get("state") or {}).get("values") or {}
+    text = values.get(FEEDBACK_INPUT, {}).get(FEEDBACK_INPUT, {}).get("value") or ""
+    return str(text).strip()
+
+
+def _read_decision(value: str, text: str) -> tuple[str, DecisionBody]:
+    """Return the thread and the decision in a button's value, with the text that the user typed."""
     try:
         decision = from_json(value)
         thread = str(decision.pop("thread"))
+        if text:
+            decision["say" if decision.get("decision") == "approve" else "reason"] = text
     except (ValueError, KeyError, AttributeError, TypeError):
         raise HTTPProblem(422, "this is not the value of one of our buttons") from None
     return thread, read_body(json.dumps(decision).encode(), DecisionBody)

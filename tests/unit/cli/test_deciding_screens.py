@@ -24,8 +24,10 @@ from holdfast.core.authority.signatures import is_signed
 from holdfast.core.authority.statements import Decision
 from holdfast.core.authority.votes import Seen, Vote
 from holdfast.core.base.constraint_names import FIRST_PROPAGATED
+from holdfast.core.run.state.features import FEEDBACK
 from holdfast.core.run.state.state import RunState
 from holdfast.encryption.signing_keys import make_key, read_key
+from holdfast.errors import Refused
 from tests.unit.client.test_trees import FakeThreads
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -147,6 +149,22 @@ async def test_a_decision_goes_to_the_thread_that_asks(monkeypatch: pytest.Monke
         True,
         False,
     ]
+
+
+@pytest.mark.parametrize("older", [{}, {"features": FEEDBACK - 1}], ids=["an older worker", "an older run"])
+async def test_feedback_that_nobody_would_read_is_not_sent(older: dict[str, Any]) -> None:
+    """An earlier release would approve and drop it, so nothing is sent."""
+    payload = {"decision": "approve", "request": "1", "by": "alice", "say": "Once only."}
+    with pytest.raises(Refused, match="reads no feedback"):
+        await interventions.intervene(FakeThreads({"t": older}), "t", "decide", payload)
+
+
+def test_feedback_is_shown_completely_before_it_is_signed() -> None:
+    """Every line of it, with no character that acts on the terminal."""
+    said = "first\n" + "x" * 400 + "\n\x1b[2Jlast"
+    shown = deciding_screen(view(), {"decision": "approve", "by": "alice", "say": said}, "ed25519:k").plain
+    for part in ("says to the agent", "    first\n", "x" * 400, "\\x1b[2Jlast"):
+        assert part in shown
 
 
 def test_the_signed_content_is_shown_completely() -> None:

@@ -97,6 +97,8 @@ class DecisionReceived(Event, Proven):
     """The arguments to run with, if the person changed them; the LLM's own are in `tool_call_requested`."""
     result: str | None = None
     remember: bool = False
+    say: str = ""
+    """Feedback that the LLM reads with the result of the approved call. Recorded from feature level 2 on."""
     right: str = ""
     """The person who delegated the approval authority that was used; empty if the approver used their own."""
     standings: tuple[Standing, ...] = ()
@@ -124,6 +126,7 @@ class DecisionReceived(Event, Proven):
             arguments=self.arguments,
             result=self.result,
             remember=self.remember,
+            say=self.say,
             via=self.via,
             signature=self.signature,
         )

@@ -47,6 +47,10 @@ Occasion = Literal[
 """`message_awaited`, from feature level 2 on: the LLM has answered, and the run stays open for messages."""
 
 
+FEEDBACK_INPUT = "holdfast_say"
+"""The id of the text field beside the buttons of a Slack message, by which the gateway finds its text."""
+
+
 class Notice(ActivityRequest):
     """The input of `notify`: a notice to people about an event of a run or a loop."""
 
@@ -55,6 +59,10 @@ class Notice(ActivityRequest):
     """The event's position: with the thread's id it names the notice, so that a receiver recognises a duplicate."""
     agent: str = ""
     request: ApprovalRequest | None = None
+    claim: str = ""
+    """What the agent said when it made the call that the request is about (`holdfast.core.authority.claims`)."""
+    feedback: bool = False
+    """The run reads what an approver says to the agent (`Decision.say`)."""
     status: str = ""
     text: str = ""
     """The run's result, or why it is blocked."""

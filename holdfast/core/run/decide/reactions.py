@@ -120,7 +120,8 @@ def on_start(state: RunState, number: int, *, at: datetime) -> ev.ToolCallStarte
     """
     call = state.calls.get(number)
     if state.constraints.kept and not call.undo and (constraint := constraint_on(state, call.call, at=at)):
-        return constraint_result(number, constraint, call.past)
+        refused = constraint_result(number, constraint, call.past)
+        return refused.model_copy(update={"content": call.feedback + refused.text})
     key = state.effect_key(number, call.call)
     return ev.ToolCallStarted(number=number, key=key, request=call.grant, undo=call.undo)
 
@@ -165,8 +166,8 @@ def on_outcome(state: RunState, number: int, outcome: ToolOutcome, *, at: dateti
     content, status = outcome.content, outcome.status
     if call.undo:
         content, status = with_heading("This happened, and was undone: ", content), "undone"
-    elif call.edited_by:
-        content = with_heading(call.edit_note, content)
+    elif call.people_note:
+        content = with_heading(call.people_note, content)
     return [
         *(context_change(state, number, outcome.changes) if outcome.changes and outcome.status == "ok" else ()),
         ev.ToolCallFinished(

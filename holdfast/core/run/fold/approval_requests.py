@@ -30,6 +30,7 @@ def require_approval(state: RunState, request: ApprovalRequest) -> RunState:
         grant="",
         granted_by=(),
         approved=False,
+        feedback="",
     )
     return _open(state, request, asked, lapsed=lapsed)
 
@@ -80,6 +81,7 @@ def close_decided(state: RunState, event: ev.DecisionReceived) -> RunState:
             approved = _with_arguments(state, approved, edited or request.arguments, by=editor)
             vote = _vote_of(request, event)
             votes = agreeing(cast(() if edited else request.votes, vote), vote)
+            approved = replace(approved, feedback="".join(each.feedback for each in votes))
             if state.features >= KEYS_REVOKED:
                 approved = replace(approved, granted_by=tuple(each.key for each in votes if each.key))
             number = authority.rule_count + 1

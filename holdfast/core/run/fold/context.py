@@ -2,13 +2,14 @@
 
 from functools import reduce
 
+from holdfast.core.authority.claims import claim_of
 from holdfast.core.base.models import replace
 from holdfast.core.llm.blocks import more_than_text, text_of
 from holdfast.core.llm.messages import size_of
 from holdfast.core.log import events as ev
 from holdfast.core.run.fold.calls import lower_trust
 from holdfast.core.run.state.context import FOLLOW_UPS_CHARS, TaskRefinement, WaitingMessage
-from holdfast.core.run.state.features import COMPACTION_MUST_HELP, MESSAGE_IDS
+from holdfast.core.run.state.features import CLAIMS, COMPACTION_MUST_HELP, MESSAGE_IDS
 from holdfast.core.run.state.freshness import FindingDigest
 from holdfast.core.run.state.progress import Repeats
 from holdfast.core.run.state.state import RunState
@@ -23,11 +24,12 @@ def begin_step(state: RunState, event: ev.LLMReplied) -> RunState:
     context = state.context.record_reply(request_tokens + event.usage.completion_tokens)
     if state.features >= COMPACTION_MUST_HELP and state.spec and step == context.compacted_at + 1:
         context = context.with_floor(request_tokens, state.spec.limits.compaction_tokens)
+    claim = claim_of(event.message) if state.features >= CLAIMS and event.message else ""
     return replace(
         state,
         steps=replace(state.steps, count=step),
         pauses=0,
-        calls=state.calls.next_step(),
+        calls=state.calls.next_step(claim),
         constraints=state.constraints.active(event.at) if state.constraints.kept else state.constraints,
         inbox=state.inbox.mark_answered(),
         context=context,

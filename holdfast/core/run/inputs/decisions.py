@@ -16,7 +16,7 @@ from temporalio import workflow
 
 from holdfast.core.agents.agent import AgentSpec
 from holdfast.core.authority.approvals import ApprovalRequest, DecisionOutcome
-from holdfast.core.authority.statements import Decision, parsed
+from holdfast.core.authority.statements import Decision, parsed, read_decision
 from holdfast.core.authority.votes import Vote, agreeing, cast, one_login, votes_for
 from holdfast.core.base.canonical import exact_json
 from holdfast.core.llm.blocks import ToolCall
@@ -30,7 +30,7 @@ from holdfast.core.run.rules.standings import standing_of
 from holdfast.core.run.rules.verdicts import judge_call
 from holdfast.core.run.state.authority import ASKED_ANEW, with_votes
 from holdfast.core.run.state.calls import CallState
-from holdfast.core.run.state.features import EDITS_ASK_ANEW, LINEAR_SCHEMAS, LOGINS
+from holdfast.core.run.state.features import EDITS_ASK_ANEW, FEEDBACK, LINEAR_SCHEMAS, LOGINS
 from holdfast.core.run.state.state import RunState
 from holdfast.core.run.waits.dormancy import on_sleep_due
 from holdfast.core.run.waits.polling import call_problem
@@ -47,13 +47,15 @@ def on_decision(state: RunState, decision: Decision, *, at: datetime) -> tuple[e
     """Return the event that records a person's decision and its outcome, and the events that follow from it."""
     if decision.via and state.features < LOGINS:
         decision = decision.model_copy(update={"via": ""})
+    if decision.say and state.features < FEEDBACK:
+        decision = decision.model_copy(update={"say": ""})
     request = state.authority.request(decision.request)
     speaker = _authorize(state, decision, request, at=at)
     if isinstance(speaker, Rejection) or request is None:
         refused = speaker if isinstance(speaker, Rejection) else Rejection("unknown_request", "")
         return _decision_event(decision, refused.outcome, refused.explanation, Principal()), []
     edit = request.edit(decision.arguments)
-    if (edit or request.quorum > 1 or request.requirements) and (full := _refuse_size(state, decision)):
+    if (edit or decision.say or request.quorum > 1 or request.requirements) and (full := _refuse_size(state, decision)):
         return _decision_event(decision, full.outcome, full.explanation, Principal()), []
     if not edit:
         outcome, explanation, votes = _count_vote(request, decision, speaker, request.votes, at=at)
@@ -82,11 +84,27 @@ def on_decision(state: RunState, decision: Decision, *, at: datetime) -> tuple[e
     return received, _consequences(state, decision, request, votes) if outcome == "accepted" else []
 
 
+def refuse_feedback(state: RunState, payload: Any) -> Rejection | None:
+    """Return why a decision with `say` is rejected before it is recorded; None if it is not.
+
+    A run below the feature level reads no `say`, so the approval would count without it. Only an update can be rejected
+    for that: what is in history is read as an older release reads it.
+    """
+    decision = read_decision(payload) if state.features < FEEDBACK else ""
+    if isinstance(decision, str) or not decision.say:
+        return None
+    older = f"this run has feature level {state.features}, and `say` is read from level {FEEDBACK} on"
+    return Rejection("malformed", f"{older}: approve without it, and send the agent a message")
+
+
 def _refuse_size(state: RunState, decision: Decision) -> Rejection | None:
-    """Return why the state has no room for this vote or these arguments until a request is decided; None if it has."""
+    """Return why the state has no room for this vote, these arguments or this feedback until a request is decided; None
+    if it has.
+    """
     if decision.decision == "deny":
         return None
     edited = sum(len(call.call.arguments.encode()) for call in state.calls.current if call.edited_by)
+    edited += sum(len(call.feedback.encode()) for call in state.calls.current)
     edited += sum(len(request.arguments.encode()) for request in state.authority.requests if request.edited_by)
     votes = sum(len(vote.model_dump_json().encode()) for request in state.authority.requests for vote in request.votes)
     if edited + votes + 2 * len(decision.model_dump_json().encode()) <= EDITED_BYTES:
@@ -111,6 +129,7 @@ def _decision_event(
         arguments=decision.arguments,
         result=decision.result,
         remember=decision.remember,
+        say=decision.say,
         right=speaker.right if speaker.right != decision.by else "",
         standings=speaker.standings,
         rule=rule,
@@ -143,9 +162,10 @@ def _count_vote(
     if decision.decision == "deny":
         return "accepted", "", (vote,)
     older = next((each for each in before if each.by == vote.by), None)
-    if older and (older.answer, older.said.remember, older.standings) == (
+    if older and (older.answer, older.said.remember, older.said.say, older.standings) == (
         vote.answer,
         decision.remember,
+        decision.say,
         vote.standings,
     ):
         return "duplicate", f"{vote.by} has already answered {decision.decision} to request {request.id}", ()
@@ -191,7 +211,8 @@ def _consequences(state: RunState, decision: Decision, request: ApprovalRequest,
     number = request.number
     by = ", ".join(vote.by for vote in votes)
     because = f": {decision.reason}" if decision.reason else ""
-    past = state.calls.get(number).past
+    call = state.calls.get(number)
+    past = call.past
     match decision.decision:
         case "approve":
             number = state.authority.rule_count + 1
@@ -211,9 +232,10 @@ def _consequences(state: RunState, decision: Decision, request: ApprovalRequest,
             return [ev.ToolCallFinished(number=number, status="answered", content=content)]
         case "happened":
             content = decision.result or f"Done. ({by} confirmed that it happened{because})"
+            content = call.feedback + content
             return [ev.ToolCallFinished(number=number, status="ok", content=content, adopted=True)]
         case "abandon":
-            content = f"The outcome is unknown; {by} gave up finding out{because}"
+            content = f"{call.feedback}The outcome is unknown; {by} gave up finding out{because}"
             return [ev.ToolCallFinished(number=number, status="unknown", content=content)]
         case _:
             assert_never(decision.decision)
@@ -260,6 +282,8 @@ def _authorize(
     speaker = standing_of(state, decision, request, at=at)
     if isinstance(speaker, Rejection):
         return speaker
+    if decision.say and decision.decision != "approve":
+        return Rejection("malformed", "`say` goes with approve; the agent reads the reason of any other decision")
     if decision.decision == "respond" and not decision.result:
         return Rejection("malformed", "give the answer as `result`")
     if refusal := _refuse_edit(state, decision, state.calls.get(request.number), at=at):

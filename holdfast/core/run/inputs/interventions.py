@@ -45,7 +45,7 @@ from holdfast.core.authority.statements import (
 from holdfast.core.base.models import is_unread
 from holdfast.core.log.events import SignalRejected
 from holdfast.core.run.fold.evolve import evolve
-from holdfast.core.run.inputs.decisions import on_decision, on_due
+from holdfast.core.run.inputs.decisions import on_decision, on_due, refuse_feedback
 from holdfast.core.run.inputs.delegations import on_delegation, on_key_revocation, on_revocation
 from holdfast.core.run.inputs.extend import on_extension
 from holdfast.core.run.inputs.messages import on_message
@@ -204,6 +204,8 @@ def refuse_update(state: RunState, name: str, payload: Any, *, at: datetime) -> 
     """Return the answer to an update that the run would reject at that time; None if it would accept it."""
     for event in on_due(state, at=at):  # recorded before the update
         state = evolve(state, event.model_copy(update={"at": at}))
+    if name == "decide" and (older := refuse_feedback(state, payload)):
+        return Reaction([], older.outcome, older.explanation).answer
     reaction = react(state, name, payload, at=at)
     return reaction.answer if all(map(is_refused, reaction.events)) else None
 

@@ -103,5 +103,5 @@ def on_refine_call(state: RunState, number: int) -> list[AgentEvent]:
     words = f"The task is refined: this is refinement {refined.refinement}, and it counts from now on."
     return [
         refined.model_copy(update={"call": number}),
-        ToolCallFinished(number=number, status="ok", content=call.edit_note + words),
+        ToolCallFinished(number=number, status="ok", content=call.people_note + words),
     ]

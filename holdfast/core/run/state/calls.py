@@ -105,6 +105,8 @@ class CallState:
     """The call is allowed to run in order to undo its effect."""
     edited_by: str = ""
     """The person who changed the arguments; empty for nobody."""
+    feedback: str = ""
+    """A line for each approver who said something to the LLM with the approval; it lapses with the approval."""
     approved: bool = False
     """A person approved the call as it is. Approval by the policy, when a request expires, does not count."""
     begun: bool = False
@@ -121,10 +123,13 @@ class CallState:
     """The context of the closed run that made an orphaned call, if the run that resolves the call has another one."""
 
     @property
-    def edit_note(self) -> str:
-        """The note before the result that shows the LLM the arguments that a person put in place; empty if none did."""
+    def people_note(self) -> str:
+        """The note before the result that shows the LLM the arguments that a person put in place, and the approvers'
+        feedback; empty if there is neither.
+        """
         arguments = self.call.arguments[:2_000]
-        return f"[{self.edited_by} changed the arguments to {arguments}]\n" if self.edited_by else ""
+        edit = f"[{self.edited_by} changed the arguments to {arguments}]\n" if self.edited_by else ""
+        return edit + self.feedback
 
     def view(self) -> dict[str, Any]:
         """Return a delayed call as `show` presents it."""
@@ -153,6 +158,9 @@ class Calls:
     """How many calls the whole thread has requested, which is the number of the last one."""
     past: tuple[PastEffect, ...] = ()
     """Effects from before a reset that no call of this branch has adopted yet, oldest first."""
+    claim: str = ""
+    """The LLM's text in the reply that made the calls, cut to `CLAIM_CHARS`. People read it beside a request: it is the
+    agent's claim, and nothing is decided by it. Empty below feature level 2."""
 
     @property
     def orphaned(self) -> tuple[int, ...]:
@@ -224,8 +232,16 @@ class Calls:
         """Replace the call that has the same number."""
         return replace(self, current=tuple(changed if call.number == changed.number else call for call in self.current))
 
-    def next_step(self) -> "Calls":
+    def claim_about(self, number: int) -> str:
+        """Return the LLM's text in the reply that made this call; empty for a call that the run makes by itself."""
+        call = self.find(number)
+        return self.claim if call and not call.own else ""
+
+    def next_step(self, claim: str = "") -> "Calls":
         """Drop the calls of the step, which is over.
+
+        Args:
+            claim: The LLM's text in the reply that begins the next step.
 
         Raises:
             EventOutOfPlace: One of them has no result yet.
@@ -233,7 +249,7 @@ class Calls:
         if self.open:
             numbers = ", ".join(str(call.number) for call in self.current if call.phase != "finished")
             raise EventOutOfPlace(f"the step is not over: no result yet of call {numbers}")
-        return replace(self, current=())
+        return replace(self, current=(), claim=claim)
 
     def past_effect(self, key: str) -> PastEffect | None:
         """Return the past effect with this key that no call has adopted yet; None if there is none."""

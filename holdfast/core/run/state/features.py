@@ -49,7 +49,8 @@ LEVELS: Mapping[int, str] = {
     2: "0.3.0: a run that a program's workflow started names it, and its result has a trust level; a message "
     "has its sender's id, with which it counts once; the typed context of a run, which a start gives, tools change "
     "(`context_updated`) and conditions of policies read; a run whose agent's functions fail is blocked; unattended "
-    "runs, which fail instead of waiting for a person; the notice `message_awaited`",
+    "runs, which fail instead of waiting for a person; the notice `message_awaited`; requests show the text of the "
+    "reply that made the call; an approval's `say`, which the LLM reads with the call's result",
 }
 """Feature level → the release, and its additions."""
 
@@ -195,12 +196,19 @@ level of the reply."""
 
 MESSAGE_IDS = 2
 """A message with an id counts once, signed or not. Below it, only signed messages have an id."""
+
 UNATTENDED = 2
 """A run may be unattended: what would wait for a person fails it. A sealed start of such a run carries this level, and
 a plain one fails if the worker that loads the agent lacks it."""
 
 ANSWERS_NOTIFIED = 2
 """People are notified when an open thread has answered (`message_awaited`)."""
+
+CLAIMS = 2
+"""Approval requests show the LLM's text in the reply that made the call (`Calls.claim`)."""
+
+FEEDBACK = 2
+"""The field `say` of an approval. Below it, a decision is read without that field, as an older release reads it."""
 
 
 def require_features(level: int) -> None:

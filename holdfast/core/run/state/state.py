@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from typing import Any, Literal
 
 from holdfast.core.agents.agent import AgentSpec
+from holdfast.core.authority.approvals import ApprovalRequest
 from holdfast.core.base.models import Frozen
 from holdfast.core.budget.account import Account
 from holdfast.core.llm.blocks import ToolCall
@@ -303,7 +304,11 @@ class RunState:
         if self.outcome == "moved":
             return []  # they are open in the other cluster
         path = {"path": [*self.origin.lineage.path, self.thread]} if self.origin.lineage else {}
-        return [{**request.view(), **path} for request in self.authority.requests]
+        return [{**self.request_view(request), **path} for request in self.authority.requests]
+
+    def request_view(self, request: ApprovalRequest) -> dict[str, Any]:
+        """Return an open request as people see it: with what the agent said when it made the call."""
+        return {**request.view(), "claim": self.calls.claim_about(request.number)}
 
     def view(self) -> dict[str, Any]:
         """Return the state as `show` presents it (design: the CLI contract)."""
@@ -311,6 +316,7 @@ class RunState:
             "thread": self.thread,
             "agent": self.spec.name if self.spec else None,
             "status": self.status,
+            "features": self.features,
             "step": self.steps.count,
             "events": self.events,
             "task": self.task,

@@ -1,9 +1,10 @@
 """Select the events of which people are notified, and build the notices."""
 
+from holdfast.core.authority.approvals import ApprovalRequest
 from holdfast.core.log import events
 from holdfast.core.log.events import AgentEvent
-from holdfast.core.run.contracts.record import Notice
-from holdfast.core.run.state.features import ANSWERS_NOTIFIED
+from holdfast.core.run.contracts.record import Notice, Occasion
+from holdfast.core.run.state.features import ANSWERS_NOTIFIED, FEEDBACK
 from holdfast.core.run.state.state import RunState
 
 TEXT_CHARS = 4_000
@@ -20,13 +21,11 @@ def notice_of(before: RunState, event: AgentEvent) -> Notice | None:
     agent, position = before.spec.name if before.spec else "", event.position
     match event:
         case events.ApprovalRequested() | events.ReconcileRequested():
-            return Notice(occasion="request_opened", position=position, agent=agent, request=event.request)
+            return _about(before, event, "request_opened", event.request)
         case events.ApprovalReminded():
-            request = before.authority.request(event.request)
-            return Notice(occasion="request_reminded", position=position, agent=agent, request=request)
+            return _about(before, event, "request_reminded", before.authority.request(event.request))
         case events.ApprovalEscalated():
-            request = before.authority.request(event.request)
-            return Notice(occasion="request_escalated", position=position, agent=agent, request=request)
+            return _about(before, event, "request_escalated", before.authority.request(event.request))
         case events.ApprovalExpired():
             request = before.authority.request(event.request)
             return Notice(occasion="request_expired", position=position, agent=agent, request=request)
@@ -52,3 +51,15 @@ def notice_of(before: RunState, event: AgentEvent) -> Notice | None:
             return Notice(occasion="run_finished", position=position, agent=agent, status=event.outcome, text=text)
         case _:
             return None
+
+
+def _about(state: RunState, event: AgentEvent, occasion: Occasion, request: ApprovalRequest | None) -> Notice:
+    """Return a notice of an open request."""
+    return Notice(
+        occasion=occasion,
+        position=event.position,
+        agent=state.spec.name if state.spec else "",
+        request=request,
+        claim=state.calls.claim_about(request.number) if request else "",
+        feedback=state.features >= FEEDBACK,
+    )

@@ -14,6 +14,7 @@ import json
 from collections.abc import Mapping, Sequence
 
 from holdfast.core.authority.approvals import ApprovalRequest
+from holdfast.core.authority.claims import CLAIMED, claim_rows
 from holdfast.core.authority.interventions import RefinementKind
 from holdfast.core.authority.statements import DecisionKind, parsed, speaker_words
 from holdfast.core.authority.summaries import describe_call, describe_terms
@@ -26,7 +27,7 @@ from holdfast.core.run.rules.authority import signatures_required
 from holdfast.core.run.rules.budget import BUDGET_SPENT
 from holdfast.core.run.state.calls import CallState
 from holdfast.core.run.state.dormancy import Dormancy
-from holdfast.core.run.state.features import REFINE_TASK
+from holdfast.core.run.state.features import FEEDBACK, REFINE_TASK
 from holdfast.core.run.state.progress import Pause
 from holdfast.core.run.state.state import Blocked, RunState
 from holdfast.core.run.views.lifecycle import phase_of
@@ -88,8 +89,14 @@ _SIGNALS: dict[DecisionKind, str] = {
 }
 
 
-def signal_json(request: ApprovalRequest, decision: DecisionKind) -> tuple[str, str]:
-    """Return the signal's name and the exact JSON that make this decision on the request in its current form."""
+def signal_json(request: ApprovalRequest, decision: DecisionKind, *, feedback: bool = False) -> tuple[str, str]:
+    """Return the signal's name and the exact JSON that make this decision on the request in its current form.
+
+    Args:
+        request: The request.
+        decision: The decision.
+        feedback: The run reads the feedback of an approval, whose field the JSON then has, empty.
+    """
     payload = {"request": request.id, "by": "your name", "reason": "why"}
     if request.kind == "reconcile":
         payload = {"decision": decision, **payload}
@@ -97,6 +104,8 @@ def signal_json(request: ApprovalRequest, decision: DecisionKind) -> tuple[str, 
         payload = {**payload, "result": "what the agent is to read"}
     if decision not in HARMLESS:
         payload = {**payload, "digest": request.digest}
+    if decision == "approve" and feedback:
+        payload = {**payload, "say": ""}
     return _SIGNALS[decision], json.dumps(payload, indent=1)
 
 
@@ -167,6 +176,8 @@ def _request(state: RunState, request: ApprovalRequest) -> list[str]:
     answers = request.answers
     if terms := describe_terms(request):
         lines += [plain(terms, 1_000), ""]
+    if said := claim_rows(state.calls.claim_about(request.number)):
+        lines += [f"**{CLAIMED}**", "", quoted("\n".join(said)), ""]
     block = ["```text", *rows, "```", ""]
     if len(shown) > SHOWN_CHARS:
         answers = tuple(answer for answer in answers if answer in HARMLESS)
@@ -177,7 +188,7 @@ def _request(state: RunState, request: ApprovalRequest) -> list[str]:
         return [*lines, *block, f"Only a signed decision counts ({words}): `{pending}` shows the commands."]
     signals = [f"To decide, press {WHERE}. Choose the signal, and paste its JSON with your name.", ""]
     for decision in answers:
-        signal, payload = signal_json(request, decision)
+        signal, payload = signal_json(request, decision, feedback=state.features >= FEEDBACK)
         signals += [f"To {decision}: `{signal}`", "", f"```json\n{payload}\n```", ""]
     if len(shown) <= SHORT_CHARS:
         return [*lines, *block, *signals]

@@ -219,7 +219,7 @@ def _finished(
     status: Literal["ok", "failed"] = "ok",
     trust: Trust | None = None,
 ) -> ev.ToolCallFinished:
-    note = state.calls.get(number).edit_note
+    note = state.calls.get(number).people_note
     return ev.ToolCallFinished(number=number, status=status, content=note + content, trust=trust)
 
 

@@ -104,7 +104,7 @@ def on_poll(state: RunState, number: int, outcome: ToolOutcome, *, poll: int, at
     if head is None:
         return [polled]
     status, words = head
-    note = state.calls.get(number).edit_note
+    note = state.calls.get(number).people_note
     ended = ev.ToolCallFinished(
         number=number,
         status=status,

@@ -391,5 +391,5 @@ def report_text(child: Child, report: SubagentReport) -> str:
 
 def _finished(call: CallState, content: str, *, status: str = "ok", trust: Trust) -> ev.ToolCallFinished:
     return ev.ToolCallFinished.model_validate(
-        {"number": call.number, "status": status, "content": call.edit_note + content, "trust": trust}
+        {"number": call.number, "status": status, "content": call.people_note + content, "trust": trust}
     )

@@ -159,7 +159,9 @@ class ApprovalRequest(Frozen):
 
     @property
     def expires_at(self) -> datetime | None:
-        """When `on_expiry` decides; None for never. Only people can resolve an unknown outcome."""
+        """When the request expires: `on_due` (`holdfast.core.run.inputs.decisions`) then applies `on_expiry`. None for
+        never: only people can resolve an unknown outcome.
+        """
         return self._after(expires_after(self.required)) if self.kind == "approval" else None
 
     @property

@@ -1,8 +1,9 @@
-"""Takes over from a killed worker: ends its claims on runs at once, before Temporal's time-outs do.
+"""Detects a lost worker of this machine, and takes over from it: ends its claims on runs at once, before Temporal does.
 
-1. Temporal detects a death by a time-out: 5 s for an activity, 3 s for a workflow's sticky queue. A process of the same
-   machine can prove it at once (`liveness`), and nothing is done without that proof. A running workflow task keeps its
-   time-out (10 s), because only its own worker can report it to Temporal.
+1. Temporal detects a death by a time-out: 5 s for an activity (`HEARTBEAT_TIMEOUT` in
+   `holdfast.core.run.contracts.table`), 3 s for a workflow's sticky queue. A process of the same machine can prove it
+   at once (`liveness`), and nothing is done without that proof. A running workflow task keeps its time-out (10 s),
+   because only its own worker can report it to Temporal.
 2. While no worker dies, no requests are sent to Temporal: workers check each other's processes (`registry`).
 3. Only one process sweeps at a time, so that no claim is ended twice: the second end would hit the next attempt.
 4. Nothing depends on takeover. If a sweep fails or is late, the claim times out; and if an attempt were ended by

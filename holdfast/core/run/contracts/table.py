@@ -1,4 +1,4 @@
-"""The table of activities: for each kind of request, the activity that answers it, its answer, and its call options.
+"""The table of activities: for each kind of request, the activity that answers it, its answer, timeouts and retries.
 
 `workflows/driver.py` calls activities by this table, and `holdfast.core.temporal.history_reader` reads their events in
 a history by it; the implementations are in the top-level package `activities/`. To add an activity, add its request and
@@ -51,15 +51,18 @@ ResultT = TypeVar("ResultT", bound=ActivityResult)
 StateT = TypeVar("StateT", contravariant=True)
 
 HEARTBEAT_TIMEOUT = timedelta(seconds=5)
-"""Heartbeat timeout: how long a worker may be silent before Temporal gives its activity to another worker. This is half
-of the delay after a SIGKILL if no process of the same machine takes over (`holdfast/worker/takeover/takeover.py`). The
-other half is the sticky queue's timeout (`holdfast/worker/construction.py`).
+"""Heartbeat timeout, by which Temporal detects a lost worker: how long it may be silent before another worker gets its
+activity. This is half of the delay after a SIGKILL if no process of the same machine takes over
+(`holdfast/worker/takeover/takeover.py`). The other half is the sticky queue's timeout
+(`holdfast/worker/construction.py`).
 """
 
 PATIENT = RetryPolicy(
     initial_interval=timedelta(seconds=1), backoff_coefficient=2.0, maximum_interval=timedelta(seconds=30)
 )
-"""The retry policy of every activity: without end (rule 2)."""
+"""The retry policy of every activity, LLM calls included: without end (rule 2). If a provider answers with an error,
+`provider_error` decides whether another attempt follows, and after how long (`activities/llm_calls/outages.py`).
+"""
 
 QUICK = timedelta(seconds=30)
 """Time limit of one attempt that reads or writes a few rows."""
@@ -88,7 +91,9 @@ class Activity(Generic[RequestT, ResultT, StateT]):
     summary: Callable[[RequestT, StateT], str]
     """A one-line summary of the call, for the Web UI."""
     time_limit: Callable[[RequestT, StateT], timedelta] = lambda request, state: QUICK
-    """Start-to-close timeout: how long one attempt may take."""
+    """Start-to-close timeout: how long one attempt may take. For a tool call, the activity enforces the tool's own
+    timeout first (`call_function` in `activities/tool_calls/tool_functions.py`).
+    """
     total_limit: timedelta | None = None
     """Schedule-to-close timeout: how long all attempts together may take; None for no limit."""
     heartbeat_timeout: timedelta | None = HEARTBEAT_TIMEOUT

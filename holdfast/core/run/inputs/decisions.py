@@ -1,4 +1,4 @@
-"""Apply people's decisions on approval requests, and the deadlines of undecided requests. Pure functions.
+"""Apply people's decisions on approval requests, and reminders, escalations and expiry of undecided ones. Pure.
 
 1. Every decision is recorded with its outcome. Only an accepted one affects the call.
 2. An approval is bound to the request's digest. The start of the approved call consumes it: one effect, in one run.

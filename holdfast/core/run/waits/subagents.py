@@ -1,4 +1,6 @@
-"""Sub-agents: an agent gives a task to another agent, in a separate run. Pure functions over the run's state.
+"""Sub-agents: how they are started, and how a sub-agent's result returns to its parent (`on_report`). Pure functions.
+
+An agent gives a task to another agent, in a separate run.
 
 1. A call of `run_agent` is judged like any other. The sub-agent's own calls are judged in its run, by its policy and by
    those of all runs above it. People decide there; no run decides for another.

@@ -17,7 +17,7 @@ from holdfast.core.log.events import ToolCallFinished
 from holdfast.testing import call, say, steps
 from tests.support.rig import Rig, StartRig, events_of, status_of
 
-ALLOWED = Policy(rules=[allow("*")])
+ALLOWED = Policy(rules=(allow("*"),))
 
 
 def catalog(*tools: Any) -> Catalog:

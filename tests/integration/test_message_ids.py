@@ -11,7 +11,7 @@ from holdfast.core.log.events import UserMessageReceived
 from holdfast.testing import Conversation, Reply, say
 from tests.support.rig import PATIENCE, Rig, StartRig, check_thread
 
-CATALOG = Catalog(agents=[Agent(name="clerk", instructions="Work.", tools=[])])
+CATALOG = Catalog(agents=[Agent(name="clerk", instructions="Work.", tools=())])
 
 
 def echo(conversation: Conversation) -> Reply:

@@ -46,10 +46,10 @@ def charge(cents: int) -> str:
 
 
 CATALOG = Catalog(
-    agents=[Agent(name="cashier", instructions="Charge.", policy=Policy(rules=[allow("*")]))], tools=[charge]
+    agents=[Agent(name="cashier", instructions="Charge.", policy=Policy(rules=(allow("*"),)))], tools=[charge]
 )
 ANSWERS = [call("charge", cents=700), say("Done.")]
-OTHER = Catalog(agents=[Agent(name="clerk", instructions="Work.", tools=[])])
+OTHER = Catalog(agents=[Agent(name="clerk", instructions="Work.", tools=())])
 
 
 class Deflating(PayloadCodec):

@@ -15,15 +15,16 @@ from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxR
 
 from holdfast import Agent, Catalog, Client, HoldfastPlugin, vouch_for
 from holdfast.config.stack_file import Stack
+from holdfast.core.log.events import RunStarted, UserMessageReceived
 from holdfast.testing import Conversation, Reply, ScriptedLLM, call, hang, say
 from tests.support.own_workflows import AskWorkflow, ChatWorkflow, ImpatientWorkflow, Plan, Research, ResearchWorkflow
 from tests.support.rig import environ_of, runs_of
 
-WRITER = Agent(name="writer", instructions="Write.", tools=[])
+WRITER = Agent(name="writer", instructions="Write.", tools=())
 CATALOG = Catalog(
     agents=[
-        Agent(name="planner", instructions="Plan.", tools=[], result=Plan),
-        Agent(name="searcher", instructions="Search.", tools=[]),
+        Agent(name="planner", instructions="Plan.", tools=(), result=Plan),
+        Agent(name="searcher", instructions="Search.", tools=()),
         WRITER,
     ]
 )
@@ -101,6 +102,8 @@ async def test_a_person_is_proven_only_by_a_start_that_is(stack: Stack, state_fo
         async with Client.connect(client, task_queue=queue) as holdfast:
             for thread in threads:
                 begun, task, *_ = [event async for event in holdfast.thread(thread).events()]
+                assert isinstance(begun, RunStarted)
+                assert isinstance(task, UserMessageReceived)
                 assert (begun.user_proven, task.by) == (vouched, "alice")
 
 

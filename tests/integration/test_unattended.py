@@ -220,10 +220,11 @@ async def test_interventions_right_after_a_start_or_a_fork_wait_until_the_run_ca
             thread = await run.client.start("go", agent="payer", workspace=run.workspace, by="alice")
             run.started.append(thread.id)
             assert (await getattr(thread, verb)(*arguments, by="alice")).counts, verb
-        for verb, arguments in (("pause", ()), ("lift", (0,)), ("refine", ("narrow", "less"))):
+        more: tuple[tuple[str, tuple[Any, ...]], ...] = (("pause", ()), ("lift", (0,)), ("refine", ("narrow", "less")))
+        for verb, given in more:
             fork = await first.fork(say="again")
             run.started.append(fork.id)
-            assert (await getattr(fork, verb)(*arguments, by="tester")).counts, verb
+            assert (await getattr(fork, verb)(*given, by="tester")).counts, verb
 
 
 async def test_what_a_run_cannot_take_yet_is_not_sent_if_no_worker_loads_the_agent() -> None:

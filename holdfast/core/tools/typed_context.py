@@ -73,8 +73,8 @@ class ContextUpdate:
 
     result: Any
     """The result that the LLM reads."""
-    changes: Mapping[str, Any] = field(default_factory=dict)
-    """The new values of fields of the context."""
+    changes: Mapping[str, Any] | BaseModel = field(default_factory=dict)
+    """The new values of fields of the context, or the changed context."""
 
 
 def context_type(hint: Any) -> Any:

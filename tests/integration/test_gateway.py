@@ -22,6 +22,7 @@ from holdfast.client.threads import Threads
 from holdfast.config.encryption_keys import parse_keys
 from holdfast.core.authority.policy import Approver, Gateway, Terms
 from holdfast.core.authority.signatures import encode_key, public_key, sign
+from holdfast.core.run.contracts.record import FEEDBACK_INPUT
 from holdfast.encryption.codec import EncryptionCodec
 from holdfast.gateway.app import build_app
 from holdfast.gateway.callers import Callers, CallersFile, Scope, Token
@@ -564,7 +565,7 @@ async def test_text_beside_a_button_in_slack_is_feedback(rig: StartRig) -> None:
             return (await gateway.http.post("/slack/actions", content=body, headers=headers)).status_code
 
         def typed(text: Any) -> Any:
-            return {"values": {slack.FEEDBACK_INPUT: {slack.FEEDBACK_INPUT: {"value": text}}}}
+            return {"values": {FEEDBACK_INPUT: {FEEDBACK_INPUT: {"value": text}}}}
 
         refused = [await press(typed("x" * 2_001)), await press("state"), await press({"values": [1]})]
         assert (refused, await press(typed(" Once only. "))) == ([422, 422, 422], 200)

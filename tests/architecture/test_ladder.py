@@ -64,7 +64,7 @@ CORE = {
     "transcript": "agents base llm log memory",
     "run": "agents authority base budget lineage llm log mac memory tools transcript trust",
     "schedule": "agents base budget llm mac run",
-    "loop": "base budget llm log mac run trust",
+    "loop": "agents base budget llm log mac run trust",
     "temporal": "base log loop mac run",
 }
 """Packages (and modules) of the pure core."""

@@ -11,6 +11,7 @@ from holdfast.core.llm.blocks import ProviderPart, ToolCall
 from holdfast.core.llm.messages import AssistantMessage, Usage, decode
 from holdfast.core.log.events import LLMReplied, ToolCallFinished, ToolCallRequested, UserMessageReceived
 from holdfast.core.run.contracts.llm_calls import LLMRequest
+from holdfast.core.temporal.converter import data_converter
 from holdfast.core.transcript.transcript import Transcript, TranscriptRef, tool_message
 from holdfast.errors import TranscriptMismatch
 from tests.support.runs import ADAPTER, agent_spec, calls
@@ -38,6 +39,7 @@ class FakeWorkflow:
     """A workflow that answers queries and counts them; it stands in for both client and handle."""
 
     id = "t"
+    data_converter = data_converter
 
     def __init__(self) -> None:
         self.transcript = Transcript()

@@ -3,6 +3,7 @@
 import io
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -133,7 +134,7 @@ async def test_a_decision_goes_to_the_thread_that_asks(monkeypatch: pytest.Monke
     """The decision is also signed for that thread: a signature for the root thread would not count there."""
     sent: list[tuple[str, Any]] = []
 
-    async def send_update(threads: Any, thread: str, update: str, payload: Any, *, signal: str) -> UpdateResult:
+    async def send_update(threads: Any, thread: str, update: str, payload: Any, **options: Any) -> UpdateResult:
         sent.append((thread, payload))
         return UpdateResult("accepted", "")
 
@@ -141,7 +142,9 @@ async def test_a_decision_goes_to_the_thread_that_asks(monkeypatch: pytest.Monke
     answer = Answer(view() | {"thread": "t.3", "digest": shown_digest(view())}, "approve", "ok")
     public = make_key(tmp_path / "alice.key")
     private = read_key(tmp_path / "alice.key")
-    assert await watch.send(FakeThreads({}), "t", answer, by="alice", private=private) == ""
+    threads = FakeThreads({})
+    monkeypatch.setattr(threads, "runs", SimpleNamespace(answer_within=1.0), raising=False)
+    assert await watch.send(threads, "t", answer, by="alice", private=private) == ""
     ((thread, payload),) = sent
     assert thread == "t.3"
     decision = Decision.model_validate(payload)

@@ -110,7 +110,8 @@ async def _is_loading(threads: Threads, thread: str) -> bool:
 
 
 def _loading(state: JSON) -> bool:
-    return state["agent"] is None and state["status"] not in CLOSED
+    # A run whose agent cannot be loaded is blocked, and takes `retry` or `cancel`.
+    return state["agent"] is None and state["status"] not in (*CLOSED, "blocked")
 
 
 def _not_loaded(threads: Threads, thread: str, name: str) -> NoWorker:

@@ -58,7 +58,7 @@ def test_the_wheel_has_all_of_holdfast_and_nothing_else(wheel: Path) -> None:
     parts |= {"examples/research/library/later/2026-03-soak-test.md", "cli/templates/research/holdfast.toml"}
     assert {f"holdfast/{part}" for part in parts} < names
     assert {f"holdfast/storage/migrations/{file.name}" for file in ROOT.rglob("migrations/*.sql")} < names
-    assert wheel.stat().st_size < 1_650_000
+    assert wheel.stat().st_size < 1_750_000
 
 
 def test_links_of_the_index_page_are_absolute(wheel: Path) -> None:
@@ -104,10 +104,13 @@ def run_without(*blocked: str, code: str) -> list[str]:
 
 
 def test_the_extension_api_needs_no_extra() -> None:
-    """Users' catalogs, stores, clients and tests import what they need without FastAPI, typer, psycopg and the like."""
+    """Users' catalogs, stores, clients and tests import what they need without FastAPI, typer, psycopg and the like.
+
+    The plugin runs agents, so it needs what a worker needs.
+    """
     code = """
 import holdfast, holdfast.testing
-for name in holdfast.__all__:
+for name in set(holdfast.__all__) - {"HoldfastPlugin"}:
     getattr(holdfast, name)
 tools = [*holdfast.workspace_tools(confine="never"), *holdfast.memory_tools()]
 policy = holdfast.Policy(rules=(holdfast.ask("run_*", when="args.command != ''"), holdfast.allow()))

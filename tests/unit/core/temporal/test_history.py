@@ -52,6 +52,10 @@ EXPECTED = {
     "structured": LOADED
     + "llm_replied reply_rejected llm_replied "
     + (INVALID + "reply_rejected " + STEP + "llm_replied " + ALLOWED + RAN + "run_finished"),
+    "typed_context": LOADED
+    + "llm_replied "
+    + (ALLOWED + "tool_call_started context_updated tool_call_finished llm_replied " + ALLOWED)
+    + ("tool_call_started tool_call_finished " + DONE),
     "lost_call": LOADED + "budget_reserved llm_call_lost budget_reserved " + DONE,
     "plain": LOADED
     + "llm_replied "

@@ -12,7 +12,8 @@ RESULTS = (ROOT / "bench/RESULTS.md").read_text(encoding="utf-8")
 MEASURED = re.compile(
     r"\b(\d[\d,]*) (SIGKILLs|(?:external )?effects|trees|freezes|moves|steps)\b|\b(\d[\d,.]*) ms after the decision"
 )
-TEXTS = [*PAGES, *ROOT.glob("holdfast/cli/templates/**/*.*"), *ROOT.glob("examples/**/*.md")]
+TEMPLATES = [path for path in ROOT.glob("holdfast/cli/templates/**/*.*") if path.suffix != ".pyc"]
+TEXTS = [*PAGES, *TEMPLATES, *ROOT.glob("examples/**/*.md")]
 
 
 @pytest.mark.parametrize("page", [ROOT / "README.md", DOCS / "explanation/effects.md"], ids=lambda page: page.name)

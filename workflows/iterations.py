@@ -15,7 +15,7 @@ from holdfast.core.budget.budget import Budget
 from holdfast.core.loop.state import Iteration, LoopInput, RunEnd
 from holdfast.core.mac.seals import is_unsealed
 from holdfast.core.run.contracts.runs import WORKFLOW, RunInput, RunResult
-from holdfast.core.run.state.features import LOOP_BUDGETS, TYPED_CONTEXT, UNATTENDED
+from holdfast.core.run.state.features import LOOP_BUDGETS, level_of_start
 from holdfast.core.trust import Trust
 
 Run = workflow.ChildWorkflowHandle[Any, RunResult]
@@ -61,10 +61,12 @@ async def run_agent(
 
 
 async def _start_agent(loop: LoopInput, iteration: Iteration, brief: str, trust: Trust, budget: Budget | None) -> Run:
-    options: dict[str, Any] = {"budget": budget, "returns_partial": True, "features": LOOP_BUDGETS} if budget else {}
-    if loop.context is not None:
-        options |= {"context": loop.context, "features": TYPED_CONTEXT}
-    options |= {"when_blocked": loop.when_blocked, "features": UNATTENDED} if loop.when_blocked else {}
+    options: dict[str, Any] = {"budget": budget, "returns_partial": True} if budget else {}
+    options |= {"context": loop.context} if loop.context is not None else {}
+    options |= {"when_blocked": loop.when_blocked} if loop.when_blocked else {}
+    others = LOOP_BUDGETS if budget else 0
+    if level := level_of_start(others=others, context=loop.context, when_blocked=loop.when_blocked):
+        options |= {"features": level}
     return await workflow.start_child_workflow(
         WORKFLOW,
         RunInput(

@@ -24,7 +24,7 @@ from holdfast.core.log.events import RunForked, RunStarted, UserMessageReceived
 from holdfast.core.log.fork_point import ForkPoint
 from holdfast.core.log.upcasters import decode_event
 from holdfast.core.run.contracts.runs import RunInput
-from holdfast.core.run.state.features import FORKS, TYPED_CONTEXT
+from holdfast.core.run.state.features import FORKS, level_of_start
 from holdfast.core.tools.typed_context import context_values
 from holdfast.errors import (
     EventsMissing,
@@ -157,7 +157,7 @@ async def fork(
         keeps_policy=keeps_policy and agent is not None,
         brought=workspace is None and await _was_imported(threads, point),
         context=values,
-        features=FORKS if values is None else TYPED_CONTEXT,
+        features=level_of_start(others=FORKS, context=values),
     )
     if found := await _existing(threads, name, run_input, agent):
         return found

@@ -24,7 +24,7 @@ from holdfast.core.loop.evolve import evolve
 from holdfast.core.loop.state import LoopInput, LoopState, Steering
 from holdfast.core.run.contracts.error_types import AGENT_NOT_FOUND, WORKSPACE_NOT_FOUND
 from holdfast.core.run.contracts.runs import LOOP_WORKFLOW
-from holdfast.core.run.state.features import LOOP_BUDGETS, LOOP_LOG, TYPED_CONTEXT, UNATTENDED
+from holdfast.core.run.state.features import LOOP_BUDGETS, LOOP_LOG, level_of_start
 from holdfast.errors import (
     AgentNotFound,
     FleetKeyMissing,
@@ -98,22 +98,15 @@ async def start_loop(threads: Threads, loop: LoopInput, *, name: str | None = No
     with contextlib.suppress(RecordUnavailable):  # then the first write fails, and the loop is blocked
         if name is not None and threads.reader.record and await threads.reader.record.length(chosen):
             raise _already_exists(chosen)
-    loop = loop.model_copy(update={"features": _level_of(loop)})
+    others = LOOP_BUDGETS if loop.limits.tokens else loop.features
+    level = level_of_start(others=others, context=loop.context, when_blocked=loop.when_blocked)
+    loop = loop.model_copy(update={"features": level})
     title = loop.task or f"work off {loop.workspace}"
     try:  # its iterations are threads named after it, and must not be confused with those of another loop: once
         run_id = await threads.begin(chosen, issued(loop), title=title, details=_details(loop, chosen), once=True)
     except WorkflowAlreadyStartedError:
         raise _already_exists(chosen) from None
     return Started(thread=chosen, run_id=run_id)
-
-
-def _level_of(loop: LoopInput) -> int:
-    """Return the feature level of a loop's start: a worker that lacks it would ignore the loop's options."""
-    if loop.when_blocked:
-        return UNATTENDED
-    if loop.context is not None:
-        return TYPED_CONTEXT
-    return LOOP_BUDGETS if loop.limits.tokens else loop.features
 
 
 def _already_exists(name: str) -> ThreadExists:

@@ -43,7 +43,7 @@ from holdfast.core.log.events import AgentEvent
 from holdfast.core.loop.state import LoopInput
 from holdfast.core.run.contracts.error_types import AGENT_NOT_FOUND, CONTEXT_INVALID, WORKSPACE_NOT_FOUND
 from holdfast.core.run.contracts.runs import LOOP_WORKFLOW, TASK_QUEUE, WORKFLOW, RunInput
-from holdfast.core.run.state.features import BUDGETS, MESSAGE_IDS, TYPED_CONTEXT, UNATTENDED
+from holdfast.core.run.state.features import BUDGETS, MESSAGE_IDS, level_of_start
 from holdfast.core.stores import ThreadStore
 from holdfast.core.temporal.converter import seals_in
 from holdfast.errors import (
@@ -149,16 +149,11 @@ class Threads:
         if self.sealed:
             claims: dict[str, Any] = {"workspace": options.workspace, "resume": resume, "previous_run": previous}
             claims["by_proven"] = options.by_proven
-            # A worker without what the start asks for must not run it.
-            needed = [BUDGETS] if options.budget else []
-            needed += [UNATTENDED] if options.when_blocked else []
-            if message_id:
-                claims |= {"message_id": message_id}
-                needed.append(MESSAGE_IDS)
-            if options.context is not None:
-                claims |= {"context": options.context}
-                needed.append(TYPED_CONTEXT)
-            claims |= {"features": max(needed)} if needed else {}
+            claims |= {"message_id": message_id} if message_id else {}
+            claims |= {"context": options.context} if options.context is not None else {}
+            others = max(BUDGETS if options.budget else 0, MESSAGE_IDS if message_id else 0)
+            level = level_of_start(others=others, context=options.context, when_blocked=options.when_blocked)
+            claims |= {"features": level} if level else {}
             run_input = issued(run_input.model_copy(update=claims))
         elif options.workspace is not None or previous is not None or options.context is not None:
             what = "in a folder" if options.workspace is not None else f"of the closed thread {thread!r}"

@@ -22,7 +22,7 @@ from holdfast.client.threads import Threads
 from holdfast.core.agents.catalog import Catalog
 from holdfast.core.run.contracts.error_types import CONTEXT_TOO_LONG, LLM_REJECTED
 from holdfast.core.run.contracts.runs import WORKFLOW, RunInput
-from holdfast.core.run.state.features import BUDGETS, TYPED_CONTEXT, UNATTENDED
+from holdfast.core.run.state.features import BUDGETS, level_of_start
 from holdfast.core.tools.secrets import Secrets
 from holdfast.devstack.shared import shared_server
 from holdfast.devstack.temporal_server import NAMESPACE
@@ -183,10 +183,10 @@ class EvalRunner:
             budget=recording.budget,
             workspace=str(rerun.folder),
             context=recording.context,
-            features=max(
-                BUDGETS if recording.budget else 0,
-                TYPED_CONTEXT if recording.context is not None else 0,
-                UNATTENDED if recording.when_blocked else 0,
+            features=level_of_start(
+                others=BUDGETS if recording.budget else 0,
+                context=recording.context,
+                when_blocked=recording.when_blocked,
             ),
         )
         queue = self._threads.task_queue

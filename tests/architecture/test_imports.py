@@ -9,7 +9,7 @@ from typing import Any, get_args
 
 import pytest
 
-from holdfast.core.loop.activities import ARCHIVE_LOOP, SETTLE, SURVEY
+from holdfast.core.loop.activities import LOOP_ACTIVITIES
 from holdfast.core.run.contracts.commands import Request, Result
 from holdfast.core.run.contracts.table import ACTIVITIES, Activity
 
@@ -143,7 +143,7 @@ def test_every_activity_of_the_table_has_an_implementation_of_the_same_signature
     from holdfast.activities.subagents import Subagents
     from holdfast.activities.tool_calls.call_tool import Tools
 
-    activities: tuple[Activity[Any, Any, Any], ...] = (*ACTIVITIES.values(), SURVEY, SETTLE, ARCHIVE_LOOP)
+    activities: tuple[Activity[Any, Any, Any], ...] = (*ACTIVITIES.values(), *LOOP_ACTIVITIES)
     table = {activity.name: activity for activity in activities}
     implementations: dict[str, Any] = {
         function.__temporal_activity_definition.name: function

@@ -16,7 +16,7 @@ from holdfast.core.authority.statements import AuthorityDelegation, Decision, Li
 from holdfast.core.base.canonical import GENESIS
 from holdfast.core.base.models import Frozen
 from holdfast.core.log.upcasters import CURRENT, EVENT_CLASSES
-from holdfast.core.loop.activities import ARCHIVE_LOOP, SETTLE, SURVEY
+from holdfast.core.loop.activities import LOOP_ACTIVITIES
 from holdfast.core.loop.state import LoopInput, LoopResult
 from holdfast.core.mac.starts import Start
 from holdfast.core.mac.vouched import PersonInput
@@ -35,7 +35,7 @@ from holdfast.workflows import WORKFLOWS
 from tests.replay.goldens import goldens
 from tests.replay.schemas import EVENT_TYPES, fields_of
 
-CALLS: tuple[Activity[Any, Any, Any], ...] = (*ACTIVITIES.values(), SURVEY, SETTLE, ARCHIVE_LOOP)
+CALLS: tuple[Activity[Any, Any, Any], ...] = (*ACTIVITIES.values(), *LOOP_ACTIVITIES)
 
 STATEMENTS = (Decision, AuthorityDelegation, Revocation, Lift, Message, Refinement)
 """Statements that people send and may sign."""

@@ -19,7 +19,7 @@ from holdfast.core.llm.blocks import Content, text_of
 from holdfast.core.mac.seals import launched
 from holdfast.core.mac.starts import START_WITHIN, Start
 from holdfast.core.run.contracts.runs import RunInput
-from holdfast.core.run.state.features import SCHEDULED, TYPED_CONTEXT, UNATTENDED
+from holdfast.core.run.state.features import SCHEDULED, level_of_start
 
 
 class ScheduledInput(Start):
@@ -95,7 +95,7 @@ def launch(begin: ScheduledInput, *, workflow_id: str, started_at: datetime, at:
         budget=begin.budget,
         context=begin.context,
         when_blocked=begin.when_blocked,
-        features=UNATTENDED if begin.when_blocked else SCHEDULED if begin.context is None else TYPED_CONTEXT,
+        features=level_of_start(others=SCHEDULED, context=begin.context, when_blocked=begin.when_blocked),
     )
     return Launch(thread, run)
 

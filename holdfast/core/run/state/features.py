@@ -211,6 +211,17 @@ FEEDBACK = 2
 """The field `say` of an approval. Below it, a decision is read without that field, as an older release reads it."""
 
 
+def level_of_start(*, others: int = 0, context: object = None, when_blocked: str | None = None) -> int:
+    """Return the feature level that a sealed start carries: a worker that lacks it would ignore what the start asks.
+
+    Args:
+        others: The level that the rest of the start needs.
+        context: The run's typed context; None for no context.
+        when_blocked: What the start says about a run that needs a person; None if it says nothing.
+    """
+    return max(others, TYPED_CONTEXT if context is not None else 0, UNATTENDED if when_blocked else 0)
+
+
 def require_features(level: int) -> None:
     """Refuse a run of a level that this release lacks.
 

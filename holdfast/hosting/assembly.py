@@ -1,4 +1,4 @@
-"""Puts a worker together from its client, catalog and settings. The only module that imports workflows and activities.
+"""Puts a worker together from its client, catalog and settings.
 
 Nothing here touches the process: no signal handler, no logging set-up, no event loop of its own.
 """
@@ -74,7 +74,21 @@ def build_worker(client: Client, *, task_queue: str, catalog: Catalog, **options
         SettingsError: A tool declares a secret that the environment lacks, or the client has no fleet key.
     """
     given = {name: options.pop(name) for name in _ASSEMBLED & options.keys()}
-    assembly = assemble(catalog, seals_in(client.data_converter), **given)
+    return worker_of(client, assemble(catalog, seals_in(client.data_converter), **given), task_queue, **options)
+
+
+def worker_of(client: Client, assembly: Assembly, task_queue: str, **options: Any) -> Worker:
+    """Build a worker of today's workflows with these activities and interceptors, not running yet.
+
+    Args:
+        client: Connected, speaking pydantic, with a fleet key.
+        assembly: The activities and interceptors.
+        task_queue: Where it listens.
+        options: Further arguments of `holdfast.worker.construction.new_worker`.
+
+    Raises:
+        SettingsError: The client has no fleet key.
+    """
     return new_worker(
         client,
         task_queue=task_queue,

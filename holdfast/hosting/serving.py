@@ -22,13 +22,13 @@ from holdfast.core.agents.required_secrets import read_secrets
 from holdfast.core.base.canonical import digest
 from holdfast.core.tools.secrets import Secrets
 from holdfast.encryption.fleet_keys import required_seals
-from holdfast.hosting.assembly import assembled
+from holdfast.hosting.assembly import assembled, worker_of
+from holdfast.hosting.queues import serving_queue
 from holdfast.retention.own_stores import require_own_stores
 from holdfast.retention.sweep import sweeping
-from holdfast.worker.construction import new_worker, running
+from holdfast.worker.construction import running
 from holdfast.worker.takeover.registry import Offer
 from holdfast.worker.takeover.takeover import taking_over
-from holdfast.workflows import WORKFLOWS
 
 GRACE = timedelta(seconds=5)
 """How long running calls may take to end when the worker is stopped; then they are cancelled."""
@@ -57,6 +57,7 @@ async def serving(parts: Components, catalog: Catalog, secrets: Secrets, referen
         The client of Temporal that the worker uses.
 
     Raises:
+        SettingsError: This process serves other agents on the task queue.
         HoldfastError: Something is missing or does not answer; the message says what to do.
     """
     # The SDK warns for every local activity that ends just as its time is over.
@@ -66,28 +67,16 @@ async def serving(parts: Components, catalog: Catalog, secrets: Secrets, referen
     required_seals(settings, parts.config)
     await parts.llm()
     client = await parts.client()
-    takeover = taking_over(
-        client,
-        home=settings.home,
-        task_queue=settings.task_queue,
-        enabled=settings.takeover,
-        offer=offer_of(settings, catalog, reference),
-    )
-    async with takeover as identity:
-        await ensure_search_attributes(client)
-        await parts.migrated_pool()
-        async with pruning(parts), assembled(parts, catalog, secrets) as assembly:
-            worker = new_worker(
-                client,
-                task_queue=settings.task_queue,
-                workflows=WORKFLOWS,
-                activities=assembly.activities,
-                interceptors=assembly.interceptors,
-                graceful_shutdown_timeout=GRACE,
-                identity=identity,
-            )
-            async with running(worker):
-                yield client
+    queue, offer = settings.task_queue, offer_of(settings, catalog, reference)
+    with serving_queue(client, queue, offer):
+        takeover = taking_over(client, home=settings.home, task_queue=queue, enabled=settings.takeover, offer=offer)
+        async with takeover as identity:
+            await ensure_search_attributes(client)
+            await parts.migrated_pool()
+            async with pruning(parts), assembled(parts, catalog, secrets) as assembly:
+                worker = worker_of(client, assembly, queue, graceful_shutdown_timeout=GRACE, identity=identity)
+                async with running(worker):
+                    yield client
 
 
 @asynccontextmanager

@@ -9,9 +9,10 @@ import logging
 from collections.abc import Sequence
 from contextlib import AsyncExitStack, closing, suppress
 from pathlib import Path
-from typing import Any, Final, TypeVar, overload
+from typing import Any, Final, TypedDict, TypeVar, overload
 
 from pydantic import TypeAdapter
+from typing_extensions import Unpack
 
 from holdfast.api.sync import Loop
 from holdfast.api.thread import Thread
@@ -37,51 +38,25 @@ _CONTENT: Final[TypeAdapter[Any]] = TypeAdapter(Content)
 log = logging.getLogger("holdfast")
 
 
+class TaskOptions(TypedDict, total=False):
+    """The options of `run`, which explains them."""
+
+    agent: str | None
+    thread: str | None
+    workspace: str | Path | None
+    budget: Budget | None
+    script: Script | Sequence[Reply] | None
+    task_queue: str | None
+    home: Path | str | None
+    by: str | None
+
+
 @overload
-async def run(
-    catalog: Catalog,
-    task: Content,
-    *,
-    agent: str | None = ...,
-    result: None = ...,
-    thread: str | None = ...,
-    workspace: str | Path | None = ...,
-    budget: Budget | None = ...,
-    script: Script | Sequence[Reply] | None = ...,
-    task_queue: str | None = ...,
-    home: Path | str | None = ...,
-    by: str | None = ...,
-) -> Result: ...
+async def run(catalog: Catalog, task: Content, *, result: None = None, **options: Unpack[TaskOptions]) -> Result: ...
 @overload
-async def run(
-    catalog: Catalog,
-    task: Content,
-    *,
-    agent: str | None = ...,
-    result: type[T],
-    thread: str | None = ...,
-    workspace: str | Path | None = ...,
-    budget: Budget | None = ...,
-    script: Script | Sequence[Reply] | None = ...,
-    task_queue: str | None = ...,
-    home: Path | str | None = ...,
-    by: str | None = ...,
-) -> T: ...
+async def run(catalog: Catalog, task: Content, *, result: type[T], **options: Unpack[TaskOptions]) -> T: ...
 @overload
-async def run(
-    catalog: Catalog,
-    task: Content,
-    *,
-    agent: str | None = ...,
-    result: Any,
-    thread: str | None = ...,
-    workspace: str | Path | None = ...,
-    budget: Budget | None = ...,
-    script: Script | Sequence[Reply] | None = ...,
-    task_queue: str | None = ...,
-    home: Path | str | None = ...,
-    by: str | None = ...,
-) -> Any: ...
+async def run(catalog: Catalog, task: Content, *, result: Any, **options: Unpack[TaskOptions]) -> Any: ...
 async def run(
     catalog: Catalog,
     task: Content,
@@ -142,50 +117,11 @@ async def run(
 
 
 @overload
-def run_sync(
-    catalog: Catalog,
-    task: Content,
-    *,
-    agent: str | None = ...,
-    result: None = ...,
-    thread: str | None = ...,
-    workspace: str | Path | None = ...,
-    budget: Budget | None = ...,
-    script: Script | Sequence[Reply] | None = ...,
-    task_queue: str | None = ...,
-    home: Path | str | None = ...,
-    by: str | None = ...,
-) -> Result: ...
+def run_sync(catalog: Catalog, task: Content, *, result: None = None, **options: Unpack[TaskOptions]) -> Result: ...
 @overload
-def run_sync(
-    catalog: Catalog,
-    task: Content,
-    *,
-    agent: str | None = ...,
-    result: type[T],
-    thread: str | None = ...,
-    workspace: str | Path | None = ...,
-    budget: Budget | None = ...,
-    script: Script | Sequence[Reply] | None = ...,
-    task_queue: str | None = ...,
-    home: Path | str | None = ...,
-    by: str | None = ...,
-) -> T: ...
+def run_sync(catalog: Catalog, task: Content, *, result: type[T], **options: Unpack[TaskOptions]) -> T: ...
 @overload
-def run_sync(
-    catalog: Catalog,
-    task: Content,
-    *,
-    agent: str | None = ...,
-    result: Any,
-    thread: str | None = ...,
-    workspace: str | Path | None = ...,
-    budget: Budget | None = ...,
-    script: Script | Sequence[Reply] | None = ...,
-    task_queue: str | None = ...,
-    home: Path | str | None = ...,
-    by: str | None = ...,
-) -> Any: ...
+def run_sync(catalog: Catalog, task: Content, *, result: Any, **options: Unpack[TaskOptions]) -> Any: ...
 def run_sync(catalog: Catalog, task: Content, **options: Any) -> Any:
     """Do one task in this program, and return its result: `run` for programs without an event loop.
 

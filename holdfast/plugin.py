@@ -25,8 +25,9 @@ from temporalio.worker import (
     WorkflowReplayResult,
 )
 
+from holdfast.config.extras import is_installed
 from holdfast.config.policy_file import load_policy
-from holdfast.config.programs import base_folder
+from holdfast.config.programs import base_folder, setup_command
 from holdfast.config.settings import Settings
 from holdfast.core.agents.catalog import Catalog
 from holdfast.core.mac.seals import FleetKeys
@@ -40,8 +41,7 @@ from holdfast.hosting.called import NAMES as CALLED_NAMES
 from holdfast.hosting.called import CalledThreads
 from holdfast.hosting.costs import costs_of
 from holdfast.hosting.hosted import NAMES, Hosted
-from holdfast.hosting.queues import serving_queue
-from holdfast.hosting.serving import offer_of
+from holdfast.hosting.queues import offer_of, serving_queue
 from holdfast.worker.hosted_runs import HostedRuns, host, hosted_runs, is_hosting
 from holdfast.workflows import WORKFLOWS
 
@@ -66,7 +66,7 @@ class HoldfastPlugin(SimplePlugin):
             has its own.
 
     Raises:
-        SettingsError: A setting cannot be used.
+        SettingsError: A setting cannot be used, or the packages that run agents are missing.
         PolicyError: The policy file that the settings name cannot be used.
     """
 
@@ -79,6 +79,8 @@ class HoldfastPlugin(SimplePlugin):
         environ: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__("holdfast.HoldfastPlugin")
+        if catalog is not None and not is_installed("worker"):
+            raise SettingsError(f"the packages that run agents are missing: {setup_command('worker')}")
         self._environ = dict(os.environ if environ is None else environ)
         self._settings = Settings.from_env(self._environ, root=base_folder())
         policy = self._settings.policy

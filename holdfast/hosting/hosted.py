@@ -1,14 +1,14 @@
 """Agents on a program's worker: activities and interceptors that are there before the worker is open.
 
 Temporal wants a worker's activities and interceptors when it is made, and what they need (database, LLM, resources)
-can be opened only when it runs. So each activity stands in for one of the same name, and Holdfast's interceptors apply
-to Holdfast's activities alone: the program's are none of their business.
+can be opened only when it runs, and is imported only then. So each activity stands in for one of the same name, and
+Holdfast's interceptors apply to Holdfast's activities alone, not to the program's.
 """
 
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from temporalio import activity
 from temporalio.client import Client
@@ -18,7 +18,6 @@ from temporalio.worker import (
     WorkflowInterceptorClassInput,
 )
 
-from holdfast.activities.assembly import Assembly
 from holdfast.client.connect import ensure_search_attributes
 from holdfast.composition.components import Components
 from holdfast.config.running_stacks import is_running
@@ -29,9 +28,9 @@ from holdfast.core.loop.activities import LOOP_ACTIVITIES
 from holdfast.core.run.contracts.table import ACTIVITIES, Activity
 from holdfast.encryption.fleet_keys import required_seals
 from holdfast.endpoints.script import Script
-from holdfast.hosting.assembly import assembled
-from holdfast.hosting.serving import secrets_of
-from holdfast.storage.pool import EFFECTS_AT_ONCE
+
+if TYPE_CHECKING:
+    from holdfast.activities.assembly import Assembly
 
 _TABLE: tuple[Activity[Any, Any, Any], ...] = (*ACTIVITIES.values(), *LOOP_ACTIVITIES)
 
@@ -72,6 +71,10 @@ class Hosted:
         Raises:
             HoldfastError: Something is missing or does not answer; the message says what to do.
         """
+        from holdfast.hosting.assembly import assembled
+        from holdfast.hosting.serving import secrets_of
+        from holdfast.storage.pool import EFFECTS_AT_ONCE
+
         async with AsyncExitStack() as cleanup:
             parts = Components(
                 self._settings,
@@ -105,7 +108,7 @@ class Hosted:
             return None
         return stack if is_running(home, stack) else None
 
-    def _bind(self, assembly: Assembly) -> None:
+    def _bind(self, assembly: "Assembly") -> None:
         for function in assembly.activities:
             name = activity._Definition.must_from_callable(function).name
             assert name in NAMES
@@ -127,7 +130,7 @@ class _Interceptors(Interceptor):
         self._own: tuple[Interceptor, ...] = ()
         self._workflows: WorkflowInterceptorClassInput | None = None
 
-    def bind(self, assembly: Assembly) -> None:
+    def bind(self, assembly: "Assembly") -> None:
         """Use the interceptors of an opened assembly."""
         self._own = assembly.interceptors
         for each in self._own:

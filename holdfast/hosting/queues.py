@@ -8,11 +8,29 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from temporalio.client import Client
 
+from holdfast.config.settings import Settings
+from holdfast.core.agents.agent import shared
+from holdfast.core.agents.catalog import Catalog
+from holdfast.core.base.canonical import digest
 from holdfast.errors import SettingsError
 from holdfast.worker.takeover.registry import Offer
+
+
+def offer_of(settings: Settings, catalog: Catalog, reference: str) -> Offer:
+    """Return what a worker offers, for other workers of the queue and for `doctor`."""
+    llm = "scripted" if settings.scripted else settings.llm
+    hashes = {name: shared(catalog.spec(name, default_llm=llm)).hash for name in catalog.agents}
+    return Offer(
+        catalog=reference,
+        agents=tuple(catalog.agents),
+        llm=llm,
+        folder=str(Path.cwd()),
+        digest=digest(["offer/1", hashes]),
+    )
 
 
 @contextmanager

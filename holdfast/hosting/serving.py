@@ -7,7 +7,6 @@ import warnings
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from datetime import timedelta
-from pathlib import Path
 
 from temporalio.client import Client
 
@@ -15,19 +14,15 @@ from holdfast.client.connect import ensure_search_attributes
 from holdfast.client.reading.runs import Runs
 from holdfast.composition.components import Components
 from holdfast.config.own_secrets import own_secrets
-from holdfast.config.settings import Settings
-from holdfast.core.agents.agent import shared
 from holdfast.core.agents.catalog import Catalog
 from holdfast.core.agents.required_secrets import read_secrets
-from holdfast.core.base.canonical import digest
 from holdfast.core.tools.secrets import Secrets
 from holdfast.encryption.fleet_keys import required_seals
 from holdfast.hosting.assembly import assembled, worker_of
-from holdfast.hosting.queues import serving_queue
+from holdfast.hosting.queues import offer_of, serving_queue
 from holdfast.retention.own_stores import require_own_stores
 from holdfast.retention.sweep import sweeping
 from holdfast.worker.construction import running
-from holdfast.worker.takeover.registry import Offer
 from holdfast.worker.takeover.takeover import taking_over
 
 GRACE = timedelta(seconds=5)
@@ -94,16 +89,3 @@ async def pruning(parts: Components) -> AsyncIterator[None]:
     every, pool, seal = parts.settings.pruning_interval, await parts.migrated_pool(), await parts.seal()
     async with sweeping(runs, pool, retention, every=every, seal=seal):
         yield
-
-
-def offer_of(settings: Settings, catalog: Catalog, reference: str) -> Offer:
-    """Return what a worker offers, for other workers of the queue and for `doctor`."""
-    llm = "scripted" if settings.scripted else settings.llm
-    hashes = {name: shared(catalog.spec(name, default_llm=llm)).hash for name in catalog.agents}
-    return Offer(
-        catalog=reference,
-        agents=tuple(catalog.agents),
-        llm=llm,
-        folder=str(Path.cwd()),
-        digest=digest(["offer/1", hashes]),
-    )

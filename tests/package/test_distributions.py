@@ -104,13 +104,10 @@ def run_without(*blocked: str, code: str) -> list[str]:
 
 
 def test_the_extension_api_needs_no_extra() -> None:
-    """Users' catalogs, stores, clients and tests import what they need without FastAPI, typer, psycopg and the like.
-
-    The plugin runs agents, so it needs what a worker needs.
-    """
+    """Users' catalogs, stores, clients and tests import what they need without FastAPI, typer, psycopg and the like."""
     code = """
 import holdfast, holdfast.testing
-for name in set(holdfast.__all__) - {"HoldfastPlugin"}:
+for name in holdfast.__all__:
     getattr(holdfast, name)
 tools = [*holdfast.workspace_tools(confine="never"), *holdfast.memory_tools()]
 policy = holdfast.Policy(rules=(holdfast.ask("run_*", when="args.command != ''"), holdfast.allow()))
@@ -123,6 +120,19 @@ except holdfast.ServerUnreachable:
     print("unreachable")
 """
     assert run_without(*EVERY, code=code) == ["a", "unreachable"]
+
+
+def test_a_plugin_without_a_catalog_needs_no_extra() -> None:
+    """Calling agents of other workers needs none; a program that runs agents learns what to install."""
+    code = """
+import holdfast
+holdfast.HoldfastPlugin(environ={})
+try:
+    holdfast.HoldfastPlugin(holdfast.Catalog(agents=[holdfast.Agent(name="a", instructions="b", tools=())]), environ={})
+except holdfast.SettingsError as error:
+    print("missing" if "packages that run agents are missing" in str(error) else error)
+"""
+    assert run_without(*EVERY, code=code) == ["missing"]
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,7 @@ from holdfast.devstack.devstack import DevStack
 from holdfast.devstack.supervisor import restart_dead_servers
 from holdfast.endpoints.script import Script
 from holdfast.hosting.program import read_program
+from holdfast.hosting.queues import offer_of, serving_queue
 from holdfast.hosting.serving import secrets_of, serving
 from holdfast.storage.pool import EFFECTS_AT_ONCE
 
@@ -75,6 +76,8 @@ async def hold(
                 own.check(address := parts.config["target_host"])
                 body.depends_on(own.until_replaced(address), cleanup)
             secrets = secrets_of(parts, governed, program.environ)
+            offer = offer_of(settings, governed, program.reference)
+            cleanup.enter_context(serving_queue(await parts.client(), settings.task_queue, offer))
             await cleanup.enter_async_context(serving(parts, governed, secrets, program.reference))
             yield await make_client(Client, parts, parts.settings)
 

@@ -19,7 +19,7 @@ from holdfast.core.agents.required_secrets import read_secrets
 from holdfast.core.tools.secrets import Secrets
 from holdfast.encryption.fleet_keys import required_seals
 from holdfast.hosting.assembly import assembled, worker_of
-from holdfast.hosting.queues import offer_of, serving_queue
+from holdfast.hosting.queues import offer_of
 from holdfast.retention.own_stores import require_own_stores
 from holdfast.retention.sweep import sweeping
 from holdfast.worker.construction import running
@@ -52,7 +52,6 @@ async def serving(parts: Components, catalog: Catalog, secrets: Secrets, referen
         The client of Temporal that the worker uses.
 
     Raises:
-        SettingsError: This process serves other agents on the task queue.
         HoldfastError: Something is missing or does not answer; the message says what to do.
     """
     # The SDK warns for every local activity that ends just as its time is over.
@@ -63,15 +62,14 @@ async def serving(parts: Components, catalog: Catalog, secrets: Secrets, referen
     await parts.llm()
     client = await parts.client()
     queue, offer = settings.task_queue, offer_of(settings, catalog, reference)
-    with serving_queue(client, queue, offer):
-        takeover = taking_over(client, home=settings.home, task_queue=queue, enabled=settings.takeover, offer=offer)
-        async with takeover as identity:
-            await ensure_search_attributes(client)
-            await parts.migrated_pool()
-            async with pruning(parts), assembled(parts, catalog, secrets) as assembly:
-                worker = worker_of(client, assembly, queue, graceful_shutdown_timeout=GRACE, identity=identity)
-                async with running(worker):
-                    yield client
+    takeover = taking_over(client, home=settings.home, task_queue=queue, enabled=settings.takeover, offer=offer)
+    async with takeover as identity:
+        await ensure_search_attributes(client)
+        await parts.migrated_pool()
+        async with pruning(parts), assembled(parts, catalog, secrets) as assembly:
+            worker = worker_of(client, assembly, queue, graceful_shutdown_timeout=GRACE, identity=identity)
+            async with running(worker):
+                yield client
 
 
 @asynccontextmanager

@@ -13,6 +13,10 @@ from holdfast.core.tools.triggers import PollTrigger
 from holdfast.core.trust import Origin
 
 
+AGENT_FIELDS = ("agent", "workspace", "brought", "budget", "context", "when_blocked")
+"""The fields of a run's input that the loading of its agent needs, if the run continues as new before that."""
+
+
 def agent_request(begin: RunInput, state: RunState, *, agent: str | None, recorded: int) -> AgentRequest:
     """Return the request to load the agent.
 

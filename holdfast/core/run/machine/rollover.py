@@ -18,6 +18,7 @@ from typing import Literal
 from holdfast.core.agents.agent import Limits
 from holdfast.core.run.contracts.loading import EffectsRequest
 from holdfast.core.run.contracts.record import ArchiveRequest, Notice
+from holdfast.core.run.contracts.requests import AGENT_FIELDS
 from holdfast.core.run.contracts.runs import RunInput
 from holdfast.core.run.contracts.snapshot import MAX_BYTES, PRESSED_BYTES, TAIL_BYTES
 from holdfast.core.run.machine.open_calls import OpenCalls
@@ -140,13 +141,10 @@ class Rollover:
             return begin.model_copy(update={**chain, "held": log.held, "refusals": refusals})
         log.record_refusals()
         tail = tuple(log.events.since(log.archived.position))
-        loaded = log.state.spec is not None
+        loading = {} if log.state.spec else {name: getattr(begin, name) for name in AGENT_FIELDS}
         following = RunInput(
             idle_limit=begin.idle_limit,
-            agent=None if loaded else begin.agent,
-            workspace=None if loaded else begin.workspace,
-            when_blocked=None if loaded else begin.when_blocked,
             snapshot=log.archived.model_copy(update={"tail": tail}),
             features=max(log.state.features, log.archive_features),
         )
-        return following.model_copy(update=chain)
+        return following.model_copy(update=chain | loading)

@@ -5,6 +5,7 @@ from types import GenericAlias, UnionType
 from typing import Annotated, Any, ForwardRef, Literal, Union, get_args, get_origin
 
 from sphinx.ext.autodoc._dynamic import _loader, _type_annotations
+from sphinx.util import inspect as signatures
 from sphinx.util.typing import stringify_annotation
 
 from holdfast.core.llm.blocks import Content
@@ -38,5 +39,5 @@ def stringify_readable(annotation: Any, *given: Any, **options: Any) -> str:
 
 def setup(_: Any) -> None:
     """Take effect wherever autodoc writes a type."""
-    _loader.stringify_annotation = stringify_readable  # type: ignore[attr-defined]
-    _type_annotations.stringify_annotation = stringify_readable  # type: ignore[attr-defined]
+    for module in (_loader, _type_annotations, signatures):
+        module.stringify_annotation = stringify_readable  # type: ignore[attr-defined]

@@ -46,9 +46,9 @@ from holdfast.core.run.contracts.called import (
     SAY,
     STATE,
     AgentState,
+    ReadRequest,
     Said,
-    SayOrder,
-    ThreadOrder,
+    SayRequest,
     called_input,
     thread_of,
 )
@@ -318,8 +318,10 @@ class AgentHandle:
             AgentRunFailed: The agent will not read the message, or the run failed or was cancelled.
         """
         name = by.by if isinstance(by, PersonInput) else by
-        order = SayOrder(thread=self.id, message=message, by=name, when_busy=when_busy, id=id or str(workflow.uuid4()))
-        said = await self._polled(SAY, Said, order)
+        request = SayRequest(
+            thread=self.id, message=message, by=name, when_busy=when_busy, id=id or str(workflow.uuid4())
+        )
+        said = await self._polled(SAY, Said, request)
         _note_trust(said.trust)
         return said.text
 
@@ -363,11 +365,11 @@ class AgentHandle:
         assert isinstance(ended, RunResult)
         return ended
 
-    async def _polled(self, activity: str, answer: type[AnswerT], order: Any = None) -> AnswerT:
+    async def _polled(self, activity: str, answer: type[AnswerT], request: Any = None) -> AnswerT:
         try:
             found: Any = await workflow.execute_activity(
                 activity,
-                ThreadOrder(thread=self.id) if order is None else order,
+                ReadRequest(thread=self.id) if request is None else request,
                 result_type=answer,
                 start_to_close_timeout=_ATTEMPT,
                 retry_policy=_POLLING,

@@ -4,8 +4,8 @@
 2. Servers that already run for this folder are adopted, never started twice.
 3. The process that holds `<home>/owner.lock` owns the stack, and restarts what dies; others attach. The kernel releases
    the lock when the owner dies, and one of the others becomes the owner (`supervisor`).
-4. Everyone who uses the stack shares `<home>/users.lock`. Whoever leaves last stops the servers, and only those of this
-   folder: a program that ends does not stop them under another one.
+4. All users of the stack share `<home>/users.lock`. The last one stops the servers, and only those of this folder: a
+   program that ends does not stop them under another one.
 """
 
 import os

@@ -1,6 +1,6 @@
 """The activities by which a program's workflow reads and steers threads (`holdfast.workflow`).
 
-1. Each order is sealed, so it comes from a workflow on a worker with the fleet key.
+1. Each request is sealed, so it comes from a workflow on a worker with the fleet key.
 2. An activity never waits: a thread without an answer fails the attempt, and Temporal's next attempt looks again. So a
    wait of weeks costs no slot of the worker, and no history of the workflow.
 """
@@ -31,9 +31,9 @@ from holdfast.core.run.contracts.called import (
     STATE,
     STILL_RUNNING,
     AgentState,
+    ReadRequest,
     Said,
-    SayOrder,
-    ThreadOrder,
+    SayRequest,
 )
 from holdfast.core.run.contracts.error_types import NOT_SEALED
 from holdfast.core.run.contracts.runs import RunResult
@@ -77,43 +77,43 @@ class CalledThreads:
             yield
 
     @activity.defn(name=SAY)
-    async def say(self, order: SayOrder) -> Said:
+    async def say(self, request: SayRequest) -> Said:
         """Send a message once, and return the agent's answer to it."""
-        _check(order)
+        _check(request)
         with _failing_for_good():
-            state = await self._state(order.thread)
+            state = await self._state(request.thread)
             if activity.info().attempt > 1 and state.status == "running":
-                raise still_running(order.thread)
-            received, answer = await self._answer(order)
+                raise still_running(request.thread)
+            received, answer = await self._answer(request)
             if answer is not None:
                 return Said(text=answer.result, trust=state.trust)
             if not received:
-                await self._send(order)
-        raise still_running(order.thread)
+                await self._send(request)
+        raise still_running(request.thread)
 
     @activity.defn(name=STATE)
-    async def state(self, order: ThreadOrder) -> AgentState:
+    async def state(self, request: ReadRequest) -> AgentState:
         """Return the state of a thread."""
-        _check(order)
+        _check(request)
         with _failing_for_good():
-            state = await self._state(order.thread)
+            state = await self._state(request.thread)
         return AgentState(
             thread=state.thread,
             status=state.status,
             agent=state.agent,
             step=state.step,
             usage=state.usage,
-            pending=tuple(request.model_dump(mode="json") for request in state.pending),
+            pending=tuple(each.model_dump(mode="json") for each in state.pending),
             blocked=state.blocked.cause if state.blocked else "",
             result=state.result,
         )
 
     @activity.defn(name=RESULT)
-    async def result(self, order: ThreadOrder) -> RunResult:
+    async def result(self, request: ReadRequest) -> RunResult:
         """Return the result of a thread that has ended."""
-        _check(order)
+        _check(request)
         with _failing_for_good():
-            state = await self._state(order.thread)
+            state = await self._state(request.thread)
             match state.status:
                 case "completed":
                     return RunResult(
@@ -125,8 +125,8 @@ class CalledThreads:
                     )
                 case "failed" | "cancelled" | "moved" | "terminated" | "timed_out":
                     cause = await cause_of(self._opened, state) if state.status == "failed" else ""
-                    raise _no_result(order.thread, state.status, cause, state.result or "")
-        raise still_running(order.thread)
+                    raise _no_result(request.thread, state.status, cause, state.result or "")
+        raise still_running(request.thread)
 
     @property
     def _opened(self) -> Threads:
@@ -139,17 +139,17 @@ class CalledThreads:
             raise _for_good(f"thread {thread!r}: {state.warning}", NOT_SEALED)
         return state
 
-    async def _answer(self, order: SayOrder) -> tuple[bool, MessageAwaited | RunFinished | None]:
+    async def _answer(self, request: SayRequest) -> tuple[bool, MessageAwaited | RunFinished | None]:
         """Return whether the thread has the message, and the event with the agent's answer to it.
 
         Raises:
             ApplicationError: The run ended without an answer.
         """
         received, taken = -1, False
-        lines = self._opened.reader.lines(order.thread, 0, found=None, note=log.debug)
+        lines = self._opened.reader.lines(request.thread, 0, found=None, note=log.debug)
         async for event in decode_lines(lines):
             match event:
-                case UserMessageReceived() if event.id == order.id and received < 0:
+                case UserMessageReceived() if event.id == request.id and received < 0:
                     received, taken = event.position, event.task
                 case MessageTaken() if event.message == received:
                     taken = True
@@ -158,13 +158,15 @@ class CalledThreads:
                 case RunFinished() if taken and event.outcome == "completed":
                     return True, event
                 case RunFinished() if received >= 0:
-                    raise _no_result(order.thread, event.outcome, event.cause, event.result)
+                    raise _no_result(request.thread, event.outcome, event.cause, event.result)
         return received >= 0, None
 
-    async def _send(self, order: SayOrder) -> None:
-        sent = await say(self._opened, order.thread, order.message, by=order.by, when_busy=order.when_busy, id=order.id)
+    async def _send(self, request: SayRequest) -> None:
+        sent = await say(
+            self._opened, request.thread, request.message, by=request.by, when_busy=request.when_busy, id=request.id
+        )
         if sent.outcome not in COUNTING | {"duplicate"}:
-            message = f"message to thread {order.thread!r}: {sent.outcome.replace('_', ' ')}: {sent.explanation}"
+            message = f"message to thread {request.thread!r}: {sent.outcome.replace('_', ' ')}: {sent.explanation}"
             raise _for_good(message, "NotAccepted")
 
 
@@ -174,14 +176,14 @@ def still_running(thread: str) -> ApplicationError:
     return ApplicationError(message, type=STILL_RUNNING, category=ApplicationErrorCategory.BENIGN)
 
 
-def _check(order: Any) -> None:
-    """Refuse an order that no workflow of this fleet has given.
+def _check(request: Any) -> None:
+    """Reject a request that no workflow of this fleet has made.
 
     Raises:
         ApplicationError: It bears no valid seal.
     """
-    if is_unsealed(order):
-        raise _for_good(str(order), NOT_SEALED)
+    if is_unsealed(request):
+        raise _for_good(str(request), NOT_SEALED)
 
 
 @contextmanager

@@ -116,10 +116,10 @@ class Hosted:
         self.interceptor.bind(assembly)
 
     def _stand_in(self, spec: Activity[Any, Any, Any]) -> Callable[..., Awaitable[Any]]:
-        async def run(order: Any) -> Any:
-            return await self._implementations[spec.name](order)
+        async def run(request: Any) -> Any:
+            return await self._implementations[spec.name](request)
 
-        run.__annotations__ = {"order": spec.request, "return": spec.answer}
+        run.__annotations__ = {"request": spec.request, "return": spec.answer}
         return activity.defn(name=spec.name)(run)
 
 

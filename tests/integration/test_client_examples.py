@@ -25,16 +25,16 @@ async def playing(example: ModuleType) -> AsyncIterator[ScriptedRun]:
 async def test_a_nightly_report_is_written_or_fails_with_the_cause() -> None:
     """No till is restarted at night; a repeated start finds the same report; a wrong key is a cause, too."""
     async with playing(nightly_report) as run:
-        run.started += ["report-2026-11-24", "report-2026-11-25", "report-2026-11-26"]
-        written, text = await nightly_report.report(run.client, "2026-11-24")
-        assert (written, text) == (True, "The report of 2026-11-24 is written.")
-        assert (True, text) == await nightly_report.report(run.client, "2026-11-24")
-        written, text = await nightly_report.report(run.client, "2026-11-25")
+        run.started += ["report-2019-11-24", "report-2019-11-25", "report-2019-11-26"]
+        written, text = await nightly_report.report(run.client, "2019-11-24")
+        assert (written, text) == (True, "The report of 2019-11-24 is written.")
+        assert (True, text) == await nightly_report.report(run.client, "2019-11-24")
+        written, text = await nightly_report.report(run.client, "2019-11-25")
         assert not written
         assert text.startswith("ApprovalRequired: ")
         assert "restart_till" in text
         run.llm.script = lambda conversation: fail(401, "no such key")
-        written, text = await nightly_report.report(run.client, "2026-11-26")
+        written, text = await nightly_report.report(run.client, "2019-11-26")
         assert (written, text.startswith("LLMRejected: ")) == (False, True)
 
 

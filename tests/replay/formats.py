@@ -22,7 +22,7 @@ from holdfast.core.mac.starts import Start
 from holdfast.core.mac.vouched import PersonInput
 from holdfast.core.run.contracts import activity_calls, called, error_types, runs
 from holdfast.core.run.contracts.activity_calls import ACTIVITY_CALL_WORKFLOW, ActivityCall, ActivityCalled
-from holdfast.core.run.contracts.called import AgentState, Said, SayOrder, ThreadOrder
+from holdfast.core.run.contracts.called import AgentState, ReadRequest, Said, SayRequest
 from holdfast.core.run.contracts.llm_calls import Failures, LLMFailed
 from holdfast.core.run.contracts.runs import LOOP_WORKFLOW, SCHEDULED_WORKFLOW, WORKFLOW, RunInput, RunResult
 from holdfast.core.run.contracts.table import ACTIVITIES, Activity
@@ -55,7 +55,7 @@ def formats() -> Formats:
     """Return all formats of the current code, as JSON."""
     begins = [each for pair in INPUTS.values() for each in pair]
     exchanged = [each for call in CALLS for each in (call.request, call.answer)]
-    called_by_programs = (PersonInput, SayOrder, Said, ThreadOrder, AgentState)
+    called_by_programs = (PersonInput, SayRequest, Said, ReadRequest, AgentState)
     models = fields_of([*begins, *exchanged, *called_by_programs, *EVENT_CLASSES, Failures, LLMFailed, *STATEMENTS])
     return {
         "feature levels": {str(level): text for level, text in LEVELS.items()},

@@ -86,7 +86,7 @@ def called_input(
     )
 
 
-class SayOrder(Sealed):
+class SayRequest(Sealed):
     """The input of `holdfast_say`: a message to a thread; the activity ends with the agent's answer to it."""
 
     thread: str
@@ -106,7 +106,7 @@ class Said(Sealed):
     """The trust level of the answer; None if it is unknown."""
 
 
-class ThreadOrder(Sealed):
+class ReadRequest(Sealed):
     """The input of `holdfast_state` and `holdfast_result`."""
 
     thread: str

@@ -12,7 +12,6 @@ from holdfast.core.tools.effects import Effect
 from holdfast.core.tools.triggers import PollTrigger
 from holdfast.core.trust import Origin
 
-
 AGENT_FIELDS = ("agent", "workspace", "brought", "budget", "context", "when_blocked")
 """The fields of a run's input that the loading of its agent needs, if the run continues as new before that."""
 

@@ -1,6 +1,7 @@
 """A start counts as a whole, although the run continues as new before its agent is loaded."""
 
 from holdfast.core.budget.budget import Budget
+from holdfast.core.run.contracts.commands import Call
 from holdfast.core.run.contracts.loading import AgentRequest, LoadedAgent
 from holdfast.core.run.state.features import FEATURES
 from tests.support.runs import Thread
@@ -27,6 +28,8 @@ def test_a_flood_before_the_agent_is_loaded_strips_no_part_of_a_start() -> None:
 
     thread.signal("retry", {"by": "ann"})
     (second,) = thread.waiting(AgentRequest)
+    assert isinstance(first, Call)
+    assert isinstance(second, Call)
     counted = {"order", "position", "fresh"}
     assert second.request.model_dump(exclude=counted) == first.request.model_dump(exclude=counted)
     thread.load(FEATURES)

@@ -35,6 +35,7 @@ from holdfast.config.programs import setup_command
 from holdfast.core.agents.catalog import Catalog
 from holdfast.core.authority.interventions import WhenBusy
 from holdfast.core.authority.statements import DecisionKind
+from holdfast.core.budget.budget import Budget
 from holdfast.core.llm.blocks import Content
 from holdfast.core.llm.messages import AnyMessage
 from holdfast.core.log.events import AgentEvent
@@ -50,6 +51,20 @@ from holdfast.testing.call_records import CallRecord, effects_among, records_of
 from holdfast.testing.scripted_worker import scripted_worker
 
 POLL_SECONDS = 0.01
+
+
+class RecordedThreads(Threads):
+    """Threads that keep the ids of all runs that they start, so that none outlives the test."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.begun: list[str] = []
+        """The ids, oldest first."""
+
+    async def begin(self, thread: str, *args: Any, **kwargs: Any) -> str:
+        """Start a run, as `Threads.begin` does, and keep its id."""
+        self.begun.append(thread)
+        return await super().begin(thread, *args, **kwargs)
 
 
 class ScriptedRun:
@@ -78,7 +93,8 @@ class ScriptedRun:
         """The thread ids, oldest first."""
         self._temporal = temporal
         self._threads = threads
-        self._client = Client(threads, by=by)
+        self.client = Client(threads, by=by)
+        """The client of the test's person, for everything that has no shortcut here: schedules, lists, more threads."""
         self._patience = patience
         self._delegates = delegates
         """Whether an agent may start sub-agents: the run may then wait for a request of one of them."""
@@ -87,28 +103,40 @@ class ScriptedRun:
     def thread(self) -> Thread:
         """The thread of the latest task, as `holdfast.Client` returns it."""
         assert self.started, "no thread yet: call `task` first"
-        return self._client.thread(self.started[-1])
+        return self.client.thread(self.started[-1])
 
     async def task(
         self,
         task: Content,
         *,
         agent: str | None = None,
+        thread: str | None = None,
         by: str | None = None,
         idle_limit: float | None = None,
+        budget: Budget | None = None,
         until: Until = "attention",
+        **more: Any,
     ) -> Result:
         """Start a thread with a task.
 
         Args:
             task: Text, or content blocks.
             agent: The agent's name; None for the catalog's first.
+            thread: The thread id; None for a new one.
             by: The requester; None for the `by` of `agent(…)`.
             idle_limit: Seconds that the run stays open for messages; None for the agent's own limit.
+            budget: The run's budget, within the agent's own; None for the agent's.
             until: See `result`.
+            more: Further arguments of `holdfast.Client.start`, such as `workspace`.
+
+        Raises:
+            TaskDiffers: A thread with this id has another task or another agent.
         """
-        options = {"agent": agent, "by": by, "idle_limit": idle_limit, "workspace": self.workspace}
-        self.started.append((await self._client.start(task, by_proven=True, **options)).id)  # type: ignore[arg-type]
+        options = {"workspace": self.workspace, "by_proven": True, **more}
+        started = await self.client.start(
+            task, agent=agent, thread=thread, by=by, idle_limit=idle_limit, budget=budget, **options
+        )
+        self.started.append(started.id)
         return await self.result(until=until)
 
     async def result(self, *, until: Until = "attention") -> Result:
@@ -223,7 +251,7 @@ class ScriptedRun:
             assert len(pending) == 1, f"{len(pending)} requests are open: pass one of {[p.request for p in pending]}"
             request = pending[0]
         path = isinstance(request, PendingRequest) and request.path
-        await (self._client.thread(path[-1]) if path else self.thread).decide(request, decision, **more)
+        await (self.client.thread(path[-1]) if path else self.thread).decide(request, decision, **more)
         return await self.result()
 
     async def say(self, message: Content, *, by: str | None = None, when_busy: WhenBusy = "queue") -> Result:
@@ -291,13 +319,13 @@ async def agent(
             workspaces=Path(folder) / "workspaces",
             secrets=None if secrets is None else Secrets(secrets),
         ) as llm:
-            threads = Threads(temporal, task_queue=queue, record=record)
+            threads = RecordedThreads(temporal, task_queue=queue, record=record)
             delegates = any(each.subagents for each in catalog.agents.values())
             run = ScriptedRun(temporal, threads, llm, workspace, by=by, patience=patience, delegates=delegates)
             try:
                 yield run
             finally:
-                remaining = [*run.started]
+                remaining = [*run.started, *threads.begun]
                 while remaining:
                     thread = remaining.pop()
                     with suppress(HoldfastError):

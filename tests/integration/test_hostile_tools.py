@@ -61,7 +61,7 @@ def group() -> None:
 
 def catalog(*tools: Tool) -> Catalog:
     """Return a catalog with one agent whose policy allows everything."""
-    return Catalog(agents=[Agent(name="clerk", instructions="Work.", policy=Policy(rules=(allow(),)))], tools=tools)
+    return Catalog(agents=[Agent(name="clerk", instructions="Work.", policy=Policy(rules=(allow(),)), tools=tools)])
 
 
 async def outcomes(rig: StartRig, *tools: Tool) -> list[tuple[str, str]]:

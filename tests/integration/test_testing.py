@@ -35,10 +35,9 @@ def ship() -> str:
 POLICY = Policy(rules=(ask("pay"), allow()))
 CATALOG = Catalog(
     agents=[
-        Agent(name="clerk", instructions="", policy=POLICY),
-        Agent(name="keeper", instructions="", policy=POLICY, memory=Memory(semantic=True)),
+        Agent(name="clerk", instructions="", policy=POLICY, tools=[pay, ship]),
+        Agent(name="keeper", instructions="", policy=POLICY, memory=Memory(semantic=True), tools=[pay, ship]),
     ],
-    tools=[pay, ship],
 )
 SECRETS = {"BANK_KEY": "k-123456"}
 

@@ -98,10 +98,14 @@ def fetch(id: int) -> str | Cannot:
     return Cannot(f"invoice {id} is locked", scope="here" if id < 20 else "everywhere", until=until)
 
 
+TOOLS = (look, glance, pay, wipe, stall, fetch)
+
+
 def clerk(name: str = "clerk", **limits: Any) -> Agent:
     """Return an agent that asks to pay and may not wipe."""
     policy = Policy(rules=(deny("wipe"), allow("look"), allow("stall"), allow("fetch")))
-    return Agent(name=name, instructions="Work.", policy=policy, limits=Limits(**{"max_steps": 4, **limits}))
+    bounds = Limits(**{"max_steps": 4, **limits})
+    return Agent(name=name, instructions="Work.", tools=TOOLS, policy=policy, limits=bounds)
 
 
 ALICE = encode_key(bytes(32))
@@ -115,6 +119,7 @@ def treasurer() -> Agent:
     return Agent(
         name="treasurer",
         instructions="Work.",
+        tools=TOOLS,
         policy=Policy(rules=rules, approvers=PEOPLE),
         verify=("glance",),
         limits=Limits(stale_after=0.5),
@@ -124,7 +129,7 @@ def treasurer() -> Agent:
 def lender() -> Agent:
     """Return an agent whose approvers may delegate their authority."""
     policy = Policy(rules=(ask("pay"), allow()), approvers=PEOPLE)
-    return Agent(name="lender", instructions="Work.", policy=policy)
+    return Agent(name="lender", instructions="Work.", tools=TOOLS, policy=policy)
 
 
 def poller() -> Agent:
@@ -142,14 +147,14 @@ def poller() -> Agent:
 def keeper() -> Agent:
     """Return an agent that is shown its memory, and may do anything."""
     memory = Memory(files=500, standing=300, semantic=True)
-    return Agent(name="keeper", instructions="Work.", policy=Policy(rules=(allow(),)), memory=memory)
+    return Agent(name="keeper", instructions="Work.", tools=TOOLS, policy=Policy(rules=(allow(),)), memory=memory)
 
 
 def archivist() -> Agent:
     """Return an agent that keeps progress.txt, and stores its learnings at the end."""
     memory = Memory(progress=True, learn=True, semantic=True)
     policy = Policy(rules=(allow("look"), allow("update_progress"), allow("remember")))
-    return Agent(name="archivist", instructions="Work.", policy=policy, memory=memory)
+    return Agent(name="archivist", instructions="Work.", tools=TOOLS, policy=policy, memory=memory)
 
 
 CATALOG = Catalog(
@@ -185,7 +190,7 @@ CATALOG = Catalog(
             budget=Budget(steps=5, tokens=1_000_000),
         ),
     ],
-    tools=[look, glance, pay, wipe, stall, fetch],
+    tools=TOOLS,
 )
 
 
@@ -755,7 +760,7 @@ LOOP_CANCELLED = "loop_cancelled"
 LOOP_PAUSED = "loop_paused"
 LOOP_BUDGETED = "loop_budgeted"
 BUILDERS = Catalog(
-    agents=[Agent(name="builder", instructions="Build.", policy=Policy(rules=(allow(),)))], tools=memory_tools()
+    agents=[Agent(name="builder", instructions="Build.", policy=Policy(rules=(allow(),)), tools=memory_tools())]
 )
 
 

@@ -29,14 +29,15 @@ from holdfast.workspace.memory.tools import memory_tools
 from tests.support.rig import StartRig, answer_of, check_thread, eventually, status_of
 
 BY = {"by": "alice"}
+TOOLS = (*workspace_tools(confine="never"), *memory_tools())
 TASKS = "# Tasks\n\n- [ ] one\n- [ ] two\n"
 
 
 def catalog(*, budget: Budget | None = None, llm: str | None = None, **limits: Any) -> Catalog:
     """Return one agent that may do anything."""
     shared = {"policy": Policy(rules=(allow(),)), "limits": Limits(**limits), "budget": budget, "llm": llm}
-    agent = Agent(name="builder", instructions="Build.", **shared)  # type: ignore[arg-type]
-    return Catalog(agents=[agent], tools=[*workspace_tools(confine="never"), *memory_tools()])
+    agent = Agent(name="builder", instructions="Build.", tools=TOOLS, **shared)  # type: ignore[arg-type]
+    return Catalog(agents=[agent])
 
 
 def task_of(conversation: Conversation) -> str:

@@ -1,18 +1,22 @@
 """Agents as data: the definition in a catalog (`Agent`), and the resolved form that a run records (`AgentSpec`)."""
 
 import json
+from collections.abc import Sequence
 from functools import cached_property
-from typing import Any
+from typing import Annotated, Any
 from weakref import WeakValueDictionary
 
-from pydantic import Field
+from pydantic import Field, PlainSerializer, PlainValidator, field_validator, model_validator
 
+from holdfast.core.agents.names import agent_id, id_if_any
+from holdfast.core.agents.references import names_of, references
 from holdfast.core.authority.interventions import REFINE_TOOL
 from holdfast.core.authority.policy import Policy
 from holdfast.core.base.canonical import canonical, digest
 from holdfast.core.base.models import Definition, Frozen
 from holdfast.core.budget.budget import Budget
 from holdfast.core.llm.blocks import ToolCall
+from holdfast.core.tools.decorator import Tool
 from holdfast.core.tools.spec import FINAL_RESULT, ToolSpec
 from holdfast.core.tools.subagents import SUBAGENT_TOOLS
 from holdfast.core.tools.triggers import polled_call
@@ -110,20 +114,35 @@ class SkillSpec(Frozen):
     """Path → address of the artifact; includes `SKILL.md`."""
 
 
-class Agent(Definition):
-    """An agent as a user defines it: instructions, names of tools and skills, policy and limits."""
+def _tools(given: Any) -> tuple[Tool | str, ...]:
+    return references(given, Tool, field="tools", otherwise="not a tool; decorate the function with @tool")
 
-    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")
+
+def _agents(given: Any) -> "tuple[Agent | str, ...]":
+    listed = references(given, Agent, field="subagents", otherwise="not an agent; list agents, or their names")
+    return tuple(id_if_any(each) if isinstance(each, str) else each for each in listed)
+
+
+_Tools = Annotated[Sequence[Tool | str], PlainValidator(_tools), PlainSerializer(names_of)]
+_Agents = Annotated[Sequence["Agent | str"], PlainValidator(_agents), PlainSerializer(names_of)]
+
+
+class Agent(Definition):
+    """An agent as a user defines it: instructions, tools, skills, policy and limits."""
+
+    name: str = Field(max_length=64)
+    """Its id, which commands, policies and the log use. A name with spaces becomes the title, and its words, joined by
+    hyphens, the id: `Refund agent` has the id `refund-agent`."""
     instructions: str
     """The system message."""
-    tools: tuple[str, ...] | None = None
-    """Names of tools in the same catalog; None for all of them."""
+    tools: _Tools = ()
+    """Its tools: objects made by `@tool`, or names of tools in the same catalog."""
     skills: tuple[str, ...] | None = None
     """Names of skills in the same catalog; None for all of them."""
     memory: Memory = Memory()
-    verify: tuple[str, ...] = ()
-    """Read-only tools without arguments that run when the agent resumes after any long pause (`Limits.stale_after`),
-    so that the LLM sees any changes."""
+    verify: _Tools = ()
+    """Those of its tools, read-only and without arguments, that run when the agent resumes after any long pause
+    (`Limits.stale_after`), so that the LLM sees any changes."""
     policy: Policy = Policy()
     llm: str | None = None
     """The provider's name of the LLM; None for the worker's default (`HOLDFAST_LLM`)."""
@@ -135,14 +154,53 @@ class Agent(Definition):
     puts itself to sleep, and `run_status`."""
     refines: bool = False
     """Whether the agent has the tool `refine_task`, with which it asks people to change its own task."""
-    subagents: tuple[str, ...] = ()
-    """Names of agents in the same catalog that it may run, with the tools `run_agent` and `agent_result`."""
+    subagents: _Agents = ()
+    """The agents that it may run, with the tools `run_agent` and `agent_result`: objects, or names of agents in the
+    same catalog."""
     description: str = ""
     """Its purpose in one line, for the agents that may run it."""
+    title: str = Field(default="", max_length=100)
+    """The name that people and other agents read beside the id; by default the name as written, if that is no id."""
     budget: Budget | None = None
     """Limits of each run's steps, tokens, money and time; None for no limit. A start may only lower them."""
     result: Any = Field(default=None, exclude=True)
     """The type of each run's result: a pydantic model, or another type that has a JSON schema; None for text."""
+
+    @field_validator("title")
+    @classmethod
+    def _check_title(cls, title: str) -> str:
+        if not title.isprintable():
+            raise ValueError("a title is one line of printable characters")
+        return title
+
+    @model_validator(mode="before")
+    @classmethod
+    def _identify(cls, given: Any) -> Any:
+        """Separate the id from the name as written."""
+        if not isinstance(given, dict) or not isinstance(name := given.get("name"), str):
+            return given
+        identified = agent_id(name)
+        return given if identified == name else {"title": name, **given, "name": identified}
+
+    @property
+    def tool_names(self) -> tuple[str, ...]:
+        """The names of its tools."""
+        return names_of(self.tools)
+
+    @property
+    def verifier_names(self) -> tuple[str, ...]:
+        """The names of the tools that verify."""
+        return names_of(self.verify)
+
+    @property
+    def introduction(self) -> str:
+        """Its title and description, for the agents that may run it."""
+        return ": ".join(filter(None, (self.title, self.description)))
+
+    @property
+    def subagent_names(self) -> tuple[str, ...]:
+        """The ids of its sub-agents."""
+        return names_of(self.subagents)
 
 
 class AgentSpec(Frozen):

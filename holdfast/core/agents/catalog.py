@@ -4,8 +4,11 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 from holdfast.core.agents.agent import Agent, AgentSpec
+from holdfast.core.agents.collecting import brought_agents, brought_tools, by_name
 from holdfast.core.agents.middleware import Middleware
+from holdfast.core.agents.names import id_if_any
 from holdfast.core.agents.providers import Provider, by_type, check_provided, name_of, read_provider
+from holdfast.core.agents.references import names_of
 from holdfast.core.agents.results import result_tool
 from holdfast.core.agents.skills import Skill, limit_excess
 from holdfast.core.authority.interventions import REFINE_TOOL
@@ -29,8 +32,10 @@ class Catalog:
     """The agents, tools and skills that a worker offers, checked for consistency.
 
     Args:
-        agents: The agents; the first is the default of `holdfast start`.
-        tools: The tools, made by `@tool`.
+        agents: The agents; the first is the default of `holdfast start`. The catalog also has the tools and sub-agents
+            that they give as objects.
+        tools: Further tools, made by `@tool`: those that agents give by name, and those that no agent has any more
+            but that earlier runs may still call.
         skills: The skills, read by `holdfast.load_skills`.
         resources: Providers of the resources that tools request with `Resource[…]`: functions decorated with
             `@asynccontextmanager`, or that return the resource.
@@ -40,7 +45,7 @@ class Catalog:
         memories: Store of semantic memory; None for PostgreSQL.
 
     Raises:
-        CatalogError: There is no agent, a name occurs twice, an agent names a tool or a skill that is missing, a
+        CatalogError: There is no agent, two objects have one name, an agent names a tool or a skill that is missing, a
             resource is missing, a definition has no canonical JSON, the type of a result has no JSON schema, or a tool
             has the name of one that an agent's options add.
     """
@@ -57,7 +62,7 @@ class Catalog:
         artifacts: ArtifactStore | None = None,
         memories: MemoryStore | None = None,
     ) -> None:
-        agent_list, tool_list, skill_list = list(agents), list(tools), list(skills)
+        listed, tool_list, skill_list = list(agents), list(tools), list(skills)
         for candidate in tool_list:
             if not isinstance(candidate, Tool):
                 raise CatalogError(
@@ -67,29 +72,32 @@ class Catalog:
             if not isinstance(each, Skill):
                 raise CatalogError(f"{each!r} is not a skill; read skills with load_skills(FOLDER)")
         self.threads, self.artifacts, self.memories = threads, artifacts, memories
-        self.agents = _by_name("agent", [(agent.name, agent) for agent in agent_list])
-        self.tools = _by_name("tool", [(tool.spec.name, tool) for tool in tool_list])
+        found = _by_name("agent", [(agent.name, agent) for agent in listed], brought=brought_agents(listed))
+        self.tools = _by_name(
+            "tool", [(tool.spec.name, tool) for tool in tool_list], brought=brought_tools(found.values())
+        )
+        self.agents = {name: by_name(agent) for name, agent in found.items()}
         self.resources = by_type(resources)
         """The providers by type, in the order in which they are opened."""
         self.middleware = _checked_middleware(middleware, self.resources)
         self.skills = _by_name("skill", [(skill.name, skill) for skill in skill_list])
-        for each_tool in tool_list:
+        for each_tool in self.tools.values():
             check_provided(each_tool, self.resources)
         if not self.agents:
             raise CatalogError("a catalog needs at least one agent")
-        for agent in agent_list:
-            _check_named(agent, "tools", agent.tools, self.tools)
+        for agent in self.agents.values():
+            _check_named(agent, "tools", agent.tool_names, self.tools)
             _check_named(agent, "skills", agent.skills, self.skills)
-            _check_named(agent, "subagents", agent.subagents, self.agents)
+            _check_named(agent, "subagents", agent.subagent_names, self.agents)
             if why := limit_excess(self.skills_of(agent.name)):
                 raise CatalogError(
                     f"agent {agent.name!r}: {why}; select the skills that it needs with Agent(skills=(…))"
                 )
-            for name in agent.verify:
+            for name in agent.verifier_names:
                 self._check_verifier(agent, name)
             self._check_runtime_names(agent)
         self._results = {
-            each.name: result_tool(each.name, each.result) for each in agent_list if each.result is not None
+            each.name: result_tool(each.name, each.result) for each in self.agents.values() if each.result is not None
         }
         self._check_portable()
 
@@ -106,7 +114,7 @@ class Catalog:
 
     def _check_verifier(self, agent: Agent, name: str) -> None:
         tool = self.tools.get(name)
-        if tool is None or (agent.tools is not None and name not in agent.tools):
+        if tool is None or name not in agent.tool_names:
             raise CatalogError(f"agent {agent.name!r} verifies with {name!r}, which is not among its tools")
         properties = tool.spec.parameters.get("properties", {})
         if tool.spec.effect is not Effect.READ or properties.keys() != tool.spec.defaults.keys():
@@ -138,7 +146,7 @@ class Catalog:
         name = tool.spec.name
         if name in self.tools:
             return self
-        has = {agent.name: self._tool_names(agent) for agent in self.agents.values()}
+        has = {agent.name: agent.tool_names for agent in self.agents.values()}
         recipients = {agent.name for agent in self.agents.values() if (to(agent) if to else has[agent.name])}
         if not recipients:
             return self
@@ -178,23 +186,23 @@ class Catalog:
             CatalogError: There is no such agent; the message lists the existing ones.
         """
         agent = self._agent(name)
-        tools = [self.tools[tool].spec for tool in self._tool_names(agent)]
+        tools = [self.tools[tool].spec for tool in agent.tool_names]
         if agent.subagents:
-            subagents = {other: self.agents[other].description for other in agent.subagents}
+            subagents = {other: self.agents[other].introduction for other in agent.subagent_names}
             tools = [offered(tool, subagents) for tool in tools]
         own = [self._results[agent.name].spec] if agent.name in self._results else []
         return AgentSpec(
             name=agent.name,
             instructions=agent.instructions,
             tools=(*tools, *own),
-            skills=tuple(skill.spec for skill in self.skills_of(name)),
+            skills=tuple(skill.spec for skill in self.skills_of(agent.name)),
             memory=agent.memory,
-            verify=agent.verify,
+            verify=agent.verifier_names,
             policy=agent.policy,
             llm=agent.llm or default_llm,
             llm_options=agent.llm_options,
             limits=agent.limits,
-            subagents=agent.subagents,
+            subagents=agent.subagent_names,
             budget=agent.budget,
         )
 
@@ -206,12 +214,10 @@ class Catalog:
     def _agent(self, name: str | None) -> Agent:
         if name is None:
             return next(iter(self.agents.values()))
-        if name not in self.agents:
+        found = self.agents.get(id_if_any(name))
+        if found is None:
             raise CatalogError(f"no agent named {name!r}; this worker's catalog has: {', '.join(self.agents)}")
-        return self.agents[name]
-
-    def _tool_names(self, agent: Agent) -> tuple[str, ...]:
-        return tuple(self.tools) if agent.tools is None else agent.tools
+        return found
 
     def with_resources(self, *providers: Callable[..., Any] | Provider) -> "Catalog":
         """Return the catalog with these providers in place of its own for the same types, for example in a test.
@@ -272,12 +278,20 @@ def _checked_middleware(
     return layers
 
 
-def _by_name(kind: str, named: list[tuple[str, _T]]) -> dict[str, _T]:
+def _by_name(kind: str, named: Iterable[tuple[str, _T]], *, brought: Iterable[_T] = ()) -> dict[str, _T]:
+    """Return things by name: each of `named` has another name, and `brought` may have the same objects again."""
     found: dict[str, _T] = {}
     for name, thing in named:
         if name in found:
             raise CatalogError(f"two {kind}s are named {name!r}{_source_locations(found[name], thing)}")
         found[name] = thing
+    for thing in brought:
+        (name,) = names_of([thing])
+        if (first := found.setdefault(name, thing)) is not thing:
+            raise CatalogError(
+                f"two different {kind}s are named {name!r}{_source_locations(first, thing)}: rename one of them, or "
+                "use one object everywhere"
+            )
     return found
 
 

@@ -264,7 +264,12 @@ def tool(
         kind = _effect(tool_name, effect, check)
         _check_doubts(tool_name, kind, settles_within, not_done_on)
         summary, described = _docstring(plain(function))
-        words = _description(tool_name, summary if description is None else description)
+        text = summary if description is None else inspect.cleandoc(description).strip()
+        if not text.strip():
+            raise ToolSignatureError(
+                f"tool {tool_name!r} has no description, by which the LLM decides when to call it; write a docstring, "
+                'or @tool(description="…")'
+            )
         fields = _fields(tool_name, function, described)
         for role, companion in (("check", check), ("undo", undo)):
             names = [str(field.alias) for _, field in fields.values()]
@@ -272,7 +277,7 @@ def tool(
         arguments, schema = arguments_of(tool_name, fields)
         spec = ToolSpec(
             name=tool_name,
-            description=words,
+            description=text,
             parameters=schema,
             effect=kind,
             timeout=timeout,
@@ -345,16 +350,6 @@ def _docstring(function: Callable[..., Any]) -> tuple[str, dict[str, str]]:
     parts = (None if bare else docstring.short_description, docstring.long_description)
     params = {p.arg_name: p.description or "" for p in docstring.params}
     return "\n\n".join(part for part in parts if part), params
-
-
-def _description(name: str, text: object) -> str:
-    """Return the description without surrounding space; without one, the LLM would choose the tool by its name."""
-    if not isinstance(text, str) or not text.strip():
-        raise ToolSignatureError(
-            f"tool {name!r} has no description, by which the LLM decides when to call it; write a docstring, or "
-            '@tool(description="…")'
-        )
-    return inspect.cleandoc(text)
 
 
 def _fields(name: str, function: Callable[..., Any], descriptions: dict[str, str]) -> Fields:

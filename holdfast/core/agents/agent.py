@@ -3,20 +3,18 @@
 import json
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 from weakref import WeakValueDictionary
 
 from pydantic import Field, PlainSerializer, PlainValidator, field_validator, model_validator
 
-from holdfast.core.agents.names import agent_id, id_if_any
-from holdfast.core.agents.references import names_of, references
+from holdfast.core.agents.names import agent_id, id_if_any, names_of
 from holdfast.core.authority.interventions import REFINE_TOOL
 from holdfast.core.authority.policy import Policy
 from holdfast.core.base.canonical import canonical, digest
 from holdfast.core.base.models import Definition, Frozen
 from holdfast.core.budget.budget import Budget
 from holdfast.core.llm.blocks import ToolCall
-from holdfast.core.tools.decorator import Tool
 from holdfast.core.tools.spec import FINAL_RESULT, ToolSpec
 from holdfast.core.tools.subagents import SUBAGENT_TOOLS
 from holdfast.core.tools.triggers import polled_call
@@ -114,17 +112,31 @@ class SkillSpec(Frozen):
     """Path → address of the artifact; includes `SKILL.md`."""
 
 
-def _tools(given: Any) -> tuple[Tool | str, ...]:
+if TYPE_CHECKING:
+    from holdfast.core.tools.decorator import Tool
+
+
+# Workflows load this module for `AgentSpec`. They define no agents, so they need not load what reads tools.
+def _tools(given: Any) -> "tuple[Tool | str, ...]":
+    from holdfast.core.agents.references import references
+    from holdfast.core.tools.decorator import Tool
+
     return references(given, Tool, field="tools", otherwise="not a tool; decorate the function with @tool")
 
 
 def _agents(given: Any) -> "tuple[Agent | str, ...]":
+    from holdfast.core.agents.references import references
+
     listed = references(given, Agent, field="subagents", otherwise="not an agent; list agents, or their names")
     return tuple(id_if_any(each) if isinstance(each, str) else each for each in listed)
 
 
-_Tools = Annotated[Sequence[Tool | str], PlainValidator(_tools), PlainSerializer(names_of)]
-_Agents = Annotated[Sequence["Agent | str"], PlainValidator(_agents), PlainSerializer(names_of)]
+if TYPE_CHECKING:
+    _Tools = Sequence[Tool | str]
+    _Agents = Sequence["Agent | str"]
+else:
+    _Tools = Annotated[Any, PlainValidator(_tools), PlainSerializer(names_of)]
+    _Agents = Annotated[Any, PlainValidator(_agents), PlainSerializer(names_of)]
 
 
 class Agent(Definition):

@@ -6,9 +6,8 @@ from typing import Any, TypeVar
 from holdfast.core.agents.agent import Agent, AgentSpec
 from holdfast.core.agents.collecting import brought_agents, brought_tools, by_name
 from holdfast.core.agents.middleware import Middleware
-from holdfast.core.agents.names import id_if_any
+from holdfast.core.agents.names import id_if_any, names_of
 from holdfast.core.agents.providers import Provider, by_type, check_provided, name_of, read_provider
-from holdfast.core.agents.references import names_of
 from holdfast.core.agents.results import result_tool
 from holdfast.core.agents.skills import Skill, limit_excess
 from holdfast.core.authority.interventions import REFINE_TOOL

@@ -1,7 +1,9 @@
-"""The id of an agent, made from the name that its author wrote: `Refund agent` has the id `refund-agent`."""
+"""The names of agents and tools; an id is made from the name that an author wrote: `refund-agent` of `Refund agent`."""
 
 import re
 import unicodedata
+from collections.abc import Iterable
+from typing import Any
 
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _TITLE_CHARS = 100
@@ -38,3 +40,8 @@ def id_if_any(name: str) -> str:
         return agent_id(name)
     except ValueError:
         return name
+
+
+def names_of(given: Iterable[Any]) -> tuple[str, ...]:
+    """Return the names of tools, or the ids of agents, each once; a name stands for itself."""
+    return tuple(dict.fromkeys(each if isinstance(each, str) else getattr(each, "spec", each).name for each in given))

@@ -3,7 +3,6 @@
 from collections.abc import Iterable
 from typing import Any, TypeVar
 
-from holdfast.core.tools.decorator import Tool
 from holdfast.core.tools.signatures import with_location
 
 _T = TypeVar("_T")
@@ -30,13 +29,3 @@ def references(given: Any, kind: type[_T], *, field: str, otherwise: str) -> tup
         if not isinstance(each, str | kind):
             raise ValueError(with_location(each, f"{each!r} is {otherwise}"))
     return listed
-
-
-def names_of(given: Iterable[Any]) -> tuple[str, ...]:
-    """Return the names of tools, or the ids of agents, each once; a name stands for itself."""
-    return tuple(dict.fromkeys(map(_name_of, given)))
-
-
-def _name_of(each: Any) -> str:
-    name: str = each if isinstance(each, str) else each.spec.name if isinstance(each, Tool) else each.name
-    return name

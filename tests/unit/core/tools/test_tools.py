@@ -434,10 +434,11 @@ def test_a_docstring_may_have_parameters_alone(docstring: str) -> None:
         return a + b
 
     add.__doc__ = docstring
-    made = tool(effect="read")(add)
+    made = tool(effect="read", description="Add.")(add)
     described = {name: each["description"] for name, each in made.spec.parameters["properties"].items()}
     assert described == {"a": "The first summand.", "b": "The second one."}
-    assert made.spec.description == ""
+    with pytest.raises(ToolSignatureError, match="no description"):
+        tool(effect="read")(add)
 
 
 def test_a_text_in_an_annotation_describes_the_parameter() -> None:

@@ -335,9 +335,8 @@ async def test_an_unattended_loop_fails_with_the_cause_of_its_block(rig: StartRi
     Its log is complete, and says why.
     """
     tools = [*workspace_tools(confine="never"), *memory_tools()]
-    asking = Agent(
-        name="builder", instructions="Build.", tools=tools, policy=Policy(rules=(ask("write_file"), allow()))
-    )
+    policy = Policy(rules=(ask("write_file"), allow()))
+    asking = Agent(name="builder", instructions="Build.", tools=tools, policy=policy)
     async with rig(Catalog(agents=[asking]), diligent) as at_work:
         (at_work.workspace / "TASKS.md").write_text("- [ ] one\n")
         handle = await at_work.start_loop(limits=LoopLimits(attempts=1), when_blocked="fail")

@@ -48,11 +48,17 @@ async def measure(stack: Stack, home: Path, url: str, *, steps: int, rounds: int
     limits = Limits(max_steps=10 * steps, compaction_tokens=10**9)
     names = {policy: f"agent-{number}" for number, policy in enumerate(policies())}
     agents = [
-        Agent(name=names[name], instructions="Call observe until you are done.", policy=policy, limits=limits)
+        Agent(
+            name=names[name],
+            instructions="Call observe until you are done.",
+            policy=policy,
+            limits=limits,
+            tools=[observe],
+        )
         for name, policy in policies().items()
     ]
     times: dict[str, list[float]] = {name: [] for name in names}
-    async with serving(stack, home, url, Catalog(agents=agents, tools=[observe]), queue=QUEUE) as (client, _, _):
+    async with serving(stack, home, url, Catalog(agents=agents), queue=QUEUE) as (client, _, _):
         for number in range(-1, rounds):
             # The order alternates, because the server has slightly more data for the second run.
             for name, agent in list(names.items())[:: 1 if number % 2 else -1]:

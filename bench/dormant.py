@@ -64,7 +64,7 @@ async def wait_for_count(client: Client, condition: str, expected: int) -> None:
 
 async def measure(stack: Stack, home: Path, url: str, runs: int, woken: int) -> None:
     """Start the runs, publish the event, and count the runs that woke."""
-    catalog = Catalog(agents=[Agent(name="bench", instructions="Wait.", dormancy=True)], tools=[])
+    catalog = Catalog(agents=[Agent(name="bench", instructions="Wait.", dormancy=True)])
     process = psutil.Process()
     async with serving(stack, home, url, catalog, queue=QUEUE, connections=8) as (client, worker, _):
         cached = int(worker.config()["max_cached_workflows"])

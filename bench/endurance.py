@@ -53,8 +53,13 @@ async def endure(stack: Stack, home: Path, url: str, steps: int) -> None:
             print(f"step {sample.step:>6}  {sample.seconds:8.1f} s  {sample.megabytes:6.0f} MB", flush=True)
         return text
 
-    agent = Agent(name="bench", instructions="Call observe until you are done.", limits=Limits(max_steps=2 * steps))
-    catalog = Catalog(agents=[agent], tools=[observe])
+    agent = Agent(
+        name="bench",
+        instructions="Call observe until you are done.",
+        limits=Limits(max_steps=2 * steps),
+        tools=[observe],
+    )
+    catalog = Catalog(agents=[agent])
     async with serving(stack, home, url, catalog, queue=QUEUE) as (client, _, _):
         run = await client.start_workflow(
             WORKFLOW, RunInput(task=f"steps={steps}"), id=QUEUE, task_queue=QUEUE, result_type=RunResult

@@ -208,7 +208,14 @@ async def measure(stack: Stack, home: Path, url: str, *, count: int, steps: int,
         history_events=50_000,
     )
     agents = [
-        Agent(name="parent", instructions="Go on.", policy=policy, limits=limits, subagents=("rest", "wait")),
+        Agent(
+            name="parent",
+            instructions="Go on.",
+            policy=policy,
+            limits=limits,
+            subagents=("rest", "wait"),
+            tools=[observe, note, settle, pay],
+        ),
         Agent(name="rest", instructions="Go on.", tools=()),
         Agent(name="wait", instructions="Go on.", tools=("pay",), policy=policy),
     ]

@@ -61,7 +61,7 @@ async def measure(stack: Stack, home: Path, steps: int, at: int, repeat: int) ->
 
     limits = Limits(max_steps=2 * steps, compaction_tokens=10**9, repeats_slowed=0, repeats_warned=0, repeats_asked=0)
     policy = Policy(rules=(allow(),))
-    catalog = Catalog(agents=[Agent(name="bench", instructions="W", policy=policy, limits=limits)], tools=[look, act])
+    catalog = Catalog(agents=[Agent(name="bench", instructions="W", policy=policy, limits=limits, tools=[look, act])])
     client, worker_client = await connect_stack(stack), await connect_stack(stack)
     await ensure_search_attributes(client)
     await migrate(stack.database_url)

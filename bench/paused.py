@@ -60,9 +60,9 @@ async def start(client: Client, numbers: range) -> list[WorkflowHandle[Any, Any]
 
 async def measure(stack: Stack, home: Path, url: str, count: int) -> None:
     """Start the runs, and approve each."""
-    agent = Agent(name="bench", instructions="Go on.", policy=Policy(rules=(ask("pay"), allow())))
+    agent = Agent(name="bench", instructions="Go on.", policy=Policy(rules=(ask("pay"), allow())), tools=[observe, pay])
     process = psutil.Process()
-    catalog = Catalog(agents=[agent], tools=[observe, pay])
+    catalog = Catalog(agents=[agent])
     async with serving(stack, home, url, catalog, queue=QUEUE, connections=8) as (client, _, _):
         await start(client, range(50))  # warms up imports, connections and the allocator
         gc.collect()

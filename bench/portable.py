@@ -60,7 +60,7 @@ async def measure(stack: Stack, home: Path, url: str, steps: int) -> None:
 
     limits = Limits(max_steps=2 * steps, repeats_slowed=0, repeats_warned=0, repeats_asked=0)
     catalog = Catalog(
-        agents=[Agent(name="bench", instructions="Call observe until you are done.", limits=limits)], tools=[observe]
+        agents=[Agent(name="bench", instructions="Call observe until you are done.", limits=limits, tools=[observe])]
     )
     async with (
         serving(stack, home, url, catalog, queue=THREAD) as (client, _, _),

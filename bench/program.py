@@ -34,11 +34,11 @@ catalog = Catalog(
         Agent(
             name="shop",
             instructions="Serve the order.",
+            tools=[charge, transfer, mail, look],
             policy=Policy(rules=(ask("transfer"), allow())),
             limits=Limits(repeats_slowed=0, repeats_warned=0, repeats_asked=0),
         )
     ],
-    tools=[charge, transfer, mail, look],
 )
 
 

@@ -35,7 +35,7 @@ def agent() -> AgentSpec:
     skills = [Skill(f"skill-{n}", "Use it for one of thirty tasks. " * 3, {"SKILL.md": b"x"}) for n in range(30)]
     memory = Memory(skills=2_000, strategies=1_000)
     catalog = Catalog(
-        agents=[Agent(name="a", instructions="Work. " * 200, memory=memory)], tools=[observe], skills=skills
+        agents=[Agent(name="a", instructions="Work. " * 200, memory=memory, tools=[observe])], skills=skills
     )
     return catalog.spec("a", default_llm="m").model_copy(update={"strategies": "Test first.\n" * 100})
 

@@ -59,8 +59,10 @@ async def measure(stack: Stack, home: Path, url: str, *, steps: int, rounds: int
 
     limits = Limits(max_steps=10 * steps, compaction_tokens=10**9)
     policy = Policy(rules=(allow(),))
-    agent = Agent(name="a", instructions="Call observe until you are done.", policy=policy, limits=limits)
-    catalog = Catalog(agents=[agent], tools=[observe])
+    agent = Agent(
+        name="a", instructions="Call observe until you are done.", policy=policy, limits=limits, tools=[observe]
+    )
+    catalog = Catalog(agents=[agent])
     bare = await Client.connect(**stack_config(stack), data_converter=DataConverter(payload_converter_class=Bare))
     clients = {"bare": bare, "sealed": await connect_stack(stack)}
     times: dict[str, list[float]] = {name: [] for name in clients}

@@ -45,10 +45,11 @@ async def reserve(time: str, people: int) -> str:
 host = Agent(
     name="host",
     instructions="You are the host of a restaurant, and reserve tables for tonight.",
+    tools=[free_tables, reserve],
     policy=Policy(rules=(ask("reserve", when="args.people > 6", reason="a large party"), allow())),
     limits=Limits(idle_limit=86_400),
 )
-catalog = Catalog(agents=[host], tools=[free_tables, reserve])
+catalog = Catalog(agents=[host])
 
 
 def script(conversation: Conversation) -> Reply:

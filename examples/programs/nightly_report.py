@@ -63,12 +63,12 @@ catalog = Catalog(
         Agent(
             name="reporter",
             instructions="Write the report of the day into the workspace. If the till has no data, restart it.",
+            tools=[sales_of, write_report, restart_till],
             policy=Policy(
                 rules=(allow("sales_of"), allow("write_report"), ask("restart_till", reason="customers pay"))
             ),
         )
     ],
-    tools=[sales_of, write_report, restart_till],
 )
 
 

@@ -1,6 +1,6 @@
 """The synchronous client for scripts and notebooks. An event loop in a background thread runs the async client.
 
-`sync` wraps each async method as a synchronous one with the same parameters, types and docstring.
+`sync` and its variants wrap each async method as a synchronous one with the same parameters, types and docstring.
 """
 
 import asyncio
@@ -8,7 +8,7 @@ import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, closing, contextmanager
 from functools import wraps
-from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
 from holdfast.api.client import Client
 from holdfast.api.schedules import Schedules
@@ -76,26 +76,35 @@ class _Wrapper(Generic[T_co]):
         self._loop = loop
 
 
-# A `Thread` becomes a `SyncThread`.
-@overload
-def sync(
-    method: Callable[Concatenate[T_co, P], Awaitable[Thread]],
-) -> Callable[Concatenate[_Wrapper[T_co], P], "SyncThread"]: ...
-@overload
-def sync(
-    method: Callable[Concatenate[T_co, P], Awaitable[Thread | None]],
-) -> Callable[Concatenate[_Wrapper[T_co], P], "SyncThread | None"]: ...
-@overload
-def sync(
-    method: Callable[Concatenate[T_co, P], AsyncIterator[R]],
-) -> Callable[Concatenate[_Wrapper[T_co], P], Iterator[R]]: ...
-@overload
-def sync(
-    method: Callable[Concatenate[T_co, P], Awaitable[R]],
-) -> Callable[Concatenate[_Wrapper[T_co], P], R]: ...
-def sync(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap an async method: call it, and wait for its result or for each item."""
+# One function for each kind of result. Overloads of one function would depend on the parameters, too: mypy resolved
+# those of a method with a parameter of type `dict[str, Any]` wrongly.
+def sync(method: Callable[Concatenate[T_co, P], Awaitable[R]]) -> Callable[Concatenate[_Wrapper[T_co], P], R]:
+    """Wrap an async method: call it, and wait for its result."""
+    return _blocking(method)
 
+
+def sync_thread(
+    method: Callable[Concatenate[T_co, P], Awaitable[Thread]],
+) -> Callable[Concatenate[_Wrapper[T_co], P], "SyncThread"]:
+    """Wrap an async method that returns a thread."""
+    return _blocking(method)
+
+
+def sync_thread_if_any(
+    method: Callable[Concatenate[T_co, P], Awaitable[Thread | None]],
+) -> Callable[Concatenate[_Wrapper[T_co], P], "SyncThread | None"]:
+    """Wrap an async method that returns a thread or None."""
+    return _blocking(method)
+
+
+def sync_items(
+    method: Callable[Concatenate[T_co, P], AsyncIterator[R]],
+) -> Callable[Concatenate[_Wrapper[T_co], P], Iterator[R]]:
+    """Wrap an async generator: wait for each item."""
+    return _blocking(method)
+
+
+def _blocking(method: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(method)
     def call(self: _Wrapper[Any], *args: Any, **kwargs: Any) -> Any:
         pending = method(self._wrapped, *args, **kwargs)
@@ -139,7 +148,7 @@ class SyncThread(_Wrapper[Thread]):
 
     result = sync(Thread.result)
     state = sync(Thread.state)
-    events = sync(Thread.events)
+    events = sync_items(Thread.events)
     messages = sync(Thread.messages)
     export = sync(Thread.export)
     verify = sync(Thread.verify)
@@ -157,8 +166,8 @@ class SyncThread(_Wrapper[Thread]):
     resume = sync(Thread.resume)
     wake = sync(Thread.wake)
     cancel = sync(Thread.cancel)
-    fork = sync(Thread.fork)
-    restart = sync(Thread.restart)
+    fork = sync_thread(Thread.fork)
+    restart = sync_thread(Thread.restart)
 
 
 class SyncSchedules(_Wrapper[Schedules]):
@@ -170,7 +179,7 @@ class SyncSchedules(_Wrapper[Schedules]):
     pause = sync(Schedules.pause)
     resume = sync(Schedules.resume)
     delete = sync(Schedules.delete)
-    trigger = sync(Schedules.trigger)
+    trigger = sync_thread_if_any(Schedules.trigger)
 
 
 class SyncClient(_Wrapper[Client]):
@@ -183,7 +192,7 @@ class SyncClient(_Wrapper[Client]):
     """
 
     connect = staticmethod(_blocking_connect(Client.connect))
-    start = sync(Client.start)
+    start = sync_thread(Client.start)
     threads = sync(Client.threads)
     import_thread = sync(Client.import_thread)
     place = sync(Client.place)

@@ -2,11 +2,12 @@
 
 import secrets
 from datetime import UTC, datetime
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, field_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, field_validator
 
 from holdfast.config.programs import CLI
+from holdfast.core.agents.names import id_if_any
 from holdfast.core.base.text import code, quoted
 from holdfast.core.budget.budget import Budget
 from holdfast.core.llm.blocks import Content, text_of
@@ -28,8 +29,8 @@ class StartOptions(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
-    agent: str | None = None
-    """The agent; None for that of the re-opened thread, or the catalog's first."""
+    agent: Annotated[str | None, AfterValidator(lambda name: name and id_if_any(name))] = None
+    """The agent's id or title; None for that of the re-opened thread, or the catalog's first."""
     workspace: str | None = None
     """A folder on the worker; None for that of the re-opened thread, or for a new folder for the run."""
     idle_limit: float | None = None

@@ -36,6 +36,7 @@ from holdfast.config.programs import setup_command
 from holdfast.core.agents.catalog import Catalog
 from holdfast.core.authority.interventions import WhenBusy
 from holdfast.core.authority.statements import DecisionKind
+from holdfast.core.budget.budget import Budget
 from holdfast.core.llm.blocks import Content
 from holdfast.core.llm.messages import AnyMessage
 from holdfast.core.log.events import AgentEvent
@@ -51,6 +52,20 @@ from holdfast.testing.call_records import CallRecord, effects_among, records_of
 from holdfast.testing.scripted_worker import scripted_worker
 
 POLL_SECONDS = 0.01
+
+
+class RecordedThreads(Threads):
+    """Threads that keep the ids of all runs that they start, so that none outlives the test."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.begun: list[str] = []
+        """The ids, oldest first."""
+
+    async def begin(self, thread: str, *args: Any, **kwargs: Any) -> str:
+        """Start a run, as `Threads.begin` does, and keep its id."""
+        self.begun.append(thread)
+        return await super().begin(thread, *args, **kwargs)
 
 
 class ScriptedRun:
@@ -78,51 +93,52 @@ class ScriptedRun:
         """The thread ids, oldest first."""
         self._temporal = temporal
         self._threads = threads
-        self._client = Client(threads, by=by)
+        self.client = Client(threads, by=by)
+        """The client of the test's person, for everything that has no shortcut here: schedules, lists, more threads."""
         self._patience = patience
-
-    @property
-    def client(self) -> Client:
-        """The client of the test, for everything that has no method here: `run.client.start(…)`."""
-        return self._client
 
     @property
     def thread(self) -> Thread:
         """The thread of the latest task, as `holdfast.Client` returns it."""
         assert self.started, "no thread yet: call `task` first"
-        return self._client.thread(self.started[-1])
+        return self.client.thread(self.started[-1])
 
     async def task(
         self,
         task: Content,
         *,
         agent: str | None = None,
+        thread: str | None = None,
         by: str | None = None,
         idle_limit: float | None = None,
+        budget: Budget | None = None,
         context: BaseModel | Mapping[str, object] | None = None,
         unattended: bool = False,
         until: Until = "attention",
+        **more: Any,
     ) -> Result:
         """Start a thread with a task.
 
         Args:
             task: Text, or content blocks.
             agent: The agent's name; None for the catalog's first.
+            thread: The thread id; None for a new one.
             by: The requester; None for the `by` of `agent(…)`.
             idle_limit: Seconds that the run stays open for messages; None for the agent's own limit.
+            budget: The run's budget, within the agent's own; None for the agent's.
             context: The run's typed context, as in `Client.start`; None for no context.
             unattended: Whether the run fails instead of waiting for a person.
             until: See `result`.
+            more: Further arguments of `holdfast.Client.start`, such as `workspace`.
+
+        Raises:
+            TaskDiffers: A thread with this id has another task or another agent.
         """
-        options = {
-            "agent": agent,
-            "by": by,
-            "idle_limit": idle_limit,
-            "workspace": self.workspace,
-            "context": context,
-            "unattended": unattended,
-        }
-        self.started.append((await self._client.start(task, by_proven=True, **options)).id)  # type: ignore[arg-type]
+        options = {"workspace": self.workspace, "by_proven": True, "context": context, "unattended": unattended, **more}
+        started = await self.client.start(
+            task, agent=agent, thread=thread, by=by, idle_limit=idle_limit, budget=budget, **options
+        )
+        self.started.append(started.id)
         return await self.result(until=until)
 
     async def result(self, *, until: Until = "attention") -> Result:
@@ -215,7 +231,7 @@ class ScriptedRun:
             assert len(pending) == 1, f"{len(pending)} requests are open: pass one of {[p.request for p in pending]}"
             request = pending[0]
         path = isinstance(request, PendingRequest) and request.path
-        await (self._client.thread(path[-1]) if path else self.thread).decide(request, decision, **more)
+        await (self.client.thread(path[-1]) if path else self.thread).decide(request, decision, **more)
         return await self.result()
 
     async def say(self, message: Content, *, by: str | None = None, when_busy: WhenBusy = "queue") -> Result:
@@ -283,12 +299,12 @@ async def agent(
             workspaces=Path(folder) / "workspaces",
             secrets=None if secrets is None else Secrets(secrets),
         ) as llm:
-            threads = Threads(temporal, task_queue=queue, record=record)
+            threads = RecordedThreads(temporal, task_queue=queue, record=record)
             run = ScriptedRun(temporal, threads, llm, workspace, by=by, patience=patience)
             try:
                 yield run
             finally:
-                remaining = [*run.started]
+                remaining = [*run.started, *threads.begun]
                 while remaining:
                     thread = remaining.pop()
                     with suppress(HoldfastError):

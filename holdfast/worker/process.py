@@ -22,6 +22,7 @@ from holdfast.config.programs import CLI
 from holdfast.config.settings import Settings
 from holdfast.config.state_folder import make_private
 from holdfast.core.agents.advice import advice_on
+from holdfast.core.agents.agent import Agent
 from holdfast.core.agents.catalog import Catalog
 from holdfast.core.agents.required_secrets import read_secrets
 from holdfast.core.tools.secrets import Secrets
@@ -117,5 +118,9 @@ def _say_ready(settings: Settings, catalog: Catalog) -> None:
         say(f"Policy     each agent's own (HOLDFAST_POLICY is not set): {own}")
     if is_root():
         say(f"Root       {ROOT_NOTICE}")
-    say(f"Worker     task queue {settings.task_queue}; agents: {', '.join(catalog.agents)}")
+    say(f"Worker     task queue {settings.task_queue}; agents: {', '.join(map(_shown, catalog.agents.values()))}")
     say(f'Ready.     {CLI.command("start")} "…"    (Ctrl-C stops what this command started)')
+
+
+def _shown(agent: Agent) -> str:
+    return f"{agent.name} ({agent.title})" if agent.title else agent.name

@@ -32,8 +32,7 @@ def refund(order: int, cents: int) -> str:
 
 
 CATALOG = Catalog(
-    agents=[Agent(name="support", instructions="Help.", policy=Policy(rules=(ask("refund"), allow())))],
-    tools=[refund],
+    agents=[Agent(name="support", instructions="Help.", policy=Policy(rules=(ask("refund"), allow())), tools=[refund])],
 )
 
 

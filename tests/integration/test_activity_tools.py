@@ -22,7 +22,7 @@ ALLOWED = Policy(rules=(allow("*"),))
 
 def catalog(*tools: Any) -> Catalog:
     """Return a catalog of one agent that may call these tools."""
-    return Catalog(agents=[Agent(name="clerk", instructions="Work.", policy=ALLOWED)], tools=list(tools))
+    return Catalog(agents=[Agent(name="clerk", instructions="Work.", tools=tools, policy=ALLOWED)])
 
 
 async def outcomes(worker: Rig, *wanted: str) -> list[tuple[str, str]]:

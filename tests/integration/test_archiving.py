@@ -114,8 +114,8 @@ def dump() -> str:
 def catalog(threads: Threads | None = None, artifacts: Artifacts | None = None, **limits: Any) -> Catalog:
     """Return a catalog whose agent must ask before it pays."""
     policy = Policy(rules=(allow("look"), allow("dump"), allow("read_artifact")))
-    agent = Agent(name="clerk", instructions="Work.", policy=policy, limits=Limits(**limits))
-    return Catalog(agents=[agent], tools=[look, pay, dump], threads=threads, artifacts=artifacts)
+    agent = Agent(name="clerk", instructions="Work.", policy=policy, limits=Limits(**limits), tools=[look, pay, dump])
+    return Catalog(agents=[agent], threads=threads, artifacts=artifacts)
 
 
 @asynccontextmanager

@@ -30,8 +30,8 @@ def block_until_found(context: ToolContext) -> None:
 def catalog(*tools: Tool, local_seconds: float = 0) -> Catalog:
     """Return a catalog with one agent whose policy allows everything."""
     limits = Limits(local_seconds=local_seconds)
-    clerk = Agent(name="clerk", instructions="Work.", policy=Policy(rules=(allow(),)), limits=limits)
-    return Catalog(agents=[clerk], tools=tools)
+    clerk = Agent(name="clerk", instructions="Work.", policy=Policy(rules=(allow(),)), limits=limits, tools=tools)
+    return Catalog(agents=[clerk])
 
 
 async def ends_of(

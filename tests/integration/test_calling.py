@@ -41,7 +41,7 @@ def pay(amount: int) -> str:
     return f"paid {amount}"
 
 
-CATALOG = Catalog(agents=[Agent(name="clerk", instructions="Work.", policy=Policy(rules=(ask("pay"),)))], tools=[pay])
+CATALOG = Catalog(agents=[Agent(name="clerk", instructions="Work.", policy=Policy(rules=(ask("pay"),)), tools=[pay])])
 
 
 async def queried(rig: StartRig, monkeypatch: pytest.MonkeyPatch) -> list[str]:

@@ -100,8 +100,13 @@ def paint() -> Any:
 
 CATALOG = Catalog(
     agents=[
-        Agent(name="releaser", instructions="Release."),
-        Agent(name="walker", instructions="Walk.", limits=Limits(history_events=45)),
+        Agent(name="releaser", instructions="Release.", tools=[look, publish, stall, dump, paint]),
+        Agent(
+            name="walker",
+            instructions="Walk.",
+            limits=Limits(history_events=45),
+            tools=[look, publish, stall, dump, paint],
+        ),
         Agent(name="sleeper", instructions="Wait.", tools=(), dormancy=True),
         Agent(name="desk", instructions="Delegate.", tools=(), subagents=("releaser",)),
     ],

@@ -60,7 +60,7 @@ def catalog(*approvers: Approver) -> Catalog:
     """Return two agents that ask before they pay; approvers have to sign."""
     signatures: Literal["required", "optional"] = "required" if approvers else "optional"
     policy = Policy(rules=(ask("pay"), allow()), approvers=approvers, signatures=signatures)
-    clerk = Agent(name="clerk", instructions="Work.", policy=policy)
+    clerk = Agent(name="clerk", instructions="Work.", policy=policy, tools=[pay])
     return Catalog(agents=[clerk, clerk.model_copy(update={"name": "other"})], tools=[pay])
 
 
@@ -184,8 +184,8 @@ async def test_an_approval(rig: StartRig, connect: Connect) -> None:
 async def test_a_blocked_run(rig: StartRig, connect: Connect) -> None:
     """A result until attention reports why a run is blocked; a retry resumes it."""
     limits = Limits(max_steps=1)
-    agent = Agent(name="clerk", instructions="Work.", policy=Policy(rules=(allow(),)), limits=limits)
-    one = Catalog(agents=[agent], tools=[pay])
+    agent = Agent(name="clerk", instructions="Work.", policy=Policy(rules=(allow(),)), limits=limits, tools=[pay])
+    one = Catalog(agents=[agent])
     async with rig(one, script) as worker, connect(task_queue=worker.task_queue, by="alice") as client:
         thread = await client.start("pay")
         result = await thread.result(until="attention", timeout=PATIENCE)

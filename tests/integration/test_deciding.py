@@ -63,7 +63,7 @@ def desk(tmp_path: Path, stack: Stack) -> Desk:
 
 def paying(policy: Policy) -> Catalog:
     """Return a clerk who pays, under that policy."""
-    return Catalog(agents=[Agent(name="clerk", instructions="Pay.")], tools=[pay]).governed_by(policy)
+    return Catalog(agents=[Agent(name="clerk", instructions="Pay.", tools=[pay])]).governed_by(policy)
 
 
 async def begin(rig: Rig, *, requests: int = 1) -> Any:

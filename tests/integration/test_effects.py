@@ -34,7 +34,7 @@ def attempt(pool: AsyncConnectionPool, database_url: str, tmp_path: Path) -> Cal
 
     async def run(tool: Tool, epoch: int = 0) -> ToolOutcome:
         tools = Tools(
-            Catalog(agents=[Agent(name="a", instructions="")], tools=[tool]),
+            Catalog(agents=[Agent(name="a", instructions="", tools=[tool])]),
             Ledger(pool, database_url),
             Chains(),
             TranscriptCache(PostgresThreads(pool), ChatCompletions()),
@@ -208,7 +208,7 @@ async def test_without_a_database_no_effect_runs(tmp_path: Path) -> None:
     await pool.open(wait=False)
     try:
         tools = Tools(
-            Catalog(agents=[Agent(name="a", instructions="")], tools=[effect("unsafe")]),
+            Catalog(agents=[Agent(name="a", instructions="", tools=[effect("unsafe")])]),
             Ledger(pool, nowhere),
             Chains(),
             TranscriptCache(PostgresThreads(pool), ChatCompletions()),

@@ -39,7 +39,7 @@ def publish(version: str) -> str:
     return f"RESULT-MARK {version}"
 
 
-CATALOG = Catalog(agents=[Agent(name="releaser", instructions="AGENT-MARK")], tools=[publish])
+CATALOG = Catalog(agents=[Agent(name="releaser", instructions="AGENT-MARK", tools=[publish])])
 
 
 class Provider:

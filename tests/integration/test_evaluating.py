@@ -55,15 +55,25 @@ def ship(number: int) -> Cannot:
 
 
 POLICY = Policy(rules=(ask("refund"), allow()))
-SUPPORT = Agent(name="support", instructions="You refund invoices.", policy=POLICY)
-COUNTER = Agent(name="counter", instructions="You count.", result=list[int], policy=Policy(rules=(deny("*"),)))
-LEAD = Agent(name="lead", instructions="You have others work.", subagents=("support",), policy=POLICY, dormancy=True)
+TOOLS = (invoice, refund, ship)
+SUPPORT = Agent(name="support", instructions="You refund invoices.", policy=POLICY, tools=TOOLS)
+COUNTER = Agent(
+    name="counter", instructions="You count.", result=list[int], policy=Policy(rules=(deny("*"),)), tools=TOOLS
+)
+LEAD = Agent(
+    name="lead",
+    instructions="You have others work.",
+    subagents=("support",),
+    policy=POLICY,
+    dormancy=True,
+    tools=TOOLS,
+)
 
 
 def catalog(policy: Policy = POLICY, **changes: Any) -> Catalog:
     """Return the catalog, with another policy or instructions."""
     support = SUPPORT.model_copy(update={"policy": policy, **changes})
-    return Catalog(agents=[support, LEAD, COUNTER], tools=[invoice, refund, ship])
+    return Catalog(agents=[support, LEAD, COUNTER])
 
 
 CATALOG = catalog()
@@ -253,7 +263,7 @@ async def test_a_rerun_reads_no_secrets_and_opens_nothing(refunded: Path, tmp_pa
     evaluation = await played(refunded, CATALOG)  # BANK_KEY is not set
     assert evaluation.same_calls
     with pytest.raises(NotPlayable, match="no agent 'support'"):
-        await played(refunded, Catalog(agents=[LEAD.model_copy(update={"subagents": ()})], tools=[invoice, refund]))
+        await played(refunded, Catalog(agents=[LEAD.model_copy(update={"subagents": ()})]))
     with pytest.raises(FileUnreadable):
         await played(tmp_path / "none.holdfast", CATALOG)
 
@@ -282,7 +292,7 @@ def refund(number: int, cents: int) -> str:
     raise SystemExit("a tool has run")
 
 policy = Policy(rules=(ask("refund"), allow()))
-catalog = Catalog(agents=[Agent(name="support", instructions="", policy=policy)], tools=[invoice, refund])
+catalog = Catalog(agents=[Agent(name="support", instructions="", policy=policy, tools=[invoice, refund])])
 """
 
 

@@ -45,9 +45,9 @@ CATALOG = Catalog(
             instructions="Work.",
             policy=Policy(rules=(allow("look"),)),
             limits=Limits(history_events=20),
+            tools=[look],
         )
     ],
-    tools=[look],
 )
 
 

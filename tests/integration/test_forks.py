@@ -44,10 +44,16 @@ def catalog(**limits: Any) -> Catalog:
     """Return one agent that may do anything, and one that asks before it sends a mail."""
     rules = {"clerk": (allow(),), "careful": (ask("mail"), allow())}
     agents = [
-        Agent(name=name, instructions="Work.", policy=Policy(rules=rules[name]), limits=Limits(**limits))
+        Agent(
+            name=name,
+            instructions="Work.",
+            policy=Policy(rules=rules[name]),
+            limits=Limits(**limits),
+            tools=[mail, look],
+        )
         for name in rules
     ]
-    return Catalog(agents=agents, tools=[mail, look])
+    return Catalog(agents=agents)
 
 
 def threads_of(rig: Rig, *, record: bool = True) -> Threads:

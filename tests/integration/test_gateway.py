@@ -70,7 +70,7 @@ CALLERS = CallersFile(
 
 def catalog(policy: Policy) -> Catalog:
     """Return an agent that pays after approval."""
-    return Catalog(agents=[Agent(name="clerk", instructions="Work.", policy=policy)], tools=[pay, look])
+    return Catalog(agents=[Agent(name="clerk", instructions="Work.", policy=policy, tools=[pay, look])])
 
 
 @dataclass

@@ -61,7 +61,7 @@ def group() -> None:
 
 def catalog(*tools: Tool) -> Catalog:
     """Return a catalog with one agent whose policy allows everything."""
-    return Catalog(agents=[Agent(name="clerk", instructions="Work.", policy=Policy(rules=(allow(),)))], tools=tools)
+    return Catalog(agents=[Agent(name="clerk", instructions="Work.", policy=Policy(rules=(allow(),)), tools=tools)])
 
 
 async def outcomes(rig: StartRig, *tools: Tool) -> list[tuple[str, str]]:
@@ -115,7 +115,9 @@ async def test_any_exception_of_a_tool_becomes_its_result(
         async def act_async() -> None:
             act()
 
-        return [tool(effect=effect, name=f"{effect}_{each.__name__}")(each) for each in (act, act_async)]
+        return [
+            tool(effect=effect, description="Act.", name=f"{effect}_{each.__name__}")(each) for each in (act, act_async)
+        ]
 
     tools = [*tools_of(Effect.READ, reads), *tools_of(Effect.UNSAFE, effects)]
     results = await outcomes(rig, *tools)
@@ -136,7 +138,9 @@ async def test_a_result_that_cannot_be_shown(rig: StartRig, value: Any) -> None:
         return value
 
     (read, why), (effect, so) = await outcomes(
-        rig, tool(effect="read", name="look")(act), tool(effect="unsafe", name="pay")(act)
+        rig,
+        tool(effect="read", name="look", description="Look.")(act),
+        tool(effect="unsafe", name="pay", description="Pay.")(act),
     )
     assert (read, effect) == ("failed", "ok")
     assert why.startswith("look returned, but its result cannot be shown: ")
@@ -176,7 +180,9 @@ async def test_a_function_behind_a_plain_decorator_is_awaited(rig: StartRig) -> 
         await asyncio.sleep(0)
         return "seen"
 
-    assert await outcomes(rig, tool(effect="read", name="look")(lambda: look())) == [("ok", "seen")]
+    assert await outcomes(rig, tool(effect="read", name="look", description="Look.")(lambda: look())) == [
+        ("ok", "seen")
+    ]
 
 
 async def test_a_tool_may_send_heartbeats(rig: StartRig) -> None:
@@ -189,7 +195,7 @@ async def test_a_tool_may_send_heartbeats(rig: StartRig) -> None:
     async def act_async() -> str:
         return act()
 
-    tools = [tool(effect="read", name=each.__name__)(each) for each in (act, act_async)]
+    tools = [tool(effect="read", name=each.__name__, description="Act.")(each) for each in (act, act_async)]
     assert await outcomes(rig, *tools) == [("ok", "done")] * 2
 
 
@@ -205,7 +211,7 @@ async def test_a_lone_surrogate_is_replaced(rig: StartRig) -> None:
     def lists() -> list[str]:
         return ["\udce9"]
 
-    tools = [tool(effect="read", name=each.__name__)(each) for each in (cannot, fails, lists)]
+    tools = [tool(effect="read", name=each.__name__, description="Act.")(each) for each in (cannot, fails, lists)]
     assert await outcomes(rig, *tools) == [
         ("cannot", "no file ?"),
         ("failed", "ValueError: no file ?"),
@@ -224,5 +230,5 @@ async def test_a_read_that_cancels_its_own_task_has_failed(rig: StartRig) -> Non
         task.cancel()
         await asyncio.sleep(60)
 
-    ((status, content),) = await outcomes(rig, tool(effect="read")(act))
+    ((status, content),) = await outcomes(rig, tool(effect="read", description="Act.")(act))
     assert (status, content[:14], len(calls)) == ("failed", "CancelledError", 1)

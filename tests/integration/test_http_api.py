@@ -105,7 +105,7 @@ async def http_site(rig: StartRig, folder: Any, **options: Any) -> AsyncIterator
     """Run a worker and a gateway, and yield a client with Alice's token and the worker."""
     catalog = Catalog(
         agents=[
-            Agent(name="clerk", instructions="Work.", policy=POLICY),
+            Agent(name="clerk", instructions="Work.", policy=POLICY, tools=[pay, page, fetch]),
             Agent(name="sleeper", instructions="Wait.", tools=(), dormancy=True),
             Agent(name="desk", instructions="Delegate.", tools=(), policy=POLICY, subagents=("clerk",)),
         ],

@@ -88,8 +88,10 @@ def act(name: str) -> str:
 
 def catalog(*layers: Middleware, **limits: Any) -> Catalog:
     """Return a catalog with this middleware."""
-    clerk = Agent(name="clerk", instructions="", policy=Policy(rules=(allow(),)), limits=Limits(**limits))
-    return Catalog(agents=[clerk], tools=[look, act], middleware=layers)
+    clerk = Agent(
+        name="clerk", instructions="", policy=Policy(rules=(allow(),)), limits=Limits(**limits), tools=[look, act]
+    )
+    return Catalog(agents=[clerk], middleware=layers)
 
 
 class Observer(Middleware):
@@ -269,7 +271,7 @@ def attempt(tmp_path: Path) -> Attempts:
 
     async def run(tool: Tool, layer: Middleware | None = None, **more: Any) -> ToolOutcome:
         tools = Tools(
-            Catalog(agents=[Agent(name="a", instructions="")], tools=[tool]),
+            Catalog(agents=[Agent(name="a", instructions="", tools=[tool])]),
             ledger,
             Chains(),
             Known(InMemoryThreads(), ChatCompletions()),

@@ -29,7 +29,7 @@ def pay(amount: int, note: str) -> str:
     return f"paid {amount}"
 
 
-CATALOG = Catalog(agents=[Agent(name="clerk", instructions="Work.")], tools=[pay])
+CATALOG = Catalog(agents=[Agent(name="clerk", instructions="Work.", tools=[pay])])
 
 
 async def test_a_receiver_that_fails_at_first_gets_each_notice_once(rig: StartRig) -> None:

@@ -52,8 +52,8 @@ class Report(BaseModel):
 def catalog_of(name: str, *, result: type[BaseModel] | None = None) -> Catalog:
     """Return a catalog with one agent."""
     rules = (ask("pay"), allow())
-    agent = Agent(name=name, instructions="Serve.", policy=Policy(rules=rules), result=result)
-    return Catalog(agents=[agent], tools=[look, pay])
+    agent = Agent(name=name, instructions="Serve.", tools=[look, pay], policy=Policy(rules=rules), result=result)
+    return Catalog(agents=[agent])
 
 
 @pytest.fixture

@@ -46,7 +46,7 @@ def charge(cents: int) -> str:
 
 
 CATALOG = Catalog(
-    agents=[Agent(name="cashier", instructions="Charge.", policy=Policy(rules=(allow("*"),)))], tools=[charge]
+    agents=[Agent(name="cashier", instructions="Charge.", tools=[charge], policy=Policy(rules=(allow("*"),)))]
 )
 ANSWERS = [call("charge", cents=700), say("Done.")]
 OTHER = Catalog(agents=[Agent(name="clerk", instructions="Work.", tools=())])

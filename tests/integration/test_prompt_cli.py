@@ -38,7 +38,7 @@ def catalog(**agent: Any) -> Catalog:
     memory = Memory(strategies=200, standing=200, files=400)
     notes = Skill("notes", "For notes.", {"SKILL.md": b"---\nname: notes\ndescription: For notes.\n---\nBriefly."})
     options = {"name": "clerk", "instructions": "Work.", "memory": memory, **agent}
-    return Catalog(agents=[Agent(**options)], tools=[look, publish], skills=[notes])
+    return Catalog(agents=[Agent(**options, tools=[look, publish])], skills=[notes])
 
 
 class Starter:

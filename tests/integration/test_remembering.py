@@ -340,8 +340,14 @@ async def test_a_later_thread_recalls(rig: StartRig, pool: AsyncConnectionPool) 
     """An agent recalls what it remembered in another thread, with that thread and event."""
     name = f"clerk-{uuid4().hex}"
     catalog = Catalog(
-        agents=[Agent(name=name, instructions="Remember.", policy=Policy(rules=(allow(),)))],
-        tools=semantic_tools(PostgresMemories(pool)),
+        agents=[
+            Agent(
+                name=name,
+                instructions="Remember.",
+                policy=Policy(rules=(allow(),)),
+                tools=semantic_tools(PostgresMemories(pool)),
+            )
+        ],
     )
 
     def script(conversation: Conversation) -> Reply:

@@ -38,7 +38,7 @@ def pay(amount: int) -> str:
     return f"paid {amount}"
 
 
-CATALOG = Catalog(agents=[Agent(name="clerk", instructions="Work.")], tools=[pay])
+CATALOG = Catalog(agents=[Agent(name="clerk", instructions="Work.", tools=[pay])])
 
 
 @workflow.defn(name=WORKFLOW)

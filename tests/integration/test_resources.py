@@ -103,8 +103,7 @@ def look(settings: Resource[Settings], client: Resource[Client]) -> str:
 
 
 CATALOG = Catalog(
-    agents=[Agent(name="clerk", instructions="", policy=Policy(rules=(allow(),)))],
-    tools=[send, look],
+    agents=[Agent(name="clerk", instructions="", policy=Policy(rules=(allow(),)), tools=[send, look])],
     resources=[client, database, settings],
 )
 TOKEN = "t-secret-1"

@@ -49,13 +49,8 @@ def pay(amount: int) -> str:
 
 CATALOG = Catalog(
     agents=[
-        Agent(
-            name="clerk",
-            instructions="Work.",
-            policy=Policy(rules=(allow("look"), ask("pay"))),
-        )
+        Agent(name="clerk", instructions="Work.", policy=Policy(rules=(allow("look"), ask("pay"))), tools=[look, pay])
     ],
-    tools=[look, pay],
 )
 
 

@@ -230,7 +230,7 @@ async def test_a_thousand_threads_are_listed_in_a_few_seconds(rig: StartRig) -> 
 @pytest.mark.slow
 async def test_the_task_survives_a_run_that_continues_as_new(rig: StartRig) -> None:
     """Temporal keeps the memo of the start: `list` shows the task of a thread of many Temporal runs."""
-    catalog = Catalog(agents=[Agent(name="walker", instructions="", limits=Limits(history_events=20))], tools=[noop])
+    catalog = Catalog(agents=[Agent(name="walker", instructions="", limits=Limits(history_events=20), tools=[noop])])
     async with rig(catalog, steps([*(together(call("noop", n=n)) for n in range(12)), say("done")])) as r:
         threads = Threads(r.client, task_queue=r.task_queue)
         started = await threads.start("walk far")

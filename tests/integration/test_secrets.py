@@ -72,9 +72,14 @@ async def pay() -> str:
 
 CATALOG = Catalog(
     agents=[
-        Agent(name="a", instructions="Work.", policy=Policy(rules=(allow(),)), limits=Limits(tool_result_chars=1_000))
+        Agent(
+            name="a",
+            instructions="Work.",
+            policy=Policy(rules=(allow(),)),
+            limits=Limits(tool_result_chars=1_000),
+            tools=[leak, pay],
+        )
     ],
-    tools=[leak, pay],
 )
 SECRETS = Secrets({"STRIPE_KEY": STRIPE_KEY}, more=[("OPENAI_API_KEY", OPENAI_API_KEY)])
 
@@ -171,9 +176,13 @@ def ask(how: Annotated[str, AfterValidator(_fail)]) -> str:
 async def test_an_error_of_a_validator_is_redacted(rig: StartRig, client: Client) -> None:
     """A secret in a validator's error, even a long or multi-line one, reaches neither the LLM nor the log."""
     agent = Agent(
-        name="a", instructions="Work.", policy=Policy(rules=(allow(),)), limits=Limits(max_rejected_replies=9)
+        name="a",
+        instructions="Work.",
+        policy=Policy(rules=(allow(),)),
+        limits=Limits(max_rejected_replies=9),
+        tools=[ask],
     )
-    catalog = Catalog(agents=[agent], tools=[ask])
+    catalog = Catalog(agents=[agent])
     hows = ("value", "connection", "long", "lines", "endless")
     secrets = SECRETS | Secrets({"CERTIFICATE": CERTIFICATE})
     async with rig(catalog, steps([*(call("ask", how=how) for how in hows), say("Done.")]), secrets=secrets) as r:
@@ -202,7 +211,7 @@ def test_a_worker_that_lacks_a_secret_does_not_start(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(
         "from holdfast import Agent, Catalog, ToolContext, tool\n\n"
         "@tool(secrets=('STRIPE_KEY', 'BANK_PIN'))\ndef pay(context: ToolContext) -> None:\n    'Pay.'\n\n"
-        "catalog = Catalog(agents=[Agent(name='a', instructions='')], tools=[pay])\n"
+        "catalog = Catalog(agents=[Agent(name='a', instructions='', tools=[pay])])\n"
     )
     done = start(tmp_path, "--dev", "--catalog", "mine:catalog", BANK_PIN="1234")
     refused(done, "STRIPE_KEY is not set, and tool 'pay' needs it.", "Set it where this worker runs")

@@ -46,7 +46,7 @@ async def ship() -> str:
 
 
 CATALOG = Catalog(
-    agents=[Agent(name="clerk", policy=Policy(rules=(ask("ship"), allow())), instructions="")], tools=[ship]
+    agents=[Agent(name="clerk", policy=Policy(rules=(ask("ship"), allow())), instructions="", tools=[ship])]
 )
 
 

@@ -6,12 +6,28 @@ import signal
 import subprocess
 import sys
 from datetime import timedelta
+from uuid import uuid4
 
 import psutil
 import pytest
 from temporalio.client import WorkflowExecutionStatus
 
-from holdfast import Agent, Catalog, Found, Memory, NotAccepted, NotDone, Policy, ToolContext, allow, ask, tool
+from holdfast import (
+    Agent,
+    AgentLoaded,
+    Budget,
+    Catalog,
+    Found,
+    Limits,
+    Memory,
+    NotAccepted,
+    NotDone,
+    Policy,
+    ToolContext,
+    allow,
+    ask,
+    tool,
+)
 from holdfast.client.connect import connect
 from holdfast.devstack.shared import shared_server
 from holdfast.errors import SettingsError
@@ -35,10 +51,9 @@ def ship() -> str:
 POLICY = Policy(rules=(ask("pay"), allow()))
 CATALOG = Catalog(
     agents=[
-        Agent(name="clerk", instructions="", policy=POLICY),
-        Agent(name="keeper", instructions="", policy=POLICY, memory=Memory(semantic=True)),
+        Agent(name="clerk", instructions="", policy=POLICY, tools=[pay, ship]),
+        Agent(name="keeper", instructions="", policy=POLICY, memory=Memory(semantic=True), tools=[pay, ship]),
     ],
-    tools=[pay, ship],
 )
 SECRETS = {"BANK_KEY": "k-123456"}
 
@@ -176,3 +191,18 @@ async def test_the_server_ends_with_its_process() -> None:
         return [child for child in children if child.is_running()]
 
     await eventually(running, lambda left: not left)
+
+
+async def test_a_task_takes_the_options_of_a_start_and_the_client_is_public() -> None:
+    """A thread id, a budget and a workspace; runs that the client starts end with the test, too."""
+    waiting = Catalog(agents=[Agent(name="Waiting agent", instructions="Wait.", limits=Limits(idle_limit=600))])
+    async with agent(waiting, lambda conversation: say(conversation.last_user_message)) as run:
+        done = await run.task("one", agent="Waiting agent", thread=f"first-{uuid4().hex}", budget=Budget(steps=5))
+        assert (done.status, done.text) == ("waiting_message", "one")
+        assert run.thread.id.startswith("first-")
+        loaded = next(event for event in await run.events() if isinstance(event, AgentLoaded))
+        assert loaded.spec.name == "waiting-agent"
+        other = await run.client.start("two")
+        assert (await other.result(until="attention")).text == "two"
+    for thread in (run.thread, other):
+        assert (await thread.state()).status == "failed"  # it was terminated

@@ -77,7 +77,7 @@ def catalog(**limits: Any) -> Catalog:
     """Return an agent that looks without asking."""
     policy = Policy(rules=(allow("look"),))
     return Catalog(
-        agents=[Agent(name="clerk", instructions="Work.", policy=policy, limits=Limits(**limits))], tools=[look, pay]
+        agents=[Agent(name="clerk", instructions="Work.", policy=policy, limits=Limits(**limits), tools=[look, pay])]
     )
 
 

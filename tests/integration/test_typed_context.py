@@ -254,7 +254,7 @@ async def test_the_same_start_has_the_same_context() -> None:
     """Another context under the same thread id is another start; a closed thread keeps its context, or gets another."""
     async with agent(wallets(), [say("One."), say("Two."), say("Three.")], secrets=SECRETS) as run:
         await run.task("Pay.", context={"owner": "ann"})
-        client, thread = run._client, run.thread.id
+        client, thread = run.client, run.thread.id
         with pytest.raises(TaskDiffers):
             await client.start("Pay.", thread=thread, context={"owner": "bob"})
         await client.start("Pay.", thread=thread, context={"owner": "ann"}, agent=None)

@@ -52,7 +52,8 @@ EMPTY: dict[str, Any] = {
 
 def worker(name: str, *subagents: str, **more: Any) -> Agent:
     """Return an agent whose instructions are its name."""
-    return Agent(name=name, instructions=f"You are {name}.", policy=POLICY, subagents=subagents, **more)
+    tools = [look, pay, lose]
+    return Agent(name=name, instructions=f"You are {name}.", tools=tools, policy=POLICY, subagents=subagents, **more)
 
 
 CATALOG = Catalog(
@@ -66,7 +67,6 @@ CATALOG = Catalog(
         worker("short", limits=Limits(max_steps=2)),
         worker("chat", "payer", limits=Limits(idle_limit=3600)),
     ],
-    tools=[look, pay, lose],
 )
 
 
@@ -233,7 +233,7 @@ async def test_what_a_run_cannot_take_yet_is_not_sent_if_no_worker_loads_the_age
         threads = run._threads
         queue, threads.task_queue = threads.task_queue, "nobody-polls-this"
         threads.runs.answer_within = 0.5
-        thread = await run._client.start("go", agent="payer", workspace=run.workspace)
+        thread = await run.client.start("go", agent="payer", workspace=run.workspace)
         run.started.append(thread.id)
         with pytest.raises(NoWorker, match="Nothing was sent"):
             await thread.pause(by="alice")
@@ -244,7 +244,7 @@ async def test_a_start_that_contradicts_itself_is_refused() -> None:
     """`unattended` and `when_blocked="wait"` cannot both hold."""
     async with agent(CATALOG, family) as run:
         with pytest.raises(SettingsError, match="does not wait"):
-            await run._client.start("go", unattended=True, when_blocked="wait")
+            await run.client.start("go", unattended=True, when_blocked="wait")
 
 
 async def test_a_failed_run_leaves_no_request_and_no_call_open() -> None:

@@ -49,7 +49,7 @@ async def test_a_person_reads_the_request_and_approves_it_in_the_web_ui(
     rig: StartRig, stack: Stack, page: Page
 ) -> None:
     """The details show task, request and the JSON to send; sending it from the signal dialog finishes the run."""
-    catalog = Catalog(agents=[Agent(name="clerk", instructions="Work.")], tools=[pay])
+    catalog = Catalog(agents=[Agent(name="clerk", instructions="Work.", tools=[pay])])
     async with rig(catalog, steps([call("pay", amount=7), say("done")])) as r:
         run = await r.start("settle the invoice")
         await status_of(run, "waiting_approval")
@@ -84,7 +84,7 @@ async def test_a_person_approves_on_a_phone_after_reading_the_whole_request(
 ) -> None:
     """At 390 pixels no row of hostile arguments is clipped, none renders as markup, and the JSON is accepted."""
     await page.set_viewport_size({"width": 390, "height": 844})
-    catalog = Catalog(agents=[Agent(name="clerk", instructions="Work.")], tools=[order])
+    catalog = Catalog(agents=[Agent(name="clerk", instructions="Work.", tools=[order])])
     what = ATTACK + "word " * 200 + "\n" + "\n".join(f"line {number}" for number in range(200)) + "THE END"
     async with rig(catalog, steps([call("order", what=what), say("done")])) as r:
         run = await r.start(f"order {ATTACK}")

@@ -121,16 +121,14 @@ def charge(cents: int, account: Context[Account]) -> str:
     return f"charged {account.number}"
 
 
-WORK = ("look", "glance", "pay", "wipe", "stall", "fetch")
-"""The tools of agents that name no others."""
+TOOLS = (look, glance, pay, wipe, stall, fetch)
 
 
 def clerk(name: str = "clerk", **limits: Any) -> Agent:
     """Return an agent that asks to pay and may not wipe."""
     policy = Policy(rules=(deny("wipe"), allow("look"), allow("stall"), allow("fetch")))
-    return Agent(
-        name=name, instructions="Work.", tools=WORK, policy=policy, limits=Limits(**{"max_steps": 4, **limits})
-    )
+    bounds = Limits(**{"max_steps": 4, **limits})
+    return Agent(name=name, instructions="Work.", tools=TOOLS, policy=policy, limits=bounds)
 
 
 ALICE = encode_key(bytes(32))
@@ -144,7 +142,7 @@ def treasurer() -> Agent:
     return Agent(
         name="treasurer",
         instructions="Work.",
-        tools=WORK,
+        tools=TOOLS,
         policy=Policy(rules=rules, approvers=PEOPLE),
         verify=("glance",),
         limits=Limits(stale_after=0.5),
@@ -154,7 +152,7 @@ def treasurer() -> Agent:
 def lender() -> Agent:
     """Return an agent whose approvers may delegate their authority."""
     policy = Policy(rules=(ask("pay"), allow()), approvers=PEOPLE)
-    return Agent(name="lender", instructions="Work.", tools=WORK, policy=policy)
+    return Agent(name="lender", instructions="Work.", tools=TOOLS, policy=policy)
 
 
 def poller() -> Agent:
@@ -172,14 +170,14 @@ def poller() -> Agent:
 def keeper() -> Agent:
     """Return an agent that is shown its memory, and may do anything."""
     memory = Memory(files=500, standing=300, semantic=True)
-    return Agent(name="keeper", instructions="Work.", tools=WORK, policy=Policy(rules=(allow(),)), memory=memory)
+    return Agent(name="keeper", instructions="Work.", tools=TOOLS, policy=Policy(rules=(allow(),)), memory=memory)
 
 
 def archivist() -> Agent:
     """Return an agent that keeps progress.txt, and stores its learnings at the end."""
     memory = Memory(progress=True, learn=True, semantic=True)
     policy = Policy(rules=(allow("look"), allow("update_progress"), allow("remember")))
-    return Agent(name="archivist", instructions="Work.", tools=WORK, policy=policy, memory=memory)
+    return Agent(name="archivist", instructions="Work.", tools=TOOLS, policy=policy, memory=memory)
 
 
 CATALOG = Catalog(
@@ -222,7 +220,7 @@ CATALOG = Catalog(
             context=Account,
         ),
     ],
-    tools=[look, glance, pay, wipe, stall, fetch, check_pin, charge],
+    tools=(*TOOLS, check_pin, charge),
 )
 
 
@@ -797,7 +795,7 @@ LOOP_CANCELLED = "loop_cancelled"
 LOOP_PAUSED = "loop_paused"
 LOOP_BUDGETED = "loop_budgeted"
 BUILDERS = Catalog(
-    agents=[Agent(name="builder", instructions="Build.", policy=Policy(rules=(allow(),)))], tools=memory_tools()
+    agents=[Agent(name="builder", instructions="Build.", policy=Policy(rules=(allow(),)), tools=memory_tools())]
 )
 
 

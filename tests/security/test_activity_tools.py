@@ -27,7 +27,7 @@ def charge(cents: int) -> str:
     raise AssertionError("the declaration is never called")
 
 
-CATALOG = Catalog(agents=[Agent(name="clerk", instructions="Work.", policy=Policy(rules=(ask("*"),)))], tools=[charge])
+CATALOG = Catalog(agents=[Agent(name="clerk", instructions="Work.", tools=[charge], policy=Policy(rules=(ask("*"),)))])
 
 
 @workflow.defn

@@ -66,7 +66,7 @@ def look() -> str:
 
 
 CATALOG = Catalog(
-    agents=[Agent(name="clerk", instructions="Look.", policy=Policy(rules=(allow("look"),)))], tools=[look]
+    agents=[Agent(name="clerk", instructions="Look.", policy=Policy(rules=(allow("look"),)), tools=[look])]
 )
 
 

@@ -42,10 +42,9 @@ def catalog() -> Catalog:
     """Return an agent that stores secrets in artifacts, and one that may run it as a sub-agent."""
     return Catalog(
         agents=[
-            Agent(name="lead", instructions="Work.", policy=FREE, subagents=("helper",)),
-            Agent(name="helper", instructions="Help.", policy=FREE, subagents=("helper",)),
+            Agent(name="lead", instructions="Work.", policy=FREE, subagents=("helper",), tools=[dump]),
+            Agent(name="helper", instructions="Help.", policy=FREE, subagents=("helper",), tools=[dump]),
         ],
-        tools=[dump],
     )
 
 

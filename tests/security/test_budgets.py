@@ -62,8 +62,8 @@ def read_page() -> str:
 def saver(**policy: Any) -> Catalog:
     """Return an agent with a small budget."""
     rules = Policy(rules=(allow(),), **policy)
-    agent = Agent(name="saver", instructions="Save.", policy=rules, budget=Budget(steps=2))
-    return Catalog(agents=[agent], tools=[read_page])
+    agent = Agent(name="saver", instructions="Save.", policy=rules, budget=Budget(steps=2), tools=[read_page])
+    return Catalog(agents=[agent])
 
 
 def obeys(conversation: Conversation) -> Reply:

@@ -96,8 +96,8 @@ async def test_no_spelling_of_true_passes_a_rule_that_denies_it(rig: StartRig) -
     )
     script = steps([forced, malformed, harmless, say("done")])
     limits = Limits(**UNGUARDED)  # the spellings are one call, which is rejected again and again
-    agent = Agent(name="clerk", instructions="Deploy.", policy=NEVER_BY_FORCE, limits=limits)
-    async with rig(Catalog(agents=[agent], tools=[deploy]), script) as r:
+    agent = Agent(name="clerk", instructions="Deploy.", policy=NEVER_BY_FORCE, limits=limits, tools=[deploy])
+    async with rig(Catalog(agents=[agent]), script) as r:
         run = await r.start()
         assert (await run.result())["result"] == "done"
         assert sorted(received(r.workspace)) == [[name, False, 1] for name in "abc"]  # equal calls would be one
@@ -114,10 +114,8 @@ async def test_one_value_is_shown_approved_recorded_and_run(rig: StartRig) -> No
     """The request shows what will run, with defaults; log and function get the same; the LLM sees its own text."""
     written = '{"times": "5", "target": "x", "force": "off"}'
     value = {"force": False, "target": "x", "times": 5}
-    agent = Agent(name="clerk", instructions="Deploy.", policy=Policy(rules=(ask("deploy"),)))
-    async with rig(
-        Catalog(agents=[agent], tools=[deploy]), steps([call_verbatim("deploy", written), say("done")])
-    ) as r:
+    agent = Agent(name="clerk", instructions="Deploy.", policy=Policy(rules=(ask("deploy"),)), tools=[deploy])
+    async with rig(Catalog(agents=[agent]), steps([call_verbatim("deploy", written), say("done")])) as r:
         run = await r.start()
         (request,) = (await eventually(lambda: run.query("state"), lambda state: state["pending"]))["pending"]
         assert request["arguments"] == value
@@ -133,9 +131,9 @@ async def test_one_value_is_shown_approved_recorded_and_run(rig: StartRig) -> No
 
 async def test_an_edit_is_the_whole_value_or_nothing_runs(rig: StartRig) -> None:
     """A person's edited arguments are judged as they will run: missing defaults and other spellings are rejected."""
-    agent = Agent(name="clerk", instructions="Deploy.", policy=Policy(rules=(ask("deploy"),)))
+    agent = Agent(name="clerk", instructions="Deploy.", policy=Policy(rules=(ask("deploy"),)), tools=[deploy])
     script = steps([call("deploy", target="x"), say("done")])
-    async with rig(Catalog(agents=[agent], tools=[deploy]), script) as r:
+    async with rig(Catalog(agents=[agent]), script) as r:
         run = await r.start()
         (request,) = (await eventually(lambda: run.query("state"), lambda state: state["pending"]))["pending"]
 
@@ -159,7 +157,7 @@ async def test_an_edit_is_the_whole_value_or_nothing_runs(rig: StartRig) -> None
 async def test_no_spelling_of_a_path_leaves_the_folder_of_a_rule(rig: StartRig) -> None:
     """If only docs/ may be written, `docs/../src/app.py`, a link in docs/ or an absolute path changes nothing else."""
     policy = Policy(rules=(allow("write_file", when='args.path.startsWith("docs/")'), deny("write_file")))
-    agent = Agent(name="writer", instructions="Write.", policy=policy)
+    agent = Agent(name="writer", instructions="Write.", policy=policy, tools=workspace_tools(confine="never"))
 
     def script(conversation: Conversation) -> Reply:
         if conversation.replies:
@@ -170,7 +168,7 @@ async def test_no_spelling_of_a_path_leaves_the_folder_of_a_rule(rig: StartRig) 
         paths += ["docs/x/../../src/app.py", "docs//a/./b.md"]
         return together(*(call("write_file", path=path, content="changed") for path in paths))
 
-    async with rig(Catalog(agents=[agent], tools=workspace_tools(confine="never")), script) as r:
+    async with rig(Catalog(agents=[agent]), script) as r:
         (r.workspace / "src").mkdir()
         (r.workspace / "docs").mkdir()
         (r.workspace / "src" / "app.py").write_text("as it was")
@@ -196,7 +194,7 @@ async def test_a_condition_on_paths_holds_for_tools_that_take_plain_text(rig: St
         return (context.workspace / path).read_text()
 
     policy = Policy(rules=(deny("show", when='paths.path.startsWith("private/") || paths.path == "private"'), allow()))
-    agent = Agent(name="reader", instructions="Read.", policy=policy)
+    agent = Agent(name="reader", instructions="Read.", policy=policy, tools=[show])
 
     def script(conversation: Conversation) -> Reply:
         if conversation.replies:
@@ -210,7 +208,7 @@ async def test_a_condition_on_paths_holds_for_tools_that_take_plain_text(rig: St
         ]
         return together(*(call("show", path=path) for path in [*paths, "docs/open"]))
 
-    async with rig(Catalog(agents=[agent], tools=[show]), script) as r:
+    async with rig(Catalog(agents=[agent]), script) as r:
         for name, text in (("private/key", "SECRET"), ("docs/open", "for all")):
             (r.workspace / name).parent.mkdir()
             (r.workspace / name).write_text(text)
@@ -231,7 +229,7 @@ def attempt(pool: AsyncConnectionPool, database_url: str, tmp_path: Path) -> Att
 
     async def run(catalogued: Tool, arguments: str) -> ToolOutcome:
         tools = Tools(
-            Catalog(agents=[Agent(name="a", instructions="")], tools=[catalogued]),
+            Catalog(agents=[Agent(name="a", instructions="", tools=[catalogued])]),
             Ledger(pool, database_url),
             Chains(),
             TranscriptCache(PostgresThreads(pool), ChatCompletions()),

@@ -35,7 +35,7 @@ def book(room: int) -> Cannot:
 def desk() -> Catalog:
     """Return an agent that may book, and whose policy requires signatures."""
     policy = Policy(rules=(allow("book"),), approvers=PEOPLE, signatures="required")
-    return Catalog(agents=[Agent(name="desk", instructions="Book.", policy=policy)], tools=[book])
+    return Catalog(agents=[Agent(name="desk", instructions="Book.", policy=policy, tools=[book])])
 
 
 async def test_only_an_approver_who_signs_removes_a_constraint(rig: StartRig) -> None:

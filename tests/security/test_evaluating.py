@@ -47,7 +47,7 @@ def catalog(llm: str | None = None) -> Catalog:
     """Return an agent that is shown its workspace's files, and may wipe disks."""
     memory = Memory(files=2_000, strategies=500, workspace_skills=True)
     policy = Policy(rules=(allow(),))
-    return Catalog(agents=[Agent(name="op", instructions="", memory=memory, policy=policy, llm=llm)], tools=[wipe])
+    return Catalog(agents=[Agent(name="op", instructions="", memory=memory, policy=policy, llm=llm, tools=[wipe])])
 
 
 @pytest.fixture

@@ -54,8 +54,14 @@ def read_secret(context: ToolContext, path: str = "secret") -> str:
 
 
 DESK = Catalog(
-    agents=[Agent(name="clerk", instructions="Pay.", policy=Policy(rules=(ask("pay", terms=Terms()), allow())))],
-    tools=[pay, read_secret],
+    agents=[
+        Agent(
+            name="clerk",
+            instructions="Pay.",
+            policy=Policy(rules=(ask("pay", terms=Terms()), allow())),
+            tools=[pay, read_secret],
+        )
+    ],
 )
 PAYING = steps([call("pay", cents=1), say("done"), say("hello again")])
 

@@ -65,7 +65,7 @@ def look() -> str:
     return "seen"
 
 
-CATALOG = Catalog(agents=[Agent(name="clerk", instructions="Work.", policy=Policy(rules=(allow(),)))], tools=[look])
+CATALOG = Catalog(agents=[Agent(name="clerk", instructions="Work.", policy=Policy(rules=(allow(),)), tools=[look])])
 
 
 @dataclass

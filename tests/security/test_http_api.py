@@ -191,8 +191,7 @@ async def test_text_of_a_tool_refers_to_no_artifact(rig: StartRig, tmp_path: Any
         return ["as seen:", secret] if real else ["as seen:", left_out("image", 390_000, known[0])]
 
     catalog = Catalog(
-        agents=[Agent(name="clerk", instructions="Work.", policy=Policy(rules=(allow(),)))],
-        tools=[camera],
+        agents=[Agent(name="clerk", instructions="Work.", policy=Policy(rules=(allow(),)), tools=[camera])],
         artifacts=FolderArtifacts(tmp_path / "artifacts"),
     )
 

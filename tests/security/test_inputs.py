@@ -78,7 +78,7 @@ def look() -> str:
     return "fine"
 
 
-CATALOG = Catalog(agents=[Agent(name="clerk", instructions="Work.", policy=Policy(rules=(allow(),)))], tools=[look])
+CATALOG = Catalog(agents=[Agent(name="clerk", instructions="Work.", policy=Policy(rules=(allow(),)), tools=[look])])
 
 
 @pytest.mark.parametrize("kind", [WORKFLOW, LOOP_WORKFLOW])
@@ -172,8 +172,15 @@ async def pay() -> str:
 
 
 HANGING = Catalog(
-    agents=[Agent(name="clerk", instructions="Work.", policy=Policy(rules=(allow(),)), limits=Limits(local_seconds=0))],
-    tools=[stare, pay],
+    agents=[
+        Agent(
+            name="clerk",
+            instructions="Work.",
+            policy=Policy(rules=(allow(),)),
+            limits=Limits(local_seconds=0),
+            tools=[stare, pay],
+        )
+    ],
 )
 
 

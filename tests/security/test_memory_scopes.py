@@ -36,7 +36,7 @@ TOKENS = CallersFile(
 def catalog() -> Catalog:
     """Return an agent with a semantic memory, part of which is in its prompt from the start."""
     memory = Memory(semantic=True, standing=500)
-    return Catalog(agents=[Agent(name="clerk", instructions="Work.", memory=memory, policy=POLICY)], tools=[])
+    return Catalog(agents=[Agent(name="clerk", instructions="Work.", memory=memory, policy=POLICY)])
 
 
 def script(conversation: Conversation) -> Reply:

@@ -82,7 +82,7 @@ def transfers(folder: Path) -> list[Any]:
 def bank(*rules: Any, **agent: Any) -> Catalog:
     """Return a clerk who transfers under these rules."""
     policy = Policy(rules=rules or (ask("transfer"),))
-    return Catalog(agents=[Agent(name="clerk", instructions="Pay.", policy=policy, **agent)], tools=[transfer, measure])
+    return Catalog(agents=[Agent(name="clerk", instructions="Pay.", policy=policy, **agent, tools=[transfer, measure])])
 
 
 async def test_two_ids_beyond_2_to_the_53_are_two_calls(rig: StartRig) -> None:
@@ -269,4 +269,4 @@ def test_an_agent_that_cannot_be_recorded_is_rejected_when_the_worker_starts(
 ) -> None:
     """A run records its agent and the agent's hash, so the developer gets the error at startup, not the first run."""
     with pytest.raises(CatalogError, match=words):
-        Catalog(agents=[Agent(name="a", instructions="", **agent)], tools=[tool(effect="read")(function)])
+        Catalog(agents=[Agent(name="a", instructions="", **agent, tools=[tool(effect="read")(function)])])

@@ -53,7 +53,7 @@ class Till:
     def tools(self, tool: Tool) -> Tools:
         """Return the tools of a worker with the fleet keys."""
         return Tools(
-            Catalog(agents=[Agent(name="a", instructions="")], tools=[tool]),
+            Catalog(agents=[Agent(name="a", instructions="", tools=[tool])]),
             Ledger(self.pool, self.url, self.seals),
             Chains(),
             TranscriptCache(PostgresThreads(self.pool), ChatCompletions()),

@@ -59,7 +59,7 @@ def dump() -> str:
 
 def catalog() -> Catalog:
     """Return a clerk who pays when two people have signed."""
-    return Catalog(agents=[Agent(name="clerk", instructions="Pay.", policy=SIGNED)], tools=[pay, dump])
+    return Catalog(agents=[Agent(name="clerk", instructions="Pay.", policy=SIGNED, tools=[pay, dump])])
 
 
 @pytest.fixture

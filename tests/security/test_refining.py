@@ -221,8 +221,8 @@ async def test_an_approver_who_refines_the_task_cannot_approve_what_follows(rig:
     policy = Policy(
         rules=(ask("pay", terms=Terms(requester_may_decide=False)),), approvers=PEOPLE, signatures="required"
     )
-    agents = [Agent(name="clerk", instructions="Pay.", policy=policy)]
-    async with rig(Catalog(agents=agents, tools=[pay]), steps([call("pay", cents=5), say("done")])) as r:
+    agents = [Agent(name="clerk", instructions="Pay.", policy=policy, tools=[pay])]
+    async with rig(Catalog(agents=agents), steps([call("pay", cents=5), say("done")])) as r:
         run = await r.start(by="dana")
         (request,) = await pending(run)
         assert await answer(run, "refine", refinement(run.id, "pay 5", by="alice", kind="rescope")) == "queued"

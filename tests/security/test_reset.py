@@ -63,8 +63,8 @@ def look(at: str) -> str:
 def catalog(**limits: Any) -> Catalog:
     """Return an agent that asks before it pays, but not before it sends a mail."""
     policy = Policy(rules=(ask("pay"), allow("mail"), allow("look")))
-    agent = Agent(name="clerk", instructions="Work.", policy=policy, limits=Limits(**limits))
-    return Catalog(agents=[agent], tools=[pay, mail, look])
+    agent = Agent(name="clerk", instructions="Work.", policy=policy, limits=Limits(**limits), tools=[pay, mail, look])
+    return Catalog(agents=[agent])
 
 
 async def finish(rig: Rig, run: Run, decision: str = "approve") -> str:
@@ -248,9 +248,9 @@ async def test_a_thread_closed_in_mid_payment_resolves_it_when_reopened(
     bank.books = books
     check = bank.booked if effect == "verifiable" else None
     transfer = tool(effect=Effect(effect), check=check, settles_within=0, name="transfer")(bank.transfer)
-    agent = Agent(name="clerk", instructions="Work.", policy=Policy(rules=(allow("transfer"),)))
+    agent = Agent(name="clerk", instructions="Work.", policy=Policy(rules=(allow("transfer"),)), tools=[transfer])
     script = steps([call("transfer", amount=5), say("done")])
-    async with rig(Catalog(agents=[agent], tools=[transfer]), script) as r:
+    async with rig(Catalog(agents=[agent]), script) as r:
         run = await r.start()
         await eventually(lambda: asyncio.sleep(0, (r.workspace / "inside").exists()), bool)
         await run.terminate()

@@ -29,8 +29,7 @@ def delete(name: str, session: Resource[Session]) -> str:
 
 
 CATALOG = Catalog(
-    agents=[Agent(name="clerk", instructions="", policy=Policy(rules=(ask("delete"), allow())))],
-    tools=[delete],
+    agents=[Agent(name="clerk", instructions="", policy=Policy(rules=(ask("delete"), allow())), tools=[delete])],
     resources=[session],
 )
 FORGED = {"name": "x", "session": {"admin": True}}

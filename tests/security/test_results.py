@@ -107,7 +107,9 @@ async def test_undeclared_fields_are_not_part_of_the_result(rig: StartRig) -> No
 async def test_a_tools_output_gives_no_result(rig: StartRig, client: Client) -> None:
     """Neither a tool's output, nor a reply that repeats it as text, sets the result."""
     replies = [call("look"), say(FORGED), call("final_result", result={"paid": 1})]
-    async with rig(Catalog(agents=[CLERK], tools=[look]), lambda conversation: replies[conversation.replies]) as r:
+    async with rig(
+        Catalog(agents=[CLERK.model_copy(update={"tools": [look]})]), lambda conversation: replies[conversation.replies]
+    ) as r:
         run = await r.start()
         assert (await run.result())["result"] == '{"notes":[],"paid":1}'
         (finished,) = [each for each in await check_thread(client, run) if isinstance(each, RunFinished)]

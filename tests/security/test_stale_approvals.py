@@ -325,8 +325,9 @@ async def test_an_approval_of_another_price_buys_nothing(rig: StartRig) -> None:
         instructions="Buy.",
         policy=Policy(rules=(ask("buy"), allow())),
         verify=("price",),
+        tools=[price, buy],
     )
-    async with rig(Catalog(agents=[agent], tools=[price, buy]), steps([call("buy"), say("done")])) as r:
+    async with rig(Catalog(agents=[agent]), steps([call("buy"), say("done")])) as r:
         (r.workspace / "price").write_text("5")
         run: WorkflowHandle[Any, Any] = await r.start()
 

@@ -62,8 +62,13 @@ def test_a_folder_of_an_earlier_release_is_found_but_not_owned(tmp_path: Path) -
 
 def catalog() -> Catalog:
     """Return an agent that works with files and may do everything."""
-    agent = Agent(name="a", instructions="You write.", policy=Policy(rules=(allow(),)))
-    return Catalog(agents=[agent], tools=list(workspace_tools(confine="never")))
+    agent = Agent(
+        name="a",
+        instructions="You write.",
+        policy=Policy(rules=(allow(),)),
+        tools=list(workspace_tools(confine="never")),
+    )
+    return Catalog(agents=[agent])
 
 
 async def test_a_tenant_does_not_read_another_tenants_files(rig: StartRig) -> None:

@@ -77,12 +77,24 @@ OWN = (browse, pay, build, download, receive)
 TOOLS = {each.spec.name: each for each in (*OWN, *workspace_tools(confine="never"), *memory_tools())}
 CATALOG = Catalog(
     agents=[
-        Agent(name="clerk", instructions="Work.", policy=POLICY),
-        Agent(name="surfer", instructions="Read the web; no rule of this agent depends on trust.", policy=ANYTHING),
-        Agent(name="rememberer", instructions="Work.", policy=POLICY, memory=Memory(files=2_000)),
-        Agent(name="lead", instructions="Lead.", policy=POLICY, subagents=("surfer", "clerk")),
+        Agent(name="clerk", instructions="Work.", policy=POLICY, tools=list(TOOLS.values())),
+        Agent(
+            name="surfer",
+            instructions="Read the web; no rule of this agent depends on trust.",
+            policy=ANYTHING,
+            tools=list(TOOLS.values()),
+        ),
+        Agent(
+            name="rememberer",
+            instructions="Work.",
+            policy=POLICY,
+            memory=Memory(files=2_000),
+            tools=list(TOOLS.values()),
+        ),
+        Agent(
+            name="lead", instructions="Lead.", policy=POLICY, subagents=("surfer", "clerk"), tools=list(TOOLS.values())
+        ),
     ],
-    tools=list(TOOLS.values()),
 )
 
 

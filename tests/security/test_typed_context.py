@@ -534,7 +534,7 @@ def test_a_tool_never_runs_for_an_agent_without_its_context() -> None:
 
     for context in (None, Person):
         with pytest.raises(CatalogError, match="wants Account"):
-            Catalog(agents=[Agent(name="a", instructions="x", context=context)], tools=[look])
+            Catalog(agents=[Agent(name="a", instructions="x", tools=[look], context=context)])
 
 
 def test_a_plain_start_may_set_no_context() -> None:

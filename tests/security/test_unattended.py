@@ -64,7 +64,7 @@ async def test_a_run_that_claims_to_be_blocked_below_a_tree_ends_no_wait(run: Sc
     """Anybody can start a run under an id below the tree, with the search attributes of a blocked sub-agent. The root
     does not name it, so its requests are not shown, and a wait for the tree lasts.
     """
-    thread = (await run._client.start("go", agent="boss", workspace=run.workspace)).id
+    thread = (await run.client.start("go", agent="boss", workspace=run.workspace)).id
     run.started.append(thread)
     await eventually(run.state, lambda state: bool(state.subagents))
     fake = f"{thread}.7"
@@ -93,7 +93,7 @@ async def test_a_run_that_claims_to_be_blocked_below_a_tree_ends_no_wait(run: Sc
 async def test_no_signal_lets_an_unattended_run_ask_or_wait(run: ScriptedRun) -> None:
     """Approvals sent ahead, `retry`, and messages change nothing: the call has ended as denied before any of them."""
     thread = f"alone-{uuid4().hex[:8]}"
-    started = await run._client.start("pay", agent="clerk", thread=thread, unattended=True)
+    started = await run.client.start("pay", agent="clerk", thread=thread, unattended=True)
     run.started.append(started.id)
     handle = attacker(run).get_workflow_handle(thread)
     for name, payload in (

@@ -74,7 +74,7 @@ def dump() -> str:
 
 def catalog(policy: Policy = SIGNED) -> Catalog:
     """Return a clerk who pays under that policy."""
-    return Catalog(agents=[Agent(name="clerk", instructions="Pay.", policy=policy)], tools=[pay, dump])
+    return Catalog(agents=[Agent(name="clerk", instructions="Pay.", policy=policy, tools=[pay, dump])])
 
 
 @pytest.fixture

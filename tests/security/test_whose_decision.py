@@ -25,7 +25,7 @@ ANYBODY = Policy(rules=(ask("pay"), allow()))
 def desk() -> Catalog:
     """Return an agent under `FINANCE` whose sub-agent pays, and knows no approvers."""
     head = Agent(name="head", instructions="Delegate.", tools=(), subagents=("clerk",), policy=FINANCE)
-    return Catalog(agents=[head, Agent(name="clerk", instructions="Pay.", policy=ANYBODY)], tools=[pay])
+    return Catalog(agents=[head, Agent(name="clerk", instructions="Pay.", policy=ANYBODY, tools=[pay])], tools=[pay])
 
 
 def delegates(conversation: Conversation) -> Reply:
@@ -71,10 +71,9 @@ async def test_a_fork_with_another_agent_asks_the_original_agents_approvers(rig:
     """A fork whose agent knows no approvers does not bypass those of the original's agent."""
     catalog = Catalog(
         agents=[
-            Agent(name="clerk", instructions="Pay.", policy=FINANCE),
-            Agent(name="other", instructions="Pay.", policy=ANYBODY),
+            Agent(name="clerk", instructions="Pay.", policy=FINANCE, tools=[pay]),
+            Agent(name="other", instructions="Pay.", policy=ANYBODY, tools=[pay]),
         ],
-        tools=[pay],
     )
     async with rig(catalog, steps([call("pay", cents=5), call("pay", cents=6), say("done")])) as r:
         run = await r.start(agent="clerk")

@@ -122,8 +122,10 @@ def test_a_learned_strategy_approves_nothing_else(cloned: Path) -> None:
 async def test_a_run_on_a_cloned_folder_is_not_instructed(rig: StartRig, cloned: Path, state_folder: Path) -> None:
     """No request to the LLM contains the text; after approval, requests do, and the log is valid."""
     memory = Memory(strategies=TOKENS, workspace_skills=True)
-    agent = Agent(name="coder", instructions="Help.", memory=memory, policy=Policy(rules=(allow(),)))
-    catalog = Catalog(agents=[agent], tools=memory_tools())
+    agent = Agent(
+        name="coder", instructions="Help.", memory=memory, policy=Policy(rules=(allow(),)), tools=memory_tools()
+    )
+    catalog = Catalog(agents=[agent])
     Repository(cloned).commit_manual_changes("cloned")
 
     def script(conversation: Conversation) -> Reply:

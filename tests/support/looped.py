@@ -34,8 +34,14 @@ def count(task: str, context: ToolContext) -> str:
 
 
 catalog = Catalog(
-    agents=[Agent(name="builder", instructions="Build.", policy=Policy(rules=(allow(),)))],
-    tools=[count, *workspace_tools(confine="never"), *memory_tools()],
+    agents=[
+        Agent(
+            name="builder",
+            instructions="Build.",
+            policy=Policy(rules=(allow(),)),
+            tools=[count, *workspace_tools(confine="never"), *memory_tools()],
+        )
+    ],
 )
 
 

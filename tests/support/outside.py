@@ -242,6 +242,7 @@ catalog = Catalog(
             dormancy=True,
             subagents=("helper",),
             limits=Limits(history_events=40, max_steps=100_000, repeats_slowed=0, repeats_warned=0, repeats_asked=0),
+            tools=[charge, transfer, ship, mail, stamp, look],
         ),
         Agent(name="helper", instructions="Help.", tools=()),
     ],

@@ -108,10 +108,15 @@ def measure(what: str) -> str:
 
 def in_folder(folder: Path) -> Catalog:
     """Return the catalog, with its stores below a folder."""
-    agent = Agent(name="clerk", instructions="", policy=Policy(rules=(allow(),)), limits=Limits(tool_result_chars=500))
+    agent = Agent(
+        name="clerk",
+        instructions="",
+        policy=Policy(rules=(allow(),)),
+        limits=Limits(tool_result_chars=500),
+        tools=[measure],
+    )
     return Catalog(
         agents=[agent],
-        tools=[measure],
         threads=FileThreads(folder),
         artifacts=FileArtifacts(folder),
         memories=FileMemories(folder),

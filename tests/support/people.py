@@ -36,7 +36,7 @@ def pay(cents: int, context: ToolContext) -> str:
 
 def clerk(policy: Policy) -> Catalog:
     """Return a clerk who pays under that policy."""
-    return Catalog(agents=[Agent(name="clerk", instructions="Pay.", policy=policy)], tools=[pay])
+    return Catalog(agents=[Agent(name="clerk", instructions="Pay.", policy=policy, tools=[pay])])
 
 
 def payments(rig: Rig) -> list[int]:

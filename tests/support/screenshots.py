@@ -60,9 +60,9 @@ CATALOG = Catalog(
             name="releaser",
             instructions="Release.",
             policy=Policy(rules=(Rule(verdict="ask", tool="publish", reason="a release is public", terms=TERMS),)),
+            tools=[read_file, publish],
         )
     ],
-    tools=[read_file, publish],
 )
 
 

@@ -125,7 +125,7 @@ catalog = Catalog(
                 repeats_warned=0,
                 repeats_asked=0,
             ),
+            tools=[charge, transfer, ship],
         )
     ],
-    tools=[charge, transfer, ship],
 )

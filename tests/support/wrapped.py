@@ -43,5 +43,5 @@ def pay(cents: int, context: ToolContext) -> str:
 
 
 catalog = Catalog(
-    agents=[Agent(name="clerk", instructions="", policy=Policy(rules=(allow(),)))], tools=[pay], middleware=[Shout()]
+    agents=[Agent(name="clerk", instructions="", policy=Policy(rules=(allow(),)), tools=[pay])], middleware=[Shout()]
 )

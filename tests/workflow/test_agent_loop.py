@@ -29,14 +29,15 @@ from holdfast.workspace.memory.tools import memory_tools
 from tests.support.rig import StartRig, answer_of, check_thread, eventually, status_of
 
 BY = {"by": "alice"}
+TOOLS = (*workspace_tools(confine="never"), *memory_tools())
 TASKS = "# Tasks\n\n- [ ] one\n- [ ] two\n"
 
 
 def catalog(*, budget: Budget | None = None, llm: str | None = None, **limits: Any) -> Catalog:
     """Return one agent that may do anything."""
     shared = {"policy": Policy(rules=(allow(),)), "limits": Limits(**limits), "budget": budget, "llm": llm}
-    agent = Agent(name="builder", instructions="Build.", **shared)  # type: ignore[arg-type]
-    return Catalog(agents=[agent], tools=[*workspace_tools(confine="never"), *memory_tools()])
+    agent = Agent(name="builder", instructions="Build.", tools=TOOLS, **shared)  # type: ignore[arg-type]
+    return Catalog(agents=[agent])
 
 
 def task_of(conversation: Conversation) -> str:
@@ -333,9 +334,10 @@ async def test_an_unattended_loop_fails_with_the_cause_of_its_block(rig: StartRi
     """Its iterations are unattended, so a call that requires approval fails them; then the loop has nobody to wait for.
     Its log is complete, and says why.
     """
-    asking = Agent(name="builder", instructions="Build.", policy=Policy(rules=(ask("write_file"), allow())))
     tools = [*workspace_tools(confine="never"), *memory_tools()]
-    async with rig(Catalog(agents=[asking], tools=tools), diligent) as at_work:
+    policy = Policy(rules=(ask("write_file"), allow()))
+    asking = Agent(name="builder", instructions="Build.", tools=tools, policy=policy)
+    async with rig(Catalog(agents=[asking]), diligent) as at_work:
         (at_work.workspace / "TASKS.md").write_text("- [ ] one\n")
         handle = await at_work.start_loop(limits=LoopLimits(attempts=1), when_blocked="fail")
         with pytest.raises(WorkflowFailureError) as failed:

@@ -69,7 +69,7 @@ def catalog(**agent: Any) -> Catalog:
     """Return one agent that may look, must ask to pay, and may not wipe."""
     policy = Policy(rules=(deny("wipe", reason="we keep what we have"), allow("look")))
     fields = {"name": "clerk", "instructions": "Work.", "policy": policy, **agent}
-    return Catalog(agents=[Agent(**fields)], tools=[look, pay, wipe, breaks, floods])
+    return Catalog(agents=[Agent(**fields, tools=[look, pay, wipe, breaks, floods])])
 
 
 async def test_a_run_calls_tools_and_returns_the_final_reply(rig: StartRig) -> None:
@@ -382,7 +382,7 @@ async def test_cancelling_stops_a_tool_and_records_the_outcome_of_its_effect(
         await asyncio.sleep(3_600)
         return "never"
 
-    offer = Catalog(agents=[Agent(name="clerk", instructions="", policy=Policy(rules=(allow(),)))], tools=[stay])
+    offer = Catalog(agents=[Agent(name="clerk", instructions="", policy=Policy(rules=(allow(),)), tools=[stay])])
     async with rig(offer, steps([call("stay"), say("done")])) as r:
         run = await r.start()
         await eventually(lambda: asyncio.sleep(0, (r.workspace / "inside").exists()), bool)
@@ -410,7 +410,7 @@ def photograph(kilobytes: int) -> list[str | ImageBlock]:
 
 async def test_a_result_may_have_an_image(rig: StartRig) -> None:
     """The log has the image as a block, an adapter without a form for it says so; a large one becomes an artifact."""
-    offer = Catalog(agents=[Agent(name="clerk", instructions="", policy=Policy(rules=(allow(),)))], tools=[photograph])
+    offer = Catalog(agents=[Agent(name="clerk", instructions="", policy=Policy(rules=(allow(),)), tools=[photograph])])
     async with rig(
         offer, steps([call("photograph", kilobytes=1), call("photograph", kilobytes=900), say("done")])
     ) as r:

@@ -39,7 +39,7 @@ def pay(cents: int, context: ToolContext) -> str:
 
 def desk_of(policy: Policy) -> Catalog:
     """Return a clerk who pays under that policy."""
-    return Catalog(agents=[Agent(name="clerk", instructions="Pay.", policy=policy)], tools=[pay])
+    return Catalog(agents=[Agent(name="clerk", instructions="Pay.", policy=policy, tools=[pay])])
 
 
 def signed(thread: str, request: dict[str, Any], key: str, **said: Any) -> dict[str, Any]:

@@ -33,9 +33,9 @@ SPENDER = Catalog(
             llm_options={"max_completion_tokens": 100},
             limits=Limits(tool_result_chars=400),
             budget=Budget(usd="1", steps=3),
+            tools=[look],
         )
     ],
-    tools=[look],
 )
 
 

@@ -52,8 +52,14 @@ def pay(amount: int, context: ToolContext) -> str:
 def catalog(**limits: Any) -> Catalog:
     """Return an agent that may look, must ask to pay, and whose runs continue as new often."""
     options = {"history_events": 60, "max_steps": 1_000, **UNGUARDED, **limits}
-    agent = Agent(name="clerk", instructions="Work.", policy=Policy(rules=(allow("look"),)), limits=Limits(**options))
-    return Catalog(agents=[agent], tools=[look, pay])
+    agent = Agent(
+        name="clerk",
+        instructions="Work.",
+        policy=Policy(rules=(allow("look"),)),
+        limits=Limits(**options),
+        tools=[look, pay],
+    )
+    return Catalog(agents=[agent])
 
 
 def amounts_paid(workspace: Path) -> list[int]:

@@ -16,7 +16,7 @@ ALLOW = Policy(rules=(allow(),))
 
 def catalog_of(*tools: Tool) -> Catalog:
     """Return a catalog of one agent that may do everything."""
-    return Catalog(agents=[Agent(name="clerk", instructions="", policy=ALLOW)], tools=list(tools))
+    return Catalog(agents=[Agent(name="clerk", instructions="", policy=ALLOW, tools=list(tools))])
 
 
 def insistent(conversation: Conversation) -> Reply:

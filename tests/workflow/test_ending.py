@@ -27,8 +27,8 @@ def glance() -> str:
 
 def catalog(*tools: Any, **memory: Any) -> Catalog:
     """Return an agent with that memory."""
-    agent = Agent(name="worker", instructions="Work.", policy=POLICY, memory=Memory(**memory))
-    return Catalog(agents=[agent], tools=[glance, *tools])
+    agent = Agent(name="worker", instructions="Work.", policy=POLICY, memory=Memory(**memory), tools=[glance, *tools])
+    return Catalog(agents=[agent])
 
 
 def progress_status(workspace: Path) -> Current:

@@ -133,8 +133,10 @@ def looking(conversation: Conversation) -> Reply:
 def observer(compaction_tokens: int) -> Catalog:
     """Return an agent that may look."""
     limits = Limits(compaction_tokens=compaction_tokens)
-    agent = Agent(name="clerk", instructions="Work.", policy=Policy(rules=(allow("look"),)), limits=limits)
-    return Catalog(agents=[agent], tools=[look])
+    agent = Agent(
+        name="clerk", instructions="Work.", policy=Policy(rules=(allow("look"),)), limits=limits, tools=[look]
+    )
+    return Catalog(agents=[agent])
 
 
 async def test_a_transcript_is_compacted_without_the_endpoints_count(rig: StartRig) -> None:

@@ -65,8 +65,9 @@ AGENT = Agent(
     instructions="Work.",
     policy=Policy(rules=(ask("pay"), allow())),
     limits=Limits(history_events=60, max_steps=1_000),
+    tools=[look, pay],
 )
-CATALOG = Catalog(agents=[AGENT], tools=[look, pay])
+CATALOG = Catalog(agents=[AGENT])
 SCRIPT = steps(
     [call("pay", amount=1), *(call("look", at=str(n)) for n in range(12)), call("pay", amount=2), say("done")]
 )

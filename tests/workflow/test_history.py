@@ -105,9 +105,9 @@ CATALOG = Catalog(
             instructions="Work.",
             policy=Policy(rules=(deny("wipe"), ask("pay"), allow())),
             limits=Limits(max_steps=4),
+            tools=[look, dawdle, pay, stall, stay, wipe],
         )
     ],
-    tools=[look, dawdle, pay, stall, stay, wipe],
 )
 
 

@@ -250,8 +250,8 @@ async def test_cancelling_works_while_an_iteration_is_being_stopped(rig: StartRi
         let_go.wait(30)
         return "held"
 
-    agent = Agent(name="builder", instructions="Build.", policy=Policy(rules=(allow(),)))
-    holding = Catalog(agents=[agent], tools=[hold, *memory_tools()])
+    agent = Agent(name="builder", instructions="Build.", policy=Policy(rules=(allow(),)), tools=[hold, *memory_tools()])
+    holding = Catalog(agents=[agent])
     async with rig(holding, lambda conversation: [call("hold"), hang()][conversation.replies]) as at_work:
         (at_work.workspace / "TASKS.md").write_text(TASKS)
         handle = await at_work.start_loop(limits=LoopLimits(seconds=10))

@@ -30,8 +30,8 @@ LOCAL = SPEC.model_copy(update={"limits": Limits(max_steps=200)})
 def catalog(*tools: Tool, local_seconds: float = 1) -> Catalog:
     """Return one agent that may do anything."""
     limits = Limits(local_seconds=local_seconds)
-    clerk = Agent(name="clerk", instructions="Work.", policy=Policy(rules=(allow(),)), limits=limits)
-    return Catalog(agents=[clerk], tools=tools)
+    clerk = Agent(name="clerk", instructions="Work.", policy=Policy(rules=(allow(),)), limits=limits, tools=tools)
+    return Catalog(agents=[clerk])
 
 
 async def history(run: Handle) -> list[HistoryEvent]:

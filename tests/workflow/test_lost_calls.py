@@ -63,8 +63,9 @@ CLERK = Agent(
     policy=Policy(rules=(allow(),)),
     llm_options={"max_completion_tokens": 200},
     limits=Limits(tool_result_chars=400),
+    tools=[look],
 )
-CATALOG = Catalog(agents=[CLERK], tools=[look])
+CATALOG = Catalog(agents=[CLERK])
 
 
 class LostAttempts:
@@ -244,7 +245,7 @@ async def test_a_run_that_continues_as_new_between_attempts_keeps_its_account(ri
     """A loss before continue-as-new counts as spent after it."""
     agent = CLERK.model_copy(update={"limits": Limits(tool_result_chars=400, history_events=20)})
     script = replies_in_turn(hang(), hang(), call("look", at="a"), hang(), call("look", at="b"), hang(), say("done"))
-    async with rig(Catalog(agents=[agent], tools=[look]), script) as r:
+    async with rig(Catalog(agents=[agent]), script) as r:
         losing, run = LostAttempts(r), await r.start()
         for number in (1, 2, 4, 6):
             await losing.lose(run, number)
@@ -259,7 +260,7 @@ async def test_a_run_that_continues_as_new_between_attempts_keeps_its_account(ri
 async def test_a_sub_agents_attempts_are_in_its_parents_account(rig: StartRig, client: Client, end: str) -> None:
     """The result of a cancelled or terminated sub-agent includes its possible cost."""
     boss = Agent(**{**vars(CLERK), "name": "boss", "subagents": ("clerk",)})
-    catalog = Catalog(agents=[boss, CLERK.model_copy(update={"budget": None})], tools=[look])
+    catalog = Catalog(agents=[boss, CLERK.model_copy(update={"budget": None})])
     script = replies_in_turn(call("run_agent", agent="clerk", task="work"), hang(), hang(), hang(), say("done"))
     async with rig(catalog, script) as r:
         losing, run = LostAttempts(r), await r.start(agent="boss")

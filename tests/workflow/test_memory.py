@@ -45,7 +45,7 @@ def skills(folder: Path) -> list[Skill]:
 def catalog(folder: Path, **agent: Any) -> Catalog:
     """Return one agent with a memory of every kind."""
     fields = {"name": "clerk", "instructions": "Work.", "memory": ALL, **agent}
-    return Catalog(agents=[Agent(**fields)], tools=[look], skills=skills(folder))
+    return Catalog(agents=[Agent(**fields, tools=[look])], skills=skills(folder))
 
 
 def furnish(workspace: Path) -> None:
@@ -235,7 +235,7 @@ async def test_standing_memory_survives_a_compaction(rig: StartRig, tmp_path: Pa
 
 async def test_an_agent_without_memory_has_no_memory_tools(rig: StartRig) -> None:
     """It has no skill, no tier, and no built-in tool except `read_artifact`."""
-    plain = Catalog(agents=[Agent(name="plain", instructions="Work.")], tools=[look])
+    plain = Catalog(agents=[Agent(name="plain", instructions="Work.", tools=[look])])
     async with rig(plain, steps([say("done")])) as r:
         furnish(r.workspace)
         run = await r.start()
@@ -270,8 +270,9 @@ async def test_a_catalogs_own_store_remembers(rig: StartRig, tmp_path: Path, dat
             instructions="Work.",
             memory=Memory(standing=200, semantic=True),
             policy=Policy(rules=(allow(),)),
+            tools=[look],
         )
-        kept = Catalog(agents=[agent], tools=[look], memories=own)
+        kept = Catalog(agents=[agent], memories=own)
         async with rig(kept, steps([call("remember", text="tea"), say("done")])) as at_work:
             await (await at_work.start()).result()
         assert own.asked == ["standing", "tea"]

@@ -19,8 +19,8 @@ POLLING = Policy(rules=(allow(),))
 def poller(*tools: Any, **limits: Any) -> Catalog:
     """Return a catalog with an agent that polls within fractions of a second."""
     short = Limits(**{"poll_seconds": 0.1, "poll_ceiling": 0.2, **limits})
-    agent = Agent(name="a", instructions="Work.", policy=POLLING, limits=short, dormancy=True)
-    return Catalog(agents=[agent], tools=list(tools))
+    agent = Agent(name="a", instructions="Work.", policy=POLLING, limits=short, dormancy=True, tools=list(tools))
+    return Catalog(agents=[agent])
 
 
 def counting(until: int) -> tuple[Any, list[int]]:

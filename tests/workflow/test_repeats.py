@@ -54,8 +54,8 @@ async def test_a_message_wakes_a_run_that_waits_for_a_repeated_call(rig: StartRi
         return say("told") if conversation.last_user_message == "enough" else call("look")
 
     limits = Limits(repeats_slowed=1, repeats_warned=0, repeats_asked=0)
-    agent = Agent(name="looper", instructions="Look.", policy=Policy(rules=(allow(),)), limits=limits)
-    async with rig(Catalog(agents=[agent], tools=[look]), script) as r:
+    agent = Agent(name="looper", instructions="Look.", policy=Policy(rules=(allow(),)), limits=limits, tools=[look])
+    async with rig(Catalog(agents=[agent]), script) as r:
         run = await r.start()
         state = await eventually(lambda: run.query("state"), lambda state: bool(state["delayed"]))
         assert state["status"] == "running"
@@ -95,8 +95,14 @@ async def test_why_a_call_failed_and_which_attempts_did_is_recorded(rig: StartRi
         return "never"
 
     replies = [call("stall"), call("refuse"), call("stop"), say("done")]
-    agent = Agent(name="a", instructions="Try.", policy=Policy(rules=(allow(),)), limits=Limits(local_seconds=0))
-    catalog = Catalog(agents=[agent], tools=[stall, refuse, stop])
+    agent = Agent(
+        name="a",
+        instructions="Try.",
+        policy=Policy(rules=(allow(),)),
+        limits=Limits(local_seconds=0),
+        tools=[stall, refuse, stop],
+    )
+    catalog = Catalog(agents=[agent])
     async with rig(catalog, lambda conversation: replies[conversation.replies]) as r:
         run = await r.start()
         await run.result()

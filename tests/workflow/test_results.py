@@ -102,7 +102,7 @@ def of_kind(events: list[Any], kind: Any) -> list[Any]:
 async def test_a_result_is_given_by_a_call_and_read_with_its_type(rig: StartRig, client: Client) -> None:
     """The policy cannot deny that call; the result is canonical JSON, with the values parsed by the type."""
     replies = steps([call("look", at="a"), result_call(findings=[{"where": "a", "weight": 2}], title="Two")])
-    async with rig(Catalog(agents=[clerk()], tools=[look]), replies) as r:
+    async with rig(Catalog(agents=[clerk(tools=[look])]), replies) as r:
         run = await r.start()
         result = await run.result()
         assert result["result"] == '{"findings":[{"weight":2,"where":"a"}],"title":"Two"}'
@@ -152,7 +152,7 @@ async def test_a_reply_without_the_call_is_no_result(rig: StartRig, client: Clie
 async def test_a_result_beside_other_calls_is_not_taken(rig: StartRig, client: Client) -> None:
     """The others run, and the LLM reads that it has to give the result alone."""
     both = together(call("look", at="a"), result_call(title="early"))
-    async with rig(Catalog(agents=[clerk()], tools=[look]), steps([both, result_call(title="late")])) as r:
+    async with rig(Catalog(agents=[clerk(tools=[look])]), steps([both, result_call(title="late")])) as r:
         run = await r.start()
         assert '"late"' in (await run.result())["result"]
         rejected = of_kind(await audited_events(client, run), ToolCallFinished)
@@ -199,7 +199,7 @@ async def test_at_the_end_of_a_budget_the_result_may_be_text(rig: StartRig, clie
             return result_call(title="half") if gives_it else say("half of it")
         return call("look", at=str(conversation.replies))
 
-    async with rig(Catalog(agents=[clerk(budget=Budget(steps=3))], tools=[look]), closing) as r:
+    async with rig(Catalog(agents=[clerk(budget=Budget(steps=3), tools=[look])]), closing) as r:
         run = await r.start()
         if gives_it:
             assert (await run.result())["result"] == '{"findings":[],"title":"half"}'
@@ -219,7 +219,7 @@ async def test_the_last_call_may_give_the_result_beside_others(rig: StartRig, cl
             return together(call("look", at="b"), result_call(title="half"))
         return call("look", at="a")
 
-    async with rig(Catalog(agents=[clerk(budget=Budget(steps=2))], tools=[look]), closing) as r:
+    async with rig(Catalog(agents=[clerk(budget=Budget(steps=2), tools=[look])]), closing) as r:
         run = await r.start()
         assert (await run.result())["result"] == '{"findings":[],"title":"half"}'
         ends = of_kind(await audited_events(client, run), ToolCallFinished)
@@ -229,7 +229,7 @@ async def test_the_last_call_may_give_the_result_beside_others(rig: StartRig, cl
 async def test_a_message_before_the_end_of_a_budget_loses_no_result(rig: StartRig, client: Client) -> None:
     """The run is blocked with the result of the last call; after an extension, it answers the message."""
     replies = iter([call("look", at="a"), hang(), result_call(title="half"), result_call(title="whole")])
-    async with rig(Catalog(agents=[clerk(budget=Budget(steps=2))], tools=[look]), lambda _: next(replies)) as r:
+    async with rig(Catalog(agents=[clerk(budget=Budget(steps=2), tools=[look])]), lambda _: next(replies)) as r:
         run = await r.start()
         await eventually(lambda: events_of(run), lambda events: bool(of_kind(events, BudgetSpent)))
         await run.signal("say", {"message": "and the other half", "by": "alice"})
@@ -293,9 +293,11 @@ async def _state_of(run: Any) -> RunState:
 
 async def test_an_agent_of_a_loop_gives_a_result_for_each_task(rig: StartRig, client: Client) -> None:
     """The loop reads files, as usual; each iteration's thread has a structured result."""
-    builder = Agent(name="builder", instructions="Build.", result=Report, policy=Policy(rules=(allow(),)))
+    builder = Agent(
+        name="builder", instructions="Build.", result=Report, policy=Policy(rules=(allow(),)), tools=memory_tools()
+    )
     replies = [call("complete_task", title="one", what="did it"), result_call(title="One")]
-    async with rig(Catalog(agents=[builder], tools=memory_tools()), script(*replies)) as r:
+    async with rig(Catalog(agents=[builder]), script(*replies)) as r:
         (r.workspace / "TASKS.md").write_text("- [ ] one\n")
         loop = await r.start_loop()
         assert (await loop.result()).tasks == 1

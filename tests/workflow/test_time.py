@@ -52,8 +52,9 @@ def catalog(terms: Terms | None = None, **limits: float) -> Catalog:
         policy=Policy(rules=rules, approvers=PEOPLE if terms else ()),
         verify=("look",),
         limits=Limits(max_steps=1_000, **limits),  # type: ignore[arg-type]
+        tools=[look, knock, pay],
     )
-    return Catalog(agents=[clerk], tools=[look, knock, pay])
+    return Catalog(agents=[clerk])
 
 
 def counting(conversation: Conversation) -> Reply:
@@ -189,7 +190,7 @@ async def test_no_time_is_skipped_after_a_rejection(rig: StartRig, client: Clien
         await go.wait()
         return "at last"
 
-    slowly = Catalog(agents=[Agent(name="a", instructions="", limits=Limits(local_seconds=0))], tools=[slow])
+    slowly = Catalog(agents=[Agent(name="a", instructions="", limits=Limits(local_seconds=0), tools=[slow])])
     async with rig(slowly, steps([call("slow"), say("done")])) as r:
         run = await r.start(idle_limit=DAY)
         await eventually(lambda: events_of(run), lambda events: isinstance(events[-1], ToolCallStarted))

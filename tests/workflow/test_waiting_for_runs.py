@@ -114,7 +114,7 @@ async def test_a_tool_of_that_name_is_rejected(rig: StartRig) -> None:
         """Look."""
         return thread
 
-    agent = Agent(name="a", instructions="", dormancy=True)
+    agent = Agent(name="a", instructions="", dormancy=True, tools=[run_status])
     with pytest.raises(CatalogError, match="run_status"):
-        async with rig(Catalog(agents=[agent], tools=[run_status]), script):
+        async with rig(Catalog(agents=[agent]), script):
             pass

@@ -15,7 +15,7 @@ from holdfast.config.project import NAMING_A_SERVER, TOML, Project
 from holdfast.config.running_stacks import is_running, is_taken, running_stacks, without_stack
 from holdfast.config.settings import Settings, unknown_variables
 from holdfast.config.stack_file import LOOPBACK, read_stack, record_fault
-from holdfast.core.agents.advice import description_advice, rule_advice
+from holdfast.core.agents.advice import description_advice, idle_tool_advice, rule_advice
 from holdfast.core.agents.catalog import Catalog
 from holdfast.errors import HoldfastError
 from holdfast.worker.takeover.registry import FOLDER, Offer, WorkerRegistry
@@ -168,7 +168,8 @@ def advice_checks(settings: Settings, not_imported: str) -> list[Check]:
     except HoldfastError:
         return []  # `catalog_check` reports it
     rules = [Check("rule", "weak", each, "correct or remove it: it decides nothing") for each in rule_advice(catalog)]
-    return rules + [Check("description", "open", each) for each in description_advice(catalog)]
+    tools = [Check("tools", "weak", each) for each in idle_tool_advice(catalog)]
+    return rules + tools + [Check("description", "open", each) for each in description_advice(catalog)]
 
 
 def is_imported(project: Project) -> bool:

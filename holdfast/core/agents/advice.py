@@ -10,6 +10,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from holdfast.core.agents.catalog import Catalog
+from holdfast.core.agents.run_functions import ToolSet
 from holdfast.core.authority.policy import Policy, Rule
 from holdfast.core.tools.decorator import Tool
 from holdfast.core.tools.effects import Effect
@@ -25,8 +26,8 @@ BUILTIN_TOOLS: Mapping[str, Effect] = {
 
 
 def advice_on(catalog: Catalog) -> list[str]:
-    """Return a sentence for each probable mistake: rules that match nothing, and tools without descriptions."""
-    return [*rule_advice(catalog), *description_advice(catalog)]
+    """Return a sentence for each probable mistake: in rules, tools without agents, and parameters."""
+    return [*rule_advice(catalog), *idle_tool_advice(catalog), *description_advice(catalog)]
 
 
 def rule_advice(catalog: Catalog) -> list[str]:
@@ -50,8 +51,26 @@ def unmatched(policy: Policy, catalog: Catalog) -> Iterator[tuple[int, Rule, str
             yield number, rule, why
 
 
+def idle_tool_advice(catalog: Catalog) -> list[str]:
+    """Return a sentence if an agent has no tools although the catalog has some that are no agent's.
+
+    Before 0.3.0, such an agent had all tools of the catalog.
+    """
+    agents = catalog.agents.values()
+    without = [agent.name for agent in agents if not agent.tools]
+    if any(isinstance(agent.tools, ToolSet) for agent in agents):
+        return []  # its function may select any tool
+    idle = catalog.tools.keys() - {name for agent in agents for name in agent.tool_names}
+    if not (without and idle):
+        return []
+    tools = ", ".join(name for name in catalog.tools if name in idle)
+    return [
+        f"no agent has {tools}, and {', '.join(without)} has no tools: give an agent its tools with Agent(tools=[…])"
+    ]
+
+
 def description_advice(catalog: Catalog) -> list[str]:
-    """Return a sentence for each tool that has no description, or a parameter without one."""
+    """Return a sentence for each tool with a parameter without description."""
     return [f"tool {name!r} {why}" for name, tool in catalog.tools.items() if (why := _undescribed(tool))]
 
 
@@ -80,9 +99,6 @@ def _undescribed(tool: Tool) -> str:
     schema = tool.spec.parameters
     bare = [name for name, parameter in schema.get("properties", {}).items() if not _described(parameter, schema)]
     parameters = f"{'parameter' if len(bare) == 1 else 'parameters'} {', '.join(bare)}"
-    advice = "the LLM decides by it when and how to call the tool: write a docstring"
-    if not tool.spec.description:
-        return f"has no description{f', nor have its {parameters}' if bare else ''}; {advice}"
     advice = "the LLM writes the arguments by it: add an `Args:` section to the docstring"
     return f"has no description of its {parameters}; {advice}" if bare else ""
 

@@ -1,13 +1,14 @@
 """Agents as data: the definition in a catalog (`Agent`), and the resolved form that a run records (`AgentSpec`)."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 from weakref import WeakValueDictionary
 
-from pydantic import Field, field_serializer, field_validator
+from pydantic import Field, PlainSerializer, PlainValidator, field_serializer, field_validator, model_validator
 
+from holdfast.core.agents.names import agent_id, id_if_any, names_of
 from holdfast.core.agents.run_functions import ToolSet, is_function
 from holdfast.core.agents.templates import Template
 from holdfast.core.authority.interventions import REFINE_TOOL
@@ -116,23 +117,66 @@ class SkillSpec(Frozen):
     """Path → address of the artifact; includes `SKILL.md`."""
 
 
-class Agent(Definition):
-    """An agent as a user defines it: instructions, names of tools and skills, policy and limits."""
+if TYPE_CHECKING:
+    from holdfast.core.tools.decorator import Tool
 
-    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")
+
+# Workflows load this module for `AgentSpec`. They define no agents, so they need not load what reads tools.
+def _tools(given: Any) -> "tuple[Tool | str, ...]":
+    from holdfast.core.agents.references import references
+    from holdfast.core.tools.decorator import Tool
+
+    return references(given, Tool, field="tools", otherwise="not a tool; decorate the function with @tool")
+
+
+def _tools_or_function(given: Any) -> "tuple[Tool | str, ...] | ToolSet":
+    if isinstance(given, ToolSet):
+        return given
+    return ToolSet(given) if is_function(given) else _tools(given)
+
+
+def _names_or_nothing(tools: Any) -> tuple[str, ...] | None:
+    """Return names, and nothing of a function: a run records what it returns."""
+    return None if isinstance(tools, ToolSet) else names_of(tools)
+
+
+def _agents(given: Any) -> "tuple[Agent | str, ...]":
+    from holdfast.core.agents.references import references
+
+    listed = references(given, Agent, field="subagents", otherwise="not an agent; list agents, or their names")
+    return tuple(id_if_any(each) if isinstance(each, str) else each for each in listed)
+
+
+if TYPE_CHECKING:
+    _Tools = Sequence[Tool | str]
+    _ToolsOrFunction = Sequence[Tool | str] | Callable[..., Any] | ToolSet
+    _Agents = Sequence["Agent | str"]
+else:
+    _Tools = Annotated[Any, PlainValidator(_tools), PlainSerializer(names_of)]
+    _ToolsOrFunction = Annotated[Any, PlainValidator(_tools_or_function), PlainSerializer(_names_or_nothing)]
+    _Agents = Annotated[Any, PlainValidator(_agents), PlainSerializer(names_of)]
+
+
+class Agent(Definition):
+    """An agent as a user defines it: instructions, tools, skills, policy and limits."""
+
+    name: str = Field(max_length=64)
+    """Its id, which commands, policies and the log use. A name with spaces becomes the title, and its words, joined by
+    hyphens, the id: `Refund agent` has the id `refund-agent`."""
     instructions: str | Template | Callable[..., Any]
     """The system message; or a template or a function that gives it to each run
     (`holdfast.core.agents.run_functions`)."""
-    tools: tuple[str, ...] | Callable[..., Any] | ToolSet | None = None
-    """Names of tools in the same catalog; None for all of them; or a function that returns the names for each run."""
+    tools: _ToolsOrFunction = ()
+    """Its tools: objects made by `@tool`, or names of tools in the same catalog; or a function that returns, for each
+    run, the names of those that it has."""
     context: Any = Field(default=None, exclude=True)
     """The pydantic model of each run's typed context; None for no context."""
     skills: tuple[str, ...] | None = None
     """Names of skills in the same catalog; None for all of them."""
     memory: Memory = Memory()
-    verify: tuple[str, ...] = ()
-    """Read-only tools without arguments that run when the agent resumes after any long pause (`Limits.stale_after`),
-    so that the LLM sees any changes."""
+    verify: _Tools = ()
+    """Those of its tools, read-only and without arguments, that run when the agent resumes after any long pause
+    (`Limits.stale_after`), so that the LLM sees any changes."""
     policy: Policy = Policy()
     llm: str | None = None
     """The provider's name of the LLM; None for the worker's default (`HOLDFAST_LLM`)."""
@@ -144,10 +188,13 @@ class Agent(Definition):
     puts itself to sleep, and `run_status`."""
     refines: bool = False
     """Whether the agent has the tool `refine_task`, with which it asks people to change its own task."""
-    subagents: tuple[str, ...] = ()
-    """Names of agents in the same catalog that it may run, with the tools `run_agent` and `agent_result`."""
+    subagents: _Agents = ()
+    """The agents that it may run, with the tools `run_agent` and `agent_result`: objects, or names of agents in the
+    same catalog."""
     description: str = ""
     """Its purpose in one line, for the agents that may run it."""
+    title: str = Field(default="", max_length=100)
+    """The name that people and other agents read beside the id; by default the name as written, if that is no id."""
     budget: Budget | None = None
     """Limits of each run's steps, tokens, money and time; None for no limit. A start may only lower them."""
     result: Any = Field(default=None, exclude=True)
@@ -156,23 +203,59 @@ class Agent(Definition):
     """`fail` for an agent that works unattended: a run that would wait for a person fails, with the cause. A start, and
     the run above a sub-agent, may say so for a single run."""
 
-    @field_validator("tools", mode="before")
-    @classmethod
-    def _as_tool_set(cls, given: Any) -> Any:
-        return ToolSet(given) if is_function(given) else given
-
-    @field_serializer("instructions", "tools", when_used="json")
+    @field_serializer("instructions", when_used="json")
     def _without_functions(self, value: Any) -> Any:
         """Return a template's text, and nothing of a function: a run records what it returns."""
         if isinstance(value, Template):
             return value.text
-        return None if callable(value) or isinstance(value, ToolSet) else value
+        return None if callable(value) else value
 
     @property
     def functions(self) -> tuple[tuple[str, Callable[..., Any]], ...]:
         """Its functions that decide for each run, each with what it decides: `instructions` or `tools`."""
         texts = [("instructions", self.instructions)] if callable(self.instructions) else []
         return (*texts, *([("tools", self.tools.function)] if isinstance(self.tools, ToolSet) else []))
+
+    @field_validator("title")
+    @classmethod
+    def _check_title(cls, title: str) -> str:
+        if not title.isprintable():
+            raise ValueError("a title is one line of printable characters")
+        return title
+
+    @model_validator(mode="before")
+    @classmethod
+    def _identify(cls, given: Any) -> Any:
+        """Separate the id from the name as written."""
+        if not isinstance(given, dict) or not isinstance(name := given.get("name"), str):
+            return given
+        identified = agent_id(name)
+        return given if identified == name else {"title": name, **given, "name": identified}
+
+    @property
+    def listed_tools(self) -> "tuple[Tool | str, ...]":
+        """The tools that it lists; none if a function selects its tools."""
+        return self.tools if isinstance(self.tools, tuple) else ()
+
+    @property
+    def tool_names(self) -> tuple[str, ...]:
+        """The names of the tools that it lists."""
+        return names_of(self.listed_tools)
+
+    @property
+    def verifier_names(self) -> tuple[str, ...]:
+        """The names of the tools that verify."""
+        return names_of(self.verify)
+
+    @property
+    def introduction(self) -> str:
+        """Its title and description, for the agents that may run it."""
+        return ": ".join(filter(None, (self.title, self.description)))
+
+    @property
+    def subagent_names(self) -> tuple[str, ...]:
+        """The ids of its sub-agents."""
+        return names_of(self.subagents)
 
 
 class AgentSpec(Frozen):

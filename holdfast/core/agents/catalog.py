@@ -5,7 +5,9 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 from holdfast.core.agents.agent import Agent, AgentSpec
+from holdfast.core.agents.collecting import brought_agents, brought_tools, by_name
 from holdfast.core.agents.middleware import Middleware
+from holdfast.core.agents.names import id_if_any, names_of
 from holdfast.core.agents.providers import Provider, by_type, check_provided, name_of, read_provider
 from holdfast.core.agents.results import result_tool
 from holdfast.core.agents.run_functions import ToolSet, check_function, is_function
@@ -33,8 +35,10 @@ class Catalog:
     """The agents, tools and skills that a worker offers, checked for consistency.
 
     Args:
-        agents: The agents; the first is the default of `holdfast start`.
-        tools: The tools, made by `@tool`.
+        agents: The agents; the first is the default of `holdfast start`. The catalog also has the tools and sub-agents
+            that they give as objects.
+        tools: Further tools, made by `@tool`: those that agents give by name, and those that no agent has any more
+            but that earlier runs may still call.
         skills: The skills, read by `holdfast.load_skills`.
         resources: Providers of the resources that tools request with `Resource[…]`: functions decorated with
             `@asynccontextmanager`, or that return the resource.
@@ -44,7 +48,7 @@ class Catalog:
         memories: Store of semantic memory; None for PostgreSQL.
 
     Raises:
-        CatalogError: There is no agent, a name occurs twice, an agent names a tool or a skill that is missing, a
+        CatalogError: There is no agent, two objects have one name, an agent names a tool or a skill that is missing, a
             resource is missing, a definition has no canonical JSON, the type of a result has no JSON schema, a tool
             has the name of one that an agent's options add, or a tool or a function wants a context that its agent does
             not have.
@@ -64,7 +68,7 @@ class Catalog:
     ) -> None:
         self.module = str(sys._getframe(1).f_globals.get("__name__", ""))
         """The module that made it. A program that holds several catalogs keeps their runs apart by that."""
-        agent_list, tool_list, skill_list = list(agents), list(tools), list(skills)
+        listed, tool_list, skill_list = list(agents), list(tools), list(skills)
         for candidate in tool_list:
             if not isinstance(candidate, Tool):
                 raise CatalogError(
@@ -74,30 +78,33 @@ class Catalog:
             if not isinstance(each, Skill):
                 raise CatalogError(f"{each!r} is not a skill; read skills with load_skills(FOLDER)")
         self.threads, self.artifacts, self.memories = threads, artifacts, memories
-        self.agents = _by_name("agent", [(agent.name, agent) for agent in agent_list])
-        self.tools = _by_name("tool", [(tool.spec.name, tool) for tool in tool_list])
+        found = _by_name("agent", [(agent.name, agent) for agent in listed], brought=brought_agents(listed))
+        self.tools = _by_name(
+            "tool", [(tool.spec.name, tool) for tool in tool_list], brought=brought_tools(found.values())
+        )
+        self.agents = {name: by_name(agent) for name, agent in found.items()}
         self.resources = by_type(resources)
         """The providers by type, in the order in which they are opened."""
         self.middleware = _checked_middleware(middleware, self.resources)
         self.skills = _by_name("skill", [(skill.name, skill) for skill in skill_list])
-        for each_tool in tool_list:
+        for each_tool in self.tools.values():
             check_provided(each_tool, self.resources)
         if not self.agents:
             raise CatalogError("a catalog needs at least one agent")
-        for agent in agent_list:
-            _check_named(agent, "tools", agent.tools if isinstance(agent.tools, tuple) else None, self.tools)
+        for agent in self.agents.values():
+            _check_named(agent, "tools", agent.tool_names, self.tools)
             _check_named(agent, "skills", agent.skills, self.skills)
-            _check_named(agent, "subagents", agent.subagents, self.agents)
+            _check_named(agent, "subagents", agent.subagent_names, self.agents)
             if why := limit_excess(self.skills_of(agent.name)):
                 raise CatalogError(
                     f"agent {agent.name!r}: {why}; select the skills that it needs with Agent(skills=(…))"
                 )
-            for name in agent.verify:
+            for name in agent.verifier_names:
                 self._check_verifier(agent, name)
             self._check_runtime_names(agent)
             self._check_context(agent)
         self._results = {
-            each.name: result_tool(each.name, each.result) for each in agent_list if each.result is not None
+            each.name: result_tool(each.name, each.result) for each in self.agents.values() if each.result is not None
         }
         self._check_portable()
 
@@ -139,13 +146,13 @@ class Catalog:
                 has = "has no context" if agent.context is None else f"has the context {agent.context.__name__}"
                 return (
                     f"agent {agent.name!r} {has}, and its tool {tool.spec.name!r} wants {wanted.__name__}: set "
-                    f"Agent(context=…), or select other tools with Agent(tools=(…)){_source_locations(tool)}"
+                    f"Agent(context=…), or select other tools with Agent(tools=[…]){_source_locations(tool)}"
                 )
         return ""
 
     def _check_verifier(self, agent: Agent, name: str) -> None:
         tool = self.tools.get(name)
-        if tool is None or (isinstance(agent.tools, tuple) and name not in agent.tools):
+        if tool is None or name not in self._tool_names(agent):
             raise CatalogError(f"agent {agent.name!r} verifies with {name!r}, which is not among its tools")
         properties = tool.spec.parameters.get("properties", {})
         if tool.spec.effect is not Effect.READ or properties.keys() != tool.spec.defaults.keys():
@@ -248,21 +255,21 @@ class Catalog:
         text = instructions if instructions is not None else own_text if isinstance(own_text, str) else ""
         offer = [self.tools[tool].spec for tool in names]
         if agent.subagents:
-            subagents = {other: self.agents[other].description for other in agent.subagents}
+            subagents = {other: self.agents[other].introduction for other in agent.subagent_names}
             offer = [offered(tool, subagents) for tool in offer]
         own = [self._results[agent.name].spec] if agent.name in self._results else []
         return AgentSpec(
             name=agent.name,
             instructions=text,
             tools=(*offer, *own),
-            skills=tuple(skill.spec for skill in self.skills_of(name)),
+            skills=tuple(skill.spec for skill in self.skills_of(agent.name)),
             memory=agent.memory,
-            verify=agent.verify,
+            verify=agent.verifier_names,
             policy=agent.policy,
             llm=agent.llm or default_llm,
             llm_options=agent.llm_options,
             limits=agent.limits,
-            subagents=agent.subagents,
+            subagents=agent.subagent_names,
             budget=agent.budget,
             context=schema_of(agent.context) if agent.context else None,
             when_blocked=agent.when_blocked,
@@ -276,12 +283,13 @@ class Catalog:
     def _agent(self, name: str | None) -> Agent:
         if name is None:
             return next(iter(self.agents.values()))
-        if name not in self.agents:
+        found = self.agents.get(id_if_any(name))
+        if found is None:
             raise CatalogError(f"no agent named {name!r}; this worker's catalog has: {', '.join(self.agents)}")
-        return self.agents[name]
+        return found
 
     def _tool_names(self, agent: Agent) -> tuple[str, ...]:
-        return agent.tools if isinstance(agent.tools, tuple) else tuple(self.tools)
+        return tuple(self.tools) if isinstance(agent.tools, ToolSet) else agent.tool_names
 
     def _given_names(self, agent: Agent, names: Iterable[str]) -> tuple[str, ...]:
         """Return the tools that a function of the agent has named, with those that its options add."""
@@ -290,7 +298,7 @@ class Catalog:
             known = self.tools if agent.tools.known is None else agent.tools.known
             _check_named(agent, "tools", chosen, [*known, *agent.tools.added])
             chosen = tuple(dict.fromkeys((*chosen, *agent.tools.added)))
-        if missing := [name for name in agent.verify if name not in chosen]:
+        if missing := [name for name in agent.verifier_names if name not in chosen]:
             raise CatalogError(f"agent {agent.name!r} verifies with {missing[0]!r}, which its function left out")
         for name in chosen:
             if why := self.unfit_context(agent, self.tools[name]):
@@ -358,12 +366,20 @@ def _checked_middleware(
     return layers
 
 
-def _by_name(kind: str, named: list[tuple[str, _T]]) -> dict[str, _T]:
+def _by_name(kind: str, named: Iterable[tuple[str, _T]], *, brought: Iterable[_T] = ()) -> dict[str, _T]:
+    """Return things by name: each of `named` has another name, and `brought` may have the same objects again."""
     found: dict[str, _T] = {}
     for name, thing in named:
         if name in found:
             raise CatalogError(f"two {kind}s are named {name!r}{_source_locations(found[name], thing)}")
         found[name] = thing
+    for thing in brought:
+        (name,) = names_of([thing])
+        if (first := found.setdefault(name, thing)) is not thing:
+            raise CatalogError(
+                f"two different {kind}s are named {name!r}{_source_locations(first, thing)}: rename one of them, or "
+                "use one object everywhere"
+            )
     return found
 
 

@@ -205,6 +205,7 @@ def tool(function: Callable[..., R_co], /) -> Tool[R_co]: ...
 def tool(
     *,
     name: str | None = None,
+    description: str | None = None,
     effect: Effect | EffectName = Effect.UNSAFE,
     check: Callable[..., Any] | None = None,
     undo: Callable[..., Any] | None = None,
@@ -223,6 +224,7 @@ def tool(
     /,
     *,
     name: str | None = None,
+    description: str | None = None,
     effect: Effect | str = Effect.UNSAFE,
     check: Callable[..., Any] | None = None,
     undo: Callable[..., Any] | None = None,
@@ -241,6 +243,7 @@ def tool(
     Args:
         function: The function; its docstring's summary and `Args:` become the descriptions.
         name: The tool's name; the function's name by default.
+        description: When and how to call the tool, for the LLM; the docstring's summary by default.
         effect: The effect class of a call (`holdfast.core.tools.effects.Effect`). The default assumes the worst.
         check: For `verifiable`: a function, sync or async, that checks whether an interrupted call took effect. It
             takes the context and any of the tool's arguments and returns `Found(result)`, `Absent()` or
@@ -266,8 +269,9 @@ def tool(
         The tool; or, without `function`, a decorator that makes it.
 
     Raises:
-        ToolSignatureError: The function cannot become a tool, or `check` or `undo` cannot be called with its arguments;
-            the message has the function's file and line, and names the parameter.
+        ToolSignatureError: The function cannot become a tool, for example because it has no description, or `check` or
+            `undo` cannot be called with its arguments; the message has the function's file and line, and names the
+            parameter.
     """
 
     def make(function: Callable[..., Any]) -> Tool:
@@ -283,7 +287,13 @@ def tool(
             raise ToolSignatureError(f"tool {tool_name!r}: a name has up to 64 letters, digits, '_' or '-'")
         kind = _effect(tool_name, effect, check)
         _check_doubts(tool_name, kind, settles_within, not_done_on)
-        description, described = _docstring(plain(function))
+        summary, described = _docstring(plain(function))
+        text = summary if description is None else inspect.cleandoc(description).strip()
+        if not text.strip():
+            raise ToolSignatureError(
+                f"tool {tool_name!r} has no description, by which the LLM decides when to call it; write a docstring, "
+                'or @tool(description="…")'
+            )
         fields = _fields(tool_name, function, described)
         for role, companion in (("check", check), ("undo", undo)):
             names = [str(field.alias) for _, field in fields.values()]
@@ -291,7 +301,7 @@ def tool(
         arguments, schema = arguments_of(tool_name, fields)
         spec = ToolSpec(
             name=tool_name,
-            description=description,
+            description=text,
             parameters=schema,
             effect=kind,
             timeout=timeout,

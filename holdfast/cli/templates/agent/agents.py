@@ -19,10 +19,11 @@ def send_reminder(invoice: str, text: str) -> str:
 dunning = Agent(
     name="dunning",
     instructions="You remind customers of open invoices, politely and in one sentence.",
+    tools=[open_invoices, send_reminder],
     policy=Policy(rules=(allow("open_*"), ask("send_*", reason="a customer reads it"))),
 )
 
-catalog = Catalog(agents=[dunning], tools=[open_invoices, send_reminder])
+catalog = Catalog(agents=[dunning])
 
 # The LLM's replies in tests, and in `holdfast worker --dev` without a key.
 script = steps(

@@ -29,7 +29,7 @@ def pay(cents: int) -> str:
 
 def catalog(*rules: Rule) -> Catalog:
     """A catalog with one agent and one tool."""
-    return Catalog(agents=[Agent(name="desk", instructions="", policy=Policy(rules=rules))], tools=[pay])
+    return Catalog(agents=[Agent(name="desk", instructions="", policy=Policy(rules=rules), tools=[pay])])
 
 
 @pytest.mark.parametrize(
@@ -71,10 +71,10 @@ def test_the_built_in_tools_are_known_with_their_effects() -> None:
     assert description_advice(offered) == []
 
 
-def test_a_tool_without_descriptions_is_named() -> None:
-    """The LLM decides by descriptions; a tool or a parameter without one is no error, but is reported."""
+def test_a_parameter_without_description_is_named() -> None:
+    """The LLM writes arguments by descriptions; a parameter without one is no error, but is reported."""
 
-    @tool(effect="read")
+    @tool(effect="read", description="Nothing said.")
     def bare(a: int, b: str) -> str:
         return f"{a}{b}"
 
@@ -83,11 +83,25 @@ def test_a_tool_without_descriptions_is_named() -> None:
 
     half.__doc__ = "Half of it.\n\nArgs:\n    a: The first one."
 
-    advice = advice_on(Catalog(agents=[Agent(name="a", instructions="")], tools=[bare, tool(effect="read")(half), pay]))
+    tools = [bare, tool(effect="read")(half), pay]
+    advice = advice_on(Catalog(agents=[Agent(name="a", instructions="", tools=tools)]))
     assert [each.partition(";")[0] for each in advice] == [
-        "tool 'bare' has no description, nor have its parameters a, b",
+        "tool 'bare' has no description of its parameters a, b",
         "tool 'half' has no description of its parameter b",
     ]
+
+
+def test_tools_of_no_agent_are_named_if_an_agent_has_none() -> None:
+    """Before 0.3.0, that agent had them all; a tool that only earlier runs use is fine beside agents with tools."""
+    (advice,) = advice_on(Catalog(agents=[Agent(name="a", instructions="")], tools=[pay]))
+    assert advice == "no agent has pay, and a has no tools: give an agent its tools with Agent(tools=[…])"
+
+    @tool(effect="read")
+    def look() -> str:
+        """Look."""
+        return ""
+
+    assert advice_on(Catalog(agents=[Agent(name="a", instructions="", tools=[look])], tools=[pay])) == []
 
 
 doubtful = catalog(deny("pya"))

@@ -25,15 +25,6 @@ def skill(name: str, text: str = "How.") -> Skill:
     return Skill(name, f"Use it for {name}.", {"SKILL.md": text.encode()})
 
 
-def test_an_agent_names_its_tools_or_has_them_all() -> None:
-    """`tools=None` means every tool of the catalog, in its order."""
-    catalog = Catalog(
-        agents=[Agent(name="all", instructions=""), Agent(name="none", instructions="", tools=())], tools=[look]
-    )
-    assert [each.name for each in catalog.spec("all", default_llm="m").tools] == ["look"]
-    assert catalog.spec("none", default_llm="m").tools == ()
-
-
 def test_the_first_agent_is_the_default() -> None:
     """A start without an agent gets the first."""
     catalog = Catalog(agents=[Agent(name="a", instructions=""), Agent(name="b", instructions="")])
@@ -48,9 +39,9 @@ def test_an_agents_own_llm_wins_over_the_workers() -> None:
 
 def test_the_hash_covers_instructions_tools_and_limits() -> None:
     """Equal specs have one hash; a changed word, tool or limit gives another."""
-    one = Catalog(agents=[Agent(name="a", instructions="x")], tools=[look]).spec("a", default_llm="m")
-    same = Catalog(agents=[Agent(name="a", instructions="x")], tools=[look]).spec("a", default_llm="m")
-    other = Catalog(agents=[Agent(name="a", instructions="y")], tools=[look]).spec("a", default_llm="m")
+    one = Catalog(agents=[Agent(name="a", instructions="x", tools=[look])]).spec("a", default_llm="m")
+    same = Catalog(agents=[Agent(name="a", instructions="x", tools=[look])]).spec("a", default_llm="m")
+    other = Catalog(agents=[Agent(name="a", instructions="y", tools=[look])]).spec("a", default_llm="m")
     assert one.hash == same.hash != other.hash
 
 
@@ -132,7 +123,7 @@ def tools_by_agent(catalog: Catalog) -> dict[str, list[str]]:
 
 
 AGENTS = [
-    Agent(name="all", instructions=""),
+    Agent(name="bringing", instructions="", tools=[look]),
     Agent(name="named", instructions="", tools=("look",)),
     Agent(name="none", instructions="", tools=()),
 ]
@@ -141,16 +132,16 @@ AGENTS = [
 def test_a_tool_is_offered_to_agents_that_have_tools() -> None:
     """The worker's own tools come last; an agent without tools gets none of them."""
     catalog = Catalog(agents=AGENTS, tools=[look], skills=[skill("a")]).offering(more)
-    assert tools_by_agent(catalog) == {"all": ["look", "more"], "named": ["look", "more"], "none": []}
+    assert tools_by_agent(catalog) == {"bringing": ["look", "more"], "named": ["look", "more"], "none": []}
     assert list(catalog.skills) == ["a"]
-    assert tools_by_agent(Catalog(agents=AGENTS[:1]).offering(more)) == {"all": []}
+    assert tools_by_agent(Catalog(agents=AGENTS[2:]).offering(more)) == {"none": []}
 
 
 def test_a_tool_for_certain_agents_is_offered_only_to_them() -> None:
-    """An agent named by the tool gets it even without other tools; one with all of the catalog's tools does not."""
+    """An agent named by the tool gets it even without other tools; one that has tools does not."""
     agents = [*AGENTS, Agent(name="skilled", instructions="", tools=(), memory=Memory(workspace_skills=True))]
     catalog = Catalog(agents=agents, tools=[look]).offering(more, to=lambda agent: agent.memory.workspace_skills)
-    assert tools_by_agent(catalog) == {"all": ["look"], "named": ["look"], "none": [], "skilled": ["more"]}
+    assert tools_by_agent(catalog) == {"bringing": ["look"], "named": ["look"], "none": [], "skilled": ["more"]}
 
 
 def test_a_catalogs_own_tool_is_kept() -> None:
@@ -168,7 +159,7 @@ def test_errors_about_a_tool_have_its_source_location() -> None:
     with pytest.raises(CatalogError, match=re.escape(f"{place}: <function look")):
         Catalog(agents=[clerk], tools=[look.function])  # type: ignore[list-item]
     with pytest.raises(CatalogError, match=re.escape(f"without arguments ({__file__}:")):
-        Catalog(agents=[clerk.model_copy(update={"verify": ("find",)})], tools=[find])
+        Catalog(agents=[clerk.model_copy(update={"tools": ("find",), "verify": ("find",)})], tools=[find])
     with pytest.raises(CatalogError, match=re.escape(f"{__file__}:") + r"\d+: tool 'huge' cannot be recorded"):
         Catalog(agents=[clerk], tools=[huge])
 

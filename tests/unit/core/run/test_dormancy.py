@@ -543,8 +543,8 @@ def test_another_tool_of_that_name_is_rejected() -> None:
         return until
 
     with pytest.raises(CatalogError, match="'sleep_until' has the name of another one"):
-        Catalog(agents=[Agent(name="a", instructions="x", dormancy=True)], tools=[sleep_until])
-    Catalog(agents=[Agent(name="a", instructions="x")], tools=[sleep_until])
+        Catalog(agents=[Agent(name="a", instructions="x", dormancy=True, tools=[sleep_until])])
+    Catalog(agents=[Agent(name="a", instructions="x", tools=[sleep_until])])
 
 
 def test_the_tools_functions_describe_the_wait() -> None:

@@ -198,4 +198,4 @@ def test_a_tool_of_that_name_is_rejected() -> None:
         return kind
 
     with pytest.raises(CatalogError, match="refines, whose tool 'refine_task'"):
-        Catalog(agents=[Agent(name="a", instructions="Work.", refines=True)], tools=[refine_task])
+        Catalog(agents=[Agent(name="a", instructions="Work.", refines=True, tools=[refine_task])])

@@ -461,9 +461,9 @@ def test_a_verifying_call_has_the_defaults_of_its_tool() -> None:
     def drawn(at: Annotated[UUID, Field(default_factory=uuid4)]) -> None:
         """Look at a random thing each time."""
 
-    Catalog(agents=[Agent(name="a", instructions="", verify=("look",))], tools=[look])
+    Catalog(agents=[Agent(name="a", instructions="", verify=("look",), tools=[look])])
     with pytest.raises(CatalogError, match="verifies with 'drawn': it must be a read-only tool without arguments"):
-        Catalog(agents=[Agent(name="a", instructions="", verify=("drawn",))], tools=[drawn])
+        Catalog(agents=[Agent(name="a", instructions="", verify=("drawn",), tools=[drawn])])
     spec = agent_spec(
         tools=(look.spec, tool_spec("pay", Effect.UNSAFE)), verify=("look",), limits=Limits(stale_after=1)
     )

@@ -104,7 +104,7 @@ def test_ambiguous_or_truncated_text_is_rejected(case: str) -> None:
 
 def test_results_are_read_like_arguments() -> None:
     """A typed result written as text, or with text for a number, is read as that result."""
-    catalog = Catalog(agents=[Agent(name="a", instructions="", result=Item)], tools=[])
+    catalog = Catalog(agents=[Agent(name="a", instructions="", result=Item)])
     gives = catalog.readers("a")[FINAL_RESULT]
     written = json.dumps({"result": json.dumps({"name": 7, "count": None})})
     assert json.loads(gives.read(written).text) == {"result": {"name": "7", "count": 1}}

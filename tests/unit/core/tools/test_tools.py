@@ -434,10 +434,11 @@ def test_a_docstring_may_have_parameters_alone(docstring: str) -> None:
         return a + b
 
     add.__doc__ = docstring
-    made = tool(effect="read")(add)
+    made = tool(effect="read", description="Add.")(add)
     described = {name: each["description"] for name, each in made.spec.parameters["properties"].items()}
     assert described == {"a": "The first summand.", "b": "The second one."}
-    assert made.spec.description == ""
+    with pytest.raises(ToolSignatureError, match="no description"):
+        tool(effect="read")(add)
 
 
 def test_a_text_in_an_annotation_describes_the_parameter() -> None:
@@ -502,3 +503,36 @@ def test_a_parameter_may_have_the_name_of_a_keyword() -> None:
     properties = draw.spec.parameters["properties"]
     assert properties["prefixItems"] == {"type": "array", "items": {"type": "integer"}}
     assert properties["items"]["default"] == {"prefixItems": [1]}
+
+
+@pytest.mark.parametrize("docstring", [None, "", "  ", "Args:\n    at: Where."])
+def test_a_tool_without_description_is_rejected(docstring: str | None) -> None:
+    """The LLM decides by the description; the error names the tool and its line, and says what to write."""
+
+    def gaze(at: str) -> str:
+        return at
+
+    gaze.__doc__ = docstring
+    with pytest.raises(
+        ToolSignatureError, match=r"test_tools.py:\d+: tool 'gaze' has no description.*description="
+    ) as e:
+        tool(effect="read")(gaze)
+    assert "write a docstring" in str(e.value)
+
+
+def test_a_description_replaces_the_docstrings_summary() -> None:
+    """The parameters keep the docstring's descriptions; an empty description is rejected, too."""
+
+    @tool(effect="read", description="  For the LLM.\n    More.  ")
+    def gaze(at: str) -> str:
+        """For programmers.
+
+        Args:
+            at: Where.
+        """
+        return at
+
+    assert gaze.spec.description == "For the LLM.\nMore."
+    assert gaze.spec.parameters["properties"]["at"]["description"] == "Where."
+    with pytest.raises(ToolSignatureError, match="has no description"):
+        tool(effect="read", description=" ")(gaze.function)

@@ -16,13 +16,14 @@ workflow's history once, so it runs once, however often the workflow is replayed
 """
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from threading import Lock
 from typing import Any, Literal, TypedDict, TypeVar, overload
 from weakref import WeakKeyDictionary
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
 from temporalio import workflow
 from temporalio.common import RetryPolicy, WorkflowIDReusePolicy
 from temporalio.exceptions import (
@@ -35,6 +36,7 @@ from temporalio.exceptions import (
 from temporalio.workflow import ChildWorkflowCancellationType, ChildWorkflowHandle, ParentClosePolicy
 from typing_extensions import Unpack
 
+from holdfast.core.agents.agent import WhenBlocked
 from holdfast.core.authority.summaries import memo, summary
 from holdfast.core.base.text import code
 from holdfast.core.budget.budget import Budget
@@ -53,9 +55,10 @@ from holdfast.core.run.contracts.called import (
     thread_of,
 )
 from holdfast.core.run.contracts.error_types import NOT_SEALED, THREAD_EXISTS, cause_of
-from holdfast.core.run.contracts.runs import WORKFLOW, RunResult
+from holdfast.core.run.contracts.runs import WORKFLOW, RunResult, check_when_blocked
 from holdfast.core.temporal.composed import Own, can_encode
 from holdfast.core.trust import Trust, least
+from holdfast.errors import HoldfastError
 
 __all__ = [
     "AgentHandle",
@@ -123,6 +126,9 @@ class RunOptions(TypedDict, total=False):
     by: str | PersonInput
     trust: Trust | None
     budget: Budget | None
+    context: BaseModel | Mapping[str, object] | None
+    unattended: bool
+    when_blocked: WhenBlocked | None
     workspace: str | None
     task_queue: str | None
     parent_close_policy: ParentClosePolicy
@@ -176,6 +182,9 @@ async def start_agent(
     by: str | PersonInput = "",
     trust: Trust | None = None,
     budget: Budget | None = None,
+    context: BaseModel | Mapping[str, object] | None = None,
+    unattended: bool = False,
+    when_blocked: WhenBlocked | None = None,
     workspace: str | None = None,
     idle_limit: float | None = None,
     task_queue: str | None = None,
@@ -193,6 +202,11 @@ async def start_agent(
         trust: The trust level of the task; None for the lowest of the results that this Temporal run has received,
             and for `web` if it continues another one.
         budget: The run's budget, within the agent's own; None for the agent's.
+        context: The run's typed context: an instance of the model in `Agent(context=…)`, or its fields as JSON. None
+            for no context.
+        unattended: Whether nobody is there for the run: `when_blocked="fail"`.
+        when_blocked: What the run does if it cannot continue without a person: `fail` with the cause, or `wait`. None
+            for the agent's own.
         workspace: A folder on the agent's worker; None for one of the run's own.
         idle_limit: Seconds that the run stays open for messages after it has answered; None for the agent's own limit.
         task_queue: The task queue of the workers that run the agent; None for the workflow's own.
@@ -200,24 +214,29 @@ async def start_agent(
             for it. By default, it continues: stopping it could leave the outcome of an effect unknown.
 
     Raises:
-        AgentRunFailed: There is or was a thread of that id.
+        AgentRunFailed: There is or was a thread of that id, or the context cannot be recorded.
     """
     info, calls = workflow.info(), _own_calls()
     calls.count += 1
     thread = id or thread_of(info.workflow_id, info.original_execution_run_id, calls.count, agent)
-    given = called_input(
-        task,
-        caller=info.workflow_id,
-        thread=thread,
-        at=workflow.now(),
-        agent=agent,
-        by=by.by if isinstance(by, PersonInput) else by,
-        by_proven=isinstance(by, PersonInput) and is_proven(by),
-        trust=trust or calls.trust,
-        workspace=workspace,
-        idle_limit=idle_limit,
-        budget=budget,
-    )
+    try:
+        given = called_input(
+            task,
+            caller=info.workflow_id,
+            thread=thread,
+            at=workflow.now(),
+            agent=agent,
+            by=by.by if isinstance(by, PersonInput) else by,
+            by_proven=isinstance(by, PersonInput) and is_proven(by),
+            trust=trust or calls.trust,
+            workspace=workspace,
+            idle_limit=idle_limit,
+            budget=budget,
+            context=context,
+            when_blocked=check_when_blocked(when_blocked, unattended=unattended),
+        )
+    except HoldfastError as error:
+        raise AgentRunFailed(str(error), thread=thread, cause=type(error).__name__) from error
     shown: Any = Own(f"Agent `{code(agent)}`, started by the workflow `{code(info.workflow_id)}`.")
     title: Any = Own(summary(task))
     try:

@@ -6,7 +6,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Self, TypeVar, get_args
+from typing import Any, Self, TypeVar
 
 from pydantic import BaseModel
 from temporalio.client import Client as TemporalClient
@@ -25,9 +25,9 @@ from holdfast.composition.components import Components
 from holdfast.config.programs import base_folder, setup_command
 from holdfast.config.settings import Settings, variables
 from holdfast.core.agents.agent import WhenBlocked
-from holdfast.core.base.text import one_line
 from holdfast.core.budget.budget import Budget
 from holdfast.core.llm.blocks import Content
+from holdfast.core.run.contracts.runs import check_when_blocked
 from holdfast.core.run.state.state import Status
 from holdfast.core.run.views.diff import Comparison
 from holdfast.core.tools.typed_context import context_values
@@ -256,7 +256,7 @@ class Client:
             by_proven=by_proven or by is None,
             budget=budget,
             context=context_values(context),
-            when_blocked=_when_blocked(unattended, when_blocked),
+            when_blocked=check_when_blocked(when_blocked, unattended=unattended),
         )
         if thread is None:
             return self.thread((await self._threads.start(task, options=options)).thread)
@@ -362,19 +362,6 @@ async def make_client(kind: type[ClientT], parts: Components, settings: Settings
         parts=parts,
         anchors=partial(_readable_anchors, settings),
     )
-
-
-def _when_blocked(unattended: bool, when_blocked: WhenBlocked | None) -> WhenBlocked | None:
-    """Return what a start says about a run that needs a person.
-
-    Raises:
-        SettingsError: It says two different things, or something unknown.
-    """
-    if unattended and when_blocked == "wait":
-        raise SettingsError("an unattended run does not wait for a person: leave out `unattended`, or `when_blocked`")
-    if when_blocked not in (None, *get_args(WhenBlocked)):
-        raise SettingsError(f"`when_blocked` {one_line(str(when_blocked), 30)!r}: it is wait or fail")
-    return "fail" if unattended else when_blocked
 
 
 def _readable_anchors(settings: Settings) -> Sequence[Path]:

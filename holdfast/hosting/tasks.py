@@ -6,12 +6,12 @@ the agent and the task. So a program that was killed is run again, and finds its
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack, closing, suppress
 from pathlib import Path
 from typing import Any, Final, TypedDict, TypeVar, overload
 
-from pydantic import TypeAdapter
+from pydantic import BaseModel, TypeAdapter
 from typing_extensions import Unpack
 
 from holdfast.api.sync import Loop
@@ -20,11 +20,13 @@ from holdfast.api.views import Result
 from holdfast.client.reading.runs import ENDED
 from holdfast.client.start_options import check_task
 from holdfast.config.programs import CLI
+from holdfast.core.agents.agent import WhenBlocked
 from holdfast.core.agents.catalog import Catalog
 from holdfast.core.base.canonical import digest
 from holdfast.core.base.text import visible
 from holdfast.core.budget.budget import Budget
 from holdfast.core.llm.blocks import Content
+from holdfast.core.tools.typed_context import context_values
 from holdfast.endpoints.script import Reply, Script
 from holdfast.errors import ThreadNotFound
 from holdfast.hosting.running import open_client, running
@@ -45,6 +47,9 @@ class TaskOptions(TypedDict, total=False):
     thread: str | None
     workspace: str | Path | None
     budget: Budget | None
+    context: BaseModel | Mapping[str, object] | None
+    unattended: bool
+    when_blocked: WhenBlocked | None
     script: Script | Sequence[Reply] | None
     task_queue: str | None
     home: Path | str | None
@@ -66,6 +71,9 @@ async def run(
     thread: str | None = None,
     workspace: str | Path | None = None,
     budget: Budget | None = None,
+    context: BaseModel | Mapping[str, object] | None = None,
+    unattended: bool = False,
+    when_blocked: WhenBlocked | None = None,
     script: Script | Sequence[Reply] | None = None,
     task_queue: str | None = None,
     home: Path | str | None = None,
@@ -87,9 +95,12 @@ async def run(
         task: The task: text, or content blocks.
         agent: The agent's name; None for the catalog's first.
         result: The type of the result, as in `Agent(result=…)`, such as a model or a union; None to return a `Result`.
-        thread: The thread's id; None for one that is derived from the task queue, the agent and the task.
+        thread: The thread's id; None for one that is derived from the task queue, the agent, the task and the context.
         workspace: A folder for the run; None for the thread's own folder.
         budget: The steps, tokens, money and time that the run may use, within the agent's own budget.
+        context: As for `Client.start`, and so are `unattended` and `when_blocked`.
+        unattended: See `context`.
+        when_blocked: See `context`.
         script: As for `running`, and so are `task_queue`, `home` and `by`.
         task_queue: See `script`.
         home: See `script`.
@@ -99,19 +110,31 @@ async def run(
         RunFailed: The run failed.
         RunCancelled: The run was cancelled.
         ResultNotStructured: The result does not have the type `result`.
-        TaskDiffers: The thread has another task or another agent.
+        TaskDiffers: The thread has another task, agent or context.
+        ContextInvalid: The context cannot be recorded.
         CatalogError: The catalog has no such agent.
         HoldfastError: See `running`.
     """
-    name, task = catalog.spec(agent, default_llm="").name, check_task(task)  # both may refuse, before anything starts
+    # Each of these may refuse, before anything starts.
+    name, task, values = catalog.spec(agent, default_llm="").name, check_task(task), context_values(context)
     async with AsyncExitStack() as cleanup:
         client = open_client(catalog, task_queue=task_queue, home=home)
         if client is None:
             block = running(catalog, script=script, task_queue=task_queue, home=home, by=by)
             client = await cleanup.enter_async_context(block)
         if thread is None:
-            await _say_if_done(client.thread(thread := thread_of(client.task_queue, name, task)))
-        started = await client.start(task, agent=agent, thread=thread, workspace=workspace, budget=budget, by=by)
+            await _say_if_done(client.thread(thread := thread_of(client.task_queue, name, task, values)))
+        started = await client.start(
+            task,
+            agent=agent,
+            thread=thread,
+            workspace=workspace,
+            by=by,
+            budget=budget,
+            context=values,
+            unattended=unattended,
+            when_blocked=when_blocked,
+        )
         ended = await _attend(started)
     return ended if result is None else ended.parse(result)
 
@@ -131,16 +154,18 @@ def run_sync(catalog: Catalog, task: Content, **options: Any) -> Any:
         return loop.run(run(catalog, task, **options))
 
 
-def thread_of(task_queue: str, agent: str, task: Content) -> str:
+def thread_of(task_queue: str, agent: str, task: Content, context: Mapping[str, Any] | None = None) -> str:
     """Return the thread in which `run` does a task: the same each time, such as `support-3f9a12c4b7d0`.
 
     Args:
         task_queue: The catalog's task queue, which keeps the tasks of two programs apart.
         agent: The agent's name.
         task: The task, checked.
+        context: The fields of the run's context; None for no context.
     """
     named = "".join(c if c.isascii() and (c.isalnum() or c in "-_.") else "-" for c in agent)[:64].strip("-")
-    form = digest(["run/1", task_queue, agent, _CONTENT.dump_python(task, mode="json")])
+    given = [context] if context is not None else []
+    form = digest(["run/1", task_queue, agent, _CONTENT.dump_python(task, mode="json"), *given])
     return f"{named or 'run'}-{form[:12]}"
 
 

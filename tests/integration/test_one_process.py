@@ -13,7 +13,19 @@ import structlog
 from pydantic import BaseModel
 
 import holdfast
-from holdfast import Agent, Catalog, CatalogError, Policy, RunFailed, SettingsError, StackError, allow, ask, tool
+from holdfast import (
+    Agent,
+    Catalog,
+    CatalogError,
+    Context,
+    Policy,
+    RunFailed,
+    SettingsError,
+    StackError,
+    allow,
+    ask,
+    tool,
+)
 from holdfast.config.stack_file import Stack
 from holdfast.config.state_folder import state_folder
 from holdfast.hosting import running as running_module
@@ -139,6 +151,38 @@ async def test_a_task_is_done_once(caplog: pytest.LogCaptureFixture) -> None:
     assert (again.thread, again.text) == (first.thread, "answer 1")
     assert (other.text, len(asked)) == ("answer 2", 2)
     assert f"thread {first.thread} has done this task already (completed)" in caplog.text
+
+
+class Customer(BaseModel):
+    """The context of a run."""
+
+    number: str
+
+
+@tool(effect="unsafe")
+def refund(customer: Context[Customer]) -> str:
+    """Refund a customer's last order."""
+    return f"refunded {customer.number}"
+
+
+@pytest.mark.usefixtures("servers")
+async def test_a_task_has_a_context_and_may_be_unattended() -> None:
+    """The same task for another customer is another task; a task that would ask people fails if nobody is there."""
+    rules = (ask("refund", when="context.number == '3'"), allow())
+    agent = Agent(name="desk", instructions="Serve.", tools=[refund], context=Customer, policy=Policy(rules=rules))
+
+    def script(conversation: Conversation) -> Reply:
+        return say(conversation.results[-1]) if conversation.results else call("refund")
+
+    catalog = Catalog(agents=[agent])
+    async with holdfast.running(catalog, script=script):
+        first, second = [
+            await holdfast.run(catalog, "Refund.", context=Customer(number=number), script=script) for number in "12"
+        ]
+        assert (first.text, second.text) == ("refunded 1", "refunded 2")
+        with pytest.raises(RunFailed) as failed:
+            await holdfast.run(catalog, "Refund.", context={"number": "3"}, unattended=True, script=script)
+    assert failed.value.cause == "ApprovalRequired"
 
 
 @pytest.mark.usefixtures("servers")

@@ -7,17 +7,26 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from pydantic import BaseModel
 from temporalio.client import Client as TemporalClient
 from temporalio.client import WorkflowFailureError, WorkflowHistory
 from temporalio.exceptions import ApplicationError
 from temporalio.worker import Replayer, Worker
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
-from holdfast import Agent, Catalog, Client, HoldfastPlugin, vouch_for
+from holdfast import Agent, Catalog, Client, Context, HoldfastPlugin, Policy, allow, ask, tool, vouch_for
 from holdfast.config.stack_file import Stack
 from holdfast.core.log.events import RunStarted, UserMessageReceived
-from holdfast.testing import Conversation, Reply, ScriptedLLM, call, hang, say
-from tests.support.own_workflows import AskWorkflow, ChatWorkflow, ImpatientWorkflow, Plan, Research, ResearchWorkflow
+from holdfast.testing import Conversation, Reply, Script, ScriptedLLM, call, hang, say, steps
+from tests.support.own_workflows import (
+    AskWorkflow,
+    ChatWorkflow,
+    ImpatientWorkflow,
+    NightlyWorkflow,
+    Plan,
+    Research,
+    ResearchWorkflow,
+)
 from tests.support.rig import environ_of, runs_of
 
 WRITER = Agent(name="writer", instructions="Write.", tools=())
@@ -42,15 +51,15 @@ def script(conversation: Conversation) -> Reply:
 
 @asynccontextmanager
 async def programs_worker(
-    stack: Stack, home: Path, workflows: list[type], *, catalog: Catalog = CATALOG
+    stack: Stack, home: Path, workflows: list[type], *, catalog: Catalog = CATALOG, llm: Script = script
 ) -> AsyncIterator[Any]:
     """Run a program's worker with the plugin for a block; yield its client, and its task queue."""
     queue = f"program-{uuid4().hex[:8]}"
-    with ScriptedLLM(script) as llm:
+    with ScriptedLLM(llm) as endpoint:
         environ = environ_of(stack) | {
             "DATABASE_URL": stack.database_url,
             "HOLDFAST_HOME": str(home),
-            "OPENAI_BASE_URL": llm.base_url,
+            "OPENAI_BASE_URL": endpoint.base_url,
             "OPENAI_API_KEY": "none",
         }
         plugin = HoldfastPlugin(catalog, environ=environ)
@@ -87,6 +96,31 @@ async def test_a_workflow_plans_searches_side_by_side_and_reports(stack: Stack, 
                 assert (begun.sealed, begun.user_proven, begun.caller) == (True, False, handle.id)
                 assert begun.trust == ("person" if thread.endswith("planner") else "agent")
                 await replayer.replay_workflow(await client.get_workflow_handle(thread).fetch_history())
+
+
+class Customer(BaseModel):
+    """The context of a cashier."""
+
+    number: str
+
+
+@tool(effect="unsafe")
+def pay(customer: Context[Customer]) -> str:
+    """Pay a customer."""
+    return f"paid {customer.number}"
+
+
+async def test_a_workflow_gives_context_and_says_that_nobody_is_there(stack: Stack, state_folder: Path) -> None:
+    """Policies read the context; a run that would ask people fails with the cause, and so does one whose context is too
+    large to record.
+    """
+    rules = (allow("pay", when="context.number == '1'"), ask("pay"))
+    cashier = Agent(name="cashier", instructions="Pay.", tools=[pay], context=Customer, policy=Policy(rules=rules))
+    catalog, llm = Catalog(agents=[cashier]), steps([call("pay"), say("Paid.")])
+    async with programs_worker(stack, state_folder, [NightlyWorkflow], catalog=catalog, llm=llm) as (client, queue):
+        contexts = [{"number": "1"}, {"number": "2"}, {"number": "3" * 20_000}]
+        answers = await client.execute_workflow(NightlyWorkflow.run, contexts, id=new_id("nightly"), task_queue=queue)
+    assert answers == ["Paid.", "ApprovalRequired", "ContextInvalid"]
 
 
 @pytest.mark.parametrize("vouched", [True, False])

@@ -72,6 +72,22 @@ class AskWorkflow:
 
 
 @workflow.defn
+class NightlyWorkflow:
+    """Runs agents with a context, and nobody beside them."""
+
+    @workflow.run
+    async def run(self, contexts: list[dict[str, str]]) -> list[str]:
+        """Return the answer with each context, or the cause of the failure."""
+        answers = []
+        for context in contexts:
+            try:
+                answers.append(await run_agent("cashier", "Pay.", context=context, unattended=True))
+            except AgentRunFailed as error:
+                answers.append(error.type or "")
+        return answers
+
+
+@workflow.defn
 class LaunderWorkflow:
     """Passes its input on unchanged, as a program does that does not know better."""
 

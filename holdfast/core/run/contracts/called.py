@@ -8,13 +8,15 @@ too. What it passes on from elsewhere is as trustworthy as it was: a person is p
 from datetime import datetime
 from typing import Any, Literal
 
+from holdfast.core.agents.agent import WhenBlocked
 from holdfast.core.base.canonical import digest
 from holdfast.core.base.models import Sealed
 from holdfast.core.budget.budget import Budget
 from holdfast.core.llm.blocks import Content
 from holdfast.core.llm.messages import Usage
 from holdfast.core.run.contracts.runs import RunInput
-from holdfast.core.run.state.features import CALLED
+from holdfast.core.run.state.features import CALLED, level_of_start
+from holdfast.core.tools.typed_context import context_values
 from holdfast.core.trust import Trust
 
 SAY, STATE, RESULT = "holdfast_say", "holdfast_state", "holdfast_result"
@@ -54,6 +56,8 @@ def called_input(
     workspace: str | None,
     idle_limit: float | None,
     budget: Budget | None,
+    context: object,
+    when_blocked: WhenBlocked | None,
 ) -> RunInput:
     """Return the input of a run that a program's workflow starts.
 
@@ -69,6 +73,11 @@ def called_input(
         workspace: A folder on the worker; None for one of the run's own.
         idle_limit: Seconds that the run stays open for messages; None for the agent's own limit.
         budget: The run's budget, within the agent's own; None for the agent's.
+        context: The run's typed context: an instance of its model, or its fields; None for no context.
+        when_blocked: What the run does if it cannot continue without a person; None for the agent's own.
+
+    Raises:
+        ContextInvalid: The context cannot be recorded.
     """
     return RunInput(
         start=thread,
@@ -82,7 +91,9 @@ def called_input(
         idle_limit=idle_limit,
         budget=budget,
         caller=caller,
-        features=CALLED,
+        context=context_values(context),
+        when_blocked=when_blocked,
+        features=level_of_start(others=CALLED, context=context, when_blocked=when_blocked),
     )
 
 

@@ -2,11 +2,12 @@
 so the names of the workflows and of their task queue are here, too.
 """
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, get_args
 
 from holdfast.core.agents.agent import WhenBlocked
 from holdfast.core.authority.policy import Policy
 from holdfast.core.base.models import Sealed
+from holdfast.core.base.text import one_line
 from holdfast.core.budget.budget import Budget
 from holdfast.core.budget.tree import TreeCost
 from holdfast.core.lineage import Lineage
@@ -19,6 +20,7 @@ from holdfast.core.mac.starts import Start
 from holdfast.core.run.contracts.snapshot import RunSnapshot
 from holdfast.core.tools.cannot import InheritedConstraint
 from holdfast.core.trust import Trust
+from holdfast.errors import SettingsError
 
 WORKFLOW = "AgentRunWorkflow"
 LOOP_WORKFLOW = "AgentLoopWorkflow"
@@ -128,6 +130,23 @@ class RunResult(Sealed):
     """For a sub-agent with a budget: its cost, with that of all runs below it."""
     first_run_id: str = ""
     """The first run id of the ended chain of Temporal runs; empty below the feature level that names it."""
+
+
+def check_when_blocked(when_blocked: WhenBlocked | None, *, unattended: bool) -> WhenBlocked | None:
+    """Return what a start says about a run that needs a person.
+
+    Args:
+        when_blocked: What a program gives.
+        unattended: The short form of `fail`.
+
+    Raises:
+        SettingsError: They contradict each other, or the first is unknown.
+    """
+    if unattended and when_blocked == "wait":
+        raise SettingsError("an unattended run does not wait for a person: leave out `unattended`, or `when_blocked`")
+    if when_blocked not in (None, *get_args(WhenBlocked)):
+        raise SettingsError(f"`when_blocked` {one_line(str(when_blocked), 30)!r}: it is wait or fail")
+    return "fail" if unattended else when_blocked
 
 
 class Page(bytes):

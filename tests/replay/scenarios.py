@@ -40,7 +40,7 @@ from holdfast.core.loop.state import LoopLimits
 from holdfast.core.run.machine.rollover import SIGNAL_LIMIT
 from holdfast.core.run.rules.compaction import INSTRUCTION
 from holdfast.core.run.rules.refusals import RECORDED
-from holdfast.core.run.state.features import FORKS, MOVES, TYPED_CONTEXT
+from holdfast.core.run.state.features import FORKS, MOVES, TYPED_CONTEXT, UNATTENDED
 from holdfast.testing import (
     Conversation,
     Reply,
@@ -725,6 +725,7 @@ SCENARIOS: dict[str, Scenario] = {
     "not_learnt": (lambda _: fail(401, "wrong key"), not_learnt, {"agent": "archivist"}),
     "reopened": (steps([call("pay", amount=1)]), reopened, {}),
     "failed": (steps([]), fails, {"agent": "nobody"}),
+    "unattended": (steps([call("pay", amount=1)]), fails, {"when_blocked": "fail", "features": UNATTENDED}),
     "notified": (steps([call("pay", amount=1), say("done")]), approved, {}),
     "flooded": (steps([call("pay", amount=1), say("done")]), flooded, {}),
     "reset": (steps([call("pay", amount=1), say("done")]), was_reset, {}),

@@ -77,6 +77,7 @@ from holdfast.core.log.events import CompactionRequested as CompactionRequested
 from holdfast.core.log.events import ConstraintLifted as ConstraintLifted
 from holdfast.core.log.events import ContextCompacted as ContextCompacted
 from holdfast.core.log.events import ContextExceeded as ContextExceeded
+from holdfast.core.log.events import ContextUpdated as ContextUpdated
 from holdfast.core.log.events import DecisionReceived as DecisionReceived
 from holdfast.core.log.events import DelegationRevoked as DelegationRevoked
 from holdfast.core.log.events import DormancyBegan as DormancyBegan

@@ -19,6 +19,7 @@ from holdfast.core.authority.approvals import DecisionOutcome
 from holdfast.core.authority.conditions import VARIABLES
 from holdfast.core.authority.interventions import InterventionOutcome
 from holdfast.core.authority.policy import Approver, Gateway, Policy, Rule, Terms
+from holdfast.core.log.events import AgentEvent
 from holdfast.core.run.contracts import error_types
 from holdfast.errors import HoldfastError
 from holdfast.gateway.http.problems import TITLES
@@ -112,8 +113,11 @@ def test_every_field_of_a_policy_is_described() -> None:
 
 
 def test_every_public_name_is_documented() -> None:
-    """The API page has each name of `holdfast`, `holdfast.workflow` and `holdfast.testing`, and no other."""
+    """The API page has each name of `holdfast`, `holdfast.workflow` and `holdfast.testing`, and no other; the types of
+    events have a page of their own, and each of them is a name of `holdfast`.
+    """
     page = (DOCS / "reference/python-api.md").read_text(encoding="utf-8")
     shown = re.findall(r"^\.\. auto\w+:: (\w+)(?:\(\))?$", page, re.MULTILINE)
     public = getattr(holdfast, "__all__")  # noqa: B009  # the stub does not list it
-    assert sorted(shown) == sorted([*public, *holdfast.workflow.__all__, *holdfast.testing.__all__])
+    events = [each.__name__ for each in get_args(get_args(AgentEvent)[0])]
+    assert sorted([*shown, *events]) == sorted([*public, *holdfast.workflow.__all__, *holdfast.testing.__all__])

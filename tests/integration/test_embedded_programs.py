@@ -37,7 +37,7 @@ def pay(cents: int) -> str:
     return f"paid {cents}"
 
 
-assistant = Agent(name="assistant", instructions="Pay.", policy=Policy(rules=(ask("pay"),)))
+assistant = Agent(name="assistant", instructions="Pay.", policy=Policy(rules=(ask("pay"),)), tools=[pay])
 catalog = Catalog(agents=[assistant], tools=[pay])
 print(holdfast.run_sync(catalog, "Pay", thread="pay-1", script=[call("pay", cents=5), say("Paid.")], by="dana").text)
 """

@@ -197,7 +197,9 @@ async def test_a_hanging_provider_is_bounded(monkeypatch: pytest.MonkeyPatch) ->
         return Path()
 
     monkeypatch.setattr(opening, "CLOSE_SECONDS", 0.5)
-    catalog = Catalog(agents=CATALOG.agents.values(), resources=[slow, client, database, settings])
+    catalog = Catalog(
+        agents=CATALOG.agents.values(), tools=CATALOG.tools.values(), resources=[slow, client, database, settings]
+    )
     async with open_resources(catalog, Secrets({"TOKEN": TOKEN})) as opened:
         assert opened[Path] == Path()
     assert LOG[-2:] == ["close client", "close database"]

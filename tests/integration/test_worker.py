@@ -87,7 +87,7 @@ def test_a_worker_whose_server_is_down_does_not_start(stack: Stack, tmp_path: Pa
         ("catalog = 1", "mine:catalog", ["is a int, not a Catalog"]),
         ("def f(:", "mine:catalog", ["importing mine failed at", "SyntaxError"]),
         (
-            "from holdfast import Agent, Catalog, tool\n\n@tool\ndef f(*x): ...\n",
+            "from holdfast import Agent, Catalog, tool\n\n@tool\ndef f(*x):\n    '''F.'''\n",
             "mine:catalog",
             ["ToolSignatureError", "tool 'f', parameter 'x'", "no *args"],
         ),

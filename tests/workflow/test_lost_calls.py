@@ -281,10 +281,9 @@ async def test_a_sub_agents_attempts_are_in_its_parents_account(rig: StartRig, c
 
 async def test_an_iterations_attempts_are_in_the_loops_account(rig: StartRig) -> None:
     """The loop settles the iteration with them."""
-    builder = CLERK.model_copy(update={"budget": None})
-    tools = [*workspace_tools(confine="never"), *memory_tools()]
+    builder = CLERK.model_copy(update={"budget": None, "tools": (*workspace_tools(confine="never"), *memory_tools())})
     script = replies_in_turn(hang(), call("complete_task", title="one", what="did it"), hang(), say("done"))
-    async with rig(Catalog(agents=[builder], tools=tools), script) as r:
+    async with rig(Catalog(agents=[builder]), script) as r:
         (r.workspace / "TASKS.md").write_text("- [ ] one\n")
         losing, handle = LostAttempts(r), await r.start_loop(limits=LoopLimits(tokens=100_000))
 

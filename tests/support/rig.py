@@ -15,6 +15,7 @@ from temporalio.api.failure.v1 import ApplicationFailureInfo, Failure
 from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest, RespondActivityTaskFailedByIdRequest
 from temporalio.client import Client, WorkflowHandle, WorkflowHistory, WorkflowUpdateFailedError
 from temporalio.exceptions import ApplicationError
+from temporalio.service import RPCError
 from temporalio.worker import Replayer, UnsandboxedWorkflowRunner
 
 from holdfast.activities.tool_calls.tool_functions import attempt_of
@@ -291,6 +292,22 @@ async def reset(rig: Rig, run: WorkflowHandle[Any, Any], *, to: int, again: bool
     )
     answer = await rig.client.workflow_service.reset_workflow_execution(request)
     return rig.client.get_workflow_handle(run.id, run_id=answer.run_id)
+
+
+async def try_reset(
+    rig: Rig, run: WorkflowHandle[Any, Any], *, to: int, again: bool = True
+) -> WorkflowHandle[Any, Any] | None:
+    """Reset a run as `reset` does; None if Temporal cannot divide the events that it has recorded together.
+
+    The task of an update is recorded with its schedule and its start. If the update is refused, nothing in the history
+    distinguishes it from other tasks.
+    """
+    try:
+        return await reset(rig, run, to=to, again=again)
+    except RPCError as error:
+        if "at the boundary" not in str(error):
+            raise
+        return None
 
 
 async def check_thread(client: Client, handle: WorkflowHandle[Any, Any]) -> list[AgentEvent]:

@@ -47,6 +47,7 @@ from holdfast.core.run.contracts.called import (
     RESULT,
     SAY,
     STATE,
+    AgentRunFailed,
     AgentState,
     ReadRequest,
     Said,
@@ -55,10 +56,9 @@ from holdfast.core.run.contracts.called import (
     thread_of,
 )
 from holdfast.core.run.contracts.error_types import NOT_SEALED, THREAD_EXISTS, cause_of
-from holdfast.core.run.contracts.runs import WORKFLOW, RunResult, check_when_blocked
+from holdfast.core.run.contracts.runs import WORKFLOW, RunResult
 from holdfast.core.temporal.composed import Own, can_encode
 from holdfast.core.trust import Trust, least
-from holdfast.errors import HoldfastError
 
 __all__ = [
     "AgentHandle",
@@ -82,18 +82,6 @@ _POLLING = RetryPolicy(
 """Retries without end: a worker or the database may be away, and a thread may not have answered yet."""
 
 _ATTEMPT = timedelta(seconds=60)
-
-
-class AgentRunFailed(ApplicationError):
-    """An agent's run gave no result. It fails the workflow unless the workflow catches it.
-
-    `type` is a short name of the cause, such as `AgentNotFound`, `RunCancelled`, `ThreadExists` or
-    `ResultNotStructured`; `thread` is the id of the run's thread.
-    """
-
-    def __init__(self, message: str, *, thread: str, cause: str) -> None:
-        super().__init__(message, type=cause, non_retryable=True)
-        self.thread = thread
 
 
 @dataclass
@@ -219,24 +207,22 @@ async def start_agent(
     info, calls = workflow.info(), _own_calls()
     calls.count += 1
     thread = id or thread_of(info.workflow_id, info.original_execution_run_id, calls.count, agent)
-    try:
-        given = called_input(
-            task,
-            caller=info.workflow_id,
-            thread=thread,
-            at=workflow.now(),
-            agent=agent,
-            by=by.by if isinstance(by, PersonInput) else by,
-            by_proven=isinstance(by, PersonInput) and is_proven(by),
-            trust=trust or calls.trust,
-            workspace=workspace,
-            idle_limit=idle_limit,
-            budget=budget,
-            context=context,
-            when_blocked=check_when_blocked(when_blocked, unattended=unattended),
-        )
-    except HoldfastError as error:
-        raise AgentRunFailed(str(error), thread=thread, cause=type(error).__name__) from error
+    given = called_input(
+        task,
+        caller=info.workflow_id,
+        thread=thread,
+        at=workflow.now(),
+        agent=agent,
+        by=by.by if isinstance(by, PersonInput) else by,
+        by_proven=isinstance(by, PersonInput) and is_proven(by),
+        trust=trust or calls.trust,
+        workspace=workspace,
+        idle_limit=idle_limit,
+        budget=budget,
+        context=context,
+        unattended=unattended,
+        when_blocked=when_blocked,
+    )
     shown: Any = Own(f"Agent `{code(agent)}`, started by the workflow `{code(info.workflow_id)}`.")
     title: Any = Own(summary(task))
     try:

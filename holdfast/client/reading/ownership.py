@@ -30,7 +30,7 @@ from holdfast.core.loop.state import LoopInput
 from holdfast.core.mac.starts import START_WITHIN, Start, refusal
 from holdfast.core.run.contracts.runs import LOOP_WORKFLOW, WORKFLOW, RunInput
 from holdfast.core.temporal.encrypted import DecryptionFailed
-from holdfast.core.temporal.history import READING, decode
+from holdfast.core.temporal.history import READING, check_time, decode
 from holdfast.errors import FeaturesUnknown, HistoryUnreadable, HoldfastError
 
 INPUTS: dict[str, type[Start]] = {WORKFLOW: RunInput, LOOP_WORKFLOW: LoopInput}
@@ -179,6 +179,7 @@ class Ownership:
         try:
             await decrypt_events([event], codec)
             given = decode(1, begun.input.payloads, kind, by)
+            check_time(event)
         except DecryptionFailed as error:
             # A process without a fleet key or encryption key may also lack the run's key.
             blind = by is READING or not getattr(codec, "encrypts", False)

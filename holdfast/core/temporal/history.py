@@ -121,7 +121,18 @@ def check_history(events: Sequence[HistoryEvent]) -> WorkflowExecutionStartedEve
         unreadable(1, f"it starts a workflow of type {begin.workflow_type.name!r}, not an agent run")
     if not begin.workflow_id or not begin.first_execution_run_id:
         unreadable(1, "it lacks the workflow's ids")
+    check_time(events[0])
     return begin
+
+
+def check_time(event: HistoryEvent) -> None:
+    """Check that an event has a time that Python can represent.
+
+    Raises:
+        HistoryUnreadable: It has none.
+    """
+    if not (0 < event.event_time.seconds < _END_OF_TIME and 0 <= event.event_time.nanos < 1_000_000_000):
+        unreadable(event.event_id, "it has no time, or one that cannot be")
 
 
 def run_id_of(events: Sequence[HistoryEvent]) -> str:
@@ -153,8 +164,7 @@ def completed_tasks(events: Sequence[HistoryEvent]) -> list[WorkflowTask]:
     for event in events:
         match event.event_type:
             case EventType.EVENT_TYPE_WORKFLOW_TASK_STARTED:
-                if not 0 < event.event_time.seconds < _END_OF_TIME:
-                    unreadable(event.event_id, "it has no time")
+                check_time(event)
                 started = (len(waiting), event)
             case EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED | EventType.EVENT_TYPE_WORKFLOW_TASK_TIMED_OUT:
                 started = None

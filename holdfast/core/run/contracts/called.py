@@ -8,16 +8,19 @@ too. What it passes on from elsewhere is as trustworthy as it was: a person is p
 from datetime import datetime
 from typing import Any, Literal
 
+from temporalio.exceptions import ApplicationError
+
 from holdfast.core.agents.agent import WhenBlocked
 from holdfast.core.base.canonical import digest
 from holdfast.core.base.models import Sealed
 from holdfast.core.budget.budget import Budget
 from holdfast.core.llm.blocks import Content
 from holdfast.core.llm.messages import Usage
-from holdfast.core.run.contracts.runs import RunInput
+from holdfast.core.run.contracts.runs import RunInput, check_when_blocked
 from holdfast.core.run.state.features import CALLED, level_of_start
 from holdfast.core.tools.typed_context import context_values
 from holdfast.core.trust import Trust
+from holdfast.errors import HoldfastError
 
 SAY, STATE, RESULT = "holdfast_say", "holdfast_state", "holdfast_result"
 """The activities of a program's workflow."""
@@ -27,6 +30,18 @@ STILL_RUNNING = "StillRunning"
 
 PREFIX_CHARS = 120
 """Maximum length of a workflow id in the thread ids that derive from it."""
+
+
+class AgentRunFailed(ApplicationError):
+    """An agent's run gave no result. It fails the workflow unless the workflow catches it.
+
+    `type` is a short name of the cause, such as `AgentNotFound`, `RunCancelled`, `ThreadExists` or
+    `ResultNotStructured`; `thread` is the id of the run's thread.
+    """
+
+    def __init__(self, message: str, *, thread: str, cause: str) -> None:
+        super().__init__(message, type=cause, non_retryable=True)
+        self.thread = thread
 
 
 def thread_of(workflow_id: str, run_id: str, number: int, agent: str) -> str:
@@ -57,6 +72,7 @@ def called_input(
     idle_limit: float | None,
     budget: Budget | None,
     context: object,
+    unattended: bool,
     when_blocked: WhenBlocked | None,
 ) -> RunInput:
     """Return the input of a run that a program's workflow starts.
@@ -74,11 +90,16 @@ def called_input(
         idle_limit: Seconds that the run stays open for messages; None for the agent's own limit.
         budget: The run's budget, within the agent's own; None for the agent's.
         context: The run's typed context: an instance of its model, or its fields; None for no context.
+        unattended: The short form of `when_blocked="fail"`.
         when_blocked: What the run does if it cannot continue without a person; None for the agent's own.
 
     Raises:
-        ContextInvalid: The context cannot be recorded.
+        AgentRunFailed: The context cannot be recorded, or the last two contradict each other.
     """
+    try:
+        blocked, values = check_when_blocked(when_blocked, unattended=unattended), context_values(context)
+    except HoldfastError as error:
+        raise AgentRunFailed(str(error), thread=thread, cause=type(error).__name__) from error
     return RunInput(
         start=thread,
         issued_at=at,
@@ -91,9 +112,9 @@ def called_input(
         idle_limit=idle_limit,
         budget=budget,
         caller=caller,
-        context=context_values(context),
-        when_blocked=when_blocked,
-        features=level_of_start(others=CALLED, context=context, when_blocked=when_blocked),
+        context=values,
+        when_blocked=blocked,
+        features=level_of_start(others=CALLED, context=values, when_blocked=blocked),
     )
 
 

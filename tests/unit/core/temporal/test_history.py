@@ -10,6 +10,7 @@ from google.protobuf.message import Message
 from hypothesis import given
 from hypothesis import strategies as st
 from temporalio.api.common.v1 import Payload
+from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import History, HistoryEvent
 from temporalio.client import WorkflowHistory
 
@@ -56,6 +57,7 @@ EXPECTED = {
     + "llm_replied "
     + (ALLOWED + "tool_call_started context_updated tool_call_finished llm_replied " + ALLOWED)
     + ("tool_call_started tool_call_finished " + DONE),
+    "unattended": LOADED + "llm_replied " + ALLOWED + "tool_call_finished run_blocked run_finished",
     "lost_call": LOADED + "budget_reserved llm_call_lost budget_reserved " + DONE,
     "plain": LOADED
     + "llm_replied "
@@ -348,6 +350,18 @@ def test_a_foreign_history_is_rejected_at_its_first_event(change: dict[str, Any]
         if name == "workflow_type":
             begin.workflow_type.name = value["name"]
     with pytest.raises(HistoryUnreadable, match=words):
+        read_events(events)
+
+
+@pytest.mark.parametrize("kind", ["EVENT_TYPE_WORKFLOW_EXECUTION_STARTED", "EVENT_TYPE_WORKFLOW_TASK_STARTED"])
+@pytest.mark.parametrize("time", [{"seconds": -(2**63)}, {"seconds": 2**63 - 1}, {"nanos": -1}, {"nanos": 10**9}])
+def test_an_impossible_time_is_rejected(kind: str, time: dict[str, int]) -> None:
+    """Any server can send any number as a time."""
+    events = copy_of(recorded("0.1.0/plain"))
+    event = next(each for each in events if EventType.Name(each.event_type) == kind)
+    for name, value in time.items():
+        setattr(event.event_time, name, value)
+    with pytest.raises(HistoryUnreadable, match=f"event {event.event_id} .* time"):
         read_events(events)
 
 

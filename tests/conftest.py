@@ -4,6 +4,7 @@ import asyncio
 import gc
 import os
 import shutil
+import signal
 import tempfile
 from collections.abc import AsyncIterator, Generator, Iterator
 from contextlib import asynccontextmanager
@@ -43,11 +44,13 @@ _ROOT = "PYTEST_DEBUG_TEMPROOT"
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make the temporary folders in a folder of this run's own.
+    """Let Ctrl-C interrupt what tests start, and make the temporary folders in a folder of this run's own.
 
     A pytest that starts closes the folder that all of a user's share to other users (chmod 0700). A PostgreSQL that
     root has started under another account could neither start nor recover there: it would end, and later tests fail.
     """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell's background job; processes of tests inherit it
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if not hasattr(config, "workerinput") and _ROOT not in os.environ:
         os.environ[_ROOT] = tempfile.mkdtemp(prefix="tests-")
 

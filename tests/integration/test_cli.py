@@ -1380,8 +1380,7 @@ Read = Callable[[str], None]
 Talk = Callable[[int, Read], None]
 CTRL_C = b"\x03"
 ON_TERMINAL = """
-import fcntl, os, signal, sys, termios
-signal.signal(signal.SIGINT, signal.SIG_DFL)  # also where whoever started the tests ignores it
+import fcntl, os, sys, termios
 fcntl.ioctl(0, termios.TIOCSCTTY, 0)  # so that Ctrl-C interrupts
 os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
 """

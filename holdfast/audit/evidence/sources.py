@@ -14,6 +14,7 @@ from holdfast.core.log.events import AgentEvent
 from holdfast.core.log.upcasters import decode_event
 from holdfast.core.run.state.state import RunState
 from holdfast.core.temporal.history import READING
+from holdfast.core.transcript.transcript import TranscriptBase
 from holdfast.errors import EventUnreadable, HistoryUnreadable, RecordUnavailable, RecordUnreadable
 
 _POSITION = re.compile(r"event (\d+) of thread")
@@ -27,6 +28,8 @@ class Segment:
     state: RunState | None = None
     head: str = ""
     """The digest of the event before the first one; empty at the beginning of the log."""
+    transcript: TranscriptBase | None = None
+    """The transcript before; None at the beginning of the log."""
 
 
 @dataclass
@@ -111,7 +114,8 @@ def _add_run(log: Log, run: RecordedRun) -> None:
     if before and start <= before[-1].position + 1:
         before += [event for event in events if event.position > before[-1].position]
     else:
-        log.segments.append(Segment(list(events), begin.state if start else None, head if start else ""))
+        known = Segment(list(events), begin.state, head, begin.transcript) if start else Segment(list(events))
+        log.segments.append(known)
 
 
 # The permanent record.

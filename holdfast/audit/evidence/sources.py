@@ -151,7 +151,7 @@ def differences(history: Log, record: Log) -> list[Finding]:
     if not history.digests or not (record.digests or record.empty):
         return []
     if record.empty:
-        least = _least(history) if history.sealed else 0
+        least = least_recorded(history) if history.sealed else 0
         reason = (
             f"it has no events of this thread, and {least} were written to it: they were deleted or pruned, or "
             "DATABASE_URL names another database than the workers have"
@@ -165,13 +165,13 @@ def differences(history: Log, record: Log) -> list[Finding]:
     length = len(record.digests)
     if record.fault is None and history.closed and length <= max(history.digests):
         return [Finding("record", "it is missing: the run has ended, but the record ends before this event", length)]
-    if record.fault is None and length < (least := _least(history)):
+    if record.fault is None and length < (least := least_recorded(history)):
         reason = f"it is missing: {least} events were written to the record, but it ends before this one"
         return [Finding("record", reason, length)]
     return []
 
 
-def _least(history: Log) -> int:
+def least_recorded(history: Log) -> int:
     """Return the number of events that the permanent record must have according to the histories."""
     return max(history.archived, min(history.digests), max(history.digests) + 1 if history.closed else 0)
 

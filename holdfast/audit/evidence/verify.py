@@ -49,7 +49,7 @@ from holdfast.errors import ThreadNotFound
 
 
 @dataclass
-class _AuditResult:
+class AuditResult:
     """The result of auditing the events."""
 
     fault: Fault | None = None
@@ -125,10 +125,10 @@ async def verify(
         reason = "it has no events of this thread: does DATABASE_URL match that of the workers?"
         unchecked.append(Unchecked("record", reason))
     faults = [log.fault for log in (record, history) if log.fault] + differences(history, record)
-    log = _AuditResult()
+    log = AuditResult()
     if not faults:
         known_nodes = nodes if nodes is not None else anchors.nodes if anchors else None
-        log = await asyncio.to_thread(_audit, join(history, record), origin, trusted, known_nodes)
+        log = await asyncio.to_thread(audit_segments, join(history, record), origin, trusted, known_nodes)
     if log.fault:
         where: Where = "record" if log.fault.position in record.digests else "history"
         faults.append(Finding(where, log.fault.reason, log.fault.position))
@@ -136,7 +136,7 @@ async def verify(
         if rows or record.digests:
             began, past = dict(log.effects), set(log.past)
             for archived in await archived_branches(evidence, thread):
-                branch = _audit((await from_record(threads, archived)).segments, thread, None)
+                branch = audit_segments((await from_record(threads, archived)).segments, thread, None)
                 began |= branch.effects
                 past |= branch.past
             # For an archived branch, the ledger also has the effects that its thread started after the reset.
@@ -181,11 +181,11 @@ async def verify(
     )
 
 
-def _audit(
+def audit_segments(
     segments: Sequence[Segment], thread: str, trusted: Policy | None, nodes: NodeKeys | None = None
-) -> _AuditResult:
+) -> AuditResult:
     """Audit the events, up to the first fault."""
-    result = _AuditResult(whole=bool(segments) and segments[0].state is None)
+    result = AuditResult(whole=bool(segments) and segments[0].state is None)
     owner = first_thread([event for segment in segments for event in segment.events], thread)
     for event in (event for segment in segments for event in segment.events):
         if isinstance(event, RunStarted):
@@ -219,7 +219,7 @@ def _audit(
     return result
 
 
-def _unproven(history: Log, log: _AuditResult, *, trusted: Policy | None) -> list[Unchecked]:
+def _unproven(history: Log, log: AuditResult, *, trusted: Policy | None) -> list[Unchecked]:
     """Return the unproven claims of a log without a fault."""
     gaps: list[Unchecked] = []
     if history.segments and not log.whole and not log.fault and log.last:

@@ -5,17 +5,22 @@
 2. Events are written as far as the histories show that they were in the record: all of a closed run, and of an open one
    those that it had written. Its workers write the rest.
 3. Effects that the histories start get their rows in the ledger again, so that none happens twice, and their outcomes.
+4. Anchors may have seals of events that are lost for good. A node then seals that a backup was restored, so that those
+   seals do not accuse the record; they still hold for the events that it kept.
 """
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass, field
 from datetime import timedelta
 
 from psycopg_pool import AsyncConnectionPool
 from temporalio.service import RPCError
 
+from holdfast.audit.evidence.anchors import Anchors, find_seals
 from holdfast.audit.evidence.sources import Log, from_histories, from_record, join, least_recorded
 from holdfast.audit.evidence.verify import audit_segments
+from holdfast.audit.judge.anchors import explaining_seal
 from holdfast.audit.judge.audit import StartedEffect
 from holdfast.audit.judge.events import as_outcome
 from holdfast.client.reading.continuity import follows
@@ -23,6 +28,7 @@ from holdfast.client.reading.executions import list_runs
 from holdfast.client.threads import Threads
 from holdfast.core.log.event_log import event_line
 from holdfast.core.log.events import AgentEvent
+from holdfast.core.log.node_seals import SignRecord
 from holdfast.core.mac.seals import FleetKeys
 from holdfast.core.run.contracts.runs import WORKFLOW
 from holdfast.errors import ThreadNotFound
@@ -131,3 +137,30 @@ def _is_new(effect: StartedEffect, known: int) -> bool:
 def _row(effect: StartedEffect) -> ImportedEffect:
     outcome = as_outcome(effect.finished).model_dump_json() if effect.finished else None
     return ImportedEffect(effect.effect, outcome)
+
+
+async def seal_restored(threads: Threads, anchors: Anchors, restored: Iterable[str], seal: SignRecord) -> int:
+    """Seal for each restored thread with later seals that a backup without those events was restored; return how many.
+
+    Args:
+        threads: Reads the restored record.
+        anchors: The anchors with seals.
+        restored: The ids of the threads in the backup.
+        seal: Signs and anchors.
+
+    Raises:
+        SettingsError: An anchor cannot be read.
+    """
+    count = 0
+    for thread in sorted(restored):
+        record = await from_record(threads, thread)
+        found = find_seals(anchors, thread, namespace=threads.runs.client.namespace)
+        result = await asyncio.to_thread(found.sort_seals, record.digests)
+        later = [each for each in result.mismatches if each.events > len(record.digests)]
+        if record.fault or not later:
+            continue
+        last, trusting = later[-1], anchors.nodes is None
+        if explaining_seal(last, result.gone, (), trusting=trusting) is None:
+            await seal(thread, last.events, last.head, gone="restored", kept=len(record.digests))
+            count += 1
+    return count

@@ -96,7 +96,7 @@ async def restore(
         restored = await restore_backup(
             source, await _pool(session), stores, into_existing=into_existing, report=session.output.note
         )
-        again = await _record_again(session)
+        again = await _record_again(session, restored.threads)
     counts = {"threads": len(restored.threads), "events": restored.events, "effects": restored.effects}
     counts |= {"memories": restored.memories, "artifacts": restored.artifacts}
     summary = ", ".join(f"{number:,} {kind}" for kind, number in counts.items())
@@ -109,13 +109,20 @@ async def restore(
     return FAILED if restored.damaged else OK
 
 
-async def _record_again(session: Session) -> dict[str, int]:
-    """Record again what Temporal has of the time since the backup; return the number of events of each thread."""
+async def _record_again(session: Session, restored: set[str]) -> dict[str, int]:
+    """Record again what Temporal has of the time since the backup; return the number of events of each thread.
+
+    Seal that the rest is gone, where an anchor has seals of it.
+    """
+    from holdfast.composition.witnesses import witnesses_of
     from holdfast.errors import ServerUnreachable
-    from holdfast.retention.rerecord import rerecord
+    from holdfast.retention.rerecord import rerecord, seal_restored
 
     try:
-        done = await rerecord(await session.connect(), await _pool(session), seals=session.parts.seals)
+        threads = await session.connect()
+        done = await rerecord(threads, await _pool(session), seals=session.parts.seals)
+        if anchors := witnesses_of(session.parts.settings):
+            await seal_restored(threads, anchors, restored, await session.parts.seal())
     except ServerUnreachable as error:
         session.output.note(
             f"Events since the backup were not recorded again: {visible(str(error))} Repeat `restore` when it answers."

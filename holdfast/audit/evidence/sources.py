@@ -114,8 +114,8 @@ def _add_run(log: Log, run: RecordedRun) -> None:
     if before and start <= before[-1].position + 1:
         before += [event for event in events if event.position > before[-1].position]
     else:
-        known = Segment(list(events), begin.state, head, begin.transcript) if start else Segment(list(events))
-        log.segments.append(known)
+        later = Segment(list(events), begin.state, head, begin.transcript)
+        log.segments.append(later if start else Segment(list(events)))
 
 
 # The permanent record.

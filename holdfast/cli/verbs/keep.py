@@ -131,9 +131,9 @@ async def _record_again(session: Session, restored: set[str]) -> dict[str, int]:
     for thread, why in done.left.items():
         session.output.note(f"{visible(thread)} lacks events since the backup: {visible(why)}")
     if done.events:
-        events, threads = sum(done.events.values()), count(len(done.events), "thread")
+        events, of = sum(done.events.values()), count(len(done.events), "thread")
         session.output.note(
-            f"{count(events, 'event')} of {threads} since the backup were recorded again from Temporal's histories."
+            f"{count(events, 'event')} of {of} since the backup were recorded again from Temporal's histories."
         )
     return done.events
 

@@ -27,11 +27,13 @@ from holdfast.activities.record.load_thread import Threads
 from holdfast.activities.record.loop_record import LoopRecord
 from holdfast.activities.record.record import Record
 from holdfast.activities.safe_logs import SafeLogger
+from holdfast.activities.signed_results import SignedResults
 from holdfast.activities.subagents import Subagents
 from holdfast.activities.tool_calls.call_tool import Tools
 from holdfast.composition.stores import choose_stores
 from holdfast.core.agents.catalog import Catalog
 from holdfast.core.agents.required_secrets import read_secrets
+from holdfast.core.authority.signatures import SigningKey
 from holdfast.core.llm.chat_completions import ChatCompletions
 from holdfast.core.log.node_seals import SignRecord, unsealed
 from holdfast.core.mac.seals import FleetKeys
@@ -73,6 +75,7 @@ def assemble(
     embeddings: Embeddings | None = None,
     plain_starts: bool = True,
     seal: SignRecord = unsealed,
+    node_key: SigningKey | None = None,
     interceptors: Sequence[Interceptor] = (),
 ) -> Assembly:
     """Put the activities of a worker together.
@@ -95,6 +98,7 @@ def assemble(
         embeddings: Finds memories by meaning; None to find them by words alone.
         plain_starts: Accept runs that were started without a fleet key.
         seal: Signs a checkpoint of a thread's record; the default signs nothing.
+        node_key: Signs the results of LLM and tool calls; None to sign none.
         interceptors: Interceptors in addition to our own.
 
     Raises:
@@ -154,5 +158,6 @@ def assemble(
         loops.settle_iteration,
         loop_record.archive_loop,
     ]
+    signing = (SignedResults(node_key, chains),) if node_key else ()
     own = (Redacting(secrets), RequestCheck(chains), handover, DropToolHeartbeats())
-    return Assembly(tuple(activities), (*own, *interceptors))
+    return Assembly(tuple(activities), (*signing, *own, *interceptors))

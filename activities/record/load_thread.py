@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
-from temporalio.service import RPCError
+from temporalio.service import RPCError, RPCStatusCode
 
 from holdfast.activities.calling_run import QUERY_TIMEOUT, calling_thread
 from holdfast.activities.heartbeats import heartbeats
@@ -72,7 +72,7 @@ class Threads:
             if events and _first_position(events, own) is None and await self._may_be_imported(thread, events[0]):
                 raise ApplicationError(_IMPORTED.format(thread=thread), type=START_REFUSED, non_retryable=True)
             events = _events_before(events, own)
-            if request.previous_run and not has_ended(event.type for event in reversed(events)):
+            if request.previous_run and not await self._has_all_of(thread, request.previous_run, events):
                 events = await self._catch_up(thread, request.previous_run, events)
             try:
                 loaded = await self._restore(events)
@@ -144,14 +144,41 @@ class Threads:
                         features.require_features(int(json.loads(line).get("features", 0)))
                 position += len(lines)
 
-    async def _catch_up(self, thread: str, run_id: str, events: list[AgentEvent]) -> list[AgentEvent]:
-        """Record the last events of a run that was closed from outside, read from Temporal's history."""
+    async def _has_all_of(self, thread: str, run_id: str, events: list[AgentEvent]) -> bool:
+        """Whether the record has the end of the run that the new one follows: it lacks later runs after a restore."""
+        chains = [each.first_run_id for each in events if isinstance(each, RunStarted | RunImported)]
+        if not chains or not has_ended(event.type for event in reversed(events)):
+            return False
         try:
-            recorded, _ = await events_of_run(thread, run_id)
-        except (RPCError, HistoryUnreadable) as error:
-            log.warning("thread_not_caught_up", thread=thread, run_id=run_id, reason=str(error))
-            return events
+            return await self._record.chain_of(thread, run_id) == chains[-1]
+        except RPCError as error:
+            if error.status is not RPCStatusCode.NOT_FOUND:
+                raise
+            return True  # nothing more can be read
+
+    async def _catch_up(self, thread: str, run_id: str, events: list[AgentEvent]) -> list[AgentEvent]:
+        """Record the events that the record lacks, read from Temporal's histories: the last ones of a run that was
+        closed from outside, or those of the runs since a backup that was restored.
+
+        Raises:
+            ApplicationError: RECORD_UNREADABLE: events in between are in no history any more.
+        """
+        recorded: list[AgentEvent] = []
+        before: str | None = run_id
+        while before and (not recorded or recorded[0].position > len(events)):
+            try:
+                own, before = await events_of_run(thread, before)
+            except (RPCError, HistoryUnreadable) as error:
+                if isinstance(error, RPCError) and error.status is not RPCStatusCode.NOT_FOUND:
+                    raise
+                log.warning("thread_not_caught_up", thread=thread, run_id=before, reason=str(error))
+                break
+            recorded = [event for event in own if not recorded or event.position < recorded[0].position] + recorded
         missing = [event for event in recorded if event.position >= len(events)]
+        if missing and missing[0].position > len(events):
+            lost = f"events {len(events)} to {missing[0].position - 1} of thread {thread}"
+            message = f"{lost} are neither in the record nor in Temporal's histories: restore a later backup"
+            raise ApplicationError(message, type=RECORD_UNREADABLE, non_retryable=True)
         if missing and not events and isinstance(missing[0], RunForked):
             lines = await self._record.forked_lines(thread, missing[0].point)
             events = run_events(thread, read_lines(thread, 0, lines))

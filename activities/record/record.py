@@ -101,6 +101,14 @@ class Record:
         """Return the first run id of the calling run's chain."""
         return await self._chains.first_run_id(thread, activity.info().workflow_run_id or "")
 
+    async def chain_of(self, thread: str, run_id: str) -> str:
+        """Return the first run id of the chain of a Temporal run.
+
+        Raises:
+            RPCError: Temporal does not have the run, or is unavailable.
+        """
+        return await self._chains.first_run_id(thread, run_id)
+
     async def _past(self, thread: str, position: int, head: str) -> list[AgentEvent]:
         """Return the calling run's events up to `position`, starting at the first that the record may lack.
 

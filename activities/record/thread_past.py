@@ -12,6 +12,7 @@ from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
 from holdfast.activities.calling_run import converter_of
+from holdfast.client.reading.histories import previous_run_of
 from holdfast.client.reading.own_client import own_client
 from holdfast.core.base.canonical import GENESIS, parse_json
 from holdfast.core.log.event_log import digest_of_line, event_line
@@ -66,7 +67,7 @@ async def begins_and_ends(store: ThreadStore, thread: str, start: int = 0) -> li
 
 
 async def events_of_run(thread: str, run_id: str) -> tuple[list[AgentEvent], str | None]:
-    """Return the events in a run's history, and the id of the run that it continues.
+    """Return the events in a run's history, and the id of the thread's run before it.
 
     Raises:
         RPCError: Temporal does not have the history, or is unavailable.
@@ -78,9 +79,8 @@ async def events_of_run(thread: str, run_id: str) -> tuple[list[AgentEvent], str
     converter = converter_of(thread)
     for event in history.events:
         await decrypt_in_place(event, converter.payload_codec)
-    begin = history.events[0].workflow_execution_started_event_attributes
     events = await asyncio.to_thread(read_events, history.events, by=converter.payload_converter)
-    return events, begin.continued_execution_run_id or None
+    return events, previous_run_of(history.events[0])
 
 
 async def events_since(thread: str, start: int) -> list[AgentEvent]:

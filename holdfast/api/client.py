@@ -1,9 +1,8 @@
 """The client for programs: connect, start and list threads."""
 
 import os
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Self, TypeVar
@@ -11,7 +10,7 @@ from typing import Any, Self, TypeVar
 from pydantic import BaseModel
 from temporalio.client import Client as TemporalClient
 
-from holdfast.api.dialogue import FindAnchors, OpenEvidence, checked_name
+from holdfast.api.dialogue import OpenEvidence, checked_name
 from holdfast.api.schedules import Schedules
 from holdfast.api.thread import Thread
 from holdfast.api.views import ThreadSummary
@@ -55,14 +54,14 @@ class Client:
         key: Path | None = None,
         evidence: OpenEvidence | None = None,
         parts: Components | None = None,
-        anchors: FindAnchors | None = None,
+        settings: Settings | None = None,
     ) -> None:
         self._threads = threads
         self._by = by
         self._key = key
         self._evidence = evidence
         self._parts = parts
-        self._anchors = anchors
+        self._settings = settings
         self.schedules = Schedules(threads, self._open, by=by)
         """Runs that start by cron or interval."""
 
@@ -278,7 +277,7 @@ class Client:
             by=self._by,
             key=self._key,
             evidence=self._evidence,
-            anchors=self._anchors,
+            settings=self._settings,
         )
 
     async def threads(self, *, status: Status | None = None, limit: int = 100) -> list[ThreadSummary]:
@@ -360,11 +359,5 @@ async def make_client(kind: type[ClientT], parts: Components, settings: Settings
         key=settings.key,
         evidence=parts.evidence,
         parts=parts,
-        anchors=partial(_readable_anchors, settings),
+        settings=parts.settings,
     )
-
-
-def _readable_anchors(settings: Settings) -> Sequence[Path]:
-    from holdfast.audit.anchors.setting import anchor_folders  # a slow import
-
-    return anchor_folders(settings)

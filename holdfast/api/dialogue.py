@@ -3,7 +3,7 @@
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -19,6 +19,7 @@ from holdfast.client.reading.states import decode_lines
 from holdfast.client.sending import UpdateResult
 from holdfast.client.threads import Threads
 from holdfast.client.trees import Node, pending_of_tree, read_tree
+from holdfast.config.settings import Settings
 from holdfast.core.authority.interventions import RefinementKind, WhenBusy
 from holdfast.core.base.names import person_name
 from holdfast.core.llm.blocks import Content
@@ -33,8 +34,6 @@ log = logging.getLogger("holdfast.client")
 AnswerT = TypeVar("AnswerT", UpdateResult, MessageResult)
 OpenEvidence = Callable[[], Awaitable[Evidence]]
 """Opens the ledger and the artifact store on first use."""
-FindAnchors = Callable[[], Sequence[Path]]
-"""Finds the anchors in the settings that can be read from this machine."""
 
 
 class Dialogue:
@@ -48,7 +47,7 @@ class Dialogue:
         by: str = "",
         key: Path | None = None,
         evidence: OpenEvidence | None = None,
-        anchors: FindAnchors | None = None,
+        settings: Settings | None = None,
     ) -> None:
         self.id = thread
         """The thread id, which is also Temporal's workflow id."""
@@ -56,7 +55,7 @@ class Dialogue:
         self._by = by
         self._key = key
         self._evidence = evidence
-        self._anchors = anchors
+        self._settings = settings
 
     async def result(self, *, until: Until = "end", timeout: float | None = None) -> Result:
         """Wait for the run and return its result.

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from copy import copy
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pydantic import BaseModel
 
@@ -19,6 +20,9 @@ from holdfast.core.llm.blocks import Content
 from holdfast.core.tools.typed_context import context_values
 from holdfast.errors import SettingsError
 from holdfast.portable.format.manifest import Exported
+
+if TYPE_CHECKING:
+    from holdfast.audit.evidence.anchors import Anchors
 
 
 class Thread(Controls):
@@ -167,10 +171,8 @@ class Thread(Controls):
             SettingsError: The key or an anchor cannot be read, or a package is missing.
         """
         _require_cli("exporting", "psycopg", "securesystemslib")
-        from holdfast.audit.evidence.anchors import Anchors
         from holdfast.portable.export import export_thread
 
-        places = self._places(anchors)
         return await export_thread(
             self._threads,
             self.id,
@@ -179,7 +181,7 @@ class Thread(Controls):
             private=self._private(key),
             redact=redact,
             artifacts=artifacts,
-            anchors=Anchors(places) if places else None,
+            anchors=self._witnesses(anchors, None),
             subagents=subagents,
             note=log.info,
         )
@@ -201,34 +203,42 @@ class Thread(Controls):
             keys: A file with people, gateways and their keys, as a policy lists them; None to trust the log's own.
             anchors: Folders and files to which workers wrote signed checkpoints of the record; None for those in
                 `HOLDFAST_ANCHORS` that can be read from this machine.
-            nodes: Public keys of the trusted nodes; empty for all nodes.
+            nodes: Public keys of the trusted nodes. Empty: the seals of all nodes count (in the embedded anchor, those
+                of this machine's node), and signatures of results are verified with the key of this machine's node.
             require: Checks that must have run for the verdict `proven`.
 
         Raises:
             SettingsError: A file or an anchor cannot be read, or a package is missing.
         """
         _require_cli("verifying", "psycopg")
-        from holdfast.audit.evidence.anchors import Anchors
         from holdfast.audit.evidence.verify import verify
+        from holdfast.composition.witnesses import own_nodes
         from holdfast.config.policy_file import load_policy
         from holdfast.core.authority.signatures import check_key
 
         try:
-            trusted_nodes = {check_key(node): None for node in nodes} or None
+            named = {check_key(node): None for node in nodes} or None
         except ValueError as error:
             raise SettingsError(f"nodes: {error}") from None
-        trusted, places = load_policy(Path(keys)) if keys else None, self._places(anchors)
-        witnesses = Anchors(places, trusted_nodes) if places else None
-        evidence = await self._evidence() if self._evidence else None
-        result = await verify(self._threads, self.id, evidence=evidence, trusted=trusted, anchors=witnesses)
+        result = await verify(
+            self._threads,
+            self.id,
+            evidence=await self._evidence() if self._evidence else None,
+            trusted=load_policy(Path(keys)) if keys else None,
+            anchors=self._witnesses(anchors, named),
+            nodes=named or (own_nodes(self._settings) if self._settings else None),
+        )
         return required(result, require)
 
-    def _places(self, anchors: Sequence[Path | str] | None) -> Sequence[Path]:
-        """Where seals are: in these anchors; with None, in those of the settings."""
+    def _witnesses(self, places: Sequence[Path | str] | None, nodes: Mapping[str, None] | None) -> "Anchors | None":
+        """Return these anchors, or those of the settings, with the nodes whose seals count; None for no anchor."""
         from holdfast.audit.anchors.setting import check_anchor_path
+        from holdfast.audit.evidence.anchors import Anchors
+        from holdfast.composition.witnesses import witnesses_of
 
-        own = self._anchors if anchors is None else None
-        return own() if own else [check_anchor_path(Path(place)) for place in anchors or ()]
+        if places is None:
+            return witnesses_of(self._settings, nodes) if self._settings else None
+        return Anchors([check_anchor_path(Path(place)) for place in places], nodes) if places else None
 
     async def move(
         self,

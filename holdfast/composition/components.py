@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from holdfast.client.reading.record import Evidence, OpenRecord
     from holdfast.composition.stores import Stores
     from holdfast.core.agents.catalog import Catalog
+    from holdfast.core.authority.signatures import SigningKey
     from holdfast.core.log.node_seals import SignRecord
     from holdfast.core.mac.seals import FleetKeys
     from holdfast.core.stores import ArtifactStore, ThreadStore
@@ -112,10 +113,13 @@ class Components:
 
     @cached_property
     def settings(self) -> Settings:
-        """The settings, with the embedded stack's fleet key if that stack is used."""
+        """The settings, with the embedded stack's fleet key and anchor if that stack and its database are used."""
+        from holdfast.audit.anchors.setting import with_embedded_anchor
         from holdfast.encryption.fleet_keys import with_stack_key
 
-        return with_stack_key(self._given, self.config)
+        settings = with_stack_key(self._given, self.config)
+        embedded = self.database_url is not None and self._given.database_url is None
+        return with_embedded_anchor(settings) if embedded else settings
 
     @cached_property
     def _stores_catalog(self) -> "Catalog | None":
@@ -157,6 +161,17 @@ class Components:
         from holdfast.encryption.fleet_keys import fleet_seals
 
         return fleet_seals(self.settings, self.config)
+
+    @cached_property
+    def node_key(self) -> "SigningKey | None":
+        """This machine's key, with which workers sign results; None if it cannot be made.
+
+        Raises:
+            SettingsError: The node's key cannot be used.
+        """
+        from holdfast.composition.sealing import signing_key
+
+        return signing_key(self.settings, say=self._say)
 
     @property
     def ui(self) -> str | None:
@@ -300,7 +315,7 @@ class Components:
         from holdfast.composition.sealing import open_sealer
 
         if self._seal is None:
-            sealing = open_sealer(self._given, namespace=(await self.client()).namespace, say=self._say)
+            sealing = open_sealer(self.settings, namespace=(await self.client()).namespace, say=self._say)
             self._seal = await self.cleanup.enter_async_context(sealing)
         return self._seal
 

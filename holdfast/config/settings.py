@@ -187,10 +187,11 @@ class Settings(BaseModel):
     """`HOLDFAST_WEBHOOKS_INSECURE`: allow webhooks over plain http:// to other machines."""
     anchors: SecretStr | None = None
     """`HOLDFAST_ANCHORS`: where workers send seals of the permanent record: comma-separated folders and `https://`
-    URLs outside the database. `verify` and exports read the folders. Default: nothing is sealed."""
+    URLs outside the database; `embedded` is the folder `anchors` in the state folder; `off` seals nothing. `verify` and
+    exports read the folders. Default: `embedded` with the embedded database, else `off`."""
     node_key: Annotated[Path, AfterValidator(_absolute)] | None = None
-    """`HOLDFAST_NODE_KEY`: the file of the private key with which this machine's workers sign seals; made if it is
-    missing. Default: `node.key` in the state folder."""
+    """`HOLDFAST_NODE_KEY`: the file of the private key with which this machine's workers sign seals, and the results of
+    LLM and tool calls; made if it is missing. Default: `node.key` in the state folder."""
     answer_seconds: Annotated[float, Field(gt=0, le=600)] = ANSWER_SECONDS
     """`HOLDFAST_ANSWER_SECONDS`: how long the CLI waits for a worker's answer."""
     log_level: Annotated[Literal["DEBUG", "INFO", "WARNING", "ERROR"], BeforeValidator(_upper)] = "INFO"

@@ -5,11 +5,10 @@ import signal
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
 
-from holdfast.audit.anchors.setting import anchor_folders
-from holdfast.audit.evidence.anchors import Anchors
 from holdfast.client.threads import Threads
 from holdfast.composition.components import Components
 from holdfast.composition.process import say
+from holdfast.composition.witnesses import witnesses_of
 from holdfast.config.settings import Settings
 from holdfast.encryption.signing_keys import read_key
 from holdfast.gateway.app import build_app
@@ -55,7 +54,7 @@ async def run_gateway(settings: Settings, environ: Mapping[str, str], *, host: s
                 slack_secret=slack.get_secret_value() if slack else None,
                 artifacts=stores.artifacts,
                 evidence=await parts.evidence(),
-                anchors=Anchors(sealed) if (sealed := anchor_folders(settings)) else None,
+                anchors=witnesses_of(parts.settings),
                 codec=codec if codec.encrypts else None,
                 ui=parts.ui,
             )

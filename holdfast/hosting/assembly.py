@@ -58,6 +58,7 @@ async def assembled(parts: Components, catalog: Catalog, secrets: Secrets) -> As
             embeddings=await parts.embeddings(),
             plain_starts=settings.plain_starts,
             seal=await parts.seal(),
+            node_key=parts.node_key,
         )
 
 

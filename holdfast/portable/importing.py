@@ -27,7 +27,7 @@ from holdfast.core.log.fork_point import ForkPoint
 from holdfast.core.log.import_point import ImportPoint
 from holdfast.core.run.contracts.runs import LOOP_WORKFLOW, RunInput
 from holdfast.core.run.inputs.import_run import refuse_state
-from holdfast.core.run.state.features import MOVES
+from holdfast.core.run.state.features import KEEPS_TRACE, MOVES
 from holdfast.core.stores import ArtifactStore, ThreadStore
 from holdfast.core.temporal.converter import seals_in
 from holdfast.errors import (
@@ -265,7 +265,7 @@ async def _start(threads: Threads, content: Content, *, workspace: str | None, b
     """
     thread = content.thread
     start = RunInput(
-        by=by, by_proven=by_proven, workspace=workspace, resume=True, imported=content.point, features=MOVES
+        by=by, by_proven=by_proven, workspace=workspace, resume=True, imported=content.point, features=KEEPS_TRACE
     )
     try:
         run_id = await _begin(threads, thread, start, task=content.state.task)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from holdfast.audit.judge.audit import Audit
+from holdfast.audit.judge.signed_results import NodeKeys
 from holdfast.core.authority.policy import Policy
 from holdfast.core.log.events import AgentEvent, RunForked, RunStarted
 from holdfast.core.log.upcasters import decode_event
@@ -37,7 +38,9 @@ class LogFindings:
     """The thread that started this sub-agent; empty if it is none."""
 
 
-def judge(file: PortableFile, trusted: Policy | None, *, owner: str, path: str = "") -> LogFindings:
+def judge(
+    file: PortableFile, trusted: Policy | None, *, owner: str, path: str = "", nodes: NodeKeys | None = None
+) -> LogFindings:
     """Judge a log of a file, and derive its members.
 
     Args:
@@ -45,11 +48,12 @@ def judge(file: PortableFile, trusted: Policy | None, *, owner: str, path: str =
         trusted: People, gateways and their keys, from outside the file; None to trust the file's own.
         owner: The thread to which the first event must belong: for a fork, the original.
         path: The path of a sub-agent below the root thread; empty for the root.
+        nodes: The keys of nodes, with which signatures of results are verified; None for no node.
 
     Raises:
         Unsound: An event does not follow from those before it.
     """
-    judged = LogFindings(Audit(owner, trusted=trusted))
+    judged = LogFindings(Audit(owner, trusted=trusted, nodes=nodes))
     name, thread = child_member(LOG, path), file.thread_at(path)
     audit, waiting = judged.audit, list[AgentEvent]()
     for event in _events(file, name, judged):

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from holdfast.audit.judge.signed_results import MadeCall
 from holdfast.audit.judge.trees import Family, difference
 from holdfast.portable.format.layout import Unsound
 from holdfast.portable.format.members import LOG, child_member
@@ -16,6 +17,8 @@ class TreeFindings:
     artifacts: dict[str, tuple[str, int]] = field(default_factory=dict)
     """Address → the first log and event that refer to it."""
     signatures: int = 0
+    calls: list[MadeCall] = field(default_factory=list)
+    """The LLM and tool calls of all logs, with the nodes that made them."""
     one_login: list[str] = field(default_factory=list)
     """Sentences about quorums that one login has filled."""
     policies: set[str] = field(default_factory=set)
@@ -39,6 +42,7 @@ class TreeFindings:
         for address, position in audit.artifacts.items():
             self.artifacts.setdefault(address, (name, position))
         self.signatures += audit.signatures
+        self.calls += audit.results.calls
         self.one_login += audit.one_login
         self.policies |= audit.policies
         above = path.rpartition(".")[0]

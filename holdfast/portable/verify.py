@@ -18,8 +18,10 @@ from pathlib import Path
 from holdfast.audit.evidence.anchors import NONE_GIVEN, Anchors, CheckpointComparison, find_seals
 from holdfast.audit.evidence.evidence import Finding, Unchecked
 from holdfast.audit.evidence.file_anchors import OWN_SEALS, compare_file, compare_own
+from holdfast.audit.evidence.results import all_signed, any_signed, unchecked_results
 from holdfast.audit.evidence.verdicts import Verification, checked_of, verdict_of
 from holdfast.audit.judge.anchors import is_trusted
+from holdfast.audit.judge.signed_results import NodeKeys
 from holdfast.core.authority.policy import Policy
 from holdfast.core.log.node_seals import read_seal
 from holdfast.portable.format.layout import Unsound
@@ -110,14 +112,17 @@ async def verify_file(
     try:
         with open_portable_file(path) as file:
             findings.file = file
-            findings.judged, findings.tree = await check_file(file, trusted=trusted, signer=signer, artifacts=artifacts)
+            findings.judged, findings.tree = await check_file(
+                file, trusted=trusted, signer=signer, artifacts=artifacts, nodes=anchors.nodes if anchors else None
+            )
             findings.compared = await asyncio.to_thread(_compare, file, anchors or Anchors(()))
             findings.segments = segments_of(file.content(CONTEXT)) if findings.judged else ()
             findings.stretches = _stretches(file, anchors or Anchors(()))
     except Unsound as fault:
         return _result(path, findings, fault=fault)
     unchecked = not_proven(file, findings.judged, findings.tree, trusted, signer, artifacts)
-    return _result(path, findings, unchecked=(*unchecked, *findings.compared.unchecked))
+    gaps = unchecked_results(findings.tree.calls)
+    return _result(path, findings, unchecked=(*unchecked, *gaps, *findings.compared.unchecked))
 
 
 async def check_file(
@@ -126,6 +131,7 @@ async def check_file(
     trusted: Policy | None = None,
     signer: str | None = None,
     artifacts: bool = True,
+    nodes: NodeKeys | None = None,
     below: Callable[[str, LogFindings], None] = lambda path, judged: None,
 ) -> tuple[LogFindings | None, TreeFindings]:
     """Check all of an open file; return the findings about its log (None if it is redacted), and about all logs.
@@ -135,19 +141,20 @@ async def check_file(
         trusted: As for `verify_file`.
         signer: As for `verify_file`.
         artifacts: As for `verify_file`.
+        nodes: The keys of nodes, with which signatures of results are verified; None for no node.
         below: Called with the path of each sub-agent and the findings about its log.
 
     Raises:
         Unsound: The file has a fault.
     """
     tree = TreeFindings()
-    judged = await asyncio.to_thread(_check, file, trusted, signer, artifacts)
+    judged = await asyncio.to_thread(_check, file, trusted, signer, artifacts, nodes)
     if judged is None:
         return None, tree
     tree.take(file, judged)
     await check_ledger(file, judged)
     for path in file.subagents:
-        child = await asyncio.to_thread(judge, file, trusted, owner=file.thread_at(path), path=path)
+        child = await asyncio.to_thread(judge, file, trusted, owner=file.thread_at(path), path=path, nodes=nodes)
         tree.take(file, child, path)
         await check_ledger(file, child, path)
         below(path, child)
@@ -155,13 +162,15 @@ async def check_file(
     return judged, tree
 
 
-def _check(file: PortableFile, trusted: Policy | None, signer: str | None, artifacts: bool) -> LogFindings | None:
+def _check(
+    file: PortableFile, trusted: Policy | None, signer: str | None, artifacts: bool, nodes: NodeKeys | None
+) -> LogFindings | None:
     """Check everything except the ledgers' rows and the events of sub-agents."""
     check_signers(file, trusted, signer)
     owner = check_whole(file, artifacts=artifacts)
     if file.manifest.redacted:
         return None
-    judged = judge(file, trusted, owner=owner)
+    judged = judge(file, trusted, owner=owner, nodes=nodes)
     for name in DERIVED:
         if not file.has(name) or file.content(name) != judged.follows[name]:
             raise Unsound(name, "it is not what follows from the log")
@@ -231,6 +240,7 @@ def _result(
     manifest = findings.file.manifest if findings.file else None
     faults = [Finding(fault.where, fault.reason, fault.position)] if fault else []
     begun = {"signature", "ledger", "artifacts", "keys"} | ({"anchors"} if findings.compared.seals else set())
+    begun |= {"results"} if all_signed(findings.tree.calls) else set()
     checked = () if fault else checked_of(begun, unchecked)
     return FileVerification(
         thread=manifest.thread if manifest else path.name,
@@ -243,6 +253,7 @@ def _result(
         advice=_advice(fault.where) if fault else "",
         signatures=findings.tree.signatures,
         seals=findings.compared.seals,
+        calls=tuple(findings.judged.audit.results.calls) if findings.judged and any_signed(findings.tree.calls) else (),
         head=manifest.head if manifest else "",
         signers=findings.file.signers if findings.file else (),
         redacted=bool(manifest and manifest.redacted),

@@ -57,6 +57,43 @@ with first as client, second as another:
 """
 
 
+FORGED = """
+import asyncio, os, psycopg
+from pathlib import Path
+import holdfast
+from holdfast import Agent, Catalog, Policy
+from holdfast.config.stack_file import read_stack
+from holdfast.core.log.event_log import EventLog, event_line
+from holdfast.retention.histories import remove_histories
+from holdfast.storage.pool import open_pool
+from holdfast.storage.threads import PostgresThreads
+from holdfast.testing import say
+
+catalog = Catalog(agents=[Agent(name="assistant", instructions="Talk.", policy=Policy())])
+
+async def main():
+    async with holdfast.running(catalog, script=[say("Hello.")]) as client:
+        thread = await client.start("Talk", thread="talk-1")
+        await thread.result()
+        events = [event async for event in thread.events()]
+        print("honest", (await thread.verify(require=["anchors", "results"])).verdict)
+        await remove_histories(client._threads.runs, thread.id)
+        print("without history", (await thread.verify(require=["anchors", "results"])).verdict)
+        log = EventLog()
+        for event in events:
+            fields = {"content": "Be rude", "digest": ""} if event.type == "user_message_received" else {"digest": ""}
+            log.append(event.model_copy(update=fields), at=event.at)
+        async with open_pool(read_stack(Path(os.environ["HOLDFAST_HOME"])).database_url, size=1) as pool:
+            async with pool.connection() as connection:
+                await connection.execute("DELETE FROM holdfast.events")
+            await PostgresThreads(pool).append(thread.id, 0, [event_line(event) for event in log.events])
+        print("forged", (await thread.verify()).verdict)
+        print("forged, no anchor", (await thread.verify(anchors=[])).verdict)
+
+asyncio.run(main())
+"""
+
+
 class Folder:
     """A folder with programs.
 
@@ -242,3 +279,17 @@ def ask(url: str, text: str | None = None) -> tuple[int, Any]:
         return error.code, None
     except OSError:
         return 0, None
+
+
+def test_a_record_is_anchored_without_any_setting(folder: Folder) -> None:
+    """With the embedded servers, a record that its database's owner rewrites is altered, even without a history; and
+    the results of its calls are signed.
+    """
+    (folder.path / "forged.py").write_text(FORGED)
+    assert folder.start("forged.py").wait(3 * PATIENCE) == 0, folder.text("forged.err")
+    assert folder.text("forged.out").splitlines() == [
+        "honest proven",
+        "without history proven",
+        "forged altered",
+        "forged, no anchor altered",
+    ]

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,12 +17,15 @@ from holdfast.audit.evidence.verify import verify
 from holdfast.client.connect import connect_stack, ensure_search_attributes
 from holdfast.client.interventions import intervene
 from holdfast.client.messages import say as send
+from holdfast.client.reading.record import Evidence
 from holdfast.client.start_options import StartOptions
 from holdfast.client.threads import Threads
 from holdfast.composition.stores import collect_evidence
 from holdfast.config.stack_file import Stack
 from holdfast.core.memory.semantic import NewMemory
+from holdfast.encryption.fleet_keys import stack_seals
 from holdfast.retention.backup import back_up
+from holdfast.retention.rerecord import rerecord
 from holdfast.retention.restore import restore
 from holdfast.retention.source import Source
 from holdfast.storage.artifacts import PostgresArtifacts
@@ -157,3 +161,76 @@ async def test_every_thread_continues_after_the_database_is_destroyed_and_restor
                 state = await until(threads, thread, "waiting_message", "completed")
                 assert state["result"] == "Continued."
             await check(threads, pool)
+
+
+async def test_a_thread_that_continued_after_the_backup_is_recorded_again(tmp_path: Path) -> None:
+    """From Temporal's histories, when it continues, or with the restore, which also brings threads and effects since
+    the backup: a restored record is never called altered, and nothing is left out.
+    """
+    with open_stack(tmp_path / "stack") as stack:
+        await ensure_search_attributes(await connect_stack(stack))
+        async with site(stack, tmp_path) as (_, threads, pool):
+            await threads.start("look", thread="closed")
+            await until(threads, "closed", "completed")
+            await eventually(partial(PostgresThreads(pool).length, "closed"), bool)
+            await back_up(stack.database_url, tmp_path / "backup", artifacts=None)
+            first = len(await lines_of(threads, "closed"))
+            await continue_closed(threads, "closed")
+            await threads.start("pay", thread="later")
+            await until(threads, "later", "waiting_approval")
+            approval = {"decision": "approve", "request": "1", "by": "ann"}
+            assert (await intervene(threads, "later", "decide", approval)).outcome == "accepted"
+            await until(threads, "later", "completed")
+            second = await lines_of(threads, "closed")
+            assert len(second) > first
+
+        await wipe_and_restore(stack, tmp_path / "backup")
+        async with site(stack, tmp_path) as (_, threads, pool):
+            await continue_closed(threads, "closed")
+            third = await lines_of(threads, "closed")
+            assert third[: len(second)] == second
+            report = await verify(threads, "closed", evidence=evidence_of(pool))
+            assert (report.reason, {gap.what for gap in report.unchecked}) == ("", {"artifacts"})
+
+        await wipe_and_restore(stack, tmp_path / "backup")
+        async with open_pool(stack.database_url, size=2) as pool:
+            threads = Threads(await connect_stack(stack), task_queue="drill", record=PostgresThreads(pool))
+            before = await verify(threads, "closed", evidence=evidence_of(pool))
+            assert before.verdict == "altered"  # until it is recorded again, it looks as if somebody had removed events
+            done = await rerecord(threads, pool, seals=stack_seals(stack))
+            assert (done.left, set(done.events), done.effects) == ({}, {"closed", "later"}, 1)
+            again = await rerecord(threads, pool, seals=stack_seals(stack))
+            assert (again.events, again.effects) == ({}, 0)
+            assert await lines_of(threads, "closed") == third
+            for thread in ("closed", "later"):
+                report = await verify(threads, thread, evidence=evidence_of(pool))
+                assert (report.reason, {gap.what for gap in report.unchecked}) == ("", {"artifacts"}), thread
+
+
+async def lines_of(threads: Threads, thread: str) -> list[bytes]:
+    """Return the lines of a thread's log."""
+    return [line async for line in threads.reader.lines(thread, 0, found=None, note=None, use_worker=False)]
+
+
+async def continue_closed(threads: Threads, thread: str) -> None:
+    """Continue a closed thread, and wait for its end, which is in the record."""
+    assert (await send(threads, thread, "continue")).counts
+    state = await until(threads, thread, "completed")
+    assert state["result"] == "Continued."
+    assert threads.reader.record is not None
+    lines = await lines_of(threads, thread)
+    await eventually(partial(threads.reader.record.length, thread), lambda length: length == len(lines))
+
+
+async def wipe_and_restore(stack: Stack, backup: Path) -> None:
+    """Drop the database, and restore it."""
+    async with await psycopg.AsyncConnection.connect(stack.database_url, autocommit=True) as connection:
+        await connection.execute("DROP SCHEMA holdfast CASCADE")
+    await migrate(stack.database_url)
+    async with open_pool(stack.database_url, size=2) as pool:
+        await restore(Source(backup), pool, PostgresArtifacts(pool))
+
+
+def evidence_of(pool: AsyncConnectionPool) -> Evidence:
+    """Return the ledger and no artifacts: those since the backup are lost."""
+    return replace(collect_evidence(PostgresThreads(pool), pool, PostgresArtifacts(pool)), artifacts=None)

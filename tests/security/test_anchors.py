@@ -40,6 +40,7 @@ from holdfast.core.log.stored_lines import read_lines, run_events
 from holdfast.errors import ThreadNotFound
 from holdfast.portable.export import export_thread
 from holdfast.portable.verify import verify_file
+from holdfast.retention.rerecord import seal_restored
 from holdfast.storage.artifacts import PostgresArtifacts
 from holdfast.storage.forget import find_tombstone, forget
 from holdfast.storage.ledger import effects_of
@@ -274,6 +275,31 @@ async def test_a_webhook_gets_each_seal(rig: StartRig, auditor: Auditor, tmp_pat
     assert (report.ok, report.seals > 0) == (True, True)
     await auditor.write(run.id, truncated(events))
     assert not (await auditor.verify(run.id, NODE)).ok
+
+
+async def test_an_older_backup_does_not_accuse_its_record(rig: StartRig, auditor: Auditor) -> None:
+    """Seals of events that a restored backup lacks are explained by a node's seal of that; those of the events that it
+    has still reveal that the backup was altered, and the database's owner cannot make such a seal.
+    """
+    async with sealer_to(FolderAnchor(auditor.folder)) as sealer, rig(CATALOG, SCRIPT, seal=sealer.seal) as r:
+        run = await r.start()
+        events = await auditor.finished(run)
+        kept = truncated(events)
+        await sealer.seal(run.id, len(kept), kept[-1].digest)
+        await auditor.write(run.id, kept)
+        anchors = Anchors([auditor.folder], {NODE: None})
+        async with sealer_to(FolderAnchor(auditor.folder), key=STRANGER) as stranger:
+            assert await seal_restored(auditor.threads, anchors, [run.id], stranger.seal) == 1
+        assert (await auditor.verify(run.id, NODE)).verdict == "altered"
+        assert await seal_restored(auditor.threads, anchors, [run.id], sealer.seal) == 1
+        assert await seal_restored(auditor.threads, anchors, [run.id], sealer.seal) == 0
+    report = await auditor.verify(run.id, NODE)
+    assert (report.verdict, report.reason) == ("not_proven", "")
+    assert any("an older backup was restored" in gap.why for gap in report.unchecked)
+    await auditor.write(run.id, rewritten(kept))
+    assert (await auditor.verify(run.id, NODE)).verdict == "altered"
+    await auditor.write(run.id, kept[:-1])
+    assert (await auditor.verify(run.id, NODE)).verdict == "altered"
 
 
 async def test_a_reset_does_not_accuse_an_honest_log(rig: StartRig, auditor: Auditor) -> None:

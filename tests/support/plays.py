@@ -19,6 +19,7 @@ from holdfast.activities.builtin_tools.offer import subagent_tools
 from holdfast.core.agents.agent import Limits, Memory
 from holdfast.core.authority.interventions import RefinementKind
 from holdfast.core.authority.policy import Approver, Escalation, Policy, Terms, allow, ask, deny
+from holdfast.core.authority.signatures import SigningKey
 from holdfast.core.authority.statements import DecisionKind
 from holdfast.core.budget.budget import Budget
 from holdfast.core.budget.tree import TreeCost
@@ -136,9 +137,12 @@ class RandomRun:
         seed: Names the play.
         steps: The number of events before the thread is brought to its end.
         unattended: Whether its agent fails instead of waiting for a person.
+        node: The key with which the workers sign results; None to sign none.
     """
 
-    def __init__(self, seed: int, steps: int = 150, *, unattended: bool = False) -> None:
+    def __init__(
+        self, seed: int, steps: int = 150, *, unattended: bool = False, node: SigningKey | None = None
+    ) -> None:
         self.chance = random.Random(seed)
         self.losses = random.Random(seed)
         self.rates = {
@@ -155,7 +159,7 @@ class RandomRun:
         self.accepted: list[str] = []
         """The decided requests, in the order of the decisions."""
         self.terminated = False
-        self.features = UNATTENDED if unattended else seed % 2
+        self.features = UNATTENDED if unattended or node else seed % 2
         """The feature level of the workers."""
         self.sleeper = random.Random(seed) if seed % 4 == 1 else None
         """Makes the choices of an agent that can put itself to sleep; None for another agent."""
@@ -190,6 +194,7 @@ class RandomRun:
         spec = spec.model_copy(update={"subagents": ("helper",)}) if self.parent else spec
         spec = spec.model_copy(update={"when_blocked": "fail"}) if unattended else spec
         self.thread = Thread(spec, idle_limit=self.chance.choice([None, 0, 5]), by=self.chance.choice(["", "alice"]))
+        self.thread.node = node
         self.thread.recalled = self.chance.choice(RECALLED)
         self.thread.loads_effects = False
         self.thread.notify = self.chance.random() < 0.5

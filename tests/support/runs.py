@@ -13,8 +13,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
+from holdfast.activities.signed_results import statement_of
 from holdfast.core.agents.agent import AgentSpec, Limits
 from holdfast.core.authority.policy import Policy, allow, ask, deny
+from holdfast.core.authority.signatures import SigningKey
 from holdfast.core.authority.statements import DecisionKind
 from holdfast.core.base.canonical import GENESIS, chain
 from holdfast.core.base.models import Frozen
@@ -42,6 +44,7 @@ from holdfast.core.run.contracts.loading import (
 )
 from holdfast.core.run.contracts.record import Archived, ArchiveRequest, Notice, Notified
 from holdfast.core.run.contracts.runs import RunInput
+from holdfast.core.run.contracts.signed_results import sign_result
 from holdfast.core.run.contracts.snapshot import snapshot_of
 from holdfast.core.run.contracts.tool_calls import ToolOutcome, ToolRequest
 from holdfast.core.run.machine.machine import AgentRun
@@ -151,6 +154,8 @@ class Thread:
         """The list price of the agent's LLM."""
         self.recalled: tuple[RecalledTier, ...] = ()
         """The memories that are recalled when the agent is loaded."""
+        self.node: SigningKey | None = None
+        """Signs results; None to sign none."""
         self.notices: list[Notice] = []
         """The notifications that were delivered."""
         self._count = self._loads = self._first = 0
@@ -213,8 +218,18 @@ class Thread:
         if result:
             assert isinstance(call, Call)
             answer = result.model_copy(update={"answers": call.request.order})
+            answer = self._signed(call, answer)
         self.run.ended(call.id, through_json(answer) if answer else None)
         self._carry_out()
+
+    def _signed(self, call: Call, answer: Any) -> Any:
+        """Return the result with the node's signature, as a worker that has a key returns it."""
+        if self.node is None:
+            return answer
+        statement = statement_of(call.request, answer, thread=self.name, first_run_id=f"r{self._first}")
+        return (
+            answer.model_copy(update={"signed": sign_result(self.node, statement, attempt=1)}) if statement else answer
+        )
 
     def fail(
         self,

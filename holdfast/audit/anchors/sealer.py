@@ -67,7 +67,7 @@ class CheckpointSigner:
     async def __aexit__(self, *error: object) -> None:
         await asyncio.gather(*(queue.stop() for queue in self._queues))
 
-    async def seal(self, thread: str, events: int, head: str, *, gone: Gone = "") -> None:
+    async def seal(self, thread: str, events: int, head: str, *, gone: Gone = "", kept: int = 0) -> None:
         """Seal the length and head of a thread's record. Errors are logged."""
         try:
             seal = make_seal(
@@ -78,6 +78,7 @@ class CheckpointSigner:
                 head=head,
                 at=datetime.now(UTC),
                 gone=gone,
+                kept=kept,
             )
         except Exception as error:  # the run matters more than its seal
             log.warning("not_sealed", thread=thread, events=events, reason=type(error).__name__)

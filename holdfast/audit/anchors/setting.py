@@ -1,7 +1,13 @@
-"""Parses `HOLDFAST_ANCHORS`: folders and URLs, separated by commas."""
+"""Parses `HOLDFAST_ANCHORS`: folders and URLs, separated by commas.
+
+`embedded` stands for a folder in the state folder: the default with the embedded database, whose owner is then not the
+only witness of its content. `off` stands for no anchor.
+"""
 
 from collections.abc import Sequence
 from pathlib import Path
+
+from pydantic import SecretStr
 
 from holdfast.audit.anchors.folder import FolderAnchor
 from holdfast.audit.anchors.webhook import WebhookAnchor
@@ -9,7 +15,21 @@ from holdfast.config.settings import Settings
 from holdfast.config.webhooks import Receiver, rejection
 from holdfast.errors import SettingsError
 
+EMBEDDED = "embedded"
+"""The anchor in the state folder."""
+OFF = "off"
+
 _GIT = "git:"
+
+
+def with_embedded_anchor(settings: Settings) -> Settings:
+    """Return the settings of a process that uses the embedded database: with its anchor, unless they name others."""
+    return settings if settings.anchors else settings.model_copy(update={"anchors": SecretStr(EMBEDDED)})
+
+
+def embedded_anchor(settings: Settings) -> Path | None:
+    """Return the anchor in the state folder, which may not exist yet; None if the settings do not name it."""
+    return _folder(EMBEDDED, settings) if EMBEDDED in _places(settings) else None
 
 
 def read_anchors(settings: Settings) -> Sequence[FolderAnchor | WebhookAnchor]:
@@ -21,7 +41,7 @@ def read_anchors(settings: Settings) -> Sequence[FolderAnchor | WebhookAnchor]:
     anchors: list[FolderAnchor | WebhookAnchor] = []
     for number, place in enumerate(_places(settings), 1):
         if "://" not in place:
-            anchors.append(FolderAnchor(_folder(place)))
+            anchors.append(FolderAnchor(_folder(place, settings)))
             continue
         if reason := rejection(place, insecure=settings.webhooks_insecure):
             raise SettingsError(
@@ -34,10 +54,14 @@ def read_anchors(settings: Settings) -> Sequence[FolderAnchor | WebhookAnchor]:
 def anchor_folders(settings: Settings) -> list[Path]:
     """Return the folders that `HOLDFAST_ANCHORS` names; webhooks cannot be read.
 
+    The one in the state folder is left out before the first worker has made it.
+
     Raises:
         SettingsError: An anchor is a git repository.
     """
-    return [_folder(place) for place in _places(settings) if "://" not in place]
+    folders = [_folder(place, settings) for place in _places(settings) if "://" not in place]
+    own = embedded_anchor(settings)
+    return [folder for folder in folders if folder != own or folder.is_dir()]
 
 
 def check_anchor_path(place: Path) -> Path:
@@ -56,7 +80,7 @@ def check_anchor_path(place: Path) -> Path:
 
 def _places(settings: Settings) -> list[str]:
     setting = settings.anchors.get_secret_value() if settings.anchors else ""
-    places = [place.strip() for place in setting.split(",") if place.strip()]
+    places = [place.strip() for place in setting.split(",") if place.strip() and setting.strip() != OFF]
     for number, place in enumerate(places, 1):
         if place.startswith(_GIT):  # the rest may contain a secret
             raise SettingsError(
@@ -66,5 +90,7 @@ def _places(settings: Settings) -> list[str]:
     return places
 
 
-def _folder(place: str) -> Path:
+def _folder(place: str, settings: Settings) -> Path:
+    if place == EMBEDDED:
+        return settings.home / "anchors"
     return Path(place).expanduser().absolute()

@@ -162,7 +162,7 @@ def compare_sorted(
     unseen = sum(reason is not None and _unseen(seal, reason, branches) for seal, reason in why_gone.items())
     if unseen:
         text = f"{unseen} seals are of a log that is not here: nodes have sealed that a reset abandoned it"
-        unchecked.append(Unchecked("anchors", f"{text}, or that it was pruned"))
+        unchecked.append(Unchecked("anchors", f"{text}, that it was pruned, or that an older backup was restored"))
     if not faults and result.covered <= max(digests, default=-1):
         reason = f"no seal covers the events from {result.covered} on: they can have been rewritten since"
         unchecked.append(Unchecked("anchors", reason))
@@ -174,7 +174,9 @@ def compare_sorted(
 
 
 def _unseen(seal: SignedCheckpoint, reason: SignedCheckpoint, branches: Branches) -> bool:
-    """Whether only its time ties a seal to a log that is gone."""
+    """Whether a seal is of a log that is not here: events were lost with a restore, or only its time ties it to one."""
+    if reason.gone == "restored":
+        return True
     same = (reason.events, reason.head) == (seal.events, seal.head)
     return not same and not any(known.get(seal.events - 1) == seal.head for known in branches.values())
 

@@ -55,7 +55,8 @@ class Unchecked:
 
     what: str
     """`history`, `record`, `beginning`, `end`, `keys`, `policy`, `seals`, `ledger`, `artifacts`, `iterations`,
-    `anchors`, `nodes`, `content`, `original`; for a file, also `signature`, `signer`, `bodies`, `parent`, `subagents`.
+    `anchors`, `nodes`, `results`, `content`, `original`; for a file, also `signature`, `signer`, `bodies`, `parent`,
+    `subagents`.
     """
     why: str
 

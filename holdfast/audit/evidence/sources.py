@@ -14,6 +14,7 @@ from holdfast.core.log.events import AgentEvent
 from holdfast.core.log.upcasters import decode_event
 from holdfast.core.run.state.state import RunState
 from holdfast.core.temporal.history import READING
+from holdfast.core.transcript.transcript import TranscriptBase
 from holdfast.errors import EventUnreadable, HistoryUnreadable, RecordUnavailable, RecordUnreadable
 
 _POSITION = re.compile(r"event (\d+) of thread")
@@ -27,6 +28,8 @@ class Segment:
     state: RunState | None = None
     head: str = ""
     """The digest of the event before the first one; empty at the beginning of the log."""
+    transcript: TranscriptBase | None = None
+    """The transcript before; None at the beginning of the log."""
 
 
 @dataclass
@@ -111,7 +114,8 @@ def _add_run(log: Log, run: RecordedRun) -> None:
     if before and start <= before[-1].position + 1:
         before += [event for event in events if event.position > before[-1].position]
     else:
-        log.segments.append(Segment(list(events), begin.state if start else None, head if start else ""))
+        later = Segment(list(events), begin.state, head, begin.transcript)
+        log.segments.append(later if start else Segment(list(events)))
 
 
 # The permanent record.
@@ -147,7 +151,7 @@ def differences(history: Log, record: Log) -> list[Finding]:
     if not history.digests or not (record.digests or record.empty):
         return []
     if record.empty:
-        least = _least(history) if history.sealed else 0
+        least = least_recorded(history) if history.sealed else 0
         reason = (
             f"it has no events of this thread, and {least} were written to it: they were deleted or pruned, or "
             "DATABASE_URL names another database than the workers have"
@@ -161,13 +165,13 @@ def differences(history: Log, record: Log) -> list[Finding]:
     length = len(record.digests)
     if record.fault is None and history.closed and length <= max(history.digests):
         return [Finding("record", "it is missing: the run has ended, but the record ends before this event", length)]
-    if record.fault is None and length < (least := _least(history)):
+    if record.fault is None and length < (least := least_recorded(history)):
         reason = f"it is missing: {least} events were written to the record, but it ends before this one"
         return [Finding("record", reason, length)]
     return []
 
 
-def _least(history: Log) -> int:
+def least_recorded(history: Log) -> int:
     """Return the number of events that the permanent record must have according to the histories."""
     return max(history.archived, min(history.digests), max(history.digests) + 1 if history.closed else 0)
 

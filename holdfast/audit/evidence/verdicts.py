@@ -11,10 +11,13 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, TypeVar, get_args
 
 from holdfast.audit.evidence.evidence import ADVICE, Finding, Unchecked
+from holdfast.audit.judge.signed_results import MadeCall
 
 Verdict = Literal["proven", "not_proven", "altered"]
 
-Check = Literal["history", "seals", "record", "ledger", "artifacts", "anchors", "keys", "iterations", "signature"]
+Check = Literal[
+    "history", "seals", "record", "ledger", "artifacts", "anchors", "results", "keys", "iterations", "signature"
+]
 """The checks, which a caller may require."""
 
 CHECKS: tuple[Check, ...] = get_args(Check)
@@ -23,9 +26,9 @@ _GAPS: Mapping[str, str] = {"nodes": "anchors", "policy": "keys", "signer": "sig
 """Gap → the check that is incomplete because of it."""
 
 _NEEDLESS: Mapping[str, frozenset[str]] = {
-    "seals": frozenset({"anchors", "nodes", "keys", "policy"}),
-    "anchors": frozenset({"history", "seals", "beginning", "keys", "policy", "signature", "signer"}),
-    "signature": frozenset({"history", "seals", "anchors", "nodes", "keys", "policy"}),
+    "seals": frozenset({"anchors", "nodes", "results", "keys", "policy"}),
+    "anchors": frozenset({"history", "seals", "beginning", "results", "keys", "policy", "signature", "signer"}),
+    "signature": frozenset({"history", "seals", "anchors", "nodes", "results", "keys", "policy"}),
 }
 """Witness → the gaps that it makes irrelevant. The witness `seals` is the check of a history's MACs, if the history
 reaches back to the beginning."""
@@ -55,6 +58,8 @@ class Verification:
     """The number of verified signatures."""
     seals: int = 0
     """The number of node seals from anchors that the log matches."""
+    calls: tuple[MadeCall, ...] = ()
+    """The LLM and tool calls, each with the node that made it; none if no result has a signature."""
     head: str = ""
     """The digest of the log's last event."""
     notes: tuple[str, ...] = ()

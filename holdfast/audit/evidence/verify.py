@@ -4,7 +4,8 @@
 2. Every event follows from those before it (`holdfast.audit.judge.audit`).
 3. The ledger has the effects that the log starts and finishes, and no others; every artifact that the log refers to
    has its original content.
-4. The result lists the checks that could not be made. Nothing in a log can prove that it was not rewritten as a whole:
+4. A result that a known node has signed is exactly what it signed.
+5. The result lists the checks that could not be made. Nothing in a log can prove that it was not rewritten as a whole:
    that needs a witness (`holdfast.audit.evidence.verdicts`).
 """
 
@@ -31,10 +32,12 @@ from holdfast.audit.evidence.evidence import (
     ledger_rows,
 )
 from holdfast.audit.evidence.forgotten import forgotten_faults, tombstone_of
+from holdfast.audit.evidence.results import all_signed, any_signed, unchecked_results
 from holdfast.audit.evidence.sources import Log, Segment, differences, from_histories, from_record, join
 from holdfast.audit.evidence.verdicts import Verification, conclude
 from holdfast.audit.judge.audit import Audit, Effects, Fault
 from holdfast.audit.judge.forks import first_thread
+from holdfast.audit.judge.signed_results import MadeCall, NodeKeys
 from holdfast.client.reading.record import Evidence
 from holdfast.client.threads import Threads
 from holdfast.core.authority.policy import Policy
@@ -46,7 +49,7 @@ from holdfast.errors import ThreadNotFound
 
 
 @dataclass
-class _AuditResult:
+class AuditResult:
     """The result of auditing the events."""
 
     fault: Fault | None = None
@@ -57,6 +60,8 @@ class _AuditResult:
     policies: set[str] = field(default_factory=set)
     """Digests of the policies that were in force."""
     signatures: int = 0
+    calls: list[MadeCall] = field(default_factory=list)
+    """The LLM and tool calls, with the nodes that made them."""
     one_login: list[str] = field(default_factory=list)
     """Sentences about quorums that one login has filled."""
     last: str = ""
@@ -78,6 +83,7 @@ async def verify(
     evidence: Evidence | None = None,
     trusted: Policy | None = None,
     anchors: Anchors | None = None,
+    nodes: NodeKeys | None = None,
 ) -> Verification:
     """Verify the readable part of a thread.
 
@@ -87,6 +93,7 @@ async def verify(
         evidence: Ledger and artifacts; None without a database.
         trusted: A policy from outside the log, with people, gateways and their keys; None to trust the log's own.
         anchors: The anchors with seals of the thread; None to compare none.
+        nodes: The keys of nodes, with which signatures of results are verified; None for those of `anchors`.
 
     Raises:
         ThreadNotFound: There is no such thread, and no seal of it.
@@ -118,9 +125,10 @@ async def verify(
         reason = "it has no events of this thread: does DATABASE_URL match that of the workers?"
         unchecked.append(Unchecked("record", reason))
     faults = [log.fault for log in (record, history) if log.fault] + differences(history, record)
-    log = _AuditResult()
+    log = AuditResult()
     if not faults:
-        log = await asyncio.to_thread(_audit, join(history, record), origin, trusted)
+        known_nodes = nodes if nodes is not None else anchors.nodes if anchors else None
+        log = await asyncio.to_thread(audit_segments, join(history, record), origin, trusted, known_nodes)
     if log.fault:
         where: Where = "record" if log.fault.position in record.digests else "history"
         faults.append(Finding(where, log.fault.reason, log.fault.position))
@@ -128,7 +136,7 @@ async def verify(
         if rows or record.digests:
             began, past = dict(log.effects), set(log.past)
             for archived in await archived_branches(evidence, thread):
-                branch = _audit((await from_record(threads, archived)).segments, thread, None)
+                branch = audit_segments((await from_record(threads, archived)).segments, thread, None)
                 began |= branch.effects
                 past |= branch.past
             # For an archived branch, the ledger also has the effects that its thread started after the reset.
@@ -142,7 +150,7 @@ async def verify(
             unchecked.append(Unchecked("ledger", reason))
     if not log.fault:
         faults += await artifact_faults(evidence.artifacts if evidence else None, log.artifacts, unchecked)
-    unchecked += _unproven(history, log, trusted=trusted)
+    unchecked += [*_unproven(history, log, trusted=trusted), *unchecked_results(log.calls)]
     compared = CheckpointComparison(unchecked=() if history.digests else (NONE_GIVEN,))
     if seals and origin != thread:
         reason = f"seals are of threads, and this log was set aside: verify {origin}"
@@ -154,6 +162,7 @@ async def verify(
     begun |= {"seals"} if history.sealed and history.digests else set()
     begun |= {"record"} if record.digests or record.empty else set()
     begun |= {"anchors"} if compared.seals else set()
+    begun |= {"results"} if all_signed(log.calls) else set()
     begun |= {"keys"} if trusted else set()
     foreign = threads.reader.ownership.foreign(thread)
     return conclude(
@@ -166,14 +175,17 @@ async def verify(
         first=min(known, default=0),
         signatures=log.signatures,
         seals=compared.seals,
+        calls=tuple(log.calls) if any_signed(log.calls) else (),
         head=known[max(known)] if known else "",
         notes=(str(foreign),) if foreign else (),
     )
 
 
-def _audit(segments: Sequence[Segment], thread: str, trusted: Policy | None) -> _AuditResult:
+def audit_segments(
+    segments: Sequence[Segment], thread: str, trusted: Policy | None, nodes: NodeKeys | None = None
+) -> AuditResult:
     """Audit the events, up to the first fault."""
-    result = _AuditResult(whole=bool(segments) and segments[0].state is None)
+    result = AuditResult(whole=bool(segments) and segments[0].state is None)
     owner = first_thread([event for segment in segments for event in segment.events], thread)
     for event in (event for segment in segments for event in segment.events):
         if isinstance(event, RunStarted):
@@ -183,7 +195,14 @@ def _audit(segments: Sequence[Segment], thread: str, trusted: Policy | None) -> 
         elif isinstance(event, RunImported):
             result.imported = event.position
     for segment in segments:
-        audit = Audit(owner, state=segment.state, trusted=trusted, head=segment.head)
+        audit = Audit(
+            owner,
+            state=segment.state,
+            trusted=trusted,
+            head=segment.head,
+            nodes=nodes,
+            transcript=segment.transcript,
+        )
         audit.take(segment.events)
         owner = audit.thread
         result.effects |= audit.effects
@@ -191,6 +210,7 @@ def _audit(segments: Sequence[Segment], thread: str, trusted: Policy | None) -> 
         result.artifacts |= audit.artifacts
         result.policies |= audit.policies
         result.signatures += audit.signatures
+        result.calls += audit.results.calls
         result.one_login += audit.one_login
         result.last = segment.events[-1].type
         if audit.fault:
@@ -199,7 +219,7 @@ def _audit(segments: Sequence[Segment], thread: str, trusted: Policy | None) -> 
     return result
 
 
-def _unproven(history: Log, log: _AuditResult, *, trusted: Policy | None) -> list[Unchecked]:
+def _unproven(history: Log, log: AuditResult, *, trusted: Policy | None) -> list[Unchecked]:
     """Return the unproven claims of a log without a fault."""
     gaps: list[Unchecked] = []
     if history.segments and not log.whole and not log.fault and log.last:

@@ -2,7 +2,7 @@
 
 A seal that contradicts the log shows that the log was rewritten or truncated, unless a node has also sealed that it
 removed the sealed log from the record, after a reset or to prune it. A reset claimed only by the database is not
-evidence, because the database's owner can forge it.
+evidence, because the database's owner can forge it. The seal of a restored backup explains only later events.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -147,6 +147,8 @@ def explaining_seal(
     for each in gone:
         if each.events < seal.events or (trusting and each.node != seal.node):
             continue
+        if each.kept >= seal.events:
+            continue  # the restored record has to have these events
         if (each.events, each.head) == (seal.events, seal.head):
             return each
         same = [known for known in branches if known.get(each.events - 1) == each.head]

@@ -7,6 +7,7 @@ the database can compute a chain. So the audit folds the log, and each event mus
    including verdicts, requests, outcomes of decisions and quorum, and must equal the recorded events.
 2. A call starts only after it was allowed, once, with its own effect key.
 3. A signature that counted is verified with the recorded policy's keys, and with those of `trusted` if given.
+4. A result that a known node has signed is what it signed, for this call (`holdfast.audit.judge.signed_results`).
 """
 
 from collections.abc import Sequence
@@ -15,6 +16,7 @@ from dataclasses import dataclass, replace
 from holdfast.audit.judge.consequences import RETURNING, PriorLog, possible_batches
 from holdfast.audit.judge.events import IllegalEvent, difference, same
 from holdfast.audit.judge.forks import together
+from holdfast.audit.judge.signed_results import NodeKeys, SignedResults
 from holdfast.audit.judge.trees import Family
 from holdfast.core.authority.approvals import COUNTING
 from holdfast.core.authority.policy import Policy
@@ -27,6 +29,7 @@ from holdfast.core.run.rules.loop_guard import repeats_to_report
 from holdfast.core.run.state.features import RESULT_NAMES_ARTIFACTS, SIGNED_STEERING
 from holdfast.core.run.state.state import RunState
 from holdfast.core.tools.effects import Effect, PastEffect, effect_key
+from holdfast.core.transcript.transcript import Transcript, TranscriptBase
 
 
 @dataclass(frozen=True)
@@ -68,10 +71,19 @@ class Audit:
         state: The state before the first judged event; None for the beginning of the log.
         trusted: People, gateways and their keys, from outside the log; None to trust the log's own.
         head: The digest of the event before the first judged one.
+        nodes: The keys of known nodes, with which signatures of results are verified; None for no node.
+        transcript: The transcript before the first judged event; not needed at the beginning of the log.
     """
 
     def __init__(
-        self, thread: str, *, state: RunState | None = None, trusted: Policy | None = None, head: str = ""
+        self,
+        thread: str,
+        *,
+        state: RunState | None = None,
+        trusted: Policy | None = None,
+        head: str = "",
+        nodes: NodeKeys | None = None,
+        transcript: TranscriptBase | None = None,
     ) -> None:
         self.state = state or RunState()
         self.fault: Fault | None = None
@@ -88,6 +100,9 @@ class Audit:
         """Sentences about quorums that one login has filled."""
         self.policies: set[str] = set()
         """Digests of the policies that have been in force."""
+        known = Transcript(transcript) if transcript or state is None else None
+        self.results = SignedResults(nodes or {}, known)
+        """The calls that nodes made, and the signatures of their results."""
         self.family = Family()
         """The beginnings and ends of its runs, and of its sub-agents according to the log."""
         self._thread = thread
@@ -187,6 +202,7 @@ class Audit:
             if repeats_to_report(self.state, event) != event.repeats:
                 raise IllegalEvent(f"call {event.number} has not ended like this {event.repeats} times in a row")
             self._finished(event)
+        self.results.take(self.state, event)
         for address in artifacts_of(event, named=self.state.features >= RESULT_NAMES_ARTIFACTS):
             self.artifacts.setdefault(address, event.position)
         before, self.state = self.state, evolve(self.state, event)

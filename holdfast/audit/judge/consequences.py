@@ -321,7 +321,8 @@ def _polls(before: PriorLog, event: ev.WaitPolled, events: Sequence[ev.AgentEven
         outcome = as_poll(event, ended, note=state.calls.get(event.number).people_note)
         yield on_poll(state, event.number, outcome, poll=event.poll, at=event.at)
     elif not ends_unfulfilled(wait, event.status, at=event.at):
-        yield [poll_event(state, wait, event.status, seen=event.seen, duration_ms=event.duration_ms, at=event.at)]
+        polled = poll_event(state, wait, event.status, seen=event.seen, duration_ms=event.duration_ms, at=event.at)
+        yield [polled.model_copy(update={"signed": event.signed})]
 
 
 def _check_start(before: PriorLog, event: ev.RunStarted) -> None:

@@ -67,7 +67,12 @@ def as_outcome(event: ev.ToolCallFinished | ev.ReconcileRequested | ev.RunFinish
         request = event.request
         settles_in = (request.settles_at - request.asked_at).total_seconds() if request.settles_at else None
         return ToolOutcome(
-            status="unknown", content=request.why, cause=event.cause, failures=event.failures, settles_in=settles_in
+            status="unknown",
+            content=request.why,
+            cause=event.cause,
+            failures=event.failures,
+            settles_in=settles_in,
+            signed=event.signed,
         )
     return ToolOutcome(status="unknown", content="")
 
@@ -82,7 +87,7 @@ def as_poll(event: ev.WaitPolled, ended: ev.ToolCallFinished, *, note: str) -> T
     """
     headed = event.status not in ("cannot", "invalid")
     content = without_heading(ended.content, note) if headed else ended.content
-    fields = {"status": event.status, "content": content, "duration_ms": event.duration_ms}
+    fields = {"status": event.status, "content": content, "duration_ms": event.duration_ms, "signed": event.signed}
     return as_outcome(ended).model_copy(update=fields)
 
 

@@ -20,23 +20,35 @@ def anchors_from_options(
     """Return the anchors to read seals from, and the keys of trusted nodes; None if no anchor is named.
 
     Args:
-        settings: Name the anchors if `places` is empty.
+        settings: Name the anchors if `places` is empty. If that is the embedded one alone, this machine's node is
+            trusted, which alone writes to it.
         places: Folders, and files of seals.
         nodes: Public keys, and files with a key at the start of each line; `until TIME` after a key is the time from
             which its seals no longer count.
         in_file: A portable file is verified, which may contain seals.
 
     Raises:
-        SettingsError: A key is invalid, or its file cannot be read; an anchor is a git repository; or nodes are named
-            and anchors are not.
+        SettingsError: A key is invalid, or its file cannot be read; or an anchor is a git repository.
     """
-    from holdfast.audit.anchors.setting import anchor_folders, check_anchor_path
+    from holdfast.audit.anchors.setting import check_anchor_path
     from holdfast.audit.evidence.anchors import Anchors
+    from holdfast.composition.witnesses import witnesses_of
 
-    anchors = [check_anchor_path(place) for place in places] or anchor_folders(settings)
-    if not anchors and nodes and not in_file:
-        raise SettingsError("--nodes says whose seals count, but no anchor is named: add --anchors DIR")
-    return Anchors(anchors, _keys(nodes) if nodes else None) if anchors or nodes else None
+    trusted = _keys(nodes) if nodes else None
+    named = Anchors([check_anchor_path(place) for place in places], trusted) if places else None
+    alone = Anchors((), trusted) if nodes and in_file else None
+    return named or witnesses_of(settings, trusted) or alone
+
+
+def known_nodes(settings: Settings, nodes: Sequence[str]) -> dict[str, datetime | None]:
+    """Return the keys with which signatures of results are verified: the given ones, or else this machine's.
+
+    Raises:
+        SettingsError: A key is invalid, or its file cannot be read.
+    """
+    from holdfast.composition.witnesses import own_nodes
+
+    return _keys(nodes) if nodes else dict(own_nodes(settings))
 
 
 def _keys(nodes: Sequence[str]) -> dict[str, datetime | None]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
+from holdfast.audit.evidence.results import calls_by_node
 from holdfast.audit.evidence.verdicts import Verdict, Verification
 from holdfast.cli.text import clock, count, visible
 from holdfast.client.reading.record import EndedThread
@@ -48,6 +49,10 @@ def append_checks(screen: Text, verified: Verification) -> Text:
         screen.append(f"\n{INDENT}checked: {visible(', '.join(verified.checked))}", "dim")
     for one in verified.unchecked:
         screen.append(f"\n{INDENT}not checked: {visible(one.what)}: {visible(one.why)}", "dim")
+    for made in calls_by_node(verified.calls) if verified.ok else ():
+        by = f"{made.node} made" if made.known else f"claimed, not checked: a node {visible(made.node)}… made"
+        text = f"{by} {count(made.llm, 'LLM call')} and {count(made.tools, 'tool call')}"
+        screen.append(f"\n{INDENT}{text}", "" if made.known else "dim")
     for note in verified.notes:
         screen.append(f"\n{INDENT}{visible(note)}", "yellow")
     return screen

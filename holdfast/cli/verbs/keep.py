@@ -79,8 +79,8 @@ async def restore(
 ) -> int:
     """Restore a backup into a migrated database.
 
-    Checks the whole backup first, and only adds data: after an interruption, repeat it. Stop the workers before. Exit 1
-    if a damaged thread was left out.
+    Checks the whole backup first, and only adds data: after an interruption, repeat it. Stop the workers before. What
+    Temporal's histories have of the time since the backup is recorded again. Exit 1 if a damaged thread was left out.
     """
     url = _database_url(session)
     stores = await _check_stores(session)
@@ -96,16 +96,46 @@ async def restore(
         restored = await restore_backup(
             source, await _pool(session), stores, into_existing=into_existing, report=session.output.note
         )
+        again = await _record_again(session, restored.threads)
     counts = {"threads": len(restored.threads), "events": restored.events, "effects": restored.effects}
     counts |= {"memories": restored.memories, "artifacts": restored.artifacts}
     summary = ", ".join(f"{number:,} {kind}" for kind, number in counts.items())
-    result = {**counts, "forgotten": sorted(restored.forgotten), "damaged": restored.damaged}
+    result = {**counts, "forgotten": sorted(restored.forgotten), "damaged": restored.damaged, "recorded_again": again}
     session.output.result(result, Text(f"Restored: {summary}"))
     for thread in sorted(restored.forgotten)[:_SHOWN]:
         session.output.note(f"{visible(thread)} was left out: this database has forgotten it.")
     for thread, why in restored.damaged.items():
         session.output.note(f"{visible(thread)} is damaged in the backup, and its log was left out: {visible(why)}")
     return FAILED if restored.damaged else OK
+
+
+async def _record_again(session: Session, restored: set[str]) -> dict[str, int]:
+    """Record again what Temporal has of the time since the backup; return the number of events of each thread.
+
+    Seal that the rest is gone, where an anchor has seals of it.
+    """
+    from holdfast.composition.witnesses import witnesses_of
+    from holdfast.errors import ServerUnreachable
+    from holdfast.retention.rerecord import rerecord, seal_restored
+
+    try:
+        threads = await session.connect()
+        done = await rerecord(threads, await _pool(session), seals=session.parts.seals)
+        if anchors := witnesses_of(session.parts.settings):
+            await seal_restored(threads, anchors, restored, await session.parts.seal())
+    except ServerUnreachable as error:
+        session.output.note(
+            f"Events since the backup were not recorded again: {visible(str(error))} Repeat `restore` when it answers."
+        )
+        return {}
+    for thread, why in done.left.items():
+        session.output.note(f"{visible(thread)} lacks events since the backup: {visible(why)}")
+    if done.events:
+        events, of = sum(done.events.values()), count(len(done.events), "thread")
+        session.output.note(
+            f"{count(events, 'event')} of {of} since the backup were recorded again from Temporal's histories."
+        )
+    return done.events
 
 
 @verbs.verb("forget-thread rel-1.2", 'forget-thread rel-1.2 --reason "asked to" --yes', name="forget-thread")

@@ -57,7 +57,7 @@ async def export(
     private = session.private_key(key)
     from holdfast.cli.screens.anchors import anchors_from_options
 
-    seals = anchors_from_options(session.settings, anchors or (), ())
+    seals = anchors_from_options(session.parts.settings, anchors or (), ())
     threads = await session.connect(thread)
     from dataclasses import asdict
 

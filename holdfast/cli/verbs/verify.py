@@ -22,7 +22,7 @@ verbs = Verbs()
     "verify rel-1.2",
     "verify rel-1.2 --keys people.yaml",
     "verify rel-1.2 --anchors /mnt/anchors --nodes nodes.txt",
-    "verify rel-1.2 --require seals,record,ledger",
+    "verify rel-1.2 --require seals,record,results",
     "verify rel-1.2 --json | jq .not_checked",
     "verify rel-1.2.holdfast --signer ed25519:PbIeLO…",
 )
@@ -48,7 +48,8 @@ async def verify(
         typer.Option(metavar="DIR", help="An anchor with workers' seals of the record. [default: HOLDFAST_ANCHORS]"),
     ] = None,
     nodes: Annotated[
-        list[str] | None, typer.Option(metavar="FILE|KEY", help="Public keys of nodes: trust no seals of others.")
+        list[str] | None,
+        typer.Option(metavar="FILE|KEY", help="Public keys of nodes: trust no others' seals and results."),
     ] = None,
     require: Annotated[
         str | None,
@@ -80,9 +81,11 @@ async def verify(
     from holdfast.config.policy_file import load_policy
 
     trusted = load_policy(keys) if keys else None
-    from holdfast.cli.screens.anchors import anchors_from_options
+    from holdfast.cli.screens.anchors import anchors_from_options, known_nodes
 
-    seals = anchors_from_options(session.settings, anchors or (), nodes or (), in_file=in_file)
+    seals = anchors_from_options(
+        session.settings if in_file else session.parts.settings, anchors or (), nodes or (), in_file=in_file
+    )
     if in_file:
         return await _verify_file(
             session,
@@ -109,7 +112,10 @@ async def verify(
     else:
         if no_artifacts:
             evidence = replace(evidence, artifacts=None)
-        verification = await verify_thread(threads, thread, evidence=evidence, trusted=trusted, anchors=seals)
+        known = known_nodes(session.settings, nodes or ())
+        verification = await verify_thread(
+            threads, thread, evidence=evidence, trusted=trusted, anchors=seals, nodes=known
+        )
     verification = required(verification, required_checks)
     session.output.result(view_of(verification), verify_screen(verification))
     return VERDICTS[verification.verdict]

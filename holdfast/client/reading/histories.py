@@ -107,7 +107,7 @@ class RecordedRun:
     @property
     def previous(self) -> str | None:
         """Temporal's id of the thread's run before this one; None if this run does not name one."""
-        return _previous(self.events[0])
+        return previous_run_of(self.events[0])
 
 
 async def fetch(runs: Runs, thread: str, run_id: str, *, by: PayloadConverter = READING) -> RecordedRun | None:
@@ -160,14 +160,15 @@ async def previous_of(runs: Runs, thread: str, run_id: str) -> str | None:
     try:
         async for event in handle.fetch_history_events(page_size=1, rpc_timeout=_LIMIT):
             await decrypt_in_place(event, runs.client.data_converter.payload_codec)
-            return _previous(event)
+            return previous_run_of(event)
     except RPCError as error:
         if error.status is not RPCStatusCode.NOT_FOUND:
             raise runs.translate_error(error, thread) from error
     return None
 
 
-def _previous(first: HistoryEvent) -> str | None:
+def previous_run_of(first: HistoryEvent) -> str | None:
+    """Return Temporal's id of the thread's run before the one whose first event this is; None if it names none."""
     begin = first.workflow_execution_started_event_attributes
     if begin.continued_execution_run_id:
         return begin.continued_execution_run_id

@@ -15,7 +15,7 @@ with workflow.unsafe.imports_passed_through():
 
 PREFIX = "ed25519:"
 _KEY_BYTES = 32
-_SIGNATURE_BYTES = 64
+SIGNATURE_BYTES = 64
 
 
 def check_key(text: str) -> str:
@@ -34,8 +34,7 @@ def public_key(private: str) -> str:
     Raises:
         ValueError: The text is not a private key.
     """
-    key = Ed25519PrivateKey.from_private_bytes(key_bytes(private))
-    return PREFIX + _text(key.public_key().public_bytes_raw())
+    return SigningKey(private).public
 
 
 def sign(private: str, message: bytes) -> str:
@@ -44,17 +43,44 @@ def sign(private: str, message: bytes) -> str:
     Raises:
         ValueError: The text is not a private key.
     """
-    return _text(Ed25519PrivateKey.from_private_bytes(key_bytes(private)).sign(message))
+    return _text(SigningKey(private).sign(message))
+
+
+class SigningKey:
+    """A private key, decoded once for many signatures.
+
+    Args:
+        private: The private key as text.
+
+    Raises:
+        ValueError: The text is not a private key.
+    """
+
+    def __init__(self, private: str) -> None:
+        self._key = Ed25519PrivateKey.from_private_bytes(key_bytes(private))
+        self.public = PREFIX + _text(self._key.public_key().public_bytes_raw())
+        """The public key that belongs to it, as text."""
+
+    def sign(self, message: bytes) -> bytes:
+        """Return the 64 bytes of the signature of a message."""
+        return self._key.sign(message)
 
 
 def is_signed(public: str, signature: str, message: bytes) -> bool:
     """Whether the message was signed with the private key that belongs to `public`."""
     try:
-        given = _decoded(signature)
-        Ed25519PublicKey.from_public_bytes(key_bytes(public)).verify(given, message)
+        return verifies(public, _decoded(signature), message)
+    except ValueError:
+        return False
+
+
+def verifies(public: str, signature: bytes, message: bytes) -> bool:
+    """As `is_signed`, for a signature in bytes."""
+    try:
+        Ed25519PublicKey.from_public_bytes(key_bytes(public)).verify(signature, message)
     except (ValueError, InvalidSignature):
         return False
-    return len(given) == _SIGNATURE_BYTES
+    return len(signature) == SIGNATURE_BYTES
 
 
 def encode_key(key: bytes) -> str:

@@ -7,7 +7,8 @@ record.
    them.
 3. A seal is evidence only if its signature verifies with the key of a node that the verifier trusts.
 4. The database's owner can make a log look archived by a reset, or pruned. A node therefore also seals that it removes
-   a log from the record (`gone`): only such a seal explains an earlier seal that the record no longer matches.
+   a log from the record (`gone`): only such a seal explains an earlier seal that the record no longer matches. A
+   restored backup keeps the first events of a log, so that seal says how many (`kept`).
 
 They are unrelated to `holdfast.core.mac.seals`, the MACs by which Holdfast's processes authenticate each other.
 """
@@ -23,14 +24,15 @@ from holdfast.core.base.canonical import canonical
 from holdfast.core.base.models import Frozen
 from holdfast.errors import NotPortable
 
-Gone = Literal["", "reset", "pruned"]
-"""Why a node removes a log from the record: a reset abandoned it, or its retention ended; empty if it does not."""
+Gone = Literal["", "reset", "pruned", "restored"]
+"""Why a node removes a log from the record: a reset abandoned it, its retention ended, or a backup was restored that
+has only its beginning; empty if it does not."""
 
 
 class SignRecord(Protocol):
     """Seals the current state of a thread's record. Raises nothing, and returns within seconds."""
 
-    async def __call__(self, thread: str, events: int, head: str, *, gone: Gone = "") -> None:
+    async def __call__(self, thread: str, events: int, head: str, *, gone: Gone = "", kept: int = 0) -> None:
         """Make and anchor a seal.
 
         Args:
@@ -38,6 +40,7 @@ class SignRecord(Protocol):
             events: The number of events in its record.
             head: The digest of the last.
             gone: Why this log is removed from the record.
+            kept: How many of its events stay in the record.
         """
         ...
 
@@ -59,6 +62,8 @@ class SignedCheckpoint(Frozen):
     """The digest of the last of them."""
     gone: Gone = ""
     """Why the node was about to remove this log from the record; empty, and omitted from the JSON, if it was not."""
+    kept: int = Field(default=0, ge=0, strict=True)
+    """How many events of the removed log stay in the record; omitted from the JSON if 0."""
     at: AwareDatetime
     """When the node made the seal, by its own clock."""
     node: Annotated[str, AfterValidator(check_key)]
@@ -90,12 +95,20 @@ class SignedCheckpoint(Frozen):
             return False
 
     def _fields(self) -> dict[str, Any]:
-        left_out = {"signature"} if self.gone else {"signature", "gone"}
+        left_out = {"signature"} | {name for name in ("gone", "kept") if not getattr(self, name)}
         return {"holdfast": self.FORMAT, **self.model_dump(mode="json", exclude=left_out)}
 
 
 def make_seal(
-    private: str, *, namespace: str, thread: str, events: int, head: str, at: datetime, gone: Gone = ""
+    private: str,
+    *,
+    namespace: str,
+    thread: str,
+    events: int,
+    head: str,
+    at: datetime,
+    gone: Gone = "",
+    kept: int = 0,
 ) -> SignedCheckpoint:
     """Make and sign a seal.
 
@@ -107,13 +120,14 @@ def make_seal(
         head: The digest of the last.
         at: Now.
         gone: Why this log is removed from the record.
+        kept: How many of its events stay in the record.
 
     Raises:
         ValueError: `private` is not a key, or a field is invalid.
         NotPortable: The thread's id or the namespace has no canonical JSON.
     """
-    node = public_key(private)
-    seal = SignedCheckpoint(namespace=namespace, thread=thread, events=events, head=head, at=at, node=node, gone=gone)
+    fields = {"namespace": namespace, "thread": thread, "events": events, "head": head, "at": at}
+    seal = SignedCheckpoint.model_validate({**fields, "node": public_key(private), "gone": gone, "kept": kept})
     return seal.model_copy(update={"signature": sign(private, seal.signed_bytes())})
 
 
@@ -128,5 +142,5 @@ def read_seal(line: bytes) -> SignedCheckpoint | None:
         return None
 
 
-async def unsealed(thread: str, events: int, head: str, *, gone: Gone = "") -> None:
+async def unsealed(thread: str, events: int, head: str, *, gone: Gone = "", kept: int = 0) -> None:
     """Do nothing: the `SignRecord` of a process without anchors."""

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from holdfast.core.base.canonical import canonical, digest
+from holdfast.core.run.state.features import KEEPS_TRACE
 from holdfast.portable.format.members import AGENTS, CONTEXT, INTENT, KEYS, POLICIES
 from holdfast.portable.format.origins import trace_id
 
@@ -62,7 +63,8 @@ class DerivedMembers:
 
     def _take(self, event: JSON) -> None:
         if event["type"] in _BEGINNINGS:
-            self._begin(event["position"], event["first_run_id"])
+            moved = event["type"] == "run_imported" and event.get("features", 0) >= KEEPS_TRACE
+            self._begin(event["position"], event["first_run_id"], moved=moved)
         match event["type"]:
             case "run_started":
                 self._thread = event["thread"]
@@ -101,9 +103,11 @@ class DerivedMembers:
             case _:
                 pass
 
-    def _begin(self, position: int, run: str) -> None:
-        if not self._segments or self._segments[-1]["first_run_id"] != run:
-            self._segments.append({"position": position, "first_run_id": run, "trace_id": trace_id(run)})
+    def _begin(self, position: int, run: str, *, moved: bool) -> None:
+        last = self._segments[-1] if self._segments else None
+        if last is None or last["first_run_id"] != run:
+            trace = last["trace_id"] if last and moved else trace_id(run)
+            self._segments.append({"position": position, "first_run_id": run, "trace_id": trace})
 
     def _policy(self, policy: JSON) -> str:
         """Add a policy; return its digest."""

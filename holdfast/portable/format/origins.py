@@ -21,6 +21,7 @@ class Segment:
     first_run_id: str
     """Temporal's id of the first run of the chain."""
     trace_id: str
+    """The trace of the chain; of a thread that was moved, from feature level 2 on, that of the segment before."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,9 @@ def segments_of(context: bytes) -> tuple[Segment, ...]:
     try:
         segments = [Segment(**each) for each in json.loads(context)["segments"]]
         kinds = {(type(each.position), type(each.first_run_id)) for each in segments} <= {(int, str)}
-        sound = kinds and all(each.trace_id == trace_id(each.first_run_id) for each in segments)
+        before = [None, *(each.trace_id for each in segments)]
+        traces = [(trace_id(each.first_run_id), last) for each, last in zip(segments, before, strict=False)]
+        sound = kinds and all(each.trace_id in known for each, known in zip(segments, traces, strict=True))
     except (ValueError, TypeError, KeyError, RecursionError, NotPortable):
         return ()
     return tuple(segments) if sound else ()

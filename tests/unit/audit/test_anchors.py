@@ -13,10 +13,11 @@ import pytest
 from holdfast.audit.anchors.folder import FolderAnchor
 from holdfast.audit.anchors.lines import AnchoredLines
 from holdfast.audit.anchors.sealer import CheckpointSigner
-from holdfast.audit.anchors.setting import anchor_folders, read_anchors
+from holdfast.audit.anchors.setting import anchor_folders, read_anchors, with_embedded_anchor
 from holdfast.audit.anchors.webhook import CheckpointRejected
 from holdfast.cli.screens.anchors import anchors_check, anchors_from_options
 from holdfast.composition.sealing import open_sealer
+from holdfast.composition.witnesses import own_nodes, witnesses_of
 from holdfast.config.settings import Settings
 from holdfast.core.authority.signatures import encode_key, public_key
 from holdfast.core.log.node_seals import SignedCheckpoint, read_seal
@@ -137,6 +138,26 @@ def test_the_setting_names_folders_and_urls(tmp_path: Path) -> None:
     assert "s3cret" not in str(refused.value)
     insecure = settings(tmp_path, HOLDFAST_ANCHORS="http://seals.example", HOLDFAST_WEBHOOKS_INSECURE="1")
     assert len(read_anchors(insecure)) == 1
+
+
+async def test_the_embedded_database_has_an_anchor_by_default(tmp_path: Path) -> None:
+    """It is in the state folder, whose name may hold a comma, with this machine's node alone; settings replace it, or
+    switch it off.
+    """
+    home = tmp_path / "a,b"
+    here = with_embedded_anchor(settings(home))
+    assert witnesses_of(here) is None  # before the first worker
+    async with open_sealer(here, namespace="default", say=lambda line: None) as seal:
+        await seal("rel-1", 3, HEAD)
+    witnesses = witnesses_of(here)
+    assert witnesses is not None
+    assert (list(witnesses.locations), witnesses.nodes) == ([home / "anchors"], own_nodes(here))
+    assert len(own_nodes(here)) == 1
+    also = with_embedded_anchor(settings(home, HOLDFAST_ANCHORS=f"embedded,{tmp_path}"))
+    assert anchor_folders(also) == [home / "anchors", tmp_path]
+    assert witnesses_of(also).nodes is None  # type: ignore[union-attr]  # others write there, too
+    assert read_anchors(with_embedded_anchor(settings(home, HOLDFAST_ANCHORS="off"))) == []
+    assert read_anchors(settings(home)) == []
 
 
 @pytest.mark.parametrize("repository", ["git:/srv/seals.git", "git:https://me:s3cret@git.example/x.git"])
@@ -266,8 +287,7 @@ def test_verify_takes_the_trusted_nodes_as_an_option(tmp_path: Path) -> None:
     ):
         with pytest.raises(SettingsError, match=words):
             anchors_from_options(here, (), nodes)
-    with pytest.raises(SettingsError, match="no anchor is named"):
-        anchors_from_options(settings(tmp_path), (), [NODE])
+    assert anchors_from_options(settings(tmp_path), (), [NODE]) is None  # they verify signatures of results
     file.write_text("# none\n")
     with pytest.raises(SettingsError, match="names no key"):
         anchors_from_options(here, (), [str(file)])

@@ -32,6 +32,7 @@ from holdfast.core.lineage import Lineage
 from holdfast.core.log.event_log import event_line
 from holdfast.core.log.events import AgentEvent, RunStarted
 from holdfast.core.log.upcasters import decode_event
+from holdfast.core.run.state.features import KEEPS_TRACE
 from holdfast.core.stores import EffectRow, aside_id
 from holdfast.core.tools.cannot import InheritedConstraint
 from holdfast.errors import EventUnreadable, ExportFailed
@@ -54,6 +55,7 @@ from holdfast.portable.format.members import (
     STATEMENT,
     is_log,
 )
+from holdfast.portable.format.origins import segments_of
 from holdfast.portable.format.redaction import WITHOUT_BODY, redact_line, redact_row
 from holdfast.portable.format.trajectory import trajectory
 from holdfast.portable.verify import verify_file
@@ -186,6 +188,26 @@ def test_a_file_names_where_its_thread_was_imported() -> None:
     (event,) = (event for event in there.log if event.type == "run_imported")
     assert (imported["position"], imported["run_id"]) == (event.position, event.run_id)
     assert imported["point"] == event.point.model_dump()
+
+
+def test_a_moved_thread_keeps_its_trace() -> None:
+    """Moved by this release, a thread has the trace of its beginning for good; one moved by 0.2.0 has another."""
+    there = Thread(agent_spec(), features=KEEPS_TRACE)
+    there.load(KEEPS_TRACE)
+    log = there.moved().imported(features=KEEPS_TRACE).log
+    (started,) = (event for event in log if event.type == "run_started")
+    (imported,) = (event for event in log if event.type == "run_imported")
+    for level, kept in ((1, False), (KEEPS_TRACE, True)):
+        derived = DerivedMembers()
+        derived.take(started.type, event_line(started))
+        for number in (2, 3):  # it moves on, and back
+            fields = {"first_run_id": f"r{number}", "features": level, "position": number}
+            derived.take(imported.type, event_line(imported.model_copy(update=fields)))
+        segments = segments_of(dict(derived.members())[CONTEXT])
+        assert [each.first_run_id for each in segments] == ["r1", "r2", "r3"]
+        assert len({each.trace_id for each in segments}) == (1 if kept else 3)
+    forged = {"segments": [{"position": 0, "first_run_id": "r", "trace_id": 32 * "0"}]}
+    assert segments_of(json.dumps(forged).encode()) == ()
 
 
 def test_a_file_gives_each_events_trace_and_first_signing_node(tmp_path: Path) -> None:

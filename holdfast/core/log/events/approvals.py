@@ -38,6 +38,8 @@ class ReconcileRequested(Event):
     """Why the outcome is unknown; None if the reason is unknown, too."""
     failures: FailedAttempts | None = None
     """The call's earlier failed attempts."""
+    signed: str = ""
+    """As for `tool_call_finished`; empty also if an effect could not be undone."""
 
 
 class ApprovalReminded(Event):

@@ -47,6 +47,8 @@ class WaitPolled(Event):
     duration_ms: int = 0
     again: datetime | None = None
     """When the next poll is due; None if this one ends the wait."""
+    signed: str = ""
+    """The signature of the node that made the poll; empty if it has no key. Recorded from feature level 2 on."""
 
 
 class WakeReceived(Event):

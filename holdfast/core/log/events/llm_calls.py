@@ -40,6 +40,8 @@ class LLMReplied(Event):
     in its cache: they trigger context compaction in place of its count. Recorded from feature level 1 on."""
     cost: int | None = Field(default=None, ge=0)
     """With a cost budget: nano-dollars by list prices; None if the price of the LLM that replied is unknown."""
+    signed: str = ""
+    """The signature of the node that made the call; empty if it has no key. Recorded from feature level 2 on."""
 
 
 class LearningRequested(Event):
@@ -143,6 +145,8 @@ class ContextCompacted(Event):
     """The failed attempts at the request for the summary."""
     cost: int | None = Field(default=None, ge=0)
     """As for `llm_replied`."""
+    signed: str = ""
+    """As for `llm_replied`; empty if the run took an earlier summary again."""
 
 
 class ReplyRejected(Event):

@@ -43,6 +43,9 @@ class CallResult(Frozen):
     """Why the call failed; None if it did not fail or the reason is unknown."""
     failures: FailedAttempts | None = None
     """The call's earlier failed attempts, which have no events of their own."""
+    signed: str = ""
+    """The signature of the node that made the call (`holdfast.core.run.contracts.signed_results`); empty if none did.
+    Recorded from feature level 2 on."""
 
 
 class ToolCallRequested(Event):

@@ -47,6 +47,8 @@ class LLMReply(ActivityResult):
     """If requested: the request's tokens, estimated from its bytes, if the provider counts far fewer; else 0."""
     cost: int | None = None
     """If requested: nano-dollars by list prices; None if the LLM's price is unknown."""
+    signed: str = ""
+    """The node's signature (`holdfast.core.run.contracts.signed_results`); empty if it has no key."""
 
 
 class Failures(ActivityResult):

@@ -33,6 +33,7 @@ from holdfast.core.run.state.features import (
     CANCEL_REASON,
     RESULT_NAMES_ARTIFACTS,
     SETTLING,
+    SIGNED_RESULTS,
 )
 from holdfast.core.run.state.state import RunState
 from holdfast.core.run.waits.dormancy import on_sleep
@@ -45,6 +46,8 @@ Events = list[ev.AgentEvent]
 
 CLOSED_EARLY = "The run was closed from outside before this was done."
 OUTCOME_UNKNOWN = "Its outcome is unknown."
+UNDONE = "This happened, and was undone: "
+"""The heading of the result of a call that undid an effect."""
 CANCEL_REASON_CHARS = 500
 """Maximum characters of a cancellation's reason in the log."""
 
@@ -149,7 +152,7 @@ def on_outcome(state: RunState, number: int, outcome: ToolOutcome, *, at: dateti
     call = state.calls.get(number)
     if call.undo and outcome.status != "ok":
         why = f"it could not be undone: {text_of(outcome.content)}"
-        outcome = outcome.model_copy(update={"status": "unknown", "content": why})
+        outcome = outcome.model_copy(update={"status": "unknown", "content": why, "signed": ""})
     ending = call.own or state.ending.learning  # a request about the run's own note would keep the run open
     asking = call.phase != "orphaned" or state.imported is not None
     if outcome.status == "unknown" and asking and not ending:
@@ -162,14 +165,19 @@ def on_outcome(state: RunState, number: int, outcome: ToolOutcome, *, at: dateti
             # Use the run's clock: the ledger's may differ.
             settles_at = at + timedelta(seconds=min(outcome.settles_in, LONGEST_SETTLING))
             request = request.model_copy(update={"settles_at": settles_at})
-        return [ev.ReconcileRequested(request=request, cause=outcome.cause, failures=outcome.failures)]
+        signed = outcome.signed if state.features >= SIGNED_RESULTS else ""
+        return [ev.ReconcileRequested(request=request, cause=outcome.cause, failures=outcome.failures, signed=signed)]
     content, status = outcome.content, outcome.status
     if call.undo:
-        content, status = with_heading("This happened, and was undone: ", content), "undone"
+        content, status = with_heading(UNDONE, content), "undone"
     elif call.people_note:
         content = with_heading(call.people_note, content)
+    changes = outcome.changes if outcome.status == "ok" else None
+    change = context_change(state, number, changes) if changes else []
+    # A signature covers the change as well, so it is kept only if that is recorded.
+    signed = outcome.signed if state.features >= SIGNED_RESULTS and bool(changes) == bool(change) else ""
     return [
-        *(context_change(state, number, outcome.changes) if outcome.changes and outcome.status == "ok" else ()),
+        *change,
         ev.ToolCallFinished(
             number=number,
             status=status,
@@ -184,6 +192,7 @@ def on_outcome(state: RunState, number: int, outcome: ToolOutcome, *, at: dateti
             until=outcome.until if status == "cannot" else None,
             cause=outcome.cause,
             failures=outcome.failures,
+            signed=signed,
         ),
     ]
 

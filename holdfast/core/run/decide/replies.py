@@ -31,6 +31,7 @@ from holdfast.core.run.rules.verdicts import denial_of, judge_call
 from holdfast.core.run.state.features import (
     BLOCK_SAYS_WHY,
     CUT_OFF_CALLS,
+    SIGNED_RESULTS,
     SIZED_REQUESTS,
     UNSAFE_ONCE_A_REPLY,
 )
@@ -77,6 +78,7 @@ def on_reply(state: RunState, reply: LLMReply, *, shown: int, at: datetime) -> E
             artifact=reply.artifact,
             request_tokens=reply.request_tokens if state.features >= SIZED_REQUESTS else 0,
             cost=reply.cost if state.account.priced else None,
+            signed=reply.signed if state.features >= SIGNED_RESULTS else "",
         )
     ]
     if reply.message is not None and reply.message.tool_calls:
@@ -219,7 +221,9 @@ def on_summary(
         return [rejected, *_on_last_rejected(state, reply, why)]
     compaction = on_compaction(state, summary, compacted=compacted, kept=kept, originals=originals)
     cost = reply.cost if state.account.priced else None
-    return [compaction.model_copy(update={"usage": reply.usage, "outage": reply.outage, "cost": cost})]
+    signed = reply.signed if state.features >= SIGNED_RESULTS else ""
+    update = {"usage": reply.usage, "outage": reply.outage, "cost": cost, "signed": signed}
+    return [compaction.model_copy(update=update)]
 
 
 def on_compaction(

@@ -50,7 +50,8 @@ LEVELS: Mapping[int, str] = {
     "has its sender's id, with which it counts once; the typed context of a run, which a start gives, tools change "
     "(`context_updated`) and conditions of policies read; a run whose agent's functions fail is blocked; unattended "
     "runs, which fail instead of waiting for a person; the notice `message_awaited`; requests show the text of the "
-    "reply that made the call; an approval's `say`, which the LLM reads with the call's result",
+    "reply that made the call; an approval's `say`, which the LLM reads with the call's result; results of LLM and "
+    "tool calls carry a signature of the node that made them (`signed`); a moved thread keeps its trace id",
 }
 """Feature level → the release, and its additions."""
 
@@ -209,6 +210,12 @@ CLAIMS = 2
 
 FEEDBACK = 2
 """The field `say` of an approval. Below it, a decision is read without that field, as an older release reads it."""
+
+SIGNED_RESULTS = 2
+"""The result of an LLM or tool call is recorded with the signature of the node that made it (`signed`)."""
+
+KEEPS_TRACE = 2
+"""An imported thread keeps its trace id. Below it, the trace id follows from the chain of Temporal runs alone."""
 
 
 def level_of_start(*, others: int = 0, context: object = None, when_blocked: str | None = None) -> int:

@@ -27,6 +27,7 @@ from holdfast.core.run.contracts.tool_calls import ToolOutcome
 from holdfast.core.run.rules.backoff import Pace, PollOutcome, next_delay
 from holdfast.core.run.rules.constraints import constraint_on, constraint_result
 from holdfast.core.run.state.dormancy import Polls, Wait
+from holdfast.core.run.state.features import SIGNED_RESULTS
 from holdfast.core.run.state.state import RunState
 from holdfast.core.tools.effects import Effect
 from holdfast.core.tools.triggers import PollTrigger, clock, read_trigger
@@ -100,7 +101,8 @@ def on_poll(state: RunState, number: int, outcome: ToolOutcome, *, poll: int, at
         return []
     seen = digest_of_result(outcome.content)
     head = _end(wait, wait.polls, outcome, seen=seen, at=at)
-    polled = poll_event(state, wait, outcome.status, seen=seen, duration_ms=outcome.duration_ms, at=at)
+    signed = outcome.signed if state.features >= SIGNED_RESULTS else ""
+    polled = poll_event(state, wait, outcome.status, seen=seen, duration_ms=outcome.duration_ms, signed=signed, at=at)
     if head is None:
         return [polled]
     status, words = head
@@ -119,7 +121,7 @@ def on_poll(state: RunState, number: int, outcome: ToolOutcome, *, poll: int, at
 
 
 def poll_event(
-    state: RunState, wait: Wait, status: ev.ToolStatus, *, seen: str, duration_ms: int, at: datetime
+    state: RunState, wait: Wait, status: ev.ToolStatus, *, seen: str, duration_ms: int, at: datetime, signed: str = ""
 ) -> ev.WaitPolled:
     """Return the event that records a poll after which the wait continues."""
     assert isinstance(wait.trigger, PollTrigger)
@@ -144,6 +146,7 @@ def poll_event(
         seen=seen,
         duration_ms=duration_ms,
         again=at + timedelta(seconds=next_delay(outcomes, pace, remaining=remaining)),
+        signed=signed,
     )
 
 

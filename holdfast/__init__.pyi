@@ -141,6 +141,7 @@ from holdfast.core.tools.decorator import Unknown as Unknown
 from holdfast.core.tools.decorator import tool as tool
 from holdfast.core.tools.effects import Effect as Effect
 from holdfast.core.tools.not_done import NotDone as NotDone
+from holdfast.core.tools.partial import Partial as Partial
 from holdfast.core.tools.resources import Resource as Resource
 from holdfast.core.tools.secrets import SecretNotDeclared as SecretNotDeclared
 from holdfast.core.tools.secrets import Secrets as Secrets

@@ -125,7 +125,7 @@ def _recorded(result: RecordedResult, *, at: datetime) -> ToolOutcome:
     except OverflowError:  # the end is beyond the last date of `datetime`
         until = None
     outcome = ToolOutcome(status=result.status, content=result.content, trust=result.trust)
-    return outcome.model_copy(update={"scope": result.scope, "until": until})
+    return outcome.model_copy(update={"scope": result.scope, "until": until, "missing": result.missing})
 
 
 def _decided_by_the_recording(policy: Policy) -> Policy:

@@ -7,7 +7,7 @@ recorded.
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, assert_never
 
-from holdfast.audit.judge.events import Expected, IllegalEvent, as_outcome, as_poll, as_reply
+from holdfast.audit.judge.events import Expected, IllegalEvent, as_outcome, as_poll, as_reply, as_unended_poll
 from holdfast.audit.judge.subagents import (
     allowance_raises,
     call_results,
@@ -321,7 +321,7 @@ def _polls(before: PriorLog, event: ev.WaitPolled, events: Sequence[ev.AgentEven
         outcome = as_poll(event, ended, note=state.calls.get(event.number).people_note)
         yield on_poll(state, event.number, outcome, poll=event.poll, at=event.at)
     elif not ends_unfulfilled(wait, event.status, at=event.at):
-        yield [poll_event(state, wait, event.status, seen=event.seen, duration_ms=event.duration_ms, at=event.at)]
+        yield [poll_event(state, wait, as_unended_poll(event), seen=event.seen, at=event.at)]
 
 
 def _check_start(before: PriorLog, event: ev.RunStarted) -> None:

@@ -86,6 +86,14 @@ def as_poll(event: ev.WaitPolled, ended: ev.ToolCallFinished, *, note: str) -> T
     return as_outcome(ended).model_copy(update=fields)
 
 
+def as_unended_poll(event: ev.WaitPolled) -> ToolOutcome:
+    """Return the outcome of a polled tool whose result is not in the log, as far as the time of the next poll depends
+    on it.
+    """
+    missing = "a part" if event.result == "partial" else ""
+    return ToolOutcome(status=event.status, content="", duration_ms=event.duration_ms, missing=missing)
+
+
 def same(expected: Expected, event: ev.AgentEvent) -> bool:
     """Return whether an event is the expected one."""
     if isinstance(expected, type):

@@ -241,7 +241,8 @@ def _summary(event: JSON) -> str:
             adopted = ", found done already" if event["adopted"] else ""
             took = f", {event['duration_ms']:,} ms" if event["duration_ms"] else ""
             result = brief(text_of(read_content(event["content"])))
-            how = f"{event['status']}{cause_text(event)}{scope_text(event)}{adopted}{took}{repeats_text(event)}"
+            part = f", without {event['missing']}" if event["missing"] else ""
+            how = f"{event['status']}{part}{cause_text(event)}{scope_text(event)}{adopted}{took}{repeats_text(event)}"
             return f"call {event['number']}: {how}{brief(failures_text(event), 300)}: {result}{clipped_text(event)}"
         case "dormancy_began":
             kept = f", ended at once by event {event['wake']}" if event["wake"] else ""

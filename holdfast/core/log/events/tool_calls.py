@@ -43,6 +43,8 @@ class CallResult(Frozen):
     """Why the call failed; None if it did not fail or the reason is unknown."""
     failures: FailedAttempts | None = None
     """The call's earlier failed attempts, which have no events of their own."""
+    missing: str = ""
+    """The part of the result that is missing, if the tool returned a partial one. Recorded from feature level 2 on."""
 
 
 class ToolCallRequested(Event):

@@ -6,7 +6,14 @@ from holdfast.core.run.contracts.loading import AgentRequest, ForkedFolder
 from holdfast.core.run.contracts.runs import RunInput
 from holdfast.core.run.contracts.tool_calls import ToolRequest
 from holdfast.core.run.state.dormancy import Wait
-from holdfast.core.run.state.features import CONSTRAINTS, FAILED_ATTEMPTS, KEEPS_TRUST, RESULT_NAMES_ARTIFACTS, SETTLING
+from holdfast.core.run.state.features import (
+    CONSTRAINTS,
+    FAILED_ATTEMPTS,
+    KEEPS_TRUST,
+    PARTIAL_RESULTS,
+    RESULT_NAMES_ARTIFACTS,
+    SETTLING,
+)
 from holdfast.core.run.state.state import RunState
 from holdfast.core.tools.effects import Effect
 from holdfast.core.tools.triggers import PollTrigger
@@ -86,6 +93,7 @@ def tool_request(
         cannot=number > 0 and state.features >= CONSTRAINTS,
         names_artifacts=number > 0 and state.features >= RESULT_NAMES_ARTIFACTS,
         failures=number > 0 and state.features >= FAILED_ATTEMPTS,
+        partial=number > 0 and state.features >= PARTIAL_RESULTS,
         settles=number > 0 and state.features >= SETTLING,
         trust=state.context.trust if state.features >= KEEPS_TRUST else None,
     )

@@ -184,6 +184,7 @@ def on_outcome(state: RunState, number: int, outcome: ToolOutcome, *, at: dateti
             until=outcome.until if status == "cannot" else None,
             cause=outcome.cause,
             failures=outcome.failures,
+            missing=outcome.missing,
         ),
     ]
 

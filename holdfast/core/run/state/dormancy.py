@@ -52,9 +52,9 @@ class Polls(Frozen):
     delay: float = 0
     """Seconds from the last poll to the next."""
     first: str = ""
-    """Digest of the first result."""
+    """Digest of the first complete result."""
     last: str = ""
-    """Digest of the last result."""
+    """Digest of the last complete result."""
     result: PollKind | None = None
     """The result of the last poll."""
     news: int = 0
@@ -65,12 +65,13 @@ class Polls(Frozen):
     def after(self, event: WaitPolled) -> Self:
         """Return the polls with one more."""
         ok, again = event.status == "ok", event.again or event.at
+        complete = ok and event.result != "partial"
         return type(self)(
             count=event.poll,
             again=again,
             delay=(again - event.at).total_seconds(),
-            first=self.first or event.seen if ok else self.first,
-            last=event.seen if ok else self.last,
+            first=self.first or event.seen if complete else self.first,
+            last=event.seen if complete else self.last,
             result=event.result,
             news=self.news + (1 if self.last and event.result == "news" else 0),
             failures=0 if ok else self.failures + 1,

@@ -100,7 +100,7 @@ def on_poll(state: RunState, number: int, outcome: ToolOutcome, *, poll: int, at
         return []
     seen = digest_of_result(outcome.content)
     head = _end(wait, wait.polls, outcome, seen=seen, at=at)
-    polled = poll_event(state, wait, outcome.status, seen=seen, duration_ms=outcome.duration_ms, at=at)
+    polled = poll_event(state, wait, outcome, seen=seen, at=at)
     if head is None:
         return [polled]
     status, words = head
@@ -114,23 +114,16 @@ def on_poll(state: RunState, number: int, outcome: ToolOutcome, *, poll: int, at
         trust=outcome.trust or _trust(state, wait, outcome.status),
         scope=outcome.scope if status == "cannot" else None,
         until=outcome.until if status == "cannot" else None,
+        missing=outcome.missing,
     )
     return [polled.model_copy(update={"again": None}), ended]
 
 
-def poll_event(
-    state: RunState, wait: Wait, status: ev.ToolStatus, *, seen: str, duration_ms: int, at: datetime
-) -> ev.WaitPolled:
+def poll_event(state: RunState, wait: Wait, outcome: ToolOutcome, *, seen: str, at: datetime) -> ev.WaitPolled:
     """Return the event that records a poll after which the wait continues."""
-    assert isinstance(wait.trigger, PollTrigger)
     assert wait.polls is not None
-    polls, seconds = wait.polls, duration_ms / 1_000
-    tool = state.spec.tool(wait.trigger.tool) if state.spec else None
-    result: ev.PollKind
-    if status == "ok":
-        result = "news" if seen != polls.last and polls.news < NEWS else "same"
-    else:
-        result = "timeout" if tool and seconds >= tool.timeout else "no_response"
+    polls, seconds = wait.polls, outcome.duration_ms / 1_000
+    result = _kind_of(state, wait, outcome, seen=seen)
     limits = state.spec.limits if state.spec else Limits()
     pace = Pace(start=limits.poll_seconds, ceiling=max(limits.poll_seconds, limits.poll_ceiling))
     # News after the last delay yields the same delay, so this one outcome replaces all earlier ones.
@@ -139,12 +132,24 @@ def poll_event(
     return ev.WaitPolled(
         number=wait.number,
         poll=polls.count + 1,
-        status=status,
+        status=outcome.status,
         result=result,
         seen=seen,
-        duration_ms=duration_ms,
+        duration_ms=outcome.duration_ms,
         again=at + timedelta(seconds=next_delay(outcomes, pace, remaining=remaining)),
     )
+
+
+def _kind_of(state: RunState, wait: Wait, outcome: ToolOutcome, *, seen: str) -> ev.PollKind:
+    """Return how a poll ended, which determines the time of the next one."""
+    assert isinstance(wait.trigger, PollTrigger)
+    assert wait.polls is not None
+    if outcome.status == "ok" and outcome.missing:
+        return "partial"
+    if outcome.status == "ok":
+        return "news" if seen != wait.polls.last and wait.polls.news < NEWS else "same"
+    tool, seconds = state.spec.tool(wait.trigger.tool) if state.spec else None, outcome.duration_ms / 1_000
+    return "timeout" if tool and seconds >= tool.timeout else "no_response"
 
 
 def ends_unfulfilled(wait: Wait, status: ev.ToolStatus, *, at: datetime) -> bool:
@@ -186,7 +191,9 @@ def _end(
         instead = "Use `contains` or `changes`, or arguments that lead to a shorter result."
         return "failed", f"Your condition cannot be evaluated: {why}. {instead} {now}\n"
     changed = bool(polls.first) and seen != polls.first
-    if outcome.status == "ok" and condition.fulfilled_by(text_of(outcome.content), changed=changed):
+    # The missing part may hold the text that the result lacks, and is itself a difference from a complete result.
+    undecided = bool(outcome.missing) and (bool(condition.lacks) or condition.changes)
+    if outcome.status == "ok" and not undecided and condition.fulfilled_by(text_of(outcome.content), changed=changed):
         return "ok", f"Your condition was met after {slept}, in {looks}. {now} The result:\n"
     if not ends_unfulfilled(wait, outcome.status, at=at):
         return None

@@ -101,8 +101,8 @@ class Rerun:
         changes: dict[str, Any] = {"tools": tools, "policy": _decided_by_the_recording(spec.policy), "verify": ()}
         changes["llm_options"] = {**spec.llm_options, **self.options}
         changes["memory"] = spec.memory.model_copy(update={"progress": False})
-        # A rerun never waits, so repeated calls start without delay.
-        changes["limits"] = spec.limits.model_copy(update={"repeats_slowed": 0})
+        # A rerun never waits, so no call is delayed.
+        changes["limits"] = spec.limits.model_copy(update={"repeats_slowed": 0, "unanswered_slowed": 0})
         if recorded and spec.memory.strategies:
             changes["strategies"] = recorded.strategies
         if recorded and spec.memory.workspace_skills:

@@ -219,7 +219,8 @@ def _summary(event: JSON) -> str:
             return f"{own}call {event['number']}: {call_text(event['call'])}"
         case "verdict_given":
             times = f"the same result {event['repeats']:,} times"
-            later = f", starts {event['delay']:g} s later: {times}" if event["delay"] else ""
+            why = f"no answer in {count(event['unanswered'], 'step')}" if event["unanswered"] else times
+            later = f", starts {event['delay']:g} s later: {why}" if event["delay"] else ""
             return f"call {event['number']}: {event['verdict']} ({brief(event['rule'])}){later}"
         case "approval_requested" | "reconcile_requested":
             return request_summary(event["request"]) + brief(failures_text(event), 300)

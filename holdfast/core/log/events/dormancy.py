@@ -22,9 +22,9 @@ class DormancyBegan(Event):
     """The `wake_received` that ends the wait immediately; 0 if none does."""
 
 
-PollKind = Literal["news", "same", "partial", "timeout", "no_response"]
+PollKind = Literal["news", "same", "partial", "timeout", "no_response", "error"]
 """How a poll ended: a new result · the same result, or one that changes too often to count as new · a partial result ·
-a timeout · no result."""
+a timeout · no response · an error as the answer (recorded from feature level 2 on; below it, `no_response`)."""
 
 
 class WaitPolled(Event):

@@ -88,6 +88,9 @@ class VerdictGiven(Event):
     """How often the call has returned the same result, if its start is delayed for that reason."""
     delay: float = 0
     """Delay of its start in seconds; a person's message ends the delay."""
+    unanswered: int = 0
+    """For how many steps in a row calls of the tool got no answer, if the start is delayed for that reason. Recorded
+    from feature level 2 on."""
 
 
 class ToolCallStarted(Event):

@@ -6,6 +6,7 @@ from holdfast.core.base.models import replace
 from holdfast.core.log import events as ev
 from holdfast.core.run.rules.closing_work import progress_due
 from holdfast.core.run.rules.loop_guard import count_result
+from holdfast.core.run.rules.pacing import count_answer
 from holdfast.core.run.state.dormancy import BufferedEvent, Polls, Wait
 from holdfast.core.run.state.features import KEEPS_TRUST
 from holdfast.core.run.state.state import RunState
@@ -34,6 +35,7 @@ def give_verdict(state: RunState, event: ev.VerdictGiven) -> RunState:
             phase=call.after("allow"),
             starts_at=event.at + timedelta(seconds=event.delay) if event.delay else None,
             repeats=event.repeats,
+            unanswered=event.unanswered,
             terms=event.terms,
             requirements=event.requirements,
         )
@@ -45,7 +47,7 @@ def give_verdict(state: RunState, event: ev.VerdictGiven) -> RunState:
 def start_call(state: RunState, event: ev.ToolCallStarted) -> RunState:
     """Start an allowed call, which uses up its approval."""
     call = state.calls.get(event.number)
-    started = replace(call, phase=call.after("start"), grant="", begun=True, starts_at=None, repeats=0)
+    started = replace(call, phase=call.after("start"), grant="", begun=True, starts_at=None, repeats=0, unanswered=0)
     return replace(state, calls=state.calls.put(started))
 
 
@@ -61,6 +63,7 @@ def finish_call(state: RunState, event: ev.ToolCallFinished) -> RunState:
         authority=authority.without_requests_about(event.number) if authority.requests else authority,
         dormancy=dormancy.end(event.number) if dormancy.waits else dormancy,
         repeats=count_result(state, event),
+        pacing=count_answer(state, event),
     )
     if call.own:
         return after  # the LLM does not read its result

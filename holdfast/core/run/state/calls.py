@@ -119,6 +119,8 @@ class CallState:
     """The earliest start of an allowed call that repeats itself; None for at once."""
     repeats: int = 0
     """How often the call has had the same result, if its start is delayed for that; else 0."""
+    unanswered: int = 0
+    """For how many steps the tool has not answered, if the call's start is delayed for that; else 0."""
     context: dict[str, Any] | None = None
     """The context of the closed run that made an orphaned call, if the run that resolves the call has another one."""
 
@@ -134,7 +136,15 @@ class CallState:
     def view(self) -> dict[str, Any]:
         """Return a delayed call as `show` presents it."""
         starts_at = self.starts_at.isoformat() if self.starts_at else None
-        return {"call": self.number, "tool": self.call.name, "repeats": self.repeats, "starts_at": starts_at}
+        shown = {"call": self.number, "tool": self.call.name, "repeats": self.repeats, "starts_at": starts_at}
+        return {**shown, "unanswered": self.unanswered} if self.unanswered else shown
+
+    @property
+    def delay_reason(self) -> str:
+        """Why the start of an allowed call is delayed."""
+        if self.unanswered:
+            return f"the last {self.unanswered:,} steps that called {self.call.name} got no answer from it"
+        return f"the same call has had the same result {self.repeats:,} times"
 
     def after(self, move: Move) -> Phase:
         """Return the phase to which this move leads.
@@ -186,7 +196,9 @@ class Calls:
         """Let every allowed call start at once."""
         if not self.delayed:
             return self
-        return replace(self, current=tuple(replace(call, starts_at=None, repeats=0) for call in self.current))
+        return replace(
+            self, current=tuple(replace(call, starts_at=None, repeats=0, unanswered=0) for call in self.current)
+        )
 
     @property
     def waiting(self) -> bool:

@@ -33,6 +33,7 @@ _RESULT_TEXTS: Mapping[PollKind, str] = {
     "partial": "a part of the result",
     "timeout": "a time-out",
     "no_response": "a failure",
+    "error": "an error",
 }
 
 

@@ -51,7 +51,7 @@ LEVELS: Mapping[int, str] = {
     "(`context_updated`) and conditions of policies read; a run whose agent's functions fail is blocked; unattended "
     "runs, which fail instead of waiting for a person; the notice `message_awaited`; requests show the text of the "
     "reply that made the call; an approval's `say`, which the LLM reads with the call's result; the part that is "
-    "missing from a partial result",
+    "missing from a partial result; a poll's result `error`; calls of a tool that does not answer are delayed",
 }
 """Feature level → the release, and its additions."""
 
@@ -213,6 +213,13 @@ FEEDBACK = 2
 
 PARTIAL_RESULTS = 2
 """The outcome of a call names the part of its result that is missing (`Partial`). Below it, the result's text does."""
+
+OUTCOME_KINDS = 2
+"""A poll that the tool answered with an error is an `error`, and a time-out or no response is told by the recorded
+cause. Below it, any failure that took less than the tool's time limit is `no_response`."""
+
+PACES_CALLS = 2
+"""Calls of a tool that does not answer are delayed (`holdfast.core.run.rules.pacing`)."""
 
 
 def level_of_start(*, others: int = 0, context: object = None, when_blocked: str | None = None) -> int:

@@ -35,6 +35,7 @@ from holdfast.core.run.state.features import (
 )
 from holdfast.core.run.state.freshness import Freshness
 from holdfast.core.run.state.origin import Fork, Import, Move, RunOrigin
+from holdfast.core.run.state.pacing import Pacing
 from holdfast.core.run.state.progress import Ending, Idle, Pause, Repeats, Steps
 from holdfast.core.run.state.subagents import Subagents
 from holdfast.core.run.state.typed_context import TypedContext
@@ -104,6 +105,8 @@ class RunState:
     dormancy: Dormancy = field(default_factory=Dormancy)
     subagents: Subagents = field(default_factory=Subagents)
     repeats: Repeats = field(default_factory=Repeats)
+    pacing: Pacing = field(default_factory=Pacing)
+    """The tools that do not answer."""
     context: Context = field(default_factory=Context)
     typed_context: TypedContext = field(default_factory=TypedContext)
     """The values that a program gave with the start (`holdfast.core.tools.typed_context`)."""

@@ -14,6 +14,7 @@ over the run's state.
    way is ignored.
 """
 
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -27,8 +28,10 @@ from holdfast.core.run.contracts.tool_calls import ToolOutcome
 from holdfast.core.run.rules.backoff import Pace, PollOutcome, next_delay
 from holdfast.core.run.rules.constraints import constraint_on, constraint_result
 from holdfast.core.run.state.dormancy import Polls, Wait
+from holdfast.core.run.state.features import OUTCOME_KINDS
 from holdfast.core.run.state.state import RunState
 from holdfast.core.tools.effects import Effect
+from holdfast.core.tools.failures import FailureKind
 from holdfast.core.tools.triggers import PollTrigger, clock, read_trigger
 from holdfast.core.trust import Trust, least
 
@@ -38,6 +41,13 @@ FAILURES = 5
 NEWS = 20
 """Maximum number of changes of the result that reset the delay. A result that contains the time of day changes at every
 poll."""
+
+_KINDS: Mapping[FailureKind, ev.PollKind] = {
+    "timeout": "timeout",
+    "connection": "no_response",
+    "no_response": "no_response",
+    "error": "error",
+}
 
 
 def call_problem(spec: AgentSpec, call: ToolCall, *, at: datetime) -> str:
@@ -115,6 +125,7 @@ def on_poll(state: RunState, number: int, outcome: ToolOutcome, *, poll: int, at
         scope=outcome.scope if status == "cannot" else None,
         until=outcome.until if status == "cannot" else None,
         missing=outcome.missing,
+        cause=outcome.cause if state.features >= OUTCOME_KINDS else None,
     )
     return [polled.model_copy(update={"again": None}), ended]
 
@@ -148,6 +159,8 @@ def _kind_of(state: RunState, wait: Wait, outcome: ToolOutcome, *, seen: str) ->
         return "partial"
     if outcome.status == "ok":
         return "news" if seen != wait.polls.last and wait.polls.news < NEWS else "same"
+    if state.features >= OUTCOME_KINDS and outcome.cause:
+        return _KINDS[outcome.cause]
     tool, seconds = state.spec.tool(wait.trigger.tool) if state.spec else None, outcome.duration_ms / 1_000
     return "timeout" if tool and seconds >= tool.timeout else "no_response"
 

@@ -130,7 +130,7 @@ def _recorded(result: RecordedResult, *, at: datetime) -> ToolOutcome:
 
 def _decided_by_the_recording(policy: Policy) -> Policy:
     """Return a policy with the same verdicts, whose requests anyone may decide, at once and without a signature."""
-    rules = tuple(rule.model_copy(update={"terms": None}) for rule in policy.rules)
+    rules = tuple(rule.model_copy(update={"terms": None}) for rule in policy.rules if rule.verdict != "later")
     return policy.model_copy(
         update={
             "rules": rules,

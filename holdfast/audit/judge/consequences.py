@@ -155,7 +155,7 @@ def possible_batches(
             yield on_findings(state, event.findings, baseline=isinstance(event, ev.BaselineRecorded), at=at)
         case ev.RunReset():
             yield on_reset(state, event.effects, left_out=event.left_out, asking=event.asking, at=at)
-        case ev.ToolCallStarted():
+        case ev.ToolCallStarted() | ev.ToolCallPostponed():
             yield from _starts(before, event)
         case ev.ToolCallFinished() | ev.ReconcileRequested() | ev.RunFinished():
             yield from _ends(before, event)
@@ -245,14 +245,14 @@ def _forks(before: PriorLog, event: ev.RunForked) -> Sequence[Expected]:
     return [*forked, ev.RunStarted]
 
 
-def _starts(before: PriorLog, event: ev.ToolCallStarted) -> Iterator[Sequence[Expected]]:
+def _starts(before: PriorLog, event: ev.ToolCallStarted | ev.ToolCallPostponed) -> Iterator[Sequence[Expected]]:
     """Yield the start of a call: it was allowed, nothing must precede it, and the starter of the run is known."""
     state, action = before.state, next_action(before.state, at=event.at)
     if on_loaded(state):
         raise IllegalEvent("it is not known who started the run, and the policy requires that")
     if isinstance(action, act.StartCalls) and event.number in action.numbers:
         started = on_start(state, event.number, at=event.at)
-        by_run = state.carries_out(event.number)
+        by_run = state.carries_out(event.number) and isinstance(started, ev.ToolCallStarted)
         yield [started, *(on_runtime_call(state, event.number, at=event.at) if by_run else [])]
     elif call := state.calls.find(event.number):
         raise IllegalEvent(

@@ -234,6 +234,9 @@ def _summary(event: JSON) -> str:
             return brief(f"after a pause of {span_text(event['paused_seconds'])}: {findings_text(event)}", 240)
         case "baseline_recorded":
             return brief(f"at the request: {findings_text(event)}", 240)
+        case "tool_call_postponed":
+            why = f": {event['reason']}" if event["reason"] else ""
+            return brief(f"call {event['number']} until {clock(event['until'])} ({event['rule']}){why}", 300)
         case "tool_call_started":
             undo = ", to undo it" if event["undo"] else ""
             grant = f", by request {event['request']}" if event["request"] else ""

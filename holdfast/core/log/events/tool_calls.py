@@ -93,6 +93,24 @@ class VerdictGiven(Event):
     from feature level 2 on."""
 
 
+class ToolCallPostponed(Event):
+    """A call that may run does not start now, because of the hours in a policy: the run sleeps until they begin.
+    Recorded from feature level 2 on.
+
+    Followed by: `tool_call_started` at that time; `tool_call_finished` if the run is cancelled or a message arrives
+    before.
+    Correlate: `number` is the call's; `rule` is the label of a policy rule.
+    """
+
+    type: Literal["tool_call_postponed"] = "tool_call_postponed"
+    number: int
+    rule: str
+    reason: str = ""
+    """The rule's reason."""
+    until: datetime
+    """When the hours begin."""
+
+
 class ToolCallStarted(Event):
     """The call is about to run (its intent is recorded): from here on its effect may happen.
 

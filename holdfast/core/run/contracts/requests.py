@@ -45,6 +45,7 @@ def agent_request(begin: RunInput, state: RunState, *, agent: str | None, record
         llm=state.fork.llm if state.fork else "",
         when_blocked="fail" if state.unattended else begin.when_blocked,
         position=recorded,
+        zones=tuple(dict.fromkeys(zone for policy in state.origin.policies for zone in policy.zones)),
         context=state.typed_context.values,
         given=begin.context is not None and state.origin.lineage is None,
     )

@@ -1,6 +1,7 @@
 """The fold of tool calls, waits and sub-agents, and of the trust in the LLM that reads their results."""
 
 from datetime import timedelta
+from typing import Any
 
 from holdfast.core.base.models import replace
 from holdfast.core.log import events as ev
@@ -44,10 +45,24 @@ def give_verdict(state: RunState, event: ev.VerdictGiven) -> RunState:
     return replace(state, calls=state.calls.put(call), steps=state.steps.use_reply())
 
 
+def postpone_call(state: RunState, event: ev.ToolCallPostponed) -> RunState:
+    """Let an allowed call wait for the hours of a policy. It keeps its approval.
+
+    Raises:
+        EventOutOfPlace: The call is not allowed to run.
+    """
+    call = state.calls.get(event.number)
+    if call.phase != "allowed":
+        raise EventOutOfPlace(f"call {event.number} is {call.phase}, and nothing is left to postpone")
+    postponed = replace(call, starts_at=event.until, postponed=event.rule, repeats=0, unanswered=0)
+    return replace(state, calls=state.calls.put(postponed))
+
+
 def start_call(state: RunState, event: ev.ToolCallStarted) -> RunState:
     """Start an allowed call, which uses up its approval."""
     call = state.calls.get(event.number)
-    started = replace(call, phase=call.after("start"), grant="", begun=True, starts_at=None, repeats=0, unanswered=0)
+    delay: dict[str, Any] = {"starts_at": None, "repeats": 0, "unanswered": 0, "postponed": ""}
+    started = replace(call, phase=call.after("start"), grant="", begun=True, **delay)
     return replace(state, calls=state.calls.put(started))
 
 

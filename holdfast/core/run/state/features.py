@@ -51,7 +51,8 @@ LEVELS: Mapping[int, str] = {
     "(`context_updated`) and conditions of policies read; a run whose agent's functions fail is blocked; unattended "
     "runs, which fail instead of waiting for a person; the notice `message_awaited`; requests show the text of the "
     "reply that made the call; an approval's `say`, which the LLM reads with the call's result; the part that is "
-    "missing from a partial result; a poll's result `error`; calls of a tool that does not answer are delayed",
+    "missing from a partial result; a poll's result `error`; calls of a tool that does not answer are delayed; "
+    "hours in policies (`later`): the offsets of their time zones, and `tool_call_postponed`",
 }
 """Feature level → the release, and its additions."""
 
@@ -220,6 +221,9 @@ cause. Below it, any failure that took less than the tool's time limit is `no_re
 
 PACES_CALLS = 2
 """Calls of a tool that does not answer are delayed (`holdfast.core.run.rules.pacing`)."""
+
+HOURS = 2
+"""Policies may have hours (`later`), outside of which calls are postponed."""
 
 
 def level_of_start(*, others: int = 0, context: object = None, when_blocked: str | None = None) -> int:

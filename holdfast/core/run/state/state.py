@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 from holdfast.core.agents.agent import AgentSpec
 from holdfast.core.authority.approvals import ApprovalRequest
+from holdfast.core.authority.hours import ZoneOffsets
 from holdfast.core.base.models import Frozen
 from holdfast.core.budget.account import Account
 from holdfast.core.llm.blocks import ToolCall
@@ -89,6 +90,8 @@ class RunState:
     """The worker sends notices of approval requests and of the run's end."""
     unattended: bool = False
     """The run fails instead of waiting for a person."""
+    zones: tuple[ZoneOffsets, ...] = ()
+    """The offsets of the time zones of the policies' hours."""
     features: int = 0
     """The feature level: the release whose behaviour the run has (`holdfast.core.run.state.features`)."""
     fork: Fork | None = None
@@ -145,11 +148,12 @@ class RunState:
             return "blocked"
         if self.awaits_message and not self.ends_at(self.updated_at):
             return "waiting_message"
-        if self.running_calls or self.calls.allowed:
+        postponed = self.calls.postponed
+        if self.running_calls or len(self.calls.allowed) > len(postponed):
             return "running"
         if self.authority.requests:
             return "waiting_approval"
-        return "dormant" if self.dormancy.waits else "running"
+        return "dormant" if self.dormancy.waits or postponed else "running"
 
     @property
     def running_calls(self) -> tuple[CallState, ...]:

@@ -124,7 +124,7 @@ def _awaited(state: RunState) -> str:
     sleeps = one_line(state.dormancy.words, 300) if state.dormancy.waits else ""
     decisions = f"a decision on request {ids[0]}" if len(ids) == 1 else f"{len(ids)} decisions" if ids else ""
     repeats = " and ".join(
-        f"{_time(call.starts_at)}, to {'call' if call.unanswered else 'repeat'} {call.call.name}"
+        f"{_time(call.starts_at)}, to {'repeat' if call.repeats else 'call'} {call.call.name}"
         for call in state.calls.delayed
     )
     awaited = " and for ".join(filter(None, (decisions, sleeps, repeats)))

@@ -189,6 +189,9 @@ class Agent(Definition):
     dormancy: bool = False
     """Whether the agent has the tools `sleep_until`, `wait_for_event`, `check_back` and `wait_for_run`, with which it
     puts itself to sleep, and `run_status`."""
+    publishes: bool = False
+    """Whether the agent has the tools `publish_event` and `wake_run`, with which it sends events to other runs of the
+    same starter."""
     refines: bool = False
     """Whether the agent has the tool `refine_task`, with which it asks people to change its own task."""
     subagents: _Agents = ()

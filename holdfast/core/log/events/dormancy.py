@@ -71,3 +71,6 @@ class WakeReceived(Event):
     reason: str = ""
     call: int | None = None
     """The number of the call that it was sent to; None for all waiting calls."""
+    hops: int = 0
+    """How many agents in a row led to it, as the sender says; 0 for an event from outside. Recorded from feature level
+    2 on."""

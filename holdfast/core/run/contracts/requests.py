@@ -136,7 +136,8 @@ def origin_of(state: RunState, number: int, name: str, *, position: int) -> Orig
     if spec is None or tool is None or not tool.wants_origin:
         return None
     user, trust = state.origin.proven_user, state.context.trust
-    return Origin(agent=spec.name, user=user, position=position, trust=trust, approved=call.approved)
+    origin = Origin(agent=spec.name, user=user, position=position, trust=trust, approved=call.approved)
+    return origin.model_copy(update={"hops": state.dormancy.hops}) if state.dormancy.hops else origin
 
 
 def effect_of(state: RunState, number: int) -> Effect:

@@ -141,6 +141,8 @@ def receive_wake(state: RunState, event: ev.WakeReceived) -> RunState:
     """Record an event from outside, and buffer it if no call waits for it yet."""
     dormancy = state.dormancy.record_id(event.id)
     kept = event.outcome == "buffered"
+    if not kept and event.event:
+        dormancy = dormancy.record_hops(event.hops)
     return replace(state, dormancy=dormancy.buffer(BufferedEvent.of(event)) if kept else dormancy)
 
 

@@ -130,12 +130,14 @@ class BufferedEvent(Frozen):
     data: str = ""
     by: str = ""
     reason: str = ""
+    hops: int = 0
+    """How many agents in a row led to it."""
     at: datetime
 
     @classmethod
     def of(cls, event: WakeReceived) -> Self:
         """Return the buffered form of an event."""
-        kept = {name: getattr(event, name) for name in ("event", "id", "data", "by", "reason", "at")}
+        kept = {name: getattr(event, name) for name in ("event", "id", "data", "by", "reason", "hops", "at")}
         return cls(wake=event.position, **kept)
 
 
@@ -149,6 +151,8 @@ class Dormancy:
     """The buffered events, oldest first."""
     seen: tuple[str, ...] = ()
     """Ids of the last accepted events."""
+    hops: int = 0
+    """How many agents in a row led to the event that woke the run last; 0 since a person's message."""
 
     @property
     def until(self) -> datetime | None:
@@ -197,7 +201,8 @@ class Dormancy:
     def begin(self, wait: Wait, *, wake: int) -> "Dormancy":
         """Let a call sleep. A buffered event that ends the wait at once is used up."""
         left = tuple(each for each in self.buffered if each.wake != wake)
-        return replace(self, waits=(*self.waits, wait), buffered=left)
+        hops = next((each.hops for each in self.buffered if each.wake == wake), self.hops)
+        return replace(self, waits=(*self.waits, wait), buffered=left, hops=hops)
 
     def record_poll(self, event: WaitPolled) -> "Dormancy":
         """Record a poll.
@@ -214,6 +219,10 @@ class Dormancy:
     def buffer(self, event: BufferedEvent) -> "Dormancy":
         """Keep an event for which no call waits yet."""
         return replace(self, buffered=(*self.buffered, event))
+
+    def record_hops(self, hops: int) -> "Dormancy":
+        """Record how many agents in a row led to what the run now does."""
+        return self if self.hops == hops else replace(self, hops=hops)
 
     def record_id(self, event_id: str) -> "Dormancy":
         """Record the id of an accepted event."""

@@ -52,7 +52,8 @@ LEVELS: Mapping[int, str] = {
     "runs, which fail instead of waiting for a person; the notice `message_awaited`; requests show the text of the "
     "reply that made the call; an approval's `say`, which the LLM reads with the call's result; the part that is "
     "missing from a partial result; a poll's result `error`; calls of a tool that does not answer are delayed; "
-    "hours in policies (`later`): the offsets of their time zones, and `tool_call_postponed`",
+    "hours in policies (`later`): the offsets of their time zones, and `tool_call_postponed`; how many "
+    "agents in a row led to an event",
 }
 """Feature level → the release, and its additions."""
 
@@ -224,6 +225,9 @@ PACES_CALLS = 2
 
 HOURS = 2
 """Policies may have hours (`later`), outside of which calls are postponed."""
+
+AGENT_EVENTS = 2
+"""An event says how many agents in a row led to it (`WakeReceived.hops`)."""
 
 
 def level_of_start(*, others: int = 0, context: object = None, when_blocked: str | None = None) -> int:

@@ -1,6 +1,7 @@
 """Hours in a time zone: when they begin next, computed from recorded offsets and no clock."""
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -110,7 +111,7 @@ def test_wrong_hours_are_rejected(wrong: dict[str, str]) -> None:
         Hours(**wrong)
 
 
-def use(tool: str = "deploy_web", **arguments: object) -> ToolUse:
+def use(tool: str = "deploy_web", **arguments: Any) -> ToolUse:
     """Return a call."""
     return ToolUse(tool=tool, effect=Effect.UNSAFE, arguments=arguments)
 
@@ -134,7 +135,8 @@ def test_of_several_hours_those_that_begin_last_count() -> None:
     """And a condition that cannot be evaluated postpones the call."""
     noon = Hours(begin="12:00", end="13:00", zone="Europe/Berlin")
     policy = Policy(rules=(later("*", until=BERLIN), later("*", until=noon, when="args.n > 1"), allow()))
-    for arguments, hour in [({"n": 2}, 12), ({"n": 1}, 8), ({}, 12)]:
+    cases: list[tuple[dict[str, Any], int]] = [({"n": 2}, 12), ({"n": 1}, 8), ({}, 12)]
+    for arguments, hour in cases:
         found = postponement(policy, use(**arguments), at=NIGHT, zones=ZONES)
         assert found is not None
         assert found.until == berlin(2026, 11, 27, hour)

@@ -51,7 +51,7 @@ def deploying(*rules: Any, **more: Any) -> Thread:
 
 def kinds(thread: Thread) -> list[str]:
     """Return the types of the events since the call was requested."""
-    types = [event.type for event in thread.log]
+    types: list[str] = [event.type for event in thread.log]
     return types[types.index("tool_call_requested") + 1 :]
 
 

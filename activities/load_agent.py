@@ -14,6 +14,7 @@ from holdfast.activities.agent_functions import AgentFunctions, FunctionFailed
 from holdfast.activities.calling_run import Chains, calling_thread
 from holdfast.activities.heartbeats import heartbeats
 from holdfast.activities.record.moved_threads import MovedThreads
+from holdfast.activities.time_zones import ZoneUnknown, zone_offsets
 from holdfast.core.agents.agent import Agent, AgentSpec
 from holdfast.core.agents.catalog import Catalog
 from holdfast.core.agents.run_functions import RunContext
@@ -138,6 +139,10 @@ class Agents:
             spec = await self._with_procedures(spec, workspace)
             recalled = await self._recall(spec, request.user, workspace)
             past = await self._ledger.past_effects(calling_thread(), after=request.after)
+        try:
+            zones = zone_offsets((*request.zones, *spec.policy.zones))
+        except ZoneUnknown as error:
+            return self._blocked(agent, f"the policy has hours in {error}")
         budget = spec.budget.narrowed(request.budget) if spec.budget else request.budget
         return LoadedAgent(
             spec=spec,
@@ -148,6 +153,7 @@ class Agents:
             features=features.FEATURES,
             price=token_price(spec.llm) if budget and budget.usd is not None else None,
             context=context if context != request.context else None,
+            zones=zones,
         )
 
     async def _spec(self, agent: Agent, request: AgentRequest, context: dict[str, Any] | None) -> AgentSpec:

@@ -36,6 +36,7 @@ from holdfast.core.agents.run_functions import RunContext as RunContext
 from holdfast.core.agents.skills import Skill as Skill
 from holdfast.core.agents.skills import SkillInvalid as SkillInvalid
 from holdfast.core.agents.templates import Template as Template
+from holdfast.core.authority.hours import Hours as Hours
 from holdfast.core.authority.policy import Approver as Approver
 from holdfast.core.authority.policy import Escalation as Escalation
 from holdfast.core.authority.policy import Extensions as Extensions
@@ -47,6 +48,7 @@ from holdfast.core.authority.policy import Terms as Terms
 from holdfast.core.authority.policy import allow as allow
 from holdfast.core.authority.policy import ask as ask
 from holdfast.core.authority.policy import deny as deny
+from holdfast.core.authority.policy import later as later
 from holdfast.core.base.canonical import address_of as address_of
 from holdfast.core.base.paths import WorkspacePath as WorkspacePath
 from holdfast.core.budget.budget import Amounts as Amounts
@@ -142,6 +144,7 @@ from holdfast.core.tools.decorator import Unknown as Unknown
 from holdfast.core.tools.decorator import tool as tool
 from holdfast.core.tools.effects import Effect as Effect
 from holdfast.core.tools.not_done import NotDone as NotDone
+from holdfast.core.tools.partial import Partial as Partial
 from holdfast.core.tools.resources import Resource as Resource
 from holdfast.core.tools.secrets import SecretNotDeclared as SecretNotDeclared
 from holdfast.core.tools.secrets import Secrets as Secrets

@@ -77,6 +77,8 @@ def _wake_reason(until: datetime, state: RunState) -> str:
     if until == state.dormancy.due():
         polls = any(wait.polls and wait.due == until for wait in state.dormancy.waits)
         return "the agent looks again" if polls else "the agent wakes"
+    if any(call.starts_at == until for call in state.calls.postponed):
+        return "the policy lets a call start"
     if any(call.starts_at == until for call in state.calls.delayed):
         return "a repeated call starts"
     if state.pause and state.pause.until == until:
@@ -155,10 +157,14 @@ class Attributes:
 
 
 def _dormancy_of(state: RunState) -> tuple[datetime | None, tuple[str, ...]] | None:
-    """Return when a dormant run wakes by itself, and the events that wake it; None for agents without dormancy."""
-    if state.spec is None or not state.spec.can_sleep or state.features < DORMANCY:
+    """Return when a dormant run wakes by itself, and the events that wake it; None for agents without dormancy and
+    without hours in their policy.
+    """
+    if state.spec is None or not (state.spec.can_sleep or state.spec.policy.zones) or state.features < DORMANCY:
         return None
-    return state.dormancy.until if state.status == "dormant" else None, state.dormancy.events
+    ends = (state.dormancy.until, *(call.starts_at for call in state.calls.postponed))
+    until = min((end for end in ends if end), default=None)
+    return until if state.status == "dormant" else None, state.dormancy.events
 
 
 def _values(state: RunState) -> dict[SearchAttributeKey[Any], Any]:

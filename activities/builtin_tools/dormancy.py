@@ -8,23 +8,20 @@ another thread has ended, and its result.
 from dataclasses import replace
 from typing import Any
 
+from holdfast.activities.builtin_tools.peers import no_peer, require_peer
 from holdfast.client.reading.own_client import own_client
 from holdfast.client.reading.reader import Reader
 from holdfast.client.reading.runs import Runs, status_of
-from holdfast.client.reading.states import CLOSED, decode_lines, state_of
+from holdfast.client.reading.states import CLOSED, state_of
 from holdfast.core.base.canonical import exact_json
-from holdfast.core.log.events import RunStarted, UserMessageReceived
 from holdfast.core.stores import ThreadStore
 from holdfast.core.tools.decorator import Tool, ToolContext, tool
 from holdfast.core.tools.result_conditions import Matched
 from holdfast.core.tools.triggers import RUN_STATUS, WakeTrigger, read_trigger
-from holdfast.errors import HoldfastError, ThreadNotFound
+from holdfast.errors import ThreadNotFound
 
 ANSWER_SECONDS = 5.0
 """How long Temporal may take to answer."""
-
-LONGEST_ID = 200
-"""The most characters of a thread id."""
 
 
 def dormancy_tools() -> list[Tool]:
@@ -139,19 +136,11 @@ def run_status_tool(record: ThreadStore) -> Tool:
             context: Filled in by Holdfast.
         """
         reader = Reader(Runs(own_client(), answer_within=ANSWER_SECONDS), record)
-        if thread == context.thread:
-            raise HoldfastError("this is the thread that you run in; name another one")
-        # The same message as for a missing thread: an agent must not find out which threads others have.
-        unknown = HoldfastError(f"there is no thread {thread[:200]!r} that the starter of this one has started")
+        await require_peer(reader, thread, own=context.thread)
         try:
-            if not thread.isprintable() or len(thread) > LONGEST_ID:
-                raise unknown
-            own, other = await _starter(reader, context.thread), await _starter(reader, thread)
-            if own is None or own != other:
-                raise unknown
             execution = await reader.find(thread)
         except ThreadNotFound:
-            raise unknown from None
+            raise no_peer(thread) from None
         status = status_of(execution) if execution else "closed"
         if execution and status not in CLOSED:
             return exact_json({"ended": False, "status": status})
@@ -160,15 +149,3 @@ def run_status_tool(record: ThreadStore) -> Tool:
         return "{" + ", ".join(f"{exact_json(name)}: {exact_json(value)}" for name, value in report.items()) + "}"
 
     return run_status
-
-
-async def _starter(reader: Reader, thread: str) -> str | None:
-    """Return the person or program that started a thread; None if that is not proven."""
-    proven = False
-    async for event in decode_lines(reader.lines(thread, 0, found=None, note=None, use_worker=False)):
-        match event:
-            case RunStarted():
-                proven = event.sealed and event.user_proven
-            case UserMessageReceived():
-                return event.by if proven else None
-    return None

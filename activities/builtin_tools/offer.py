@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from holdfast.activities.builtin_tools.dormancy import dormancy_tools, run_status_tool
+from holdfast.activities.builtin_tools.events import event_tools
 from holdfast.activities.builtin_tools.read_artifact import read_artifact_tool
 from holdfast.activities.builtin_tools.read_skill import read_skill_tool
 from holdfast.activities.builtin_tools.remember import semantic_tools
@@ -28,8 +29,8 @@ from holdfast.workspace.memory.tools import note_learning
 def with_builtin_tools(
     catalog: Catalog, *, artifacts: ArtifactStore, memories: MemoryStore, threads: ThreadStore, secrets: Secrets
 ) -> Catalog:
-    """Return the catalog with its agents' built-in tools: for skills, memory, dormancy, sub-agents, refinements and
-    artifacts.
+    """Return the catalog with its agents' built-in tools: for skills, memory, dormancy, events, sub-agents, refinements
+    and artifacts.
 
     Raises:
         CatalogError: A tool has the name of one that an agent with dormancy needs.
@@ -44,6 +45,7 @@ def with_builtin_tools(
         (has_skills, lambda: [read_skill_tool(artifacts, catalog.skills.values())]),
         (lambda agent: agent.memory.semantic, lambda: semantic_tools(memories, secrets)),
         (lambda agent: agent.dormancy, lambda: [*dormancy_tools(), run_status_tool(threads)]),
+        (lambda agent: agent.publishes, lambda: event_tools(threads)),
         (lambda agent: agent.refines, lambda: [refine_task_tool()]),
         (lambda agent: bool(agent.subagents), subagent_tools),
         (lambda agent: agent.memory.progress, lambda: [update_progress]),

@@ -14,6 +14,7 @@ from pydantic_core import to_jsonable_python
 
 from holdfast.core.base.canonical import canonical
 from holdfast.core.tools.decorator import Found, Labelled
+from holdfast.core.tools.partial import Partial
 from holdfast.core.tools.results import error_text
 from holdfast.core.tools.secrets import Secrets
 from holdfast.core.tools.typed_context import ContextUpdate, context_excess, read_context
@@ -37,7 +38,7 @@ def split_update(value: Any) -> tuple[Any, Any]:
     """Split a tool's return value into its result and the changes of the context; None for no changes."""
     if isinstance(value, ContextUpdate):
         return value.result, value.changes
-    if isinstance(value, Labelled | Found) and isinstance(value.result, ContextUpdate | Found):
+    if isinstance(value, Labelled | Found | Partial) and isinstance(value.result, ContextUpdate | Found):
         result, changes = split_update(value.result)
         return replace(value, result=result), changes
     return value, None

@@ -115,7 +115,8 @@ class GuardedCall:
         async def proceed() -> ToolResult:
             nonlocal ended, visible_result
             ended = await make()
-            visible_result = ToolResult(await self.outcomes.redact(ended.content), ended.status)
+            content, missing = await self.outcomes.redact(ended.content), await self.outcomes.redact(ended.missing)
+            visible_result = ToolResult(content, ended.status, missing=text_of(missing))
             return visible_result
 
         reader = RunReader(self.transcripts, context=self.request.context)
@@ -123,7 +124,10 @@ class GuardedCall:
         reader.raise_if_refused()
         reads = self.attempt.tool.spec.effect is Effect.READ
         if ended is not None:
-            return (ended if result is visible_result else ended.model_copy(update={"content": result.content})), True
+            if result is not visible_result:
+                missing = _missing_from(result) if ended.missing else ""
+                ended = ended.model_copy(update={"content": result.content, "missing": missing})
+            return ended, True
         if made:  # middleware cancelled it
             return RawResult(status="failed" if reads else "unknown", content=result.content), True
         return RawResult(status="ok" if reads and result.status == "ok" else "failed", content=result.content), False
@@ -142,3 +146,10 @@ class GuardedCall:
             work=work,
             _arguments=self.request.call.arguments,
         )
+
+
+def _missing_from(result: ToolResult) -> str:
+    """Return the part that is missing from a partial result, as middleware describes it. Middleware may exist to remove
+    a text, so the tool's own description is not kept in its place.
+    """
+    return (result.missing if isinstance(result.missing, str) else "") or "a part that middleware does not name"

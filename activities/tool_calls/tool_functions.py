@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 from holdfast.activities.event_loop_watch import WatchedCall, loop_watch
 from holdfast.activities.tool_calls.tool_threads import NoThread, to_raisable, tool_threads
 from holdfast.core.tools.decorator import Found, Labelled
+from holdfast.core.tools.partial import Partial
 from holdfast.core.tools.results import MOST_ITEMS, NOT_READ
 from holdfast.core.tools.typed_context import ContextUpdate
 
@@ -37,7 +38,7 @@ MAX_NESTED = 10
 _COMPLETE_TYPES = (str, int, float, bool, type(None), list, dict, tuple)
 """Types of values that are neither awaited nor read. Most functions return one."""
 
-_WRAPPED = (Labelled, Found, ContextUpdate)
+_WRAPPED = (Labelled, Found, ContextUpdate, Partial)
 """Types of values that hold the result of a call."""
 
 attempt_of: ContextVar[asyncio.Task[Any] | None] = ContextVar("attempt_of", default=None)

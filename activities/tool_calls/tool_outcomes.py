@@ -11,18 +11,19 @@ from typing import Any, Literal, TypeVar, get_args
 
 from holdfast.activities.safe_logs import SafeLogger
 from holdfast.activities.tool_calls.tool_functions import in_thread, raise_if_stopped
-from holdfast.core.llm.blocks import Content, InputBlocks, TextBlock
+from holdfast.core.llm.blocks import Content, InputBlocks, TextBlock, with_heading
 from holdfast.core.log.events import CallResult, ToolStatus
 from holdfast.core.log.references import left_out
 from holdfast.core.run.contracts.tool_calls import ToolOutcome, ToolRequest
 from holdfast.core.stores import ArtifactStore
 from holdfast.core.tools.decorator import Labelled
 from holdfast.core.tools.effects import Effect
+from holdfast.core.tools.partial import Partial, missing_text, shorten_missing
 from holdfast.core.tools.results import NotAwaited, error_text, recordable_text, result_content
 from holdfast.core.tools.secrets import Secrets
 from holdfast.core.tools.spec import ToolSpec
-from holdfast.core.transcript.transcript import clip
-from holdfast.core.trust import Trust
+from holdfast.core.transcript.transcript import clip, partial_note
+from holdfast.core.trust import Trust, least
 
 MEDIA_BYTES = 500_000
 """The most bytes of images and files (in base64) in one result: Temporal allows 2 MB a payload."""
@@ -90,9 +91,15 @@ class Outcomes:
         status, failed = raw.status, raw.status in ("failed", "unknown")
         if status == "cannot" and not self.request.cannot:
             status, raw = "failed", raw.model_copy(update={"scope": None, "until": None})
+        content, missing = raw.content, ""
+        if status == "ok" and raw.missing:
+            # Redact before shortening: half a secret would not be found.
+            missing = shorten_missing(recordable_text(await self._redact_text(raw.missing)))
+            if not self.request.partial:
+                content, missing = with_heading(partial_note(missing), content), ""
         return await self.build(
             status,
-            raw.content,
+            content,
             trust=raw.trust,
             adopted=raw.adopted,
             duration_ms=raw.duration_ms,
@@ -101,6 +108,7 @@ class Outcomes:
             cause=raw.cause if self.request.failures and failed else None,
             settles_in=raw.settles_in if self.request.settles and raw.status == "unknown" else None,
             changes=raw.changes if status == "ok" else None,
+            missing=missing,
         )
 
     async def redact(self, content: Content) -> Content:
@@ -183,17 +191,17 @@ async def result_of_value(spec: ToolSpec, value: Any) -> RawResult:
         value: The return value of its function, or of its check.
     """
     try:
-        trust = _trust(value)
-        result = value.result if isinstance(value, Labelled) else value
+        result, trust, missing = _unwrapped(value)
         # The size of a value other than text is not known before it is encoded.
         size = len(result) if isinstance(result, str) else None
         async with asyncio.timeout(CONVERSION_SECONDS):
             content = await in_thread_if_long(result_content, result, size=size)
+            missing = missing if isinstance(missing, str) else await in_thread(missing_text, missing)
     except BaseException as error:  # the methods of the value are the user's, and may raise anything
         raise_if_stopped(error)
         log.warning("tool_result_not_shown", tool=spec.name, reason=error_text(error))
         reason = f"its result cannot be shown: {error_text(error)}"
-        quoting: Trust | None = "web" if isinstance(value, Labelled) else None  # the error may quote the result
+        quoting: Trust | None = "web" if _is_labelled(value) else None  # the error may quote the result
         if spec.effect is Effect.READ:
             return RawResult(status="failed", content=f"{spec.name} returned, but {reason}", trust=quoting)
         if isinstance(error, NotAwaited):
@@ -201,17 +209,27 @@ async def result_of_value(spec: ToolSpec, value: Any) -> RawResult:
                 status="unknown", content=f"{spec.name} returned, but may not have begun: {reason}", trust=quoting
             )
         return RawResult(status="ok", content=f"{spec.name} returned, so it took effect; {reason}", trust=quoting)
-    return RawResult(status="ok", content=content, trust=trust)
+    return RawResult(status="ok", content=content, trust=trust, missing=missing)
 
 
-def _trust(value: Any) -> Trust | None:
-    """Return the trust level of the result itself; None if the tool's applies.
+def _unwrapped(value: Any) -> tuple[Any, Trust | None, Any]:
+    """Return the result itself, its trust level (None if the tool's applies), and what is missing from it.
 
     Raises:
         ValueError: There is no such level.
     """
-    if not isinstance(value, Labelled):
-        return None
-    if value.trust not in get_args(Trust):
-        raise ValueError(f"Labelled(trust={value.trust!r}) is not one of {', '.join(get_args(Trust))}")
-    return value.trust
+    trust: Trust | None = None
+    missing: Any = ""
+    while isinstance(value, Labelled | Partial):
+        if isinstance(value, Partial):
+            missing = value.missing
+        elif value.trust not in get_args(Trust):
+            raise ValueError(f"Labelled(trust={value.trust!r}) is not one of {', '.join(get_args(Trust))}")
+        else:
+            trust = value.trust if trust is None else least(trust, value.trust)
+        value = value.result
+    return value, trust, missing
+
+
+def _is_labelled(value: Any) -> bool:
+    return isinstance(value, Labelled) or (isinstance(value, Partial) and isinstance(value.result, Labelled))

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from temporalio.client import ScheduleCalendarSpec, ScheduleRange
 
-from holdfast.core.schedule.cron import Cron, read_cron
+from holdfast.core.base.cron import Cron, read_cron
 
 
 def calendar_of(cron: Cron) -> ScheduleCalendarSpec:

@@ -23,13 +23,13 @@ from holdfast.client.calendars import calendar_of, cron_of
 from holdfast.client.start_options import check_task, issued
 from holdfast.core.agents.agent import WhenBlocked
 from holdfast.core.authority.summaries import summary
+from holdfast.core.base.cron import read_cron
 from holdfast.core.base.durations import span_text
 from holdfast.core.base.text import code, one_line, quoted
 from holdfast.core.budget.budget import Budget
 from holdfast.core.llm.blocks import Content, text_of
 from holdfast.core.mac.seals import TIME, launcher_prefix
 from holdfast.core.run.contracts.runs import SCHEDULED_WORKFLOW
-from holdfast.core.schedule.cron import read_cron
 from holdfast.core.schedule.launching import ScheduledInput
 from holdfast.errors import HoldfastError, ScheduleInvalid
 

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Self
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from holdfast.core.authority.conditions import check_condition
+from holdfast.core.authority.hours import Hours
 from holdfast.core.authority.policy import (
     Approver,
     Escalation,
@@ -24,7 +25,7 @@ from holdfast.core.budget.budget import Amounts
 CONDITION_CHARS = 4_000
 """The longest condition. A much longer one can exhaust the compiler's stack."""
 
-VERDICTS = ("allow", "ask", "deny")
+VERDICTS = ("allow", "ask", "deny", "later")
 
 
 _COMPOUND = re.compile(r"(\d{1,6})h\s*(\d{1,6})m?", re.ASCII)
@@ -82,12 +83,17 @@ class SignerForm(Signer, extra="forbid"):
     """A person or service that vouches for portable files."""
 
 
+class HoursForm(Hours, extra="forbid"):
+    """The hours of a `later` rule."""
+
+
 class RuleForm(Rule, extra="forbid"):
     """A rule; it may begin with its verdict."""
 
     depth: Annotated[int, _Whole] = Field(default=0, ge=0)
     when: _When = ""
     terms: TermsForm | None = None
+    hours: HoursForm | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -99,7 +105,8 @@ class RuleForm(Rule, extra="forbid"):
         if not verdicts and "verdict" in rule:
             return rule
         if not verdicts:
-            raise ValueError(f"a rule needs allow, ask or deny, as in `- ask: pay`{suggestion(list(rule), VERDICTS)}")
+            near = suggestion(list(rule), VERDICTS)
+            raise ValueError(f"a rule needs allow, ask, deny or later, as in `- ask: pay`{near}")
         if len(verdicts) > 1 or "verdict" in rule or "tool" in rule:
             both = [*verdicts, *(name for name in ("verdict", "tool") if name in rule)]
             raise ValueError(f"the rule has {' and '.join(both)}; give it one verdict with one tool pattern")

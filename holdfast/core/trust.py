@@ -40,6 +40,8 @@ class Origin(Frozen):
     """The trust level of text that the LLM writes, after everything it has read."""
     approved: bool = False
     """Whether a person approved this call."""
+    hops: int = 0
+    """How many agents in a row led to this call by events that woke one another; 0 if a person or the world did."""
 
 
 NO_ORIGIN = Origin()

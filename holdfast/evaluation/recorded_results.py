@@ -101,8 +101,8 @@ class Rerun:
         changes: dict[str, Any] = {"tools": tools, "policy": _decided_by_the_recording(spec.policy), "verify": ()}
         changes["llm_options"] = {**spec.llm_options, **self.options}
         changes["memory"] = spec.memory.model_copy(update={"progress": False})
-        # A rerun never waits, so repeated calls start without delay.
-        changes["limits"] = spec.limits.model_copy(update={"repeats_slowed": 0})
+        # A rerun never waits, so no call is delayed.
+        changes["limits"] = spec.limits.model_copy(update={"repeats_slowed": 0, "unanswered_slowed": 0})
         if recorded and spec.memory.strategies:
             changes["strategies"] = recorded.strategies
         if recorded and spec.memory.workspace_skills:
@@ -125,12 +125,12 @@ def _recorded(result: RecordedResult, *, at: datetime) -> ToolOutcome:
     except OverflowError:  # the end is beyond the last date of `datetime`
         until = None
     outcome = ToolOutcome(status=result.status, content=result.content, trust=result.trust)
-    return outcome.model_copy(update={"scope": result.scope, "until": until})
+    return outcome.model_copy(update={"scope": result.scope, "until": until, "missing": result.missing})
 
 
 def _decided_by_the_recording(policy: Policy) -> Policy:
     """Return a policy with the same verdicts, whose requests anyone may decide, at once and without a signature."""
-    rules = tuple(rule.model_copy(update={"terms": None}) for rule in policy.rules)
+    rules = tuple(rule.model_copy(update={"terms": None}) for rule in policy.rules if rule.verdict != "later")
     return policy.model_copy(
         update={
             "rules": rules,

@@ -7,7 +7,7 @@ recorded.
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, assert_never
 
-from holdfast.audit.judge.events import Expected, IllegalEvent, as_outcome, as_poll, as_reply
+from holdfast.audit.judge.events import Expected, IllegalEvent, as_outcome, as_poll, as_reply, as_unended_poll
 from holdfast.audit.judge.subagents import (
     allowance_raises,
     call_results,
@@ -155,7 +155,7 @@ def possible_batches(
             yield on_findings(state, event.findings, baseline=isinstance(event, ev.BaselineRecorded), at=at)
         case ev.RunReset():
             yield on_reset(state, event.effects, left_out=event.left_out, asking=event.asking, at=at)
-        case ev.ToolCallStarted():
+        case ev.ToolCallStarted() | ev.ToolCallPostponed():
             yield from _starts(before, event)
         case ev.ToolCallFinished() | ev.ReconcileRequested() | ev.RunFinished():
             yield from _ends(before, event)
@@ -245,14 +245,14 @@ def _forks(before: PriorLog, event: ev.RunForked) -> Sequence[Expected]:
     return [*forked, ev.RunStarted]
 
 
-def _starts(before: PriorLog, event: ev.ToolCallStarted) -> Iterator[Sequence[Expected]]:
+def _starts(before: PriorLog, event: ev.ToolCallStarted | ev.ToolCallPostponed) -> Iterator[Sequence[Expected]]:
     """Yield the start of a call: it was allowed, nothing must precede it, and the starter of the run is known."""
     state, action = before.state, next_action(before.state, at=event.at)
     if on_loaded(state):
         raise IllegalEvent("it is not known who started the run, and the policy requires that")
     if isinstance(action, act.StartCalls) and event.number in action.numbers:
         started = on_start(state, event.number, at=event.at)
-        by_run = state.carries_out(event.number)
+        by_run = state.carries_out(event.number) and isinstance(started, ev.ToolCallStarted)
         yield [started, *(on_runtime_call(state, event.number, at=event.at) if by_run else [])]
     elif call := state.calls.find(event.number):
         raise IllegalEvent(
@@ -321,8 +321,7 @@ def _polls(before: PriorLog, event: ev.WaitPolled, events: Sequence[ev.AgentEven
         outcome = as_poll(event, ended, note=state.calls.get(event.number).people_note)
         yield on_poll(state, event.number, outcome, poll=event.poll, at=event.at)
     elif not ends_unfulfilled(wait, event.status, at=event.at):
-        polled = poll_event(state, wait, event.status, seen=event.seen, duration_ms=event.duration_ms, at=event.at)
-        yield [polled.model_copy(update={"signed": event.signed})]
+        yield [poll_event(state, wait, as_unended_poll(event), seen=event.seen, at=event.at)]
 
 
 def _check_start(before: PriorLog, event: ev.RunStarted) -> None:

@@ -3,7 +3,7 @@
 Prose is not compared, because a later release may word it differently.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from itertools import takewhile
 from typing import Any
@@ -14,6 +14,7 @@ from holdfast.core.log.event_log import event_json
 from holdfast.core.run.contracts.llm_calls import LLMReply
 from holdfast.core.run.contracts.tool_calls import ToolOutcome
 from holdfast.core.run.waits.polling import without_heading
+from holdfast.core.tools.failures import FailureKind
 
 _STAMPS = ("position", "at", "digest", "schema_version")
 _PROSE = {
@@ -89,6 +90,25 @@ def as_poll(event: ev.WaitPolled, ended: ev.ToolCallFinished, *, note: str) -> T
     content = without_heading(ended.content, note) if headed else ended.content
     fields = {"status": event.status, "content": content, "duration_ms": event.duration_ms, "signed": event.signed}
     return as_outcome(ended).model_copy(update=fields)
+
+
+_CAUSES: Mapping[ev.PollKind, FailureKind] = {"timeout": "timeout", "no_response": "no_response", "error": "error"}
+
+
+def as_unended_poll(event: ev.WaitPolled) -> ToolOutcome:
+    """Return the outcome of a polled tool whose result is not in the log, as far as the time of the next poll depends
+    on it.
+    """
+    missing = "a part" if event.result == "partial" else ""
+    cause = _CAUSES.get(event.result)
+    return ToolOutcome(
+        status=event.status,
+        content="",
+        duration_ms=event.duration_ms,
+        missing=missing,
+        cause=cause,
+        signed=event.signed,
+    )
 
 
 def same(expected: Expected, event: ev.AgentEvent) -> bool:

@@ -219,7 +219,8 @@ def _summary(event: JSON) -> str:
             return f"{own}call {event['number']}: {call_text(event['call'])}"
         case "verdict_given":
             times = f"the same result {event['repeats']:,} times"
-            later = f", starts {event['delay']:g} s later: {times}" if event["delay"] else ""
+            why = f"no answer in {count(event['unanswered'], 'step')}" if event["unanswered"] else times
+            later = f", starts {event['delay']:g} s later: {why}" if event["delay"] else ""
             return f"call {event['number']}: {event['verdict']} ({brief(event['rule'])}){later}"
         case "approval_requested" | "reconcile_requested":
             return request_summary(event["request"]) + brief(failures_text(event), 300)
@@ -233,6 +234,9 @@ def _summary(event: JSON) -> str:
             return brief(f"after a pause of {span_text(event['paused_seconds'])}: {findings_text(event)}", 240)
         case "baseline_recorded":
             return brief(f"at the request: {findings_text(event)}", 240)
+        case "tool_call_postponed":
+            why = f": {event['reason']}" if event["reason"] else ""
+            return brief(f"call {event['number']} until {clock(event['until'])} ({event['rule']}){why}", 300)
         case "tool_call_started":
             undo = ", to undo it" if event["undo"] else ""
             grant = f", by request {event['request']}" if event["request"] else ""
@@ -241,7 +245,8 @@ def _summary(event: JSON) -> str:
             adopted = ", found done already" if event["adopted"] else ""
             took = f", {event['duration_ms']:,} ms" if event["duration_ms"] else ""
             result = brief(text_of(read_content(event["content"])))
-            how = f"{event['status']}{cause_text(event)}{scope_text(event)}{adopted}{took}{repeats_text(event)}"
+            part = f", without {event['missing']}" if event["missing"] else ""
+            how = f"{event['status']}{part}{cause_text(event)}{scope_text(event)}{adopted}{took}{repeats_text(event)}"
             return f"call {event['number']}: {how}{brief(failures_text(event), 300)}: {result}{clipped_text(event)}"
         case "dormancy_began":
             kept = f", ended at once by event {event['wake']}" if event["wake"] else ""

@@ -28,9 +28,14 @@ def pause_text(pause: JSON) -> str:
 
 
 def delay_text(delayed: JSON, now: datetime) -> str:
-    """Return how long a repeated call still waits, and why."""
+    """Return how long a delayed call still waits, and why."""
     seconds = max(0, math.ceil((datetime.fromisoformat(delayed["starts_at"]) - now).total_seconds()))
     why = f"the same call has had the same result {count(delayed['repeats'], 'time')}"
+    if delayed.get("postponed"):
+        start = f"starts at {clock(delayed['starts_at'])} ({visible(delayed['postponed'])})"
+        return f"call {delayed['call']} of {visible(delayed['tool'])} {start}"
+    if unanswered := delayed.get("unanswered"):
+        why = f"{count(unanswered, 'step')} in a row that called it got no answer"
     return f"call {delayed['call']} of {visible(delayed['tool'])} waits {seconds:,} s: {why}"
 
 

@@ -40,6 +40,9 @@ class Limits(Definition):
     repeats_asked: int = Field(default=10, ge=0)
     """Number of times after which people are asked before the call runs again. A call that is rejected as often, in the
     same way, blocks the run. 0 for neither."""
+    unanswered_slowed: int = Field(default=2, ge=0)
+    """Number of steps in a row in which calls of a tool may get no answer (a time-out, a broken connection, a lost
+    worker) before its next call is delayed, by 2 to 300 seconds; 0 for never."""
     max_calls: int = Field(default=100, ge=1, le=500)
     """Maximum number of tool calls that one reply may make. Further calls do not run; the LLM reads that it must make
     them in its next reply."""
@@ -186,6 +189,9 @@ class Agent(Definition):
     dormancy: bool = False
     """Whether the agent has the tools `sleep_until`, `wait_for_event`, `check_back` and `wait_for_run`, with which it
     puts itself to sleep, and `run_status`."""
+    publishes: bool = False
+    """Whether the agent has the tools `publish_event` and `wake_run`, with which it sends events to other runs of the
+    same starter."""
     refines: bool = False
     """Whether the agent has the tool `refine_task`, with which it asks people to change its own task."""
     subagents: _Agents = ()

@@ -151,6 +151,9 @@ class ToolResult:
     """Text, or content blocks."""
     status: str = "ok"
     """How the call ended: `ok`, `failed`, `unknown`, …. Middleware may set it only for a read that it does not make."""
+    missing: str = ""
+    """The part that is missing from a partial result (`Partial`). If middleware returns a result without it, the LLM
+    still reads that the result is partial."""
 
 
 ProceedTool = Callable[[], Awaitable[ToolResult]]

@@ -61,6 +61,8 @@ def _judge(rule: Rule, use: ToolUse) -> tuple[bool, str]:
         return False, f"the agent is {use.agent or 'not named'}"
     if use.depth < rule.depth:
         return False, f"the depth is {use.depth}"
+    if rule.hours:
+        return False, f"it says when the call starts ({rule.hours.words}), not whether"
     if not rule.when:
         return True, "it matches"
     try:

@@ -1,13 +1,15 @@
 """Policies: which tool calls run at once, which require approval, which never run, and the approvers.
 
-1. Rules are tried in order; the first that matches gives the verdict.
+1. Rules are tried in order; the first that matches gives the verdict. A `later` rule gives none: it says when a call
+   that the rules after it let run, or that people approve, may start (`postponement`).
 2. If none matches, reads are allowed and calls with an effect require approval.
 3. A condition that cannot be evaluated fails closed: an `ask` or `deny` rule applies, an `allow` rule does not.
 4. A policy is data: a run records it with the agent when it starts, and `evaluate` is a pure function.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from datetime import datetime
 from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import Annotated, Any, Literal, Self
@@ -16,6 +18,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, fie
 
 from holdfast.core.authority.condition_costs import Budget
 from holdfast.core.authority.conditions import ConditionFailed, check_condition, holds
+from holdfast.core.authority.hours import Hours, ZoneOffsets
 from holdfast.core.authority.patterns import check_pattern
 from holdfast.core.authority.signatures import check_key
 from holdfast.core.base.canonical import digest
@@ -27,6 +30,7 @@ from holdfast.core.tools.effects import Effect
 from holdfast.core.trust import Trust
 
 VerdictKind = Literal["allow", "ask", "deny"]
+RuleKind = Literal["allow", "ask", "deny", "later"]
 
 
 def _normalised(name: Any) -> Any:
@@ -121,8 +125,9 @@ class Requirement(Frozen):
 class Rule(Definition):
     """One line of a policy."""
 
-    verdict: VerdictKind
-    """`allow`: run at once. `ask`: require approval. `deny`: never run; the LLM reads that the call was denied."""
+    verdict: RuleKind
+    """`allow`: run at once. `ask`: require approval. `deny`: never run; the LLM reads that the call was denied.
+    `later`: run in `hours` only, if the rules after it let the call run."""
     tool: str = "*"
     """Names of tools that the rule applies to, as a shell pattern: `read_*`, `publish`."""
     effect: Effect | None = None
@@ -137,6 +142,8 @@ class Rule(Definition):
     """Why the rule exists; shown to approvers, and to the LLM if the call is denied."""
     terms: Terms | None = None
     """For `ask`: how the request is decided; None for the policy's own terms."""
+    hours: Hours | None = None
+    """For `later`: the hours in which calls may start."""
 
     @field_validator("tool", "agent")
     @classmethod
@@ -154,6 +161,8 @@ class Rule(Definition):
                 raise ValueError(f"when: {error}") from None
         if self.terms and self.verdict != "ask":
             raise ValueError(f"terms: only an `ask` rule has terms, and the verdict of this one is {self.verdict}")
+        if (self.hours is None) == (self.verdict == "later"):
+            raise ValueError("hours: a `later` rule has hours, and no other rule has any")
         return self
 
     @property
@@ -162,7 +171,8 @@ class Rule(Definition):
         agent = f" by {self.agent}" if self.agent != "*" else ""
         depth = f" at depth {self.depth}" if self.depth else ""
         effect = f" ({self.effect})" if self.effect else ""
-        return f"{self.verdict} {self.tool}{effect}{agent}{depth}" + (f" if {self.when}" if self.when else "")
+        hours = f" until {self.hours.words}" if self.hours else ""
+        return f"{self.verdict} {self.tool}{effect}{agent}{depth}{hours}" + (f" if {self.when}" if self.when else "")
 
 
 class Extensions(Definition):
@@ -221,6 +231,11 @@ class Policy(Definition):
     def hash(self) -> str:
         """Digest of the policy: policies with the same hash give the same verdicts and trust the same people."""
         return digest(["policy/1", self.model_dump(mode="json", exclude_defaults=True, exclude={"signers"})])
+
+    @property
+    def zones(self) -> tuple[str, ...]:
+        """The names of the time zones of its hours, each once."""
+        return tuple(dict.fromkeys(rule.hours.zone for rule in self.rules if rule.hours))
 
     @property
     def file_keys(self) -> frozenset[str]:
@@ -315,6 +330,8 @@ def evaluate(policy: Policy, use: ToolUse) -> Verdict:
         The verdict of the first rule that matches, or of the default.
     """
     for rule in policy.rules:
+        if rule.verdict == "later":
+            continue
         applies, note = _applies(rule, use)
         if applies:
             terms = rule.terms or policy.terms
@@ -322,6 +339,35 @@ def evaluate(policy: Policy, use: ToolUse) -> Verdict:
     if use.effect is Effect.READ:
         return Verdict(verdict="allow", rule="default: reads are allowed")
     return Verdict(verdict="ask", rule="default: effects ask", terms=policy.terms)
+
+
+class Postponement(Frozen):
+    """A call that may run, but not now."""
+
+    rule: str
+    """Label of the rule."""
+    reason: str = ""
+    until: datetime | None
+    """When its hours begin; None if their time zone is unknown, so that they never do."""
+
+
+def postponement(policy: Policy, use: ToolUse, *, at: datetime, zones: Iterable[ZoneOffsets]) -> Postponement | None:
+    """Return whether a call that may run has to start later; of several hours, those that begin last.
+
+    Args:
+        policy: The rules to try, in order, up to the one that gives the verdict.
+        use: The call.
+        at: The time.
+        zones: The offsets of time zones that the run has recorded.
+    """
+    found: list[Postponement] = []
+    for rule in policy.rules if policy.zones else ():
+        applies, note = _applies(rule, use)
+        if applies and rule.hours is None:
+            break
+        if applies and rule.hours and (opens := rule.hours.next_opening(at, zones)) != at:
+            found.append(Postponement(rule=rule.label + note, reason=rule.reason, until=opens))
+    return max(found, key=lambda each: (each.until is None, each.until or at), default=None)
 
 
 def _applies(rule: Rule, use: ToolUse) -> tuple[bool, str]:
@@ -373,3 +419,18 @@ def deny(tool: str = "*", *, effect: Effect | None = None, when: str = "", reaso
         reason: Why the rule exists; shown to the LLM.
     """
     return Rule(verdict="deny", tool=tool, effect=effect, when=when, reason=reason)
+
+
+def later(tool: str = "*", *, until: Hours, effect: Effect | None = None, when: str = "", reason: str = "") -> Rule:
+    """Make a rule that lets matching calls start in some hours only; outside of them, the run sleeps until they begin.
+
+    The rules after it decide whether such a call runs at all, or requires approval.
+
+    Args:
+        tool: Names of tools, as a shell pattern.
+        until: The hours in which calls may start.
+        effect: The effect class; None for all.
+        when: A condition on the call (`holdfast.core.authority.conditions`).
+        reason: Why the rule exists; shown to people.
+    """
+    return Rule(verdict="later", tool=tool, effect=effect, when=when, reason=reason, hours=until)

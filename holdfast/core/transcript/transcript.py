@@ -207,7 +207,8 @@ class Transcript:
 
     def _finish_call(self, event: events.ToolCallFinished) -> None:
         if call := self._open.get(event.number):  # else a compaction has replaced the call
-            content = with_heading(repeats_note(event), event.content) if event.repeats else event.content
+            content = with_heading(partial_note(event.missing), event.content) if event.missing else event.content
+            content = with_heading(repeats_note(event), content) if event.repeats else content
             self._early[event.number] = tool_message(call.id, call.tool, event.status, content)
         self._flush()
 
@@ -352,6 +353,11 @@ def repeats_note(event: events.ToolCallFinished) -> str:
         f"[Note: this call has now had the same result {event.repeats} times, and nothing new came in between. "
         "Repeating it will not help: do something else, or answer with what you have.]\n"
     )
+
+
+def partial_note(missing: str) -> str:
+    """Return the note, placed before the result, that tells the LLM which part of it is missing."""
+    return f"[This result is partial. Missing: {missing}]\n"
 
 
 def clip(text: str, limit: int, *, address: str = "") -> str:

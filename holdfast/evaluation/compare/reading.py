@@ -176,4 +176,5 @@ def _result(event: ev.ToolCallFinished, *, call: int) -> RecordedResult:
         trust=event.trust,
         scope=event.scope,
         seconds=None if event.until is None else (event.until - event.at).total_seconds(),
+        missing=event.missing,
     )

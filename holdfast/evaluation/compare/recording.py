@@ -40,6 +40,8 @@ class RecordedResult(Frozen):
     scope: Scope | None = None
     seconds: float | None = None
     """With the status `cannot`: how long the constraint lasts; None for no end."""
+    missing: str = ""
+    """The part that is missing from a partial result."""
 
 
 class RecordedDecision(Frozen):

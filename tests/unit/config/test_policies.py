@@ -116,7 +116,7 @@ def test_a_policy_survives_a_round_trip_through_a_file(policy: Policy) -> None:
         ("rules:\n  - 5", ["p.yaml:2:5: rules[0]: it has to consist of fields with values, as in `name: alice`"]),
         (
             "rules:\n  - alow: x",
-            ["p.yaml:2:5: rules[0]: a rule needs allow, ask or deny, as in `- ask: pay`; did you mean allow?"],
+            ["p.yaml:2:5: rules[0]: a rule needs allow, ask, deny or later, as in `- ask: pay`; did you mean allow?"],
         ),
         ("rules:\n  - ask:", ['p.yaml:2:9: rules[0].ask: no tool is named; use "*" for all tools']),
         (

@@ -69,6 +69,7 @@ from holdfast.core.log.events.tool_calls import (
     ConstraintLifted,
     ContextUpdated,
     ToolCallFinished,
+    ToolCallPostponed,
     ToolCallRequested,
     ToolCallStarted,
     ToolStatus,
@@ -134,6 +135,7 @@ __all__ = [
     "SubagentStatus",
     "TaskRefined",
     "ToolCallFinished",
+    "ToolCallPostponed",
     "ToolCallRequested",
     "ToolCallStarted",
     "ToolStatus",
@@ -179,6 +181,7 @@ AgentEvent = Annotated[
     | KeyRevoked
     | BaselineRecorded
     | StateVerified
+    | ToolCallPostponed
     | ToolCallStarted
     | ToolCallFinished
     | DormancyBegan

@@ -22,9 +22,9 @@ class DormancyBegan(Event):
     """The `wake_received` that ends the wait immediately; 0 if none does."""
 
 
-PollKind = Literal["news", "same", "partial", "timeout", "no_response"]
+PollKind = Literal["news", "same", "partial", "timeout", "no_response", "error"]
 """How a poll ended: a new result · the same result, or one that changes too often to count as new · a partial result ·
-a timeout · no result."""
+a timeout · no response · an error as the answer (recorded from feature level 2 on; below it, `no_response`)."""
 
 
 class WaitPolled(Event):
@@ -73,3 +73,6 @@ class WakeReceived(Event):
     reason: str = ""
     call: int | None = None
     """The number of the call that it was sent to; None for all waiting calls."""
+    hops: int = 0
+    """How many agents in a row led to it, as the sender says; 0 for an event from outside. Recorded from feature level
+    2 on."""

@@ -6,6 +6,7 @@ from typing import Any, Literal
 from pydantic import SerializationInfo, SerializerFunctionWrapHandler, field_serializer
 
 from holdfast.core.agents.agent import AgentSpec, WhenBlocked
+from holdfast.core.authority.hours import ZoneOffsets
 from holdfast.core.authority.policy import Policy
 from holdfast.core.budget.account import TokenPrice
 from holdfast.core.budget.budget import Budget
@@ -130,6 +131,10 @@ class AgentLoaded(Event):
     unattended: bool = False
     """Whether the run fails instead of waiting for a person: its start, its agent or the run above says so. Recorded
     from feature level 2 on."""
+
+    zones: tuple[ZoneOffsets, ...] = ()
+    """The offsets of the time zones in the hours of the policies, from the worker's time zone data. Recorded from
+    feature level 2 on."""
 
     @field_serializer("spec", mode="wrap", when_used="json")
     def _recorded(self, spec: AgentSpec, encode: SerializerFunctionWrapHandler, info: SerializationInfo) -> Any:

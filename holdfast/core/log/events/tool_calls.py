@@ -46,6 +46,8 @@ class CallResult(Frozen):
     signed: str = ""
     """The signature of the node that made the call (`holdfast.core.run.contracts.signed_results`); empty if none did.
     Recorded from feature level 2 on."""
+    missing: str = ""
+    """The part of the result that is missing, if the tool returned a partial one. Recorded from feature level 2 on."""
 
 
 class ToolCallRequested(Event):
@@ -89,6 +91,27 @@ class VerdictGiven(Event):
     """How often the call has returned the same result, if its start is delayed for that reason."""
     delay: float = 0
     """Delay of its start in seconds; a person's message ends the delay."""
+    unanswered: int = 0
+    """For how many steps in a row calls of the tool got no answer, if the start is delayed for that reason. Recorded
+    from feature level 2 on."""
+
+
+class ToolCallPostponed(Event):
+    """A call that may run does not start now, because of the hours in a policy: the run sleeps until they begin.
+    Recorded from feature level 2 on.
+
+    Followed by: `tool_call_started` at that time; `tool_call_finished` if the run is cancelled or a message arrives
+    before.
+    Correlate: `number` is the call's; `rule` is the label of a policy rule.
+    """
+
+    type: Literal["tool_call_postponed"] = "tool_call_postponed"
+    number: int
+    rule: str
+    reason: str = ""
+    """The rule's reason."""
+    until: datetime
+    """When the hours begin."""
 
 
 class ToolCallStarted(Event):

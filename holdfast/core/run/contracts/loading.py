@@ -4,6 +4,7 @@ from datetime import datetime
 from typing import Any
 
 from holdfast.core.agents.agent import AgentSpec, WhenBlocked
+from holdfast.core.authority.hours import ZoneOffsets
 from holdfast.core.base.canonical import GENESIS
 from holdfast.core.base.models import Frozen
 from holdfast.core.budget.account import TokenPrice
@@ -94,6 +95,8 @@ class AgentRequest(ActivityRequest):
     of the thread: fields that the agent's model lacks are kept, for the policies above."""
     when_blocked: WhenBlocked | None = None
     """What the start says about that; None if it says nothing."""
+    zones: tuple[str, ...] = ()
+    """The time zones of the hours in the policies above, each once."""
     position: int | None = None
     """How many events the run has. If the record has a later move of the thread, the run was reset."""
 
@@ -116,5 +119,7 @@ class LoadedAgent(ActivityResult):
     """The typed context with the default values of the agent's model; None if the request's is complete."""
     problem: str = ""
     """Why a function of the agent gave no instructions or tools: the run is blocked, and `spec` is not used."""
+    zones: tuple[ZoneOffsets, ...] = ()
+    """The offsets of those time zones, and of those in the agent's own policy."""
     price: TokenPrice | None = None
     """With a budget of money: the list price of the agent's LLM; None if it is unknown."""

@@ -6,7 +6,14 @@ from holdfast.core.run.contracts.loading import AgentRequest, ForkedFolder
 from holdfast.core.run.contracts.runs import RunInput
 from holdfast.core.run.contracts.tool_calls import ToolRequest
 from holdfast.core.run.state.dormancy import Wait
-from holdfast.core.run.state.features import CONSTRAINTS, FAILED_ATTEMPTS, KEEPS_TRUST, RESULT_NAMES_ARTIFACTS, SETTLING
+from holdfast.core.run.state.features import (
+    CONSTRAINTS,
+    FAILED_ATTEMPTS,
+    KEEPS_TRUST,
+    PARTIAL_RESULTS,
+    RESULT_NAMES_ARTIFACTS,
+    SETTLING,
+)
 from holdfast.core.run.state.state import RunState
 from holdfast.core.tools.effects import Effect
 from holdfast.core.tools.triggers import PollTrigger
@@ -38,6 +45,7 @@ def agent_request(begin: RunInput, state: RunState, *, agent: str | None, record
         llm=state.fork.llm if state.fork else "",
         when_blocked="fail" if state.unattended else begin.when_blocked,
         position=recorded,
+        zones=tuple(dict.fromkeys(zone for policy in state.origin.policies for zone in policy.zones)),
         context=state.typed_context.values,
         given=begin.context is not None and state.origin.lineage is None,
     )
@@ -86,6 +94,7 @@ def tool_request(
         cannot=number > 0 and state.features >= CONSTRAINTS,
         names_artifacts=number > 0 and state.features >= RESULT_NAMES_ARTIFACTS,
         failures=number > 0 and state.features >= FAILED_ATTEMPTS,
+        partial=number > 0 and state.features >= PARTIAL_RESULTS,
         settles=number > 0 and state.features >= SETTLING,
         trust=state.context.trust if state.features >= KEEPS_TRUST else None,
     )
@@ -127,7 +136,8 @@ def origin_of(state: RunState, number: int, name: str, *, position: int) -> Orig
     if spec is None or tool is None or not tool.wants_origin:
         return None
     user, trust = state.origin.proven_user, state.context.trust
-    return Origin(agent=spec.name, user=user, position=position, trust=trust, approved=call.approved)
+    origin = Origin(agent=spec.name, user=user, position=position, trust=trust, approved=call.approved)
+    return origin.model_copy(update={"hops": state.dormancy.hops}) if state.dormancy.hops else origin
 
 
 def effect_of(state: RunState, number: int) -> Effect:

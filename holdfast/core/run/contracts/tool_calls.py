@@ -45,6 +45,8 @@ class ToolRequest(ActivityRequest):
     """The run accepts `ToolOutcome.artifacts`; for one of a lower feature level, the text names them."""
     failures: bool = False
     """The run accepts `cause` and `failures` of an outcome, unlike one of a lower feature level."""
+    partial: bool = False
+    """The run accepts `ToolOutcome.missing`; for one of a lower feature level, the text has it."""
     settles: bool = False
     """The run accepts `settles_in` of an outcome; for one of a lower feature level, the text has it."""
     trust: Trust | None = None

@@ -27,6 +27,7 @@ from holdfast.core.run.rules.approval_requests import new_request
 from holdfast.core.run.rules.authority import ask_all_policies
 from holdfast.core.run.rules.closing_work import on_complete, on_learning_time
 from holdfast.core.run.rules.constraints import constraint_on, constraint_result
+from holdfast.core.run.rules.hours import postpone_call
 from holdfast.core.run.rules.typed_context import context_change
 from holdfast.core.run.state.calls import CallState, Phase
 from holdfast.core.run.state.features import (
@@ -116,15 +117,20 @@ def _ended(state: RunState, why: str, *, in_doubt: tuple[Phase, ...] = (), but: 
     ]
 
 
-def on_start(state: RunState, number: int, *, at: datetime) -> ev.ToolCallStarted | ev.ToolCallFinished:
+def on_start(
+    state: RunState, number: int, *, at: datetime
+) -> ev.ToolCallStarted | ev.ToolCallPostponed | ev.ToolCallFinished:
     """Return the event that starts an allowed call: its intent, with the key of its one effect.
 
-    If a constraint that was added after the call was allowed rejects it, the event ends the call instead.
+    If a constraint that was added after the call was allowed rejects it, the event ends the call instead. If a policy
+    lets it start in other hours only, the event postpones it.
     """
     call = state.calls.get(number)
     if state.constraints.kept and not call.undo and (constraint := constraint_on(state, call.call, at=at)):
         refused = constraint_result(number, constraint, call.past)
         return refused.model_copy(update={"content": call.feedback + refused.text})
+    if later := postpone_call(state, call, at=at):
+        return later
     key = state.effect_key(number, call.call)
     return ev.ToolCallStarted(number=number, key=key, request=call.grant, undo=call.undo)
 
@@ -193,6 +199,7 @@ def on_outcome(state: RunState, number: int, outcome: ToolOutcome, *, at: dateti
             cause=outcome.cause,
             failures=outcome.failures,
             signed=signed,
+            missing=outcome.missing,
         ),
     ]
 

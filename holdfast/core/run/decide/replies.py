@@ -26,6 +26,7 @@ from holdfast.core.run.rules.closing_work import refuse_other_tool
 from holdfast.core.run.rules.compaction import summary_message
 from holdfast.core.run.rules.constraints import refuse_call
 from holdfast.core.run.rules.loop_guard import delay_of
+from holdfast.core.run.rules.pacing import pace_of
 from holdfast.core.run.rules.unattended import block_unasked, deny_unasked
 from holdfast.core.run.rules.verdicts import denial_of, judge_call
 from holdfast.core.run.state.features import (
@@ -132,11 +133,16 @@ def _on_calls(state: RunState, reply: LLMReply, *, at: datetime) -> Events:
             events.append(ev.ToolCallFinished(number=number, status="invalid", content=NOT_TWICE.format(twin=twin)))
             continue
         repeats, delay = delay_of(state, call, verdict)
+        unanswered, paced = pace_of(state, call, verdict, at=at)
         event = ev.VerdictGiven(number=number, verdict=verdict.verdict, rule=verdict.rule)
         if verdict.remembered:
             waived = {"terms": verdict.terms, "requirements": verdict.requirements}
             event = event.model_copy(update=waived)
-        events.append(event.model_copy(update={"repeats": repeats, "delay": delay}) if delay else event)
+        if paced > delay:
+            event = event.model_copy(update={"unanswered": unanswered, "delay": paced})
+        elif delay:
+            event = event.model_copy(update={"repeats": repeats, "delay": delay})
+        events.append(event)
         if verdict.verdict == "deny":
             content = words_of(denial_of(verdict), past)
             events.append(ev.ToolCallFinished(number=number, status="denied", content=content))

@@ -1,11 +1,13 @@
 """The fold of tool calls, waits and sub-agents, and of the trust in the LLM that reads their results."""
 
 from datetime import timedelta
+from typing import Any
 
 from holdfast.core.base.models import replace
 from holdfast.core.log import events as ev
 from holdfast.core.run.rules.closing_work import progress_due
 from holdfast.core.run.rules.loop_guard import count_result
+from holdfast.core.run.rules.pacing import count_answer
 from holdfast.core.run.state.dormancy import BufferedEvent, Polls, Wait
 from holdfast.core.run.state.features import KEEPS_TRUST
 from holdfast.core.run.state.state import RunState
@@ -34,6 +36,7 @@ def give_verdict(state: RunState, event: ev.VerdictGiven) -> RunState:
             phase=call.after("allow"),
             starts_at=event.at + timedelta(seconds=event.delay) if event.delay else None,
             repeats=event.repeats,
+            unanswered=event.unanswered,
             terms=event.terms,
             requirements=event.requirements,
         )
@@ -42,10 +45,24 @@ def give_verdict(state: RunState, event: ev.VerdictGiven) -> RunState:
     return replace(state, calls=state.calls.put(call), steps=state.steps.use_reply())
 
 
+def postpone_call(state: RunState, event: ev.ToolCallPostponed) -> RunState:
+    """Let an allowed call wait for the hours of a policy. It keeps its approval.
+
+    Raises:
+        EventOutOfPlace: The call is not allowed to run.
+    """
+    call = state.calls.get(event.number)
+    if call.phase != "allowed":
+        raise EventOutOfPlace(f"call {event.number} is {call.phase}, and nothing is left to postpone")
+    postponed = replace(call, starts_at=event.until, postponed=event.rule, repeats=0, unanswered=0)
+    return replace(state, calls=state.calls.put(postponed))
+
+
 def start_call(state: RunState, event: ev.ToolCallStarted) -> RunState:
     """Start an allowed call, which uses up its approval."""
     call = state.calls.get(event.number)
-    started = replace(call, phase=call.after("start"), grant="", begun=True, starts_at=None, repeats=0)
+    delay: dict[str, Any] = {"starts_at": None, "repeats": 0, "unanswered": 0, "postponed": ""}
+    started = replace(call, phase=call.after("start"), grant="", begun=True, **delay)
     return replace(state, calls=state.calls.put(started))
 
 
@@ -61,6 +78,7 @@ def finish_call(state: RunState, event: ev.ToolCallFinished) -> RunState:
         authority=authority.without_requests_about(event.number) if authority.requests else authority,
         dormancy=dormancy.end(event.number) if dormancy.waits else dormancy,
         repeats=count_result(state, event),
+        pacing=count_answer(state, event),
     )
     if call.own:
         return after  # the LLM does not read its result
@@ -123,6 +141,8 @@ def receive_wake(state: RunState, event: ev.WakeReceived) -> RunState:
     """Record an event from outside, and buffer it if no call waits for it yet."""
     dormancy = state.dormancy.record_id(event.id)
     kept = event.outcome == "buffered"
+    if not kept and event.event:
+        dormancy = dormancy.record_hops(event.hops)
     return replace(state, dormancy=dormancy.buffer(BufferedEvent.of(event)) if kept else dormancy)
 
 

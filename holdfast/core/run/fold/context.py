@@ -66,7 +66,9 @@ def receive_message(state: RunState, event: ev.UserMessageReceived) -> RunState:
     calls, inbox = state.calls.without_delays(), state.inbox.receive(message)
     if state.features >= MESSAGE_IDS:
         inbox = inbox.record_id(event.id, event.content, event.by)
-    return replace(state, origin=state.origin.note_sender(event.by), inbox=inbox, authority=authority, calls=calls)
+    dormancy = state.dormancy.record_hops(0)
+    origin = state.origin.note_sender(event.by)
+    return replace(state, origin=origin, inbox=inbox, authority=authority, calls=calls, dormancy=dormancy)
 
 
 def refine_task(state: RunState, event: ev.TaskRefined) -> RunState:

@@ -26,6 +26,7 @@ from holdfast.core.run.fold.calls import (
     end_subagent,
     finish_call,
     give_verdict,
+    postpone_call,
     receive_wake,
     request_call,
     start_call,
@@ -173,6 +174,7 @@ _CHANGES: Mapping[type[ev.Event], Change] = {
     # Tool calls, waits and sub-agents.
     ev.ToolCallRequested: request_call,
     ev.VerdictGiven: give_verdict,
+    ev.ToolCallPostponed: postpone_call,
     ev.ToolCallStarted: start_call,
     ev.ContextUpdated: update_context,
     ev.ToolCallFinished: finish_call,

@@ -137,6 +137,7 @@ def load_agent(state: RunState, event: ev.AgentLoaded) -> RunState:
         workspace=event.workspace,
         notify=event.notify,
         unattended=event.unattended,
+        zones=event.zones,
         features=max(state.features, event.features),
         steps=replace(state.steps, limit=state.steps.count + limits.max_steps),
         context=replace(state.context, standing_memory=""),  # `memory_recalled` comes next

@@ -9,6 +9,7 @@ from holdfast.core.authority.interventions import LONGEST_MESSAGE, Extension, Me
 from holdfast.core.llm.messages import size_of
 from holdfast.core.log.events import TaskRefined, UserMessageReceived
 from holdfast.core.run.rules.authority import Principal, Reaction, Rejection, policies_of, refuse_reuse, verify_for_all
+from holdfast.core.run.rules.hours import on_arrival_while_postponed
 from holdfast.core.run.state.features import INTERRUPT_NAMES_TOOLS, MESSAGE_IDS
 from holdfast.core.run.state.state import RunState
 from holdfast.core.run.waits.dormancy import on_arrival_while_asleep
@@ -103,7 +104,7 @@ def deliver(state: RunState, event: UserMessageReceived | TaskRefined, what: str
         at: Now.
     """
     outcome, explanation = _when_shown(state, event.when_busy)
-    events = [event, *on_arrival_while_asleep(state, what, at=at)]
+    events = [event, *on_arrival_while_asleep(state, what, at=at), *on_arrival_while_postponed(state, what)]
     return Reaction(events, outcome, explanation, interrupts=outcome == "interrupting")
 
 

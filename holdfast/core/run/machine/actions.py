@@ -2,7 +2,7 @@
 
 from typing import assert_never
 
-from holdfast.core.log.events import MessageTaken, RunBlocked, ToolCallFinished
+from holdfast.core.log.events import MessageTaken, RunBlocked, ToolCallStarted
 from holdfast.core.run.contracts.llm_calls import LLMRequest
 from holdfast.core.run.contracts.requests import agent_request, origin_of, poll_request, tool_request, verify_request
 from holdfast.core.run.contracts.runs import RunInput
@@ -121,7 +121,7 @@ def _start_call(number: int, log: RunLog, calls: OpenCalls) -> None:
     origin = origin_of(before, number, call.call.name, position=position)
     started = on_start(before, number, at=log.at)
     log.record(started)
-    if isinstance(started, ToolCallFinished):
+    if not isinstance(started, ToolCallStarted):
         return
     if before.carries_out(number):
         log.record(*on_runtime_call(before, number, at=log.at))

@@ -166,6 +166,7 @@ def on_agent(request: AgentRequest, loaded: LoadedAgent, *, log: RunLog, calls: 
             price=loaded.price if budget and budget.usd is not None else None,
             context=loaded.context,
             unattended=unattended,
+            zones=loaded.zones,
         )
     )
     if loaded.past:

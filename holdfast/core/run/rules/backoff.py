@@ -1,7 +1,8 @@
 """The delay before the next poll: a pure function of the results of the polls before.
 
 1. Repeated results lengthen the delay, up to a ceiling. News resets it.
-2. A time-out or no response lengthens it more: the other side is overloaded, or down.
+2. A time-out or no response lengthens it most: the other side is overloaded, or down. An error is an answer, however
+   short, and lengthens it less.
 3. A partial result halves it: the rest is on its way.
 4. No delay is shorter than the last poll took, up to the ceiling.
 5. There is no randomness, so a replay waits as long as the run.
@@ -12,8 +13,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal
 
-PollResult = Literal["news", "same", "partial", "timeout", "no_response"]
-"""The result of a poll: a new one · the same as before · a part · nothing in time · no response at all."""
+PollResult = Literal["news", "same", "partial", "timeout", "no_response", "error"]
+"""The result of a poll: a new one · the same as before · a part · nothing in time · no response at all · an error as
+the answer."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,8 @@ class Pace:
     """Factor after the same result."""
     failure_growth: float = 3
     """Factor after a time-out or no response."""
+    error_growth: float = 2
+    """Factor after an error."""
 
 
 def next_delay(outcomes: Iterable[PollOutcome], pace: Pace, *, remaining: float | None = None) -> float:
@@ -56,6 +60,8 @@ def next_delay(outcomes: Iterable[PollOutcome], pace: Pace, *, remaining: float 
                 delay *= pace.growth
             case "partial":
                 delay /= 2
+            case "error":
+                delay *= pace.error_growth
             case "timeout" | "no_response":
                 delay *= pace.failure_growth
         delay = min(max(delay, outcome.seconds, pace.start), pace.ceiling)

@@ -52,7 +52,7 @@ def count_result(state: RunState, event: ToolCallFinished) -> Repeats:
     content = event.content if isinstance(event.content, str) else [block.model_dump() for block in event.content]
     if state.carries_out(event.number) and not state.dormancy.is_asleep(event.number):
         content = ""  # the call did not sleep, and its result has the time: nothing new
-    result = digest(["result/1", event.status, content])
+    result = digest(["result/1", event.status, content, *([event.missing] if event.missing else [])])
     return state.repeats.add(call.call.digest, result, refused=refused)
 
 

@@ -98,25 +98,33 @@ def _with_requirements(verdict: Verdict, asked: Sequence[Requirement]) -> Verdic
     return verdict.model_copy(update={"requirements": requirements})
 
 
-def _verdict(state: RunState, call: ToolCall) -> Verdict:
-    """Return the verdict of policies and fork on this call itself, without the call that it polls."""
+def tool_use(state: RunState, call: ToolCall) -> ToolUse | None:
+    """Return a call as policies judge it; None if the agent has no such tool."""
     spec = state.spec
-    assert spec is not None
-    tool = spec.tool(call.name)
-    if tool is None:  # polls of it are refused elsewhere
-        return Verdict(verdict="deny", rule="no such tool")
-    trust = state.context.trust
-    use = ToolUse(
+    tool = spec.tool(call.name) if spec else None
+    if spec is None or tool is None:
+        return None
+    return ToolUse(
         tool=call.name,
         effect=tool.effect,
         arguments=with_floats(parsed(call.arguments), tool.parameters),
         agent=spec.name,
         depth=state.origin.depth,
         workspace=state.workspace,
-        trust=trust,
+        trust=state.context.trust,
         context=context_variable(state),
         budget=Budget() if state.features >= BOUNDED_CONDITIONS else None,
     )
+
+
+def _verdict(state: RunState, call: ToolCall) -> Verdict:
+    """Return the verdict of policies and fork on this call itself, without the call that it polls."""
+    spec = state.spec
+    assert spec is not None
+    tool, use = spec.tool(call.name), tool_use(state, call)
+    if tool is None or use is None:  # polls of it are refused elsewhere
+        return Verdict(verdict="deny", rule="no such tool")
+    trust = state.context.trust
     verdict = _with_policies_above(evaluate(spec.policy, use), use, state)
     verdict = judge_in_fork(state, tool, verdict)
     learnt = bool(state.ending.learning) and call.name in LEARNING_TOOLS

@@ -119,6 +119,10 @@ class CallState:
     """The earliest start of an allowed call that repeats itself; None for at once."""
     repeats: int = 0
     """How often the call has had the same result, if its start is delayed for that; else 0."""
+    postponed: str = ""
+    """The policy rule whose hours the call waits for; empty for none."""
+    unanswered: int = 0
+    """For how many steps the tool has not answered, if the call's start is delayed for that; else 0."""
     context: dict[str, Any] | None = None
     """The context of the closed run that made an orphaned call, if the run that resolves the call has another one."""
 
@@ -134,7 +138,19 @@ class CallState:
     def view(self) -> dict[str, Any]:
         """Return a delayed call as `show` presents it."""
         starts_at = self.starts_at.isoformat() if self.starts_at else None
-        return {"call": self.number, "tool": self.call.name, "repeats": self.repeats, "starts_at": starts_at}
+        shown = {"call": self.number, "tool": self.call.name, "repeats": self.repeats, "starts_at": starts_at}
+        if self.postponed:
+            return {**shown, "postponed": self.postponed}
+        return {**shown, "unanswered": self.unanswered} if self.unanswered else shown
+
+    @property
+    def delay_reason(self) -> str:
+        """Why the start of an allowed call is delayed."""
+        if self.postponed:
+            return f"the policy lets it start then ({self.postponed})"
+        if self.unanswered:
+            return f"the last {self.unanswered:,} steps that called {self.call.name} got no answer from it"
+        return f"the same call has had the same result {self.repeats:,} times"
 
     def after(self, move: Move) -> Phase:
         """Return the phase to which this move leads.
@@ -177,16 +193,22 @@ class Calls:
         """The allowed calls whose start is delayed because they repeat themselves, though the delay may be over."""
         return tuple(call for call in self.current if call.phase == "allowed" and call.starts_at)
 
+    @property
+    def postponed(self) -> tuple[CallState, ...]:
+        """The delayed calls that wait for the hours of a policy."""
+        return tuple(call for call in self.delayed if call.postponed)
+
     def startable(self, at: datetime) -> tuple[int, ...]:
         """Return the numbers of the calls that may start at this time."""
         later = {call.number for call in self.delayed if call.starts_at and call.starts_at > at}
         return tuple(number for number in self.allowed if number not in later)
 
     def without_delays(self) -> "Calls":
-        """Let every allowed call start at once."""
+        """Let every allowed call start at once, except those that wait for the hours of a policy."""
         if not self.delayed:
             return self
-        return replace(self, current=tuple(replace(call, starts_at=None, repeats=0) for call in self.current))
+        none: dict[str, Any] = {"starts_at": None, "repeats": 0, "unanswered": 0}
+        return replace(self, current=tuple(call if call.postponed else replace(call, **none) for call in self.current))
 
     @property
     def waiting(self) -> bool:

@@ -33,6 +33,7 @@ _RESULT_TEXTS: Mapping[PollKind, str] = {
     "partial": "a part of the result",
     "timeout": "a time-out",
     "no_response": "a failure",
+    "error": "an error",
 }
 
 
@@ -52,9 +53,9 @@ class Polls(Frozen):
     delay: float = 0
     """Seconds from the last poll to the next."""
     first: str = ""
-    """Digest of the first result."""
+    """Digest of the first complete result."""
     last: str = ""
-    """Digest of the last result."""
+    """Digest of the last complete result."""
     result: PollKind | None = None
     """The result of the last poll."""
     news: int = 0
@@ -65,12 +66,13 @@ class Polls(Frozen):
     def after(self, event: WaitPolled) -> Self:
         """Return the polls with one more."""
         ok, again = event.status == "ok", event.again or event.at
+        complete = ok and event.result != "partial"
         return type(self)(
             count=event.poll,
             again=again,
             delay=(again - event.at).total_seconds(),
-            first=self.first or event.seen if ok else self.first,
-            last=event.seen if ok else self.last,
+            first=self.first or event.seen if complete else self.first,
+            last=event.seen if complete else self.last,
             result=event.result,
             news=self.news + (1 if self.last and event.result == "news" else 0),
             failures=0 if ok else self.failures + 1,
@@ -128,12 +130,14 @@ class BufferedEvent(Frozen):
     data: str = ""
     by: str = ""
     reason: str = ""
+    hops: int = 0
+    """How many agents in a row led to it."""
     at: datetime
 
     @classmethod
     def of(cls, event: WakeReceived) -> Self:
         """Return the buffered form of an event."""
-        kept = {name: getattr(event, name) for name in ("event", "id", "data", "by", "reason", "at")}
+        kept = {name: getattr(event, name) for name in ("event", "id", "data", "by", "reason", "hops", "at")}
         return cls(wake=event.position, **kept)
 
 
@@ -147,6 +151,8 @@ class Dormancy:
     """The buffered events, oldest first."""
     seen: tuple[str, ...] = ()
     """Ids of the last accepted events."""
+    hops: int = 0
+    """How many agents in a row led to the event that woke the run last; 0 since a person's message."""
 
     @property
     def until(self) -> datetime | None:
@@ -195,7 +201,8 @@ class Dormancy:
     def begin(self, wait: Wait, *, wake: int) -> "Dormancy":
         """Let a call sleep. A buffered event that ends the wait at once is used up."""
         left = tuple(each for each in self.buffered if each.wake != wake)
-        return replace(self, waits=(*self.waits, wait), buffered=left)
+        hops = next((each.hops for each in self.buffered if each.wake == wake), self.hops)
+        return replace(self, waits=(*self.waits, wait), buffered=left, hops=hops)
 
     def record_poll(self, event: WaitPolled) -> "Dormancy":
         """Record a poll.
@@ -212,6 +219,10 @@ class Dormancy:
     def buffer(self, event: BufferedEvent) -> "Dormancy":
         """Keep an event for which no call waits yet."""
         return replace(self, buffered=(*self.buffered, event))
+
+    def record_hops(self, hops: int) -> "Dormancy":
+        """Record how many agents in a row led to what the run now does."""
+        return self if self.hops == hops else replace(self, hops=hops)
 
     def record_id(self, event_id: str) -> "Dormancy":
         """Record the id of an accepted event."""

@@ -51,7 +51,10 @@ LEVELS: Mapping[int, str] = {
     "(`context_updated`) and conditions of policies read; a run whose agent's functions fail is blocked; unattended "
     "runs, which fail instead of waiting for a person; the notice `message_awaited`; requests show the text of the "
     "reply that made the call; an approval's `say`, which the LLM reads with the call's result; results of LLM and "
-    "tool calls carry a signature of the node that made them (`signed`); a moved thread keeps its trace id",
+    "tool calls carry a signature of the node that made them (`signed`); a moved thread keeps its trace id; the part "
+    "that is missing from a partial result; a poll's result `error`; calls of a tool that does not answer are delayed; "
+    "hours in policies (`later`): the offsets of their time zones, and `tool_call_postponed`; how many "
+    "agents in a row led to an event",
 }
 """Feature level → the release, and its additions."""
 
@@ -216,6 +219,21 @@ SIGNED_RESULTS = 2
 
 KEEPS_TRACE = 2
 """An imported thread keeps its trace id. Below it, the trace id follows from the chain of Temporal runs alone."""
+PARTIAL_RESULTS = 2
+"""The outcome of a call names the part of its result that is missing (`Partial`). Below it, the result's text does."""
+
+OUTCOME_KINDS = 2
+"""A poll that the tool answered with an error is an `error`, and a time-out or no response is told by the recorded
+cause. Below it, any failure that took less than the tool's time limit is `no_response`."""
+
+PACES_CALLS = 2
+"""Calls of a tool that does not answer are delayed (`holdfast.core.run.rules.pacing`)."""
+
+HOURS = 2
+"""Policies may have hours (`later`), outside of which calls are postponed."""
+
+AGENT_EVENTS = 2
+"""An event says how many agents in a row led to it (`WakeReceived.hops`)."""
 
 
 def level_of_start(*, others: int = 0, context: object = None, when_blocked: str | None = None) -> int:

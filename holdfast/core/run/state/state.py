@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 from holdfast.core.agents.agent import AgentSpec
 from holdfast.core.authority.approvals import ApprovalRequest
+from holdfast.core.authority.hours import ZoneOffsets
 from holdfast.core.base.models import Frozen
 from holdfast.core.budget.account import Account
 from holdfast.core.llm.blocks import ToolCall
@@ -35,6 +36,7 @@ from holdfast.core.run.state.features import (
 )
 from holdfast.core.run.state.freshness import Freshness
 from holdfast.core.run.state.origin import Fork, Import, Move, RunOrigin
+from holdfast.core.run.state.pacing import Pacing
 from holdfast.core.run.state.progress import Ending, Idle, Pause, Repeats, Steps
 from holdfast.core.run.state.subagents import Subagents
 from holdfast.core.run.state.typed_context import TypedContext
@@ -88,6 +90,8 @@ class RunState:
     """The worker sends notices of approval requests and of the run's end."""
     unattended: bool = False
     """The run fails instead of waiting for a person."""
+    zones: tuple[ZoneOffsets, ...] = ()
+    """The offsets of the time zones of the policies' hours."""
     features: int = 0
     """The feature level: the release whose behaviour the run has (`holdfast.core.run.state.features`)."""
     fork: Fork | None = None
@@ -104,6 +108,8 @@ class RunState:
     dormancy: Dormancy = field(default_factory=Dormancy)
     subagents: Subagents = field(default_factory=Subagents)
     repeats: Repeats = field(default_factory=Repeats)
+    pacing: Pacing = field(default_factory=Pacing)
+    """The tools that do not answer."""
     context: Context = field(default_factory=Context)
     typed_context: TypedContext = field(default_factory=TypedContext)
     """The values that a program gave with the start (`holdfast.core.tools.typed_context`)."""
@@ -142,11 +148,12 @@ class RunState:
             return "blocked"
         if self.awaits_message and not self.ends_at(self.updated_at):
             return "waiting_message"
-        if self.running_calls or self.calls.allowed:
+        postponed = self.calls.postponed
+        if self.running_calls or len(self.calls.allowed) > len(postponed):
             return "running"
         if self.authority.requests:
             return "waiting_approval"
-        return "dormant" if self.dormancy.waits else "running"
+        return "dormant" if self.dormancy.waits or postponed else "running"
 
     @property
     def running_calls(self) -> tuple[CallState, ...]:

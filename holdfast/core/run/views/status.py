@@ -123,7 +123,10 @@ def _awaited(state: RunState) -> str:
     ids = [request.id for request in state.authority.requests]
     sleeps = one_line(state.dormancy.words, 300) if state.dormancy.waits else ""
     decisions = f"a decision on request {ids[0]}" if len(ids) == 1 else f"{len(ids)} decisions" if ids else ""
-    repeats = " and ".join(f"{_time(call.starts_at)}, to repeat {call.call.name}" for call in state.calls.delayed)
+    repeats = " and ".join(
+        f"{_time(call.starts_at)}, to {'repeat' if call.repeats else 'call'} {call.call.name}"
+        for call in state.calls.delayed
+    )
     awaited = " and for ".join(filter(None, (decisions, sleeps, repeats)))
     return f"waits for {awaited}" if awaited else ""
 

@@ -279,10 +279,9 @@ def pause_words(pause: Pause) -> str:
 
 
 def delay_words(call: CallState) -> str:
-    """Return a line with the start time of a delayed repeated call, and the reason."""
+    """Return a line with the start time of a delayed call, and the reason."""
     assert call.starts_at is not None
-    why = f"the same call has had the same result {call.repeats:,} times"
-    return f"waits until {call.starts_at:%Y-%m-%d %H:%M:%S} UTC: {why}"
+    return f"waits until {call.starts_at:%Y-%m-%d %H:%M:%S} UTC: {plain(call.delay_reason)}"
 
 
 def paused_details(pause: Pause, thread: str, *, signed: bool) -> list[str]:

@@ -7,7 +7,9 @@
    matches none, it is kept for the first call that waits for it.
 3. An event is a claim by anybody with access to the run: its data is trusted like content of the web, and authorizes
    nothing.
-4. During a person's pause, waits may end, but the run does not act on that before it resumes.
+4. An event that an agent sends says how many agents in a row led to it, so that agents cannot wake one another forever
+   (`MAX_HOPS`). A person's message begins anew, and so does an event from outside.
+5. During a person's pause, waits may end, but the run does not act on that before it resumes.
 """
 
 import re
@@ -28,6 +30,7 @@ from holdfast.core.log import events as ev
 from holdfast.core.run.rules.authority import Reaction, Rejection, read_claim
 from holdfast.core.run.rules.refusals import bound_refusals
 from holdfast.core.run.state.dormancy import BUFFERED, BUFFERED_BYTES, WAITS, BufferedEvent, Wait
+from holdfast.core.run.state.features import AGENT_EVENTS
 from holdfast.core.run.state.state import RunState
 from holdfast.core.run.waits.polling import poll_problem
 from holdfast.core.tools.triggers import EVENT_NAME, NAME_RULE, TimeTrigger, clock, deadline, read_trigger
@@ -40,6 +43,10 @@ DATA_BYTES = 16_384
 
 REASON_CHARS = 500
 """Maximum characters of the reason that the LLM reads."""
+
+
+MAX_HOPS = 16
+"""Number of agents that may wake one another by events, in a row, until a person's message or an event from outside."""
 
 
 class Wake(Frozen):
@@ -141,6 +148,7 @@ def on_wake(state: RunState, payload: Any, *, at: datetime) -> Reaction:
         by=by,
         reason=reason,
         call=wake.call,
+        hops=_read_hops(payload) if wake.event and state.features >= AGENT_EVENTS else 0,
     )
     if waits:
         ended = [_finished(state, each.number, _wake_text(state, each, received, at), trust="web") for each in waits]
@@ -157,7 +165,7 @@ def on_wake(state: RunState, payload: Any, *, at: datetime) -> Reaction:
 
 def wake_payload(event: ev.WakeReceived) -> dict[str, Any]:
     """Return a payload that produces this event."""
-    own = event.model_dump(include={"event", "id", "by", "reason", "call"})
+    own = event.model_dump(include={"event", "id", "by", "reason", "call", *(["hops"] if event.hops else [])})
     return {**own, "data": parsed(event.data)} if event.data else own
 
 
@@ -181,6 +189,12 @@ def read_wake(payload: Any) -> Wake | Rejection:
     if not wake.event and (wake.data or wake.id):
         return Rejection("malformed", "`data` and `id` belong to an event: name it as `event`")
     return wake
+
+
+def _read_hops(payload: Any) -> int:
+    """Return how many agents in a row led to an event, as its sender says; 0 for anything but a small number."""
+    hops = payload.get("hops") if isinstance(payload, dict) else None
+    return hops if type(hops) is int and 0 < hops <= MAX_HOPS else 0
 
 
 def _refuse(state: RunState, wake: Wake) -> Rejection | None:

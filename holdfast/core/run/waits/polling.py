@@ -14,6 +14,7 @@ over the run's state.
    way is ignored.
 """
 
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -27,9 +28,10 @@ from holdfast.core.run.contracts.tool_calls import ToolOutcome
 from holdfast.core.run.rules.backoff import Pace, PollOutcome, next_delay
 from holdfast.core.run.rules.constraints import constraint_on, constraint_result
 from holdfast.core.run.state.dormancy import Polls, Wait
-from holdfast.core.run.state.features import SIGNED_RESULTS
+from holdfast.core.run.state.features import OUTCOME_KINDS, SIGNED_RESULTS
 from holdfast.core.run.state.state import RunState
 from holdfast.core.tools.effects import Effect
+from holdfast.core.tools.failures import FailureKind
 from holdfast.core.tools.triggers import PollTrigger, clock, read_trigger
 from holdfast.core.trust import Trust, least
 
@@ -39,6 +41,13 @@ FAILURES = 5
 NEWS = 20
 """Maximum number of changes of the result that reset the delay. A result that contains the time of day changes at every
 poll."""
+
+_KINDS: Mapping[FailureKind, ev.PollKind] = {
+    "timeout": "timeout",
+    "connection": "no_response",
+    "no_response": "no_response",
+    "error": "error",
+}
 
 
 def call_problem(spec: AgentSpec, call: ToolCall, *, at: datetime) -> str:
@@ -101,8 +110,7 @@ def on_poll(state: RunState, number: int, outcome: ToolOutcome, *, poll: int, at
         return []
     seen = digest_of_result(outcome.content)
     head = _end(wait, wait.polls, outcome, seen=seen, at=at)
-    signed = outcome.signed if state.features >= SIGNED_RESULTS else ""
-    polled = poll_event(state, wait, outcome.status, seen=seen, duration_ms=outcome.duration_ms, signed=signed, at=at)
+    polled = poll_event(state, wait, outcome, seen=seen, at=at)
     if head is None:
         return [polled]
     status, words = head
@@ -116,23 +124,17 @@ def on_poll(state: RunState, number: int, outcome: ToolOutcome, *, poll: int, at
         trust=outcome.trust or _trust(state, wait, outcome.status),
         scope=outcome.scope if status == "cannot" else None,
         until=outcome.until if status == "cannot" else None,
+        missing=outcome.missing,
+        cause=outcome.cause if state.features >= OUTCOME_KINDS else None,
     )
     return [polled.model_copy(update={"again": None}), ended]
 
 
-def poll_event(
-    state: RunState, wait: Wait, status: ev.ToolStatus, *, seen: str, duration_ms: int, at: datetime, signed: str = ""
-) -> ev.WaitPolled:
+def poll_event(state: RunState, wait: Wait, outcome: ToolOutcome, *, seen: str, at: datetime) -> ev.WaitPolled:
     """Return the event that records a poll after which the wait continues."""
-    assert isinstance(wait.trigger, PollTrigger)
     assert wait.polls is not None
-    polls, seconds = wait.polls, duration_ms / 1_000
-    tool = state.spec.tool(wait.trigger.tool) if state.spec else None
-    result: ev.PollKind
-    if status == "ok":
-        result = "news" if seen != polls.last and polls.news < NEWS else "same"
-    else:
-        result = "timeout" if tool and seconds >= tool.timeout else "no_response"
+    polls, seconds = wait.polls, outcome.duration_ms / 1_000
+    result = _kind_of(state, wait, outcome, seen=seen)
     limits = state.spec.limits if state.spec else Limits()
     pace = Pace(start=limits.poll_seconds, ceiling=max(limits.poll_seconds, limits.poll_ceiling))
     # News after the last delay yields the same delay, so this one outcome replaces all earlier ones.
@@ -141,13 +143,27 @@ def poll_event(
     return ev.WaitPolled(
         number=wait.number,
         poll=polls.count + 1,
-        status=status,
+        status=outcome.status,
         result=result,
         seen=seen,
-        duration_ms=duration_ms,
+        duration_ms=outcome.duration_ms,
         again=at + timedelta(seconds=next_delay(outcomes, pace, remaining=remaining)),
-        signed=signed,
+        signed=outcome.signed if state.features >= SIGNED_RESULTS else "",
     )
+
+
+def _kind_of(state: RunState, wait: Wait, outcome: ToolOutcome, *, seen: str) -> ev.PollKind:
+    """Return how a poll ended, which determines the time of the next one."""
+    assert isinstance(wait.trigger, PollTrigger)
+    assert wait.polls is not None
+    if outcome.status == "ok" and outcome.missing:
+        return "partial"
+    if outcome.status == "ok":
+        return "news" if seen != wait.polls.last and wait.polls.news < NEWS else "same"
+    if state.features >= OUTCOME_KINDS and outcome.cause:
+        return _KINDS[outcome.cause]
+    tool, seconds = state.spec.tool(wait.trigger.tool) if state.spec else None, outcome.duration_ms / 1_000
+    return "timeout" if tool and seconds >= tool.timeout else "no_response"
 
 
 def ends_unfulfilled(wait: Wait, status: ev.ToolStatus, *, at: datetime) -> bool:
@@ -189,7 +205,9 @@ def _end(
         instead = "Use `contains` or `changes`, or arguments that lead to a shorter result."
         return "failed", f"Your condition cannot be evaluated: {why}. {instead} {now}\n"
     changed = bool(polls.first) and seen != polls.first
-    if outcome.status == "ok" and condition.fulfilled_by(text_of(outcome.content), changed=changed):
+    # The missing part may hold the text that the result lacks, and is itself a difference from a complete result.
+    undecided = bool(outcome.missing) and (bool(condition.lacks) or condition.changes)
+    if outcome.status == "ok" and not undecided and condition.fulfilled_by(text_of(outcome.content), changed=changed):
         return "ok", f"Your condition was met after {slept}, in {looks}. {now} The result:\n"
     if not ends_unfulfilled(wait, outcome.status, at=at):
         return None

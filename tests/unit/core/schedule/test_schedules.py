@@ -8,8 +8,8 @@ from temporalio.converter import WorkflowSerializationContext
 
 from holdfast.client.schedule_definitions import Definition, check_schedule_name, checked
 from holdfast.client.start_options import check_own_id, issued
+from holdfast.core.base.cron import read_cron
 from holdfast.core.mac.seals import LAUNCHER, FleetKeys, launched, launcher_prefix, sealing_id
-from holdfast.core.schedule.cron import read_cron
 from holdfast.core.schedule.launching import Launch, ScheduledInput, launch
 from holdfast.core.temporal.converter import sealing
 from holdfast.errors import ScheduleInvalid, ThreadIdInvalid

@@ -54,6 +54,7 @@ UNREAD = {
     events.SubagentStarted,
     events.SubagentEnded,
     events.VerdictGiven,
+    events.ToolCallPostponed,
     events.ToolCallStarted,
     events.ApprovalRequested,
     events.ReconcileRequested,

@@ -105,3 +105,18 @@ def _number(field: _Field, text: str) -> int:
 
 def _is_number(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) <= 4
+
+
+def read_weekdays(text: str) -> tuple[int, ...]:
+    """Parse days of the week, as in the fifth field of a cron expression: `mon-fri`, `1-5`, `sat,sun`; 0 is Sunday.
+
+    Raises:
+        ValueError: The text names no such days.
+    """
+    days = "".join(text.split())
+    if not days:
+        raise ValueError("no day is named; write mon-fri, or sat,sun")
+    try:
+        return read_cron(f"0 0 * * {days}").weekdays
+    except ValueError as error:
+        raise ValueError(str(error).partition(": ")[2]) from None

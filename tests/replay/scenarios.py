@@ -19,6 +19,7 @@ from holdfast import (
     Context,
     ContextUpdate,
     Escalation,
+    Hours,
     ImageBlock,
     Limits,
     Memory,
@@ -28,6 +29,7 @@ from holdfast import (
     allow,
     ask,
     deny,
+    later,
     tool,
 )
 from holdfast.core.authority.interventions import KeyRevocation
@@ -120,6 +122,8 @@ def charge(cents: int, account: Context[Account]) -> str:
     """Charge the account."""
     return f"charged {account.number}"
 
+
+ONE_MINUTE_A_WEEK = Hours(begin="03:00", end="03:01", days="sun", zone="Europe/Berlin")
 
 TOOLS = (look, glance, pay, wipe, stall, fetch)
 
@@ -218,6 +222,12 @@ CATALOG = Catalog(
             tools=("check_pin", "charge"),
             policy=Policy(rules=(allow("check_pin"), allow("charge", when="context.checked"))),
             context=Account,
+        ),
+        Agent(
+            name="sunday_clerk",
+            instructions="Work.",
+            tools=("pay",),
+            policy=Policy(rules=(later("pay", until=ONE_MINUTE_A_WEEK), allow("pay"))),
         ),
     ],
     tools=(*TOOLS, check_pin, charge),
@@ -541,6 +551,13 @@ async def budgeted(run: Handle, rig: Rig) -> None:
     await run.result()
 
 
+async def postponed(run: Handle, rig: Rig) -> None:
+    """Send a message to a run whose call has to wait for Sunday."""
+    await status_of(run, "dormant")
+    await answer_of(run.execute_update("say", {"message": "not this week", "by": "alice"}))
+    await run.result()
+
+
 async def lost(run: Handle, rig: Rig) -> None:
     """Lose an attempt whose request the LLM has received, and have it reply to the next one."""
 
@@ -691,6 +708,7 @@ SCENARIOS: dict[str, Scenario] = {
         plain,
         {"agent": "reporter"},
     ),
+    "postponed": (steps([call("pay", amount=1), say("done")]), postponed, {"agent": "sunday_clerk"}),
     "lost_call": (lambda _: hang(), lost, {"agent": "saver"}),
     "pictured": (steps([call("look", at="a picture"), say("done")]), plain, {}),
     "polled": (polling, polled, {"agent": "poller"}),

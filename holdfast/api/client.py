@@ -279,6 +279,7 @@ class Client:
             key=self._key,
             evidence=self._evidence,
             anchors=self._anchors,
+            streams=self._parts.hub if self._parts else None,
         )
 
     async def threads(self, *, status: Status | None = None, limit: int = 100) -> list[ThreadSummary]:

@@ -58,6 +58,7 @@ async def run_gateway(settings: Settings, environ: Mapping[str, str], *, host: s
                 anchors=Anchors(sealed) if (sealed := anchor_folders(settings)) else None,
                 codec=codec if codec.encrypts else None,
                 ui=parts.ui,
+                hub=await parts.hub(),
             )
         )
         for number in (signal.SIGINT, signal.SIGTERM):

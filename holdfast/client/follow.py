@@ -5,7 +5,7 @@ worker may be able to replay the run, and a closed run is read from its history.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncIterator, Callable
 
 from temporalio.client import WorkflowExecutionDescription
 
@@ -31,7 +31,7 @@ async def follow(
     pulse: Callable[[], None] = lambda: None,
     loops: bool = False,
     ahead: asyncio.Event | None = None,
-) -> AsyncGenerator[JSON, None]:
+) -> AsyncIterator[JSON]:
     """Yield events after position `after` as they are recorded, until the latest run of the thread has ended.
 
     Earlier events that can no longer be read are skipped, with a call of `note`.

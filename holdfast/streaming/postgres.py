@@ -10,7 +10,8 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any
 
 import psycopg
 from pydantic import ValidationError
@@ -119,12 +120,14 @@ class _Connection:
         self._url = url
         self._connection: psycopg.AsyncConnection | None = None
 
-    async def execute(self, query: str, parameters: object = None) -> list[tuple]:  # type: ignore[type-arg]
+    async def execute(
+        self, query: str, parameters: Sequence[Any] | Mapping[str, Any] | None = None
+    ) -> list[tuple[Any, ...]]:
         """Execute a statement, and return its rows."""
         if self._connection is None or self._connection.closed:
             self._connection = await _connect(self._url)
         try:
-            cursor = await self._connection.execute(query, parameters, binary=True)  # type: ignore[arg-type]
+            cursor = await self._connection.execute(query, parameters, binary=True)
             return await cursor.fetchall() if cursor.description else []
         except BaseException:  # also on cancellation: its state is unknown then
             await self.close()

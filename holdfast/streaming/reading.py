@@ -5,7 +5,7 @@ Without streams, or while they fail, there are events alone.
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, aclosing
+from contextlib import AsyncExitStack
 
 from holdfast.client.follow import follow
 from holdfast.client.threads import JSON, Threads
@@ -58,13 +58,11 @@ async def read_stream(
 
         async def read_events() -> None:
             try:
-                found = follow(
+                async for event in follow(
                     threads, thread, after=after, patient=patient, note=note, pulse=pulse, ahead=reader.ahead
-                )
-                async with aclosing(found) as each:
-                    async for event in each:
-                        await events.put(event)
-                        reader.news.set()
+                ):
+                    await events.put(event)
+                    reader.news.set()
             finally:
                 reader.news.set()
 

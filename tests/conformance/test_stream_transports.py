@@ -172,7 +172,8 @@ class Broken(InMemoryStreams):
 
     async def news(self) -> AsyncIterator[str]:
         """Fail."""
-        raise OSError("no database")
+        for error in (OSError("no database"),):
+            raise error
         yield ""
 
 

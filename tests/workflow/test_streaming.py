@@ -2,24 +2,19 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
 from temporalio.api.enums.v1 import EventType
 
 from holdfast import Agent, Catalog, LLMCall, LLMResult, Middleware, ProceedLLM, Secrets, tool
-from holdfast.client.threads import Threads
 from holdfast.core.log.events import LLMReplied
 from holdfast.core.streams.chunks import Chunk, Cursor
-from holdfast.streaming.hub import Hub, listening
 from holdfast.streaming.in_memory import InMemoryStreams
-from holdfast.streaming.publisher import publishing
-from holdfast.streaming.reading import read_stream
 from holdfast.streaming.transport import Attempt
 from holdfast.testing import Conversation, Reply, call, fail, raw, say, steps, together
-from tests.support.rig import PATIENCE, Rig, StartRig, events_of
+from tests.support.rig import PATIENCE, StartRig, events_of
+from tests.support.streamed import Seen, drafts, id_of, read_all, stream_of, streamed
 
 WORDS = "Every word of this reply comes once."
 
@@ -35,89 +30,11 @@ def catalog(**agent: Any) -> Catalog:
     return Catalog(agents=[Agent(name="clerk", instructions="Work.", tools=[look], **agent)])
 
 
-@asynccontextmanager
-async def streamed(
-    rig: StartRig, script: Any, *, agents: Catalog | None = None, **options: Any
-) -> AsyncIterator[tuple[Rig, Hub]]:
-    """Run a worker that streams, and read its streams."""
-    transport = options.pop("transport", None) or InMemoryStreams()
-    async with (
-        publishing(transport) as publisher,
-        listening(transport) as hub,
-        rig(agents or catalog(), script, publisher=publisher, **options) as worker,
-    ):
-        yield worker, hub
-
-
-def stream_of(worker: Rig, hub: Hub | None, thread: str, cursor: str = "-1") -> AsyncIterator[Any]:
-    """Follow a thread."""
-    threads = Threads(worker.client, task_queue=worker.task_queue)
-    return read_stream(threads, hub, thread, Cursor.parse(cursor), patient=True)
-
-
-class Seen:
-    """Lets a reply end only when a reader has seen all of it: otherwise its event may come first."""
-
-    def __init__(self) -> None:
-        self._chars = 0
-        self._condition = threading.Condition()
-
-    def reply(self, reply: Reply) -> Reply:
-        """Return a reply whose stream ends when it has been seen."""
-        parts = [reply.text or "", *(arguments for _, arguments in reply.calls)]
-        words = len(reply.calls) + sum(len(part.split()) for part in parts)
-        chars = sum(map(len, parts))
-
-        def pause(number: int) -> None:
-            if number == words + 1:
-                with self._condition:
-                    self._condition.wait_for(lambda: self._chars >= chars, PATIENCE)
-
-        return replace(reply, pause=pause)
-
-    def see(self, each: Any) -> None:
-        """Take what a reader sees."""
-        with self._condition:
-            if isinstance(each, Chunk):
-                self._chars = 0 if each.kind == "superseded" else self._chars + len(each.text)
-            elif each["type"] == "llm_replied":
-                self._chars = 0
-            self._condition.notify_all()
-
-
-async def read_all(
-    worker: Rig, hub: Hub | None, thread: str, cursor: str = "-1", *, seen: Seen | None = None
-) -> list[Any]:
-    """Follow a thread to its end."""
-    items = []
-    async with asyncio.timeout(PATIENCE):
-        async for each in stream_of(worker, hub, thread, cursor):
-            items.append(each)
-            if seen:
-                seen.see(each)
-    return items
-
-
-def id_of(each: Any) -> str:
-    """Return the id of an event or a chunk."""
-    return each.id if isinstance(each, Chunk) else str(each["position"])
-
-
 async def history_of(run: Any) -> list[str]:
     """Return the types of the events in a run's history, without its workflow tasks, whose number depends on time."""
+    await run.result()
     names = [EventType.Name(event.event_type) for event in (await run.fetch_history()).events]
     return [name for name in names if "WORKFLOW_TASK" not in name]
-
-
-def drafts(items: list[Any]) -> dict[int, str]:
-    """Return the text that a reader has joined at each reply, by the reply's position."""
-    texts, text = {}, ""
-    for each in items:
-        if isinstance(each, Chunk):
-            text = "" if each.kind == "superseded" else text + (each.text if each.kind == "text" else "")
-        elif each["type"] == "llm_replied":
-            texts[each["position"]], text = text, ""
-    return texts
 
 
 async def test_what_a_reader_joins_is_the_recorded_text_and_history_is_the_same(rig: StartRig) -> None:
@@ -125,7 +42,7 @@ async def test_what_a_reader_joins_is_the_recorded_text_and_history_is_the_same(
     replies = [together(call("look", at="a"), call("look", at="b"), text="I look."), say(WORDS)]
     seen, kinds = Seen(), []
     script = steps(replies)
-    async with streamed(rig, steps([seen.reply(each) for each in replies])) as (worker, hub):
+    async with streamed(rig, catalog(), steps([seen.reply(each) for each in replies])) as (worker, hub):
         for reader in (hub, None):
             run = await worker.start()
             items = await read_all(worker, reader, run.id, seen=seen)
@@ -161,7 +78,7 @@ async def test_a_word_is_seen_before_the_next_is_written_and_a_cut_reader_resume
     """
     seen = threading.Semaphore(0)
     held = replace(say(WORDS), pause=lambda number: seen.acquire(timeout=PATIENCE))
-    async with streamed(rig, lambda conversation: held) as (worker, hub):
+    async with streamed(rig, catalog(), lambda conversation: held) as (worker, hub):
         run = await worker.start()
         items: list[Any] = []
         async with asyncio.timeout(PATIENCE):
@@ -193,7 +110,7 @@ async def test_a_lost_attempt_is_superseded(rig: StartRig) -> None:
         tried.append(1)
         return broken if len(tried) == 1 else seen.reply(say(WORDS))
 
-    async with streamed(rig, script) as (worker, hub):
+    async with streamed(rig, catalog(), script) as (worker, hub):
         run = await worker.start()
         items = await read_all(worker, hub, run.id, seen=seen)
         assert drafts(items).popitem()[1] == WORDS
@@ -216,7 +133,7 @@ class Unusable(InMemoryStreams):
 
 async def test_a_run_does_not_wait_for_a_transport_that_hangs(rig: StartRig) -> None:
     """The reply is recorded and the run ends while the transport still hangs."""
-    async with streamed(rig, steps([call("look", at="a"), say(WORDS)]), transport=Unusable()) as (worker, _):
+    async with streamed(rig, catalog(), steps([call("look", at="a"), say(WORDS)]), transport=Unusable()) as (worker, _):
         run = await worker.start()
         async with asyncio.timeout(PATIENCE):
             await run.result()
@@ -232,7 +149,7 @@ async def test_an_endpoint_that_cannot_stream_is_asked_once(rig: StartRig) -> No
             return fail(400, "Unsupported parameter: 'stream'")
         return call("look", at="a") if not conversation.replies else say(WORDS)
 
-    async with streamed(rig, script) as (worker, _):
+    async with streamed(rig, catalog(), script) as (worker, _):
         run = await worker.start()
         await run.result()
         assert [request.json().get("stream") for request in worker.llm.requests] == [True, None, None]
@@ -246,7 +163,7 @@ async def test_secrets_are_redacted_across_the_borders_of_chunks(rig: StartRig) 
     assert pause is not None
     # The secret has two words more than the text in its place.
     reply = replace(say("It is correct horse battery staple."), pause=lambda number: pause(number - 2))
-    async with streamed(rig, lambda conversation: reply, secrets=secrets) as (worker, hub):
+    async with streamed(rig, catalog(), lambda conversation: reply, secrets=secrets) as (worker, hub):
         run = await worker.start()
         items = await read_all(worker, hub, run.id, seen=seen)
         assert drafts(items).popitem()[1] == shown
@@ -277,7 +194,7 @@ async def test_middleware_that_may_withhold_a_reply_is_not_bypassed(rig: StartRi
     for layer, streams in ((Guard(), False), (Watcher(), True)):
         agents = Catalog(agents=[Agent(name="clerk", instructions="Work.", tools=())], middleware=[layer])
         seen = Seen()
-        async with streamed(rig, steps([seen.reply(say(WORDS))]), agents=agents) as (worker, hub):
+        async with streamed(rig, agents, steps([seen.reply(say(WORDS))])) as (worker, hub):
             run = await worker.start()
             items = await read_all(worker, hub, run.id, seen=seen)
             assert any(isinstance(each, Chunk) for each in items) is streams

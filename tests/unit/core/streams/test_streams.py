@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from holdfast.core.llm.deltas import Delta
 from holdfast.core.log.events import AgentEvent
-from holdfast.core.streams.batches import MOST_CHARS, Batches
+from holdfast.core.streams.batches import MOST_CHARS, Batches, Piece
 from holdfast.core.streams.chunks import CHUNK_CHARS, Chunk, Cursor
 from holdfast.core.streams.drafts import Draft
 from holdfast.core.streams.following import ENDS, Following
@@ -171,7 +171,7 @@ def test_a_secret_cut_at_any_place_is_redacted_as_in_the_whole_text(pieces: list
 )
 def test_joined_chunks_are_the_text_of_their_kind(parts: list[tuple[Any, str]], every: int) -> None:
     """Batches lose, double and reorder nothing, whenever they are taken."""
-    batches, chunks = Batches(SECRETS), []
+    batches, chunks = Batches(SECRETS), list[Piece]()
     for count, (kind, text) in enumerate(parts):
         batches.add(Delta(kind, text, 0 if kind == "arguments" else None, "pay" if kind == "arguments" else ""))
         if count % every == 0:

@@ -269,7 +269,8 @@ async def measure(stack: Stack, home: Path, *, steps: int, rounds: int) -> bool:
         f"- a step of {TOKENS} tokens at {1 / TOKEN_SECONDS:.0f} a second, streamed: {time_ratio:.3f} × the time and "
         f"{cpu_ratio:.2f} × the CPU time of one that is not ({median(off.ms for _, off in pairs):.0f} ms, "
         f"{median(off.cpu_ms for _, off in pairs):.1f} ms of CPU); limit {COST:.2f} × the time",
-        f"- a token that arrives with all others at once costs {token_us:.0f} µs of CPU time more than in a whole reply",
+        f"- a token that arrives with all others at once costs {token_us:.0f} µs of CPU time more than one of a reply "
+        "that is sent whole",
     ]
     print("\n".join(lines))
     document.write("streams", "\n".join(lines))

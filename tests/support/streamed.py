@@ -64,11 +64,17 @@ class Seen:
 
     def see(self, each: Any) -> None:
         """Take what a reader sees."""
+        if isinstance(each, Chunk):
+            self.add("", each.kind, each.text)
+        else:
+            self.add(each["type"], "event", "")
+
+    def add(self, event: str, kind: str, text: str) -> None:
+        """Take an event of a type, or a piece of a kind with its text."""
         with self._condition:
-            if isinstance(each, Chunk):
-                self._chars = 0 if each.kind == "superseded" else self._chars + len(each.text)
-            elif each["type"] == "llm_replied":
+            if kind == "superseded" or event == "llm_replied":
                 self._chars = 0
+            self._chars += len(text)
             self._condition.notify_all()
 
 

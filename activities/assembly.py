@@ -17,6 +17,7 @@ from holdfast.activities.builtin_tools.offer import with_builtin_tools
 from holdfast.activities.calling_run import Chains, RequestCheck
 from holdfast.activities.interceptors import DropToolHeartbeats, Redacting
 from holdfast.activities.llm_calls.call_llm import LLM
+from holdfast.activities.llm_calls.reply_streams import ReplyStreams
 from holdfast.activities.llm_calls.transcript_cache import TranscriptCache
 from holdfast.activities.load_agent import Agents
 from holdfast.activities.loop_iteration import Loops
@@ -43,6 +44,7 @@ from holdfast.core.tools.decorator import NO_RESOURCES
 from holdfast.core.tools.secrets import Secrets
 from holdfast.endpoints.embeddings import Embeddings
 from holdfast.storage.ledger import Ledger
+from holdfast.streaming.publisher import Publisher
 from holdfast.worker.handover import InProcessAnswers
 
 log = SafeLogger(__name__)
@@ -76,6 +78,7 @@ def assemble(
     plain_starts: bool = True,
     seal: SignRecord = unsealed,
     node_key: SigningKey | None = None,
+    publisher: Publisher | None = None,
     interceptors: Sequence[Interceptor] = (),
 ) -> Assembly:
     """Put the activities of a worker together.
@@ -99,6 +102,7 @@ def assemble(
         plain_starts: Accept runs that were started without a fleet key.
         seal: Signs a checkpoint of a thread's record; the default signs nothing.
         node_key: Signs the results of LLM and tool calls; None to sign none.
+        publisher: Streams replies to readers while they arrive; None if nobody can read them.
         interceptors: Interceptors in addition to our own.
 
     Raises:
@@ -124,6 +128,7 @@ def assemble(
     middleware = MiddlewareStack(layers) if layers else None
     chains = Chains()
     record = Record(threads, artifacts, chains=chains, seal=seal)
+    streams = ReplyStreams(publisher, secrets) if publisher else None
     archive = Archive(record, ledger, forget=transcripts.forget, handover=handover)
     loop_record = LoopRecord(record, threads)
     loops = Loops(catalog, loop_record, default_llm=default_llm, notify=bool(notifier.receivers))
@@ -146,7 +151,7 @@ def assemble(
         Threads(record, keep=transcripts.keep).load_thread,
         archive.load_effects,
         agents.load_agent,
-        LLM(llm, adapter, catalog, transcripts, artifacts, secrets, middleware).call_llm,
+        LLM(llm, adapter, catalog, transcripts, artifacts, secrets, middleware, streams).call_llm,
         Tools(catalog, ledger, chains, transcripts, artifacts, secrets, resources, middleware).call_tool,
         notifier.notify,
         archive.archive,

@@ -187,6 +187,12 @@ class MiddlewareStack:
 
     layers: Sequence[Middleware]
 
+    @property
+    def streams(self) -> bool:
+        """Whether replies may be shown while they arrive: no layer may replace or withhold them afterwards."""
+        own = Middleware.around_llm
+        return all(layer.streams or type(layer).around_llm is own for layer in self.layers)
+
     async def tool(self, call: ToolCall, make: Callable[[], Awaitable[ToolResult]]) -> tuple[ToolResult, bool]:
         """Make a tool call, and return its result and whether the call was made.
 

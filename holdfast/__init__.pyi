@@ -1,6 +1,7 @@
 """The public names, each once: type checkers read them here, and `__init__.py` imports each on first use."""
 
 from holdfast.api.client import Client as Client
+from holdfast.api.pieces import Piece as Piece
 from holdfast.api.request_views import PendingRequest as PendingRequest
 from holdfast.api.schedules import Schedules as Schedules
 from holdfast.api.schedules import ScheduleState as ScheduleState

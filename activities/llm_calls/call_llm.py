@@ -8,7 +8,8 @@ the LLM, as part of the recorded reply.
 import asyncio
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
 from typing import Any
 
 import httpx2
@@ -16,7 +17,7 @@ import openai
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
-from holdfast.activities.calling_run import calling_thread
+from holdfast.activities.calling_run import CallingRun, calling_thread
 from holdfast.activities.heartbeats import heartbeats
 from holdfast.activities.llm_calls.llm_replies import MAX_REPLY_BYTES, NotAReply, read_reply, reply_from_middleware
 from holdfast.activities.llm_calls.outages import (
@@ -26,6 +27,7 @@ from holdfast.activities.llm_calls.outages import (
     provider_error,
     recording_failure,
 )
+from holdfast.activities.llm_calls.reply_streams import ReplyStreams, WatchedReply, is_about_streaming
 from holdfast.activities.llm_calls.retry_after import retry_after
 from holdfast.activities.llm_calls.transcript_cache import CachedTranscript, TranscriptCache
 from holdfast.activities.middleware import MiddlewareStack, RunReader
@@ -83,6 +85,9 @@ class _SentRequest:
     attempt: Attempt
     asked: bool
     """The last message asks whether the call in a reply's text is meant as one."""
+    run: CallingRun | None
+    unstreamed: bytes | None = None
+    """The same request without streaming; None if `body` does not ask for a stream."""
 
     @property
     def reply_arguments(self) -> dict[str, Any]:
@@ -102,7 +107,8 @@ class LLM:
         transcripts: This worker's cache of transcripts.
         artifacts: Stores replies that are too long for the log.
         secrets: Redacted from provider errors before they are recorded.
-        around: The middleware; None for none.
+        middleware: The middleware; None for none.
+        streams: Streams the replies to readers; None if nobody can read them.
     """
 
     def __init__(
@@ -114,6 +120,7 @@ class LLM:
         artifacts: ArtifactStore,
         secrets: Secrets,
         middleware: MiddlewareStack | None = None,
+        streams: ReplyStreams | None = None,
     ) -> None:
         self._client = client
         self._adapter = adapter
@@ -122,6 +129,7 @@ class LLM:
         self._artifacts = artifacts
         self._secrets = secrets
         self._middleware = middleware
+        self._streams = streams if middleware is None or middleware.streams else None
         self._estimates = False
         """Whether it has been logged that usage is estimated."""
 
@@ -138,15 +146,18 @@ class LLM:
     async def _attempt_call(self, request: LLMRequest, attempt: Attempt) -> LLMReply:
         """Make one attempt, and return the reply as it is recorded."""
         cached, messages = await self._transcripts.read(request)
+        run, cached.run = cached.run, None  # its answers would keep the run's lines in memory
         asked = bool(messages) and WRITTEN_CALL.encode() in messages[-1]
         if request.compacting:
             messages = [*messages, self._adapter.encode(SUMMARY_REQUEST)]
-        body = self._adapter.body(cached.prefix, messages, calls=not request.compacting)
+        plain = self._adapter.body(cached.prefix, messages, calls=not request.compacting)
+        streams = None if request.compacting or run is None else self._streams
+        body = streams.asking(plain, self._adapter, self._client) if streams else plain
         attempt.body = body
         if attempt.lost:
             why = "an attempt before this one may have cost something: the run charges it, and makes the call again"
             raise ApplicationError(why, type=LLM_LOST, non_retryable=True)
-        sent = _SentRequest(body, request, cached, attempt, asked)
+        sent = _SentRequest(body, request, cached, attempt, asked, run, None if body == plain else plain)
         reply = await self._reply(sent)
         # The message of an argument's validator may contain anything.
         problems = {call: self._secrets.redact(why) for call, why in reply.problems.items()}
@@ -184,19 +195,35 @@ class LLM:
         return self._catalog.readers(sent.cached.spec.name)
 
     async def _call(self, sent: _SentRequest, headers: Mapping[str, str]) -> LLMReply:
+        streams = None if sent.unstreamed is None else self._streams
+        with streams.watching(sent.run, self._adapter) if streams and sent.run else nullcontext() as live:
+            reply = await self._receive(sent, headers, live)
+            if live:
+                live.end(reply.message.text if reply.message else "")
+            return reply
+
+    async def _receive(self, sent: _SentRequest, headers: Mapping[str, str], live: WatchedReply | None) -> LLMReply:
         started, costly = time.monotonic(), sent.attempt.costly
         response = await self._post(sent, headers)
         duration = time.monotonic() - started
         try:
             tools = self._readers(sent)
+            parsed = live.answer(response.content) if live else None
             reply = read_reply(
-                response.content, adapter=self._adapter, tools=tools, asked=sent.asked, **sent.reply_arguments
+                response.content,
+                adapter=self._adapter,
+                tools=tools,
+                asked=sent.asked,
+                parsed=parsed,
+                **sent.reply_arguments,
             )
         except NotAReply as error:
             sent.attempt.costly = costly or not error.refused
             if error.too_long:
                 raise ApplicationError(f"{error}", type=CONTEXT_TOO_LONG, non_retryable=True) from None
             raise self._not_a_reply(response, error) from None
+        if self._streams and parsed is not None and not reply.usage.prompt_tokens:
+            self._streams.disable(self._client, "its streams report no usage")
         priced = self._add_cost(reply, sent)
         sent.attempt.usage, sent.attempt.cost = priced.usage, priced.cost
         metadata = {"request_id": response.headers.get("x-request-id"), "duration_ms": round(duration * 1000)}
@@ -262,6 +289,11 @@ class LLM:
             why = f"{self._client.base_url}: no whole response within {timeout:g} s"
             raise ApplicationError(why, type=openai.APITimeoutError.__name__) from None
         except openai.APIStatusError as error:
+            if self._streams and sent.unstreamed is not None and is_about_streaming(error):
+                sent.attempt.costly, sent.attempt.body = costly, sent.unstreamed
+                response = await self._post(replace(sent, body=sent.unstreamed, unstreamed=None), headers)
+                self._streams.disable(self._client, f"it answers {error.status_code} to a request for a stream")
+                return response
             sent.attempt.costly = costly or error.status_code in _TIMEOUT_STATUSES
             raise provider_error(error) from None
         except openai.APIConnectionError as error:

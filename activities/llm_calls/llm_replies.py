@@ -15,6 +15,8 @@ from holdfast.core.agents.middleware import LLMResult
 from holdfast.core.base.canonical import exact_json
 from holdfast.core.llm.adapters import Adapter, Decoded, as_dict, message_of, recordable
 from holdfast.core.llm.blocks import ToolCall, blocks_of
+from holdfast.core.llm.deltas import StreamingAdapter
+from holdfast.core.llm.event_stream import is_event_stream
 from holdfast.core.llm.finish_reasons import BROKEN, CUT_OFF, EMPTY, is_context_full, may_be_cut_off, why_unusable
 from holdfast.core.llm.messages import AssistantMessage
 from holdfast.core.llm.refusals import is_too_long
@@ -31,10 +33,6 @@ calls are sent again with each call."""
 
 _SHOWN_BYTES = 20_000
 """The most bytes of a body that is no reply in an error, which is redacted before it is cut to the recorded length."""
-
-_STREAMS = (b"data:", b"event:", b":")
-"""How a stream of server-sent events begins; `:` is a comment, such as a keep-alive."""
-
 
 RESULT_CHARS = 100_000
 """The most characters of a structured result: longer text would be clipped, which a structured result cannot be."""
@@ -67,6 +65,7 @@ def read_reply(
     step_id: str,
     used: Collection[str] = (),
     asked: bool = False,
+    parsed: Mapping[str, Any] | None = None,
 ) -> LLMReply:
     """Read the body of a successful response.
 
@@ -78,11 +77,12 @@ def read_reply(
         step_id: Prefix of the ids for calls to which the provider gave no id, or one that is in use.
         used: The ids of the transcript's calls.
         asked: The LLM was asked whether the call in the text of its last reply is meant as one.
+        parsed: The body, if it was a stream that has been put together; None to parse it.
 
     Raises:
-        NotAReply: The body is something else, such as a web page, cut JSON, an error or a stream.
+        NotAReply: The body is something else, such as a web page, cut JSON, an error or a stream that was cut.
     """
-    decoded = adapter.decode(_parse(body), ids=step_id, used=used)
+    decoded = adapter.decode(_parse(body, adapter) if parsed is None else parsed, ids=step_id, used=used)
     message = _with_intended_tools(decoded.message, spec)
     if not decoded.holds_reply or decoded.finish_reason == BROKEN or (message is None and decoded.failure):
         refused = bool(decoded.failure) and message is None
@@ -178,11 +178,8 @@ def _explain(body: bytes, failure: str) -> str:
     """Describe a body that is no reply, and quote as much of it as may be shown."""
     if failure:
         return f"the provider reports an error: {failure}"
-    if body.lstrip().startswith(_STREAMS):
-        return (
-            "the endpoint streams, which was not asked for: take `stream` out of the agent's `llm_options`, or switch "
-            "off forced streaming at the endpoint or proxy"
-        )
+    if is_event_stream(body):
+        return "the stream ended before the reply did, or a part of it cannot be read"
     text = body[:_SHOWN_BYTES].decode("utf-8", "replace")
     if not text.strip():
         return "the body is empty"
@@ -238,7 +235,12 @@ def _with_polled(text: str, call: ToolCall, *, spec: AgentSpec, tools: Mapping[s
     return exact_json({**from_json(text), "arguments": from_json(read)})
 
 
-def _parse(body: bytes) -> dict[str, Any]:
+def _parse(body: bytes, adapter: Adapter) -> Mapping[str, Any]:
+    """Parse a body. An endpoint may stream even if it was not asked to."""
+    if isinstance(adapter, StreamingAdapter) and is_event_stream(body):
+        stream = adapter.reply_stream()
+        stream.feed(body)
+        return stream.end().answer
     try:
         return as_dict(json.loads(body))
     except (ValueError, RecursionError):

@@ -57,6 +57,8 @@ class CachedTranscript:
     """The LLM's last reply, if this worker returned it."""
     results: dict[str, ToolMessage] = field(default_factory=dict)
     """Results of that reply's calls that this worker returned, by call id."""
+    run: CallingRun | None = None
+    """The run that read it last, with the answers that it passed in process."""
 
     def matches(self, ref: TranscriptRef) -> bool:
         """Whether this holds the messages and the agent that `ref` refers to, by digest."""
@@ -135,6 +137,7 @@ class TranscriptCache:
             self._size -= cached.size
         if cached is None or not await _catch_up(run, cached, ref):
             cached = await self._rebuild(run, ref)
+        cached.run = run
         self._transcripts[thread] = cached
         self._size += cached.size
         while self._size > self._limit and len(self._transcripts) > 1:

@@ -278,6 +278,7 @@ class Client:
             key=self._key,
             evidence=self._evidence,
             settings=self._settings,
+            streams=self._parts.hub if self._parts else None,
         )
 
     async def threads(self, *, status: Status | None = None, limit: int = 100) -> list[ThreadSummary]:

@@ -8,6 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
+from holdfast.api.pieces import Piece, piece_of
 from holdfast.api.request_views import PendingRequest
 from holdfast.api.views import Result, ThreadState, ThreadTree
 from holdfast.api.waiting import Until, result_of, wait
@@ -27,13 +28,19 @@ from holdfast.core.llm.messages import AnyMessage, from_json, with_time
 from holdfast.core.log.events import AgentEvent
 from holdfast.core.log.upcasters import decode_event
 from holdfast.core.run.inputs.interventions import INTERVENTIONS
+from holdfast.core.streams.chunks import Cursor
+from holdfast.core.streams.drafts import Draft
 from holdfast.encryption.signing_keys import read_key
 from holdfast.errors import NotAccepted, SettingsError
+from holdfast.streaming.hub import Hub
+from holdfast.streaming.reading import read_stream
 
 log = logging.getLogger("holdfast.client")
 AnswerT = TypeVar("AnswerT", UpdateResult, MessageResult)
 OpenEvidence = Callable[[], Awaitable[Evidence]]
 """Opens the ledger and the artifact store on first use."""
+OpenStreams = Callable[[], Awaitable[Hub | None]]
+"""Opens the streams on first use; None if there are none."""
 
 
 class Dialogue:
@@ -48,6 +55,7 @@ class Dialogue:
         key: Path | None = None,
         evidence: OpenEvidence | None = None,
         settings: Settings | None = None,
+        streams: OpenStreams | None = None,
     ) -> None:
         self.id = thread
         """The thread id, which is also Temporal's workflow id."""
@@ -56,6 +64,7 @@ class Dialogue:
         self._key = key
         self._evidence = evidence
         self._settings = settings
+        self._streams = streams
 
     async def result(self, *, until: Until = "end", timeout: float | None = None) -> Result:
         """Wait for the run and return its result.
@@ -109,6 +118,29 @@ class Dialogue:
             lines = self._threads.reader.lines(self.id, after + 1, found=None, note=log.info)
             async for event in decode_lines(lines):
                 yield event
+
+    async def stream(self, *, after: str = "-1") -> AsyncIterator[Piece]:
+        """Yield the thread's events as they are recorded, and each reply piece by piece while the LLM writes it.
+
+            async for piece in thread.stream():
+                if piece.kind == "text":
+                    print(piece.text, end="", flush=True)
+
+        A piece is a preview: it is shown before anything is recorded, and nothing is decided on it. The event of a
+        reply replaces its pieces, and a piece of the kind `superseded` says that another attempt replaces them.
+        Without a database, or if workers do not stream (`HOLDFAST_STREAMS`), there are events alone. It ends with the
+        thread's latest run. Leaving the loop does not change the run.
+
+        Args:
+            after: The `id` of the last piece that the program has: it gets those after it, without gap or repetition.
+
+        Raises:
+            ValueError: `after` is no id of a piece.
+        """
+        cursor, draft = Cursor.parse(after), Draft()
+        hub = await self._streams() if self._streams else None
+        async for each in read_stream(self._threads, hub, self.id, cursor, patient=True, note=log.info):
+            yield piece_of(each, draft)
 
     async def messages(self, *, active: bool = False) -> list[AnyMessage]:
         """Return the messages between people, agent and tools, without the system message, each with its time (`at`).

@@ -149,6 +149,7 @@ class SyncThread(_Wrapper[Thread]):
     result = sync(Thread.result)
     state = sync(Thread.state)
     events = sync_items(Thread.events)
+    stream = sync_items(Thread.stream)
     messages = sync(Thread.messages)
     export = sync(Thread.export)
     verify = sync(Thread.verify)

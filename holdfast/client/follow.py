@@ -15,6 +15,8 @@ from holdfast.client.threads import JSON, Threads
 from holdfast.errors import EventsMissing, QueryRefused, ServerUnreachable
 
 POLL_SECONDS = 0.25
+LEAST_SECONDS = 0.02
+"""The least time between two polls, even if there is reason to poll at once."""
 DESCRIBE_EVERY = 8
 """Polls without new events between two descriptions of the run: a run terminated from outside records no last event."""
 
@@ -28,6 +30,7 @@ async def follow(
     note: Callable[[str], None] = lambda line: None,
     pulse: Callable[[], None] = lambda: None,
     loops: bool = False,
+    ahead: asyncio.Event | None = None,
 ) -> AsyncIterator[JSON]:
     """Yield events after position `after` as they are recorded, until the latest run of the thread has ended.
 
@@ -41,6 +44,7 @@ async def follow(
         note: Called with a message when nothing answers, once for each reason.
         pulse: Called after each poll that was answered.
         loops: Whether `thread` may be the id of a loop.
+        ahead: Set if there is reason to poll at once; None to poll at intervals alone.
 
     Raises:
         ThreadNotFound: There is no such thread.
@@ -50,7 +54,7 @@ async def follow(
     """
     position, quiet, noted, last = after, 0, "", ""
     found: WorkflowExecutionDescription | None = None
-    describe = True
+    describe, early = True, False
     while True:
         try:
             if describe:
@@ -78,7 +82,22 @@ async def follow(
             if noted != str(error):
                 noted = str(error)
                 note(f"{noted}. Retrying." if refused else noted)
+        # Anybody may claim that there is news: a claim that proves wrong is followed by an ordinary pause.
+        early = await _pause(None if early and quiet else ahead)
+
+
+async def _pause(ahead: asyncio.Event | None) -> bool:
+    """Wait until the next poll is due; return whether it is early."""
+    if ahead is None:
         await asyncio.sleep(POLL_SECONDS)
+        return False
+    await asyncio.sleep(LEAST_SECONDS)
+    try:
+        await asyncio.wait_for(ahead.wait(), POLL_SECONDS - LEAST_SECONDS)
+    except TimeoutError:
+        return False
+    ahead.clear()
+    return True
 
 
 async def _is_last(threads: Threads, thread: str, position: int) -> bool:

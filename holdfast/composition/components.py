@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from holdfast.endpoints.embeddings import Embeddings
     from holdfast.endpoints.script import Script
     from holdfast.storage.artifacts import FolderArtifacts
+    from holdfast.streaming.hub import Hub
+    from holdfast.streaming.transport import Transport
 
 
 def load_catalog(settings: Settings) -> "Catalog":
@@ -98,6 +100,7 @@ class Components:
         self._opening = asyncio.Lock()
         self._llm: openai.AsyncOpenAI | None = None
         self._seal: SignRecord | None = None
+        self._hub: Hub | None = None
         self.cleanup = cleanup
 
     # Derived from the settings.
@@ -253,6 +256,23 @@ class Components:
                 logging.getLogger("psycopg.pool").addHandler(logging.NullHandler())
                 self._pool = await self.cleanup.enter_async_context(open_pool(url, size=self._connections))
         return self._pool
+
+    def streams(self) -> "Transport | None":
+        """The transport of streams, opened on first use; None without a database, or if streams are switched off."""
+        url = self._given.stream_url or self.database_url
+        if not self._given.streams or url is None:
+            return None
+        from holdfast.streaming.postgres import PostgresStreams
+
+        return PostgresStreams(url)
+
+    async def hub(self) -> "Hub | None":
+        """The streams that this process reads; None for none."""
+        from holdfast.streaming.hub import listening
+
+        if self._hub is None and (transport := self.streams()):
+            self._hub = await self.cleanup.enter_async_context(listening(transport))
+        return self._hub
 
     async def stores(self, *, embeddings: "Embeddings | None" = None) -> "Stores":
         """The stores of threads, artifacts and memories: the catalog's own, or else PostgreSQL's.

@@ -158,6 +158,7 @@ _KINDS: Final[Mapping[str, Callable[[str], Iterator[str]]]] = {
     "HOLDFAST_KEY": _file,
     "HOLDFAST_NODE_KEY": _file,
     "HOLDFAST_SLACK_SIGNING_SECRET": _itself,
+    "HOLDFAST_STREAM_URL": _url,
     "HOLDFAST_WEBHOOKS": _webhooks,
     "HOLDFAST_WEBHOOK_SECRET": _itself,
     "HTTPS_PROXY": _url,

@@ -96,6 +96,7 @@ _SECRET = frozenset(
         "fleet_keys",
         "openai_api_key",
         "slack_signing_secret",
+        "stream_url",
         "webhook_secret",
         "webhooks",
     }
@@ -135,6 +136,12 @@ class Settings(BaseModel):
     """`HOLDFAST_TASK_QUEUE`: the Temporal task queue that workers poll."""
     database_url: Annotated[str, _url_of("postgresql", "postgres")] | None = Field(default=None, repr=False)
     """`DATABASE_URL`: the PostgreSQL database, as a libpq URL. Required without the embedded stack."""
+    streams: bool = True
+    """`HOLDFAST_STREAMS`: workers stream replies through PostgreSQL while the language model writes them, for `watch`,
+    programs and the gateway. `false` shows each reply when it is complete."""
+    stream_url: Annotated[str, _url_of("postgresql", "postgres")] | None = Field(default=None, repr=False)
+    """`HOLDFAST_STREAM_URL`: the same database for streams, if `DATABASE_URL` leads to a pooler such as PgBouncer in
+    transaction mode, which loses notifications. Default: `DATABASE_URL`."""
     artifacts: Annotated[Path, AfterValidator(_absolute)] | None = None
     """`HOLDFAST_ARTIFACTS`: a folder or mounted bucket for content too long for the log. Default: PostgreSQL."""
     openai_api_key: Annotated[SecretStr, AfterValidator(_api_key)] | None = None

@@ -8,7 +8,8 @@
 
 import os
 import ssl
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from contextvars import ContextVar
 from ipaddress import ip_address
 from typing import Any
 
@@ -20,6 +21,12 @@ from holdfast.errors import SettingsError
 MAX_BODY_BYTES = 24_000_000
 """Largest body of a response, decompressed. The longest replies, with reasoning and an image in base64, have a few
 megabytes; 16 embeddings have one. Parsed JSON takes some ten times as much memory."""
+
+MAX_STREAM_BYTES = 96_000_000
+"""The same for a stream of events, in which each token takes some 200 bytes."""
+
+stream_watch: ContextVar[Callable[[bytes], None] | None] = ContextVar("stream_watch", default=None)
+"""Called with each piece of a successful response that is a stream of events, as it arrives. It must not raise."""
 
 _TLS = ("SSL_CERT_FILE", "SSL_CERT_DIR", "SSLKEYLOGFILE")
 _PROXIES = ("HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY")
@@ -40,11 +47,16 @@ class BoundedClient(httpx2.AsyncClient):
         """
         response = await super().send(request, stream=True, **options)
         body = bytearray()
+        events = response.headers.get("content-type", "").startswith("text/event-stream")
+        most = MAX_STREAM_BYTES if events else MAX_BODY_BYTES
+        watch = stream_watch.get() if events and response.status_code == 200 else None
         try:
             async for piece in response.aiter_bytes():
                 body += piece
-                if len(body) > MAX_BODY_BYTES:
-                    why = f"the response has more than {MAX_BODY_BYTES:,} bytes, so it was not read to its end"
+                if watch is not None:
+                    watch(piece)
+                if len(body) > most:
+                    why = f"the response has more than {most:,} bytes, so it was not read to its end"
                     raise BodyTooLarge(why, request=request)
         finally:
             await response.aclose()

@@ -6,6 +6,7 @@ Because it is pure, a script survives restarts of the worker and of the server.
 """
 
 import json
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -80,6 +81,8 @@ class Reply:
     headers: tuple[tuple[str, str], ...] = ()
     seconds: float = 0
     """How long the server waits before it replies."""
+    pause: Callable[[int], object] | None = None
+    """If the reply is streamed: called before each further piece, with its number, and may block."""
     end: Literal["reply", "hang", "disconnect"] = "reply"
 
 
@@ -134,6 +137,11 @@ def fail(status: int, message: str, *, code: str | None = None, headers: Mapping
 def slow(reply: Reply, seconds: float) -> Reply:
     """The same reply, delayed by that many seconds."""
     return replace(reply, seconds=seconds)
+
+
+def paced(reply: Reply, seconds: float) -> Reply:
+    """The same reply; if it is streamed, with that many seconds before each further word."""
+    return replace(reply, pause=lambda number: time.sleep(seconds))
 
 
 def hang() -> Reply:

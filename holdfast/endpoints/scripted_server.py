@@ -9,11 +9,12 @@
 """
 
 import json
+import re
 import socket
 import threading
 import traceback
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any, Self
@@ -227,10 +228,7 @@ class _Connection(BaseHTTPRequestHandler):
             except ValueError as error:
                 self._send(fail(400, f"the body is not JSON: {error}"), body)
                 return
-            if conversation.request.get("stream"):
-                self._send(fail(400, "the scripted LLM does not stream; leave `stream` out"), body)
-            else:
-                self._send(_checked(script(conversation)), body, conversation)
+            self._send(_checked(script(conversation)), body, conversation)
         except ConnectionError:
             raise
         except Exception as error:  # report any error of the script in the client's error
@@ -245,11 +243,30 @@ class _Connection(BaseHTTPRequestHandler):
             if reply.end == "hang":
                 self.connection.recv(1)  # returns when the client or `stop` ends the connection
             return
-        body = reply.body if reply.body is not None else _completion(reply, request_body, conversation)
+        if reply.body is None and conversation is not None and conversation.request.get("stream"):
+            self._stream(reply, conversation, request_body)
+            return
+        body = _encoded(_completion(reply, request_body, conversation)) if reply.body is None else reply.body
         head = [f"HTTP/1.1 {reply.status} {self.responses.get(reply.status, ('Status',))[0]}"]
         head += [f"{name}: {value}" for name, value in reply.headers]
-        head += ["Content-Type: application/json", f"Content-Length: {len(body)}", "", ""]
+        if not any(name.lower() == "content-type" for name, _ in reply.headers):
+            head.append("Content-Type: application/json")
+        head += [f"Content-Length: {len(body)}", "", ""]
         self.wfile.write("\r\n".join(head).encode("latin-1") + body)  # one write: one segment, one wake-up
+
+    def _stream(self, reply: Reply, conversation: Conversation, request_body: bytes) -> None:
+        options = conversation.request.get("stream_options") or {}
+        completion = _completion(reply, request_body, conversation)
+        events = list(stream_events(completion, usage=bool(options.get("include_usage"))))
+        head = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+        sent = head.encode()
+        for number, event in enumerate(events):
+            if reply.pause is not None and number:
+                self.wfile.write(sent)
+                sent = b""
+                reply.pause(number)
+            sent += b"%x\r\n%s\r\n" % (len(event), event)
+        self.wfile.write(sent + b"0\r\n\r\n")
 
 
 def _checked(reply: object) -> Reply:
@@ -265,7 +282,7 @@ def _summary(error: Exception) -> str:
     return f"{type(error).__name__}: {error}{place}"
 
 
-def _completion(reply: Reply, request_body: bytes, conversation: Conversation | None) -> bytes:
+def _completion(reply: Reply, request_body: bytes, conversation: Conversation | None) -> JSON:
     """The body of a completion. Ids depend only on the conversation: the same request gets the same bytes."""
     step = f"{len(request_body):x}" if conversation is None else str(conversation.replies + 1)
     message: JSON = {"role": "assistant", "content": reply.text}
@@ -275,7 +292,7 @@ def _completion(reply: Reply, request_body: bytes, conversation: Conversation | 
             for number, (name, arguments) in enumerate(reply.calls, 1)
         ]
     finish = reply.finish_reason or ("tool_calls" if reply.calls else "stop")
-    completion = {
+    return {
         "id": f"chatcmpl-{len(request_body):x}",
         "object": "chat.completion",
         "created": 0,
@@ -283,7 +300,10 @@ def _completion(reply: Reply, request_body: bytes, conversation: Conversation | 
         "choices": [{"index": 0, "message": message, "logprobs": None, "finish_reason": finish}],
         "usage": _usage(request_body, json.dumps(message)),
     }
-    return json.dumps(completion, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "replace")
+
+
+def _encoded(value: JSON) -> bytes:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "replace")
 
 
 def _usage(request_body: bytes, replied: str) -> JSON:
@@ -296,3 +316,39 @@ def _usage(request_body: bytes, replied: str) -> JSON:
         "total_tokens": prompt + completion,
         "prompt_tokens_details": {"cached_tokens": seen // 4},
     }
+
+
+_WORD = re.compile(r"\s*\S+\s*|\s+")
+
+
+def stream_events(completion: JSON, *, usage: bool = True) -> Iterator[bytes]:
+    """Yield the server-sent events of a completion, word by word.
+
+    Args:
+        completion: The body of the completion without streaming.
+        usage: Whether the usage was asked for.
+    """
+    (choice,) = completion["choices"]
+    message = choice["message"]
+    head = {**completion, "object": "chat.completion.chunk"}
+    del head["choices"], head["usage"]
+
+    def event(delta: JSON, finish: str | None = None) -> bytes:
+        return _event({**head, "choices": [{"index": 0, "delta": delta, "finish_reason": finish}]})
+
+    yield event({"role": "assistant", "content": ""})
+    for word in _WORD.findall(message["content"] or ""):
+        yield event({"content": word})
+    for index, call in enumerate(message.get("tool_calls", ())):
+        name, arguments = call["function"]["name"], call["function"]["arguments"]
+        yield event({"tool_calls": [{**call, "index": index, "function": {"name": name, "arguments": ""}}]})
+        for word in _WORD.findall(arguments):
+            yield event({"tool_calls": [{"index": index, "function": {"arguments": word}}]})
+    yield event({}, choice["finish_reason"])
+    if usage:
+        yield _event({**head, "choices": [], "usage": completion["usage"]})
+    yield b"data: [DONE]\n\n"
+
+
+def _event(value: JSON) -> bytes:
+    return b"data: " + _encoded(value) + b"\n\n"

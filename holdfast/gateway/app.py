@@ -43,6 +43,7 @@ from holdfast.gateway.routes.schedules import scheduling_router
 from holdfast.gateway.routes.slack import slack_router
 from holdfast.gateway.routes.starts import starting_router
 from holdfast.gateway.routes.threads import reading_router
+from holdfast.streaming.hub import Hub
 
 FOLLOWERS = 64
 """The most concurrent streams; also of waits, and of downloads. A stream or a wait queries its worker four times a
@@ -78,6 +79,7 @@ def build_app(
     anchors: Anchors | None = None,
     codec: PayloadCodec | None = None,
     ui: str | None = None,
+    hub: Hub | None = None,
 ) -> Limits:
     """Build the gateway.
 
@@ -99,6 +101,7 @@ def build_app(
         anchors: The anchors with seals of threads, for exports; None to leave them out.
         codec: Decrypts payloads for Temporal's Web UI, at /codec, for callers with the scope; None without encryption.
         ui: The address of the Web UI, whose page may use /codec; None for no /codec.
+        hub: The streams of replies that are being written; None for none.
     """
     authenticator = Authenticator(callers, audience, each_caller)
     app = FastAPI(
@@ -119,7 +122,7 @@ def build_app(
         starting_router(threads, authenticator),
         forking_router(threads, authenticator),
         reading_router(threads, authenticator),
-        events_router(threads, authenticator, slots("streams")),
+        events_router(threads, authenticator, slots("streams"), hub),
         results_router(threads, authenticator, slots("waits"), longest=wait_seconds),
         artifacts_router(threads, authenticator, artifacts, slots("downloads")),
         exports_router(

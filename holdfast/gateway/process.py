@@ -57,6 +57,7 @@ async def run_gateway(settings: Settings, environ: Mapping[str, str], *, host: s
                 anchors=witnesses_of(parts.settings),
                 codec=codec if codec.encrypts else None,
                 ui=parts.ui,
+                hub=await parts.hub(),
             )
         )
         for number in (signal.SIGINT, signal.SIGTERM):

@@ -4,7 +4,7 @@ Nothing here touches the process: no signal handler, no logging set-up, no event
 """
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from inspect import signature
 from typing import Any, Final
 
@@ -17,6 +17,7 @@ from holdfast.composition.components import Components
 from holdfast.core.agents.catalog import Catalog
 from holdfast.core.temporal.converter import seals_in
 from holdfast.core.tools.secrets import Secrets
+from holdfast.streaming.publisher import Publisher, publishing
 from holdfast.worker.construction import new_worker
 from holdfast.worker.resources import open_resources
 from holdfast.workflows import WORKFLOWS
@@ -42,7 +43,11 @@ async def assembled(parts: Components, catalog: Catalog, secrets: Secrets) -> As
     """
     settings = parts.settings
     client = await parts.client()
-    async with open_resources(catalog, secrets) as resources, open_notifier(settings, ui=parts.ui) as notifier:
+    async with (
+        open_resources(catalog, secrets) as resources,
+        open_notifier(settings, ui=parts.ui) as notifier,
+        _publisher(parts) as publisher,
+    ):
         yield assemble(
             catalog,
             seals_in(client.data_converter),
@@ -59,7 +64,14 @@ async def assembled(parts: Components, catalog: Catalog, secrets: Secrets) -> As
             plain_starts=settings.plain_starts,
             seal=await parts.seal(),
             node_key=parts.node_key,
+            publisher=publisher,
         )
+
+
+def _publisher(parts: Components) -> AbstractAsyncContextManager[Publisher | None]:
+    """Open the publisher of streams; None if nobody could read them."""
+    transport = parts.streams()
+    return nullcontext() if transport is None else publishing(transport)
 
 
 def build_worker(client: Client, *, task_queue: str, catalog: Catalog, **options: Any) -> Worker:

@@ -89,6 +89,7 @@ async def forget(pool: AsyncConnectionPool, thread: str, *, by: str, reason: str
             asides = [name for _, name in others]
         await connection.execute("DELETE FROM holdfast.memories WHERE scope = %s", [f"thread:{thread}"])
         await connection.execute(_CLEAR_EFFECTS, [thread])
+        await connection.execute("DELETE FROM holdfast.streams WHERE thread = %s", [thread])
         rows = await (await connection.execute(_MEMORIES, [thread])).fetchall()
         forks = await (await connection.execute(_FORKS, [thread])).fetchall()
     kept = await find_tombstone(pool, thread)

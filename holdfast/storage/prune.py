@@ -40,6 +40,7 @@ _SIZES = """
 # Rows are removed before the rows that they reference.
 _REMOVE_THREAD = (
     "DELETE FROM holdfast.memories WHERE scope = 'thread:' || (SELECT thread FROM holdfast.threads WHERE id = %s)",
+    "DELETE FROM holdfast.streams WHERE thread = (SELECT thread FROM holdfast.threads WHERE id = %s)",
     "DELETE FROM holdfast.effects WHERE thread = (SELECT thread FROM holdfast.threads WHERE id = %s)",
     "DELETE FROM holdfast.events WHERE thread = %s",
     "DELETE FROM holdfast.threads WHERE id = %s",

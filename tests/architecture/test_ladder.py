@@ -31,19 +31,20 @@ ROOMS = {
     "devstack": "config core encryption errors",
     "client": "config core encryption errors",
     "storage": "config core endpoints errors",
+    "streaming": "client config core",
     "audit": "audit.judge client config core errors",
     "portable": "audit audit.judge client core errors portable.format storage",
-    "composition": "audit client config core devstack encryption endpoints errors storage",
+    "composition": "audit client config core devstack encryption endpoints errors storage streaming",
     "retention": "client composition config core errors storage version",
-    "api": "audit client composition config core encryption errors portable portable.format",
+    "api": "audit client composition config core encryption errors portable portable.format streaming",
     "worker": "client composition config core devstack errors storage version",
-    "gateway": "api audit client composition config core encryption errors portable portable.format",
+    "gateway": "api audit client composition config core encryption errors portable portable.format streaming",
     "evaluation": (
         "api client core devstack endpoints errors evaluation.compare portable portable.format storage worker"
     ),
     "cli": (
         "audit client composition config core encryption endpoints errors evaluation evaluation.compare "
-        "portable portable.format retention version worker workspace"
+        "portable portable.format retention streaming version worker workspace"
     ),
 }
 """The rooms of `holdfast`, each with its permitted imports."""
@@ -57,6 +58,7 @@ CORE = {
     "budget": "base",
     "tools": "base llm trust",
     "memory": "base llm trust",
+    "streams": "base llm tools",
     "lineage": "base budget",
     "authority": "base budget llm tools trust",
     "agents": "authority base budget llm memory stores tools",

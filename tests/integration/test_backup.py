@@ -31,6 +31,7 @@ DERIVED = {
     "memory_vectors": "workers compute them again",
     "migrations": "of the database that is restored into",
     "prune_sweeps": "only where a sweep is",
+    "streams": "previews of replies, which a crash may lose",
 }
 
 

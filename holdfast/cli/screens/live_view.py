@@ -32,7 +32,11 @@ from holdfast.core.run.fold.evolve import evolve
 from holdfast.core.run.rules.budget import BUDGET_SPENT
 from holdfast.core.run.state.state import RunState
 from holdfast.core.run.views.web_ui import HARMLESS
+from holdfast.core.streams.drafts import Draft
 from holdfast.errors import EventOutOfPlace
+
+DRAFT_CHARS = 4_000
+"""The most characters of a reply that is being written; the log shows the whole one."""
 
 FEWEST_ROWS = 2
 """The minimum number of rows of a request, on the smallest terminal."""
@@ -65,11 +69,14 @@ class View:
         self._subagent_requests: Sequence[JSON] = ()
         """The open requests of sub-agents."""
         self._console = console
+        self.draft = Draft()
+        """The reply that the LLM is writing, which nobody has recorded."""
         self._recent: list[JSON] = []
         self._spinner = Spinner("dots")
 
     def add(self, event: JSON) -> None:
         """Add the next event."""
+        self.draft.event(event)
         try:
             self.state = evolve(self.state, EVENTS.validate_python([event])[0])
         except ValidationError:
@@ -133,7 +140,9 @@ class View:
         if request is None:
             bottom = self._rows(self._bottom(), most=max(1, height - FEWEST_ROWS))
             top = self._rows([*self._top(), *self._waiting()], most=max(1, height - len(bottom) - 1))
-            return Group(*top, *self._spinning(), *bottom)
+            room = height - len(bottom) - len(top) - 1
+            draft = self._rows(self._draft(), most=room) if room > 0 else []
+            return Group(*top, *draft, *self._spinning(), *bottom)
         terms = request_terms(request)
         self.scrolling.lay_out(
             lambda: self._request(request, terms),
@@ -190,6 +199,15 @@ class View:
     def _waiting(self) -> Iterator[Text]:
         if self.state.status == "waiting_message":
             yield Text(f"Waiting for a message until {until(self.state.idle.until)}", "bold")
+
+    def _draft(self) -> Iterator[Text]:
+        """Yield the end of the reply that the LLM is writing."""
+        draft = self.draft
+        if draft.reasoning and not draft.text:
+            yield Text(brief(draft.reasoning[-DRAFT_CHARS:], DRAFT_CHARS), "dim italic")
+        yield from (Text(visible(line)) for line in draft.text[-DRAFT_CHARS:].splitlines())
+        for call in draft.calls.values():
+            yield Text(f"  {brief(call.tool)} {brief(call.arguments[-DRAFT_CHARS:], 200)}", "cyan dim")
 
     def _spinning(self) -> Iterator[Spinner]:
         if self.state.status == "running":

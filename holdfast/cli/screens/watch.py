@@ -20,15 +20,17 @@ from holdfast.cli.screens.keys import Answer, Edit, Message
 from holdfast.cli.screens.live_view import View
 from holdfast.cli.screens.tree_screens import node_lines
 from holdfast.cli.text import brief
-from holdfast.client.follow import follow
 from holdfast.client.interventions import intervene
 from holdfast.client.messages import say
 from holdfast.client.reading.runs import retrying
 from holdfast.client.threads import JSON, Threads
 from holdfast.client.trees import Node, read_tree
 from holdfast.config.programs import CLI
+from holdfast.core.streams.chunks import Chunk
 from holdfast.encryption.signing_keys import check_shown
 from holdfast.errors import HoldfastError
+from holdfast.streaming.hub import Hub
+from holdfast.streaming.reading import read_stream
 
 ROWS_BELOW = 12
 """The most rows for sub-agents; the rest of the screen is for the run itself."""
@@ -37,7 +39,15 @@ POLL_SECONDS = 2.0
 """The interval of queries for calls that are being retried; events report retries only afterwards."""
 
 
-async def watch(threads: Threads, thread: str, *, console: Console, by: str, private: str | None = None) -> bool:
+async def watch(
+    threads: Threads,
+    thread: str,
+    *,
+    console: Console,
+    by: str,
+    private: str | None = None,
+    hub: Hub | None = None,
+) -> bool:
     """Show a run until it ends or the user leaves.
 
     Args:
@@ -46,6 +56,7 @@ async def watch(threads: Threads, thread: str, *, console: Console, by: str, pri
         console: The terminal.
         by: The name of the person who decides.
         private: The key to sign decisions with; None to sign nothing.
+        hub: The streams, to show replies while they are written; None for none.
 
     Returns:
         Whether the run ended.
@@ -69,10 +80,13 @@ async def watch(threads: Threads, thread: str, *, console: Console, by: str, pri
                 view.note = ""
 
         async def show() -> None:
-            async for event in follow(threads, thread, note=note, pulse=clear_note):
+            async for each in read_stream(threads, hub, thread, note=note, pulse=clear_note):
+                if isinstance(each, Chunk):
+                    view.draft.add(each)
+                    continue
                 async with screen:  # an editor may be using it
-                    view.add(event)
-                    live.console.print(event_row(event, console.width))
+                    view.add(each)
+                    live.console.print(event_row(each, console.width))
 
         async def poll() -> None:
             while True:

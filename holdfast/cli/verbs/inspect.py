@@ -265,7 +265,8 @@ async def watch(session: Session, thread: Thread, by: By = None, key: Key = None
 
     await threads.reader.find(thread)
     name = session.person(by)
-    if not await watch_live(threads, thread, console=session.output.out, by=name, private=private):
+    console, hub = session.output.out, await session.parts.hub()
+    if not await watch_live(threads, thread, console=console, by=name, private=private, hub=hub):
         session.output.note(f"Left {visible(thread)}; the run continues.")
         return OK
     return await show(session, thread)

@@ -163,6 +163,10 @@ ProceedTool = Callable[[], Awaitable[ToolResult]]
 class Middleware:
     """Base class of middleware: override one of the methods, or both."""
 
+    streams: bool = False
+    """Whether replies may be streamed to readers although the class overrides `around_llm`. Set it to True if it
+    returns each reply as it is: what readers have seen cannot be replaced or withheld any more."""
+
     async def around_llm(self, call: LLMCall, proceed: ProceedLLM) -> LLMResult:
         """Wrap an LLM call.
 

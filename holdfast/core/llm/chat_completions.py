@@ -43,6 +43,8 @@ from holdfast.core.llm.blocks import (
     ToolCall,
     blocks_of,
 )
+from holdfast.core.llm.chat_stream import ChatStream
+from holdfast.core.llm.deltas import ReplyStream
 from holdfast.core.llm.finish_reasons import finish_reason
 from holdfast.core.llm.messages import AnyMessage, AssistantMessage, ToolMessage, Usage, UserMessage, too_deep
 
@@ -86,6 +88,18 @@ class ChatCompletions:
     def body(self, prefix: bytes, messages: Sequence[bytes], *, calls: bool = True) -> bytes:
         """See `Adapter`."""
         return b",".join([prefix, *messages]) + closing(prefix, calls=calls, no_calls=b'"none"')
+
+    def asking_to_stream(self, body: bytes) -> bytes:
+        """See `StreamingAdapter`."""
+        options = body.partition(b',"messages":[')[0].partition(b',"tools":[')[0]
+        if b'"stream":' in options:
+            return body
+        usage = b"" if b'"stream_options":' in options else b',"stream_options":{"include_usage":true}'
+        return body[:-1] + b',"stream":true' + usage + b"}"
+
+    def reply_stream(self) -> ReplyStream:
+        """See `StreamingAdapter`."""
+        return ChatStream()
 
     def decode(self, answer: Mapping[str, Any], *, ids: str, used: Collection[str] = ()) -> Decoded:
         """See `Adapter`."""

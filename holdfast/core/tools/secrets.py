@@ -14,7 +14,7 @@
 import base64
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final
 from urllib.parse import quote, quote_plus
@@ -74,6 +74,11 @@ class Secrets:
             return text
         pattern = re.compile("|".join(map(re.escape, present)))
         return pattern.sub(lambda match: f"[secret {self._names[match[0]]}]", text)
+
+    @property
+    def forms(self) -> Sequence[str]:
+        """The texts that `redact` replaces, the longest first."""
+        return self._forms
 
     def only(self, names: Iterable[str]) -> "Secrets":
         """Return the subset of secrets with these names, such as those of one tool; unknown names are ignored."""

@@ -43,6 +43,13 @@ def test_a_plain_reply_is_read() -> None:
     assert (reply.usage.prompt_tokens, reply.usage.cached_tokens, reply.usage.completion_tokens) == (9, 4, 2)
 
 
+def test_a_stream_is_read_even_if_nobody_asked_for_it() -> None:
+    """Some proxies always stream."""
+    reply = read(b'data: {"choices": [{"delta": {"content": "hi"}}]}\n\ndata: [DONE]\n')
+    assert reply.message is not None
+    assert reply.message.text == "hi"
+
+
 def test_missing_and_duplicate_call_ids_are_replaced() -> None:
     """Unique ids let every call be answered, and keep results from being confused."""
     call = {"function": {"name": "look", "arguments": "{}"}}
@@ -120,9 +127,9 @@ def test_a_refusal_and_calls_stand_though_a_content_filter_ended_the_reply(messa
         ({"error": "overloaded"}, "the provider reports an error: overloaded"),
         (answer({"content": ""}, error={"message": "lost upstream"}), "lost upstream"),
         (answer({"content": "I w"}, finish_reason="error", error={"message": "lost upstream"}), "lost upstream"),
-        (b'data: {"choices": [{"delta": {"content": "hi"}}]}\n\ndata: [DONE]\n', "take `stream` out"),
-        (b': keep-alive\n\ndata: {"choices": []}\n', "take `stream` out"),
-        (b"event: message_start\ndata: {}\n", "take `stream` out"),
+        (b'data: {"choices": [{"delta": {"content": "hi"}}]}\n\n', "the stream ended before"),
+        (b': keep-alive\n\ndata: {"choices": []}\n', "the stream ended before"),
+        (b"event: message_start\ndata: {}\n", "the stream ended before"),
     ],
 )
 def test_a_body_without_a_reply_is_a_fault_of_the_endpoint(body: bytes | dict[str, Any], words: str) -> None:

@@ -17,6 +17,7 @@ from holdfast.core.base.text import CONTINUED, invisible, wrapped
 from holdfast.core.llm.blocks import ToolCall
 from holdfast.core.llm.messages import AssistantMessage
 from holdfast.core.run.contracts.llm_calls import LLMReply
+from holdfast.core.streams.chunks import Chunk
 from tests.support.runs import loaded_thread
 
 SIZES = [(40, 10), (80, 10), (40, 24), (80, 24)]
@@ -199,3 +200,20 @@ def test_a_long_reason_does_not_push_the_request_off_the_screen() -> None:
 def test_keys_have_names() -> None:
     """Arrow and page keys are named, other sequences are dropped, text stays as it is."""
     assert list(keys_in("a\x1b[A\x1b[6~b\x1b[15~\x1bOBc")) == ["a", "up", "page_down", "b", "down", "c"]
+
+
+def test_a_reply_that_is_being_written_is_shown_and_cannot_draw_on_the_terminal() -> None:
+    """The end of the text fits the terminal, control characters are visible, and the recorded reply replaces it."""
+    view = View("t", Console(width=40, height=10, file=io.StringIO(), color_system=None))
+    run = loaded_thread()
+    for event in run.log:
+        view.add(event.model_dump(mode="json"))
+    text = "first words\n" + HOSTILE * 3 + "\nlast words"
+    for number, start in enumerate(range(0, len(text), 50), 1):
+        view.draft.add(Chunk(position=9, attempt=1, chunk=number, kind="text", text=text[start : start + 50]))
+    rows = screen(view)
+    assert any("last words" in row for row in rows)
+    assert len(rows) <= 10
+    assert "\x1b[2J" not in "".join(rows)
+    view.draft.add(Chunk(position=9, attempt=2, chunk=0, kind="superseded"))
+    assert not any("last words" in row for row in screen(view))

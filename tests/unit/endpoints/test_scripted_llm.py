@@ -223,18 +223,30 @@ def test_models(client: OpenAI) -> None:
     assert [model.id for model in client.models.list()] == ["scripted"]
 
 
+def test_a_reply_is_streamed_on_request(llm: ScriptedLLM, client: OpenAI) -> None:
+    """The chunks add up to the reply, with the usage if that was asked for."""
+    llm.script = steps([together(call("look", at="a b"), text="Two words.")])
+    with client.chat.completions.stream(
+        model="any", messages=[{"role": "user", "content": "x"}], stream_options={"include_usage": True}
+    ) as stream:
+        completion = stream.get_final_completion()
+    (message,) = [choice.message for choice in completion.choices]
+    assert message.content == "Two words."
+    assert [each.function.arguments for each in message.tool_calls or ()] == ['{"at": "a b"}']
+    assert completion.usage is not None
+    assert completion.choices[0].finish_reason == "tool_calls"
+
+
 def test_other_requests_are_rejected(llm: ScriptedLLM, client: OpenAI) -> None:
     """The endpoint names the unsupported part."""
     with pytest.raises(openai.NotFoundError, match="there is /v1/chat/completions"):
         client.post("/images/generations", body={}, cast_to=object)
     with pytest.raises(openai.NotFoundError, match="there is /v1/models"):
         client.models.retrieve("any")
-    with pytest.raises(openai.BadRequestError, match="does not stream"):
-        client.chat.completions.create(model="any", messages=[{"role": "user", "content": "x"}], stream=True)
     with pytest.raises(openai.BadRequestError, match="not JSON"):
         client.post("/chat/completions", content=b"{", cast_to=ChatCompletion)
 
-    assert len(llm.requests) == 2
+    assert len(llm.requests) == 1
 
 
 def test_requests_are_recorded_as_bytes(llm: ScriptedLLM, client: OpenAI) -> None:

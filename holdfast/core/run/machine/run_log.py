@@ -111,7 +111,9 @@ class RunLog:
 
     @property
     def session(self) -> dict[str, Any]:
-        """The agent and the position of the first message, which a worker needs before it reads the transcript."""
+        """The agent and the position of the first message, which a worker needs before it reads the transcript; and the
+        positions of the next event and of the last reply, or an event before it.
+        """
         base = self.transcript.base
         return {
             "spec": self.state.spec,
@@ -120,6 +122,8 @@ class RunLog:
             "since": base.since,
             "pinned": list(base.pinned),
             "position": self.events.first,
+            "next": self.events.length,
+            "reply": base.reply,
         }
 
     def _apply(self, event: AgentEvent) -> None:

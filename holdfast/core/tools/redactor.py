@@ -1,0 +1,57 @@
+"""Redacts secrets in text that arrives in pieces: a secret may be cut at any place."""
+
+import re
+
+from holdfast.core.tools.secrets import Secrets
+
+
+class Redactor:
+    """Redacts one text. Its results, joined, are what `Secrets.redact` returns for the whole text.
+
+    It holds back a tail only if that may be the beginning of a secret.
+
+    Args:
+        secrets: The secrets to redact.
+    """
+
+    def __init__(self, secrets: Secrets) -> None:
+        self._secrets = secrets
+        self._forms = secrets.forms
+        self._longest = len(self._forms[0]) if self._forms else 0
+        self._firsts = frozenset(form[0] for form in self._forms)
+        self._found = re.compile("|".join(map(re.escape, self._forms))) if self._forms else None
+        self._held = ""
+
+    def feed(self, text: str) -> str:
+        """Return the next redacted text."""
+        if self._found is None:
+            return text
+        text = self._held + text
+        done: list[str] = []
+        at = 0
+        while True:
+            end = self._may_begin(text, at)
+            found = self._found.search(text, at)
+            if found is None or found.start() >= end:
+                break
+            done += [text[at : found.start()], self._secrets.redact(found[0])]
+            at = found.end()
+        self._held = text[end:]
+        return "".join([*done, text[at:end]])
+
+    def end(self) -> str:
+        """Return the rest."""
+        rest, self._held = self._held, ""
+        return self._secrets.redact(rest)
+
+    def _may_begin(self, text: str, at: int) -> int:
+        """Return where the tail begins that may be the beginning of a secret; the length of the text if there is none.
+
+        A whole secret may be the beginning of a longer one.
+        """
+        for start in range(max(at, len(text) - self._longest + 1), len(text)):
+            if text[start] in self._firsts:
+                tail = text[start:]
+                if any(len(form) > len(tail) and form.startswith(tail) for form in self._forms):
+                    return start
+        return len(text)

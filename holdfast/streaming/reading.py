@@ -1,0 +1,88 @@
+"""Reads a thread as it happens: its events, and the chunks of the reply that is being written, in one order.
+
+Without streams, or while they fail, there are events alone.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack
+
+from holdfast.client.follow import follow
+from holdfast.client.threads import JSON, Threads
+from holdfast.core.streams.chunks import Chunk, Cursor
+from holdfast.core.streams.following import Following
+from holdfast.streaming.hub import Hub
+
+AHEAD = 64
+"""The most events that are read ahead of the reader."""
+
+LOOK_BACK = 50
+"""The most events before the cursor that are read again, to find out whether stored chunks are obsolete."""
+
+
+async def read_stream(
+    threads: Threads,
+    hub: Hub | None,
+    thread: str,
+    cursor: Cursor = Cursor(),  # noqa: B008  # immutable
+    *,
+    patient: bool = False,
+    note: Callable[[str], None] = lambda line: None,
+    pulse: Callable[[], None] = lambda: None,
+) -> AsyncIterator[JSON | Chunk]:
+    """Yield the events after a cursor and the chunks of replies, until the latest run of the thread has ended.
+
+    Args:
+        threads: The namespace's threads.
+        hub: The streams of this process; None to yield events alone.
+        thread: The thread id.
+        cursor: The last id that the reader has.
+        patient: See `follow`.
+        note: See `follow`.
+        pulse: See `follow`.
+
+    Raises:
+        HoldfastError: See `follow`.
+    """
+    if hub is None:
+        async for event in follow(threads, thread, after=cursor.after, patient=patient, note=note, pulse=pulse):
+            yield event
+        return
+    following = Following(cursor)
+    after = cursor.after
+    if cursor.position >= 0 and (first := await hub.first_position(thread)) is not None:
+        after = max(min(after, first - 1), after - LOOK_BACK, -1)
+    events: asyncio.Queue[JSON] = asyncio.Queue(AHEAD)
+    async with AsyncExitStack() as stack:
+        reader = stack.enter_context(hub.subscribe(thread))
+
+        async def read_events() -> None:
+            try:
+                async for event in follow(
+                    threads, thread, after=after, patient=patient, note=note, pulse=pulse, ahead=reader.ahead
+                ):
+                    await events.put(event)
+                    reader.news.set()
+            finally:
+                reader.news.set()
+
+        log = asyncio.create_task(read_events())
+        stack.push_async_callback(_stop, log)
+        while True:
+            while not events.empty():
+                if following.event(event := events.get_nowait()):
+                    yield event
+            if log.done() and events.empty():
+                log.result()
+                return
+            reader.advance(following)
+            for chunk in following.chunks(reader.attempts):
+                yield chunk
+            if events.empty() and not log.done():
+                await reader.news.wait()
+                reader.news.clear()
+
+
+async def _stop(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)

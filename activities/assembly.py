@@ -21,6 +21,7 @@ from holdfast.activities.llm_calls.transcript_cache import TranscriptCache
 from holdfast.activities.load_agent import Agents
 from holdfast.activities.loop_iteration import Loops
 from holdfast.activities.middleware import MiddlewareStack
+from holdfast.activities.node_gate import NodeGate
 from holdfast.activities.notify import Notifier
 from holdfast.activities.record.archive import Archive
 from holdfast.activities.record.load_thread import Threads
@@ -32,9 +33,11 @@ from holdfast.activities.tool_calls.call_tool import Tools
 from holdfast.composition.stores import choose_stores
 from holdfast.core.agents.catalog import Catalog
 from holdfast.core.agents.required_secrets import read_secrets
+from holdfast.core.authority.policy import Policy
 from holdfast.core.llm.chat_completions import ChatCompletions
 from holdfast.core.log.node_seals import SignRecord, unsealed
 from holdfast.core.mac.seals import FleetKeys
+from holdfast.core.nodes import NO_NODE, Node
 from holdfast.core.run.contracts.ledger import EffectLedger
 from holdfast.core.stores import ArtifactStore
 from holdfast.core.tools.decorator import NO_RESOURCES
@@ -73,6 +76,8 @@ def assemble(
     embeddings: Embeddings | None = None,
     plain_starts: bool = True,
     seal: SignRecord = unsealed,
+    node: Node = NO_NODE,
+    node_policy: Policy | None = None,
     interceptors: Sequence[Interceptor] = (),
 ) -> Assembly:
     """Put the activities of a worker together.
@@ -95,6 +100,8 @@ def assemble(
         embeddings: Finds memories by meaning; None to find them by words alone.
         plain_starts: Accept runs that were started without a fleet key.
         seal: Signs a checkpoint of a thread's record; the default signs nothing.
+        node: The node that the worker runs on.
+        node_policy: Its own policy, which judges the work of every run; None for none.
         interceptors: Interceptors in addition to our own.
 
     Raises:
@@ -136,6 +143,7 @@ def assemble(
         plain_starts=plain_starts,
         resources=resources,
         secrets=secrets,
+        node=node,
     )
     subagents = Subagents(threads)
     activities: list[Callable[..., Any]] = [
@@ -143,7 +151,7 @@ def assemble(
         archive.load_effects,
         agents.load_agent,
         LLM(llm, adapter, catalog, transcripts, artifacts, secrets, middleware).call_llm,
-        Tools(catalog, ledger, chains, transcripts, artifacts, secrets, resources, middleware).call_tool,
+        Tools(catalog, ledger, chains, transcripts, artifacts, secrets, resources, middleware, node).call_tool,
         notifier.notify,
         archive.archive,
         subagents.start_subagents,
@@ -154,5 +162,6 @@ def assemble(
         loops.settle_iteration,
         loop_record.archive_loop,
     ]
-    own = (Redacting(secrets), RequestCheck(chains), handover, DropToolHeartbeats())
+    gate = NodeGate(node, node_policy, catalog.tools)
+    own = (Redacting(secrets), RequestCheck(chains), gate, handover, DropToolHeartbeats())
     return Assembly(tuple(activities), (*own, *interceptors))

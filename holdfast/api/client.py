@@ -28,6 +28,7 @@ from holdfast.core.agents.agent import WhenBlocked
 from holdfast.core.base.text import one_line
 from holdfast.core.budget.budget import Budget
 from holdfast.core.llm.blocks import Content
+from holdfast.core.nodes import MAX_SELECTORS, check_selector
 from holdfast.core.run.state.state import Status
 from holdfast.core.run.views.diff import Comparison
 from holdfast.core.tools.typed_context import context_values
@@ -214,6 +215,7 @@ class Client:
         context: BaseModel | Mapping[str, object] | None = None,
         unattended: bool = False,
         when_blocked: WhenBlocked | None = None,
+        nodes: Sequence[str] = (),
     ) -> Thread:
         """Start a thread. With a thread id, it starts at most once: repeating the start returns the existing thread.
 
@@ -238,6 +240,9 @@ class Client:
             when_blocked: What the run does if it cannot continue without a person. `fail`: it and its sub-agents fail,
                 and the `cause` of `RunFailed` is `ApprovalRequired`, `StepLimit`, `LLMRejected`, … Only effects whose
                 outcome is unknown are kept for a person. `wait`: it waits. None for the agent's own.
+            nodes: The nodes that may execute the run and its sub-agents, by name (`berlin-1`), label (`region=eu`) or
+                key (`key:BASE64`); any of them is enough, and commas join what one node must have. Within those of the
+                agent. Empty for the agent's own.
 
         Raises:
             TaskDiffers: A thread with this id has another task, agent or context. `Thread.say` continues it.
@@ -257,6 +262,7 @@ class Client:
             budget=budget,
             context=context_values(context),
             when_blocked=_when_blocked(unattended, when_blocked),
+            nodes=_selected(nodes),
         )
         if thread is None:
             return self.thread((await self._threads.start(task, options=options)).thread)
@@ -375,6 +381,20 @@ def _when_blocked(unattended: bool, when_blocked: WhenBlocked | None) -> WhenBlo
     if when_blocked not in (None, *get_args(WhenBlocked)):
         raise SettingsError(f"`when_blocked` {one_line(str(when_blocked), 30)!r}: it is wait or fail")
     return "fail" if unattended else when_blocked
+
+
+def _selected(nodes: Sequence[str]) -> tuple[str, ...]:
+    """Return the selectors of nodes that a start gives.
+
+    Raises:
+        SettingsError: One selects nothing, or there are too many.
+    """
+    if isinstance(nodes, str) or len(nodes) > MAX_SELECTORS:
+        raise SettingsError(f"`nodes` is a list of at most {MAX_SELECTORS} selectors, such as ['region=eu']")
+    try:
+        return tuple(map(check_selector, nodes))
+    except ValueError as error:
+        raise SettingsError(f"`nodes`: {error}") from None
 
 
 def _readable_anchors(settings: Settings) -> Sequence[Path]:

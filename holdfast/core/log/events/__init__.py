@@ -49,6 +49,7 @@ from holdfast.core.log.events.llm_calls import (
     ReplyRejected,
 )
 from holdfast.core.log.events.messages import MessageAwaited, MessageTaken, TaskRefined, UserMessageReceived
+from holdfast.core.log.events.nodes import NodeAccepted, NodeAwaited, ToolCallRerouted
 from holdfast.core.log.events.refusals import RefusalsCounted, SignalRejected
 from holdfast.core.log.events.runs import (
     AgentLoaded,
@@ -109,6 +110,8 @@ __all__ = [
     "MessageAwaited",
     "MessageTaken",
     "MoveRequested",
+    "NodeAccepted",
+    "NodeAwaited",
     "PollKind",
     "Proven",
     "ReconcileRequested",
@@ -135,6 +138,7 @@ __all__ = [
     "TaskRefined",
     "ToolCallFinished",
     "ToolCallRequested",
+    "ToolCallRerouted",
     "ToolCallStarted",
     "ToolStatus",
     "UserMessageReceived",
@@ -186,6 +190,9 @@ AgentEvent = Annotated[
     | WakeReceived
     | ConstraintLifted
     | ContextUpdated
+    | NodeAccepted
+    | NodeAwaited
+    | ToolCallRerouted
     | SubagentStarted
     | SubagentEnded
     | RunBlocked

@@ -11,6 +11,7 @@ from holdfast.core.budget.budget import Budget
 from holdfast.core.log.fork_point import ForkPoint
 from holdfast.core.mac.seals import ActivityRequest, ActivityResult
 from holdfast.core.memory.recalled import RecalledTier
+from holdfast.core.nodes import NodeTerms, Placement
 from holdfast.core.run.contracts.snapshot import RunSnapshot
 from holdfast.core.tools.effects import PastEffect
 
@@ -96,6 +97,8 @@ class AgentRequest(ActivityRequest):
     """What the start says about that; None if it says nothing."""
     position: int | None = None
     """How many events the run has. If the record has a later move of the thread, the run was reset."""
+    nodes: NodeTerms | None = None
+    """The terms for the node that loads the agent; None for any node. With terms, the answer has a placement."""
 
 
 class LoadedAgent(ActivityResult):
@@ -118,3 +121,5 @@ class LoadedAgent(ActivityResult):
     """Why a function of the agent gave no instructions or tools: the run is blocked, and `spec` is not used."""
     price: TokenPrice | None = None
     """With a budget of money: the list price of the agent's LLM; None if it is unknown."""
+    placement: Placement | None = None
+    """If the request has terms for nodes: the node that took it. If none did, `spec` is not used."""

@@ -7,7 +7,7 @@ from holdfast.core.log import events as ev
 from holdfast.core.run.rules.closing_work import progress_due
 from holdfast.core.run.rules.loop_guard import count_result
 from holdfast.core.run.state.dormancy import BufferedEvent, Polls, Wait
-from holdfast.core.run.state.features import KEEPS_TRUST
+from holdfast.core.run.state.features import KEEPS_TRUST, PLACES
 from holdfast.core.run.state.state import RunState
 from holdfast.core.tools.triggers import PollTrigger
 from holdfast.core.trust import Trust, least
@@ -46,6 +46,8 @@ def start_call(state: RunState, event: ev.ToolCallStarted) -> RunState:
     """Start an allowed call, which uses up its approval."""
     call = state.calls.get(event.number)
     started = replace(call, phase=call.after("start"), grant="", begun=True, starts_at=None, repeats=0)
+    if state.features >= PLACES:
+        started = replace(started, used_grant=call.grant)
     return replace(state, calls=state.calls.put(started))
 
 

@@ -50,7 +50,9 @@ LEVELS: Mapping[int, str] = {
     "has its sender's id, with which it counts once; the typed context of a run, which a start gives, tools change "
     "(`context_updated`) and conditions of policies read; a run whose agent's functions fail is blocked; unattended "
     "runs, which fail instead of waiting for a person; the notice `message_awaited`; requests show the text of the "
-    "reply that made the call; an approval's `say`, which the LLM reads with the call's result",
+    "reply that made the call; an approval's `say`, which the LLM reads with the call's result; the trust scope of a "
+    "run, the policies of the nodes that execute it, and `Cannot` about nodes (`node_awaited`, `node_accepted`, "
+    "`tool_call_rerouted`)",
 }
 """Feature level → the release, and its additions."""
 
@@ -210,16 +212,24 @@ CLAIMS = 2
 FEEDBACK = 2
 """The field `say` of an approval. Below it, a decision is read without that field, as an older release reads it."""
 
+PLACES = 2
+"""A run may have a trust scope; nodes judge its work by their own policies, and a tool may say that it cannot run on
+them. A start with a scope carries this level: a worker that lacks it would ignore the scope."""
 
-def level_of_start(*, others: int = 0, context: object = None, when_blocked: str | None = None) -> int:
+
+def level_of_start(
+    *, others: int = 0, context: object = None, when_blocked: str | None = None, scope: object = ()
+) -> int:
     """Return the feature level that a sealed start carries: a worker that lacks it would ignore what the start asks.
 
     Args:
         others: The level that the rest of the start needs.
         context: The run's typed context; None for no context.
         when_blocked: What the start says about a run that needs a person; None if it says nothing.
+        scope: The nodes that may execute the run; empty for all.
     """
-    return max(others, TYPED_CONTEXT if context is not None else 0, UNATTENDED if when_blocked else 0)
+    asked = (TYPED_CONTEXT if context is not None else 0, UNATTENDED if when_blocked else 0, PLACES if scope else 0)
+    return max(others, *asked)
 
 
 def require_features(level: int) -> None:

@@ -225,6 +225,7 @@ def test_the_plays_have_every_kind_of_event() -> None:
     seen = {event.type for seed in range(PLAYS) for event in play(seed).thread.log}
     # `tests/integration/test_moves.py` has moves, `test_steering.py` revoked keys, `test_typed_context.py` contexts.
     elsewhere = {"run_forked", "move_requested", "run_imported", "key_revoked", "context_updated"}
+    elsewhere |= {"node_accepted", "node_awaited", "tool_call_rerouted"}  # `test_places.py`
     assert seen | elsewhere == {kind.model_fields["type"].default for kind in get_args(get_args(AgentEvent)[0])}
 
 

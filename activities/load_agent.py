@@ -130,7 +130,7 @@ class Agents:
             message = f"this id is reserved for what resets leave behind of {origin}; start under another id"
             raise ApplicationError(message, type=START_REFUSED, non_retryable=True)
         agent = resolve_agent(self._catalog, request.agent)
-        if outside := self._node.missing((agent.nodes,)):
+        if outside := self._node.missing((tuple(agent.nodes),)):
             raise NodeDeclines("scope", f"it is not {outside}, where the agent {agent.name} runs")
         context = self._functions.context(agent, request)
         async with heartbeats():

@@ -152,7 +152,9 @@ if TYPE_CHECKING:
     _Tools = Sequence[Tool | str]
     _ToolsOrFunction = Sequence[Tool | str] | Callable[..., Any] | ToolSet
     _Agents = Sequence["Agent | str"]
+    _Nodes = Sequence[str]
 else:
+    _Nodes = Nodes
     _Tools = Annotated[Any, PlainValidator(_tools), PlainSerializer(names_of)]
     _ToolsOrFunction = Annotated[Any, PlainValidator(_tools_or_function), PlainSerializer(_names_or_nothing)]
     _Agents = Annotated[Any, PlainValidator(_agents), PlainSerializer(names_of)]
@@ -203,7 +205,7 @@ class Agent(Definition):
     when_blocked: WhenBlocked = "wait"
     """`fail` for an agent that works unattended: a run that would wait for a person fails, with the cause. A start, and
     the run above a sub-agent, may say so for a single run."""
-    nodes: Nodes = ()
+    nodes: _Nodes = ()
     """The nodes that may execute its runs: names, labels (`region=eu`) and keys of nodes (`holdfast.core.nodes`), any
     of which is enough; empty for every node. A start may only narrow that."""
 

@@ -22,6 +22,7 @@ from holdfast.activities.llm_calls.transcript_cache import TranscriptCache
 from holdfast.activities.load_agent import Agents
 from holdfast.activities.loop_iteration import Loops
 from holdfast.activities.middleware import MiddlewareStack
+from holdfast.activities.node_gate import NodeGate
 from holdfast.activities.notify import Notifier
 from holdfast.activities.record.archive import Archive
 from holdfast.activities.record.load_thread import Threads
@@ -34,10 +35,12 @@ from holdfast.activities.tool_calls.call_tool import Tools
 from holdfast.composition.stores import choose_stores
 from holdfast.core.agents.catalog import Catalog
 from holdfast.core.agents.required_secrets import read_secrets
+from holdfast.core.authority.policy import Policy
 from holdfast.core.authority.signatures import SigningKey
 from holdfast.core.llm.chat_completions import ChatCompletions
 from holdfast.core.log.node_seals import SignRecord, unsealed
 from holdfast.core.mac.seals import FleetKeys
+from holdfast.core.nodes import NO_NODE, Node
 from holdfast.core.run.contracts.ledger import EffectLedger
 from holdfast.core.stores import ArtifactStore
 from holdfast.core.tools.decorator import NO_RESOURCES
@@ -79,6 +82,8 @@ def assemble(
     seal: SignRecord = unsealed,
     node_key: SigningKey | None = None,
     publisher: Publisher | None = None,
+    node: Node = NO_NODE,
+    node_policy: Policy | None = None,
     interceptors: Sequence[Interceptor] = (),
 ) -> Assembly:
     """Put the activities of a worker together.
@@ -103,6 +108,8 @@ def assemble(
         seal: Signs a checkpoint of a thread's record; the default signs nothing.
         node_key: Signs the results of LLM and tool calls; None to sign none.
         publisher: Streams replies to readers while they arrive; None if nobody can read them.
+        node: The node that the worker runs on.
+        node_policy: Its own policy, which judges the work of every run; None for none.
         interceptors: Interceptors in addition to our own.
 
     Raises:
@@ -145,6 +152,7 @@ def assemble(
         plain_starts=plain_starts,
         resources=resources,
         secrets=secrets,
+        node=node,
     )
     subagents = Subagents(threads)
     activities: list[Callable[..., Any]] = [
@@ -152,7 +160,7 @@ def assemble(
         archive.load_effects,
         agents.load_agent,
         LLM(llm, adapter, catalog, transcripts, artifacts, secrets, middleware, streams).call_llm,
-        Tools(catalog, ledger, chains, transcripts, artifacts, secrets, resources, middleware).call_tool,
+        Tools(catalog, ledger, chains, transcripts, artifacts, secrets, resources, middleware, node).call_tool,
         notifier.notify,
         archive.archive,
         subagents.start_subagents,
@@ -164,5 +172,6 @@ def assemble(
         loop_record.archive_loop,
     ]
     signing = (SignedResults(node_key, chains),) if node_key else ()
-    own = (Redacting(secrets), RequestCheck(chains), handover, DropToolHeartbeats())
+    gate = NodeGate(node, node_policy, catalog.tools)
+    own = (Redacting(secrets), RequestCheck(chains), gate, handover, DropToolHeartbeats())
     return Assembly(tuple(activities), (*signing, *own, *interceptors))

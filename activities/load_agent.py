@@ -13,6 +13,7 @@ from temporalio.exceptions import ApplicationError
 from holdfast.activities.agent_functions import AgentFunctions, FunctionFailed
 from holdfast.activities.calling_run import Chains, calling_thread
 from holdfast.activities.heartbeats import heartbeats
+from holdfast.activities.node_gate import NodeDeclines
 from holdfast.activities.record.moved_threads import MovedThreads
 from holdfast.activities.time_zones import ZoneUnknown, zone_offsets
 from holdfast.core.agents.agent import Agent, AgentSpec
@@ -24,6 +25,7 @@ from holdfast.core.log.events import AgentLoaded, RunStarted
 from holdfast.core.log.upcasters import decode_event
 from holdfast.core.memory.recalled import RecalledTier
 from holdfast.core.memory.semantic import GLOBAL, MemoryStore, standing_text
+from holdfast.core.nodes import NO_NODE, Node
 from holdfast.core.run.contracts.error_types import AGENT_NOT_FOUND, START_REFUSED, THREAD_EXISTS, WORKSPACE_NOT_FOUND
 from holdfast.core.run.contracts.ledger import EffectLedger
 from holdfast.core.run.contracts.loading import AgentRequest, ForkedFolder, LoadedAgent, PastEffects
@@ -84,6 +86,7 @@ class Agents:
         plain_starts: Whether to accept runs that were started without a fleet key.
         resources: The catalog's resources by type, for the functions of agents.
         secrets: Redacted from what those functions return.
+        node: This node, which loads only agents whose runs it may execute.
     """
 
     def __init__(
@@ -101,6 +104,7 @@ class Agents:
         plain_starts: bool = True,
         resources: Mapping[Any, Any] = NO_RESOURCES,
         secrets: Secrets = NO_SECRETS,
+        node: Node = NO_NODE,
     ) -> None:
         self._catalog = catalog
         self._default_llm = default_llm
@@ -114,6 +118,7 @@ class Agents:
         self._chains = chains
         self._moved_threads = MovedThreads(threads, chains)
         self._plain_starts = plain_starts
+        self._node = node
         self._functions = AgentFunctions(catalog, resources, secrets)
 
     @activity.defn
@@ -126,6 +131,8 @@ class Agents:
             message = f"this id is reserved for what resets leave behind of {origin}; start under another id"
             raise ApplicationError(message, type=START_REFUSED, non_retryable=True)
         agent = resolve_agent(self._catalog, request.agent)
+        if outside := self._node.missing((tuple(agent.nodes),)):
+            raise NodeDeclines("scope", f"it is not {outside}, where the agent {agent.name} runs")
         context = self._functions.context(agent, request)
         async with heartbeats():
             try:

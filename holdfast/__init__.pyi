@@ -94,6 +94,8 @@ from holdfast.core.log.events import MemoryRecalled as MemoryRecalled
 from holdfast.core.log.events import MessageAwaited as MessageAwaited
 from holdfast.core.log.events import MessageTaken as MessageTaken
 from holdfast.core.log.events import MoveRequested as MoveRequested
+from holdfast.core.log.events import NodeAccepted as NodeAccepted
+from holdfast.core.log.events import NodeAwaited as NodeAwaited
 from holdfast.core.log.events import ReconcileRequested as ReconcileRequested
 from holdfast.core.log.events import RefusalsCounted as RefusalsCounted
 from holdfast.core.log.events import ReplyRejected as ReplyRejected
@@ -118,6 +120,7 @@ from holdfast.core.log.events import SubagentStatus as SubagentStatus
 from holdfast.core.log.events import TaskRefined as TaskRefined
 from holdfast.core.log.events import ToolCallFinished as ToolCallFinished
 from holdfast.core.log.events import ToolCallRequested as ToolCallRequested
+from holdfast.core.log.events import ToolCallRerouted as ToolCallRerouted
 from holdfast.core.log.events import ToolCallStarted as ToolCallStarted
 from holdfast.core.log.events import ToolStatus as ToolStatus
 from holdfast.core.log.events import UserMessageReceived as UserMessageReceived

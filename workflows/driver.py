@@ -83,6 +83,8 @@ def _wake_reason(until: datetime, state: RunState) -> str:
         return "a repeated call starts"
     if state.pause and state.pause.until == until:
         return "the pause is over"
+    if state.places.until == until:
+        return "it offers its work to nodes again"
     if state.subagents.open and until not in (state.wake_at(until), state.idle.until):
         return "it looks at its sub-agents"
     return "it closes" if state.idle.awaiting else "something is due about a request"

@@ -21,6 +21,7 @@ from holdfast.activities.tool_calls.tool_attempt import Attempt
 from holdfast.activities.tool_calls.tool_outcomes import Outcomes, RawResult
 from holdfast.core.agents.catalog import Catalog
 from holdfast.core.authority.summaries import describe_call
+from holdfast.core.nodes import NO_NODE, Node
 from holdfast.core.run.contracts.ledger import CallAttempt, ClaimedEffect, EffectLedger
 from holdfast.core.run.contracts.tool_calls import ToolOutcome, ToolRequest
 from holdfast.core.stores import ArtifactStore
@@ -45,7 +46,8 @@ class Tools:
         artifacts: Stores results that are too long for the log.
         secrets: Passed to the tools that declare them, and redacted from every result.
         resources: The catalog's resources by type, passed to the tools that ask for them.
-        around: The middleware; None for none.
+        middleware: The middleware; None for none.
+        node: This node, as far as a tool's `Cannot` is about it.
     """
 
     def __init__(
@@ -58,7 +60,9 @@ class Tools:
         secrets: Secrets = NO_SECRETS,
         resources: Mapping[Any, Any] = NO_RESOURCES,
         middleware: MiddlewareStack | None = None,
+        node: Node = NO_NODE,
     ) -> None:
+        self._node = node
         self._catalog = catalog
         self._ledger = ledger
         self._chains = chains
@@ -103,7 +107,7 @@ class Tools:
         outcome = await files.label(outcome)
         if before and request.failures:
             outcome = outcome.model_copy(update={"failures": before.failures})
-        if outcome.status != "unknown" and not request.poll:
+        if outcome.status != "unknown" and not outcome.unfit and not request.poll:
             self._transcripts.add_result(
                 tool_message(request.call.id, request.call.name, outcome.status, outcome.content)
             )
@@ -120,7 +124,7 @@ class Tools:
             secrets=self._secrets.only(tool.secrets) if tool.secrets else NO_SECRETS,
         )
         run_context = CallContext(request.context, request.writes)
-        return Attempt(tool, arguments, context, self._resources, run_context, self._secrets)
+        return Attempt(tool, arguments, context, self._resources, run_context, self._secrets, self._node)
 
     async def _abandon(self, tool: Tool, request: ToolRequest, why: str) -> ToolOutcome:
         """Return the outcome of a call that crashed its workers. The tool's check does not run: it might do so, too."""

@@ -16,6 +16,7 @@ from holdfast.activities.tool_calls.tool_functions import TimedOut, call_functio
 from holdfast.activities.tool_calls.tool_outcomes import RawResult, result_of_value
 from holdfast.activities.tool_calls.tool_threads import NoThread
 from holdfast.core.llm.blocks import with_heading
+from holdfast.core.nodes import NO_NODE, Node
 from holdfast.core.run.contracts.ledger import ClaimedEffect
 from holdfast.core.tools.cannot import Cannot
 from holdfast.core.tools.decorator import Absent, Found, Labelled, Tool, ToolContext, Unknown, bind
@@ -43,6 +44,8 @@ class Attempt:
     """The typed context of the run."""
     secrets: Secrets = NO_SECRETS
     """Values that must not be recorded."""
+    node: Node = NO_NODE
+    """The node that makes it."""
 
     async def run(self, entry: ClaimedEffect | None = None) -> RawResult:
         """Run the tool. An exception becomes a result for the LLM, or a doubt whether the effect has happened.
@@ -126,7 +129,13 @@ class Attempt:
         spec, reads = self.tool.spec, self.tool.spec.effect is Effect.READ
         if isinstance(value, Cannot):
             until = value.ends_at(datetime.now(UTC))
-            return RawResult(status="cannot", content=recordable_text(value.reason), scope=value.scope, until=until)
+            return RawResult(
+                status="cannot",
+                content=recordable_text(value.reason),
+                scope=value.recorded_scope,
+                until=until,
+                unfit=value.unfit(self.node),
+            )
         match value.result if isinstance(value, Labelled) else value:
             case Unknown() as unknown:
                 reason = _reason(unknown) or f"{spec.name} could not find out what its outcome is"

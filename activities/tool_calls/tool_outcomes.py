@@ -74,6 +74,8 @@ class RawResult(CallResult):
     """With the status `unknown`: seconds in which a request may still arrive."""
     changes: dict[str, Any] | None = None
     """The changes of the run's typed context, which hold no secrets."""
+    unfit: str = ""
+    """With the status `cannot`: a selector of the nodes that cannot make such calls; empty if this is about all."""
 
 
 @dataclass(frozen=True)
@@ -91,6 +93,9 @@ class Outcomes:
         status, failed = raw.status, raw.status in ("failed", "unknown")
         if status == "cannot" and not self.request.cannot:
             status, raw = "failed", raw.model_copy(update={"scope": None, "until": None})
+        if raw.unfit and status == "cannot" and self.request.reroutes:  # the log keeps the beginning of its reason
+            built = await self.build(status, raw.content, until=raw.until)
+            return built.model_copy(update={"unfit": raw.unfit})
         content, missing = raw.content, ""
         if status == "ok" and raw.missing:
             # Redact before shortening: half a secret would not be found.

@@ -1,7 +1,7 @@
 """The client for programs: connect, start and list threads."""
 
 import os
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -26,6 +26,7 @@ from holdfast.config.settings import Settings, variables
 from holdfast.core.agents.agent import WhenBlocked
 from holdfast.core.budget.budget import Budget
 from holdfast.core.llm.blocks import Content
+from holdfast.core.nodes import MAX_SELECTORS, check_selector
 from holdfast.core.run.contracts.runs import check_when_blocked
 from holdfast.core.run.state.state import Status
 from holdfast.core.run.views.diff import Comparison
@@ -213,6 +214,7 @@ class Client:
         context: BaseModel | Mapping[str, object] | None = None,
         unattended: bool = False,
         when_blocked: WhenBlocked | None = None,
+        nodes: Sequence[str] = (),
     ) -> Thread:
         """Start a thread. With a thread id, it starts at most once: repeating the start returns the existing thread.
 
@@ -237,6 +239,9 @@ class Client:
             when_blocked: What the run does if it cannot continue without a person. `fail`: it and its sub-agents fail,
                 and the `cause` of `RunFailed` is `ApprovalRequired`, `StepLimit`, `LLMRejected`, … Only effects whose
                 outcome is unknown are kept for a person. `wait`: it waits. None for the agent's own.
+            nodes: The nodes that may execute the run and its sub-agents, by name (`berlin-1`), label (`region=eu`) or
+                key (`key:BASE64`); any of them is enough, and commas join what one node must have. Within those of the
+                agent. Empty for the agent's own.
 
         Raises:
             TaskDiffers: A thread with this id has another task, agent or context. `Thread.say` continues it.
@@ -256,6 +261,7 @@ class Client:
             budget=budget,
             context=context_values(context),
             when_blocked=check_when_blocked(when_blocked, unattended=unattended),
+            nodes=_selected(nodes),
         )
         if thread is None:
             return self.thread((await self._threads.start(task, options=options)).thread)
@@ -362,3 +368,17 @@ async def make_client(kind: type[ClientT], parts: Components, settings: Settings
         parts=parts,
         settings=parts.settings,
     )
+
+
+def _selected(nodes: Sequence[str]) -> tuple[str, ...]:
+    """Return the selectors of nodes that a start gives.
+
+    Raises:
+        SettingsError: One selects nothing, or there are too many.
+    """
+    if isinstance(nodes, str) or len(nodes) > MAX_SELECTORS:
+        raise SettingsError(f"`nodes` is a list of at most {MAX_SELECTORS} selectors, such as ['region=eu']")
+    try:
+        return tuple(map(check_selector, nodes))
+    except ValueError as error:
+        raise SettingsError(f"`nodes`: {error}") from None

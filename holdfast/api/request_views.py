@@ -123,6 +123,8 @@ class Constraint(Frozen):
     reason: str
     until: datetime | None
     """The time at which it expires, possibly in the past; None if only a person can remove it."""
+    nodes: str = ""
+    """The nodes that cannot make such calls, which others still make; empty if they are rejected on all."""
 
 
 class TaskRefinement(Frozen):

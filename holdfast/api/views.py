@@ -10,6 +10,7 @@ from holdfast.api.request_views import Constraint, Delegation, PendingRequest, R
 from holdfast.core.base.models import Frozen
 from holdfast.core.budget.budget import LimitName
 from holdfast.core.llm.messages import Usage
+from holdfast.core.nodes import Node
 from holdfast.core.run.state.progress import Pause
 from holdfast.core.run.state.state import Blocked, Status
 from holdfast.core.run.views.lifecycle import Phase
@@ -92,6 +93,30 @@ class ThreadBudget(Frozen):
     """`asked`: the LLM makes its last call; `over`: no further call until a person extends the budget."""
     short: str = ""
     """The limit that was reached."""
+
+
+class NodeWait(Frozen):
+    """The wait of a run whose work no node took."""
+
+    nodes: str
+    """The nodes that it waits for, in words; empty for any."""
+    until: datetime
+    """When it offers its work again."""
+    rejected: tuple[str, ...] = ()
+    """The nodes that did not take it, each with its reason."""
+
+
+class ThreadPlaces(Frozen):
+    """The nodes that execute a run."""
+
+    scope: tuple[tuple[str, ...], ...] = ()
+    """Its trust scope: a node has to fit one selector of each layer. Empty for every node."""
+    node: Node | None = None
+    """The node that was recorded last to have taken its work."""
+    policy: str = ""
+    """The hash of that node's own policy; empty if it has not judged the run."""
+    waits_for: NodeWait | None = None
+    """The wait for a node; None if the run waits for none."""
 
 
 class ThreadPolls(Frozen):
@@ -207,6 +232,8 @@ class ThreadState(Frozen):
     """Calls that tools reported as impossible, oldest first."""
     delayed: tuple[DelayedCall, ...] = ()
     """Calls that start later, because they repeat earlier calls."""
+    places: ThreadPlaces | None = None
+    """The nodes that may execute the run, and the one that did; None if any node may, and no node has judged it."""
     blocked: Blocked | None
     """The reason why the run is blocked; `Thread.retry` resumes it."""
     unattended: bool = False

@@ -180,6 +180,34 @@ ContextOption = Annotated[
 ]
 
 
+NodesOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--nodes",
+        metavar="SELECTOR",
+        help="Only these nodes may execute the run: a name, a label (region=eu), a key (key:BASE64); commas join what "
+        "one node must have. Repeat it for alternatives. [default: the agent's]",
+    ),
+]
+
+
+def read_nodes(selectors: list[str] | None) -> tuple[str, ...]:
+    """Return the selectors of nodes in an option.
+
+    Raises:
+        typer.BadParameter: One selects nothing, or there are too many.
+    """
+    from holdfast.core.nodes import MAX_SELECTORS, check_selector
+
+    try:
+        nodes = tuple(map(check_selector, selectors or ()))
+    except ValueError as error:
+        raise typer.BadParameter(f"--nodes: {error}") from None
+    if len(nodes) > MAX_SELECTORS:
+        raise typer.BadParameter(f"--nodes: at most {MAX_SELECTORS} of them")
+    return nodes
+
+
 def read_context(text: str | None) -> dict[str, Any] | None:
     """Return the typed context in an option.
 

@@ -13,6 +13,7 @@ from holdfast.client.threads import Started, Threads
 from holdfast.core.agents.agent import WhenBlocked
 from holdfast.core.llm.blocks import Content
 from holdfast.core.log.events import RunStarted
+from holdfast.core.nodes import TrustScope
 from holdfast.errors import TaskDiffers, ThreadExists
 
 
@@ -27,6 +28,8 @@ class RecordedStart(NamedTuple):
     context: dict[str, Any] | None = None
     """The typed context that the start gave; None for none."""
     when_blocked: WhenBlocked | None = None
+    scope: TrustScope = ()
+    """The nodes that the start allowed; empty for all."""
 
 
 async def start_once(
@@ -34,7 +37,8 @@ async def start_once(
 ) -> bool:
     """Start a thread, unless the same start has already happened; return whether it is new. Needs no worker.
 
-    It is the same start if the task, the agent and the context are the same; the state of the thread does not matter.
+    It is the same start if the task, the agent, the context and the nodes are the same; the state of the thread does
+    not matter.
 
     Args:
         threads: The namespace's threads.
@@ -51,7 +55,13 @@ async def start_once(
         ServerUnreachable: The server does not answer. The start may have reached it: start again.
     """
     given = RecordedStart(
-        check_task(task), options.agent, options.idle_limit, options.by, options.context, options.when_blocked
+        check_task(task),
+        options.agent,
+        options.idle_limit,
+        options.by,
+        options.context,
+        options.when_blocked,
+        options.scope,
     )
     try:
         await threads.start(given.task, thread, options, once=True)
@@ -60,8 +70,8 @@ async def start_once(
         same = first == given if exactly else _task_of(first) == _task_of(given)
         if not same:
             raise TaskDiffers(
-                f"thread {thread!r} was started with another task or context, or for another agent. Continue it with "
-                "`say`, or choose another id."
+                f"thread {thread!r} was started with another task or context, for another agent or other nodes. "
+                "Continue it with `say`, or choose another id."
             ) from None
         return False
     return True
@@ -87,16 +97,16 @@ async def start_or_continue(threads: Threads, task: Content, thread: str, option
         starts = [each async for each in recorded_starts(threads, thread)]
     first, latest = starts[0], starts[-1]
     # A run that continues the thread keeps its agent, unless it names another one.
-    if (task, agent, options.context) == _task_of(first):
+    if (task, agent, options.context, options.scope) == _task_of(first):
         return None
-    same_context = options.context in (None, latest.context)
-    if task == latest.task and agent in (None, latest.agent) and same_context:
+    same_terms = options.context in (None, latest.context) and options.scope in ((), latest.scope)
+    if task == latest.task and agent in (None, latest.agent) and same_terms:
         return None
     return await threads.start(task, thread, options)
 
 
-def _task_of(start: RecordedStart) -> tuple[Content, str | None, dict[str, Any] | None]:
-    return start.task, start.agent, start.context
+def _task_of(start: RecordedStart) -> tuple[Content, str | None, dict[str, Any] | None, TrustScope]:
+    return start.task, start.agent, start.context, start.scope
 
 
 async def recorded_starts(threads: Threads, thread: str) -> AsyncIterator[RecordedStart]:
@@ -113,12 +123,12 @@ async def recorded_starts(threads: Threads, thread: str) -> AsyncIterator[Record
         if event.type == "run_started":
             begun = event
         elif begun and event.type == "user_message_received":
-            yield RecordedStart(
-                event.content, begun.agent, begun.idle_limit, event.by, begun.context, begun.when_blocked
-            )
+            terms = begun.context, begun.when_blocked, begun.scope
+            yield RecordedStart(event.content, begun.agent, begun.idle_limit, event.by, *terms)
             begun, any_recorded = None, True
     if not any_recorded:
         found = await threads.reader.find(thread) or await threads.runs.describe(thread)
         run_input = (await threads.reader.history(found)).run_input  # no worker has picked up the start yet
         first = run_input
-        yield RecordedStart(first.task, first.agent, first.idle_limit, first.by, first.context, first.when_blocked)
+        terms = first.context, first.when_blocked, first.scope
+        yield RecordedStart(first.task, first.agent, first.idle_limit, first.by, *terms)

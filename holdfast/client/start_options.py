@@ -14,6 +14,7 @@ from holdfast.core.llm.blocks import Content, text_of
 from holdfast.core.llm.messages import read_content, too_long, unfit
 from holdfast.core.mac.seals import LAUNCHER
 from holdfast.core.mac.starts import Start
+from holdfast.core.nodes import Nodes, TrustScope
 from holdfast.core.stores import origin_of
 from holdfast.core.tools.typed_context import context_values
 from holdfast.errors import TaskInvalid, ThreadIdInvalid
@@ -52,6 +53,14 @@ class StartOptions(BaseModel):
 
     when_blocked: Literal["wait", "fail"] | None = None  # the module of `WhenBlocked` loads Temporal's client
     """`fail` for an unattended run, which fails instead of waiting for a person; None for the agent's own."""
+    nodes: Nodes = ()
+    """The nodes that may execute the run, any of which is enough (`holdfast.core.nodes`); empty for those of its agent,
+    and of the thread so far, which they can only narrow."""
+
+    @property
+    def scope(self) -> TrustScope:
+        """The layer that the start adds to the trust scope; empty if it adds none."""
+        return (self.nodes,) if self.nodes else ()
 
 
 def check_task(given: Any) -> Content:

@@ -127,7 +127,7 @@ class Threads:
             TaskInvalid: The task is empty, too long or not text.
             ThreadIdInvalid: The thread id cannot be used.
             ThreadExists: A run of that thread is open; with `once`, there is such a thread.
-            FleetKeyMissing: Without a fleet key, a run must have a new thread, its own folder and no context.
+            FleetKeyMissing: Without a fleet key, a run must have a new thread, its own folder, no context and no nodes.
             ServerUnreachable: The server does not answer.
         """
         task, options = check_task(task), options or StartOptions()
@@ -152,12 +152,15 @@ class Threads:
             claims |= {"message_id": message_id} if message_id else {}
             claims |= {"context": options.context} if options.context is not None else {}
             others = max(BUDGETS if options.budget else 0, MESSAGE_IDS if message_id else 0)
-            level = level_of_start(others=others, context=options.context, when_blocked=options.when_blocked)
+            claims |= {"scope": options.scope} if options.scope else {}
+            level = level_of_start(
+                others=others, context=options.context, when_blocked=options.when_blocked, scope=options.scope
+            )
             claims |= {"features": level} if level else {}
             run_input = issued(run_input.model_copy(update=claims))
-        elif options.workspace is not None or previous is not None or options.context is not None:
+        elif options.workspace is not None or previous is not None or options.context is not None or options.nodes:
             what = "in a folder" if options.workspace is not None else f"of the closed thread {thread!r}"
-            what = "with a context" if options.context is not None else what
+            what = "with a context" if options.context is not None else "on certain nodes" if options.nodes else what
             raise FleetKeyMissing(
                 f"starting a run {what} needs the fleet key: set HOLDFAST_FLEET_KEYS as the workers have it, or start "
                 "the run through the gateway"

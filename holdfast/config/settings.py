@@ -24,6 +24,7 @@ from pydantic import (
 from holdfast.config.encryption_keys import parse_keys, split_plain
 from holdfast.config.endpoint import api_key, base_url, pasted
 from holdfast.core.base.retention import Retention, read_age, read_rules
+from holdfast.core.nodes import check_name, read_labels
 from holdfast.errors import SettingsError
 
 
@@ -73,6 +74,11 @@ def _rules(text: str) -> str:
 def _interval(text: str) -> str:
     if read_age(text) < timedelta(hours=1):
         raise ValueError("prune at most once an hour")
+    return text
+
+
+def _labels(text: str) -> str:
+    read_labels(text)
     return text
 
 
@@ -199,6 +205,10 @@ class Settings(BaseModel):
     node_key: Annotated[Path, AfterValidator(_absolute)] | None = None
     """`HOLDFAST_NODE_KEY`: the file of the private key with which this machine's workers sign seals, and the results of
     LLM and tool calls; made if it is missing. Default: `node.key` in the state folder."""
+    node: Annotated[str, AfterValidator(check_name)] | None = None
+    """`HOLDFAST_NODE`: this node's name, by which trust scopes and constraints select it. Default: the host's name."""
+    node_labels: Annotated[str, AfterValidator(_labels)] = ""
+    """`HOLDFAST_NODE_LABELS`: this node's labels, by which trust scopes select it, such as `region=eu,gpu=yes`."""
     answer_seconds: Annotated[float, Field(gt=0, le=600)] = ANSWER_SECONDS
     """`HOLDFAST_ANSWER_SECONDS`: how long the CLI waits for a worker's answer."""
     log_level: Annotated[Literal["DEBUG", "INFO", "WARNING", "ERROR"], BeforeValidator(_upper)] = "INFO"

@@ -22,6 +22,7 @@ from holdfast.core.authority.statements import LONGEST_DELEGATION, DecisionKind
 from holdfast.core.base.models import DEFINING
 from holdfast.core.budget.budget import Amounts
 from holdfast.core.llm.messages import MAX_DEPTH, MAX_TEXT_BYTES, too_deep
+from holdfast.core.nodes import Nodes
 from holdfast.core.run.inputs.pause import LONGEST_PAUSE
 from holdfast.core.tools.triggers import EVENT_NAME
 from holdfast.core.tools.typed_context import context_excess
@@ -199,6 +200,9 @@ class StartBody(Body):
     when_blocked: WhenBlocked | None = None
     """If the run cannot continue without a person: `fail` with the cause, for a run that nobody attends, or `wait`;
     null for the agent's own."""
+    nodes: Nodes = ()
+    """The nodes that may execute the run and its sub-agents, by name, label (`region=eu`) or key (`key:BASE64`): any of
+    them is enough, and commas join what one node must have. Empty for the agent's own, which they can only narrow."""
 
     _task_is_not_blank = field_validator("task")(not_blank)
 

@@ -14,6 +14,8 @@ from temporalio.worker import Worker
 from holdfast.activities.assembly import Assembly, assemble
 from holdfast.activities.notify import open_notifier
 from holdfast.composition.components import Components
+from holdfast.composition.node import node_of
+from holdfast.config.policy_file import load_policy
 from holdfast.core.agents.catalog import Catalog
 from holdfast.core.temporal.converter import seals_in
 from holdfast.core.tools.secrets import Secrets
@@ -65,6 +67,8 @@ async def assembled(parts: Components, catalog: Catalog, secrets: Secrets) -> As
             seal=await parts.seal(),
             node_key=parts.node_key,
             publisher=publisher,
+            node=node_of(settings),
+            node_policy=load_policy(settings.policy) if settings.policy else None,
         )
 
 

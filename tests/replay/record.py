@@ -25,7 +25,7 @@ from holdfast.devstack.devstack import DevStack
 from holdfast.devstack.ports import Ports, any_free
 from holdfast.encryption.fleet_keys import stack_seals
 from tests.replay.releases import CURRENT, ROOT, is_released
-from tests.replay.scenarios import BUILDERS, CATALOG, LAUNCHERS, LOOPS, SCENARIOS
+from tests.replay.scenarios import BUILDERS, CATALOG, LAUNCHERS, LOOPS, NODE, SCENARIOS
 from tests.support.rig import runs_of, start_rig
 from tests.support.serving import Receiver, served
 
@@ -91,6 +91,7 @@ async def record(release: str, only: Sequence[str]) -> None:
                         task_queue=name,
                         identity="holdfast",
                         notifier=notifier,
+                        **({"node": NODE} if name == "placed" else {}),
                     ) as rig,
                 ):
                     if begin.get("agent") == "keeper":

@@ -39,10 +39,11 @@ from holdfast.core.lineage import Lineage
 from holdfast.core.log.fork_point import ForkPoint
 from holdfast.core.log.import_point import ImportPoint
 from holdfast.core.loop.state import LoopLimits
+from holdfast.core.nodes import Node
 from holdfast.core.run.machine.rollover import SIGNAL_LIMIT
 from holdfast.core.run.rules.compaction import INSTRUCTION
 from holdfast.core.run.rules.refusals import RECORDED
-from holdfast.core.run.state.features import FORKS, MOVES, TYPED_CONTEXT, UNATTENDED
+from holdfast.core.run.state.features import FORKS, MOVES, PLACES, TYPED_CONTEXT, UNATTENDED
 from holdfast.testing import (
     Conversation,
     Reply,
@@ -102,6 +103,16 @@ def fetch(id: int) -> str | Cannot:
         return f"invoice {id}"
     until = timedelta(days=30) if id < 20 else None
     return Cannot(f"invoice {id} is locked", scope="here" if id < 20 else "everywhere", until=until)
+
+
+@tool(effect="idempotent")
+def print_invoice(id: int) -> Cannot:
+    """Print an invoice."""
+    return Cannot("there is no printer here", scope="node")
+
+
+NODE = Node(name="home")
+"""The node of the worker that records `placed`; its labels change."""
 
 
 class Account(BaseModel):
@@ -229,8 +240,9 @@ CATALOG = Catalog(
             tools=("pay",),
             policy=Policy(rules=(later("pay", until=ONE_MINUTE_A_WEEK), allow("pay"))),
         ),
+        Agent(name="printer", instructions="Print.", tools=("print_invoice",), policy=Policy(rules=(allow(),))),
     ],
-    tools=(*TOOLS, check_pin, charge),
+    tools=(*TOOLS, check_pin, charge, print_invoice),
 )
 
 
@@ -794,7 +806,22 @@ def allots(conversation: Conversation) -> Reply:
     return [call("look", at="1"), call("look", at="2"), say("half of it")][conversation.replies]
 
 
+async def placed(run: Handle, rig: Rig) -> None:
+    """Wait for a node of the run's region, and then for one that can print."""
+    await eventually(lambda: run.query("state"), lambda state: bool(state.get("places", {}).get("waits_for")))
+    NODE.labels["region"] = "eu"
+    try:
+        await run.result()
+    finally:
+        NODE.labels.clear()
+
+
 SCENARIOS |= {
+    "placed": (
+        steps([call("print_invoice", id=1), say("done")]),
+        placed,
+        {"agent": "printer", "scope": (("region=eu",),), "features": PLACES},
+    ),
     "delegated": (delegates, delegated, {"agent": "manager"}),
     "allotted": (allots, plain, {"agent": "steward"}),
     "typed_context": (

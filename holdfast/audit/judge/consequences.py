@@ -18,7 +18,9 @@ from holdfast.audit.judge.subagents import (
 )
 from holdfast.core.authority.approvals import COUNTING
 from holdfast.core.log import events as ev
+from holdfast.core.run.contracts.tool_calls import ToolOutcome
 from holdfast.core.run.decide.decide import next_action
+from holdfast.core.run.decide.placements import on_no_node
 from holdfast.core.run.decide.reactions import (
     on_cancel,
     on_loaded,
@@ -181,6 +183,15 @@ def possible_batches(
             yield sent("wake", wake_payload(event))
         case ev.RunPaused():
             yield sent("pause", sent_payload(state, event))
+        case ev.NodeAccepted():
+            if outside := event.node.missing(state.scope):
+                raise IllegalEvent(f"node {event.node.name} is out of the run's trust scope: it is not {outside}")
+            yield [event]
+        case ev.NodeAwaited() if not event.number or _is_returning(state, event.number):
+            yield on_no_node(state, event.number, event.rejected, at=event.at)
+        case ev.ToolCallRerouted() if _is_returning(state, event.number):
+            outcome = ToolOutcome(status="cannot", content=event.reason, until=event.until, unfit=event.nodes)
+            yield on_outcome(state, event.number, outcome, at=event.at)
         case ev.RunResumed():
             yield sent("resume", sent_payload(state, event)) if event.by else on_due(state, at=at)
         case (
@@ -208,6 +219,8 @@ def possible_batches(
             | ev.BaselineRecorded()
             | ev.StateVerified()
             | ev.RunUnblocked()
+            | ev.NodeAwaited()
+            | ev.ToolCallRerouted()
         ):
             return  # not possible in this state
         case (
@@ -266,7 +279,7 @@ def _ends(
     """Yield the possible ends of calls, or of the run."""
     state = before.state
     number = event.request.number if isinstance(event, ev.ReconcileRequested) else getattr(event, "number", 0)
-    returning = any(call.number == number and call.phase in RETURNING for call in state.calls.current)
+    returning = _is_returning(state, number)
     if state.dormancy.is_asleep(number):
         yield on_due(state, at=event.at)
     elif isinstance(event, ev.ToolCallFinished) and is_subagent_call(state, number):
@@ -298,13 +311,16 @@ def _ends(
         reject_result(state, event)
 
 
+def _is_returning(state: RunState, number: int) -> bool:
+    return any(call.number == number and call.phase in RETURNING for call in state.calls.current)
+
+
 def _context_updates(
     before: PriorLog, event: ev.ContextUpdated, events: Sequence[ev.AgentEvent]
 ) -> Iterator[Sequence[Expected]]:
     """Yield a change of the typed context, with the end of the call that makes it."""
     state, ended = before.state, events[1] if len(events) > 1 else None
-    returning = any(call.number == event.number and call.phase in RETURNING for call in state.calls.current)
-    if returning and isinstance(ended, ev.ToolCallFinished) and ended.number == event.number:
+    if _is_returning(state, event.number) and isinstance(ended, ev.ToolCallFinished) and ended.number == event.number:
         outcome = as_outcome(ended).model_copy(update={"changes": event.changes})
         yield on_outcome(state, event.number, outcome, at=event.at)
 

@@ -14,9 +14,12 @@ from holdfast.cli.screens.event_words import (
     failures_text,
     findings_text,
     loop_text,
+    node_policy_text,
+    node_text,
     outage_text,
     overdue_text,
     principal_text,
+    rejections_text,
     repeats_text,
     reply_text,
     request_summary,
@@ -272,6 +275,14 @@ def _summary(event: JSON) -> str:
             number = event["constraint"]
             what = f"constraint {constraint_name(number)}" if number else "effects of the fork run as the policy says"
             return brief(f"{what}, by {principal_text(event)}{why}")
+        case "node_accepted":
+            return brief(f"{node_text(event['node'])}{node_policy_text(event)}{rejections_text(event)}", 400)
+        case "node_awaited":
+            what = f"call {event['number']} waits" if event["number"] else "waits"
+            return brief(f"{what} for a node, until {clock(event['until'])}{rejections_text(event)}", 400)
+        case "tool_call_rerouted":
+            end = f", until {clock(event['until'])}" if event["until"] else ""
+            return brief(f"call {event['number']} leaves {event['nodes']}{end}: {event['reason']}", 400)
         case "context_updated":
             return brief(f"call {event['number']}: {json.dumps(event['changes'], ensure_ascii=False)}", 300)
         case "run_blocked":

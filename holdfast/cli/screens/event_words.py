@@ -40,6 +40,23 @@ def loop_text(event: JSON) -> str:
             return brief(f"iteration {event['number']}: {event['outcome']}{commits}{cost}{why}", 240)
 
 
+def node_text(node: JSON) -> str:
+    """Return a node's name and labels."""
+    labels = ",".join(f"{name}={value}" for name, value in sorted(node["labels"].items()))
+    return f"{node['name'] or 'a node without a name'}{f' ({labels})' if labels else ''}"
+
+
+def node_policy_text(event: JSON) -> str:
+    """Return the rule of the node's own policy that let the work run; empty if the node has not judged it."""
+    return f", by its policy {event['policy'][:12]} ({event['rule']})" if event["policy"] else ""
+
+
+def rejections_text(event: JSON) -> str:
+    """Return the nodes that did not take the work; empty if none was asked."""
+    lines = "; ".join(f"{each['node']}: {each['reason']}" for each in event["rejected"])
+    return f"; sent on by {lines}" if lines else ""
+
+
 def scope_text(event: JSON) -> str:
     """Return the scope of a new constraint, and its end; empty if the event creates none."""
     if not event["scope"]:

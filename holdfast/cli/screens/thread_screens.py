@@ -123,6 +123,7 @@ def _rows(
         ("Root", visible(root_text(state))),
         *(("Sub-agent", subagent_text(c)) for c in state.get("subagents", ())),
     ]
+    rows += [("Nodes", visible(places_text(state["places"])))] if "places" in state else []
     rows += [("Running", visible(call)) for call in state.get("running", ())]
     rows += [("Delayed", delay_text(each, at)) for each in state.get("delayed", ())]
     rows += [("Paused" if each.paused else "Retrying", retry_text(each, now=at, thread=thread)) for each in retrying]
@@ -132,6 +133,17 @@ def _rows(
     rows += [("Attended", "no: it fails where others wait for a person")] if state.get("unattended") else []
     rows += [("Limits", limits_text(state.get("limits"))), ("Web UI", ui or "")]
     return rows
+
+
+def places_text(places: JSON) -> str:
+    """Return the nodes that may execute a run, the one that did last, and the nodes that rejected its work."""
+    layers = [" or ".join(nodes) for nodes in places["scope"]]
+    lines = [" and ".join(layers) or "any"]
+    if node := places["node"]:
+        lines.append(f"last: {node['name']}")
+    if waits := places["waits_for"]:
+        lines += [f"rejected by {each}" for each in waits["rejected"]]
+    return "\n".join(lines)
 
 
 def _pause_text(thread: str, state: JSON, *, acts: bool) -> Text:
@@ -186,6 +198,8 @@ def _constraint_text(thread: str, constraint: JSON, *, acts: bool) -> Text:
     name, what = constraint_name(constraint["constraint"]), f"every call of {constraint['tool']}"
     if constraint["scope"] == "here":
         what = f"{constraint['tool']}({constraint['arguments']})"
+    if nodes := constraint.get("nodes"):
+        what = f"{what} on {nodes}"
     end = f", until {clock(constraint['until'])}" if constraint["until"] else ""
     origin = constraint_origin(constraint["constraint"])
     source = f", {origin}" if origin else ""

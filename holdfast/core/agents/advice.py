@@ -11,6 +11,7 @@ from typing import Any
 
 from holdfast.core.agents.catalog import Catalog
 from holdfast.core.agents.run_functions import ToolSet
+from holdfast.core.authority.node_policy import EXECUTE_RUN
 from holdfast.core.authority.policy import Policy, Rule
 from holdfast.core.tools.decorator import Tool
 from holdfast.core.tools.effects import Effect
@@ -75,6 +76,8 @@ def description_advice(catalog: Catalog) -> list[str]:
 
 
 def _mismatch(rule: Rule, catalog: Catalog) -> str:
+    if rule.tool == EXECUTE_RUN:
+        return ""  # about runs of any catalog that this node may execute
     effects = {**BUILTIN_TOOLS, **{name: tool.spec.effect for name, tool in catalog.tools.items()}}
     named = [name for name in effects if fnmatchcase(name, rule.tool)]
     if not named:

@@ -17,6 +17,7 @@ from holdfast.core.base.canonical import canonical, digest
 from holdfast.core.base.models import Definition, Frozen
 from holdfast.core.budget.budget import Budget
 from holdfast.core.llm.blocks import ToolCall
+from holdfast.core.nodes import Nodes
 from holdfast.core.tools.spec import FINAL_RESULT, ToolSpec
 from holdfast.core.tools.subagents import SUBAGENT_TOOLS
 from holdfast.core.tools.triggers import polled_call
@@ -154,7 +155,9 @@ if TYPE_CHECKING:
     _Tools = Sequence[Tool | str]
     _ToolsOrFunction = Sequence[Tool | str] | Callable[..., Any] | ToolSet
     _Agents = Sequence["Agent | str"]
+    _Nodes = Sequence[str]
 else:
+    _Nodes = Nodes
     _Tools = Annotated[Any, PlainValidator(_tools), PlainSerializer(names_of)]
     _ToolsOrFunction = Annotated[Any, PlainValidator(_tools_or_function), PlainSerializer(_names_or_nothing)]
     _Agents = Annotated[Any, PlainValidator(_agents), PlainSerializer(names_of)]
@@ -208,6 +211,9 @@ class Agent(Definition):
     when_blocked: WhenBlocked = "wait"
     """`fail` for an agent that works unattended: a run that would wait for a person fails, with the cause. A start, and
     the run above a sub-agent, may say so for a single run."""
+    nodes: _Nodes = ()
+    """The nodes that may execute its runs: names, labels (`region=eu`) and keys of nodes (`holdfast.core.nodes`), any
+    of which is enough; empty for every node. A start may only narrow that."""
 
     @field_serializer("instructions", when_used="json")
     def _without_functions(self, value: Any) -> Any:
@@ -284,6 +290,8 @@ class AgentSpec(Frozen):
     context: dict[str, Any] | None = None
     """The JSON schema of its typed context; None for no context."""
     when_blocked: WhenBlocked = "wait"
+    nodes: tuple[str, ...] = ()
+    """The nodes that may execute its runs; empty for every node."""
 
     @cached_property
     def hash(self) -> str:

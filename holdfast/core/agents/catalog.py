@@ -273,6 +273,7 @@ class Catalog:
             budget=agent.budget,
             context=schema_of(agent.context) if agent.context else None,
             when_blocked=agent.when_blocked,
+            nodes=tuple(agent.nodes),
         )
 
     def readers(self, agent: str) -> Mapping[str, Tool]:

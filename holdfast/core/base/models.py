@@ -56,7 +56,7 @@ class Sealed(Frozen):
 
 def nearest(name: str, known: list[str]) -> str:
     """Suggest the known name nearest to an unknown one; list all of them if none is close."""
-    close = get_close_matches(name.lower(), known, n=1, cutoff=0.6)
+    close = get_close_matches(name.lower(), known, n=1, cutoff=0.61)
     return f"did you mean {close[0]!r}?" if close else f"its fields are {', '.join(known)}"
 
 

@@ -116,6 +116,7 @@ async def _start(threads: Threads, thread: str, body: StartBody, caller: Caller)
         budget=budget,
         context=body.context,
         when_blocked=body.when_blocked,
+        nodes=body.nodes,
     )
     return await start_once(threads, body.task, thread, options, exactly=True)
 

@@ -49,6 +49,7 @@ from holdfast.core.log.events.llm_calls import (
     ReplyRejected,
 )
 from holdfast.core.log.events.messages import MessageAwaited, MessageTaken, TaskRefined, UserMessageReceived
+from holdfast.core.log.events.nodes import NodeAccepted, NodeAwaited, ToolCallRerouted
 from holdfast.core.log.events.refusals import RefusalsCounted, SignalRejected
 from holdfast.core.log.events.runs import (
     AgentLoaded,
@@ -110,6 +111,8 @@ __all__ = [
     "MessageAwaited",
     "MessageTaken",
     "MoveRequested",
+    "NodeAccepted",
+    "NodeAwaited",
     "PollKind",
     "Proven",
     "ReconcileRequested",
@@ -137,6 +140,7 @@ __all__ = [
     "ToolCallFinished",
     "ToolCallPostponed",
     "ToolCallRequested",
+    "ToolCallRerouted",
     "ToolCallStarted",
     "ToolStatus",
     "UserMessageReceived",
@@ -189,6 +193,9 @@ AgentEvent = Annotated[
     | WakeReceived
     | ConstraintLifted
     | ContextUpdated
+    | NodeAccepted
+    | NodeAwaited
+    | ToolCallRerouted
     | SubagentStarted
     | SubagentEnded
     | RunBlocked

@@ -14,6 +14,7 @@ from holdfast.core.lineage import Lineage
 from holdfast.core.llm.outages import Outage
 from holdfast.core.log.events.base import Event, Proven
 from holdfast.core.memory.recalled import RecalledTier
+from holdfast.core.nodes import TrustScope
 from holdfast.core.tools.cannot import InheritedConstraint
 from holdfast.core.tools.effects import PastEffect
 from holdfast.core.trust import Trust
@@ -68,6 +69,8 @@ class RunStarted(Event):
     when_blocked: WhenBlocked | None = None
     """Whether the start lets the run wait for a person or makes it fail; None if it says nothing. Recorded from feature
     level 2 on."""
+    scope: TrustScope = ()
+    """The nodes that may execute the run: layers within the thread's scope so far. Recorded from feature level 2 on."""
 
 
 class RunContinued(Event):

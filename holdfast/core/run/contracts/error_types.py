@@ -5,6 +5,9 @@ from temporalio.exceptions import ApplicationError, FailureError
 EFFECT_SETTLING = "EffectSettling"
 """A retryable error: the attempt has to wait until no request of a lost attempt can still arrive."""
 
+NODE_DECLINED = "NodeDeclined"
+"""A retryable error: this node does not take the work; another one may."""
+
 # Types of non-retryable errors: no further attempt can succeed.
 AGENT_NOT_FOUND = "AgentNotFound"
 AGENT_UNFIT = "AgentUnfit"
@@ -25,6 +28,8 @@ NAME_INVALID = "NameInvalid"
 """The name of the person who gives the task could be mistaken for another's."""
 START_UNPROVEN = "StartUnproven"
 """The policy requires proof of the requester's identity, but none of our own processes started the run."""
+NO_NODE = "NoNode"
+"""No node of the run's trust scope took the work."""
 LLM_REJECTED = "LLMRejected"
 """The provider rejects the request: wrong key, unknown model, malformed request."""
 CONTEXT_TOO_LONG = "ContextTooLong"

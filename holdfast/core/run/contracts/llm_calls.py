@@ -3,6 +3,7 @@
 from holdfast.core.llm.messages import AssistantMessage, Usage
 from holdfast.core.llm.outages import Outage
 from holdfast.core.mac.seals import ActivityRequest, ActivityResult
+from holdfast.core.nodes import NodeTerms, Placement
 from holdfast.core.transcript.transcript import TranscriptRef
 
 
@@ -20,6 +21,8 @@ class LLMRequest(ActivityRequest):
     """How many attempts at the same step have already ended calls: retries wait longer."""
     sized: bool = False
     """Report the request's size in tokens if the provider counts far fewer."""
+    nodes: NodeTerms | None = None
+    """The terms for the node that makes the call; None for any node. With terms, the reply has a placement."""
 
 
 class LLMReply(ActivityResult):
@@ -49,6 +52,8 @@ class LLMReply(ActivityResult):
     """If requested: nano-dollars by list prices; None if the LLM's price is unknown."""
     signed: str = ""
     """The node's signature (`holdfast.core.run.contracts.signed_results`); empty if it has no key."""
+    placement: Placement | None = None
+    """If the request has terms for nodes: the node that took the call. If none did, there was no request to the LLM."""
 
 
 class Failures(ActivityResult):

@@ -12,6 +12,7 @@ from holdfast.core.budget.budget import Budget
 from holdfast.core.log.fork_point import ForkPoint
 from holdfast.core.mac.seals import ActivityRequest, ActivityResult
 from holdfast.core.memory.recalled import RecalledTier
+from holdfast.core.nodes import NodeTerms, Placement
 from holdfast.core.run.contracts.snapshot import RunSnapshot
 from holdfast.core.tools.effects import PastEffect
 
@@ -99,6 +100,8 @@ class AgentRequest(ActivityRequest):
     """The time zones of the hours in the policies above, each once."""
     position: int | None = None
     """How many events the run has. If the record has a later move of the thread, the run was reset."""
+    nodes: NodeTerms | None = None
+    """The terms for the node that loads the agent; None for any node. With terms, the answer has a placement."""
 
 
 class LoadedAgent(ActivityResult):
@@ -123,3 +126,5 @@ class LoadedAgent(ActivityResult):
     """The offsets of those time zones, and of those in the agent's own policy."""
     price: TokenPrice | None = None
     """With a budget of money: the list price of the agent's LLM; None if it is unknown."""
+    placement: Placement | None = None
+    """If the request has terms for nodes: the node that took it. If none did, `spec` is not used."""

@@ -2,6 +2,7 @@
 
 from holdfast.core.base.canonical import exact_json
 from holdfast.core.llm.blocks import ToolCall
+from holdfast.core.nodes import HASH_CHARS, NodeTerms, Unfit
 from holdfast.core.run.contracts.loading import AgentRequest, ForkedFolder
 from holdfast.core.run.contracts.runs import RunInput
 from holdfast.core.run.contracts.tool_calls import ToolRequest
@@ -11,6 +12,7 @@ from holdfast.core.run.state.features import (
     FAILED_ATTEMPTS,
     KEEPS_TRUST,
     PARTIAL_RESULTS,
+    PLACES,
     RESULT_NAMES_ARTIFACTS,
     SETTLING,
 )
@@ -21,6 +23,28 @@ from holdfast.core.trust import Origin
 
 AGENT_FIELDS = ("agent", "workspace", "brought", "budget", "context", "when_blocked")
 """The fields of a run's input that the loading of its agent needs, if the run continues as new before that."""
+
+
+def node_terms(state: RunState, *, approved: bool = False, unfit: tuple[Unfit, ...] = ()) -> NodeTerms | None:
+    """Return the terms for the node that takes the work; None if any node may, and none judges it.
+
+    Args:
+        state: The run's state.
+        approved: A person has approved the call.
+        unfit: For a tool call: the nodes that cannot make it.
+    """
+    if state.features < PLACES and not state.scope:
+        return None
+    policies = (*((state.spec.policy,) if state.spec else ()), *state.origin.policies)
+    return NodeTerms(
+        scope=state.scope,
+        unfit=unfit,
+        agent=state.spec.name if state.spec else "",
+        depth=state.origin.depth,
+        policies=tuple(policy.hash[:HASH_CHARS] for policy in policies),
+        approved=approved,
+        tries=state.places.tries,
+    )
 
 
 def agent_request(begin: RunInput, state: RunState, *, agent: str | None, recorded: int) -> AgentRequest:
@@ -48,6 +72,7 @@ def agent_request(begin: RunInput, state: RunState, *, agent: str | None, record
         zones=tuple(dict.fromkeys(zone for policy in state.origin.policies for zone in policy.zones)),
         context=state.typed_context.values,
         given=begin.context is not None and state.origin.lineage is None,
+        nodes=node_terms(state),
     )
 
 
@@ -76,6 +101,8 @@ def tool_request(
     """
     assert state.spec is not None
     past = state.past_of(number, call)
+    unfit = () if undo or settle else state.constraints.unfit_for(call, at=state.updated_at)
+    own = state.calls.find(number)
     return ToolRequest(
         call=call,
         key=state.effect_key(number, call),
@@ -96,6 +123,8 @@ def tool_request(
         failures=number > 0 and state.features >= FAILED_ATTEMPTS,
         partial=number > 0 and state.features >= PARTIAL_RESULTS,
         settles=number > 0 and state.features >= SETTLING,
+        nodes=node_terms(state, approved=own is not None and own.approved, unfit=unfit),
+        reroutes=number > 0 and state.features >= PLACES and not (undo or settle or poll),
         trust=state.context.trust if state.features >= KEEPS_TRUST else None,
     )
 

@@ -17,6 +17,7 @@ from holdfast.core.log.events import RefusalsCounted
 from holdfast.core.log.fork_point import ForkPoint
 from holdfast.core.log.import_point import ImportPoint
 from holdfast.core.mac.starts import Start
+from holdfast.core.nodes import TrustScope
 from holdfast.core.run.contracts.snapshot import RunSnapshot
 from holdfast.core.tools.cannot import InheritedConstraint
 from holdfast.core.trust import Trust
@@ -95,6 +96,9 @@ class RunInput(Start):
     when_blocked: WhenBlocked | None = None
     """Whether the run waits for a person or fails; None for the agent's own. A sealed start with `fail` has the feature
     level of unattended runs."""
+    scope: TrustScope = ()
+    """The nodes that may execute the run, within the thread's scope so far. Only a sealed start may have one, with the
+    feature level of scopes."""
     snapshot: RunSnapshot | None = None
     """The state at the end of the Temporal run before this one. Only the workflow sets it, when it continues as new."""
     held: tuple[tuple[str, Any], ...] = ()

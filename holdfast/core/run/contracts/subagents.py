@@ -10,6 +10,7 @@ from holdfast.core.lineage import Lineage
 from holdfast.core.llm.messages import Usage
 from holdfast.core.log.events import SubagentStatus
 from holdfast.core.mac.seals import ActivityRequest, ActivityResult
+from holdfast.core.nodes import TrustScope
 from holdfast.core.run.contracts.runs import RunInput
 from holdfast.core.tools.cannot import InheritedConstraint
 from holdfast.core.tools.subagents import child_thread
@@ -64,6 +65,8 @@ class StartSubagentsRequest(ActivityRequest):
     """The typed context of the calling run, which the sub-agents get, too."""
     unattended: bool = False
     """Nobody attends the calling run, so nobody attends its sub-agents."""
+    scope: TrustScope = ()
+    """The nodes that may execute the calling run, and so its sub-agents."""
     features: int
 
 
@@ -93,6 +96,7 @@ def child_input(order: StartSubagentsRequest, child: SubagentStart) -> RunInput:
         context=order.context,
         budget=child.budget,
         when_blocked="fail" if order.unattended else None,
+        scope=order.scope,
         features=order.features,
     )
 

@@ -6,6 +6,7 @@ from holdfast.core.base.models import Frozen
 from holdfast.core.llm.blocks import ToolCall
 from holdfast.core.log.events import CallResult
 from holdfast.core.mac.seals import ActivityRequest, ActivityResult
+from holdfast.core.nodes import NodeTerms, Placement
 from holdfast.core.tools.failures import FailedAttempts, FailureKind
 from holdfast.core.trust import Origin, Trust
 
@@ -49,6 +50,10 @@ class ToolRequest(ActivityRequest):
     """The run accepts `ToolOutcome.missing`; for one of a lower feature level, the text has it."""
     settles: bool = False
     """The run accepts `settles_in` of an outcome; for one of a lower feature level, the text has it."""
+    nodes: NodeTerms | None = None
+    """The terms for the node that runs the call; None for any node. With terms, the outcome has a placement."""
+    reroutes: bool = False
+    """The run makes the call elsewhere if the tool cannot run on this node; otherwise that refuses the call alone."""
     trust: Trust | None = None
     """The trust level of the LLM's output, which follows from its context. None below the feature level at which every
     run keeps it: then no file is marked, and no result is labelled by its files.
@@ -84,3 +89,7 @@ class ToolOutcome(CallResult, ActivityResult):
     """With the status `unknown`: for how many seconds after the outcome a request of the call may still arrive."""
     changes: dict[str, Any] | None = None
     """The new values of some fields of the typed context; None for no change."""
+    unfit: str = ""
+    """With the status `cannot`: a selector of the nodes that cannot make such calls; empty if this is about all."""
+    placement: Placement | None = None
+    """If the request has terms for nodes: the node that took the call. If none did, it has not run."""

@@ -11,6 +11,7 @@
 6. Every LLM call fits the budget of the run, or is the last one (`holdfast.core.run.rules.budget`).
 7. While a person pauses or moves the run, nothing starts (`holdfast.core.run.inputs.pause`,
    `holdfast.core.run.inputs.move`).
+8. If no node takes the work, the run offers it again later (`holdfast.core.run.decide.placements`).
 """
 
 from datetime import datetime
@@ -44,6 +45,9 @@ from holdfast.core.run.state.next_actions import (
 from holdfast.core.run.state.state import RunState
 from holdfast.core.run.waits.polling import due_polls
 
+_FOR_NODES = LoadAgent | CallLLM | Compact | StartCalls | ResolveCalls | Poll
+"""Actions that need a node: if none took the work, the run offers it again after a while."""
+
 
 def next_action(state: RunState, *, at: datetime) -> Action:
     """Return the next action. After a long pause, the run first verifies the state of the world.
@@ -55,6 +59,8 @@ def next_action(state: RunState, *, at: datetime) -> Action:
     if state.pause or (state.moving and not state.outcome):
         return Wait()
     action = _unverified_action(state, at=at)
+    if state.places.waits_at(at) and isinstance(action, _FOR_NODES):
+        return Wait()
     if not state.spec or not state.spec.verify:
         return action
     if isinstance(action, StartCalls | TakeMessages | CallLLM | Compact) and state.stale_for(at):

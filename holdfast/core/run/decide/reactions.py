@@ -20,6 +20,7 @@ from holdfast.core.run.contracts.error_types import (
     TASK_TOO_LONG,
 )
 from holdfast.core.run.contracts.tool_calls import ToolOutcome
+from holdfast.core.run.decide.placements import can_reroute, on_unfit
 from holdfast.core.run.decide.results import on_result
 from holdfast.core.run.inputs.decisions import on_due
 from holdfast.core.run.inputs.refine import on_refine_call
@@ -30,6 +31,7 @@ from holdfast.core.run.rules.constraints import constraint_on, constraint_result
 from holdfast.core.run.rules.hours import postpone_call
 from holdfast.core.run.rules.typed_context import context_change
 from holdfast.core.run.state.calls import CallState, Phase
+from holdfast.core.run.state.constraints import REASON_CHARS as CONSTRAINT_CHARS
 from holdfast.core.run.state.features import (
     CANCEL_REASON,
     RESULT_NAMES_ARTIFACTS,
@@ -156,6 +158,8 @@ def on_runtime_call(state: RunState, number: int, *, at: datetime) -> Events:
 def on_outcome(state: RunState, number: int, outcome: ToolOutcome, *, at: datetime) -> Events:
     """Return the events that follow from a tool call's outcome: its result, or a request to resolve it."""
     call = state.calls.get(number)
+    if outcome.unfit and can_reroute(call, outcome, at=at):
+        return on_unfit(state, number, outcome, text_of(outcome.content)[:CONSTRAINT_CHARS])
     if call.undo and outcome.status != "ok":
         why = f"it could not be undone: {text_of(outcome.content)}"
         outcome = outcome.model_copy(update={"status": "unknown", "content": why, "signed": ""})

@@ -109,6 +109,8 @@ def _reserve_or_settle(state: RunState, event: ev.AgentEvent) -> Account:
             return account.settle(LLM_CALL, cost)
         case ev.LLMCallLost():
             return charge_lost_call(account, event)
+        case ev.NodeAwaited(number=0) if LLM_CALL in account.reserved:
+            return account.settle(LLM_CALL, Cost())
         case ev.ContextExceeded():
             settled = account.settle(LLM_CALL, Cost()) if LLM_CALL in account.reserved else account
             return replace(settled, closing="over") if account.closing == "asked" else settled

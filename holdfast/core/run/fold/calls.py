@@ -9,7 +9,7 @@ from holdfast.core.run.rules.closing_work import progress_due
 from holdfast.core.run.rules.loop_guard import count_result
 from holdfast.core.run.rules.pacing import count_answer
 from holdfast.core.run.state.dormancy import BufferedEvent, Polls, Wait
-from holdfast.core.run.state.features import KEEPS_TRUST
+from holdfast.core.run.state.features import KEEPS_TRUST, PLACES
 from holdfast.core.run.state.state import RunState
 from holdfast.core.tools.triggers import PollTrigger
 from holdfast.core.trust import Trust, least
@@ -63,6 +63,8 @@ def start_call(state: RunState, event: ev.ToolCallStarted) -> RunState:
     call = state.calls.get(event.number)
     delay: dict[str, Any] = {"starts_at": None, "repeats": 0, "unanswered": 0, "postponed": ""}
     started = replace(call, phase=call.after("start"), grant="", begun=True, **delay)
+    if state.features >= PLACES:
+        started = replace(started, used_grant=call.grant)
     return replace(state, calls=state.calls.put(started))
 
 

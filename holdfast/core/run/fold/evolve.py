@@ -45,6 +45,7 @@ from holdfast.core.run.fold.context import (
     verify,
 )
 from holdfast.core.run.fold.imports import fork_run, import_run, lift_fork, resume_import
+from holdfast.core.run.fold.places import accept_node, await_node, reroute_call
 from holdfast.core.run.fold.runs import (
     block_run,
     continue_run,
@@ -186,6 +187,10 @@ _CHANGES: Mapping[type[ev.Event], Change] = {
     ev.ConstraintLifted: _lift_constraint,
     ev.BaselineRecorded: lambda state, event: keep_baseline(state, event.findings),
     ev.StateVerified: verify,
+    # Nodes.
+    ev.NodeAccepted: accept_node,
+    ev.NodeAwaited: await_node,
+    ev.ToolCallRerouted: reroute_call,
     # Approval requests and decisions.
     ev.ApprovalRequested: lambda state, event: require_approval(state, event.request),
     ev.ReconcileRequested: lambda state, event: lose_outcome(state, event.request),

@@ -16,6 +16,7 @@ from holdfast.core.run.state.authority import Authority, with_votes
 from holdfast.core.run.state.calls import CallState
 from holdfast.core.run.state.dormancy import Dormancy
 from holdfast.core.run.state.origin import Fork, Import, RunOrigin
+from holdfast.core.run.state.places import Places
 from holdfast.core.run.state.progress import Ending
 from holdfast.core.run.state.state import RunState
 from holdfast.core.run.state.subagents import Subagents
@@ -24,7 +25,7 @@ from holdfast.errors import EventOutOfPlace
 
 
 def fork_run(state: RunState, event: ev.RunForked) -> RunState:
-    """Begin a fork. It keeps the content of the original thread, and none of its authority.
+    """Begin a fork. It keeps the content of the original thread, its trust scope, and none of its authority.
 
     Remembered rules, delegations and effects that wait to be undone stay with the original, for which people gave
     them. The fork keeps its requesters, because the policy may forbid them to approve.
@@ -78,6 +79,7 @@ def fork_run(state: RunState, event: ev.RunForked) -> RunState:
         context=replace(state.context, trust=trust),
         imported=None,
         moving=None,
+        places=Places(scope=state.scope),
         dormancy=Dormancy(),
         ending=Ending(),
         blocked=None,
@@ -98,7 +100,8 @@ def lift_fork(state: RunState, event: ev.ConstraintLifted) -> RunState:
 
 
 def import_run(state: RunState, event: ev.RunImported) -> RunState:
-    """Continue a run that was moved here, with everything that was open, and the same effect keys.
+    """Continue a run that was moved here, with everything that was open, its trust scope, and the same effect keys.
+    Constraints on nodes are about those of the other cluster, and end.
 
     A closed run stays closed. A later run may continue its thread, without its rules and delegations.
 
@@ -125,6 +128,8 @@ def import_run(state: RunState, event: ev.RunImported) -> RunState:
         calls=replace(state.calls, current=tuple(_orphan_if_under_way(state, call) for call in state.calls.current)),
         authority=authority,
         context=replace(state.context, trust=imported_trust(state, event.point)),
+        places=Places(scope=state.scope),
+        constraints=state.constraints.without_nodes(),
         moving=None,
         outcome=None if moved else state.outcome,
     )

@@ -4,6 +4,7 @@ from holdfast.core.base.models import replace
 from holdfast.core.lineage import Lineage
 from holdfast.core.log import events as ev
 from holdfast.core.mac.starts import START_WITHIN
+from holdfast.core.nodes import narrowed
 from holdfast.core.run.state.authority import Authority, with_reason
 from holdfast.core.run.state.calls import Calls, CallState, Move
 from holdfast.core.run.state.features import KEEPS_TRUST
@@ -56,6 +57,7 @@ def start_run(state: RunState, event: ev.RunStarted) -> RunState:
             else state.constraints
         ),
         context=replace(state.context, trust=trust),
+        places=replace(state.places.worked(), scope=narrowed(state.places.scope, *event.scope)),
         typed_context=(state.typed_context.end_step() if event.context is None else TypedContext(dict(event.context))),
         repeats=Repeats(),
         idle=Idle(limit=event.idle_limit),

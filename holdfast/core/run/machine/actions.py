@@ -4,7 +4,14 @@ from typing import assert_never
 
 from holdfast.core.log.events import MessageTaken, RunBlocked, ToolCallStarted
 from holdfast.core.run.contracts.llm_calls import LLMRequest
-from holdfast.core.run.contracts.requests import agent_request, origin_of, poll_request, tool_request, verify_request
+from holdfast.core.run.contracts.requests import (
+    agent_request,
+    node_terms,
+    origin_of,
+    poll_request,
+    tool_request,
+    verify_request,
+)
 from holdfast.core.run.contracts.runs import RunInput
 from holdfast.core.run.contracts.tool_calls import ToolOutcome, ToolRequest
 from holdfast.core.run.decide.reactions import (
@@ -100,6 +107,7 @@ def _llm_request(state: RunState, transcript: TranscriptRef, *, compacting: bool
         budgeted=budgeted,
         lost=account.lost,
         sized=state.features >= SIZED_REQUESTS,
+        nodes=node_terms(state),
     )
 
 

@@ -34,6 +34,7 @@ from holdfast.core.run.contracts.record import ArchiveRequest, Notice
 from holdfast.core.run.contracts.requests import effect_of
 from holdfast.core.run.contracts.snapshot import RunSnapshot
 from holdfast.core.run.contracts.tool_calls import ToolOutcome, ToolRequest
+from holdfast.core.run.decide.placements import could_not, on_accepted, on_no_node
 from holdfast.core.run.decide.reactions import on_loaded, on_lost_agent, on_lost_call, on_outcome
 from holdfast.core.run.decide.replies import on_lost_attempts, on_lost_llm, on_reply, on_summary
 from holdfast.core.run.inputs.resets import on_reset
@@ -66,6 +67,12 @@ def on_answer(call: Call, request: OwnRequest, answer: Any, *, log: RunLog, call
         log: Records the events.
         calls: The open calls.
     """
+    placement = getattr(answer, "placement", None)
+    if placement and placement.node is None and _offers_again(call, request, answer):
+        log.record(*on_no_node(log.state, call.number, placement.rejected, at=log.at))
+        return
+    if placement:
+        log.record(*on_accepted(log.state, call.number, placement))
     match request:
         case EffectsRequest():
             _on_effects(answer, log, calls)
@@ -81,6 +88,15 @@ def on_answer(call: Call, request: OwnRequest, answer: Any, *, log: RunLog, call
             pass
         case _:
             assert_never(request)
+
+
+def _offers_again(call: Call, request: OwnRequest, answer: Any) -> bool:
+    """Return whether the run offers work again that no node took. Polls and `verify` tools have failed instead, and a
+    call that one of the run's nodes could not make has its result.
+    """
+    if isinstance(request, ToolRequest):
+        return call.number > 0 and not request.poll and not could_not(answer)
+    return True
 
 
 def on_failure(call: Call, request: OwnRequest, failure: Failure, *, log: RunLog, calls: OpenCalls) -> Failure | None:

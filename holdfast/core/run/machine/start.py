@@ -9,12 +9,14 @@ from holdfast.core.llm.messages import AssistantMessage, ToolMessage, decode
 from holdfast.core.log.events import RunContinued, RunImported, RunStarted, UserMessageReceived
 from holdfast.core.log.import_point import ImportPoint
 from holdfast.core.mac.starts import refusal
+from holdfast.core.nodes import MAX_LAYERS, narrowed
 from holdfast.core.run.contracts.commands import Failure
-from holdfast.core.run.contracts.error_types import AGENT_FUNCTION_FAILED, START_REFUSED
+from holdfast.core.run.contracts.error_types import AGENT_FUNCTION_FAILED, NO_NODE, START_REFUSED
 from holdfast.core.run.contracts.loading import AgentRequest, LoadedAgent, ThreadRequest
 from holdfast.core.run.contracts.requests import agent_request
 from holdfast.core.run.contracts.runs import RunInput
 from holdfast.core.run.contracts.snapshot import RunSnapshot
+from holdfast.core.run.decide.placements import rejection_text
 from holdfast.core.run.decide.reactions import Events, on_reopen
 from holdfast.core.run.fold.evolve import evolve
 from holdfast.core.run.inputs.import_run import import_event, on_import_loaded, refuse_import
@@ -26,6 +28,7 @@ from holdfast.core.run.state.features import (
     CALLED,
     LOOP_BUDGETS,
     MESSAGE_IDS,
+    PLACES,
     SCHEDULED,
     SUBAGENTS,
     TYPED_CONTEXT,
@@ -106,6 +109,8 @@ class Opening:
     def on_agent(self, request: AgentRequest, loaded: LoadedAgent) -> Failure | None:
         """Continue an imported run under the agent of this cluster; return why it may not continue, None if it may."""
         assert self.begin.imported is not None
+        if loaded.placement and loaded.placement.node is None:  # nothing is recorded, so the import can be repeated
+            return Failure(NO_NODE, rejection_text(loaded.placement.rejected, self._log.state.scope))
         if loaded.problem:
             return Failure(AGENT_FUNCTION_FAILED, loaded.problem)  # nothing is recorded, so the import can be repeated
         log = self._log
@@ -160,6 +165,10 @@ def refuse_start(begin: RunInput, past: RunState) -> str:
         return f"its context {why}"
     if begin.context is not None and begin.features < TYPED_CONTEXT:
         return "it has a context, but not the feature level of contexts; start it with this release, or a later one"
+    if begin.scope and begin.features < PLACES:
+        return "it has a trust scope, but not the feature level of scopes; start it with this release, or a later one"
+    if len(narrowed(past.places.scope, *begin.scope)) > MAX_LAYERS:
+        return f"its trust scope would have more than {MAX_LAYERS} layers; start it without nodes of its own"
     return ""
 
 
@@ -189,6 +198,8 @@ def opening_events(begin: RunInput, past: RunState, ids: RunIds) -> Events:
     if begin.lineage and begin.features >= SUBAGENTS:
         inherited = {"lineage": begin.lineage, "policies": begin.policies, "constraints": begin.constraints}
         started = started.model_copy(update=inherited)
+    if begin.scope:
+        started = started.model_copy(update={"scope": begin.scope})
     if begin.context is not None:
         started = started.model_copy(update={"context": begin.context})
     if begin.returns_partial and begin.features >= LOOP_BUDGETS:

@@ -27,6 +27,7 @@ Move = Literal[
     "start",
     "lose_outcome",
     "repeat",
+    "return",
     "orphan",
     "settle",
     "finish",
@@ -34,8 +35,8 @@ Move = Literal[
 """The change that an event makes to a call: the policy judged it and did not allow it · the policy, or a remembered
 rule, allowed it · approval is required · people answered, and the answer does not let it run · it was approved, or the
 policy approved it when the request expired · it started · its outcome is unknown · people said that the effect did not
-happen, or is to be undone · the run was closed from outside and begins again · the run was imported, and resolves the
-call's outcome here · it has a result."""
+happen, or is to be undone · no node has run it, or its tool could not run there · the run was closed from outside and
+begins again · the run was imported, and resolves the call's outcome here · it has a result."""
 
 TRANSITIONS: Mapping[Phase, Mapping[Move, Phase]] = {
     "requested": {
@@ -57,6 +58,7 @@ TRANSITIONS: Mapping[Phase, Mapping[Move, Phase]] = {
         "finish": "finished",
     },
     "started": {
+        "return": "allowed",
         "lose_outcome": "outcome_unknown",
         "orphan": "orphaned",
         "settle": "orphaned",
@@ -99,6 +101,8 @@ class CallState:
     """The terms of each policy, if several ask."""
     grant: str = ""
     """Id of the request whose approval lets the call run; the start uses it up."""
+    used_grant: str = ""
+    """The grant that the start of a call under way has used: a call that has not run gets it back."""
     granted_by: tuple[str, ...] = ()
     """The public keys that signed that approval."""
     undo: bool = False

@@ -11,6 +11,7 @@ from holdfast.core.base.constraint_names import FIRST_PROPAGATED, MAX_PROPAGATED
 from holdfast.core.base.models import Frozen
 from holdfast.core.base.text import one_line, visible
 from holdfast.core.llm.blocks import ToolCall
+from holdfast.core.nodes import Unfit
 from holdfast.core.tools.cannot import InheritedConstraint, Scope
 
 CONSTRAINTS = 100
@@ -42,6 +43,8 @@ class Constraint(Frozen):
     reason: str
     until: datetime | None = None
     """When the constraint ends; None if only a person can remove it."""
+    nodes: str = ""
+    """A selector of the nodes that cannot make such calls, while others may; empty if they are impossible on all."""
 
     @property
     def name(self) -> str:
@@ -49,9 +52,15 @@ class Constraint(Frozen):
         return constraint_name(self.number)
 
     @property
+    def subject(self) -> tuple[str, str, str]:
+        """The calls and the nodes that it is about: of two constraints on the same, the later one counts."""
+        return self.tool, self.call_digest, self.nodes
+
+    @property
     def target(self) -> str:
         """A short description of the calls that it refuses."""
-        return f"{self.tool}({self.arguments})" if self.call_digest else f"every call of {self.tool}"
+        target = f"{self.tool}({self.arguments})" if self.call_digest else f"every call of {self.tool}"
+        return f"{target} on {self.nodes}" if self.nodes else target
 
     @property
     def end_text(self) -> str:
@@ -85,6 +94,7 @@ class Constraint(Frozen):
             "arguments": self.arguments,
             "reason": self.reason,
             "until": until,
+            **({"nodes": self.nodes} if self.nodes else {}),
         }
 
 
@@ -96,18 +106,43 @@ class Constraints:
     """Includes constraints that have expired, which refuse nothing."""
 
     def find_for(self, call: ToolCall, *, at: datetime) -> Constraint | None:
-        """Return the constraint that refuses this call at this time, the last to end of several; None for none."""
-        of_tool = [each for each in self.kept if each.tool == call.name and each.is_active(at)]
+        """Return the constraint that refuses this call at this time, the last to end of several; None for none.
+
+        A constraint on nodes refuses no call: others may make it.
+        """
+        of_tool = [each for each in self.kept if each.tool == call.name and not each.nodes and each.is_active(at)]
         digests = ("", call.digest) if of_tool else ()
         refusing = (each for each in of_tool if each.call_digest in digests)
         return max(refusing, key=lambda each: each.until or datetime.max.replace(tzinfo=UTC), default=None)
+
+    def unfit_for(self, call: ToolCall, *, at: datetime) -> tuple[Unfit, ...]:
+        """Return the nodes that cannot make this call at this time."""
+        return tuple(
+            Unfit(nodes=each.nodes, reason=f"constraint {each.name}: {each.reason}")
+            for each in self.kept
+            if each.nodes and each.tool == call.name and each.is_active(at)
+        )
+
+    def without_nodes(self) -> "Constraints":
+        """Drop the constraints on nodes: those of another cluster are not these."""
+        if not any(each.nodes for each in self.kept):
+            return self
+        return Constraints(tuple(each for each in self.kept if not each.nodes))
 
     def find(self, number: int) -> Constraint | None:
         """Return the constraint with this number; None if there is none."""
         return next((each for each in self.kept if each.number == number), None)
 
     def add(
-        self, number: int, call: ToolCall, *, scope: Scope, reason: str, until: datetime | None, at: datetime
+        self,
+        number: int,
+        call: ToolCall,
+        *,
+        scope: Scope,
+        reason: str,
+        until: datetime | None,
+        at: datetime,
+        nodes: str = "",
     ) -> "Constraints":
         """Add a constraint that a tool reported; it replaces one on the same calls. Drop expired ones."""
         here = scope == "here"
@@ -118,9 +153,9 @@ class Constraints:
             arguments=_shorten(call.arguments, ARGUMENT_CHARS) if here else "",
             reason=_shorten(reason, REASON_CHARS),
             until=until,
+            nodes=nodes,
         )
-        same = (added.tool, added.call_digest)
-        kept = [each for each in self.active(at).kept if (each.tool, each.call_digest) != same]
+        kept = [each for each in self.active(at).kept if each.subject != added.subject]
         kept.append(added)
         while len(kept) > CONSTRAINTS or sum(map(_size, kept)) > CONSTRAINTS_BYTES:
             kept.remove(next((each for each in kept if each.until), kept[0]))
@@ -157,9 +192,9 @@ class Constraints:
             at: Now.
         """
         kept = list(self.active(at).kept)
-        same = {(each.tool, each.call_digest) for each in kept}
+        same = {each.subject for each in kept}
         for index, each in enumerate(propagated[:MAX_PROPAGATED]):
-            if (each.tool, each.call_digest) not in same:
+            if (each.tool, each.call_digest, each.nodes) not in same:
                 kept.append(Constraint(number=FIRST_PROPAGATED + number * MAX_PROPAGATED + index, **each.model_dump()))
         while len(kept) > CONSTRAINTS or sum(map(_size, kept)) > CONSTRAINTS_BYTES:
             kept.remove(next((each for each in kept if each.until), kept[0]))

@@ -54,7 +54,8 @@ LEVELS: Mapping[int, str] = {
     "tool calls carry a signature of the node that made them (`signed`); a moved thread keeps its trace id; the part "
     "that is missing from a partial result; a poll's result `error`; calls of a tool that does not answer are delayed; "
     "hours in policies (`later`): the offsets of their time zones, and `tool_call_postponed`; how many "
-    "agents in a row led to an event",
+    "agents in a row led to an event; the trust scope of a run, the policies of the nodes that execute it, and "
+    "`Cannot` about nodes (`node_awaited`, `node_accepted`, `tool_call_rerouted`)",
 }
 """Feature level → the release, and its additions."""
 
@@ -235,16 +236,24 @@ HOURS = 2
 AGENT_EVENTS = 2
 """An event says how many agents in a row led to it (`WakeReceived.hops`)."""
 
+PLACES = 2
+"""A run may have a trust scope; nodes judge its work by their own policies, and a tool may say that it cannot run on
+them. A start with a scope carries this level: a worker that lacks it would ignore the scope."""
 
-def level_of_start(*, others: int = 0, context: object = None, when_blocked: str | None = None) -> int:
+
+def level_of_start(
+    *, others: int = 0, context: object = None, when_blocked: str | None = None, scope: object = ()
+) -> int:
     """Return the feature level that a sealed start carries: a worker that lacks it would ignore what the start asks.
 
     Args:
         others: The level that the rest of the start needs.
         context: The run's typed context; None for no context.
         when_blocked: What the start says about a run that needs a person; None if it says nothing.
+        scope: The nodes that may execute the run; empty for all.
     """
-    return max(others, TYPED_CONTEXT if context is not None else 0, UNATTENDED if when_blocked else 0)
+    asked = (TYPED_CONTEXT if context is not None else 0, UNATTENDED if when_blocked else 0, PLACES if scope else 0)
+    return max(others, *asked)
 
 
 def require_features(level: int) -> None:

@@ -21,6 +21,7 @@ from holdfast.core.budget.account import Account
 from holdfast.core.llm.blocks import ToolCall
 from holdfast.core.llm.messages import Usage
 from holdfast.core.log.events import RunOutcome
+from holdfast.core.nodes import TrustScope, narrowed
 from holdfast.core.run.state.authority import Authority
 from holdfast.core.run.state.calls import Calls, CallState
 from holdfast.core.run.state.constraints import Constraints
@@ -37,6 +38,7 @@ from holdfast.core.run.state.features import (
 from holdfast.core.run.state.freshness import Freshness
 from holdfast.core.run.state.origin import Fork, Import, Move, RunOrigin
 from holdfast.core.run.state.pacing import Pacing
+from holdfast.core.run.state.places import Places
 from holdfast.core.run.state.progress import Ending, Idle, Pause, Repeats, Steps
 from holdfast.core.run.state.subagents import Subagents
 from holdfast.core.run.state.typed_context import TypedContext
@@ -113,6 +115,8 @@ class RunState:
     context: Context = field(default_factory=Context)
     typed_context: TypedContext = field(default_factory=TypedContext)
     """The values that a program gave with the start (`holdfast.core.tools.typed_context`)."""
+    places: Places = field(default_factory=Places)
+    """The nodes that may execute the run, and the one that does."""
     freshness: Freshness = field(default_factory=Freshness)
     idle: Idle = field(default_factory=Idle)
     ending: Ending = field(default_factory=Ending)
@@ -227,11 +231,13 @@ class RunState:
         if self.outcome:
             return None
         if self.awaits_message and not self.pause and not self.ends_at(at):
-            return None if self.compacts_now else self.idle.until
+            compaction = self.places.until if self.places.waits_at(at) else None
+            return compaction if self.compacts_now else self.idle.until
         due = [request.due_at for request in self.authority.requests]
         due += [self.pause.until] if self.pause else []
         due += [self.dormancy.due(after=at)] if self.dormancy.waits else []
         due += [self.ending.until]
+        due += [self.places.until] if self.places.waits_at(at) and not self.pause else []
         return min((time for time in due if time), default=None)
 
     def next_start(self, at: datetime) -> datetime | None:
@@ -306,6 +312,11 @@ class RunState:
         spec = self.spec.tool(tool) if self.spec else None
         return spec.writes if spec and self.features >= TYPED_CONTEXT else ()
 
+    @property
+    def scope(self) -> TrustScope:
+        """The nodes that may execute the run: a layer of its starts, of the runs above and of its agent each."""
+        return narrowed(self.places.scope, self.spec.nodes) if self.spec and self.spec.nodes else self.places.scope
+
     def pending_view(self) -> list[dict[str, Any]]:
         """Return the open requests as `pending` presents them; a sub-agent's include the path from the root."""
         if self.outcome == "moved":
@@ -340,6 +351,7 @@ class RunState:
             "delegated": [delegation.view() for delegation in self.authority.delegations],
             "constraints": [constraint.view() for constraint in self.constraints.kept],
             "delayed": [call.view() for call in self.calls.delayed],
+            **({"places": self.places.view(self.scope)} if self.scope or self.places != Places() else {}),
             "blocked": self.blocked.view() if self.blocked else None,
             "paused": self.pause.view() if self.pause else None,
             "unattended": self.unattended,

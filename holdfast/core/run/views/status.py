@@ -11,6 +11,7 @@ from holdfast.core.authority.approvals import ApprovalRequest
 from holdfast.core.base.models import Frozen, replace
 from holdfast.core.base.text import one_line
 from holdfast.core.budget.account import LLM_CALL
+from holdfast.core.nodes import scope_text
 from holdfast.core.run.decide.decide import next_action
 from holdfast.core.run.fold.runs import unblock_run
 from holdfast.core.run.rules.budget import BUDGET_SPENT
@@ -50,6 +51,8 @@ def doing(state: RunState) -> str:
         return f"was {state.outcome}" if state.outcome in ("cancelled", "moved") else f"has {state.outcome}"
     if state.moving:
         return "is being moved to another place"
+    if state.places.until and not state.pause and not state.blocked:
+        return _waits_for_node(state)
     action = _next(state)
     match action:
         case act.LoadAgent():
@@ -87,6 +90,12 @@ def doing(state: RunState) -> str:
             return _waiting(state)
         case _:
             assert_never(action)
+
+
+def _waits_for_node(state: RunState) -> str:
+    fits = f"that fits {scope_text(state.scope)}" if state.scope else "that takes its work"
+    last = f" ({one_line(state.places.rejected[-1].line, 200)})" if state.places.rejected else ""
+    return f"waits until {_time(state.places.until)} for a node {fits}{last}"
 
 
 def _next(state: RunState) -> act.Action:

@@ -130,6 +130,9 @@ def current_details(state: RunState, refused: Sequence[AgentEvent] = ()) -> str:
             lines += extend_details(state)
     if state.dormancy.waits and not state.outcome:
         lines += dormant_details(state.dormancy)
+    if state.places.until and not state.outcome:
+        lines += ["", "### Waits for a node", "", *(f"- {plain(each.line, 400)}" for each in state.places.rejected)]
+        lines += ["", f"It offers its work again at {state.places.until:%Y-%m-%d %H:%M:%S} UTC.", ""]
     if state.warning:
         lines += ["", "### Warning", "", quoted(state.warning)]
     for request in state.authority.requests[:SHOWN_REQUESTS]:

@@ -214,6 +214,7 @@ def start_request(state: RunState) -> StartSubagentsRequest | None:
         constraints=state.constraints.to_propagate(state.updated_at),
         context=state.typed_context.values,
         unattended=state.unattended,
+        scope=state.scope,
         features=state.features,
     )
 

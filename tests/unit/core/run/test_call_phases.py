@@ -45,6 +45,8 @@ from holdfast.core.log.events import (
     MessageAwaited,
     MessageTaken,
     MoveRequested,
+    NodeAccepted,
+    NodeAwaited,
     ReconcileRequested,
     RefusalsCounted,
     ReplyRejected,
@@ -68,6 +70,7 @@ from holdfast.core.log.events import (
     ToolCallFinished,
     ToolCallPostponed,
     ToolCallRequested,
+    ToolCallRerouted,
     ToolCallStarted,
     ToolStatus,
     UserMessageReceived,
@@ -77,6 +80,7 @@ from holdfast.core.log.events import (
 )
 from holdfast.core.log.fork_point import ForkPoint
 from holdfast.core.log.import_point import ImportPoint
+from holdfast.core.nodes import Node
 from holdfast.core.run.fold.evolve import evolve
 from holdfast.core.run.state.authority import Authority
 from holdfast.core.run.state.calls import TRANSITIONS, Calls, CallState, Phase
@@ -154,6 +158,8 @@ ABOUT_ONE: list[tuple[AgentEvent, dict[Phase, Phase]]] = [
     (ToolCallStarted(number=1, key="k"), {"allowed": "started"}),
     (DormancyBegan(number=1, trigger=TIMED), {"started": "started"}),
     (SubagentStarted(number=1, thread="t.1", agent="a", run_id="r"), {"started": "started"}),
+    (NodeAwaited(number=1, until=NOW), {"started": "allowed", "orphaned": "orphaned"}),
+    (ToolCallRerouted(number=1, nodes="n", reason="r"), {"started": "allowed"}),
     *((finished(status), ENDS) for status in get_args(ToolStatus)),
 ]
 """Events about call 1, whose request 1 is open: phase → the phase that follows. Any other phase rejects the event."""
@@ -171,6 +177,8 @@ ABOUT_ALL: list[tuple[AgentEvent, dict[Phase, Phase]]] = [
 """Events about all calls of the step, which are rejected if any of the calls rejects them."""
 
 UNRELATED: list[AgentEvent] = [
+    NodeAccepted(node=Node(name="n")),
+    NodeAwaited(until=NOW),
     RunContinued(run_id="r2"),
     RunReset(),
     RunBlocked(cause="C", message="m"),
@@ -223,6 +231,8 @@ REFUSED: list[AgentEvent] = [
     decision("approve", name="77"),
     decision("approve", "waiting_for_quorum", name="77"),
     ContextUpdated(number=77, changes={"verified": True}),
+    NodeAwaited(number=77, until=NOW),
+    ToolCallRerouted(number=77, nodes="n", reason="r"),
     ApprovalReminded(request="77"),
     ApprovalEscalated(request="77", by=()),
     ApprovalExpired(request="77", decision="deny"),

@@ -33,6 +33,8 @@ from holdfast.core.log.events import (
     KeyRevoked,
     MessageTaken,
     MoveRequested,
+    NodeAccepted,
+    NodeAwaited,
     ReconcileRequested,
     RunForked,
     RunImported,
@@ -41,6 +43,7 @@ from holdfast.core.log.events import (
     TaskRefined,
     ToolCallFinished,
     ToolCallRequested,
+    ToolCallRerouted,
     ToolCallStarted,
     UserMessageReceived,
 )
@@ -496,6 +499,7 @@ def test_the_plays_have_everything_in_them() -> None:
     # `tests/security/test_forks.py` has forks, `tests/integration/test_moves.py` moves, `test_steering.py` revoked keys
     # and `tests/security/test_typed_context.py` contexts.
     elsewhere = {RunForked, MoveRequested, RunImported, KeyRevoked, ContextUpdated}
+    elsewhere |= {NodeAccepted, NodeAwaited, ToolCallRerouted}  # `test_places.py`
     for kind in set(get_args(get_args(AgentEvent)[0])) - elsewhere:
         name = kind.model_fields["type"].default
         # Plays rarely use 80 % of a limit and still have room for a call: `test_budgets` covers that.

@@ -53,6 +53,8 @@ EXPECTED = {
     "structured": LOADED
     + "llm_replied reply_rejected llm_replied "
     + (INVALID + "reply_rejected " + STEP + "llm_replied " + ALLOWED + RAN + "run_finished"),
+    "placed": "run_started user_message_received node_awaited node_accepted agent_loaded llm_replied "
+    + (ALLOWED + "tool_call_started tool_call_rerouted " + RAN + DONE),
     "typed_context": LOADED
     + "llm_replied "
     + (ALLOWED + "tool_call_started context_updated tool_call_finished llm_replied " + ALLOWED)

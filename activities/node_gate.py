@@ -1,0 +1,282 @@
+"""Whether this node takes the work of a run: an interceptor of the activities whose requests have terms for nodes.
+
+1. The terms are sealed with the request. A node that they exclude, or whose own policy denies the work, fails the
+   attempt with a retryable error, before anything of the work has begun: Temporal offers it to the next free worker.
+2. No attempt that was sent on counts as one. Its number stands in the heartbeat details beside those of the activity,
+   which sees neither: the interceptor hides both from `activity.info()`.
+3. After `PATIENCE` attempts in a row, the activity answers that no node took the work, and the run waits (rule 2 of
+   `holdfast.core.run.decide.placements`).
+4. A crash before an attempt that was sent on is reported to the next one, which counts it.
+5. Local activities run on the worker that has the workflow: one that does not take the work fails its attempt, and the
+   run makes the call as an ordinary activity.
+"""
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Any
+
+from pydantic_core import from_json
+from temporalio import activity
+from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
+from temporalio.worker import (
+    ActivityInboundInterceptor,
+    ActivityOutboundInterceptor,
+    ExecuteActivityInput,
+    Interceptor,
+)
+
+from holdfast.activities.calling_run import describe_run
+from holdfast.activities.heartbeats import sealed_details
+from holdfast.activities.safe_logs import SafeLogger
+from holdfast.core.agents.agent import AgentSpec, Limits
+from holdfast.core.authority.node_policy import judge_run
+from holdfast.core.authority.policy import Policy, ToolUse, Verdict, evaluate
+from holdfast.core.mac.seals import ActivityResult, SealKeyUnknown, answers
+from holdfast.core.nodes import (
+    HASH_CHARS,
+    MAX_REJECTIONS,
+    REASON_CHARS,
+    Node,
+    NodeRejection,
+    NodeTerms,
+    Placement,
+    RejectionKind,
+)
+from holdfast.core.run.contracts.error_types import NODE_DECLINED
+from holdfast.core.run.contracts.llm_calls import LLMReply, LLMRequest
+from holdfast.core.run.contracts.loading import AgentRequest, LoadedAgent
+from holdfast.core.run.contracts.tool_calls import ToolOutcome, ToolRequest
+from holdfast.core.run.decide.placements import rejection_text
+from holdfast.core.temporal.sealed_details import from_details
+from holdfast.core.tools.decorator import Tool
+from holdfast.core.tools.numbers import with_floats
+from holdfast.worker.takeover.takeover import WORKER_DIED
+
+log = SafeLogger(__name__)
+
+PATIENCE = 20
+"""Attempts in a row that are sent on before the activity answers that no node took the work."""
+
+FIRST_DELAY, LATER_DELAY = timedelta(seconds=0.1), timedelta(seconds=3)
+"""Delay until Temporal offers the work again: at first, and if the run has waited for a node already. Each further
+attempt waits half as long again as the one before, up to five times as long as the first."""
+
+NodeRequest = AgentRequest | LLMRequest | ToolRequest
+
+
+class NodeDeclines(Exception):
+    """This node does not take the work; raised before anything of it has begun.
+
+    Args:
+        kind: Why.
+        reason: In words.
+    """
+
+    def __init__(self, kind: RejectionKind, reason: str) -> None:
+        super().__init__(reason)
+        self.kind: RejectionKind = kind
+        self.reason = reason
+
+
+class SentOn(ActivityResult):
+    """The attempts of an activity that were sent on; in its heartbeat details, behind those of the activity itself."""
+
+    count: int = 0
+    last: int = 0
+    """Temporal's number of the last one."""
+    crashed: bool = False
+    """A worker crashed before it, and no attempt has counted that yet."""
+    rejected: tuple[NodeRejection, ...] = ()
+
+
+@dataclass(frozen=True)
+class NodeGate(Interceptor):
+    """Decides whether this worker takes work."""
+
+    node: Node
+    policy: Policy | None
+    """The node's own policy; None for none."""
+    tools: Mapping[str, Tool]
+    """The catalog's tools by name, for their effects."""
+
+    def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:
+        """Wrap the activity."""
+        return _Gated(next, self)
+
+    def judge(self, request: NodeRequest, terms: NodeTerms) -> Verdict | None:
+        """Return the verdict of the node's own policy; None if it has none, or if the run has recorded the same.
+
+        Raises:
+            NodeDeclines: The node does not take the work.
+        """
+        if outside := self.node.missing(terms.scope):
+            raise NodeDeclines("scope", f"it is not {outside}")
+        for unfit in terms.unfit:
+            if self.node.fits(unfit.nodes):
+                raise NodeDeclines("constraint", unfit.reason)
+        if self.policy is None or isinstance(request, AgentRequest):
+            return None
+        recorded = self.policy.hash[:HASH_CHARS] in terms.policies  # the run has judged its calls by it
+        verdict = judge_run(self.policy, agent=terms.agent, depth=terms.depth)
+        if recorded and verdict.verdict == "allow":
+            return None
+        if verdict.verdict == "allow" and isinstance(request, ToolRequest) and not request.settle:
+            verdict = self._judge_call(self.policy, request, terms)
+        reason = f"its policy ({verdict.rule})" + (f": {verdict.reason}" if verdict.reason else "")
+        if verdict.verdict == "deny":
+            raise NodeDeclines("policy", f"denied by {reason}")
+        if verdict.verdict == "ask" and not terms.approved:
+            asks = isinstance(request, ToolRequest) and request.number > 0 and not request.undo and not request.poll
+            raise NodeDeclines("approval" if asks else "policy", f"approval required by {reason}")
+        return verdict
+
+    def _judge_call(self, policy: Policy, request: ToolRequest, terms: NodeTerms) -> Verdict:
+        tool = self.tools.get(request.call.name)
+        if tool is None:
+            raise NodeDeclines("constraint", f"its catalog has no tool {request.call.name!r}")
+        use = ToolUse(
+            tool=request.call.name,
+            effect=tool.spec.effect,
+            arguments=with_floats(from_json(request.call.arguments), tool.spec.parameters),
+            agent=terms.agent,
+            depth=terms.depth,
+            workspace=request.workspace,
+            trust=request.trust or "web",
+            context=request.context or {},
+        )
+        return evaluate(policy, use)
+
+
+class _Gated(ActivityInboundInterceptor):
+    def __init__(self, next: ActivityInboundInterceptor, gate: NodeGate) -> None:
+        super().__init__(next)
+        self._gate = gate
+        self._outbound: _Hiding | None = None
+
+    def init(self, outbound: ActivityOutboundInterceptor) -> None:
+        self._outbound = _Hiding(outbound)
+        self.next.init(self._outbound)
+
+    async def execute_activity(self, input: ExecuteActivityInput) -> Any:
+        request = input.args[0] if len(input.args) == 1 else None
+        if not isinstance(request, NodeRequest):
+            return await super().execute_activity(input)
+        before = self._read(request)
+        terms = request.nodes or NodeTerms()
+        try:
+            verdict = self._gate.judge(request, terms)
+            result = await super().execute_activity(input)
+        except NodeDeclines as declined:
+            return await self._send_on(request, before, declined)
+        return self._placed(result, request, before, verdict)
+
+    def _placed(self, result: Any, request: NodeRequest, before: SentOn, verdict: Verdict | None) -> Any:
+        terms = request.nodes
+        if terms is None or not (terms.scope or terms.unfit or terms.tries or before.rejected or verdict):
+            return result
+        policy = self._gate.policy.hash if verdict and self._gate.policy else ""
+        rule = verdict.rule if verdict else ""
+        placement = Placement(node=self._gate.node, policy=policy, rule=rule, rejected=before.rejected)
+        return result.model_copy(update={"placement": placement})
+
+    def _read(self, request: NodeRequest) -> SentOn:
+        """Read the attempts that were sent on, and hide them from the activity."""
+        assert self._outbound is not None
+        info = self._outbound.next.info()
+        details: Sequence[Any] = tuple(info.heartbeat_details)
+        sent_on = None
+        if len(details) in (2, 4):
+            with suppress(SealKeyUnknown):
+                sent_on = from_details(SentOn, details[-2:], activity.payload_converter())
+        if sent_on is None or not answers(sent_on, request):
+            return SentOn(answers=request.order)
+        self._outbound.hide(sent_on)
+        return sent_on
+
+    async def _send_on(self, request: NodeRequest, before: SentOn, declined: NodeDeclines) -> Any:
+        """Leave the work to another node, or answer that none took it.
+
+        Raises:
+            ApplicationError: NODE_DECLINED, to be retried by another worker.
+        """
+        assert self._outbound is not None
+        info, node = self._outbound.next.info(), self._gate.node.name
+        rejection = NodeRejection(node=node, kind=declined.kind, reason=declined.reason[:REASON_CHARS])
+        others = tuple(each for each in before.rejected if each.node != node)
+        rejected = (*others, rejection)[-MAX_REJECTIONS:]
+        log.info("node_declined", activity=info.activity_type, workflow=info.workflow_id, reason=declined.reason)
+        message = f"node {node} does not take this work: {declined.reason}; another node may"
+        if info.is_local:
+            raise ApplicationError(message, type=NODE_DECLINED, category=ApplicationErrorCategory.BENIGN) from None
+        tries = request.nodes.tries if request.nodes else 0
+        untouched = before.count == info.attempt - 1  # no attempt before this one has begun the work
+        if request.nodes and untouched and (info.attempt >= PATIENCE or declined.kind == "approval"):
+            return _none_took(request, rejected)
+        crashed = before.crashed if info.attempt == before.last + 1 else info.attempt > 1 and await _crashed(info)
+        count, last = before.count + 1, info.attempt
+        after = before.model_copy(update={"count": count, "last": last, "rejected": rejected, "crashed": crashed})
+        self._outbound.leave(after)
+        first = LATER_DELAY if tries else FIRST_DELAY
+        delay = min(first * 1.5 ** min(before.count, 10), 5 * first)
+        kind, benign = WORKER_DIED if crashed else NODE_DECLINED, ApplicationErrorCategory.BENIGN
+        raise ApplicationError(message, type=kind, next_retry_delay=delay, category=benign) from None
+
+
+def _none_took(request: NodeRequest, rejected: tuple[NodeRejection, ...]) -> ActivityResult:
+    """Return the answer that no node took the work."""
+    assert request.nodes is not None
+    placement, why = Placement(rejected=rejected), rejection_text(rejected, request.nodes.scope)
+    if isinstance(request, ToolRequest):
+        status = "cannot" if any(each.kind == "constraint" for each in rejected) and request.cannot else "failed"
+        content = f"Not called: {why}"
+        return ToolOutcome(status=status, content=content, placement=placement)  # type: ignore[arg-type]  # of two
+    if isinstance(request, LLMRequest):
+        return LLMReply(rejected=why, placement=placement)
+    spec = AgentSpec(name="", instructions="", tools=(), policy=Policy(), llm="", limits=Limits())
+    return LoadedAgent(spec=spec, workspace="", problem=why, placement=placement)
+
+
+async def _crashed(info: activity.Info) -> bool:
+    """Return whether the attempt before this one ended with its worker: its time is over, or a takeover ended it."""
+    description = (await describe_run(info.workflow_id or "", info.workflow_run_id or "")).raw_description
+    own = next((each for each in description.pending_activities if each.activity_id == info.activity_id), None)
+    if own is None:
+        return False
+    failure = own.last_failure
+    died = failure.HasField("application_failure_info") and failure.application_failure_info.type == WORKER_DIED
+    return died or failure.HasField("timeout_failure_info")
+
+
+class _Hiding(ActivityOutboundInterceptor):
+    """Hides the attempts that were sent on from the activity, and keeps their number in its heartbeats."""
+
+    def __init__(self, next: ActivityOutboundInterceptor) -> None:
+        super().__init__(next)
+        self._hidden: SentOn | None = None
+
+    def hide(self, sent_on: SentOn) -> None:
+        """Hide these attempts from here on."""
+        self._hidden = sent_on
+
+    def leave(self, sent_on: SentOn) -> None:
+        """Leave the number of these attempts for the next one, behind the details of the activity itself."""
+        details = self.info().heartbeat_details
+        self._hidden = sent_on
+        self.heartbeat(*details)
+
+    def info(self) -> activity.Info:
+        """Return the attempt's information as if no attempt had been sent on."""
+        info, hidden = self.next.info(), self._hidden
+        if hidden is None:
+            return info
+        attempt, details = info.attempt - hidden.count, tuple(info.heartbeat_details)[:-2]
+        if attempt < 1:  # somebody reset the activity, whose attempts Temporal counts anew
+            return replace(info, attempt=1, heartbeat_details=details)
+        since = info.scheduled_time if attempt == 1 else info.current_attempt_scheduled_time
+        return replace(info, attempt=attempt, heartbeat_details=details, current_attempt_scheduled_time=since)
+
+    def heartbeat(self, *details: Any) -> None:
+        """Send a heartbeat, with the attempts that were sent on behind its details."""
+        self.next.heartbeat(*details, *(sealed_details(self._hidden) if self._hidden else ()))

@@ -120,7 +120,7 @@ def tool_request(
         names_artifacts=number > 0 and state.features >= RESULT_NAMES_ARTIFACTS,
         failures=number > 0 and state.features >= FAILED_ATTEMPTS,
         settles=number > 0 and state.features >= SETTLING,
-        nodes=node_terms(state, approved=own is not None and own.approved, unfit=unfit),
+        nodes=node_terms(state, approved=undo or (own is not None and own.approved), unfit=unfit),
         reroutes=number > 0 and state.features >= PLACES and not (undo or settle or poll),
         trust=state.context.trust if state.features >= KEEPS_TRUST else None,
     )

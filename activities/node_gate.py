@@ -135,7 +135,7 @@ class NodeGate(Interceptor):
     def _judge_call(self, policy: Policy, request: ToolRequest, terms: NodeTerms) -> Verdict:
         tool = self.tools.get(request.call.name)
         if tool is None:
-            raise NodeDeclines("constraint", f"its catalog has no tool {request.call.name!r}")
+            raise NodeDeclines("policy", f"its catalog has no tool {request.call.name!r}")
         use = ToolUse(
             tool=request.call.name,
             effect=tool.spec.effect,

@@ -15,6 +15,7 @@ from temporalio.client import Client
 from holdfast.client.connect import own_stack
 from holdfast.composition.components import Components, load_catalog
 from holdfast.composition.hardening import ROOT_NOTICE, is_root
+from holdfast.composition.node import node_of
 from holdfast.composition.process import say
 from holdfast.composition.telemetry.logs import configure_logging
 from holdfast.config.own_secrets import own_secrets
@@ -116,6 +117,9 @@ def _say_ready(settings: Settings, catalog: Catalog) -> None:
     else:
         own = ", ".join(f"{name} {digest}" for name, digest in hashes.items())
         say(f"Policy     each agent's own (HOLDFAST_POLICY is not set): {own}")
+    if settings.node or settings.node_labels:
+        node = node_of(settings)
+        say(f"Node       {node.name}" + (f" ({settings.node_labels})" if settings.node_labels else ""))
     if is_root():
         say(f"Root       {ROOT_NOTICE}")
     say(f"Worker     task queue {settings.task_queue}; agents: {', '.join(map(_shown, catalog.agents.values()))}")

@@ -163,8 +163,9 @@ async def test_people_approve_what_a_nodes_own_policy_asks_about(rig: StartRig, 
         assert [event.policy for event in events if isinstance(event, NodeAccepted)][-1] == policy.hash
 
 
-async def test_the_llm_reads_what_no_node_could(rig: StartRig, client: Client) -> None:
+async def test_the_llm_reads_what_no_node_could(rig: StartRig, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     """If its tool cannot run on the only node, the call has the result `cannot`, with the node and the reason."""
+    monkeypatch.setattr("holdfast.activities.node_gate.PATIENCE", 3)
 
     def send() -> Any:
         return Cannot("no GPU", scope="label:gpu")

@@ -123,7 +123,7 @@ def tool_request(
         failures=number > 0 and state.features >= FAILED_ATTEMPTS,
         partial=number > 0 and state.features >= PARTIAL_RESULTS,
         settles=number > 0 and state.features >= SETTLING,
-        nodes=node_terms(state, approved=own is not None and own.approved, unfit=unfit),
+        nodes=node_terms(state, approved=undo or (own is not None and own.approved), unfit=unfit),
         reroutes=number > 0 and state.features >= PLACES and not (undo or settle or poll),
         trust=state.context.trust if state.features >= KEEPS_TRUST else None,
     )

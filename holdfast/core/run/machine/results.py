@@ -68,7 +68,7 @@ def on_answer(call: Call, request: OwnRequest, answer: Any, *, log: RunLog, call
         calls: The open calls.
     """
     placement = getattr(answer, "placement", None)
-    if placement and placement.node is None and _offers_again(call, request, answer):
+    if placement and placement.node is None and _offers_again(call, request, answer, log):
         log.record(*on_no_node(log.state, call.number, placement.rejected, at=log.at))
         return
     if placement:
@@ -90,12 +90,14 @@ def on_answer(call: Call, request: OwnRequest, answer: Any, *, log: RunLog, call
             assert_never(request)
 
 
-def _offers_again(call: Call, request: OwnRequest, answer: Any) -> bool:
-    """Return whether the run offers work again that no node took. Polls and `verify` tools have failed instead, and a
-    call that one of the run's nodes could not make has its result.
+def _offers_again(call: Call, request: OwnRequest, answer: Any, log: RunLog) -> bool:
+    """Return whether the run offers work again that no node took. Polls, `verify` tools and the run's own notes have
+    failed instead, and a call that one of the run's nodes could not make has its result.
     """
     if isinstance(request, ToolRequest):
-        return call.number > 0 and not request.poll and not could_not(answer)
+        own = log.state.calls.find(call.number)
+        noted = own is not None and own.own
+        return call.number > 0 and not (request.poll or noted or could_not(answer))
     return True
 
 

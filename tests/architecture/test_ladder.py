@@ -34,7 +34,7 @@ ROOMS = {
     "audit": "audit.judge client config core errors",
     "portable": "audit audit.judge client core errors portable.format storage",
     "composition": "audit client config core devstack encryption endpoints errors storage",
-    "retention": "client composition config core errors storage version",
+    "retention": "audit audit.judge client composition config core errors storage version",
     "api": "audit client composition config core encryption errors portable portable.format",
     "worker": "client composition config core devstack errors storage version",
     "gateway": "api audit client composition config core encryption errors portable portable.format",

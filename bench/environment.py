@@ -21,6 +21,7 @@ from bench.floor import FloorActivities, FloorWorkflow, LocalFloorWorkflow
 from holdfast import Agent, Catalog, Limits, Policy, allow, tool
 from holdfast.client.connect import connect_stack, ensure_search_attributes
 from holdfast.config.stack_file import Stack
+from holdfast.core.authority.signatures import SigningKey
 from holdfast.core.run.contracts.runs import WORKFLOW, RunInput, RunResult
 from holdfast.devstack.devstack import DevStack
 from holdfast.hosting.assembly import build_worker
@@ -77,8 +78,11 @@ async def serving(
     queue: str,
     connections: int = 4,
     client: Client | None = None,
+    node_key: SigningKey | None = None,
 ) -> AsyncIterator[tuple[Client, Worker, openai.AsyncOpenAI]]:
     """Run a Holdfast worker in this process during the block, with takeover as in `worker.py`.
+
+    With a key, it signs the results of LLM and tool calls.
 
     Yields:
         The Temporal client, the worker, and the worker's LLM client.
@@ -101,6 +105,7 @@ async def serving(
             database_url=stack.database_url,
             workspaces=home / "workspaces",
             identity=identity,
+            node_key=node_key,
         )
         async with running(worker):
             gc.freeze()  # as `worker.py` does

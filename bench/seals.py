@@ -1,9 +1,11 @@
-"""`python -m bench.seals`: the cost of MACs for a step.
+"""`python -m bench.seals`: the cost of MACs and of signed results for a step.
 
-The same agent runs alternately on two workers of one server. One adds and verifies the MACs of payloads, the other does
-neither. Everything else is the same: the activities of both check the origin of their requests.
+The same agent runs alternately on three workers of one server. One neither adds nor verifies the MACs of payloads, one
+does, and one also signs the results of calls. Everything else is the same: the activities of all check the origin of
+their requests.
 """
 
+import os
 import time
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
@@ -23,12 +25,13 @@ from bench.llm import serve_llm
 from holdfast import Agent, Catalog, Limits, Policy, allow, tool
 from holdfast.client.connect import connect_stack, stack_config
 from holdfast.config.stack_file import Stack
+from holdfast.core.authority.signatures import SigningKey, encode_key
 from holdfast.core.mac.seals import FleetKeys
 from holdfast.core.run.contracts.runs import WORKFLOW, RunInput
 from holdfast.core.temporal.converter import LeanPayloadConverter
 
 LIMIT = 0.03
-"""The maximum cost of MACs, as a share of a step's time."""
+"""The maximum cost of MACs, and of signatures, as a share of a step's time."""
 
 
 class Bare(LeanPayloadConverter):
@@ -49,7 +52,7 @@ class Bare(LeanPayloadConverter):
 
 
 async def measure(stack: Stack, home: Path, url: str, *, steps: int, rounds: int) -> None:
-    """Run both workers alternately, and compare the medians."""
+    """Run the workers alternately, and compare the medians."""
     text = observation()
 
     @tool(effect="read")
@@ -64,12 +67,14 @@ async def measure(stack: Stack, home: Path, url: str, *, steps: int, rounds: int
     )
     catalog = Catalog(agents=[agent])
     bare = await Client.connect(**stack_config(stack), data_converter=DataConverter(payload_converter_class=Bare))
-    clients = {"bare": bare, "sealed": await connect_stack(stack)}
+    clients = {"bare": bare, "sealed": await connect_stack(stack), "signed": await connect_stack(stack)}
+    keys = {"signed": SigningKey(encode_key(os.urandom(32)))}
     times: dict[str, list[float]] = {name: [] for name in clients}
     sizes: dict[str, int] = {}
     async with AsyncExitStack() as workers:
         for name, client in clients.items():
-            await workers.enter_async_context(serving(stack, home, url, catalog, queue=name, client=client))
+            worker = serving(stack, home, url, catalog, queue=name, client=client, node_key=keys.get(name))
+            await workers.enter_async_context(worker)
         for number in range(-1, rounds):
             # The order alternates, because the server has slightly more data for the second run.
             for name, client in list(clients.items())[:: 1 if number % 2 else -1]:
@@ -80,21 +85,21 @@ async def measure(stack: Stack, home: Path, url: str, *, steps: int, rounds: int
                     times[name].append((time.perf_counter() - began) / steps * 1e3)
                 described = await client.get_workflow_handle(thread).describe()
                 sizes[name] = described.raw_description.workflow_execution_info.history_size_bytes
-    without, sealed = times["bare"], times["sealed"]
-    ratios = sorted(mine / other for other, mine in zip(without, sealed, strict=True))
-    lines = [
-        f"- {rounds} rounds of {steps} steps: {median(without):.2f} ms a step bare, {median(sealed):.2f} sealed",
-        f"- ratio within a round: {median(ratios):.3f} in the median (at most {1 + LIMIT:.2f}), "
-        f"{ratios[0]:.2f} to {ratios[-1]:.2f}",
-        f"- history: {sizes['bare'] / steps:.0f} bytes a step bare, {sizes['sealed'] / steps:.0f} sealed",
-    ]
+    lines = [f"- {rounds} rounds of {steps} steps"]
+    for name, other in (("sealed", "bare"), ("signed", "sealed")):
+        ratios = sorted(mine / theirs for theirs, mine in zip(times[other], times[name], strict=True))
+        lines += [
+            f"- {median(times[other]):.2f} ms a step {other}, {median(times[name]):.2f} {name}: ratio within a round "
+            f"{median(ratios):.3f} in the median (at most {1 + LIMIT:.2f}), {ratios[0]:.2f} to {ratios[-1]:.2f}",
+        ]
+    lines.append("- history: " + ", ".join(f"{size / steps:.0f} bytes a step {name}" for name, size in sizes.items()))
     print("\n".join(lines))
-    about = "`python -m bench.seals`: a step of one LLM call and one read, sealed and not, alternately."
-    document.write("seals", "\n".join(["## What seals cost", "", about, "", *lines]))
+    about = "`python -m bench.seals`: a step of one LLM call and one read, alternately bare, sealed, and signed."
+    document.write("seals", "\n".join(["## What seals and signatures cost", "", about, "", *lines]))
 
 
 def main(steps: Annotated[int, typer.Option(min=10)] = 100, rounds: Annotated[int, typer.Option(min=3)] = 15) -> None:
-    """Compare two workers on a separate embedded stack. Takes about two minutes."""
+    """Compare three workers on a separate embedded stack. Takes about three minutes."""
     with open_stack() as (stack, home), serve_llm() as url:
         uvloop.run(measure(stack, home, url, steps=steps, rounds=rounds))
     leave()

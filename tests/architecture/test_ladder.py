@@ -35,7 +35,7 @@ ROOMS = {
     "audit": "audit.judge client config core errors",
     "portable": "audit audit.judge client core errors portable.format storage",
     "composition": "audit client config core devstack encryption endpoints errors storage streaming",
-    "retention": "client composition config core errors storage version",
+    "retention": "audit audit.judge client composition config core errors storage version",
     "api": "audit client composition config core encryption errors portable portable.format streaming",
     "worker": "client composition config core devstack errors storage version",
     "gateway": "api audit client composition config core encryption errors portable portable.format streaming",

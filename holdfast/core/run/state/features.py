@@ -53,7 +53,7 @@ LEVELS: Mapping[int, str] = {
     "reply that made the call; an approval's `say`, which the LLM reads with the call's result; the part that is "
     "missing from a partial result; a poll's result `error`; calls of a tool that does not answer are delayed; "
     "hours in policies (`later`): the offsets of their time zones, and `tool_call_postponed`; how many "
-    "agents in a row led to an event",
+    "agents in a row led to an event; waits that count events",
 }
 """Feature level → the release, and its additions."""
 
@@ -228,6 +228,9 @@ HOURS = 2
 
 AGENT_EVENTS = 2
 """An event says how many agents in a row led to it (`WakeReceived.hops`)."""
+
+COUNTED_EVENTS = 2
+"""A wait may count events (`EventTrigger.count`)."""
 
 
 def level_of_start(*, others: int = 0, context: object = None, when_blocked: str | None = None) -> int:

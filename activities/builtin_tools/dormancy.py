@@ -44,7 +44,14 @@ def dormancy_tools() -> list[Tool]:
 
     @tool(effect="read", trust="agent")
     def wait_for_event(
-        name: str, match: dict[str, Matched] | None = None, until: str | None = None, *, context: ToolContext
+        name: str,
+        match: dict[str, Matched] | None = None,
+        until: str | None = None,
+        count: int = 1,
+        of: int | None = None,
+        within: str | None = None,
+        *,
+        context: ToolContext,
     ) -> WakeTrigger | str:
         """Sleep until an event arrives from outside. While you sleep, nothing runs and nothing is charged.
 
@@ -60,9 +67,14 @@ def dormancy_tools() -> list[Tool]:
                 name do not wake you.
             until: When to stop waiting: a time with its offset, such as 2026-05-06T07:08:00Z, or 15m, 3h, 20d from
                 now. Without it, you wait for as long as it takes.
+            count: How many such events have to arrive, up to 20.
+            of: Among how many events of that name, whatever their data: 3 of 5. The wait also ends when that can no
+                longer be reached.
+            within: A span in which they have to arrive, such as 1h: 2 within an hour.
             context: Filled in by Holdfast.
         """
-        return read_trigger("wait_for_event", {"name": name, "match": match, "until": until}, at=context.at)
+        call = {"name": name, "match": match, "until": until, "count": count, "of": of, "within": within}
+        return read_trigger("wait_for_event", call, at=context.at)
 
     @tool(effect="read", trust="agent")
     def check_back(

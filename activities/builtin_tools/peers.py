@@ -3,13 +3,13 @@
 from holdfast.client.reading.reader import Reader
 from holdfast.client.reading.states import decode_lines
 from holdfast.core.log.events import RunStarted, UserMessageReceived
-from holdfast.errors import HoldfastError, ThreadNotFound
+from holdfast.errors import ThreadNotFound
 
 LONGEST_ID = 200
 """The most characters of a thread id."""
 
 
-class NoPeer(HoldfastError):
+class NoPeer(Exception):
     """An agent named a thread that it cannot see."""
 
 

@@ -30,7 +30,18 @@ REOPENED = "reopened"
 """The thread was closed, and a new run continues it with the message."""
 
 COUNTING = frozenset(
-    {"accepted", "waiting_for_quorum", "judged_anew", "delivered", "buffered", "queued", "interrupting", SENT, REOPENED}
+    {
+        "accepted",
+        "waiting_for_quorum",
+        "judged_anew",
+        "delivered",
+        "buffered",
+        "counted",
+        "queued",
+        "interrupting",
+        SENT,
+        REOPENED,
+    }
 )
 """Outcomes after which the sender has nothing left to do."""
 

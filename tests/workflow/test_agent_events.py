@@ -5,7 +5,7 @@ from typing import Any
 from holdfast import Agent, Catalog, Limits, Policy, allow, deny
 from holdfast.core.log.events import ToolCallFinished, WakeReceived
 from holdfast.core.run.waits.dormancy import MAX_HOPS
-from holdfast.testing import Conversation, Reply, call, say
+from holdfast.testing import Conversation, Reply, call, say, steps
 from tests.support.rig import StartRig, answer_of, check_thread, events_of, eventually, status_of
 
 LIMITS = Limits(repeats_slowed=0, repeats_warned=0, repeats_asked=0, max_steps=200)
@@ -131,3 +131,20 @@ async def test_agents_cannot_wake_each_other_forever(rig: StartRig) -> None:
         hops = sorted(wake.hops for wake in [*await wakes(one), *await wakes(two)])
         assert hops == [0, *range(1, MAX_HOPS + 1)]
         await two.cancel()
+
+
+async def test_an_agent_counts_events_on_a_real_server(rig: StartRig) -> None:
+    """Two of three green builds wake it; the first one counts, and its history replays."""
+    wait = call("wait_for_event", name="build", match={"state": "green"}, count=2, of=3)
+    async with rig(catalog(), steps([wait, say("done")])) as r:
+        run = await r.start()
+        await status_of(run, "dormant")
+        outcomes = []
+        for state in ("green", "red", "green"):
+            payload = {"event": "build", "data": {"state": state}}
+            outcomes.append((await answer_of(run.execute_update("wake", payload)))["outcome"])
+        assert outcomes == ["counted", "counted", "delivered"]
+        await run.result()
+        events = await check_thread(r.client, run)
+        (end,) = [event for event in events if isinstance(event, ToolCallFinished)]
+        assert (end.text.startswith("2 events build that match"), end.trust) == (True, "web")

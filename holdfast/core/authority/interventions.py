@@ -41,13 +41,14 @@ InterventionOutcome = Literal[
     "unknown_signal",
     "delivered",
     "buffered",
+    "counted",
     "not_waiting",
     "wrong_event",
 ]
 """The outcome of an intervention. `queued`, `interrupting`: a message or refinement that the LLM will read. `busy`: the
-agent, whose policy says who may intervene, is not loaded yet. The last four are those of an event: it ended a wait · it
-is buffered until a call waits for it · no call sleeps, or the agent cannot · the call that it is sent to waits for
-another event."""
+agent, whose policy says who may intervene, is not loaded yet. The last five are those of an event: it ended a wait · it
+is buffered until a call waits for it · a call counts it, and more have to arrive · no call sleeps, or the agent cannot
+sleep · the call that it is sent to waits for another event."""
 
 INBOX = 100
 """Maximum number of messages without a reply from the LLM, taken into the transcript or not; more are rejected.

@@ -13,7 +13,7 @@ from pydantic import Field, TypeAdapter
 from pydantic_core import from_json
 
 from holdfast.core.base.canonical import exact_json
-from holdfast.core.base.durations import read_seconds
+from holdfast.core.base.durations import read_seconds, rounded_span
 from holdfast.core.base.models import Frozen
 from holdfast.core.base.text import one_line
 from holdfast.core.llm.blocks import ToolCall
@@ -28,6 +28,9 @@ EVENT_NAME = r"[A-Za-z0-9][A-Za-z0-9_.:/-]{0,99}"
 
 NAME_RULE = "an event's name begins with a letter or digit, and has up to 100 letters, digits and _ . : / -"
 """The same rule as a sentence."""
+
+COUNTED = 20
+"""Maximum number of events that one wait may count."""
 
 POLLED_BYTES = 4_000
 """Maximum size of a polled call's arguments as JSON: a sleeping run carries them along."""
@@ -69,12 +72,28 @@ class EventTrigger(Frozen):
     """Fields that the event's data must have, with these values."""
     until: datetime | None = None
     """The time at which the wait ends without the event; None for never."""
+    count: int = 1
+    """How many such events have to arrive."""
+    of: int | None = None
+    """Among how many events of that name, whatever their data; None for any number."""
+    within: float | None = None
+    """Within how many seconds they have to arrive; None for any time."""
+
+    @property
+    def counts(self) -> bool:
+        """Whether the trigger counts events."""
+        return self.count > 1 or self.of is not None
 
     @property
     def words(self) -> str:
         """A short description of the trigger."""
         match = f" with {exact_json(self.match)}" if self.match else ""
-        return f"event {self.event}{match}" + (f", until {clock(self.until)}" if self.until else "")
+        end = f", until {clock(self.until)}" if self.until else ""
+        if not self.counts:
+            return f"event {self.event}{match}{end}"
+        of = f" of {self.of}" if self.of is not None else ""
+        within = f" within {rounded_span(self.within)}" if self.within is not None else ""
+        return f"{self.count}{of} events {self.event}{match}{within}{end}"
 
     def fits(self, event: str, data: str) -> bool:
         """Whether an event matches the trigger.
@@ -144,6 +163,7 @@ def read_trigger(tool: str, arguments: Mapping[str, Any], *, at: datetime) -> Wa
                     event=_name(arguments.get("name")),
                     match=read_match(arguments.get("match"), name="match"),
                     until=None if until is None else _time(until, at=at),
+                    **_counted(arguments),
                 )
             case "check_back":
                 until = arguments.get("until")
@@ -205,6 +225,31 @@ def _time(text: Any, *, at: datetime) -> datetime:
     if time - at > timedelta(seconds=LONGEST_SLEEP):
         raise ValueError(too_far)
     return time
+
+
+def _counted(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Parse how many events a wait counts.
+
+    Raises:
+        ValueError: A number or the span is invalid.
+    """
+    count, of, within = arguments.get("count"), arguments.get("of"), arguments.get("within")
+    count = 1 if count is None else count
+    if type(count) is not int or not 1 <= count <= COUNTED:
+        raise ValueError(f"count: give a number from 1 to {COUNTED}")
+    if of is not None and (type(of) is not int or not count <= of <= COUNTED):
+        raise ValueError(f"of: give a number from {count}, the count, to {COUNTED}")
+    if within is None:
+        return {"count": count, "of": of}
+    if of is not None or count == 1:
+        raise ValueError("within: it goes with a count of 2 or more, and not with `of`")
+    try:
+        seconds = read_seconds(within) if isinstance(within, str) else 0.0
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds <= LONGEST_SLEEP:
+        raise ValueError("within: write a span such as 90s, 15m, 3h or 20d")
+    return {"count": count, "within": float(seconds)}
 
 
 def _name(name: Any) -> str:

@@ -25,6 +25,7 @@ STATUS = {
     "delivered": 200,
     "waiting_for_quorum": 202,
     "buffered": 202,
+    "counted": 202,
     "queued": 202,
     "interrupting": 202,
     SENT: 202,

@@ -59,13 +59,19 @@ def _misplaced_results(events: Sequence[ev.AgentEvent], waits: dict[int, ev.Dorm
             cause = cause.model_copy(update={"outcome": "buffered"})
         elif not isinstance(cause, ev.WakeReceived | ev.UserMessageReceived | ev.TaskRefined) and not wait.wake:
             until = wait.trigger.until
-            if event.status == "ok" and (until is None or event.at < until):
+            counts = isinstance(wait.trigger, EventTrigger) and wait.trigger.counts  # perhaps kept events
+            if event.status == "ok" and not counts and (until is None or event.at < until):
                 faults.append(f"call {wait.number} was woken by nothing, before its time")
     return faults
 
 
 def _matches(wait: ev.DormancyBegan, wake: ev.WakeReceived) -> bool:
-    return isinstance(wait.trigger, EventTrigger) and wait.trigger.fits(wake.event, wake.data)
+    trigger = wait.trigger
+    if not isinstance(trigger, EventTrigger):
+        return False
+    if trigger.counts:  # an event that does not match may show that enough can no longer match
+        return trigger.event == wake.event
+    return trigger.fits(wake.event, wake.data)
 
 
 def audit_pauses(events: Sequence[ev.AgentEvent]) -> list[str]:

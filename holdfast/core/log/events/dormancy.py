@@ -55,13 +55,14 @@ class WakeReceived(Event):
     """An external event arrived, or somebody woke the run. Its content is unauthenticated. Recorded from feature level
     1 on.
 
-    Followed by: if `delivered`, `tool_call_finished` for each wait that it ends; if `buffered`, no particular event
+    Followed by: if `delivered`, `tool_call_finished` for each wait that it ends; if `counted` (recorded from feature
+    level 2 on), nothing until enough such events have arrived; if `buffered`, no particular event
     until a call waits for such an event.
     Correlate: its `position` is the `wake` of the `dormancy_began` that a buffered event ends.
     """
 
     type: Literal["wake_received"] = "wake_received"
-    outcome: Literal["delivered", "buffered"]
+    outcome: Literal["delivered", "buffered", "counted"]
     event: str = ""
     """The event's name; empty if somebody woke the run without one."""
     id: str = ""

@@ -144,7 +144,7 @@ def receive_wake(state: RunState, event: ev.WakeReceived) -> RunState:
     dormancy = state.dormancy.record_id(event.id)
     kept = event.outcome == "buffered"
     if not kept and event.event:
-        dormancy = dormancy.record_hops(event.hops)
+        dormancy = dormancy.record_hops(event.hops).count(event)
     return replace(state, dormancy=dormancy.buffer(BufferedEvent.of(event)) if kept else dormancy)
 
 

@@ -6,12 +6,12 @@ is removed only by the wait that it ends, never to make room: an event that does
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Self
 
 from holdfast.core.base.models import Frozen, replace
 from holdfast.core.log.events import PollKind, WaitPolled, WakeReceived
-from holdfast.core.tools.triggers import EventTrigger, WakeTrigger, deadline
+from holdfast.core.tools.triggers import COUNTED, EventTrigger, WakeTrigger, deadline
 from holdfast.errors import EventOutOfPlace
 
 WAITS = 50
@@ -22,6 +22,9 @@ BUFFERED = 50
 
 BUFFERED_BYTES = 200_000
 """Bytes of the buffered events, as JSON."""
+
+COUNTED_CHARS = 200
+"""Characters of each counted event's data that are kept."""
 
 SEEN = 500
 """Ids of accepted events that are kept: a later event with such an id is refused as a duplicate."""
@@ -79,6 +82,36 @@ class Polls(Frozen):
         )
 
 
+class CountedEvent(Frozen):
+    """An event that a wait has counted."""
+
+    at: datetime
+    data: str = ""
+    """The beginning of its data."""
+
+
+class Tally(Frozen):
+    """The events that a wait which counts has seen."""
+
+    counted: tuple[CountedEvent, ...] = ()
+    """The matching events, oldest first; of a wait with a time span, those within it."""
+    others: int = 0
+    """Events of the same name that did not match."""
+
+    def add(self, trigger: EventTrigger, data: str, *, at: datetime) -> Self:
+        """Return the tally with an event of the trigger's name."""
+        if not trigger.fits(trigger.event, data):
+            return self.model_copy(update={"others": min(self.others + 1, COUNTED)})
+        since = at - timedelta(seconds=trigger.within) if trigger.within is not None else None
+        recent = tuple(each for each in self.counted if since is None or each.at >= since)
+        return self.model_copy(update={"counted": (*recent, CountedEvent(at=at, data=data[:COUNTED_CHARS]))})
+
+    def ends(self, trigger: EventTrigger) -> bool:
+        """Return whether the wait is over: enough events have matched, or they no longer can."""
+        out_of_reach = trigger.of is not None and self.others > trigger.of - trigger.count
+        return len(self.counted) >= trigger.count or out_of_reach
+
+
 class Wait(Frozen):
     """A call that sleeps."""
 
@@ -88,6 +121,8 @@ class Wait(Frozen):
     since: datetime
     polls: Polls | None = None
     """The polls so far; None for a wait that does not poll."""
+    tally: Tally = Tally()
+    """The events so far, of a wait that counts."""
 
     @property
     def until(self) -> datetime | None:
@@ -102,6 +137,9 @@ class Wait(Frozen):
     @property
     def words(self) -> str:
         """The trigger that the call waits for, and the time of the next poll if it polls."""
+        if isinstance(self.trigger, EventTrigger) and self.trigger.counts:
+            others = f", {self.tally.others} others" if self.tally.others else ""
+            return f"{self.trigger.words} ({len(self.tally.counted)} so far{others})"
         if self.polls is None:
             return self.trigger.words
         looks = polls_text(self.polls.count, self.polls.result)
@@ -111,10 +149,28 @@ class Wait(Frozen):
         """Return whether the call waits for this event."""
         return isinstance(self.trigger, EventTrigger) and self.trigger.fits(event, data)
 
+    def counts(self, event: str) -> bool:
+        """Return whether the call counts events of this name."""
+        return isinstance(self.trigger, EventTrigger) and self.trigger.counts and self.trigger.event == event
+
+    def with_event(self, data: str, *, at: datetime) -> Self:
+        """Return the wait with one more event of the name that it counts."""
+        assert isinstance(self.trigger, EventTrigger)
+        return self.model_copy(update={"tally": self.tally.add(self.trigger, data, at=at)})
+
+    def ends_with(self, event: str, data: str, *, at: datetime) -> bool:
+        """Return whether this event ends the wait."""
+        if not self.counts(event):
+            return self.fits(event, data)
+        assert isinstance(self.trigger, EventTrigger)
+        return self.tally.add(self.trigger, data, at=at).ends(self.trigger)
+
     def view(self) -> dict[str, Any]:
         """Return the wait as `show` presents it."""
         waits = self.trigger.model_dump(mode="json") | {"until": self.until.isoformat() if self.until else None}
         shown = {"call": self.number, **waits, "since": self.since.isoformat()}
+        if self.tally != Tally():
+            shown["counted"] = len(self.tally.counted)
         if self.polls:
             shown["polls"] = self.polls.model_dump(mode="json", include={"count", "again", "result"})
         return shown
@@ -189,9 +245,26 @@ class Dormancy:
 
     def find_buffered(self, trigger: WakeTrigger) -> BufferedEvent | None:
         """Return the oldest buffered event that this trigger waits for; None if there is none."""
-        if not isinstance(trigger, EventTrigger):
+        if not isinstance(trigger, EventTrigger) or trigger.counts:
             return None
         return next((each for each in self.buffered if trigger.fits(each.event, each.data)), None)
+
+    def count_buffered(self, wait: Wait) -> Wait:
+        """Return a wait that counts with the buffered events of its name."""
+        for each in self.buffered:
+            if wait.counts(each.event):
+                wait = wait.with_event(each.data, at=each.at)
+        return wait
+
+    def count(self, event: WakeReceived) -> "Dormancy":
+        """Count an event in every wait that counts such events."""
+        waits = tuple(
+            wait.with_event(event.data, at=event.at)
+            if event.call in (None, wait.number) and wait.counts(event.event)
+            else wait
+            for wait in self.waits
+        )
+        return replace(self, waits=waits)
 
     def has_room(self, event: BufferedEvent) -> bool:
         """Return whether another event can be buffered."""
@@ -200,7 +273,8 @@ class Dormancy:
 
     def begin(self, wait: Wait, *, wake: int) -> "Dormancy":
         """Let a call sleep. A buffered event that ends the wait at once is used up."""
-        left = tuple(each for each in self.buffered if each.wake != wake)
+        left = tuple(each for each in self.buffered if each.wake != wake and not wait.counts(each.event))
+        wait = self.count_buffered(wait)
         hops = next((each.hops for each in self.buffered if each.wake == wake), self.hops)
         return replace(self, waits=(*self.waits, wait), buffered=left, hops=hops)
 

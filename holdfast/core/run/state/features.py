@@ -55,7 +55,7 @@ LEVELS: Mapping[int, str] = {
     "that is missing from a partial result; a poll's result `error`; calls of a tool that does not answer are delayed; "
     "hours in policies (`later`): the offsets of their time zones, and `tool_call_postponed`; how many "
     "agents in a row led to an event; the trust scope of a run, the policies of the nodes that execute it, and "
-    "`Cannot` about nodes (`node_awaited`, `node_accepted`, `tool_call_rerouted`)",
+    "`Cannot` about nodes (`node_awaited`, `node_accepted`, `tool_call_rerouted`); waits that count events",
 }
 """Feature level → the release, and its additions."""
 
@@ -235,6 +235,9 @@ HOURS = 2
 
 AGENT_EVENTS = 2
 """An event says how many agents in a row led to it (`WakeReceived.hops`)."""
+
+COUNTED_EVENTS = 2
+"""A wait may count events (`EventTrigger.count`)."""
 
 PLACES = 2
 """A run may have a trust scope; nodes judge its work by their own policies, and a tool may say that it cannot run on

@@ -5,7 +5,7 @@ from typing import Literal
 from pydantic import Field
 
 from holdfast.core.llm.messages import AssistantMessage, Usage
-from holdfast.core.llm.outages import Outage
+from holdfast.core.llm.outages import Outage, PassedOver
 from holdfast.core.log.events.base import Event
 
 
@@ -40,6 +40,10 @@ class LLMReplied(Event):
     in its cache: they trigger context compaction in place of its count. Recorded from feature level 1 on."""
     cost: int | None = Field(default=None, ge=0)
     """With a cost budget: nano-dollars by list prices; None if the price of the LLM that replied is unknown."""
+    endpoint: str = ""
+    """The endpoint that replied; empty for a plain name at the default endpoint. Recorded from feature level 2 on."""
+    passed_over: tuple[PassedOver, ...] = ()
+    """The LLMs before it in the agent's fallback order, each with its failure. Recorded from feature level 2 on."""
 
 
 class LearningRequested(Event):

@@ -1,7 +1,10 @@
 """An LLM call: its request, its reply, and the proof of its failure."""
 
+from pydantic import Field
+
 from holdfast.core.llm.messages import AssistantMessage, Usage
-from holdfast.core.llm.outages import Outage
+from holdfast.core.llm.names import MAX_LLMS
+from holdfast.core.llm.outages import Outage, PassedOver
 from holdfast.core.mac.seals import ActivityRequest, ActivityResult
 from holdfast.core.transcript.transcript import TranscriptRef
 
@@ -47,6 +50,10 @@ class LLMReply(ActivityResult):
     """If requested: the request's tokens, estimated from its bytes, if the provider counts far fewer; else 0."""
     cost: int | None = None
     """If requested: nano-dollars by list prices; None if the LLM's price is unknown."""
+    endpoint: str = ""
+    """The endpoint that replied; empty for a plain name at the default endpoint."""
+    passed_over: tuple[PassedOver, ...] = Field(default=(), max_length=MAX_LLMS)
+    """The LLMs before it in the agent's order."""
 
 
 class Failures(ActivityResult):
@@ -60,6 +67,12 @@ class Failures(ActivityResult):
     """With a budget: usage of an unrecorded reply that an attempt received; None if there is none."""
     cost: int | None = None
     """Nano-dollars of that reply; None if the price was not requested, or is unknown."""
+    passed_over: tuple[PassedOver, ...] = Field(default=(), max_length=MAX_LLMS)
+    """The LLMs of the agent's order that this call has given up."""
+    failing: str = ""
+    """The LLM of the last attempt."""
+    failed: int = 0
+    """How many attempts in a row that LLM has failed in this call."""
 
 
 class LLMFailed(ActivityResult):

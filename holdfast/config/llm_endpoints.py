@@ -29,7 +29,7 @@ ADDRESSES: Final[Mapping[Api, str]] = {
 }
 """The addresses of the companies that made the APIs."""
 
-KEYS: Final[Mapping[Api, str]] = {
+KEYS: Final[Mapping[str, str]] = {
     "chat": "OPENAI_API_KEY",
     "messages": "ANTHROPIC_API_KEY",
     "responses": "OPENAI_API_KEY",
@@ -72,7 +72,7 @@ class EndpointSetting(BaseModel):
         """Read the key from its variable."""
         if not isinstance(given, dict) or "secret" in given:
             raise ValueError("write api, base_url and key = the name of the key's variable")
-        variable = given.get("key") or ("" if given.get("base_url") else KEYS.get(given.get("api", ""), ""))
+        variable = given.get("key") or _usual_key(given)
         text = pasted((info.context or {}).get(variable, "")) if isinstance(variable, str) else ""
         return {**given, "key": variable, **({"secret": api_key(text)} if text else {})}
 
@@ -125,16 +125,22 @@ def misdirected_key(tables: Mapping[str, Any], *, inherited: Collection[str]) ->
     for name, table in tables.items():
         if not isinstance(table, dict):
             continue
-        own = KEYS.get(table.get("api", "")) if not table.get("base_url") else None
+        own = _usual_key(table)
         key = table.get("key") or own
-        if key in inherited and key != own:
-            to = table.get("base_url") or ADDRESSES.get(table.get("api", ""), "")
+        if isinstance(key, str) and key in inherited and key != own:
+            to = table.get("base_url") or table.get("api")
             return (
                 f"the endpoint {name} would send {key} of the environment to {to!a}: a file in a folder must not "
                 "decide where your secrets are sent. Put the key into .env beside it, or set in the environment "
                 f"HOLDFAST_LLM_ENDPOINTS={json.dumps({name: table})}"
             )
     return ""
+
+
+def _usual_key(table: Mapping[str, Any]) -> str:
+    """Return the variable of the key of an endpoint at its API's own address; empty for another address."""
+    api = table.get("api")
+    return KEYS.get(api, "") if isinstance(api, str) and not table.get("base_url") else ""
 
 
 def _why(error: ValidationError) -> str:

@@ -26,7 +26,6 @@ from holdfast.core.transcript.prompt import request_prefix
 from holdfast.endpoints.client import llm_client
 from holdfast.endpoints.http_client import http_client
 from holdfast.errors import SettingsError
-from holdfast.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -254,7 +253,7 @@ def _headers(setting: EndpointSetting) -> dict[str, Any]:
     lines = os.environ.get("OPENAI_CUSTOM_HEADERS", "").split("\n")
     foreign = ["OpenAI-Organization", "OpenAI-Project", *(line.partition(":")[0].strip() for line in lines)]
     headers: dict[str, Any] = {name: openai.Omit() for name in foreign if name}
-    headers["User-Agent"] = f"holdfast/{__version__}"
+    headers["User-Agent"] = "holdfast"
     if setting.api == "messages":
         own = {"anthropic-version": _VERSION, "X-Api-Key": key or openai.Omit()}
         return headers | {"Authorization": openai.Omit(), **own}

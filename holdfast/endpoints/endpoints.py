@@ -183,7 +183,8 @@ def require_endpoints(catalog: Catalog, endpoints: Endpoints, *, default_llm: "s
         spec = catalog.spec(name, default_llm=default_llm, endpoints=endpoints.names)
         for route in endpoints.routes(spec):
             if isinstance(route, NoRoute):
-                raise SettingsError(f"agent {name!r}, LLM {route.reference}: {route.why}")
+                which = f", LLM {route.reference}" if spec.llms else ""
+                raise SettingsError(f"agent {name!r}{which}: {route.why}")
 
 
 @asynccontextmanager

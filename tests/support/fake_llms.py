@@ -236,7 +236,7 @@ def _messages(answer: Answer, number: int, model: str) -> Wire:
     if answer.text:
         blocks.append(anthropic.TextBlock(type="text", text=answer.text))
     if answer.pause:
-        query = {"query": f"search {number}"}
+        query: Wire = {"query": f"search {number}"}
         blocks.append(
             anthropic.ServerToolUseBlock(
                 type="server_tool_use",

@@ -164,10 +164,12 @@ async def test_a_short_rate_limit_is_waited_for_and_a_long_one_is_not(rig: Start
         chat_completions=[Answer(text="two"), Answer(text="three")],
     ) as llms:
         async with working(rig, llms, catalog_of("anthropic/claude", "small")) as r:
-            results = []
-            for _ in range(3):
-                run = await r.start()
-                results.append((await run.result())["result"])
+            runs = [await r.start()]
+            await runs[0].result()
+            runs += [await r.start()]
+            await runs[1].result()
+            runs += [run := await r.start()]
+            results = [(await each.result())["result"] for each in runs]
             (replied,) = replies_in(await check_thread(r.client, run))
     assert results == ["one", "two", "three"]
     assert replied.endpoint == "chat"

@@ -180,7 +180,7 @@ class Agent(Definition):
     """Those of its tools, read-only and without arguments, that run when the agent resumes after any long pause
     (`Limits.stale_after`), so that the LLM sees any changes."""
     policy: Policy = Policy()
-    llm: str | tuple[str, ...] | None = None
+    llm: str | Sequence[str] | None = None
     """The LLM: `gpt-5-mini` at the default endpoint, or `anthropic/claude-sonnet-5`, `openai/…`, `chat/…` or
     `ENDPOINT/…`. A list is a fallback order: each takes over while those before it fail. None for the worker's default
     (`HOLDFAST_LLM`)."""
@@ -223,10 +223,10 @@ class Agent(Definition):
 
     @field_validator("llm")
     @classmethod
-    def _check_llm(cls, llm: str | tuple[str, ...] | None) -> str | tuple[str, ...] | None:
+    def _check_llm(cls, llm: str | Sequence[str] | None) -> str | tuple[str, ...] | None:
         if llm is not None and (why := name_problem(llm) if isinstance(llm, str) else order_problem(llm)):
             raise ValueError(why)
-        return llm
+        return llm if llm is None or isinstance(llm, str) else tuple(llm)
 
     @field_validator("title")
     @classmethod

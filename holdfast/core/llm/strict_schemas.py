@@ -92,7 +92,8 @@ def _parts(schema: Any, path: str) -> Iterator[tuple[str, dict[str, Any]]]:
 
 def _recursive(schema: Mapping[str, Any], reference: str) -> bool:
     """Whether a definition refers to itself, by way of others or not."""
-    definitions, seen, due = schema.get("$defs") or {}, set(), [reference]
+    definitions, due = schema.get("$defs") or {}, [reference]
+    seen: set[str] = set()
     while due:
         definition = definitions.get(due.pop().removeprefix("#/$defs/"), {})
         for found in {str(part["$ref"]) for _, part in _parts(definition, "") if "$ref" in part} - seen:

@@ -96,6 +96,7 @@ class Components:
         self._pool: AsyncConnectionPool | None = None
         self._opening = asyncio.Lock()
         self._endpoints: Endpoints | None = None
+        self._advised = False
         self._seal: SignRecord | None = None
         self.cleanup = cleanup
 
@@ -316,6 +317,22 @@ class Components:
             opening = open_endpoints(self._given, dev=self._scripted, say=self._say, script=self._script)
             self._endpoints = await self.cleanup.enter_async_context(opening)
         return self._endpoints
+
+    async def endpoints_for(self, catalog: "Catalog") -> "Endpoints":
+        """The LLM endpoints, after a check that they are those of a catalog's agents.
+
+        Raises:
+            SettingsError: The LLM of an agent has no endpoint, or a setting is wrong.
+        """
+        from holdfast.endpoints.endpoints import options_advice, require_endpoints
+
+        endpoints = await self.endpoints()
+        require_endpoints(catalog, endpoints, default_llm=self.default_llm)
+        if not self._advised:
+            self._advised = True
+            for line in options_advice(catalog, endpoints, default_llm=self.default_llm):
+                self._say(f"Warning    {line}")
+        return endpoints
 
     @property
     def default_llm(self) -> "str | tuple[str, ...]":

@@ -3,7 +3,6 @@
 The caller sees to what is the process's own: servers, signals, logging.
 """
 
-import logging
 import warnings
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -19,15 +18,12 @@ from holdfast.core.agents.catalog import Catalog
 from holdfast.core.agents.required_secrets import read_secrets
 from holdfast.core.tools.secrets import Secrets
 from holdfast.encryption.fleet_keys import required_seals
-from holdfast.endpoints.endpoints import options_advice, require_endpoints
 from holdfast.hosting.assembly import assembled, worker_of
 from holdfast.hosting.queues import offer_of
 from holdfast.retention.own_stores import require_own_stores
 from holdfast.retention.sweep import sweeping
 from holdfast.worker.construction import running
 from holdfast.worker.takeover.takeover import taking_over
-
-log = logging.getLogger("holdfast.worker")
 
 GRACE = timedelta(seconds=5)
 """How long running calls may take to end when the worker is stopped; then they are cancelled."""
@@ -63,10 +59,7 @@ async def serving(parts: Components, catalog: Catalog, secrets: Secrets, referen
     settings = parts.settings
     parts.require_database()
     required_seals(settings, parts.config)
-    endpoints = await parts.endpoints()
-    require_endpoints(catalog, endpoints, default_llm=parts.default_llm)
-    for line in options_advice(catalog, endpoints, default_llm=parts.default_llm):
-        log.warning("%s", line)
+    await parts.endpoints_for(catalog)
     client = await parts.client()
     queue, offer = settings.task_queue, offer_of(settings, catalog, reference)
     takeover = taking_over(client, home=settings.home, task_queue=queue, enabled=settings.takeover, offer=offer)

@@ -6,7 +6,7 @@
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +25,7 @@ from holdfast.core.agents.run_functions import (
 )
 from holdfast.core.agents.templates import Template
 from holdfast.core.base.canonical import canonical
+from holdfast.core.llm.names import BUILT_IN
 from holdfast.core.run.contracts.error_types import AGENT_FUNCTION_FAILED, CONTEXT_INVALID
 from holdfast.core.run.contracts.loading import AgentRequest
 from holdfast.core.tools.results import error_text, recordable_text
@@ -48,11 +49,13 @@ class AgentFunctions:
         catalog: The agents, with the built-in tools.
         resources: The catalog's resources by type.
         secrets: Redacted from instructions and errors.
+        endpoints: The names of the worker's LLM endpoints.
     """
 
     catalog: Catalog
     resources: Mapping[Any, Any]
     secrets: Secrets
+    endpoints: Collection[str] = tuple(BUILT_IN)
 
     def context(self, agent: Agent, request: AgentRequest) -> dict[str, Any] | None:
         """Return the context of the run as the agent's model completes it; None if the agent has no model.
@@ -85,7 +88,7 @@ class AgentFunctions:
         return recorded
 
     async def spec(
-        self, agent: Agent, values: Mapping[str, Any] | None, run: RunContext, *, default_llm: str
+        self, agent: Agent, values: Mapping[str, Any] | None, run: RunContext, *, default_llm: str | Sequence[str]
     ) -> AgentSpec:
         """Return the agent as the run records it.
 
@@ -102,7 +105,13 @@ class AgentFunctions:
                 instructions = self._text(await self._call(agent, "instructions", agent.instructions, values, run))
             if isinstance(agent.tools, ToolSet):
                 tools = _names(await self._call(agent, "tools", agent.tools.function, values, run))
-            return self.catalog.spec(agent.name, default_llm=default_llm, instructions=instructions, tools=tools)
+            return self.catalog.spec(
+                agent.name,
+                default_llm=default_llm,
+                endpoints=self.endpoints,
+                instructions=instructions,
+                tools=tools,
+            )
         except (CatalogError, ContextInvalid) as error:
             raise FunctionFailed(self._shown(f"agent {agent.name!r}: {error}")) from None
 

@@ -37,7 +37,6 @@ from holdfast.core.agents.catalog import Catalog
 from holdfast.core.agents.required_secrets import read_secrets
 from holdfast.core.authority.policy import Policy
 from holdfast.core.authority.signatures import SigningKey
-from holdfast.core.llm.chat_completions import ChatCompletions
 from holdfast.core.log.node_seals import SignRecord, unsealed
 from holdfast.core.mac.seals import FleetKeys
 from holdfast.core.nodes import NO_NODE, Node
@@ -46,6 +45,7 @@ from holdfast.core.stores import ArtifactStore
 from holdfast.core.tools.decorator import NO_RESOURCES
 from holdfast.core.tools.secrets import Secrets
 from holdfast.endpoints.embeddings import Embeddings
+from holdfast.endpoints.endpoints import Endpoints
 from holdfast.storage.ledger import Ledger
 from holdfast.streaming.publisher import Publisher
 from holdfast.worker.handover import InProcessAnswers
@@ -67,8 +67,8 @@ def assemble(
     catalog: Catalog,
     seals: FleetKeys,
     *,
-    llm: openai.AsyncOpenAI,
-    default_llm: str,
+    llm: Endpoints | openai.AsyncOpenAI,
+    default_llm: str | Sequence[str],
     pool: AsyncConnectionPool | None = None,
     database_url: str = "",
     workspaces: Path,
@@ -91,8 +91,8 @@ def assemble(
     Args:
         catalog: The agents and tools that the worker offers.
         seals: The fleet keys of the worker's client.
-        llm: Client of the LLM endpoint, with `max_retries=0`.
-        default_llm: The LLM of agents that name none.
+        llm: The LLM endpoints; or the client of one, with `max_retries=0`, for whatever LLM an agent names.
+        default_llm: The LLM of agents that name none; several are a fallback order.
         pool: Connections to the database, open when an activity runs; None if the catalog has every store, and
             `ledger` is set.
         database_url: The same database.
@@ -128,9 +128,9 @@ def assemble(
     artifacts = stores.artifacts
     catalog = with_builtin_tools(catalog, artifacts=artifacts, memories=memories, threads=threads, secrets=secrets)
     notifier = notifier or Notifier()
-    adapter = ChatCompletions()
+    endpoints = llm if isinstance(llm, Endpoints) else Endpoints.only(llm)
     handover = InProcessAnswers()
-    transcripts = TranscriptCache(threads, adapter, handover=handover)
+    transcripts = TranscriptCache(threads, handover=handover)
     layers = [resources[each] if isinstance(each, type) else each for each in catalog.middleware]
     middleware = MiddlewareStack(layers) if layers else None
     chains = Chains()
@@ -138,10 +138,17 @@ def assemble(
     streams = ReplyStreams(publisher, secrets) if publisher else None
     archive = Archive(record, ledger, forget=transcripts.forget, handover=handover)
     loop_record = LoopRecord(record, threads)
-    loops = Loops(catalog, loop_record, default_llm=default_llm, notify=bool(notifier.receivers))
+    loops = Loops(
+        catalog,
+        loop_record,
+        default_llm=default_llm,
+        endpoints=endpoints.names,
+        notify=bool(notifier.receivers),
+    )
     agents = Agents(
         catalog,
         default_llm=default_llm,
+        endpoints=endpoints.names,
         workspaces=workspaces,
         artifacts=artifacts,
         memories=memories,
@@ -159,7 +166,7 @@ def assemble(
         Threads(record, keep=transcripts.keep).load_thread,
         archive.load_effects,
         agents.load_agent,
-        LLM(llm, adapter, catalog, transcripts, artifacts, secrets, middleware, streams).call_llm,
+        LLM(endpoints, catalog, transcripts, artifacts, secrets, middleware, streams).call_llm,
         Tools(catalog, ledger, chains, transcripts, artifacts, secrets, resources, middleware, node).call_tool,
         notifier.notify,
         archive.archive,

@@ -3,7 +3,7 @@ memory that it recalls. The run records them.
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +16,11 @@ from holdfast.activities.heartbeats import heartbeats
 from holdfast.activities.node_gate import NodeDeclines
 from holdfast.activities.record.moved_threads import MovedThreads
 from holdfast.activities.time_zones import ZoneUnknown, zone_offsets
-from holdfast.core.agents.agent import Agent, AgentSpec
+from holdfast.core.agents.agent import Agent, AgentSpec, llms_of
 from holdfast.core.agents.catalog import Catalog
 from holdfast.core.agents.run_functions import RunContext
 from holdfast.core.agents.skills import add_workspace_skills
+from holdfast.core.llm.names import BUILT_IN, recorded_llms
 from holdfast.core.llm.tokens import BYTES_PER_TOKEN, tokens_of
 from holdfast.core.log.events import AgentLoaded, RunStarted
 from holdfast.core.log.upcasters import decode_event
@@ -34,7 +35,7 @@ from holdfast.core.run.state import features
 from holdfast.core.stores import ArtifactStore, ThreadStore, origin_of
 from holdfast.core.tools.decorator import NO_RESOURCES
 from holdfast.core.tools.secrets import NO_SECRETS, Secrets
-from holdfast.endpoints.prices import token_price
+from holdfast.endpoints.prices import dearest_price
 from holdfast.errors import CatalogError, RecordUnreadable, ThreadForgotten
 from holdfast.workspace.folders import digested_name, earlier_folder, folder_name
 from holdfast.workspace.git.git import GitFailed
@@ -75,7 +76,8 @@ class Agents:
 
     Args:
         catalog: The agents and tools of this worker.
-        default_llm: The LLM of agents that name none.
+        default_llm: The LLM of agents that name none; several are a fallback order.
+        endpoints: The names of the LLM endpoints.
         workspaces: The folder for the workspaces of threads that were started without one.
         artifacts: Stores the files of skills, so that the run keeps reading the same version.
         memories: Stores the standing memories; None for none.
@@ -93,7 +95,8 @@ class Agents:
         self,
         catalog: Catalog,
         *,
-        default_llm: str,
+        default_llm: str | Sequence[str],
+        endpoints: Collection[str] = BUILT_IN,
         workspaces: Path,
         artifacts: ArtifactStore,
         threads: ThreadStore,
@@ -108,6 +111,7 @@ class Agents:
     ) -> None:
         self._catalog = catalog
         self._default_llm = default_llm
+        self._endpoints = endpoints
         self._workspaces = workspaces
         self._artifacts = artifacts
         self._workspace_memory = WorkspaceMemory()
@@ -119,7 +123,7 @@ class Agents:
         self._moved_threads = MovedThreads(threads, chains)
         self._plain_starts = plain_starts
         self._node = node
-        self._functions = AgentFunctions(catalog, resources, secrets)
+        self._functions = AgentFunctions(catalog, resources, secrets, endpoints)
 
     @activity.defn
     async def load_agent(self, request: AgentRequest) -> LoadedAgent:
@@ -158,7 +162,7 @@ class Agents:
             recalled=recalled,
             past=PastEffects(moved=moved) if moved else past if past.effects else None,
             features=features.FEATURES,
-            price=token_price(spec.llm) if budget and budget.usd is not None else None,
+            price=dearest_price(llms_of(spec)) if budget and budget.usd is not None else None,
             context=context if context != request.context else None,
             zones=zones,
         )
@@ -169,11 +173,14 @@ class Agents:
         run = RunContext(thread=calling_thread(), agent=agent.name, person=request.user, at=at)
         values = request.context if context is None else context
         spec = await self._functions.spec(agent, values, run, default_llm=self._default_llm)
-        return spec.model_copy(update={"llm": request.llm}) if request.llm else spec
+        if not request.llm:
+            return spec
+        llm, llms = recorded_llms(request.llm, self._endpoints)
+        return spec.model_copy(update={"llm": llm, "llms": llms})
 
     def _blocked(self, agent: Agent, problem: str) -> LoadedAgent:
         """The answer if a function of the agent fails. An older worker that would use its spec lacks its level."""
-        spec = self._catalog.spec(agent.name, default_llm=self._default_llm, instructions="")
+        spec = self._catalog.spec(agent.name, default_llm=self._default_llm, endpoints=self._endpoints, instructions="")
         spec = spec.model_copy(update={"tools": (), "verify": ()})
         return LoadedAgent(spec=spec, workspace="", features=features.FEATURES, problem=problem)
 

@@ -1,6 +1,7 @@
 """`survey_workspace` and `settle_iteration`: read a loop's files, and record the outcome of an iteration."""
 
 import asyncio
+from collections.abc import Collection, Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -15,11 +16,12 @@ from holdfast.activities.heartbeats import heartbeats
 from holdfast.activities.load_agent import require_folder, resolve_agent
 from holdfast.activities.record.loop_record import LoopRecord
 from holdfast.client.reading.own_client import own_client
-from holdfast.core.agents.agent import AgentSpec
+from holdfast.core.agents.agent import AgentSpec, llms_of
 from holdfast.core.agents.catalog import Catalog
 from holdfast.core.budget.budget import amount_text
 from holdfast.core.budget.tree import TreeCost
 from holdfast.core.llm.messages import Usage
+from holdfast.core.llm.names import BUILT_IN
 from holdfast.core.loop.state import Settled, SettleRequest, Survey, SurveyRequest
 from holdfast.core.mac.seals import is_unsealed
 from holdfast.core.run.contracts.error_types import AGENT_UNFIT, NOT_SEALED
@@ -38,14 +40,24 @@ class Loops:
     Args:
         catalog: The agents and tools of this worker.
         record: Writes the logs of loops.
-        default_llm: The LLM of agents that name none.
+        default_llm: The LLM of agents that name none; several are a fallback order.
+        endpoints: The names of the LLM endpoints.
         notify: Whether this worker sends notices of blocked and finished loops.
     """
 
-    def __init__(self, catalog: Catalog, record: LoopRecord, *, default_llm: str, notify: bool = False) -> None:
+    def __init__(
+        self,
+        catalog: Catalog,
+        record: LoopRecord,
+        *,
+        default_llm: str | Sequence[str],
+        endpoints: Collection[str] = BUILT_IN,
+        notify: bool = False,
+    ) -> None:
         self._catalog = catalog
         self._record = record
         self._default_llm = default_llm
+        self._endpoints = endpoints
         self._notify = notify
         self._files = LoopFiles()
 
@@ -95,7 +107,9 @@ class Loops:
         return await self._record.spent_by(request.thread, request.run_id) if request.run_id else TreeCost()
 
     def _spec(self, agent: str | None) -> AgentSpec:
-        return self._catalog.spec(resolve_agent(self._catalog, agent).name, default_llm=self._default_llm)
+        return self._catalog.spec(
+            resolve_agent(self._catalog, agent).name, default_llm=self._default_llm, endpoints=self._endpoints
+        )
 
 
 def _charged_to_loop(spent: TreeCost | None, request: SettleRequest, state: dict[str, Any]) -> TreeCost | None:
@@ -110,9 +124,9 @@ def _charged_to_loop(spent: TreeCost | None, request: SettleRequest, state: dict
 
 
 def _require_prices(*specs: AgentSpec) -> None:
-    for spec in specs:
-        if price(spec.llm, Usage()) is None:
-            raise _unfit(f"the price of {spec.llm!r} is unknown, and the loop has a limit in dollars; remove the limit")
+    for llm in (llm for spec in specs for llm in llms_of(spec)):
+        if price(llm, Usage()) is None:
+            raise _unfit(f"the price of {llm!r} is unknown, and the loop has a limit in dollars; remove the limit")
 
 
 def _unfit(message: str) -> ApplicationError:

@@ -7,6 +7,7 @@ import time
 from statistics import median
 from typing import Annotated
 
+import openai
 import typer
 
 from bench import document
@@ -15,10 +16,9 @@ from holdfast import Agent, Catalog, Memory, Skill, tool
 from holdfast.activities.llm_calls.transcript_cache import CachedTranscript
 from holdfast.core.agents.agent import AgentSpec
 from holdfast.core.llm.blocks import ToolCall
-from holdfast.core.llm.chat_completions import ChatCompletions
 from holdfast.core.llm.messages import AssistantMessage, ToolMessage, UserMessage
-from holdfast.core.transcript.prompt import request_prefix
 from holdfast.core.transcript.transcript import TranscriptRef, ref_digest
+from holdfast.endpoints.endpoints import Endpoints, Route
 
 LIMIT_MS = 2.0
 """The time limit at 1,000 messages."""
@@ -42,8 +42,10 @@ def agent() -> AgentSpec:
 
 def warm(spec: AgentSpec, messages: int, text: str) -> CachedTranscript:
     """Return a worker's cached transcript with that many messages."""
-    adapter = ChatCompletions()
-    cached = CachedTranscript(0, spec, adapter, request_prefix(spec, adapter))
+    endpoints = Endpoints.only(openai.AsyncOpenAI(api_key="none", base_url="http://127.0.0.1:9/v1"))
+    (route,) = endpoints.routes(spec)
+    assert isinstance(route, Route)
+    cached = CachedTranscript(0, spec, route, route.prefix(spec))
     cached.append(UserMessage(content="The task, and what was recalled."))
     while len(cached.messages) < messages:
         number = len(cached.messages)
@@ -63,7 +65,7 @@ def step(cached: CachedTranscript, number: int, text: str) -> bytes:
     length = len(cached.messages)
     ref = TranscriptRef(length=length, digest=ref_digest(cached.heads[length], cached.spec.hash))
     assert cached.matches(ref)
-    return cached.adapter.body(cached.prefix, cached.messages[: ref.length])
+    return cached.route.adapter.body(cached.prefix, cached.messages[: ref.length])
 
 
 def measure(messages: int, rounds: int) -> tuple[float, float, int]:

@@ -63,6 +63,7 @@ from holdfast.core.llm.messages import AssistantMessage as AssistantMessage
 from holdfast.core.llm.messages import ToolMessage as ToolMessage
 from holdfast.core.llm.messages import Usage as Usage
 from holdfast.core.llm.messages import UserMessage as UserMessage
+from holdfast.core.llm.options import LLMOptions as LLMOptions
 from holdfast.core.log.events import AgentEvent as AgentEvent
 from holdfast.core.log.events import AgentLoaded as AgentLoaded
 from holdfast.core.log.events import ApprovalEscalated as ApprovalEscalated

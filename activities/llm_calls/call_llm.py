@@ -1,8 +1,9 @@
-"""`call_llm`: sends prepared bytes to an OpenAI-compatible endpoint, and sorts failures by who must act.
+"""`call_llm`: sends prepared bytes to the endpoint of an LLM, and sorts failures by who must act.
 
 Temporal retries transient errors (429, 5xx, time-outs, connections, and a success without a reply, such as a proxy's
 web page); errors that only a person can fix (wrong key, unknown model) block the run; the LLM's own mistakes go back to
-the LLM, as part of the recorded reply.
+the LLM, as part of the recorded reply. If the agent has several LLMs, the next one takes over for one that keeps
+failing (`holdfast.activities.llm_calls.fallback`).
 """
 
 import asyncio
@@ -19,7 +20,14 @@ from temporalio.exceptions import ApplicationError
 
 from holdfast.activities.calling_run import CallingRun, calling_thread
 from holdfast.activities.heartbeats import heartbeats
-from holdfast.activities.llm_calls.llm_replies import MAX_REPLY_BYTES, NotAReply, read_reply, reply_from_middleware
+from holdfast.activities.llm_calls.fallback import Fallback
+from holdfast.activities.llm_calls.llm_replies import (
+    MAX_REPLY_BYTES,
+    NotAReply,
+    paused_reply,
+    read_reply,
+    reply_from_middleware,
+)
 from holdfast.activities.llm_calls.outages import (
     Attempt,
     earlier_failures,
@@ -33,21 +41,24 @@ from holdfast.activities.llm_calls.transcript_cache import CachedTranscript, Tra
 from holdfast.activities.middleware import MiddlewareStack, RunReader
 from holdfast.activities.safe_logs import SafeLogger
 from holdfast.activities.tool_calls.tool_outcomes import clip_to
+from holdfast.core.agents.agent import AgentSpec
 from holdfast.core.agents.catalog import Catalog
 from holdfast.core.agents.middleware import LLMCall, LLMResult
 from holdfast.core.base.text import one_line, visible
-from holdfast.core.llm.adapters import Adapter
+from holdfast.core.llm.adapters import Decoded
 from holdfast.core.llm.blocks import TextBlock, blocks_of
 from holdfast.core.llm.finish_reasons import WRITTEN_CALL
 from holdfast.core.llm.messages import AssistantMessage, Usage, encode
+from holdfast.core.llm.names import split_reference
 from holdfast.core.llm.outages import MESSAGE_CHARS
 from holdfast.core.llm.tokens import tokens_of, tokens_of_request
 from holdfast.core.run.contracts.error_types import CONTEXT_TOO_LONG, LLM_LOST
-from holdfast.core.run.contracts.llm_calls import LLMReply, LLMRequest
+from holdfast.core.run.contracts.llm_calls import Failures, LLMReply, LLMRequest
 from holdfast.core.run.rules.compaction import SUMMARY_REQUEST
 from holdfast.core.stores import ArtifactStore
 from holdfast.core.tools.decorator import Tool
 from holdfast.core.tools.secrets import Secrets
+from holdfast.endpoints.endpoints import Endpoints, Route
 from holdfast.endpoints.prices import cost_of
 
 log = SafeLogger(__name__)
@@ -71,6 +82,11 @@ UNDERCOUNT_FACTOR = 2
 such as cached tokens, and does not show how full the context is."""
 
 
+MAX_PAUSES = 20
+"""How often one reply may be paused by its provider (`pause_turn`); then it counts as broken off."""
+
+_REQUEST_IDS = ("x-request-id", "request-id")
+
 _TIMEOUT_STATUSES = (504, 524)
 """Statuses of a gateway that no longer waits for the endpoint, which may still answer the request."""
 
@@ -83,6 +99,8 @@ class _SentRequest:
     request: LLMRequest
     cached: CachedTranscript
     attempt: Attempt
+    messages: list[bytes]
+    """The messages of the request, encoded."""
     asked: bool
     """The last message asks whether the call in a reply's text is meant as one."""
     run: CallingRun | None
@@ -90,19 +108,36 @@ class _SentRequest:
     """The same request without streaming; None if `body` does not ask for a stream."""
 
     @property
-    def reply_arguments(self) -> dict[str, Any]:
-        """The arguments of `read_reply` that depend on the request."""
+    def decoding(self) -> dict[str, Any]:
+        """The arguments of `paused_reply`."""
         ref = self.request.transcript
         step_id = f"call_{ref.compactions}_{ref.length}"
-        return {"spec": self.cached.spec, "used": self.cached.call_ids, "step_id": step_id}
+        return {"adapter": self.cached.route.adapter, "used": self.cached.call_ids, "step_id": step_id}
+
+    @property
+    def checking(self) -> dict[str, Any]:
+        """The arguments of `reply_from_middleware` that depend on the request."""
+        rest = {name: value for name, value in self.decoding.items() if name != "adapter"}
+        return {**rest, "spec": self.cached.spec, "llm": self.cached.route.llm}
+
+    @property
+    def reply_arguments(self) -> dict[str, Any]:
+        """The arguments of `read_reply` that depend on the request."""
+        return {**self.decoding, **self.checking}
+
+    def with_paused(self, paused: Decoded) -> bytes:
+        """Return the request for the rest of a reply that the provider has paused."""
+        assert paused.message is not None
+        adapter = self.cached.route.adapter
+        messages = [*self.messages, adapter.encode(paused.message)]
+        return adapter.body(self.cached.prefix, messages, calls=not self.request.compacting)
 
 
 class LLM:
     """Calls the LLM on behalf of runs.
 
     Args:
-        client: Built with `max_retries=0`: retries belong to Temporal.
-        adapter: The adapter of the endpoint's API.
+        endpoints: The worker's endpoints.
         catalog: Its tools check the arguments of the calls in a reply.
         transcripts: This worker's cache of transcripts.
         artifacts: Stores replies that are too long for the log.
@@ -113,8 +148,7 @@ class LLM:
 
     def __init__(
         self,
-        client: openai.AsyncOpenAI,
-        adapter: Adapter,
+        endpoints: Endpoints,
         catalog: Catalog,
         transcripts: TranscriptCache,
         artifacts: ArtifactStore,
@@ -122,8 +156,7 @@ class LLM:
         middleware: MiddlewareStack | None = None,
         streams: ReplyStreams | None = None,
     ) -> None:
-        self._client = client
-        self._adapter = adapter
+        self._fallback = Fallback(endpoints, secrets)
         self._catalog = catalog
         self._transcripts = transcripts
         self._artifacts = artifacts
@@ -139,32 +172,47 @@ class LLM:
         failures = earlier_failures(request)
         async with heartbeats(*heartbeat_details(failures, request)):
             with recording_failure(request, failures, self._secrets) as attempt:
-                reply = await self._attempt_call(request, attempt)
+                reply = await self._attempt_call(request, attempt, failures)
             outage = failures.outage if failures else None
             return reply.model_copy(update={"attempt": activity.info().attempt, "outage": outage})
 
-    async def _attempt_call(self, request: LLMRequest, attempt: Attempt) -> LLMReply:
+    async def _attempt_call(self, request: LLMRequest, attempt: Attempt, before: Failures | None) -> LLMReply:
         """Make one attempt, and return the reply as it is recorded."""
-        cached, messages = await self._transcripts.read(request)
+
+        def choose(spec: AgentSpec) -> Route:
+            attempt.turn = self._fallback.turn(spec, before)
+            return attempt.turn.route
+
+        cached, messages = await self._transcripts.read(request, choose)
         run, cached.run = cached.run, None  # its answers would keep the run's lines in memory
+        adapter, client = cached.route.adapter, cached.route.endpoint.client
         asked = bool(messages) and WRITTEN_CALL.encode() in messages[-1]
         if request.compacting:
-            messages = [*messages, self._adapter.encode(SUMMARY_REQUEST)]
-        plain = self._adapter.body(cached.prefix, messages, calls=not request.compacting)
+            messages = [*messages, adapter.encode(SUMMARY_REQUEST)]
+        plain = adapter.body(cached.prefix, messages, calls=not request.compacting)
         streams = None if request.compacting or run is None else self._streams
-        body = streams.asking(plain, self._adapter, self._client) if streams else plain
+        body = streams.asking(plain, adapter, client) if streams else plain
         attempt.body = body
         if attempt.lost:
             why = "an attempt before this one may have cost something: the run charges it, and makes the call again"
             raise ApplicationError(why, type=LLM_LOST, non_retryable=True)
-        sent = _SentRequest(body, request, cached, attempt, asked, run, None if body == plain else plain)
+        unstreamed = None if body == plain else plain
+        sent = _SentRequest(body, request, cached, attempt, messages, asked, run, unstreamed)
         reply = await self._reply(sent)
         # The message of an argument's validator may contain anything.
         problems = {call: self._secrets.redact(why) for call, why in reply.problems.items()}
         reply = await self._clip(self._add_cost(reply.model_copy(update={"problems": problems}), sent))
+        reply = reply.model_copy(update=self._origin(attempt))
         if not request.compacting:
             self._transcripts.add_reply(reply.message)
         return reply
+
+    def _origin(self, attempt: Attempt) -> dict[str, Any]:
+        """Return which endpoint an attempt called, and the LLMs before it in the agent's order."""
+        turn = attempt.turn
+        if turn is None or not turn.route.reference:
+            return {}
+        return {"endpoint": split_reference(turn.route.reference)[0], "passed_over": turn.earlier}
 
     async def _reply(self, sent: _SentRequest) -> LLMReply:
         """Call the LLM within the middleware, and read its reply."""
@@ -189,44 +237,60 @@ class LLM:
         result, own = await self._middleware.llm(call, make)
         if own and received:
             return received
-        return reply_from_middleware(received, result, tools=self._readers(sent), **sent.reply_arguments)
+        return reply_from_middleware(received, result, tools=self._readers(sent), **sent.checking)
 
     def _readers(self, sent: _SentRequest) -> Mapping[str, Tool]:
         return self._catalog.readers(sent.cached.spec.name)
 
     async def _call(self, sent: _SentRequest, headers: Mapping[str, str]) -> LLMReply:
+        attempt = sent.attempt
+        assert attempt.turn is not None
         streams = None if sent.unstreamed is None else self._streams
-        with streams.watching(sent.run, self._adapter) if streams and sent.run else nullcontext() as live:
-            reply = await self._receive(sent, headers, live)
-            if live:
-                live.end(reply.message.text if reply.message else "")
-            return reply
+        adapter = sent.cached.route.adapter
+        try:
+            with streams.watching(sent.run, adapter) if streams and sent.run else nullcontext() as live:
+                reply = await self._receive(sent, headers, live)
+                if live:
+                    live.end(reply.message.text if reply.message else "")
+        except ApplicationError as error:
+            raise self._fallback.after(attempt.turn, error, status=attempt.status, costly=attempt.costly) from None
+        self._fallback.answered(attempt.turn)
+        return reply
 
     async def _receive(self, sent: _SentRequest, headers: Mapping[str, str], live: WatchedReply | None) -> LLMReply:
+        """Send the request, and read the reply: all of it, if the provider pauses its turn."""
         started, costly = time.monotonic(), sent.attempt.costly
-        response = await self._post(sent, headers)
+        response = await self._post(sent, sent.body, headers)
+        paused: Decoded | None = None
+        for _ in range(MAX_PAUSES):
+            if (more := paused_reply(response.content, paused, **sent.decoding)) is None:
+                break
+            paused, sent.attempt.usage = more, more.usage
+            body = sent.with_paused(paused)
+            response = await self._post(sent, body, headers, spent=time.monotonic() - started)
         duration = time.monotonic() - started
         try:
             tools = self._readers(sent)
-            parsed = live.answer(response.content) if live else None
+            parsed = live.answer(response.content) if live and paused is None else None
             reply = read_reply(
                 response.content,
-                adapter=self._adapter,
                 tools=tools,
                 asked=sent.asked,
                 parsed=parsed,
+                before=paused,
                 **sent.reply_arguments,
             )
         except NotAReply as error:
-            sent.attempt.costly = costly or not error.refused
+            sent.attempt.costly = costly or not error.refused or paused is not None
             if error.too_long:
                 raise ApplicationError(f"{error}", type=CONTEXT_TOO_LONG, non_retryable=True) from None
-            raise self._not_a_reply(response, error) from None
+            raise _not_a_reply(sent, response, error, self._secrets) from None
         if self._streams and parsed is not None and not reply.usage.prompt_tokens:
-            self._streams.disable(self._client, "its streams report no usage")
+            self._streams.disable(sent.cached.route.endpoint.client, "its streams report no usage")
         priced = self._add_cost(reply, sent)
         sent.attempt.usage, sent.attempt.cost = priced.usage, priced.cost
-        metadata = {"request_id": response.headers.get("x-request-id"), "duration_ms": round(duration * 1000)}
+        ids = (response.headers.get(name) for name in _REQUEST_IDS)
+        metadata = {"request_id": next(filter(None, ids), None), "duration_ms": round(duration * 1000)}
         return reply.model_copy(update=metadata)
 
     def _add_cost(self, reply: LLMReply, sent: _SentRequest) -> LLMReply:
@@ -239,7 +303,7 @@ class LLM:
         if not sent.request.priced:
             return reply
         cost = cost_of(reply.llm, reply.usage)
-        cost = cost_of(sent.cached.spec.llm, reply.usage) if cost is None else cost  # a free reply costs 0
+        cost = cost_of(sent.cached.route.llm, reply.usage) if cost is None else cost  # a free reply costs 0
         return reply.model_copy(update={"cost": cost})
 
     def _estimate_usage(self, reply: LLMReply, body: bytes) -> LLMReply:
@@ -274,26 +338,35 @@ class LLM:
             return reply.model_copy(update={"message": None, "rejected": why, "problems": {}, "arguments": {}})
         return reply.model_copy(update={"message": message, "artifact": artifact})
 
-    async def _post(self, sent: _SentRequest, headers: Mapping[str, str]) -> httpx2.Response:
+    async def _post(
+        self, sent: _SentRequest, body: bytes, headers: Mapping[str, str], *, spent: float = 0
+    ) -> httpx2.Response:
         timeout, costly = sent.cached.spec.limits.llm_timeout, sent.attempt.costly
+        route = sent.cached.route
+        client = route.endpoint.client
         sent.attempt.costly = True  # until an answer shows that it was not
         try:
-            async with asyncio.timeout(timeout):  # the client's own limits each read, and not their sum
-                return await self._client.post(
-                    self._adapter.path,
-                    content=sent.body,
+            async with asyncio.timeout(timeout - spent):  # the client's own limits each read, and not their sum
+                return await client.post(
+                    route.adapter.path,
+                    content=body,
                     cast_to=httpx2.Response,
-                    options={"timeout": timeout, "headers": {**headers, "Content-Type": "application/json"}},
+                    options={
+                        "timeout": timeout,
+                        "headers": {**route.endpoint.headers, **headers, "Content-Type": "application/json"},
+                    },
                 )
         except TimeoutError:
-            why = f"{self._client.base_url}: no whole response within {timeout:g} s"
+            why = f"{client.base_url}: no whole response within {timeout:g} s"
             raise ApplicationError(why, type=openai.APITimeoutError.__name__) from None
         except openai.APIStatusError as error:
-            if self._streams and sent.unstreamed is not None and is_about_streaming(error):
+            if self._streams and sent.unstreamed is not None and body == sent.body and is_about_streaming(error):
                 sent.attempt.costly, sent.attempt.body = costly, sent.unstreamed
-                response = await self._post(replace(sent, body=sent.unstreamed, unstreamed=None), headers)
-                self._streams.disable(self._client, f"it answers {error.status_code} to a request for a stream")
+                whole = replace(sent, body=sent.unstreamed, unstreamed=None)
+                response = await self._post(whole, whole.body, headers, spent=spent)
+                self._streams.disable(client, f"it answers {error.status_code} to a request for a stream")
                 return response
+            sent.attempt.status = error.status_code
             sent.attempt.costly = costly or error.status_code in _TIMEOUT_STATUSES
             raise provider_error(error) from None
         except openai.APIConnectionError as error:
@@ -301,14 +374,16 @@ class LLM:
                 sent.attempt.costly = costly
             # The client's own message is only "Connection error."; the cause is specific.
             reason = str(error.__cause__ or "") or error.message
-            raise ApplicationError(f"{self._client.base_url}: {reason}", type=type(error).__name__) from None
+            raise ApplicationError(f"{client.base_url}: {reason}", type=type(error).__name__) from None
 
-    def _not_a_reply(self, response: httpx2.Response, error: NotAReply) -> ApplicationError:
-        """Convert a response that is no reply into an error that Temporal retries."""
-        kind = response.headers.get("content-type") or "no content type"
-        # Redacted before it is cut: half a secret would not be found.
-        message = self._secrets.redact(f"{self._client.base_url}: {response.status_code}, {kind}: {error}")
-        delay = retry_after(response.headers, f"{error}")
-        return ApplicationError(
-            one_line(visible(message), MESSAGE_CHARS), type=type(error).__name__, next_retry_delay=delay
-        )
+
+def _not_a_reply(sent: _SentRequest, response: httpx2.Response, error: NotAReply, secrets: Secrets) -> ApplicationError:
+    """Convert a response that is no reply into an error that Temporal retries."""
+    kind = response.headers.get("content-type") or "no content type"
+    url = sent.cached.route.endpoint.client.base_url
+    # Redacted before it is cut: half a secret would not be found.
+    message = secrets.redact(f"{url}: {response.status_code}, {kind}: {error}")
+    delay = retry_after(response.headers, f"{error}")
+    return ApplicationError(
+        one_line(visible(message), MESSAGE_CHARS), type=type(error).__name__, next_retry_delay=delay
+    )

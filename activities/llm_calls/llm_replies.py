@@ -6,6 +6,7 @@ is no reply is a fault of the endpoint, which the LLM cannot fix: `NotAReply`.
 
 import json
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from typing import Any
 
 from pydantic_core import from_json
@@ -63,9 +64,11 @@ def read_reply(
     spec: AgentSpec,
     tools: Mapping[str, Tool],
     step_id: str,
+    llm: str = "",
     used: Collection[str] = (),
     asked: bool = False,
     parsed: Mapping[str, Any] | None = None,
+    before: Decoded | None = None,
 ) -> LLMReply:
     """Read the body of a successful response.
 
@@ -75,14 +78,17 @@ def read_reply(
         spec: The agent as the run recorded it.
         tools: The worker's tools by name, to check arguments with.
         step_id: Prefix of the ids for calls to which the provider gave no id, or one that is in use.
+        llm: The LLM that was called; empty for the agent's only one.
         used: The ids of the transcript's calls.
         asked: The LLM was asked whether the call in the text of its last reply is meant as one.
         parsed: The body, if it was a stream that has been put together; None to parse it.
+        before: The reply up to its last pause; None if it was not paused.
 
     Raises:
         NotAReply: The body is something else, such as a web page, cut JSON, an error or a stream that was cut.
     """
-    decoded = adapter.decode(_parse(body, adapter) if parsed is None else parsed, ids=step_id, used=used)
+    answer = _parse(body, adapter) if parsed is None else parsed
+    decoded = _joined(before, adapter.decode(answer, ids=step_id, used=_with_calls(used, before)))
     message = _with_intended_tools(decoded.message, spec)
     if not decoded.holds_reply or decoded.finish_reason == BROKEN or (message is None and decoded.failure):
         refused = bool(decoded.failure) and message is None
@@ -99,8 +105,42 @@ def read_reply(
         arguments=arguments,
         usage=decoded.usage,
         finish_reason=decoded.finish_reason,
-        llm=decoded.llm or spec.llm,
+        llm=decoded.llm or llm or spec.llm,
     )
+
+
+def paused_reply(
+    body: bytes, before: Decoded | None, *, adapter: Adapter, step_id: str, used: Collection[str] = ()
+) -> Decoded | None:
+    """Return the reply so far if the provider pauses its turn, and continues it when it gets that back.
+
+    Args:
+        body: The response body as received.
+        before: The reply up to the pause before; None for none.
+        adapter: See `read_reply`.
+        step_id: See `read_reply`.
+        used: See `read_reply`.
+    """
+    if b"pause_turn" not in body:
+        return None
+    decoded = adapter.decode(_parse(body, adapter), ids=step_id, used=_with_calls(used, before))
+    return _joined(before, decoded) if decoded.paused and decoded.message else None
+
+
+def _with_calls(used: Collection[str], before: Decoded | None) -> Collection[str]:
+    own = before.message.tool_calls if before and before.message else ()
+    return {*used, *(call.id for call in own)} if own else used
+
+
+def _joined(before: Decoded | None, rest: Decoded) -> Decoded:
+    """Return one reply for both parts of a paused turn, with the tokens of both requests."""
+    if before is None or before.message is None or not rest.holds_reply:
+        return rest
+    more = blocks_of(rest.message.content) if rest.message else ()
+    message = AssistantMessage(content=(*blocks_of(before.message.content), *more), provider=before.message.provider)
+    calls = len(before.message.tool_calls)
+    unfinished = before.unfinished | {at + calls for at in rest.unfinished}
+    return replace(rest, message=message, usage=before.usage + rest.usage, unfinished=unfinished)
 
 
 def reply_from_middleware(
@@ -110,6 +150,7 @@ def reply_from_middleware(
     spec: AgentSpec,
     tools: Mapping[str, Tool],
     step_id: str,
+    llm: str = "",
     used: Collection[str] = (),
 ) -> LLMReply:
     """Build the reply that middleware returned in place of the provider's; its calls are checked like the LLM's.
@@ -120,6 +161,7 @@ def reply_from_middleware(
         spec: See `read_reply`.
         tools: See `read_reply`.
         step_id: See `read_reply`.
+        llm: See `read_reply`.
         used: See `read_reply`.
     """
     message = None
@@ -138,7 +180,7 @@ def reply_from_middleware(
             "problems": problems,
             "arguments": arguments,
             "usage": result.usage,
-            "llm": result.llm or spec.llm,
+            "llm": result.llm or llm or spec.llm,
         }
     )
 

@@ -15,9 +15,11 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 from holdfast.activities.heartbeats import earlier_details, sealed_details
+from holdfast.activities.llm_calls.fallback import Turn
 from holdfast.activities.llm_calls.retry_after import retry_after
 from holdfast.core.base.text import one_line, visible
 from holdfast.core.llm.messages import Usage
+from holdfast.core.llm.names import NAME_CHARS
 from holdfast.core.llm.outages import CAUSE_CHARS, MESSAGE_CHARS, LLMFailure, Outage, attempts_lost
 from holdfast.core.llm.refusals import REJECTION_CHARS, is_too_long, rejection_message
 from holdfast.core.llm.tokens import tokens_of_request
@@ -70,6 +72,10 @@ class Attempt:
     """The usage of the reply that it received."""
     cost: int | None = None
     """The cost of that reply in nano-dollars; None if the run asks for no price, or none is known."""
+    status: int = 0
+    """The HTTP status of the endpoint's rejection; 0 if there was none."""
+    turn: Turn | None = None
+    """The LLM that it calls; None before it is chosen."""
 
 
 @contextmanager
@@ -141,10 +147,16 @@ def _leave_failure(
 ) -> None:
     """Leave a failure for the next attempt. The message is redacted before it is cut: half a secret is not found."""
     seconds = max(0, round((datetime.now(UTC) - started).total_seconds(), 3))
-    failure = LLMFailure(at=started, seconds=seconds, cause=cause[:CAUSE_CHARS], message=message[:MESSAGE_CHARS])
+    turn = attempt.turn
+    llm = turn.route.reference[:NAME_CHARS] if turn else ""
+    failure = LLMFailure(
+        at=started, seconds=seconds, cause=cause[:CAUSE_CHARS], message=message[:MESSAGE_CHARS], llm=llm
+    )
     outage = before.outage if before else None
     outage = Outage.of(outage, failure, costly=attempt.costly if request.budgeted else None)
     failures = Failures(answers=request.order, outage=outage)
+    if turn and llm:
+        failures = failures.model_copy(update={"passed_over": turn.passed, "failing": llm, "failed": turn.failed})
     if request.budgeted:
         failures = failures.model_copy(update={"untraced": attempt.lost > 0, **_reply_usage(before, attempt)})
     activity.heartbeat(*sealed_details(failures))
@@ -171,6 +183,6 @@ def _provider_message(response: httpx2.Response) -> str:
             host = "an invalid address"
         return (
             f"the endpoint redirects to {one_line(visible(host), 200)}, which is not followed: it may be a login page. "
-            "Set OPENAI_BASE_URL to the address of the API itself"
+            "Set the endpoint's address, such as OPENAI_BASE_URL, to that of the API itself"
         )
     return rejection_message(response.content) or f"{response.reason_phrase or 'an error'}, without a message"

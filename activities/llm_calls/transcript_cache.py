@@ -9,7 +9,7 @@
 """
 
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -18,15 +18,16 @@ from holdfast.activities.calling_run import CallingRun, calling_thread
 from holdfast.activities.record.thread_past import read_thread
 from holdfast.core.agents.agent import AgentSpec, shared
 from holdfast.core.base.canonical import GENESIS, chain
-from holdfast.core.llm.adapters import Adapter
 from holdfast.core.llm.messages import AnyMessage, AssistantMessage, ToolMessage, decode, encode
 from holdfast.core.log.events import UserMessageReceived
 from holdfast.core.run.contracts.llm_calls import LLMRequest
 from holdfast.core.stores import ThreadStore
-from holdfast.core.transcript.prompt import request_prefix
 from holdfast.core.transcript.transcript import Transcript, TranscriptRef, ref_digest
+from holdfast.endpoints.endpoints import Route
 from holdfast.errors import TranscriptMismatch
 from holdfast.worker.handover import InProcessAnswers
+
+ChooseRoute = Callable[[AgentSpec], Route]
 
 MAX_PREFIXES = 100
 """The most encoded agents to keep."""
@@ -42,7 +43,8 @@ class CachedTranscript:
 
     compactions: int
     spec: AgentSpec
-    adapter: Adapter
+    route: Route
+    """The LLM that the messages are encoded for."""
     prefix: bytes
     """The encoded agent (`holdfast.core.transcript.prompt.request_prefix`)."""
     messages: list[bytes] = field(default_factory=list)
@@ -72,7 +74,7 @@ class CachedTranscript:
     def append_line(self, line: bytes) -> None:
         """Add a message, given as its line in the transcript."""
         message = decode(line)
-        encoded = self.adapter.encode(message)
+        encoded = self.route.adapter.encode(message)
         self.messages.append(encoded)
         self.heads.append(chain(self.heads[-1], line))
         self.size += len(encoded)
@@ -99,7 +101,6 @@ class TranscriptCache:
 
     Args:
         record: The permanent record, for messages from before the calling Temporal run.
-        adapter: Encodes the messages for the LLM.
         handover: Holds the pages that the worker's runs pass in process; None to query them instead.
         limit: The most bytes of messages to keep, over all threads.
     """
@@ -107,24 +108,26 @@ class TranscriptCache:
     def __init__(
         self,
         record: ThreadStore,
-        adapter: Adapter,
         *,
         handover: InProcessAnswers | None = None,
         limit: int = 256_000_000,
     ) -> None:
         self._record = record
-        self._adapter = adapter
         self._handover = handover
         self._limit = limit
         self._size = 0
         self._transcripts: OrderedDict[str, CachedTranscript] = OrderedDict()
-        self._prefixes: dict[str, bytes] = {}
-        """The encoded agents by hash: a thousand runs that wake together share one."""
+        self._prefixes: dict[tuple[str, str], bytes] = {}
+        """The encoded agents by hash and LLM: a thousand runs that wake together share one."""
         self._loaded: OrderedDict[str, list[bytes]] = OrderedDict()
         """The lines of threads that this worker has loaded, by thread."""
 
-    async def read(self, request: LLMRequest) -> tuple[CachedTranscript, list[bytes]]:
+    async def read(self, request: LLMRequest, choose: ChooseRoute) -> tuple[CachedTranscript, list[bytes]]:
         """Read the calling run's transcript, and the messages that the request refers to.
+
+        Args:
+            request: The request.
+            choose: Chooses the LLM for an agent. The messages are read anew if it is not the one of the last call.
 
         Raises:
             TranscriptMismatch: The messages of the workflow and the record do not have the digest of the request.
@@ -135,8 +138,9 @@ class TranscriptCache:
         cached = self._transcripts.pop(thread, None)
         if cached is not None:
             self._size -= cached.size
+            cached = cached if choose(cached.spec).reference == cached.route.reference else None
         if cached is None or not await _catch_up(run, cached, ref):
-            cached = await self._rebuild(run, ref)
+            cached = await self._rebuild(run, ref, choose)
         cached.run = run
         self._transcripts[thread] = cached
         self._size += cached.size
@@ -179,15 +183,16 @@ class TranscriptCache:
         while len(self._loaded) > MAX_LOADED:
             self._loaded.popitem(last=False)
 
-    async def _rebuild(self, run: CallingRun, ref: TranscriptRef) -> CachedTranscript:
+    async def _rebuild(self, run: CallingRun, ref: TranscriptRef, choose: ChooseRoute) -> CachedTranscript:
         """Read the agent and all messages since the last context compaction."""
         session: dict[str, Any] = await run.query("session")
         spec = shared(AgentSpec.model_validate(session["spec"]))
-        if (prefix := self._prefixes.get(spec.hash)) is None:
-            prefix = self._prefixes[spec.hash] = request_prefix(spec, self._adapter)
+        route = choose(spec)
+        if (prefix := self._prefixes.get((spec.hash, route.reference))) is None:
+            prefix = self._prefixes[spec.hash, route.reference] = route.prefix(spec)
             while len(self._prefixes) > MAX_PREFIXES:
                 del self._prefixes[next(iter(self._prefixes))]
-        empty = partial(CachedTranscript, session["compactions"], spec, self._adapter, prefix)
+        empty = partial(CachedTranscript, session["compactions"], spec, route, prefix)
         loaded = self._loaded.pop(run.thread, [])[: session["first"]]
         if loaded and (cached := await _read(run, empty(), loaded, ref)).matches(ref):
             return cached

@@ -15,7 +15,6 @@ from holdfast.config.stack_file import Stack, read_stack
 from holdfast.errors import SettingsError
 
 if TYPE_CHECKING:
-    import openai
     from psycopg_pool import AsyncConnectionPool
     from temporalio.client import Client
     from temporalio.runtime import Runtime
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
     from holdfast.core.stores import ArtifactStore, ThreadStore
     from holdfast.encryption.codec import EncryptionCodec
     from holdfast.endpoints.embeddings import Embeddings
+    from holdfast.endpoints.endpoints import Endpoints
     from holdfast.endpoints.script import Script
     from holdfast.storage.artifacts import FolderArtifacts
     from holdfast.streaming.hub import Hub
@@ -98,7 +98,8 @@ class Components:
         self._client: Client | None = None
         self._pool: AsyncConnectionPool | None = None
         self._opening = asyncio.Lock()
-        self._llm: openai.AsyncOpenAI | None = None
+        self._endpoints: Endpoints | None = None
+        self._advised = False
         self._seal: SignRecord | None = None
         self._hub: Hub | None = None
         self.cleanup = cleanup
@@ -339,24 +340,39 @@ class Components:
             self._seal = await self.cleanup.enter_async_context(sealing)
         return self._seal
 
-    async def llm(self) -> "openai.AsyncOpenAI":
-        """A client of the LLM endpoint.
+    async def endpoints(self) -> "Endpoints":
+        """The LLM endpoints that the settings configure.
 
         Raises:
-            SettingsError: None is configured.
+            SettingsError: A setting is wrong.
         """
-        from holdfast.endpoints.client import llm_client
+        from holdfast.endpoints.endpoints import open_endpoints
 
-        if self._llm is None:
-            opening = llm_client(self._given, dev=self._scripted, say=self._say, script=self._script)
-            client = self.cleanup.enter_context(opening)
-            self._llm = await self.cleanup.enter_async_context(client)
-        return self._llm
+        if self._endpoints is None:
+            opening = open_endpoints(self._given, dev=self._scripted, say=self._say, script=self._script)
+            self._endpoints = await self.cleanup.enter_async_context(opening)
+        return self._endpoints
+
+    async def endpoints_for(self, catalog: "Catalog") -> "Endpoints":
+        """The LLM endpoints, after a check that they are those of a catalog's agents.
+
+        Raises:
+            SettingsError: The LLM of an agent has no endpoint, or a setting is wrong.
+        """
+        from holdfast.endpoints.endpoints import options_advice, require_endpoints
+
+        endpoints = await self.endpoints()
+        require_endpoints(catalog, endpoints, default_llm=self.default_llm)
+        if not self._advised:
+            self._advised = True
+            for line in options_advice(catalog, endpoints, default_llm=self.default_llm):
+                self._say(f"Warning    {line}")
+        return endpoints
 
     @property
-    def default_llm(self) -> str:
-        """The LLM of agents that name none; `scripted` for the scripted one."""
-        return "scripted" if self._given.scripted else self._given.llm
+    def default_llm(self) -> "str | tuple[str, ...]":
+        """The LLM of agents that name none, or several in order; `scripted` for the scripted one."""
+        return self._given.default_llm
 
     async def embeddings(self) -> "Embeddings | None":
         """The embedding model; None to find memories by words alone."""
@@ -365,4 +381,4 @@ class Components:
         model = self._given.embedding_model
         if model is None or (self._given.scripted and not self._scripted):
             return None
-        return Embeddings(await self.llm(), model, self._given.embedding_dimensions)
+        return Embeddings((await self.endpoints()).default(), model, self._given.embedding_dimensions)

@@ -30,7 +30,7 @@ def own_secrets(settings: Settings, environ: Mapping[str, str] | None = None) ->
     """
     environ = os.environ if environ is None else environ
     words = _plain_words(settings, environ)
-    secrets = [*_of_variables(_variables(settings, environ)), *_of_temporal(environ)]
+    secrets = [*_of_variables(_variables(settings, environ)), *_of_temporal(environ), *_of_endpoints(settings)]
     return Secrets({}, more=[(name, text) for name, text in secrets if text not in words])
 
 
@@ -48,6 +48,14 @@ def _of_variables(texts: Mapping[str, str]) -> Iterator[tuple[str, str]]:
         kind = _KINDS.get(name.upper()) or (_itself if _is_secret(name, text) else None)
         for secret in kind(text) if kind else ():
             yield name, secret
+
+
+def _of_endpoints(settings: Settings) -> Iterator[tuple[str, str]]:
+    """Yield the keys of the named LLM endpoints, whose variables may have any name, and passwords in addresses."""
+    for setting in settings.llm_endpoints.values():
+        if setting.secret:
+            yield setting.key, setting.secret.get_secret_value()
+        yield from (("HOLDFAST_LLM_ENDPOINTS", secret) for secret in _url(setting.base_url))
 
 
 def _of_temporal(environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
@@ -149,6 +157,8 @@ def _is_secret(name: str, text: str) -> bool:
 
 _KINDS: Final[Mapping[str, Callable[[str], Iterator[str]]]] = {
     "ALL_PROXY": _url,
+    "ANTHROPIC_API_KEY": _itself,
+    "ANTHROPIC_BASE_URL": _url,
     "DATABASE_URL": _url,
     "FTP_PROXY": _url,
     "HOLDFAST_ANCHORS": _webhooks,

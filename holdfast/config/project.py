@@ -11,14 +11,16 @@ A folder has no authority of its own: a cloned or unpacked folder must not decid
 6. Values are settings of Holdfast, and secrets for tools. They do not enter the process's environment.
 """
 
+import json
 import os
 import tomllib
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from holdfast.config.folder_database import confined
+from holdfast.config.llm_endpoints import misdirected_key
 from holdfast.config.own_file import NotOwnFile, read_own_file
 from holdfast.config.settings import nearest, variables
 from holdfast.errors import SettingsError
@@ -54,9 +56,12 @@ TEMPORAL: Final = (
 NAMING_A_SERVER: Final = ("TEMPORAL_ADDRESS", "TEMPORAL_CONFIG_FILE", "TEMPORAL_PROFILE")
 """Variables that select a Temporal server instead of an embedded one."""
 
+_ENDPOINTS: Final = "HOLDFAST_LLM_ENDPOINTS"
+
 _CODE: Final = ("HOLDFAST_CATALOG", "HOLDFAST_SCRIPT")
 _SENT_TO: Final = {
     "OPENAI_BASE_URL": ("OPENAI_API_KEY", "OPENAI_ADMIN_KEY"),
+    "ANTHROPIC_BASE_URL": ("ANTHROPIC_API_KEY",),
     "DATABASE_URL": ("PGPASSWORD", "PGSERVICE"),
     "TEMPORAL_ADDRESS": (
         *("TEMPORAL_API_KEY", "TEMPORAL_CONFIG_FILE", "TEMPORAL_PROFILE", "HOLDFAST_FLEET_KEYS"),
@@ -66,7 +71,10 @@ _SENT_TO: Final = {
 }
 """Addresses, and the secrets (or files of secrets) that are sent there or sign requests to it."""
 
-_SERVERS: Final = ("OPENAI_BASE_URL", "DATABASE_URL", "TEMPORAL_ADDRESS", "HOLDFAST_HOME")
+_SERVERS: Final = (
+    *("OPENAI_BASE_URL", "ANTHROPIC_BASE_URL", "HOLDFAST_LLM_ENDPOINTS"),
+    *("DATABASE_URL", "TEMPORAL_ADDRESS", "HOLDFAST_HOME"),
+)
 """Variables that decide which servers and which state folder a command uses."""
 
 
@@ -124,6 +132,8 @@ def read_project(environ: Mapping[str, str], *, folder: Path, default_root: Path
     if "HOLDFAST_CATALOG" in inherited:
         from_env.pop("HOLDFAST_SCRIPT", None)
     _check_addresses(env, inherited, from_env)
+    _check_endpoints(toml, inherited, from_toml)
+    _check_endpoints(env, inherited, from_env)
     if "DATABASE_URL" in from_env.keys() - inherited.keys():
         from_env["DATABASE_URL"] = confined(env, from_env["DATABASE_URL"])
     if "TEMPORAL_ADDRESS" in from_env.keys() - inherited.keys():
@@ -150,13 +160,44 @@ def _read_toml(path: Path) -> dict[str, str]:
     except tomllib.TOMLDecodeError as error:
         raise SettingsError(f"{path} is not valid TOML: {error}.") from None
     names = variables()
+    endpoints = ""
+    if isinstance(settings.get("llm"), dict):
+        settings["llm"], endpoints = _split_llm(path, settings["llm"])
     for key, value in settings.items():
         _check_printable(path, key, str(value))
         if key not in IN_TOML:
             raise SettingsError(f"{path}: {_misplaced(key)}")
         if isinstance(value, bool) or not isinstance(value, str | int | float):
             raise SettingsError(f"{path}: {key} must be a text or a number.")
-    return {names[key]: str(value) for key, value in settings.items() if str(value).strip()}
+    found = {names[key]: str(value) for key, value in settings.items() if str(value).strip()}
+    return found | ({_ENDPOINTS: endpoints} if endpoints else {})
+
+
+def _split_llm(path: Path, table: Mapping[str, Any]) -> tuple[str, str]:
+    """Return the settings of the table `llm`: the names in `default`, and the endpoints as JSON; each may be empty."""
+    default, tables = table.get("default", ""), {name: each for name, each in table.items() if name != "default"}
+    names = default if isinstance(default, list) else [default]
+    if not all(isinstance(name, str) for name in names) or not all(isinstance(each, dict) for each in tables.values()):
+        raise SettingsError(
+            f"{path}: [llm] has `default`, the name of an LLM or a list of them, and a table for each endpoint: "
+            '[llm.NAME] with api = "chat", "responses" or "messages", base_url, and key, the name of a variable.'
+        )
+    try:
+        return ",".join(names), json.dumps(tables) if tables else ""
+    except TypeError:  # a date
+        raise SettingsError(f"{path}: the fields of an endpoint are texts.") from None
+
+
+def _check_endpoints(path: Path, inherited: Mapping[str, str], own: Mapping[str, str]) -> None:
+    """Reject endpoints of a file that would get secrets of the environment, unless the environment names them, too."""
+    if _ENDPOINTS in inherited or not (text := own.get(_ENDPOINTS)):
+        return
+    try:
+        tables = json.loads(text)
+    except ValueError:
+        return  # reported with the settings
+    if isinstance(tables, dict) and (why := misdirected_key(tables, inherited=inherited)):
+        raise SettingsError(f"{path}: {why}.")
 
 
 def _check_printable(path: Path, name: str, value: str) -> None:

@@ -23,7 +23,9 @@ from pydantic import (
 
 from holdfast.config.encryption_keys import parse_keys, split_plain
 from holdfast.config.endpoint import api_key, base_url, pasted
+from holdfast.config.llm_endpoints import EndpointSetting, read_endpoints
 from holdfast.core.base.retention import Retention, read_age, read_rules
+from holdfast.core.llm.names import is_reference, order_problem
 from holdfast.core.nodes import check_name, read_labels
 from holdfast.errors import SettingsError
 
@@ -56,6 +58,17 @@ def _encryption_keys(setting: SecretStr) -> SecretStr:
 
 def _api_key(setting: SecretStr) -> SecretStr:
     return SecretStr(api_key(setting.get_secret_value()))
+
+
+def _llms(text: str) -> str:
+    names = _names(text)
+    if why := order_problem(names):
+        raise ValueError(why)
+    return ",".join(names)
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",")]
 
 
 def _upper(text: str) -> str:
@@ -97,9 +110,11 @@ EXAMPLE_SCRIPT = "holdfast.examples.release.script:script"
 _SECRET = frozenset(
     {
         "anchors",
+        "anthropic_api_key",
         "database_url",
         "encryption_keys",
         "fleet_keys",
+        "llm_endpoints",
         "openai_api_key",
         "slack_signing_secret",
         "stream_url",
@@ -108,6 +123,9 @@ _SECRET = frozenset(
     }
 )
 """Fields whose values never appear in errors."""
+
+_PASTED = ("openai_api_key", "openai_base_url", "anthropic_api_key", "anthropic_base_url")
+"""Fields whose values people paste."""
 
 _PREFIX = "HOLDFAST_"
 _EXAMPLES = "HOLDFAST_EXAMPLE_"
@@ -131,8 +149,12 @@ class Settings(BaseModel):
     """`HOLDFAST_POLICY`: a policy file that replaces the policies of all agents. Default: the catalog's policies."""
     script: Reference | None = None
     """`HOLDFAST_SCRIPT`: the scripted LLM's answers, as `package.module:attribute`. Default: the catalog's script."""
-    llm: NonEmpty = "gpt-5-mini"
-    """`HOLDFAST_LLM`: the language model of agents that do not name one."""
+    llm: Annotated[str, AfterValidator(_llms)] = "gpt-5-mini"
+    """`HOLDFAST_LLM`: the language model of agents that do not name one: `gpt-5-mini`, `anthropic/claude-sonnet-5`.
+    Several, separated by commas, are a fallback order."""
+    llm_endpoints: Annotated[dict[str, EndpointSetting], BeforeValidator(read_endpoints)] = {}
+    """`HOLDFAST_LLM_ENDPOINTS`: further endpoints, as JSON: `{"router": {"api": "chat", "base_url":
+    "https://router.example/v1", "key": "ROUTER_API_KEY"}}`. In `holdfast.toml`: `[llm.router]`."""
     embeddings: NonEmpty | None = None
     """`HOLDFAST_EMBEDDINGS`: the embedding model for memory search, at the language model's endpoint, such as
     `text-embedding-3-small`. Default: search by words only."""
@@ -154,6 +176,10 @@ class Settings(BaseModel):
     """`OPENAI_API_KEY`: the API key of the language model's endpoint."""
     openai_base_url: Annotated[str, AfterValidator(base_url)] | None = None
     """`OPENAI_BASE_URL`: an OpenAI-compatible endpoint. Default: the OpenAI client's own."""
+    anthropic_api_key: Annotated[SecretStr, AfterValidator(_api_key)] | None = None
+    """`ANTHROPIC_API_KEY`: the API key of the endpoint `anthropic`."""
+    anthropic_base_url: Annotated[str, AfterValidator(base_url)] | None = None
+    """`ANTHROPIC_BASE_URL`: its address. Default: `https://api.anthropic.com`."""
     encryption_keys: Annotated[SecretStr, AfterValidator(_encryption_keys)] | None = None
     """`HOLDFAST_ENCRYPTION_KEYS`: `id1:BASE64,id0:BASE64`. The first key encrypts what is sent to Temporal; every key
     decrypts. Default: no encryption. `plain` as the last entry still accepts plain text from runs that began before
@@ -228,8 +254,22 @@ class Settings(BaseModel):
 
     @property
     def scripted(self) -> bool:
-        """Whether the scripted LLM replaces a language model, because neither a key nor an endpoint is set."""
+        """Whether the scripted LLM replaces the default endpoint, because neither its key nor its address is set."""
         return self.openai_api_key is None and self.openai_base_url is None
+
+    @property
+    def default_llm(self) -> str | tuple[str, ...]:
+        """The LLM of agents that name none, or several in order; `scripted` if the scripted LLM replaces them."""
+        names = _names(self.llm)
+        if self.scripted and not any(is_reference(name, self.own_endpoints) for name in names):
+            return "scripted"
+        return names[0] if len(names) == 1 else tuple(names)
+
+    @property
+    def own_endpoints(self) -> frozenset[str]:
+        """The configured endpoints besides OpenAI's or the one in its place."""
+        anthropic = ["anthropic"] if self.anthropic_api_key or self.anthropic_base_url else []
+        return frozenset([*anthropic, *self.llm_endpoints])
 
     @property
     def embedding_model(self) -> str | None:
@@ -256,10 +296,10 @@ class Settings(BaseModel):
             SettingsError: Some values are invalid; the error names all of them, and hides the secret ones.
         """
         texts = {field: environ.get(variable, "").strip() for field, variable in variables().items()}
-        texts |= {field: pasted(texts[field]) for field in ("openai_api_key", "openai_base_url")}
+        texts |= {field: pasted(texts[field]) for field in _PASTED}
         values = {field: text for field, text in texts.items() if text}
         try:
-            return cls.model_validate({"home": root / ".holdfast", **values})
+            return cls.model_validate({"home": root / ".holdfast", **values}, context=environ)
         except ValidationError as error:
             # Without its cause: pydantic's error contains the values, including secrets.
             raise SettingsError(_explain(error, values, files or {})) from None
@@ -267,7 +307,7 @@ class Settings(BaseModel):
 
 def variables() -> dict[str, str]:
     """Return the environment variable of each field."""
-    foreign = {"database_url", "openai_api_key", "openai_base_url"}
+    foreign = {"database_url", *_PASTED}
     return {name: name.upper() if name in foreign else f"HOLDFAST_{name.upper()}" for name in Settings.model_fields}
 
 

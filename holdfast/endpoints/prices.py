@@ -1,5 +1,6 @@
 """Prices of LLMs: list prices from the package `genai-prices`. Nothing is fetched."""
 
+from collections.abc import Sequence
 from decimal import Decimal
 
 from holdfast.core.budget.account import TokenPrice, nano_dollars
@@ -28,6 +29,14 @@ def token_price(llm: str) -> TokenPrice | None:
     if request is None or reply is None:
         return None
     return TokenPrice(request=nano_dollars(request / MANY), reply=nano_dollars(reply / MANY))
+
+
+def dearest_price(llms: Sequence[str]) -> TokenPrice | None:
+    """The highest prices of a token among LLMs of which any may reply; None if the price of one is unknown."""
+    prices = [price for llm in llms if (price := token_price(llm))]
+    if len(prices) < len(llms):
+        return None
+    return TokenPrice(request=max(each.request for each in prices), reply=max(each.reply for each in prices))
 
 
 def _exact(llm: str, usage: Usage) -> Decimal | None:

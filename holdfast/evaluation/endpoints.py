@@ -12,13 +12,15 @@ from holdfast.evaluation.replies import RecordedReplies
 if TYPE_CHECKING:
     import openai
 
+    from holdfast.endpoints.endpoints import Endpoints
+
 
 @dataclass(frozen=True)
 class Endpoint:
     """The LLM of reruns."""
 
-    client: "openai.AsyncOpenAI"
-    default: str
+    client: "openai.AsyncOpenAI | Endpoints"
+    default: str | tuple[str, ...]
     """The LLM of agents that select none."""
     llm: str | None = None
     """The LLM of all agents; None for their own."""

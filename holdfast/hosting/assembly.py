@@ -53,7 +53,7 @@ async def assembled(parts: Components, catalog: Catalog, secrets: Secrets) -> As
         yield assemble(
             catalog,
             seals_in(client.data_converter),
-            llm=await parts.llm(),
+            llm=await parts.endpoints_for(catalog),
             default_llm=parts.default_llm,
             pool=await parts.migrated_pool(),
             database_url=parts.require_database(),

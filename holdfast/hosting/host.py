@@ -112,7 +112,7 @@ async def _servers(settings: Settings, body: "Body", cleanup: AsyncExitStack) ->
 def _say_what_is_used(settings: Settings, warnings: tuple[str, ...]) -> None:
     for warning in warnings:
         log.warning("%s", warning)
-    if settings.scripted:
+    if settings.default_llm == "scripted":
         log.warning("no LLM is configured (OPENAI_API_KEY, OPENAI_BASE_URL): a script answers in its place")
     else:
         log.info("LLM: %s", settings.llm)

@@ -22,12 +22,12 @@ from holdfast.worker.takeover.registry import Offer
 
 def offer_of(settings: Settings, catalog: Catalog, reference: str) -> Offer:
     """Return what a worker offers, for other workers of the queue and for `doctor`."""
-    llm = "scripted" if settings.scripted else settings.llm
+    llm = settings.default_llm
     hashes = {name: shared(catalog.spec(name, default_llm=llm)).hash for name in catalog.agents}
     return Offer(
         catalog=reference,
         agents=tuple(catalog.agents),
-        llm=llm,
+        llm=llm if isinstance(llm, str) else ", ".join(llm),
         folder=str(Path.cwd()),
         digest=digest(["offer/1", hashes]),
     )

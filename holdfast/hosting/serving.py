@@ -59,7 +59,7 @@ async def serving(parts: Components, catalog: Catalog, secrets: Secrets, referen
     settings = parts.settings
     parts.require_database()
     required_seals(settings, parts.config)
-    await parts.llm()
+    await parts.endpoints_for(catalog)
     client = await parts.client()
     queue, offer = settings.task_queue, offer_of(settings, catalog, reference)
     takeover = taking_over(client, home=settings.home, task_queue=queue, enabled=settings.takeover, offer=offer)

@@ -50,12 +50,10 @@ async def scripted_worker(
                 client,
                 task_queue=task_queue,
                 catalog=catalog,
-                llm=endpoint,
-                default_llm="scripted",
                 secrets=secrets,
                 resources=resources,
                 # No deadlock detection: on a busy machine, or at a breakpoint, two seconds pass easily.
-                **{"debug_mode": True, **options},
+                **{"llm": endpoint, "default_llm": "scripted", "debug_mode": True, **options},
             )
             async with running(built, within=LEAVE):
                 yield llm

@@ -32,7 +32,7 @@ def description_of(field: str) -> str:
     """Return a field's description, with its default and its name in `holdfast.toml`, if it has them."""
     value = Settings.model_fields[field].default
     shown = str(value).lower() if isinstance(value, bool) else value
-    default = "" if value in (None, PydanticUndefined) else f" Default: `{shown}`."
+    default = "" if value in (None, PydanticUndefined, {}) else f" Default: `{shown}`."
     return f"{descriptions()[field]}{default}{f' In `holdfast.toml`: `{field}`.' if field in IN_TOML else ''}"
 
 

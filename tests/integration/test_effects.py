@@ -17,7 +17,6 @@ from holdfast.activities.calling_run import Chains
 from holdfast.activities.llm_calls.transcript_cache import TranscriptCache
 from holdfast.activities.tool_calls.call_tool import Tools
 from holdfast.core.llm.blocks import ToolCall
-from holdfast.core.llm.chat_completions import ChatCompletions
 from holdfast.core.run.contracts.tool_calls import ToolOutcome, ToolRequest
 from holdfast.core.temporal.converter import data_converter
 from holdfast.storage.artifacts import PostgresArtifacts
@@ -37,7 +36,7 @@ def attempt(pool: AsyncConnectionPool, database_url: str, tmp_path: Path) -> Cal
             Catalog(agents=[Agent(name="a", instructions="", tools=[tool])]),
             Ledger(pool, database_url),
             Chains(),
-            TranscriptCache(PostgresThreads(pool), ChatCompletions()),
+            TranscriptCache(PostgresThreads(pool)),
             PostgresArtifacts(pool),
         )
         call = ToolCall(id="c", name=tool.spec.name, arguments="{}")
@@ -211,7 +210,7 @@ async def test_without_a_database_no_effect_runs(tmp_path: Path) -> None:
             Catalog(agents=[Agent(name="a", instructions="", tools=[effect("unsafe")])]),
             Ledger(pool, nowhere),
             Chains(),
-            TranscriptCache(PostgresThreads(pool), ChatCompletions()),
+            TranscriptCache(PostgresThreads(pool)),
             PostgresArtifacts(pool),
         )
         call = ToolCall(id="c", name="act", arguments="{}")

@@ -23,7 +23,6 @@ from holdfast.activities.tool_calls.guarded_call import GuardedCall
 from holdfast.activities.tool_calls.tool_attempt import Attempt
 from holdfast.activities.tool_calls.tool_outcomes import Outcomes
 from holdfast.core.llm.blocks import ToolCall
-from holdfast.core.llm.chat_completions import ChatCompletions
 from holdfast.core.mac.outcomes import NO_SEALS
 from holdfast.core.run.contracts.error_types import EFFECT_SETTLING
 from holdfast.core.run.contracts.ledger import CallAttempt
@@ -96,7 +95,7 @@ class Call:
         notes = AttemptNotes(request, self._notes)
         context = ToolContext(thread="t", workspace=self._folder, key=self.key, attempt=self._number)
         outcomes = Outcomes(PostgresArtifacts(self._pool), "t", request, NO_SECRETS)
-        transcripts = TranscriptCache(PostgresThreads(self._pool), ChatCompletions())
+        transcripts = TranscriptCache(PostgresThreads(self._pool))
         guarded = GuardedCall(Attempt(used, {}, context, {}), outcomes, None, transcripts, request, notes)
         named = CallAttempt("activity", self._number)
         start = not epoch and not more

@@ -42,7 +42,6 @@ from holdfast.activities.llm_calls.transcript_cache import TranscriptCache
 from holdfast.activities.middleware import MiddlewareStack
 from holdfast.activities.tool_calls.call_tool import Tools
 from holdfast.core.llm import blocks
-from holdfast.core.llm.chat_completions import ChatCompletions
 from holdfast.core.llm.messages import AssistantMessage
 from holdfast.core.run.contracts.tool_calls import ToolOutcome, ToolRequest
 from holdfast.core.tools.decorator import NO_RESOURCES
@@ -274,7 +273,7 @@ def attempt(tmp_path: Path) -> Attempts:
             Catalog(agents=[Agent(name="a", instructions="", tools=[tool])]),
             ledger,
             Chains(),
-            Known(InMemoryThreads(), ChatCompletions()),
+            Known(InMemoryThreads()),
             InMemoryArtifacts(),
             Secrets({"KEY": "top-secret"}),
             NO_RESOURCES,

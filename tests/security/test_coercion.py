@@ -18,7 +18,6 @@ from holdfast.activities.llm_calls.transcript_cache import TranscriptCache
 from holdfast.activities.tool_calls.call_tool import Tools
 from holdfast.core.agents.agent import Limits
 from holdfast.core.llm.blocks import ToolCall
-from holdfast.core.llm.chat_completions import ChatCompletions
 from holdfast.core.log.events import ToolCallFinished, ToolCallRequested, VerdictGiven
 from holdfast.core.run.contracts.tool_calls import ToolOutcome, ToolRequest
 from holdfast.storage.artifacts import PostgresArtifacts
@@ -232,7 +231,7 @@ def attempt(pool: AsyncConnectionPool, database_url: str, tmp_path: Path) -> Att
             Catalog(agents=[Agent(name="a", instructions="", tools=[catalogued])]),
             Ledger(pool, database_url),
             Chains(),
-            TranscriptCache(PostgresThreads(pool), ChatCompletions()),
+            TranscriptCache(PostgresThreads(pool)),
             PostgresArtifacts(pool),
         )
         order = ToolCall(id="c", name=catalogued.spec.name, arguments=arguments)

@@ -17,12 +17,12 @@ from temporalio.exceptions import ApplicationError
 
 from holdfast import Agent, Catalog
 from holdfast.activities.llm_calls.call_llm import LLM
-from holdfast.activities.llm_calls.transcript_cache import CachedTranscript, TranscriptCache
+from holdfast.activities.llm_calls.transcript_cache import CachedTranscript, ChooseRoute, TranscriptCache
 from holdfast.core.agents.agent import Limits
-from holdfast.core.llm.chat_completions import ChatCompletions
 from holdfast.core.run.contracts.error_types import LLM_REJECTED
 from holdfast.core.run.contracts.llm_calls import LLMRequest
 from holdfast.core.tools.secrets import Secrets
+from holdfast.endpoints.endpoints import Endpoints
 from holdfast.endpoints.http_client import MAX_BODY_BYTES, BodyTooLarge, http_client
 from holdfast.storage.in_memory.record import InMemoryArtifacts
 from tests.security.test_heartbeats import ORDER, attempt
@@ -153,9 +153,10 @@ class Empty(TranscriptCache):
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
 
-    async def read(self, request: LLMRequest) -> tuple[CachedTranscript, list[bytes]]:
+    async def read(self, request: LLMRequest, choose: ChooseRoute) -> tuple[CachedTranscript, list[bytes]]:
         """Return the transcript."""
-        return CachedTranscript(0, agent_spec(limits=self.limits), ChatCompletions(), b'{"messages":['), []
+        spec = agent_spec(limits=self.limits)
+        return CachedTranscript(0, spec, choose(spec), b'{"messages":['), []
 
 
 async def error_of_call(url: str, limits: Limits) -> ApplicationError:
@@ -163,7 +164,7 @@ async def error_of_call(url: str, limits: Limits) -> ApplicationError:
     direct = http_client(url)
     async with openai.AsyncOpenAI(api_key="hunter22", base_url=url, max_retries=0, http_client=direct) as client:
         catalog = Catalog(agents=[Agent(name="clerk", instructions="Work.")])
-        llm = LLM(client, ChatCompletions(), catalog, Empty(limits), InMemoryArtifacts(), Secrets({}))
+        llm = LLM(Endpoints.only(client), catalog, Empty(limits), InMemoryArtifacts(), Secrets({}))
         with pytest.raises(ApplicationError) as raised:
             await attempt().run(llm.call_llm, ORDER)
     return raised.value

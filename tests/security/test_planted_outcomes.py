@@ -21,7 +21,6 @@ from holdfast.client.reading.record import Evidence
 from holdfast.client.threads import Threads
 from holdfast.config.stack_file import Stack
 from holdfast.core.llm.blocks import ToolCall
-from holdfast.core.llm.chat_completions import ChatCompletions
 from holdfast.core.log.events import ReconcileRequested, ToolCallFinished
 from holdfast.core.mac.outcomes import OutcomeMACs, Recorded
 from holdfast.core.mac.seals import FleetKeys
@@ -56,7 +55,7 @@ class Till:
             Catalog(agents=[Agent(name="a", instructions="", tools=[tool])]),
             Ledger(self.pool, self.url, self.seals),
             Chains(),
-            TranscriptCache(PostgresThreads(self.pool), ChatCompletions()),
+            TranscriptCache(PostgresThreads(self.pool)),
             PostgresArtifacts(self.pool),
         )
 

@@ -20,6 +20,7 @@ from holdfast import (
     InMemoryThreads,
     Limits,
     LLMCall,
+    LLMOptions,
     LLMResult,
     Memory,
     Middleware,
@@ -144,6 +145,7 @@ policy = Policy(
     rules=(deny("wipe_*"), ask("pay", when="args.cents > 100", terms=Terms(by=("finance",), quorum=2)), allow()),
     approvers=(Approver(name="alice", roles=("finance",)),),
 )
+llms = Agent(name="b", instructions="x", llm=("anthropic/c", "gpt-5"), llm_options=LLMOptions(effort="low"))
 limits, memory = Limits(max_steps=5), Memory(semantic=True)
 dunner = Agent(name="dunning", instructions="Remind politely.", policy=policy, limits=limits, memory=memory)
 tools = [greet, open_invoices, pay]

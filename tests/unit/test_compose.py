@@ -191,7 +191,7 @@ def test_every_variable_of_the_example_reaches_its_services(name: str) -> None:
     """Every setting in .env reaches the services that use it; a policy above all must not be ignored."""
     if name in FIXED:
         assert not receivers_of(name)
-    elif name.startswith(("HOLDFAST_", "OPENAI_")) and name != "HOLDFAST_DB_PASSWORD":
+    elif name.startswith(("ANTHROPIC_", "HOLDFAST_", "OPENAI_")) and name != "HOLDFAST_DB_PASSWORD":
         assert receivers_of(name) == (
             {"worker", "gateway"} if name in BOTH else {"gateway"} if name in GATEWAY else {"worker"}
         )

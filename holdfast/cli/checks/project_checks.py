@@ -111,6 +111,8 @@ def llm_check(settings: Settings, project: Project, offered: Sequence[Offer]) ->
     """Check which LLM replies without a key; None if the settings name a key or an endpoint."""
     if not settings.scripted:
         return None
+    if own := sorted(settings.own_endpoints):
+        return Check("llm", "ok", f"{settings.llm}; endpoints: {', '.join(own)}, and not OpenAI's or one in its place")
     if live := sorted({each.llm for each in offered} - {"scripted"}):
         return Check("llm", "ok", f"{', '.join(live)}, as the worker says")
     if script := project.code.get("HOLDFAST_SCRIPT"):

@@ -99,9 +99,17 @@ def reply_text(event: JSON) -> str:
     usage = event["usage"]
     again = f", attempt {event['attempt']}" if event["attempt"] > 1 else ""
     tokens = f"{usage['prompt_tokens']:,} + {usage['completion_tokens']:,} tokens"
-    return (
-        f"{text}  ({tokens}, {event['duration_ms']:,} ms{again}){brief(outage_text(event), 300)}{clipped_text(event)}"
-    )
+    took = f"{tokens}, {event['duration_ms']:,} ms{again}{fallback_text(event)}"
+    return f"{text}  ({took}){brief(outage_text(event), 300)}{clipped_text(event)}"
+
+
+def fallback_text(event: JSON) -> str:
+    """Return the endpoint that replied, and which LLMs of the agent's order were passed over for it, and why."""
+    if not event.get("endpoint"):
+        return ""
+    passed = [f"{each['llm']} ({brief(each['message'], 80)})" for each in event.get("passed_over") or ()]
+    over = f" in place of {', '.join(passed)}" if passed else ""
+    return visible(f", {event['llm']} at {event['endpoint']}{over}")
 
 
 def outage_text(event: JSON) -> str:

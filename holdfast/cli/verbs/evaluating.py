@@ -91,17 +91,18 @@ def _settings(session: Session, policy: Path | None) -> "Settings":
 
 async def _endpoint(session: Session, settings: "Settings", llm: str | None, cleanup: AsyncExitStack) -> "Endpoint":
     """Open the LLM for the reruns: the recorded replies, or the endpoint of a worker with these settings."""
-    from holdfast.endpoints.client import llm_client
+    from holdfast.core.llm.names import is_reference
+    from holdfast.endpoints.endpoints import open_endpoints
     from holdfast.errors import SettingsError
     from holdfast.evaluation.endpoints import Endpoint, scripted
     from holdfast.evaluation.replies import RECORDED, RecordedReplies
 
     if llm == RECORDED:
         return await cleanup.enter_async_context(scripted(RecordedReplies()))
-    if settings.scripted and not settings.script:
+    others = settings.own_endpoints
+    if settings.scripted and not settings.script and not (others if llm is None else is_reference(llm, others)):
         raise SettingsError(
             "neither OPENAI_API_KEY nor OPENAI_BASE_URL is set. Set one, or play the recorded replies: --llm recorded"
         )
-    opened = llm_client(settings, dev=settings.scripted, say=session.output.note)
-    client = await cleanup.enter_async_context(cleanup.enter_context(opened))
-    return Endpoint(client, "scripted" if settings.scripted else settings.llm, llm=llm)
+    opened = open_endpoints(settings, dev=settings.script is not None, say=session.output.note)
+    return Endpoint(await cleanup.enter_async_context(opened), settings.default_llm, llm=llm)

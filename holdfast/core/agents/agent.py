@@ -17,6 +17,8 @@ from holdfast.core.base.canonical import canonical, digest
 from holdfast.core.base.models import Definition, Frozen
 from holdfast.core.budget.budget import Budget
 from holdfast.core.llm.blocks import ToolCall
+from holdfast.core.llm.names import name_problem, order_problem, split_reference
+from holdfast.core.llm.options import LLMOptions
 from holdfast.core.nodes import Nodes
 from holdfast.core.tools.spec import FINAL_RESULT, ToolSpec
 from holdfast.core.tools.subagents import SUBAGENT_TOOLS
@@ -184,10 +186,13 @@ class Agent(Definition):
     """Those of its tools, read-only and without arguments, that run when the agent resumes after any long pause
     (`Limits.stale_after`), so that the LLM sees any changes."""
     policy: Policy = Policy()
-    llm: str | None = None
-    """The provider's name of the LLM; None for the worker's default (`HOLDFAST_LLM`)."""
-    llm_options: dict[str, Any] = {}
-    """Additional fields of the request: `{"temperature": 0}`, `{"reasoning_effort": "low"}`."""
+    llm: str | Sequence[str] | None = None
+    """The LLM: `gpt-5-mini` at the default endpoint, or `anthropic/claude-sonnet-5`, `openai/…`, `chat/…` or
+    `ENDPOINT/…`. A list is a fallback order: each takes over while those before it fail. None for the worker's default
+    (`HOLDFAST_LLM`)."""
+    llm_options: LLMOptions | dict[str, Any] = {}
+    """Options for any API (`LLMOptions(temperature=0, effort="low")`); or additional fields of the request, verbatim:
+    `{"temperature": 0}`, `{"reasoning_effort": "low"}`."""
     limits: Limits = Limits()
     dormancy: bool = False
     """Whether the agent has the tools `sleep_until`, `wait_for_event`, `check_back` and `wait_for_run`, with which it
@@ -227,6 +232,13 @@ class Agent(Definition):
         """Its functions that decide for each run, each with what it decides: `instructions` or `tools`."""
         texts = [("instructions", self.instructions)] if callable(self.instructions) else []
         return (*texts, *([("tools", self.tools.function)] if isinstance(self.tools, ToolSet) else []))
+
+    @field_validator("llm")
+    @classmethod
+    def _check_llm(cls, llm: str | Sequence[str] | None) -> str | tuple[str, ...] | None:
+        if llm is not None and (why := name_problem(llm) if isinstance(llm, str) else order_problem(llm)):
+            raise ValueError(why)
+        return llm if llm is None or isinstance(llm, str) else tuple(llm)
 
     @field_validator("title")
     @classmethod
@@ -283,6 +295,7 @@ class AgentSpec(Frozen):
     verify: tuple[str, ...] = ()
     policy: Policy
     llm: str
+    """The first LLM, as its endpoint names it."""
     llm_options: dict[str, Any] = {}
     limits: Limits
     subagents: tuple[str, ...] = ()
@@ -292,6 +305,11 @@ class AgentSpec(Frozen):
     when_blocked: WhenBlocked = "wait"
     nodes: tuple[str, ...] = ()
     """The nodes that may execute its runs; empty for every node."""
+    llms: tuple[str, ...] = ()
+    """Its LLMs in order, each as `ENDPOINT/LLM`; none if `llm` is a plain name at the default endpoint. Recorded from
+    feature level 2 on."""
+    options: LLMOptions = LLMOptions()
+    """Recorded from feature level 2 on."""
 
     @cached_property
     def hash(self) -> str:
@@ -343,6 +361,11 @@ class AgentSpec(Frozen):
         """Return all calls that a call may run: itself, and the call that it polls, if any."""
         polled = self.polled_call(call)
         return (call, polled) if polled else (call,)
+
+
+def llms_of(spec: AgentSpec) -> tuple[str, ...]:
+    """Return the names of an agent's LLMs in order, each as its endpoint names it."""
+    return tuple(split_reference(each)[1] for each in spec.llms) or (spec.llm,)
 
 
 _SHARED: WeakValueDictionary[str, AgentSpec] = WeakValueDictionary()

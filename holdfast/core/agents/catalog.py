@@ -1,7 +1,7 @@
 """The catalog: the agents, tools and skills that a worker offers. One object, no registry."""
 
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from holdfast.core.agents.agent import Agent, AgentSpec
@@ -17,6 +17,8 @@ from holdfast.core.authority.interventions import REFINE_TOOL
 from holdfast.core.authority.policy import Policy
 from holdfast.core.base.canonical import unportable
 from holdfast.core.base.models import Frozen
+from holdfast.core.llm.names import BUILT_IN, recorded_llms
+from holdfast.core.llm.options import LLMOptions
 from holdfast.core.memory.semantic import MemoryStore
 from holdfast.core.stores import ArtifactStore, ThreadStore
 from holdfast.core.tools.decorator import Tool
@@ -232,7 +234,8 @@ class Catalog:
         self,
         name: str | None,
         *,
-        default_llm: str,
+        default_llm: str | Sequence[str],
+        endpoints: Collection[str] = BUILT_IN,
         instructions: str | None = None,
         tools: Iterable[str] | None = None,
     ) -> AgentSpec:
@@ -240,7 +243,8 @@ class Catalog:
 
         Args:
             name: The agent's name.
-            default_llm: The LLM for an agent that does not set one.
+            default_llm: The LLM for an agent that does not set one; several are a fallback order.
+            endpoints: The names of the worker's LLM endpoints.
             instructions: The instructions that its template or function gave; None for its own text. Without them, a
                 template stands for itself, and a function for no text.
             tools: The tools that its function gave; None for its own. Without them, a function stands for all tools.
@@ -258,6 +262,8 @@ class Catalog:
             subagents = {other: self.agents[other].introduction for other in agent.subagent_names}
             offer = [offered(tool, subagents) for tool in offer]
         own = [self._results[agent.name].spec] if agent.name in self._results else []
+        llm, llms = recorded_llms(agent.llm or default_llm, endpoints)
+        options = agent.llm_options
         return AgentSpec(
             name=agent.name,
             instructions=text,
@@ -266,14 +272,16 @@ class Catalog:
             memory=agent.memory,
             verify=agent.verifier_names,
             policy=agent.policy,
-            llm=agent.llm or default_llm,
-            llm_options=agent.llm_options,
+            llm=llm,
+            llm_options={} if isinstance(options, LLMOptions) else options,
             limits=agent.limits,
             subagents=agent.subagent_names,
             budget=agent.budget,
             context=schema_of(agent.context) if agent.context else None,
             when_blocked=agent.when_blocked,
             nodes=tuple(agent.nodes),
+            llms=llms,
+            options=options if isinstance(options, LLMOptions) else LLMOptions(),
         )
 
     def readers(self, agent: str) -> Mapping[str, Tool]:

@@ -31,6 +31,7 @@ from holdfast.core.llm.blocks import (
     ToolCall,
 )
 from holdfast.core.llm.messages import MAX_DEPTH, AnyMessage, AssistantMessage, Usage, too_deep
+from holdfast.core.llm.options import LLMOptions
 from holdfast.core.llm.thoughts import without_thoughts
 
 EMPTY_MESSAGE, EMPTY_RESULT = "[an empty message]", "[an empty result]"
@@ -45,6 +46,13 @@ class ToolDescription:
     description: str
     parameters: Mapping[str, Any]
     """The JSON schema of its parameters, in the order in which the LLM should write them."""
+    strict: bool = False
+    """Whether the provider keeps arguments to that schema."""
+
+    @property
+    def shown(self) -> dict[str, Any]:
+        """The description, for display."""
+        return {"name": self.name, "description": self.description, "parameters": self.parameters}
 
 
 @dataclass(frozen=True)
@@ -64,6 +72,8 @@ class Decoded:
     """The provider's name of the LLM that replied."""
     holds_reply: bool = True
     """False if the body is not a reply of this API at all."""
+    paused: bool = False
+    """The provider paused a long turn, and continues it if it gets the reply back as it is."""
     failure: str = ""
     """The provider's error message, in a response with the HTTP status of a success; empty if there was no error."""
 
@@ -75,6 +85,14 @@ class Adapter(Protocol):
     """The name of the API, or of the one provider that the adapter is for; recorded in provider parts."""
     path: str
     """The path for requests, below the endpoint's base URL."""
+
+    def fields(self, options: LLMOptions, *, calls: bool) -> dict[str, Any]:
+        """Translate options that are set into fields of a request.
+
+        Args:
+            options: The options; their `fields` and `strict` are not for adapters.
+            calls: Whether the agent has tools.
+        """
 
     def prefix(self, llm: str, options: Mapping[str, Any], tools: Sequence[ToolDescription], system: str) -> bytes:
         """Encode the part of a request that is the same in every step of a run.
@@ -156,6 +174,11 @@ def provider_part(issuer: str, data: Mapping[str, Any]) -> ProviderPart | None:
     """Make a provider part from `data`, without empty and deeply nested values; None if no others are left."""
     rest = {name: value for name, value in data.items() if value not in (None, [], {}, "") and not too_deep(value)}
     return ProviderPart(issuer=issuer, data=rest) if rest else None
+
+
+def given(**fields: Any) -> dict[str, Any]:
+    """Return the fields that are not None."""
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def without(item: Mapping[str, Any], *names: str) -> dict[str, Any]:

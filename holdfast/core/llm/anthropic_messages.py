@@ -8,8 +8,10 @@ turn. For two consecutive requests in a thread:
 2. It also begins with the bytes of the first up to the closing tail (`]}`), if a reply follows the first request. If
    that reply was rejected and left out, it does so up to the end of the last turn's blocks.
 
-The whole request is marked for the provider's cache (`cache_control`). Options with the value None leave out a field
-that `prefix` would send. Tools in the options, such as the API's own web search, precede the agent's.
+The provider's cache has two breakpoints (`cache_control`): the end of the agent's own part, tools and system message,
+which all its runs share; and, as the provider moves it with each request, the end of the request. Fields with the value
+None leave out a field that `prefix` would send. Tools in the fields, such as the API's own web search, precede the
+agent's. A turn that the API pauses (`pause_turn`) continues when it gets its blocks back.
 """
 
 import json
@@ -32,6 +34,7 @@ from holdfast.core.llm.adapters import (
     failure_in,
     fitting_id,
     fitting_name,
+    given,
     message_of,
     recordable,
     text_for,
@@ -52,6 +55,7 @@ from holdfast.core.llm.blocks import (
 )
 from holdfast.core.llm.finish_reasons import finish_reason
 from holdfast.core.llm.messages import AnyMessage, AssistantMessage, ToolMessage, Usage, UserMessage, too_deep
+from holdfast.core.llm.options import LLMOptions
 
 MAX_TOKENS = 16_384
 """Default for `max_tokens`, which the API requires."""
@@ -60,6 +64,11 @@ _USER = b'{"role":"user","content":['
 _ASSISTANT = b'{"role":"assistant","content":['
 _END = b"]}"
 _RESULT = b'{"type":"tool_result",'
+_ONE_CALL = b'"tool_choice":{"type":"auto","disable_parallel_tool_use":true},'
+"""At the very beginning of a request, where `body` finds it, because `tool_choice` can also forbid calls."""
+
+_EFFORTS: Mapping[str, str] = {"minimal": "low"}
+"""Words of other APIs for the effort, and this one's. `none` switches thinking off."""
 
 _IMAGES = ("image/jpeg", "image/png", "image/gif", "image/webp")
 
@@ -72,15 +81,29 @@ class AnthropicMessages:
     def __init__(self, issuer: str = "anthropic_messages") -> None:
         self.issuer = issuer
 
+    def fields(self, options: LLMOptions, *, calls: bool) -> dict[str, Any]:
+        """See `Adapter`. The API has no temperature."""
+        effort = None if options.effort in (None, "none") else {"effort": _EFFORTS.get(options.effort, options.effort)}
+        one_call = {"type": "auto", "disable_parallel_tool_use": True}
+        return given(
+            output_config=effort,
+            thinking={"type": "disabled"} if options.effort == "none" else None,
+            max_tokens=options.max_tokens,
+            tool_choice=one_call if calls and options.parallel_calls is False else None,
+        )
+
     def prefix(self, llm: str, options: Mapping[str, Any], tools: Sequence[ToolDescription], system: str) -> bytes:
         """See `Adapter`."""
-        cache = {"type": "ephemeral"}
-        head = without({"model": llm, "max_tokens": MAX_TOKENS, "cache_control": cache, **options})
+        head = without({"model": llm, "max_tokens": MAX_TOKENS, "cache_control": {"type": "ephemeral"}, **options})
+        cached = {"cache_control": head["cache_control"]} if head.get("cache_control") else {}
         if tools:
-            own = [{"name": t.name, "description": t.description, "input_schema": t.parameters} for t in tools]
-            head["tools"] = [*as_list(options.get("tools")), *own]
+            head["tools"] = [*as_list(options.get("tools")), *map(_tool, tools)]
         if system.strip():
-            head["system"] = system
+            head["system"] = [{"type": "text", "text": system, **cached}]
+        elif tools:
+            head["tools"][-1] |= cached
+        if head.get("tool_choice") == {"type": "auto", "disable_parallel_tool_use": True}:
+            head = {"tool_choice": head.pop("tool_choice"), **head}
         return encode_json(head)[:-1] + b',"messages":['
 
     def encode(self, message: AnyMessage) -> bytes:
@@ -105,6 +128,8 @@ class AnthropicMessages:
                 turns.append(_USER + b",".join(blocks) + _END)
             else:
                 turns += group
+        if not calls and prefix.startswith(b"{" + _ONE_CALL):
+            prefix = b"{" + prefix.removeprefix(b"{" + _ONE_CALL)
         return prefix + b",".join(turns) + closing(prefix, calls=calls, no_calls=b'{"type":"none"}')
 
     def decode(self, answer: Mapping[str, Any], *, ids: str, used: Collection[str] = ()) -> Decoded:
@@ -122,6 +147,7 @@ class AnthropicMessages:
             usage=_usage(as_dict(answer.get("usage"))),
             llm=as_text(answer.get("model")),
             holds_reply=isinstance(content, list),
+            paused=answer.get("stop_reason") == "pause_turn",
             failure=failure_in(answer),
         )
 
@@ -189,6 +215,11 @@ class AnthropicMessages:
                 yield ReasoningBlock(provider=ProviderPart(issuer=self.issuer, data=without(item)))
             case {"type": str(kind)} if kind not in ("text", "output_text", "redacted_thinking"):
                 yield OtherBlock(text=f"[{kind}]", provider=ProviderPart(issuer=self.issuer, data=without(item)))
+
+
+def _tool(tool: ToolDescription) -> dict[str, Any]:
+    described = {"name": tool.name, "description": tool.description, "input_schema": tool.parameters}
+    return {**described, **({"strict": True} if tool.strict else {})}
 
 
 def _text(text: str) -> dict[str, Any]:

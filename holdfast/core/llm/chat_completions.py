@@ -22,6 +22,7 @@ from holdfast.core.llm.adapters import (
     encode_json,
     failure_in,
     fitting_name,
+    given,
     message_of,
     provider_part,
     recordable,
@@ -47,6 +48,7 @@ from holdfast.core.llm.chat_stream import ChatStream
 from holdfast.core.llm.deltas import ReplyStream
 from holdfast.core.llm.finish_reasons import finish_reason
 from holdfast.core.llm.messages import AnyMessage, AssistantMessage, ToolMessage, Usage, UserMessage, too_deep
+from holdfast.core.llm.options import LLMOptions
 
 _REASONING = ("reasoning_content", "reasoning")
 """Fields in which providers show the reasoning of their LLM."""
@@ -65,20 +67,30 @@ class ChatCompletions:
 
     path = "/chat/completions"
 
-    def __init__(self, issuer: str = "chat_completions") -> None:
+    def __init__(self, issuer: str = "chat_completions", *, max_tokens: str = "max_completion_tokens") -> None:
+        """Make the adapter.
+
+        Args:
+            issuer: See `Adapter`.
+            max_tokens: The field that limits a reply: OpenAI renamed it, and most other servers have `max_tokens`.
+        """
         self.issuer = issuer
+        self._max_tokens = max_tokens
+
+    def fields(self, options: LLMOptions, *, calls: bool) -> dict[str, Any]:
+        """See `Adapter`."""
+        return given(
+            temperature=options.temperature,
+            reasoning_effort=options.effort,
+            parallel_tool_calls=options.parallel_calls if calls else None,
+            **{self._max_tokens: options.max_tokens},
+        )
 
     def prefix(self, llm: str, options: Mapping[str, Any], tools: Sequence[ToolDescription], system: str) -> bytes:
         """See `Adapter`."""
         head: dict[str, Any] = {"model": llm, **options}
         if tools:
-            head["tools"] = [
-                {
-                    "type": "function",
-                    "function": {"name": tool.name, "description": tool.description, "parameters": tool.parameters},
-                }
-                for tool in tools
-            ]
+            head["tools"] = [{"type": "function", "function": _described(tool)} for tool in tools]
         return encode_json(head)[:-1] + b',"messages":[' + encode_json({"role": "system", "content": system})
 
     def encode(self, message: AnyMessage) -> bytes:
@@ -244,6 +256,11 @@ class ChatCompletions:
             arguments=arguments_text(next((function[key] for key in _ARGUMENTS if key in function), None)),
             provider=provider_part(self.issuer, rest),
         )
+
+
+def _described(tool: ToolDescription) -> dict[str, Any]:
+    strict = {"strict": True} if tool.strict else {}
+    return {"name": tool.name, "description": tool.description, "parameters": tool.parameters, **strict}
 
 
 def _calls(message: Mapping[str, Any]) -> list[dict[str, Any]]:

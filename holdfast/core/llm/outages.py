@@ -1,4 +1,6 @@
-"""The failed attempts before an LLM's reply or the end of retries; Temporal's history has no event for them."""
+"""The failed attempts before an LLM's reply or the end of retries; Temporal's history has no event for them. And the
+LLMs of a fallback order that were passed over.
+"""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -7,6 +9,7 @@ from typing import Any, Self
 from pydantic import AwareDatetime, Field, ValidationError
 
 from holdfast.core.base.models import Frozen
+from holdfast.core.llm.names import NAME_CHARS
 
 KEPT = 10
 """Maximum number of failures that an outage keeps, the newest ones."""
@@ -24,6 +27,27 @@ class LLMFailure(Frozen):
     cause: str = Field(max_length=CAUSE_CHARS)
     """A short name: `RateLimitError`, `APITimeoutError`, …"""
     message: str = Field(max_length=MESSAGE_CHARS)
+    llm: str = Field(default="", max_length=NAME_CHARS)
+    """The LLM that was called, as `ENDPOINT/LLM`; empty for a plain name at the default endpoint. Recorded from feature
+    level 2 on."""
+
+    @property
+    def words(self) -> str:
+        """Describe the failure: `InternalServerError: 503: overloaded`, with the LLM if it is one of several."""
+        return f"{f'{self.llm}: ' if self.llm else ''}{self.cause}: {self.message}"
+
+
+class PassedOver(Frozen):
+    """An LLM of a fallback order that was not asked for a reply, because it had failed."""
+
+    llm: str = Field(max_length=NAME_CHARS)
+    """As `ENDPOINT/LLM`."""
+    at: AwareDatetime
+    """The time of the failure, which may be one of an earlier call, or of another run on the same worker."""
+    cause: str = Field(max_length=CAUSE_CHARS)
+    message: str = Field(max_length=MESSAGE_CHARS)
+    rejected: bool = False
+    """Whether the provider rejected the key or does not have the LLM: it is not asked again in this call."""
 
 
 class Outage(Frozen):
@@ -79,8 +103,7 @@ class Outage(Frozen):
         """
         attempts = "attempt" if self.failed == 1 else "attempts"
         seconds = max(0, round((until - self.began).total_seconds()))
-        failure = self.last[-1]
-        return f"after {self.failed:,} failed {attempts} in {seconds:,} s: {failure.cause}: {failure.message}"
+        return f"after {self.failed:,} failed {attempts} in {seconds:,} s: {self.last[-1].words}"
 
 
 def attempts_lost(outage: Outage | None, *, attempt: int) -> int:

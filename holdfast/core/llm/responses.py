@@ -27,6 +27,7 @@ from holdfast.core.llm.adapters import (
     failure_in,
     fitting_id,
     fitting_name,
+    given,
     message_of,
     recordable,
     text_for,
@@ -50,6 +51,7 @@ from holdfast.core.llm.blocks import (
 )
 from holdfast.core.llm.finish_reasons import CALLS, LENGTH, STOP, finish_reason
 from holdfast.core.llm.messages import AnyMessage, AssistantMessage, ToolMessage, Usage, UserMessage
+from holdfast.core.llm.options import LLMOptions
 
 _INCLUDE = ["reasoning.encrypted_content"]
 
@@ -65,6 +67,15 @@ class Responses:
 
     def __init__(self, issuer: str = "responses") -> None:
         self.issuer = issuer
+
+    def fields(self, options: LLMOptions, *, calls: bool) -> dict[str, Any]:
+        """See `Adapter`."""
+        return given(
+            temperature=options.temperature,
+            reasoning=None if options.effort is None else {"effort": options.effort},
+            max_output_tokens=options.max_tokens,
+            parallel_tool_calls=options.parallel_calls if calls else None,
+        )
 
     def prefix(self, llm: str, options: Mapping[str, Any], tools: Sequence[ToolDescription], system: str) -> bytes:
         """See `Adapter`."""
@@ -200,7 +211,7 @@ class Responses:
 
 def _tool(tool: ToolDescription) -> dict[str, Any]:
     described = {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
-    return {"type": "function", **described, "strict": False}
+    return {"type": "function", **described, "strict": tool.strict}
 
 
 def _continues(items: list[dict[str, Any]], kind: type) -> bool:

@@ -11,11 +11,13 @@
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from holdfast.core.agents.agent import AgentSpec, SkillSpec
 from holdfast.core.llm.adapters import Adapter, ToolDescription, encode_json
+from holdfast.core.llm.names import Api, split_reference
+from holdfast.core.llm.strict_schemas import strict_problem, strict_schema
 from holdfast.core.llm.tokens import BYTES_PER_TOKEN, size_of, tokens_of
 from holdfast.core.memory.recalled import RecalledTier
 
@@ -69,7 +71,7 @@ def tiers_of(spec: AgentSpec, recalled: Sequence[RecalledTier], messages: Sequen
         messages: The transcript, encoded.
     """
     instructions, skills, strategies = system_tiers(spec)
-    tools = encode_json([vars(tool) for tool in tools_of(spec)]).decode() if spec.tools else ""
+    tools = encode_json([tool.shown for tool in tools_of(spec)]).decode() if spec.tools else ""
     standing, files = ("\n\n".join(each.text for each in recalled if each.tier == tier) for tier in RECALLED)
     transcript = b"\n".join(messages).decode()
     return (
@@ -83,14 +85,33 @@ def tiers_of(spec: AgentSpec, recalled: Sequence[RecalledTier], messages: Sequen
     )
 
 
-def request_prefix(spec: AgentSpec, adapter: Adapter) -> bytes:
+def request_prefix(spec: AgentSpec, adapter: Adapter, *, reference: str = "", api: Api = "chat") -> bytes:
     """Encode the part of a request that describes the agent: the same bytes for every step of a run.
 
     The bytes do not depend on the order of fields in the spec, because a spec that was read back from the permanent
     record, whose JSON is canonical, has lost that order.
+
+    Args:
+        spec: The agent.
+        adapter: The adapter of the LLM's API.
+        reference: Which of the agent's LLMs, as `ENDPOINT/LLM`; empty for a plain name at the default endpoint.
+        api: That API.
     """
     text = "\n\n".join(tier.text for tier in system_tiers(spec) if tier.text)
-    return adapter.prefix(spec.llm, _in_order(spec.llm_options), tools_of(spec), text)
+    endpoint, llm = split_reference(reference) if reference else ("chat", spec.llm)
+    own = {**spec.llm_options, **spec.options.fields_for(endpoint)}
+    fields = {**adapter.fields(spec.options, calls=bool(spec.tools)), **_in_order(own)}
+    tools = tools_of(spec)
+    if spec.options.strict:
+        tools = [_strict(tool, api) for tool in tools]
+    return adapter.prefix(llm, fields, tools, text)
+
+
+def _strict(tool: ToolDescription, api: Api) -> ToolDescription:
+    """Return a tool's description with a schema that the provider enforces, if it can."""
+    if strict_problem(tool.parameters, api):
+        return tool
+    return replace(tool, strict=True, parameters=strict_schema(tool.parameters, api))
 
 
 def tools_of(spec: AgentSpec) -> list[ToolDescription]:

@@ -15,12 +15,11 @@ from temporalio.exceptions import ApplicationError
 from holdfast import Agent, Catalog
 from holdfast.activities.llm_calls.call_llm import LLM
 from holdfast.activities.llm_calls.outages import earlier_failures, recording_failure
-from holdfast.activities.llm_calls.transcript_cache import CachedTranscript, TranscriptCache
+from holdfast.activities.llm_calls.transcript_cache import CachedTranscript, ChooseRoute, TranscriptCache
 from holdfast.cli.screens.event_lines import event_summary
 from holdfast.core.base.canonical import canonical
 from holdfast.core.budget.account import Account, Cost
 from holdfast.core.budget.budget import Budget
-from holdfast.core.llm.chat_completions import ChatCompletions
 from holdfast.core.llm.messages import Usage
 from holdfast.core.llm.outages import KEPT, LLMFailure, Outage
 from holdfast.core.log.event_log import event_json
@@ -30,6 +29,7 @@ from holdfast.core.run.contracts.llm_calls import Failures, LLMRequest
 from holdfast.core.run.rules.budget import actual_cost
 from holdfast.core.run.views.web_ui import current_details
 from holdfast.core.tools.secrets import Secrets
+from holdfast.endpoints.endpoints import Endpoints
 from holdfast.storage.in_memory.record import InMemoryArtifacts
 from tests.security.test_heartbeats import ORDER, attempt
 from tests.support.runs import agent_spec, loaded_thread
@@ -76,7 +76,7 @@ class Transcripts(TranscriptCache):
     def __init__(self, *, readable: bool) -> None:
         self.readable = readable
 
-    async def read(self, request: LLMRequest) -> tuple[CachedTranscript, list[bytes]]:
+    async def read(self, request: LLMRequest, choose: ChooseRoute) -> tuple[CachedTranscript, list[bytes]]:
         """Return an empty transcript.
 
         Raises:
@@ -84,7 +84,7 @@ class Transcripts(TranscriptCache):
         """
         if not self.readable:
             raise OSError("no worker answers for postgresql://holdfast:hunter22@db")
-        return CachedTranscript(0, agent_spec(), ChatCompletions(), b'{"messages":['), []
+        return CachedTranscript(0, agent_spec(), choose(agent_spec()), b'{"messages":['), []
 
 
 @pytest.mark.parametrize("readable", [False, True])
@@ -102,8 +102,7 @@ async def test_an_attempt_that_sent_nothing_says_so(readable: bool, budgeted: bo
             secrets = Secrets({}, more=[("DATABASE_PASSWORD", "hunter22")])
             transcripts = Transcripts(readable=readable)
             llm = LLM(
-                client,
-                ChatCompletions(),
+                Endpoints.only(client),
                 Catalog(agents=[Agent(name="clerk", instructions="Work.")]),
                 transcripts,
                 InMemoryArtifacts(),

@@ -3,16 +3,19 @@
 from collections.abc import Sequence
 from typing import Any
 
+import openai
 import pytest
 from temporalio.testing import ActivityEnvironment
 
 from holdfast.activities.llm_calls.transcript_cache import TranscriptCache
+from holdfast.core.agents.agent import AgentSpec
 from holdfast.core.llm.blocks import ProviderPart, ToolCall
 from holdfast.core.llm.messages import AssistantMessage, Usage, decode
 from holdfast.core.log.events import LLMReplied, ToolCallFinished, ToolCallRequested, UserMessageReceived
 from holdfast.core.run.contracts.llm_calls import LLMRequest
 from holdfast.core.temporal.converter import data_converter
 from holdfast.core.transcript.transcript import Transcript, TranscriptRef, tool_message
+from holdfast.endpoints.endpoints import Endpoint, Route
 from holdfast.errors import TranscriptMismatch
 from tests.support.runs import ADAPTER, agent_spec, calls
 
@@ -91,18 +94,24 @@ class FakeWorkflow:
             self.transcript.add(ToolCallFinished(number=number, status="ok", content=result))
 
 
+def route_of(spec: AgentSpec) -> Route:
+    """Return the route to the LLM of an agent, at an endpoint that nothing calls."""
+    client = openai.AsyncOpenAI(api_key="none", base_url="http://127.0.0.1:9/v1")
+    return Route("", spec.llm, Endpoint("chat", "chat", client), ADAPTER)
+
+
 class FakeWorker:
     """The transcript cache of one worker, used from within an activity."""
 
     def __init__(self, workflow: FakeWorkflow) -> None:
         self.workflow = workflow
-        self.transcripts = TranscriptCache(NoRecord(), ADAPTER)
+        self.transcripts = TranscriptCache(NoRecord())
 
     async def read(self, ref: TranscriptRef | None = None) -> list[bytes]:
         """Return the messages that `call_llm` would send."""
         environment = self._environment()
         request = LLMRequest(transcript=ref or self.workflow.transcript.ref(SPEC.hash))
-        _, messages = await environment.run(self.transcripts.read, request)
+        _, messages = await environment.run(self.transcripts.read, request, route_of)
         return messages
 
     def load(self, messages: list[bytes]) -> None:
@@ -194,7 +203,7 @@ async def test_messages_with_another_digest_are_never_sent(workflow: FakeWorkflo
 async def test_a_full_cache_drops_the_least_recently_used_run(workflow: FakeWorkflow) -> None:
     """The limit in bytes covers all runs; a dropped run is read again."""
     worker = FakeWorker(workflow)
-    worker.transcripts = TranscriptCache(NoRecord(), ADAPTER, limit=1)
+    worker.transcripts = TranscriptCache(NoRecord(), limit=1)
     await worker.read()
     await worker.read()
     assert workflow.queries.count("session") == 1, "the run in use stays, however large"

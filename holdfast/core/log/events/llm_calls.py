@@ -5,7 +5,7 @@ from typing import Literal
 from pydantic import Field
 
 from holdfast.core.llm.messages import AssistantMessage, Usage
-from holdfast.core.llm.outages import Outage
+from holdfast.core.llm.outages import Outage, PassedOver
 from holdfast.core.log.events.base import Event
 
 
@@ -42,6 +42,10 @@ class LLMReplied(Event):
     """With a cost budget: nano-dollars by list prices; None if the price of the LLM that replied is unknown."""
     signed: str = ""
     """The signature of the node that made the call; empty if it has no key. Recorded from feature level 2 on."""
+    endpoint: str = ""
+    """The endpoint that replied; empty for a plain name at the default endpoint. Recorded from feature level 2 on."""
+    passed_over: tuple[PassedOver, ...] = ()
+    """The LLMs before it in the agent's fallback order, each with its failure. Recorded from feature level 2 on."""
 
 
 class LearningRequested(Event):

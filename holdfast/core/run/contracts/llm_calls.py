@@ -1,7 +1,10 @@
 """An LLM call: its request, its reply, and the proof of its failure."""
 
+from pydantic import Field
+
 from holdfast.core.llm.messages import AssistantMessage, Usage
-from holdfast.core.llm.outages import Outage
+from holdfast.core.llm.names import MAX_LLMS
+from holdfast.core.llm.outages import Outage, PassedOver
 from holdfast.core.mac.seals import ActivityRequest, ActivityResult
 from holdfast.core.nodes import NodeTerms, Placement
 from holdfast.core.transcript.transcript import TranscriptRef
@@ -54,6 +57,10 @@ class LLMReply(ActivityResult):
     """The node's signature (`holdfast.core.run.contracts.signed_results`); empty if it has no key."""
     placement: Placement | None = None
     """If the request has terms for nodes: the node that took the call. If none did, there was no request to the LLM."""
+    endpoint: str = ""
+    """The endpoint that replied; empty for a plain name at the default endpoint."""
+    passed_over: tuple[PassedOver, ...] = Field(default=(), max_length=MAX_LLMS)
+    """The LLMs before it in the agent's order."""
 
 
 class Failures(ActivityResult):
@@ -67,6 +74,12 @@ class Failures(ActivityResult):
     """With a budget: usage of an unrecorded reply that an attempt received; None if there is none."""
     cost: int | None = None
     """Nano-dollars of that reply; None if the price was not requested, or is unknown."""
+    passed_over: tuple[PassedOver, ...] = Field(default=(), max_length=MAX_LLMS)
+    """The LLMs of the agent's order that this call has given up."""
+    failing: str = ""
+    """The LLM of the last attempt."""
+    failed: int = 0
+    """How many attempts in a row that LLM has failed in this call."""
 
 
 class LLMFailed(ActivityResult):

@@ -32,6 +32,7 @@ from holdfast.core.run.rules.verdicts import denial_of, judge_call
 from holdfast.core.run.state.features import (
     BLOCK_SAYS_WHY,
     CUT_OFF_CALLS,
+    PROVIDERS,
     SIGNED_RESULTS,
     SIZED_REQUESTS,
     UNSAFE_ONCE_A_REPLY,
@@ -80,6 +81,8 @@ def on_reply(state: RunState, reply: LLMReply, *, shown: int, at: datetime) -> E
             request_tokens=reply.request_tokens if state.features >= SIZED_REQUESTS else 0,
             cost=reply.cost if state.account.priced else None,
             signed=reply.signed if state.features >= SIGNED_RESULTS else "",
+            endpoint=reply.endpoint if state.features >= PROVIDERS else "",
+            passed_over=reply.passed_over if state.features >= PROVIDERS else (),
         )
     ]
     if reply.message is not None and reply.message.tool_calls:

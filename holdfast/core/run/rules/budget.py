@@ -5,14 +5,15 @@
 2. If there is no such room, the LLM makes the last call: a notice announces it, and no tool runs. Then the run is
    blocked, and makes no further call until a person extends the budget (`holdfast.core.run.inputs.extend`).
 3. An estimate adds up the tokens of the last request and reply, of everything added since, and of a reply as long as
-   the agent's `llm_options` allow, or `REPLY_TOKENS`. A call exceeds the budget at most by its cost beyond that.
+   the agent's options allow, or `REPLY_TOKENS`. A call exceeds the budget at most by its cost beyond that.
 4. If money is limited and the LLM's list price is unknown, no call is made: nothing counts as free.
 5. Time cannot be reserved: it is compared before each call, and ends no call that is under way.
 6. A reservation covers one attempt. A failed attempt that may have cost something ends the call (`LLM_LOST`) and is
    charged, and the run makes the call again if its budget has room. So the account is right wherever a call ends.
 """
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, Literal
 
 from holdfast.core.agents.agent import AgentSpec
 from holdfast.core.base.canonical import exact_json
@@ -20,6 +21,7 @@ from holdfast.core.base.models import replace
 from holdfast.core.budget.account import LLM_CALL, Account, Cost
 from holdfast.core.budget.budget import MICRO, LimitName, amount_text
 from holdfast.core.llm.messages import Usage
+from holdfast.core.llm.names import split_reference
 from holdfast.core.llm.outages import Outage, attempts_lost
 from holdfast.core.llm.tokens import BYTES_PER_TOKEN, tokens_of
 from holdfast.core.log import events as ev
@@ -73,7 +75,8 @@ def first_request(spec: AgentSpec, *, more: str = "") -> int:
     shown = {"name", "description", "parameters"}
     tools = [tool.model_dump(mode="json", include=shown) for tool in spec.tools]
     skills = [f"{skill.name}{skill.description}" for skill in spec.skills]
-    texts = (spec.instructions, spec.strategies, *skills, tools, spec.llm_options, more)
+    fields = [spec.options.fields] if spec.options.fields else []
+    texts = (spec.instructions, spec.strategies, *skills, tools, spec.llm_options, more, *fields)
     return ENVELOPE_TOKENS + TOOL_TOKENS * len(tools) + sum(tokens_of(exact_json(text)) for text in texts)
 
 
@@ -115,9 +118,18 @@ def result_tokens(state: RunState) -> int:
 
 def reply_tokens(state: RunState) -> int:
     """Return the expected maximum tokens of a reply."""
-    options = state.spec.llm_options if state.spec else {}
-    maxima = [options[name] for name in _MAXIMA if type(options.get(name)) is int and options[name] > 0]
-    return min(maxima, default=REPLY_TOKENS)
+    spec = state.spec
+    if spec is None or (not spec.llms and spec.options.max_tokens is None):
+        return _maximum(spec.llm_options if spec else {}, REPLY_TOKENS)
+    otherwise = _maximum(spec.llm_options, spec.options.max_tokens or REPLY_TOKENS)
+    endpoints = [split_reference(each)[0] for each in spec.llms] or ["chat"]
+    return max(_maximum(spec.options.fields_for(each), otherwise) for each in endpoints)
+
+
+def _maximum(fields: Mapping[str, Any], otherwise: int) -> int:
+    """Return the limit on a reply in a request's fields."""
+    maxima = [fields[name] for name in _MAXIMA if type(fields.get(name)) is int and fields[name] > 0]
+    return min(maxima, default=otherwise)
 
 
 def short_of(state: RunState, *, summary: bool = False) -> LimitName | Literal[""]:

@@ -55,7 +55,8 @@ LEVELS: Mapping[int, str] = {
     "that is missing from a partial result; a poll's result `error`; calls of a tool that does not answer are delayed; "
     "hours in policies (`later`): the offsets of their time zones, and `tool_call_postponed`; how many "
     "agents in a row led to an event; the trust scope of a run, the policies of the nodes that execute it, and "
-    "`Cannot` about nodes (`node_awaited`, `node_accepted`, `tool_call_rerouted`); waits that count events",
+    "`Cannot` about nodes (`node_awaited`, `node_accepted`, `tool_call_rerouted`); waits that count events; an "
+    "agent's LLMs at named endpoints in a fallback order, their options, and which of them replied",
 }
 """Feature level → the release, and its additions."""
 
@@ -217,6 +218,11 @@ FEEDBACK = 2
 
 SIGNED_RESULTS = 2
 """The result of an LLM or tool call is recorded with the signature of the node that made it (`signed`)."""
+
+PROVIDERS = 2
+"""A run records its agent's LLMs at named endpoints (`AgentSpec.llms`), their options, and with each reply the endpoint
+and the LLMs that were passed over."""
+
 
 KEEPS_TRACE = 2
 """An imported thread keeps its trace id. Below it, the trace id follows from the chain of Temporal runs alone."""

@@ -269,8 +269,12 @@ class Components:
 
     async def hub(self) -> "Hub | None":
         """The streams that this process reads; None for none."""
+        import logging
+
         from holdfast.streaming.hub import listening
 
+        # It would warn on stderr, between the rows of a live view. A reader without streams still has the events.
+        logging.getLogger("holdfast.streams").addHandler(logging.NullHandler())
         if self._hub is None and (transport := self.streams()):
             self._hub = await self.cleanup.enter_async_context(listening(transport))
         return self._hub

@@ -257,11 +257,13 @@ class _Connection(BaseHTTPRequestHandler):
     def _stream(self, reply: Reply, conversation: Conversation, request_body: bytes) -> None:
         options = conversation.request.get("stream_options") or {}
         completion = _completion(reply, request_body, conversation)
-        events = list(stream_events(completion, usage=bool(options.get("include_usage"))))
+        usage = bool(options.get("include_usage"))
+        events = list(stream_events(completion, usage=usage))
+        finish = len(events) - 2 - usage  # the usage and the end of the stream follow at once
         head = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
         sent = head.encode()
         for number, event in enumerate(events):
-            if reply.pause is not None and number:
+            if reply.pause is not None and 0 < number <= finish:
                 self.wfile.write(sent)
                 sent = b""
                 reply.pause(number)

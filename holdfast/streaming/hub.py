@@ -115,6 +115,7 @@ class Hub:
         self._dirty: dict[_Channel, None] = {}
         self._changed = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
+        self._warned: set[str] = set()
 
     @contextmanager
     def subscribe(self, thread: str) -> Iterator[Subscription]:
@@ -161,8 +162,15 @@ class Hub:
                     for channel in self._channels.values() if thread == EVERYTHING else [known] if known else []:
                         self.refresh(channel)
             except Exception as error:
-                log.warning("stream_interrupted", reason=f"{type(error).__name__}: {error}")
+                self._warn("stream_interrupted", error)
             await asyncio.sleep(RETRY_SECONDS)
+
+    def _warn(self, event: str, error: Exception) -> None:
+        """Log an error, once until chunks can be read again."""
+        if event not in self._warned:
+            self._warned.add(event)
+            with suppress(Exception):  # a program's own logging may raise anything
+                log.warning(event, reason=f"{type(error).__name__}: {error}")
 
     async def _read(self) -> None:
         while True:
@@ -173,9 +181,13 @@ class Hub:
                 async with asyncio.timeout(READ_SECONDS):
                     found = await self._transport.read([channel.wanted for channel in dirty])
             except Exception as error:
-                log.warning("stream_unreadable", reason=f"{type(error).__name__}: {error}")
+                self._warn("stream_unreadable", error)
                 await asyncio.sleep(RETRY_SECONDS)
+                for channel in dirty:
+                    if self._channels.get(channel.thread) is channel:
+                        self.refresh(channel)
                 continue
+            self._warned.clear()
             self._distribute(dirty, found)
 
     def _distribute(self, dirty: Iterable[_Channel], found: Iterable[tuple[str, Chunk]]) -> None:

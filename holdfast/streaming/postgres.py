@@ -8,7 +8,6 @@
    look, and a row that is not a chunk is skipped. See `holdfast.core.streams.following` for what readers show.
 """
 
-import asyncio
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
@@ -16,16 +15,12 @@ from typing import Any
 import psycopg
 from pydantic import ValidationError
 
-from holdfast.config.logs import EventLogger
 from holdfast.core.streams.batches import Piece
 from holdfast.core.streams.chunks import Chunk
 from holdfast.streaming.transport import EVERYTHING, PAGE, Attempt, Wanted
 
 PRUNE_SECONDS = 60.0
 """The least time between two removals of old chunks by one process."""
-
-RETRY_SECONDS = 2.0
-"""The time before a lost connection for notifications is opened again."""
 
 _CLAIM = """
     WITH obsolete AS (DELETE FROM holdfast.streams WHERE thread = %(thread)s AND position <= %(since)s)
@@ -52,8 +47,6 @@ _READ = f"""
         ORDER BY attempt, chunk LIMIT {PAGE}
     ) AS found
 """  # noqa: S608  # a constant of ours
-
-log = EventLogger("streams")
 
 
 class PostgresStreams:
@@ -96,16 +89,11 @@ class PostgresStreams:
 
     async def news(self) -> AsyncIterator[str]:
         """See `Transport`."""
-        while True:
-            try:
-                async with await _connect(self._url) as connection:
-                    await connection.execute("LISTEN holdfast_streams")
-                    yield EVERYTHING
-                    async for notification in connection.notifies():
-                        yield notification.payload
-            except psycopg.Error as error:
-                log.warning("stream_interrupted", reason=str(error).strip())
-            await asyncio.sleep(RETRY_SECONDS)
+        async with await _connect(self._url) as connection:
+            await connection.execute("LISTEN holdfast_streams")
+            yield EVERYTHING
+            async for notification in connection.notifies():
+                yield notification.payload
 
     async def close(self) -> None:
         """See `Transport`."""
@@ -141,7 +129,9 @@ class _Connection:
 
 
 async def _connect(url: str) -> psycopg.AsyncConnection:
-    return await psycopg.AsyncConnection.connect(url, autocommit=True, connect_timeout=5)
+    # A host that vanishes is noticed after a minute, and not after hours.
+    alive = {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3}
+    return await psycopg.AsyncConnection.connect(url, autocommit=True, connect_timeout=5, **alive)
 
 
 def _stored(piece: Piece) -> tuple[int, str, bytes, int | None, bytes]:

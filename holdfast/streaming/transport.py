@@ -7,7 +7,7 @@ from holdfast.core.streams.batches import Piece
 from holdfast.core.streams.chunks import Chunk
 
 EVERYTHING = ""
-"""In place of a thread id: any thread may have news, because some may have been missed."""
+"""In place of a thread id: any thread may have news, because some may have been missed before."""
 
 PAGE = 200
 """The most chunks of one thread that are read at a time."""
@@ -51,7 +51,9 @@ class Transport(Protocol):
         """Return chunks with their threads, in the order of attempts and chunks, at most `PAGE` of each thread."""
 
     def news(self) -> AsyncIterator[str]:
-        """Yield the id of each thread that has new chunks; `EVERYTHING` at the beginning and after an interruption."""
+        """Yield the id of each thread that has new chunks; `EVERYTHING` at the beginning. It ends or raises if it is
+        interrupted, and is called again then.
+        """
 
     async def close(self) -> None:
         """Release what is open."""

@@ -13,7 +13,8 @@ from holdfast.core.streams.batches import Piece
 from holdfast.core.streams.chunks import Chunk, Cursor
 from holdfast.core.streams.following import Following
 from holdfast.core.tools.secrets import NO_SECRETS
-from holdfast.streaming.hub import Hub, listening
+from holdfast.streaming import hub as hub_module
+from holdfast.streaming.hub import Hub, Subscription, listening
 from holdfast.streaming.in_memory import InMemoryStreams
 from holdfast.streaming.postgres import PostgresStreams
 from holdfast.streaming.publisher import Publisher, publishing
@@ -216,6 +217,34 @@ async def test_a_run_that_cannot_be_asked_for_its_place_is_not_streamed(thread: 
 
 async def _stopped(now: bool, later: object) -> bool:
     return bool(later()) if callable(later) else now
+
+
+async def test_a_reader_sees_chunks_again_after_the_database_was_lost(
+    database_url: str, thread: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A restart of PostgreSQL ends every connection: the hub listens again, and reads what it has missed."""
+    monkeypatch.setattr(hub_module, "RETRY_SECONDS", 0.05)
+    await migrate_once(database_url)
+    transport = PostgresStreams(database_url)
+    async with (
+        await psycopg.AsyncConnection.connect(database_url, autocommit=True) as admin,
+        connected(transport) as (_, hub),
+    ):
+        attempt = await transport.claim(attempt_at(thread))
+        await transport.append([(attempt, [piece(1, "a")])])
+        reading = asyncio.create_task(collect(hub, thread, 2))
+        with hub.subscribe(thread) as reader:
+            await eventually(lambda: _attempts(reader), bool)
+            await admin.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+                "WHERE pid <> pg_backend_pid() AND query SIMILAR TO 'LISTEN holdfast_streams|%streams AS stored%'"
+            )
+            await transport.append([(attempt, [piece(2, "b")])])
+            assert "".join(chunk.text for chunk in await reading) == "ab"
+
+
+async def _attempts(reader: Subscription) -> int:
+    return len(reader.attempts)
 
 
 async def test_forged_notifications_and_rows_are_harmless(database_url: str, thread: str) -> None:

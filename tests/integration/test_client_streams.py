@@ -2,6 +2,7 @@
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 from pydantic import BaseModel
 
@@ -46,7 +47,7 @@ async def test_a_program_reads_pieces_and_continues_at_an_id(rig: StartRig, stac
         return seen.reply(result if "final_result" in conversation.tools else say(TEXT))
 
     environ = environ_of(stack)
-    options = {
+    options: dict[str, Any] = {
         "address": environ["TEMPORAL_ADDRESS"],
         "fleet_keys": environ["HOLDFAST_FLEET_KEYS"],
         "database_url": stack.database_url,

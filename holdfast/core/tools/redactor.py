@@ -1,7 +1,5 @@
 """Redacts secrets in text that arrives in pieces: a secret may be cut at any place."""
 
-import re
-
 from holdfast.core.tools.secrets import Secrets
 
 
@@ -17,21 +15,19 @@ class Redactor:
     def __init__(self, secrets: Secrets) -> None:
         self._secrets = secrets
         self._forms = secrets.forms
-        self._longest = len(self._forms[0]) if self._forms else 0
-        self._firsts = frozenset(form[0] for form in self._forms)
-        self._found = re.compile("|".join(map(re.escape, self._forms))) if self._forms else None
+        self._longest = max((len(forms[0]) for forms in self._forms.values()), default=0)
         self._held = ""
 
     def feed(self, text: str) -> str:
         """Return the next redacted text."""
-        if self._found is None:
+        if (pattern := self._secrets.pattern) is None:
             return text
         text = self._held + text
         done: list[str] = []
         at = 0
         while True:
             end = self._may_begin(text, at)
-            found = self._found.search(text, at)
+            found = pattern.search(text, at)
             if found is None or found.start() >= end:
                 break
             done += [text[at : found.start()], self._secrets.redact(found[0])]
@@ -50,8 +46,8 @@ class Redactor:
         A whole secret may be the beginning of a longer one.
         """
         for start in range(max(at, len(text) - self._longest + 1), len(text)):
-            if text[start] in self._firsts:
+            if forms := self._forms.get(text[start]):
                 tail = text[start:]
-                if any(len(form) > len(tail) and form.startswith(tail) for form in self._forms):
+                if any(len(form) > len(tail) and form.startswith(tail) for form in forms):
                     return start
         return len(text)

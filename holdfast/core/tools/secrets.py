@@ -15,7 +15,7 @@ import base64
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 from typing import Final
 from urllib.parse import quote, quote_plus
 
@@ -75,10 +75,18 @@ class Secrets:
         pattern = re.compile("|".join(map(re.escape, present)))
         return pattern.sub(lambda match: f"[secret {self._names[match[0]]}]", text)
 
-    @property
-    def forms(self) -> Sequence[str]:
-        """The texts that `redact` replaces, the longest first."""
-        return self._forms
+    @cached_property
+    def forms(self) -> Mapping[str, Sequence[str]]:
+        """The texts that `redact` replaces, by their first character."""
+        forms: dict[str, list[str]] = {}
+        for form in self._forms:
+            forms.setdefault(form[0], []).append(form)
+        return forms
+
+    @cached_property
+    def pattern(self) -> re.Pattern[str] | None:
+        """Finds these texts, the longest first; None if there are none."""
+        return re.compile("|".join(map(re.escape, self._forms))) if self._forms else None
 
     def only(self, names: Iterable[str]) -> "Secrets":
         """Return the subset of secrets with these names, such as those of one tool; unknown names are ignored."""

@@ -120,6 +120,7 @@ from holdfast.core.log.events import SubagentStarted as SubagentStarted
 from holdfast.core.log.events import SubagentStatus as SubagentStatus
 from holdfast.core.log.events import TaskRefined as TaskRefined
 from holdfast.core.log.events import ToolCallFinished as ToolCallFinished
+from holdfast.core.log.events import ToolCallPostponed as ToolCallPostponed
 from holdfast.core.log.events import ToolCallRequested as ToolCallRequested
 from holdfast.core.log.events import ToolCallRerouted as ToolCallRerouted
 from holdfast.core.log.events import ToolCallStarted as ToolCallStarted

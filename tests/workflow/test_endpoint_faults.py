@@ -50,7 +50,7 @@ async def retried(r: Rig, thread: str, attempts: int) -> Retrying:
         (b"null", "no reply of this API: null"),
         ({"id": "1"}, "no reply of this API"),
         ({"error": {"message": "overloaded", "code": 529}}, "the provider reports an error: overloaded"),
-        (b'data: {"choices": []}\n\ndata: [DONE]\n\n', "take `stream` out of the agent's `llm_options`"),
+        (b'data: {"choices": []}\n\ndata: [DONE]\n\n', "the stream ended before the reply did"),
     ],
 )
 async def test_a_success_without_a_reply_is_an_outage(rig: StartRig, body: Any, words: str) -> None:

@@ -130,8 +130,9 @@ class _Connection:
 
 async def _connect(url: str) -> psycopg.AsyncConnection:
     # A host that vanishes is noticed after a minute, and not after hours.
-    alive = {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3}
-    return await psycopg.AsyncConnection.connect(url, autocommit=True, connect_timeout=5, **alive)
+    return await psycopg.AsyncConnection.connect(
+        url, autocommit=True, connect_timeout=5, keepalives_idle=30, keepalives_interval=10, keepalives_count=3
+    )
 
 
 def _stored(piece: Piece) -> tuple[int, str, bytes, int | None, bytes]:

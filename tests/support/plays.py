@@ -42,11 +42,11 @@ from holdfast.core.run.contracts.subagents import (
     SubagentReport,
     SubagentReports,
 )
-from holdfast.core.run.contracts.tool_calls import ToolOutcome, ToolRequest
+from holdfast.core.run.contracts.tool_calls import PreviewRequest, ToolOutcome, ToolRequest
 from holdfast.core.run.inputs.interventions import SIGNALS, UPDATES
 from holdfast.core.run.rules.budget import BUDGET_SPENT
 from holdfast.core.run.rules.refusals import RECORDED
-from holdfast.core.run.state.features import UNATTENDED
+from holdfast.core.run.state.features import PREVIEWS, UNATTENDED
 from holdfast.core.tools.cannot import InheritedConstraint
 from holdfast.core.tools.effects import Effect, PastEffect, effect_key
 from holdfast.core.tools.spec import ToolSpec
@@ -155,7 +155,9 @@ class RandomRun:
         self.accepted: list[str] = []
         """The decided requests, in the order of the decisions."""
         self.terminated = False
-        self.features = UNATTENDED if unattended else seed % 2
+        self.previewing = seed % 12 == 7
+        """Whether the agent's payments have previews."""
+        self.features = UNATTENDED if unattended else PREVIEWS if self.previewing else seed % 2
         """The feature level of the workers."""
         self.sleeper = random.Random(seed) if seed % 4 == 1 else None
         """Makes the choices of an agent that can put itself to sleep; None for another agent."""
@@ -167,7 +169,10 @@ class RandomRun:
         """Makes the choices about the budget of an agent that has one; None for another agent."""
         self.flooded = seed % 6 == 0
         """Whether meaningless signals arrive by the hundred."""
-        tools: tuple[ToolSpec, ...] = (tool_spec("look"), tool_spec("pay", Effect.UNSAFE, undoable=True))
+        tools: tuple[ToolSpec, ...] = (
+            tool_spec("look"),
+            tool_spec("pay", Effect.UNSAFE, undoable=True, previews=self.previewing),
+        )
         tools += (tool_spec("wipe", Effect.UNSAFE),)
         if self.chance.random() < 0.5:
             tools += (tool_spec("keep", Effect.IDEMPOTENT, trusted_only=True, wants_origin=True),)
@@ -312,6 +317,11 @@ class RandomRun:
                         until = chance.choice([None, thread.at + timedelta(seconds=chance.choice([-1, 60, HOUR]))])
                         status, more = "cannot", {"scope": chance.choice(["here", "everywhere"]), "until": until}
                     thread.end(call, ToolOutcome.model_validate({"status": status, "content": content, **more}))
+            case PreviewRequest(request=request_id):
+                if chance.random() < 0.1:
+                    thread.fail(call, "TimeoutError")
+                else:
+                    thread.preview(f"+ {request_id} {chance.choice(TEXTS)}", base=chance.choice(["", "v1"]))
             case ArchiveRequest() as archiving:
                 if chance.random() < self.rates["refusal"]:
                     thread.archive_unsettled(chance.randrange(archiving.stop - archiving.start))

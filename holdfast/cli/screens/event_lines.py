@@ -221,6 +221,8 @@ def _summary(event: JSON) -> str:
             times = f"the same result {event['repeats']:,} times"
             later = f", starts {event['delay']:g} s later: {times}" if event["delay"] else ""
             return f"call {event['number']}: {event['verdict']} ({brief(event['rule'])}){later}"
+        case "preview_requested":
+            return f"the preview of {brief(event['request']['tool'])}, for request {event['request']['id']}"
         case "approval_requested" | "reconcile_requested":
             return request_summary(event["request"]) + brief(failures_text(event), 300)
         case "decision_received":

@@ -24,6 +24,7 @@ from holdfast.core.log.events.approvals import (
     BaselineRecorded,
     DecisionReceived,
     Finding,
+    PreviewRequested,
     ReconcileRequested,
     StateVerified,
 )
@@ -110,6 +111,7 @@ __all__ = [
     "MessageTaken",
     "MoveRequested",
     "PollKind",
+    "PreviewRequested",
     "Proven",
     "ReconcileRequested",
     "RefusalsCounted",
@@ -166,6 +168,7 @@ AgentEvent = Annotated[
     | ReplyRejected
     | ToolCallRequested
     | VerdictGiven
+    | PreviewRequested
     | ApprovalRequested
     | ReconcileRequested
     | ApprovalReminded

@@ -4,7 +4,8 @@ from holdfast.core.base.canonical import exact_json
 from holdfast.core.llm.blocks import ToolCall
 from holdfast.core.run.contracts.loading import AgentRequest, ForkedFolder
 from holdfast.core.run.contracts.runs import RunInput
-from holdfast.core.run.contracts.tool_calls import ToolRequest
+from holdfast.core.run.contracts.tool_calls import PreviewRequest, ToolRequest
+from holdfast.core.run.state.calls import CallState
 from holdfast.core.run.state.dormancy import Wait
 from holdfast.core.run.state.features import CONSTRAINTS, FAILED_ATTEMPTS, KEEPS_TRUST, RESULT_NAMES_ARTIFACTS, SETTLING
 from holdfast.core.run.state.state import RunState
@@ -68,6 +69,7 @@ def tool_request(
     """
     assert state.spec is not None
     past = state.past_of(number, call)
+    own = state.calls.find(number) if number and not (poll or settle or undo) else None
     return ToolRequest(
         call=call,
         key=state.effect_key(number, call),
@@ -88,6 +90,20 @@ def tool_request(
         failures=number > 0 and state.features >= FAILED_ATTEMPTS,
         settles=number > 0 and state.features >= SETTLING,
         trust=state.context.trust if state.features >= KEEPS_TRUST else None,
+        base=own.base if own else "",
+    )
+
+
+def preview_request(state: RunState, call: CallState) -> PreviewRequest:
+    """Return the request to compute what a call would do, for the approval request that is announced."""
+    assert call.asked is not None, "only an announced request has a preview"
+    request = call.asked
+    return PreviewRequest(
+        request=request.id,
+        call=ToolCall(id=call.call.id, name=request.tool, arguments=request.arguments),
+        key=request.effect_key,
+        workspace=state.workspace,
+        context=request.context,
     )
 
 

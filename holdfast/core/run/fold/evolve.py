@@ -19,6 +19,7 @@ from holdfast.core.run.fold.approval_requests import (
     receive_decision,
     remember_rule,
     require_approval,
+    require_preview,
 )
 from holdfast.core.run.fold.budget import extend_budget, keep_account, open_account, require_budget
 from holdfast.core.run.fold.calls import (
@@ -185,6 +186,7 @@ _CHANGES: Mapping[type[ev.Event], Change] = {
     ev.BaselineRecorded: lambda state, event: keep_baseline(state, event.findings),
     ev.StateVerified: verify,
     # Approval requests and decisions.
+    ev.PreviewRequested: lambda state, event: require_preview(state, event.request),
     ev.ApprovalRequested: lambda state, event: require_approval(state, event.request),
     ev.ReconcileRequested: lambda state, event: lose_outcome(state, event.request),
     ev.ApprovalReminded: lambda state, event: replace(state, authority=state.authority.remind(event.request)),

@@ -173,7 +173,8 @@ def possible_batches(
         case ev.RunUnblocked() if state.blocked:
             yield sent("retry", sent_payload(state, event))
         case ev.CompactionRequested():
-            yield sent("compact", {"by": event.by, "reason": event.reason})
+            payload = event.said.model_dump() if event.summary else {"by": event.by, "reason": event.reason}
+            yield sent("compact", payload)
         case ev.WaitPolled():
             yield from _polls(before, event, events)
         case ev.SubagentStarted():

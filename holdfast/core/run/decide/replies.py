@@ -228,7 +228,12 @@ def on_compaction(
     """Return the event that compacts the context to this summary."""
     text = summary_message(state, summary, originals=originals)
     return ev.ContextCompacted(
-        summary_message=text, summary=summary, messages=compacted, kept=kept, originals=originals
+        summary_message=text,
+        summary=summary,
+        messages=compacted,
+        kept=kept,
+        originals=originals,
+        by=state.context.author,
     )
 
 

@@ -41,6 +41,7 @@ from holdfast.core.run.fold.context import (
     recall,
     receive_message,
     refine_task,
+    request_compaction,
     take_message,
     verify,
 )
@@ -160,7 +161,7 @@ _CHANGES: Mapping[type[ev.Event], Change] = {
     ev.LLMCallLost: require_budget,
     ev.ReplyRejected: lambda state, event: replace(state, steps=state.steps.reject_reply()),
     ev.ContextExceeded: lambda state, event: replace(state, context=state.context.record_overflow()),
-    ev.CompactionRequested: lambda state, event: replace(state, context=replace(state.context, requested=True)),
+    ev.CompactionRequested: request_compaction,
     ev.ContextCompacted: compact,
     ev.MessageAwaited: await_message,
     ev.LearningRequested: lambda state, event: replace(state, ending=state.ending.ask(event.at)),

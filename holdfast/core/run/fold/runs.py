@@ -149,7 +149,7 @@ def block_run(state: RunState, event: ev.RunBlocked) -> RunState:
     """Block the run until a person has fixed the cause. A requested compaction is dropped."""
     after = event.outage.words(event.at) if event.outage else ""
     blocked = Blocked(cause=event.cause, message=event.message, after=after)
-    return replace(state, blocked=blocked, context=replace(state.context, requested=False))
+    return replace(state, blocked=blocked, context=state.context.drop_request())
 
 
 def unblock_run(state: RunState) -> RunState:

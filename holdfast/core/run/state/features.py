@@ -51,7 +51,7 @@ LEVELS: Mapping[int, str] = {
     "(`context_updated`) and conditions of policies read; a run whose agent's functions fail is blocked; unattended "
     "runs, which fail instead of waiting for a person; the notice `message_awaited`; requests show the text of the "
     "reply that made the call; an approval's `say`, which the LLM reads with the call's result; previews of calls, "
-    "which are computed before people are asked (`preview_requested`)",
+    "which are computed before people are asked (`preview_requested`); a person's own summary in `compact`",
 }
 """Feature level → the release, and its additions."""
 
@@ -213,6 +213,9 @@ FEEDBACK = 2
 
 PREVIEWS = 2
 """Tools with `@tool(preview=…)` compute what a call would do before people are asked about it."""
+
+OWN_SUMMARIES = 2
+"""The field `summary` of `compact`. Below it, the request is read without that field, as an older release reads it."""
 
 
 def level_of_start(*, others: int = 0, context: object = None, when_blocked: str | None = None) -> int:

@@ -32,6 +32,7 @@ from holdfast.activities.safe_logs import SafeLogger
 from holdfast.activities.signed_results import SignedResults
 from holdfast.activities.subagents import Subagents
 from holdfast.activities.tool_calls.call_tool import Tools
+from holdfast.activities.tool_calls.previews import Previews
 from holdfast.composition.stores import choose_stores
 from holdfast.core.agents.catalog import Catalog
 from holdfast.core.agents.required_secrets import read_secrets
@@ -168,6 +169,7 @@ def assemble(
         agents.load_agent,
         LLM(endpoints, catalog, transcripts, artifacts, secrets, middleware, streams).call_llm,
         Tools(catalog, ledger, chains, transcripts, artifacts, secrets, resources, middleware, node).call_tool,
+        Previews(catalog, artifacts, secrets, resources).preview_call,
         notifier.notify,
         archive.archive,
         subagents.start_subagents,

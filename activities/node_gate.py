@@ -33,6 +33,8 @@ from holdfast.activities.safe_logs import SafeLogger
 from holdfast.core.agents.agent import AgentSpec, Limits
 from holdfast.core.authority.node_policy import judge_run
 from holdfast.core.authority.policy import Policy, ToolUse, Verdict, evaluate
+from holdfast.core.authority.previews import PROBLEM_CHARS, CallPreview
+from holdfast.core.base.text import one_line
 from holdfast.core.mac.seals import ActivityResult, SealKeyUnknown, answers
 from holdfast.core.nodes import (
     HASH_CHARS,
@@ -47,7 +49,7 @@ from holdfast.core.nodes import (
 from holdfast.core.run.contracts.error_types import NODE_DECLINED
 from holdfast.core.run.contracts.llm_calls import LLMReply, LLMRequest
 from holdfast.core.run.contracts.loading import AgentRequest, LoadedAgent
-from holdfast.core.run.contracts.tool_calls import ToolOutcome, ToolRequest
+from holdfast.core.run.contracts.tool_calls import PreviewedCall, PreviewRequest, ToolOutcome, ToolRequest
 from holdfast.core.run.decide.placements import rejection_text
 from holdfast.core.temporal.sealed_details import from_details
 from holdfast.core.tools.decorator import Tool
@@ -63,7 +65,7 @@ FIRST_DELAY, LATER_DELAY = timedelta(seconds=0.1), timedelta(seconds=3)
 """Delay until Temporal offers the work again: at first, and if the run has waited for a node already. Each further
 attempt waits half as long again as the one before, up to five times as long as the first."""
 
-NodeRequest = AgentRequest | LLMRequest | ToolRequest
+NodeRequest = AgentRequest | LLMRequest | ToolRequest | PreviewRequest
 
 
 class NodeDeclines(Exception):
@@ -124,6 +126,8 @@ class NodeGate(Interceptor):
             return None
         if verdict.verdict == "allow" and isinstance(request, ToolRequest) and not request.settle:
             verdict = self._judge_call(self.policy, request, terms)
+        if verdict.verdict == "ask" and isinstance(request, PreviewRequest):
+            return None  # people are about to be asked
         reason = f"its policy ({verdict.rule})" + (f": {verdict.reason}" if verdict.reason else "")
         if verdict.verdict == "deny":
             raise NodeDeclines("policy", f"denied by {reason}")
@@ -174,7 +178,11 @@ class _Gated(ActivityInboundInterceptor):
 
     def _placed(self, result: Any, request: NodeRequest, before: SentOn, verdict: Verdict | None) -> Any:
         terms = request.nodes
-        if terms is None or not (terms.scope or terms.unfit or terms.tries or before.rejected or verdict):
+        if (
+            terms is None
+            or isinstance(request, PreviewRequest)
+            or not (terms.scope or terms.unfit or terms.tries or before.rejected or verdict)
+        ):
             return result
         policy = self._gate.policy.hash if verdict and self._gate.policy else ""
         rule = verdict.rule if verdict else ""
@@ -232,6 +240,8 @@ def _none_took(request: NodeRequest, rejected: tuple[NodeRejection, ...]) -> Act
         status = "cannot" if any(each.kind == "constraint" for each in rejected) and request.cannot else "failed"
         content = f"Not called: {why}"
         return ToolOutcome(status=status, content=content, placement=placement)  # type: ignore[arg-type]  # of two
+    if isinstance(request, PreviewRequest):
+        return PreviewedCall(preview=CallPreview(problem=one_line(why, PROBLEM_CHARS)))
     if isinstance(request, LLMRequest):
         return LLMReply(rejected=why, placement=placement)
     spec = AgentSpec(name="", instructions="", tools=(), policy=Policy(), llm="", limits=Limits())

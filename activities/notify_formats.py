@@ -9,7 +9,8 @@ from urllib.parse import quote
 from holdfast.config.programs import CLI
 from holdfast.config.webhooks import Receiver
 from holdfast.core.authority.approvals import SHORT_DIGEST, ApprovalRequest
-from holdfast.core.authority.claims import CLAIMED, claim_rows
+from holdfast.core.authority.claims import CLAIMED, MARK, claim_rows
+from holdfast.core.authority.previews import PREVIEWED, preview_rows
 from holdfast.core.authority.statements import parsed
 from holdfast.core.authority.summaries import describe_terms
 from holdfast.core.base.readable_json import CONTEXT_HEADING
@@ -24,6 +25,10 @@ ARGUMENT_CHARS = 1_500
 TEXT_CHARS = 1_500
 BLOCK_CHARS = 2_900
 """Slack allows 3,000 characters per block."""
+PREVIEW_CHARS = 2_700
+"""The most characters of one block of a preview."""
+PREVIEW_BLOCKS = 6
+"""The most blocks of a preview: a Slack message has at most 50 in all."""
 FENCE = "```"
 FEEDBACK_CHARS = 2_000
 BUTTON_CHARS = 2_000
@@ -174,12 +179,32 @@ def _request(request: ApprovalRequest) -> tuple[list[JSON], bool]:
     cut = [
         _section(f"*Not all arguments are shown.* Read them all before you approve. Full digest: `{request.digest}`")
     ]
+    preview, shown = _preview(request)
     return [
         _section(f"*Tool* {_inline(request.tool)}   *Request* {_inline(request.id)}"),
         _section(code),
         *([] if complete else cut),
+        *preview,
         _section(f"*Why* {_escaped(reason)}\n*Who decides* {_escaped(_short(approvers))}{needed}\n*Expires* {until}"),
-    ], complete
+    ], complete and shown
+
+
+def _preview(request: ApprovalRequest) -> tuple[list[JSON], bool]:
+    """Return the blocks with the preview of the call, and whether they show all of it."""
+    if request.preview is None:
+        return [], True
+    texts, text = [], ""
+    for row in preview_rows(request.preview):
+        line = f"{MARK}{row}\n".replace(FENCE, r"\u0060" * 3)  # as in arguments: it would end the block
+        if len(_escaped(text + line)) > PREVIEW_CHARS:
+            texts.append(text)
+            text = ""
+        text += line
+    texts.append(text)
+    shown = len(texts) <= PREVIEW_BLOCKS and request.preview.complete
+    cut = _section("*Not all of it is shown.* Read it all before you approve: the first command below shows how.")
+    blocks = [_section(_code(text.rstrip("\n"), BLOCK_CHARS)[0]) for text in texts[:PREVIEW_BLOCKS]]
+    return [_section(f"*{PREVIEWED}*"), *blocks, *([] if shown else [cut])], shown
 
 
 def _claim(claim: str) -> list[JSON]:

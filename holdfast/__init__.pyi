@@ -144,6 +144,7 @@ from holdfast.core.temporal.history_reader import read_events as read_events
 from holdfast.core.tools.cannot import Cannot as Cannot
 from holdfast.core.tools.decorator import Absent as Absent
 from holdfast.core.tools.decorator import Found as Found
+from holdfast.core.tools.decorator import Preview as Preview
 from holdfast.core.tools.decorator import Tool as Tool
 from holdfast.core.tools.decorator import ToolContext as ToolContext
 from holdfast.core.tools.decorator import Unknown as Unknown

@@ -14,6 +14,7 @@ from holdfast.activities.llm_calls.transcript_cache import TranscriptCache
 from holdfast.activities.middleware import MiddlewareStack, RunReader
 from holdfast.activities.tool_calls.earlier_attempts import AttemptNotes
 from holdfast.activities.tool_calls.lost_effects import LostEffect, with_settling_notice
+from holdfast.activities.tool_calls.previews import changed_since
 from holdfast.activities.tool_calls.tool_attempt import Attempt
 from holdfast.activities.tool_calls.tool_outcomes import Outcomes, RawResult
 from holdfast.core.agents.middleware import ToolCall, ToolResult, ToolWork
@@ -37,7 +38,11 @@ class GuardedCall:
 
     async def read(self) -> ToolOutcome:
         """Make a call without an effect."""
-        ended, _ = await self._through(self.attempt.run, "run")
+
+        async def make() -> RawResult:
+            return await self._changed() or await self.attempt.run()
+
+        ended, _ = await self._through(make, "run")
         return await self.outcomes.record(ended)
 
     async def undo(self, entry: ClaimedEffect) -> ToolOutcome:
@@ -57,6 +62,11 @@ class GuardedCall:
                     await entry.start()
                 if earlier_outcome:
                     return earlier_outcome
+            # An earlier attempt of an idempotent call may itself have changed what its preview showed.
+            if not (repeated and self.attempt.tool.spec.effect is Effect.IDEMPOTENT) and (
+                changed := await self._changed()
+            ):
+                return changed
             ended = await self.attempt.run(entry)
             return await lost.resolve_doubt(ended) if ended.doubt else ended
 
@@ -84,6 +94,11 @@ class GuardedCall:
 
         ended, made = await self._through(make, "settle")
         return await self.outcomes.record(ended if made else unknown)
+
+    async def _changed(self) -> RawResult | None:
+        """Return the end of a call whose approval is about another state; None if it may run."""
+        why = await changed_since(self.attempt, self.request.base) if self.request.base else ""
+        return RawResult(status="failed", content=why) if why else None
 
     @property
     def _has_check(self) -> bool:

@@ -117,25 +117,38 @@ class Controls(Dialogue):
         """
         return await self._intervene("retry", {"by": self._person(by), "reason": reason}, what="retry", key=key)
 
-    async def compact(self, *, by: str | None = None, reason: str = "") -> UpdateResult:
+    async def compact(
+        self,
+        *,
+        summary: str | None = None,
+        by: str | None = None,
+        reason: str = "",
+        key: Path | str | None = None,
+    ) -> UpdateResult:
         """Compact the agent's context: at once while it waits for a message, otherwise at the end of the step.
 
         A summary replaces the messages; the log keeps them. The task, people's messages, and calls that were denied or
         whose outcome is unknown stay verbatim.
 
         Args:
+            summary: The person's own summary, in place of the LLM's; at most 16,000 bytes of JSON. The agent reads who
+                wrote it.
             by: The person who requests it; None for the client's `by`.
             reason: The reason, which is logged.
+            key: The file of the private key to sign a summary with; None for the client's `key`.
 
         Returns:
             `accepted`, or `sent` if no worker responded: Temporal keeps the request for the next worker.
 
         Raises:
             NotAccepted: Nothing was compacted; `outcome` is `nothing_to_compact`, `duplicate`, `too_late` for a closed
-                run, or `unknown_update` for a run that a worker before 0.2.0 began.
-            SettingsError: `by` is not set.
+                run, or `unknown_update` for a run that a worker before 0.2.0 began. For a summary also `too_long`, and
+                `not_entitled`, `unsigned` or `bad_signature` for a person who may not refine the task either.
+            Refused: The run began in an earlier release, which reads no summary.
+            SettingsError: `by` is not set, or the key cannot be read.
         """
-        return await self._intervene("compact", {"by": self._person(by), "reason": reason}, what="compaction")
+        payload = {"by": self._person(by), "reason": reason, **({} if summary is None else {"summary": summary})}
+        return await self._intervene("compact", payload, what="compaction", key=key)
 
     async def lift(
         self, constraint: int, *, by: str | None = None, reason: str = "", key: Path | str | None = None

@@ -7,6 +7,7 @@ from pydantic import Field
 
 from holdfast.core.authority.approvals import RequestKind
 from holdfast.core.authority.interventions import RefinementKind
+from holdfast.core.authority.previews import CallPreview
 from holdfast.core.authority.statements import DecisionKind, Proof
 from holdfast.core.base.models import Frozen
 from holdfast.core.tools.cannot import Scope
@@ -57,6 +58,9 @@ class PendingRequest(Frozen):
     epoch: int
     context: dict[str, Any] | None = None
     """The typed context that the call sees, to which a decision is bound; None if the tool does not want it."""
+    preview: CallPreview | None = None
+    """What the call would do, as its tool has computed it; None if it cannot. A decision is bound to it. It may quote
+    anything, so escape it for display (`holdfast.core.authority.previews`)."""
     why: str
     """The reason why approval is required, or why the outcome is unknown."""
     rule: str = ""

@@ -36,7 +36,7 @@ from holdfast.errors import (
     ThreadNotFound,
 )
 
-_WITH_REPLY = ("tool_call_requested", "verdict_given", "approval_requested", "tool_call_finished")
+_WITH_REPLY = ("tool_call_requested", "verdict_given", "preview_requested", "approval_requested", "tool_call_finished")
 """The events that directly follow an LLM's reply."""
 
 LONGEST_LLM = 200

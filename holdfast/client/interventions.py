@@ -15,10 +15,10 @@ from holdfast.client.reading.states import CLOSED
 from holdfast.client.sending import SENT, UpdateResult, ended_status, send_signal, send_update
 from holdfast.client.threads import JSON, Threads
 from holdfast.config.programs import CLI, WORKER
-from holdfast.core.authority.interventions import Steering
+from holdfast.core.authority.interventions import Steering, read_compaction
 from holdfast.core.authority.statements import REASON_CHARS
 from holdfast.core.run.inputs.interventions import INTERVENTIONS, SIGNALS, UPDATES
-from holdfast.core.run.state.features import FEEDBACK
+from holdfast.core.run.state.features import FEEDBACK, OWN_SUMMARIES
 from holdfast.encryption.signing_keys import signed, signed_once
 from holdfast.errors import NoWorker, QueryRefused, Refused, RunStuck
 
@@ -56,12 +56,16 @@ async def intervene(
     if name == "retry" and (early := await _retry_unanswered(threads, thread, payload)):
         return early
     if name == "decide" and payload.get("say"):
-        await _require_feedback(threads, thread)
+        then = "Approve without it, and send the agent a message"
+        await _require_level(threads, thread, FEEDBACK, "feedback (`say`)", then=then)
+    if name == "compact" and payload.get("summary"):
+        then = "Compact without it, and send the agent a message"
+        await _require_level(threads, thread, OWN_SUMMARIES, "summaries of people (`summary`)", then=then)
     payload, unsigned = _completed(name, payload), ""
     if private:
         payload, unsigned = await _sign(threads, thread, name, payload, private=private)
     read = INTERVENTIONS[name].read
-    if _counts_once(name) and read and isinstance(wrong := read(payload), tuple):
+    if _counts_once(name, payload) and read and isinstance(wrong := read(payload), tuple):
         return UpdateResult(*wrong)
     sent = await _send_when_loaded(threads, thread, name, payload)
     if sent.outcome == "unknown_update" and name == "retry":  # a run of an earlier release has only the signal
@@ -122,19 +126,25 @@ def _not_loaded(threads: Threads, thread: str, name: str) -> NoWorker:
     )
 
 
-async def _require_feedback(threads: Threads, thread: str) -> None:
-    """Check that the run reads the `say` of an approval: an earlier release would approve without it.
+async def _require_level(threads: Threads, thread: str, needed: int, what: str, *, then: str) -> None:
+    """Check that the run reads a field: a run of an earlier release would act without it.
+
+    Args:
+        threads: The namespace's threads.
+        thread: The thread id.
+        needed: The feature level.
+        what: What the field holds.
+        then: What to do instead.
 
     Raises:
         Refused: It does not, or no worker can tell.
     """
-    then = "nothing was sent. Approve without it, and send the agent a message"
     try:
         level = (await threads.state(thread)).get("features", 0)
     except (NoWorker, RunStuck, QueryRefused) as error:
-        raise Refused(f"no worker says whether the run reads feedback (`say`): {then}") from error
-    if level < FEEDBACK:
-        raise Refused(f"this run began in an earlier release, which reads no feedback (`say`): {then}")
+        raise Refused(f"no worker says whether the run reads {what}: nothing was sent. {then}") from error
+    if level < needed:
+        raise Refused(f"this run began in an earlier release, which reads no {what}: nothing was sent. {then}")
 
 
 async def _sign(threads: Threads, thread: str, name: str, payload: JSON, *, private: str) -> tuple[JSON, str]:
@@ -144,8 +154,10 @@ async def _sign(threads: Threads, thread: str, name: str, payload: JSON, *, priv
     row = INTERVENTIONS[name]
     if row.statement is None:
         return payload, ""
-    if _counts_once(name) and row.read:
-        return signed_once(payload, row.read, thread=thread, private=private), ""
+    if name == "compact" and not _counts_once(name, payload):
+        return payload, ""
+    if _counts_once(name, payload):
+        return signed_once(payload, row.read or read_compaction, thread=thread, private=private), ""
     if issubclass(row.statement, Steering):
         # A signature is bound to the run's current state, so that the statement cannot be replayed later.
         try:
@@ -173,12 +185,13 @@ async def _steering(threads: Threads, thread: str) -> JSON | None:
         await asyncio.sleep(LOADING_SECONDS)
 
 
-def _counts_once(name: str) -> bool:
+def _counts_once(name: str, payload: JSON) -> bool:
     """Whether each of its ids counts once, so that it can be sent again safely, also as a signal if no worker
     answers.
     """
     statement = INTERVENTIONS[name].statement
-    return statement is not None and "id" in statement.model_fields
+    plain = name == "compact" and "summary" not in payload
+    return statement is not None and "id" in statement.model_fields and not plain
 
 
 def _completed(name: str, payload: JSON) -> JSON:
@@ -188,7 +201,7 @@ def _completed(name: str, payload: JSON) -> JSON:
     if name == "wake":
         payload = {field: value for field, value in payload.items() if value}
         return {"id": uuid4().hex, **payload} if "event" in payload else payload
-    return {"id": uuid4().hex, **payload} if _counts_once(name) else payload
+    return {"id": uuid4().hex, **payload} if _counts_once(name, payload) else payload
 
 
 def _signal_of(name: str, payload: JSON) -> str:

@@ -34,6 +34,8 @@ from holdfast.evaluation.compare.recording import RecordedInput, RecordedResult,
 NOT_RECORDED = "The recording has no result of this call, so it was not made. Try another way, or answer without it."
 NOT_PLAYED = "NotPlayed"
 """The error type of an activity that a rerun does not allow; the run that requested it fails."""
+ANSWERED = {"kind": "activity", "previews": False}
+"""Fields of a tool whose calls a rerun answers: none of them needs the workspace."""
 _ALLOWED = (ArchiveRequest, EffectsRequest, LLMRequest, ThreadRequest)
 
 
@@ -94,7 +96,7 @@ class Rerun:
 
     def _spec(self, spec: AgentSpec) -> AgentSpec:
         tools = tuple(
-            tool if tool.name == FINAL_RESULT and spec.gives_result else tool.model_copy(update={"kind": "activity"})
+            tool if tool.name == FINAL_RESULT and spec.gives_result else tool.model_copy(update=ANSWERED)
             for tool in spec.tools
         )
         recorded = self.recording.spec

@@ -12,9 +12,10 @@ from typing import Annotated, BinaryIO
 from pydantic import Field
 
 from holdfast.core.base.paths import WorkspacePath
-from holdfast.core.tools.decorator import Tool, ToolContext, tool
+from holdfast.core.tools.decorator import Preview, Tool, ToolContext, tool
 from holdfast.core.tools.not_done import REPEATABLE
 from holdfast.workspace.beneath import WALKED, find_entries, open_workspace
+from holdfast.workspace.file_previews import file_diff, preview_write, read_before
 from holdfast.workspace.files import not_text, open_text_file, plain_errors, replace, require_file, write_lock
 from holdfast.workspace.line_ends import LineEndings
 from holdfast.workspace.sandbox import DEFAULT, Confinement
@@ -166,7 +167,7 @@ def search_files(pattern: str, path: WorkspacePath = ".", *, glob: str = "**/*",
     return hits + (f"\n[only the nearest {WALKED:,} entries were searched; narrow the path]" if left_out else "")
 
 
-@tool(effect="idempotent", not_done_on=REPEATABLE, files=("{path}",))
+@tool(effect="idempotent", not_done_on=REPEATABLE, files=("{path}",), preview=preview_write)
 def write_file(path: WorkspacePath, content: str, *, context: ToolContext) -> str:
     """Create or replace a text file; missing folders are created.
 
@@ -181,7 +182,23 @@ def write_file(path: WorkspacePath, content: str, *, context: ToolContext) -> st
     return f"Wrote {len(encoded):,} bytes to {path}."
 
 
-@tool(effect="idempotent", not_done_on=REPEATABLE, files=("{path}",))
+def preview_edit(
+    path: WorkspacePath, old: str, *, new: str, replace_all: bool = False, context: ToolContext
+) -> Preview:
+    """Show the change that `edit_file` would make.
+
+    Raises:
+        EditRefused: The edit cannot be made.
+    """
+    before, base = read_before(context, path)
+    text = LineEndings.of(before or "") if "\r" not in old + new else LineEndings(before or "", before or "", [])
+    if before is None or not old or old == new or shows_edit(text.text, old, new=new):
+        raise EditRefused("the edit cannot be made as asked")
+    apply_edit(text.text, old, new=new, replace_all=replace_all, path=path)
+    return Preview(file_diff(path, before, text.replaced(old, new)), base=base)
+
+
+@tool(effect="idempotent", not_done_on=REPEATABLE, files=("{path}",), preview=preview_edit)
 def edit_file(path: WorkspacePath, old: str, *, new: str, replace_all: bool = False, context: ToolContext) -> str:
     """Replace text in a file. `old` must occur in it exactly once, unless replace_all is true.
 

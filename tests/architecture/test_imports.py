@@ -146,12 +146,13 @@ def test_every_activity_of_the_table_has_an_implementation_of_the_same_signature
     from holdfast.activities.record.loop_record import LoopRecord
     from holdfast.activities.subagents import Subagents
     from holdfast.activities.tool_calls.call_tool import Tools
+    from holdfast.activities.tool_calls.previews import Previews
 
     activities: tuple[Activity[Any, Any, Any], ...] = (*ACTIVITIES.values(), *LOOP_ACTIVITIES)
     table = {activity.name: activity for activity in activities}
     implementations: dict[str, Any] = {
         function.__temporal_activity_definition.name: function
-        for implemented in (Archive, Threads, LLM, Tools, Agents, Loops, LoopRecord, Notifier, Subagents)
+        for implemented in (Archive, Threads, LLM, Tools, Previews, Agents, Loops, LoopRecord, Notifier, Subagents)
         for function in vars(implemented).values()
         if hasattr(function, "__temporal_activity_definition")
     }

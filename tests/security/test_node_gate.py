@@ -20,7 +20,7 @@ from holdfast.core.nodes import HASH_CHARS, Node, NodeTerms, Unfit
 from holdfast.core.run.contracts.error_types import NODE_DECLINED
 from holdfast.core.run.contracts.llm_calls import LLMReply, LLMRequest
 from holdfast.core.run.contracts.loading import AgentRequest, LoadedAgent
-from holdfast.core.run.contracts.tool_calls import ToolOutcome, ToolRequest
+from holdfast.core.run.contracts.tool_calls import PreviewedCall, PreviewRequest, ToolOutcome, ToolRequest
 from holdfast.core.temporal.converter import sealing
 from holdfast.core.tools.decorator import tool
 from holdfast.core.tools.effects import Effect
@@ -167,6 +167,31 @@ async def test_a_node_out_of_scope_sends_the_work_on_and_at_last_says_that_none_
     assert [(each.node, each.kind, each.reason) for each in last.placement.rejected] == [
         ("berlin-1", "scope", "it is not region=us")
     ]
+
+
+@pytest.mark.parametrize("policy", [Policy(), Policy(rules=(deny("execute_run"),))])
+async def test_a_preview_is_computed_in_scope_alone(policy: Policy) -> None:
+    """A preview runs code of the tool: no node out of scope computes it, and none whose policy refuses the run."""
+    call = ToolCall(id="c", name="pay", arguments='{"cents":5}')
+    scope = EU if policy.rules else US
+    nodes = NodeTerms(agent="clerk", scope=scope)
+    request = PreviewRequest(order="1.abc", request="1", call=call, key="k", workspace="/w", nodes=nodes)
+    first = Attempt(request, policy=policy)
+    error = await first.run()
+    assert (error.type, first.activity.seen) == (NODE_DECLINED, [])
+    last, _ = await sent_on(PATIENCE, request, policy=policy)
+    assert isinstance(last, PreviewedCall)
+    assert "no node" in last.preview.problem.lower()
+
+
+async def test_a_preview_is_computed_where_people_are_asked() -> None:
+    """A node whose policy asks about the run computes the preview, for the people who are asked."""
+    call = ToolCall(id="c", name="pay", arguments='{"cents":5}')
+    nodes = NodeTerms(agent="clerk", scope=EU)
+    request = PreviewRequest(order="1.abc", request="1", call=call, key="k", workspace="/w", nodes=nodes)
+    taken = Attempt(request, policy=Policy(rules=(ask("execute_run"),)))
+    assert not isinstance(await taken.run(), ApplicationError)
+    assert taken.activity.seen
 
 
 async def test_attempts_that_were_sent_on_are_hidden_from_the_activity() -> None:

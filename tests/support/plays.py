@@ -43,7 +43,7 @@ from holdfast.core.run.contracts.subagents import (
     SubagentReport,
     SubagentReports,
 )
-from holdfast.core.run.contracts.tool_calls import ToolOutcome, ToolRequest
+from holdfast.core.run.contracts.tool_calls import PreviewRequest, ToolOutcome, ToolRequest
 from holdfast.core.run.inputs.interventions import SIGNALS, UPDATES
 from holdfast.core.run.rules.budget import BUDGET_SPENT
 from holdfast.core.run.rules.refusals import RECORDED
@@ -159,7 +159,9 @@ class RandomRun:
         self.accepted: list[str] = []
         """The decided requests, in the order of the decisions."""
         self.terminated = False
-        self.features = UNATTENDED if unattended or node else seed % 2
+        self.previewing = seed % 12 == 7 and not node
+        """Whether the agent's payments have previews."""
+        self.features = UNATTENDED if unattended or node or self.previewing else seed % 2
         """The feature level of the workers."""
         self.sleeper = random.Random(seed) if seed % 4 == 1 else None
         """Makes the choices of an agent that can put itself to sleep; None for another agent."""
@@ -171,7 +173,10 @@ class RandomRun:
         """Makes the choices about the budget of an agent that has one; None for another agent."""
         self.flooded = seed % 6 == 0
         """Whether meaningless signals arrive by the hundred."""
-        tools: tuple[ToolSpec, ...] = (tool_spec("look"), tool_spec("pay", Effect.UNSAFE, undoable=True))
+        tools: tuple[ToolSpec, ...] = (
+            tool_spec("look"),
+            tool_spec("pay", Effect.UNSAFE, undoable=True, previews=self.previewing),
+        )
         tools += (tool_spec("wipe", Effect.UNSAFE),)
         if self.chance.random() < 0.5:
             tools += (tool_spec("keep", Effect.IDEMPOTENT, trusted_only=True, wants_origin=True),)
@@ -317,6 +322,11 @@ class RandomRun:
                         until = chance.choice([None, thread.at + timedelta(seconds=chance.choice([-1, 60, HOUR]))])
                         status, more = "cannot", {"scope": chance.choice(["here", "everywhere"]), "until": until}
                     thread.end(call, ToolOutcome.model_validate({"status": status, "content": content, **more}))
+            case PreviewRequest(request=request_id):
+                if chance.random() < 0.1:
+                    thread.fail(call, "TimeoutError")
+                else:
+                    thread.preview(f"+ {request_id} {chance.choice(TEXTS)}", base=chance.choice(["", "v1"]))
             case ArchiveRequest() as archiving:
                 if chance.random() < self.rates["refusal"]:
                     thread.archive_unsettled(chance.randrange(archiving.stop - archiving.start))

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 from holdfast.activities.signed_results import statement_of
 from holdfast.core.agents.agent import AgentSpec, Limits
 from holdfast.core.authority.policy import Policy, allow, ask, deny
+from holdfast.core.authority.previews import CallPreview
 from holdfast.core.authority.signatures import SigningKey
 from holdfast.core.authority.statements import DecisionKind
 from holdfast.core.base.canonical import GENESIS, chain
@@ -46,7 +47,7 @@ from holdfast.core.run.contracts.record import Archived, ArchiveRequest, Notice,
 from holdfast.core.run.contracts.runs import RunInput
 from holdfast.core.run.contracts.signed_results import sign_result
 from holdfast.core.run.contracts.snapshot import snapshot_of
-from holdfast.core.run.contracts.tool_calls import ToolOutcome, ToolRequest
+from holdfast.core.run.contracts.tool_calls import PreviewedCall, PreviewRequest, ToolOutcome, ToolRequest
 from holdfast.core.run.machine.machine import AgentRun
 from holdfast.core.run.machine.rollover import HistorySize
 from holdfast.core.run.rules.compaction import SUMMARY_REQUEST
@@ -306,6 +307,10 @@ class Thread:
         """End a tool call."""
         call = next(call for call in self.waiting(ToolRequest) if isinstance(call, Call) and call.number == number)
         self.end(call, ToolOutcome.model_validate({"status": status, "content": content}))
+
+    def preview(self, text: str = "+ paid", **more: Any) -> None:
+        """Return the preview of the oldest call that waits for one to the run."""
+        self.end(self.waiting(PreviewRequest)[0], PreviewedCall(preview=CallPreview(**{"text": text, **more})))
 
     def archive(self, *, features: int = 0) -> None:
         """Append the requested events to the permanent record, as a worker with that feature level."""

@@ -219,6 +219,7 @@ class Audit:
         if not event.proof:
             counts = getattr(event, "outcome", "accepted") in (*COUNTING, "judged_anew")
             claims = isinstance(event, ev.UserMessageReceived) or self._steers_by_claim(event)
+            claims = claims or (isinstance(event, ev.CompactionRequested) and not event.summary)
             counts = counts and not claims and not self._counts_for_others(event)
             if trusted and trusted.signatures == "required" and counts:
                 raise IllegalEvent(f"it counted, {by} did not sign it, and the given policy requires signed decisions")

@@ -38,6 +38,7 @@ from holdfast.core.run.inputs.interventions import react
 from holdfast.core.run.inputs.move import on_moved
 from holdfast.core.run.inputs.resets import on_reset
 from holdfast.core.run.inputs.steering import sent_payload
+from holdfast.core.run.rules.approval_requests import on_preview
 from holdfast.core.run.rules.baselines import on_findings
 from holdfast.core.run.rules.budget import on_call, on_report
 from holdfast.core.run.rules.closing_work import on_complete, on_learning_due, on_progress_due
@@ -151,6 +152,8 @@ def possible_batches(
             yield sent("refine", event.said.model_dump())
         case ev.MessageTaken() if isinstance(next_action(state, at=at), act.TakeMessages):
             yield [ev.MessageTaken(message=waiting.message) for waiting in state.inbox.waiting]
+        case ev.ApprovalRequested() if event.request.preview is not None:
+            yield on_preview(state, event.request.id, event.request.preview, at=at)
         case ev.ApprovalReminded() | ev.ApprovalEscalated() | ev.ApprovalExpired():
             yield on_due(state, at=at)
         case ev.BaselineRecorded() | ev.StateVerified() if state.spec and _tools(event) == sorted(state.spec.verify):
@@ -172,7 +175,8 @@ def possible_batches(
         case ev.RunUnblocked() if state.blocked:
             yield sent("retry", sent_payload(state, event))
         case ev.CompactionRequested():
-            yield sent("compact", {"by": event.by, "reason": event.reason})
+            payload = event.said.model_dump() if event.summary else {"by": event.by, "reason": event.reason}
+            yield sent("compact", payload)
         case ev.WaitPolled():
             yield from _polls(before, event, events)
         case ev.SubagentStarted():
@@ -227,6 +231,7 @@ def possible_batches(
             ev.MessageAwaited()
             | ev.ToolCallRequested()
             | ev.VerdictGiven()
+            | ev.PreviewRequested()
             | ev.ApprovalRequested()
             | ev.RuleRemembered()
             | ev.TaskRefined()

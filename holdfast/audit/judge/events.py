@@ -46,7 +46,7 @@ def as_reply(event: ev.LLMReplied, events: Sequence[ev.AgentEvent]) -> LLMReply:
     arguments: dict[str, str] = {}
     rejected = ""
     if event.message and event.message.tool_calls:
-        group = (ev.ToolCallRequested, ev.VerdictGiven, ev.ApprovalRequested, ev.ToolCallFinished)
+        group = (ev.ToolCallRequested, ev.VerdictGiven, ev.PreviewRequested, ev.ApprovalRequested, ev.ToolCallFinished)
         follows = list(takewhile(lambda each: isinstance(each, group), events[1:]))
         for each, after in zip(follows, [*follows[1:], None], strict=True):
             if isinstance(each, ev.ToolCallRequested) and not each.own:
@@ -136,7 +136,7 @@ def _compared(event: ev.AgentEvent) -> dict[str, Any]:
     completed = isinstance(event, ev.RunFinished) and event.outcome == "completed"  # its result is the LLM's own
     left_out = (*_STAMPS, *(() if completed else _PROSE.get(event.type, ())))
     compared = {name: value for name, value in event_json(event).items() if name not in left_out}
-    if isinstance(event, ev.ApprovalRequested | ev.ReconcileRequested):
+    if isinstance(event, ev.PreviewRequested | ev.ApprovalRequested | ev.ReconcileRequested):
         compared["request"] = {name: value for name, value in compared["request"].items() if name != "why"}
     return compared
 

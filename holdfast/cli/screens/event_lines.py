@@ -225,6 +225,8 @@ def _summary(event: JSON) -> str:
             why = f"no answer in {count(event['unanswered'], 'step')}" if event["unanswered"] else times
             later = f", starts {event['delay']:g} s later: {why}" if event["delay"] else ""
             return f"call {event['number']}: {event['verdict']} ({brief(event['rule'])}){later}"
+        case "preview_requested":
+            return f"the preview of {brief(event['request']['tool'])}, for request {event['request']['id']}"
         case "approval_requested" | "reconcile_requested":
             return request_summary(event["request"]) + brief(failures_text(event), 300)
         case "decision_received":

@@ -16,7 +16,7 @@ from rich.text import Text
 
 from holdfast.cli.screens.costs import budget_text, more_text
 from holdfast.cli.screens.keys import ASKS, Keys, RequestKey, choices_for, decision_of, hints_for, request_key
-from holdfast.cli.screens.request_screens import claim_lines, request_head, request_terms
+from holdfast.cli.screens.request_screens import claim_lines, preview_lines, request_head, request_terms
 from holdfast.cli.screens.thread_screens import STATUS_STYLES
 from holdfast.cli.screens.thread_words import limits_text, pause_text, retry_text, tokens_text
 from holdfast.cli.text import brief, visible
@@ -229,6 +229,10 @@ class View:
             context = request.get("context")
             before, after = readable_call(request["arguments"], context), readable_call(self.keys.edited, context)
             yield from diff_lines(before.split("\n"), after.split("\n"))
+        if self.keys.edited is None or not request.get("preview"):
+            yield from (Text.assemble("  ", line) for line in preview_lines(request))
+        else:
+            yield Text("  The preview is not shown: it is of the arguments before the edit.", "bold")
         yield from (Text.assemble("  ", line) for line in claim_lines(request))
         yield from (Text(f"  {line}", "dim") for line in terms)
 

@@ -7,8 +7,12 @@ from holdfast.client.threads import JSON
 from holdfast.config.programs import CLI
 from holdfast.core.authority.approvals import ANSWERS, SHORT_DIGEST
 from holdfast.core.authority.claims import CLAIMED, MARK, claim_rows
+from holdfast.core.authority.previews import PREVIEWED, CallPreview, cut_words, preview_rows
 from holdfast.core.authority.summaries import votes_words
 from holdfast.core.base.readable_json import readable_call, readable_json
+
+_CHANGES = {"+": "green", "-": "red"}
+"""The first character of a row of a diff → its style."""
 
 _OPTIONS = {
     "approve": ("approve",),
@@ -53,7 +57,7 @@ def request_text(request: JSON) -> Text:
     """Return a request without the commands that decide."""
     screen = request_head(request)
     screen.append(indented(readable_call(request["arguments"], request.get("context")), "    ") + "\n")
-    for line in claim_lines(request):
+    for line in (*preview_lines(request), *claim_lines(request)):
         screen.append("  ").append(line).append("\n")
     for term in request_terms(request):
         screen.append(f"  {term}\n", "dim")
@@ -88,6 +92,18 @@ def claim_lines(request: JSON) -> tuple[Text, ...]:
     return tuple(Text(line, "dim") for line in (CLAIMED, *(f"{MARK}{row}" for row in rows))) if rows else ()
 
 
+def preview_lines(request: JSON) -> tuple[Text, ...]:
+    """Return the preview of the call, each row with a mark before it, and how to read the rest of a long one; no lines
+    for a request without one.
+    """
+    if not request.get("preview"):
+        return ()
+    preview = CallPreview(**request["preview"])
+    rows = (Text.assemble((MARK, "dim"), (row, _CHANGES.get(row[:1], ""))) for row in preview_rows(preview))
+    cut = cut_words(preview, request["thread"])
+    return Text(PREVIEWED, "dim"), *rows, *([Text(visible(cut), "bold yellow")] if cut else [])
+
+
 def terms_text(request: JSON) -> str:
     """Return who may decide, how many have, and until when; empty if anybody may decide at any time."""
     terms, quorum = [], request.get("quorum", 1)
@@ -113,7 +129,7 @@ def deciding_screen(request: JSON, payload: JSON, public: str = "") -> Text:
     """Return a decision as a person sends it, and signs it with the key `public`: it is bound to this text."""
     screen = request_head(request)
     screen.append(indented(readable_call(request["arguments"], request.get("context")), "    ") + "\n")
-    for line in claim_lines(request):
+    for line in (*preview_lines(request), *claim_lines(request)):
         screen.append("  ").append(line).append("\n")
     if "arguments" in payload:
         screen.append("  to run with\n", "dim").append(indented(readable_json(payload["arguments"]), "    ") + "\n")

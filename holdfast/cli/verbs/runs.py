@@ -183,14 +183,25 @@ async def resume(
     return report_outcome(session, thread, resumed)
 
 
-@verbs.verb('compact rel-1.2 --reason "a new topic"')
-async def compact(session: Session, thread: Thread, by: By = None, reason: Reason = "") -> int:
+@verbs.verb('compact rel-1.2 --reason "a new topic"', "compact rel-1.2 --summary - --key alice.key < summary.md")
+async def compact(
+    session: Session,
+    thread: Thread,
+    summary: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="Your own summary, in place of the LLM's; - reads stdin.")
+    ] = None,
+    by: By = None,
+    reason: Reason = "",
+    key: Key = None,
+) -> int:
     """Compact a run's context: at once while it waits for a message, else at the end of the step."""
+    payload, private = {"by": session.person(by), "reason": reason}, session.private_key(key)
+    if summary is not None:
+        payload["summary"] = read_content(summary, None, name="--summary")
     threads = await session.connect(thread)
     from holdfast.client.interventions import intervene
 
-    payload = {"by": session.person(by), "reason": reason}
-    return report_outcome(session, thread, await intervene(threads, thread, "compact", payload))
+    return report_outcome(session, thread, await intervene(threads, thread, "compact", payload, private=private))
 
 
 @verbs.verb("cancel rel-1.2", 'cancel rel-1.2 --reason "the order was withdrawn"')

@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from typing import Any, Literal
 
 from holdfast.core.authority.policy import Escalation, Requirement, Terms
+from holdfast.core.authority.previews import CallPreview, preview_digest
 from holdfast.core.authority.statements import DecisionKind, parsed
 from holdfast.core.authority.votes import (
     Seen,
@@ -82,6 +83,8 @@ class ApprovalRequest(Frozen):
     """Row of the effect ledger."""
     context: dict[str, Any] | None = None
     """The typed context that the call sees; None if its tool wants none. A decision is bound to it."""
+    preview: CallPreview | None = None
+    """What the call would do; None if its tool cannot say. A decision is bound to it."""
     why: str
     """Why the rule requires approval, or why the outcome is unknown."""
     rule: str = ""
@@ -115,6 +118,7 @@ class ApprovalRequest(Frozen):
             effect_key=self.effect_key,
             epoch=self.epoch,
             context=context_digest(self.context),
+            preview=preview_digest(self.preview),
         )
 
     @property
@@ -195,8 +199,8 @@ class ApprovalRequest(Frozen):
         return "" if self.call(text).digest == self.call().digest else text
 
     def edited(self, arguments: str, *, by: str, effect_key: str) -> "ApprovalRequest":
-        """Return the same request with other arguments and without votes."""
-        asked = {"arguments": arguments, "effect_key": effect_key, "edited_by": by, "votes": ()}
+        """Return the same request with other arguments, without votes and without the preview of the old ones."""
+        asked = {"arguments": arguments, "effect_key": effect_key, "edited_by": by, "votes": (), "preview": None}
         changed = self.model_copy(update=asked)
         return changed.model_copy(update={"digest": changed.seen.digest})
 
@@ -219,6 +223,7 @@ class ApprovalRequest(Frozen):
             "effect_key": self.effect_key,
             "epoch": self.epoch,
             **({"context": self.context} if self.context is not None else {}),
+            **({"preview": self.preview.model_dump()} if self.preview else {}),
             "why": self.why,
             "rule": self.rule,
             "edited_by": self.edited_by,
@@ -265,4 +270,6 @@ def shown_digest(view: dict[str, Any]) -> str:
     shown = view["arguments"]
     call = ToolCall(id="", name=view["tool"], arguments=shown if isinstance(shown, str) else exact_json(shown))
     bound = {name: view[name] for name in ("tool", "spec_hash", "effect_key", "epoch")}
-    return Seen(call_digest=call.digest, context=context_digest(view.get("context")), **bound).digest
+    preview = CallPreview(**view["preview"]) if view.get("preview") else None
+    context = context_digest(view.get("context"))
+    return Seen(call_digest=call.digest, context=context, preview=preview_digest(preview), **bound).digest

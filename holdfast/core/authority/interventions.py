@@ -157,6 +157,45 @@ def read_refinement(payload: Any) -> Refinement | tuple[InterventionOutcome, str
     return refinement
 
 
+LONGEST_SUMMARY = 16_000
+"""Maximum size of a person's summary, in bytes of JSON."""
+
+
+class Compaction(Reasoned):
+    """A person's own summary of a run's context; the JSON of the signal and the update `compact` with `summary`."""
+
+    FORMAT: ClassVar[str] = "compact/1"
+
+    summary: str
+    """What the LLM reads in place of the conversation so far."""
+    by: Annotated[PersonName, Field(min_length=1)]
+    id: str = Field(default="", max_length=100)
+    """Required for a signed one, which counts once."""
+    until: AwareDatetime | None = None
+    """When a signed one expires; required for one."""
+
+
+def read_compaction(payload: Any) -> Compaction | tuple[InterventionOutcome, str]:
+    """Parse a payload as a compaction with a summary; if it is invalid, return the outcome and an explanation.
+
+    Args:
+        payload: An object.
+    """
+    compaction = read_given(payload, Compaction, name="compaction", example='{"summary": "…", "by": "alice"}')
+    if isinstance(compaction, str):
+        return "malformed", compaction
+    if not compaction.summary.strip():
+        return "malformed", "the summary is empty: without `summary`, the LLM writes one"
+    if why := unfit(compaction.summary):
+        return "malformed", f"the summary {why}"
+    if why := unportable(compaction.model_dump(mode="json", exclude={"summary"})):
+        return "malformed", f"the compaction holds {why}"
+    if (size := size_of(compaction.summary)) > LONGEST_SUMMARY:
+        limit = f"the summary has {size:,} bytes, but the limit is {LONGEST_SUMMARY:,}"
+        return "too_long", f"{limit}; put the rest into a file in the workspace, and name the file"
+    return compaction
+
+
 LONGEST_PAYLOAD = 20_000
 """Maximum length of an extension, as JSON text."""
 

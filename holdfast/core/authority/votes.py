@@ -32,11 +32,15 @@ class Seen(Frozen):
     """Row of the effect ledger: a call whose effect did not happen is repeated in the next epoch."""
     context: str = ""
     """Digest of the typed context that the call sees; empty if its tool wants none."""
+    preview: str = ""
+    """Digest of the preview of the call; empty if its tool has none."""
 
     @property
     def digest(self) -> str:
         """The value of a decision's `digest`, which its signature covers."""
         call = [self.tool, self.call_digest, self.spec_hash, self.effect_key, self.epoch]
+        if self.preview:
+            return digest(["approval/3", *call, self.context, self.preview])
         return digest(["approval/2", *call, self.context] if self.context else ["approval/1", *call])
 
 

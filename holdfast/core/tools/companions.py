@@ -1,6 +1,7 @@
-"""The companion functions of a tool, `check` and `undo`, and its secrets: their declarations are checked at definition.
+"""The companion functions of a tool, `check`, `undo` and `preview`, and its secrets: their declarations are checked at
+definition.
 
-Companions run only after something went wrong, which is the worst time to discover a mistake in a signature.
+A check and an undo run only after something went wrong, which is the worst time to discover a mistake in a signature.
 """
 
 import inspect
@@ -17,11 +18,11 @@ from holdfast.errors import ToolSignatureError
 def check_companion(
     tool: str, role: str, function: Callable[..., Any] | None, *, parameters: Collection[str], context: type
 ) -> None:
-    """Reject a check or an undo that cannot be called with the context, resources and the tool's arguments.
+    """Reject a companion that cannot be called with the context, resources and the tool's arguments.
 
     Args:
         tool: The tool's name.
-        role: `check` or `undo`.
+        role: `check`, `undo` or `preview`.
         function: The function, if the tool has one.
         parameters: The names of the tool's parameters.
         context: The class of the context.
@@ -66,7 +67,7 @@ def check_secrets(
     Args:
         name: The tool's name.
         secrets: The names that it declares.
-        functions: The tool's function, check and undo.
+        functions: The tool's function and its companions.
         context: The class of the context.
 
     Raises:

@@ -105,6 +105,18 @@ class Unknown:
 
 
 @dataclass(frozen=True)
+class Preview:
+    """The result of a tool's preview function: what the call would do, for the people who decide about it."""
+
+    text: str
+    """For example a diff. People see its first 8,000 characters, and can read all of it."""
+    base: str = ""
+    """Names the state that the text was computed from, such as a digest or a version, in at most 200 characters. The
+    preview is computed again when the approved call is about to run: under another base, the call does not run, and
+    its result says that the state has changed since it was shown. Empty: the call runs in any case."""
+
+
+@dataclass(frozen=True)
 class Labelled:
     """A tool's result with its own trust level, which overrides that of the tool."""
 
@@ -128,11 +140,13 @@ class Tool(Generic[R_co]):
     """Exceptions, besides `NotDone`, that mean that the effect did not happen."""
     files: tuple[str, ...] | None = None
     """The only files of the workspace that it reads and writes: paths, or `{parameter}`; None for any."""
+    preview: Callable[..., Any] | None = None
+    """Says what a call would do, without doing it."""
 
     @cached_property
     def takes_context(self) -> bool:
         """Whether one of its functions takes the context, and so has access to the workspace."""
-        functions = (self.function, self.check, self.undo)
+        functions = (self.function, self.check, self.undo, self.preview)
         return any(ToolContext in hints_of(each).values() for each in functions if each)
 
     def files_of(self, arguments: Mapping[str, Any]) -> tuple[str, ...] | None:
@@ -142,7 +156,7 @@ class Tool(Generic[R_co]):
     @cached_property
     def contexts(self) -> tuple[type[BaseModel], ...]:
         """The models by which its functions want the context of the run."""
-        functions = (self.function, self.check, self.undo)
+        functions = (self.function, self.check, self.undo, self.preview)
         return tuple(dict.fromkeys(kind for each in functions if each for kind in contexts_of(each).values()))
 
     @property
@@ -218,6 +232,7 @@ def tool(
     origin: bool = False,
     files: Sequence[str] | None = None,
     writes: Sequence[str] = (),
+    preview: Callable[..., Any] | None = None,
 ) -> Callable[[Callable[..., R_co]], Tool[R_co]]: ...
 def tool(
     function: Callable[..., Any] | None = None,
@@ -237,6 +252,7 @@ def tool(
     origin: bool = False,
     files: Sequence[str] | None = None,
     writes: Sequence[str] = (),
+    preview: Callable[..., Any] | None = None,
 ) -> Tool | Callable[[Callable[..., Any]], Tool]:
     """Turn a typed function, sync or async, into a tool.
 
@@ -264,14 +280,17 @@ def tool(
             an argument names; `()` for none. Without this, a tool that takes the context may use any file: see
             `holdfast.workspace.tainted_files`.
         writes: Fields of the run's context that the functions may change, by returning `ContextUpdate`.
+        preview: A function, sync or async, that says what a call would do, and does nothing. It takes the context and
+            any of the tool's arguments, and returns text, such as a diff, or `Preview(text, base=…)`. It runs before
+            people are asked to approve a call, for at most 30 seconds, and they see its text with the request.
 
     Returns:
         The tool; or, without `function`, a decorator that makes it.
 
     Raises:
-        ToolSignatureError: The function cannot become a tool, for example because it has no description, or `check` or
-            `undo` cannot be called with its arguments; the message has the function's file and line, and names the
-            parameter.
+        ToolSignatureError: The function cannot become a tool, for example because it has no description, or `check`,
+            `undo` or `preview` cannot be called with its arguments; the message has the function's file and line, and
+            names the parameter.
     """
 
     def make(function: Callable[..., Any]) -> Tool:
@@ -295,7 +314,7 @@ def tool(
                 'or @tool(description="…")'
             )
         fields = _fields(tool_name, function, described)
-        for role, companion in (("check", check), ("undo", undo)):
+        for role, companion in (("check", check), ("undo", undo), ("preview", preview)):
             names = [str(field.alias) for _, field in fields.values()]
             check_companion(tool_name, role, companion, parameters=names, context=ToolContext)
         arguments, schema = arguments_of(tool_name, fields)
@@ -307,16 +326,17 @@ def tool(
             timeout=timeout,
             settles_within=settles_within,
             undoable=undo is not None,
+            previews=preview is not None,
             trust=trust,
             trusted_only=trusted_only,
             wants_origin=origin,
-            wants_context=bool(_contexts_of(function, check, undo)),
+            wants_context=bool(_contexts_of(function, check, undo, preview)),
             writes=_checked_writes(tool_name, writes, _contexts_of(function, check, undo)),
         )
-        check_secrets(tool_name, secrets, [function, check, undo], context=ToolContext)
+        check_secrets(tool_name, secrets, [function, check, undo, preview], context=ToolContext)
         check_files(tool_name, files, parameters=[str(field.alias) for _, field in fields.values()])
         only = None if files is None else tuple(files)
-        return Tool(spec, function, check, undo, arguments, tuple(secrets), tuple(not_done_on), only)
+        return Tool(spec, function, check, undo, arguments, tuple(secrets), tuple(not_done_on), only, preview)
 
     return make(function) if function is not None else make
 

@@ -37,6 +37,8 @@ class ToolSpec(Frozen):
     """Whether its calls carry the typed context of the run (`holdfast.core.tools.typed_context`)."""
     writes: tuple[str, ...] = ()
     """The fields of that context that a call may change."""
+    previews: bool = False
+    """Whether it can say what a call would do (`@tool(preview=…)`)."""
     kind: Literal["activity", "runtime"] = "activity"
     """Whether a worker executes its calls, in an activity, or the run itself (`holdfast.core.run.waits.dormancy`)."""
 

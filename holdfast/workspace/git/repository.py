@@ -25,14 +25,11 @@ from holdfast.workspace.git.commits import (
     read_log,
     with_paths,
 )
-from holdfast.workspace.git.exclusions import filtered_files, nested_repositories, submodules
-from holdfast.workspace.git.git import Git, GitFailed, GitLocked, printable
+from holdfast.workspace.git.git import Git, GitFailed, GitLocked
 from holdfast.workspace.git.locks import clear_locks, exclusive
 from holdfast.workspace.git.repository_root import RepositoryRoot, create_repository, find_repository_root, problem_of
+from holdfast.workspace.git.staging import SKIP_TEMPORARY, PendingChanges, pending_changes, stage
 from holdfast.workspace.git.views import View, view_of
-
-_SKIP_TEMPORARY = (":(exclude,glob)**/.holdfast-*.tmp", ":(exclude,glob)**/.holdfast-*.tmp/**")
-"""Pathspecs that exclude files which are being written, under temporary names."""
 
 
 class RepositoryRefused(MemoryRefused):
@@ -84,6 +81,20 @@ class Repository:
                 )
         except GitFailed as error:
             return RepositoryState(problem=str(error))
+
+    def pending(self) -> PendingChanges | None:
+        """Return the changes that a commit would have now, without committing; None if there is no repository.
+
+        Raises:
+            RepositoryRefused: A person has to act before anything can be committed.
+            GitFailed: The repository cannot be read.
+        """
+        with self._viewed() as view:
+            if view is None:
+                return None
+            if problem := problem_of(view.root, view.git):
+                raise RepositoryRefused(problem)
+            return pending_changes(view.git)
 
     def commit_once(
         self,
@@ -235,21 +246,15 @@ def _committed(
 def _commit(
     git: Git, text: Callable[[Sequence[str]], str], *, all_files: bool, allow_empty: bool
 ) -> tuple[bool, tuple[str, ...], tuple[str, ...]]:
-    repositories = (*nested_repositories(git, _SKIP_TEMPORARY), *submodules(git))
-    filtered = filtered_files(git, _SKIP_TEMPORARY)
-    # Submodules are left out silently, since a person added them; other repositories in the workspace are reported.
-    left_out = tuple(printable(path) for path in repositories if path.endswith("/"))[:LISTED]
-    not_filtered = tuple(f"{printable(path)} (filter {name})" for path, name in filtered.items())[:LISTED]
-    specs = (".", *_SKIP_TEMPORARY, *(f":(top,exclude,literal){path}" for path in (*repositories, *filtered)))
-    git.run("add", "--all", "--pathspec-from-file=-", "--pathspec-file-nul", text="".join(f"{s}\0" for s in specs))
-    staged = git.paths("diff", "--cached", "--name-only", "--no-renames", "--relative", "-z", "--", ".")
+    changes = stage(git)
+    staged = changes.paths
     if not staged and not allow_empty:
-        return False, left_out, not_filtered
+        return False, changes.left_out, changes.filtered
     # In a repository further up, do not commit what a person has staged outside the workspace.
     scope = [] if all_files else ["--only", "--", "."] if staged else ["--only"]
     empty = ["--allow-empty"] if allow_empty else []
     git.run("commit", "--quiet", "--cleanup=verbatim", "--file=-", *empty, *scope, text=text(staged))
-    return True, left_out, not_filtered
+    return True, changes.left_out, changes.filtered
 
 
 def _unreported(view: View) -> tuple[str, ...]:
@@ -278,7 +283,7 @@ def _dirty(view: View) -> list[str]:
         "--ignore-submodules=all",
         "--",
         ".",
-        *_SKIP_TEMPORARY,
+        *SKIP_TEMPORARY,
     )
     root = view.root
     prefix = "" if root.is_workspace else f"{root.workspace.resolve().relative_to(root.top).as_posix()}/"

@@ -12,6 +12,7 @@ from holdfast.core.memory.markdown import TITLE, flat
 from holdfast.core.tools.decorator import Tool, ToolContext, tool
 from holdfast.core.tools.not_done import REPEATABLE
 from holdfast.workspace.approved_instructions import Approvals, strategies
+from holdfast.workspace.file_previews import preview_commit
 from holdfast.workspace.git.commits import Commit
 from holdfast.workspace.git.repository import Repository
 from holdfast.workspace.memory import task_updates
@@ -237,7 +238,15 @@ def pass_feature(name: str, *, context: ToolContext) -> str:
     return _committed(context, f"Pass: {_short(name)}", change, done=f"{_short(name)!r} passes")
 
 
-@tool(effect="idempotent", trust="agent", origin=True, timeout=SECONDS, not_done_on=REPEATABLE, files=(COMMITS,))
+@tool(
+    effect="idempotent",
+    trust="agent",
+    origin=True,
+    timeout=SECONDS,
+    not_done_on=REPEATABLE,
+    files=(COMMITS,),
+    preview=preview_commit,
+)
 def commit_work(message: str, *, context: ToolContext) -> str:
     """Commit all changes in the workspace, between tasks.
 

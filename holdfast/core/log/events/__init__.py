@@ -24,6 +24,7 @@ from holdfast.core.log.events.approvals import (
     BaselineRecorded,
     DecisionReceived,
     Finding,
+    PreviewRequested,
     ReconcileRequested,
     StateVerified,
 )
@@ -114,6 +115,7 @@ __all__ = [
     "NodeAccepted",
     "NodeAwaited",
     "PollKind",
+    "PreviewRequested",
     "Proven",
     "ReconcileRequested",
     "RefusalsCounted",
@@ -172,6 +174,7 @@ AgentEvent = Annotated[
     | ReplyRejected
     | ToolCallRequested
     | VerdictGiven
+    | PreviewRequested
     | ApprovalRequested
     | ReconcileRequested
     | ApprovalReminded

@@ -12,6 +12,18 @@ from holdfast.core.tools.failures import FailedAttempts, FailureKind
 from holdfast.core.trust import Trust
 
 
+class PreviewRequested(Event):
+    """A call requires approval, and its tool can compute what the call would do: that is done before people are asked.
+    An older open request about the same call is closed.
+
+    Followed by: `approval_requested`, with the preview.
+    Correlate: `request.id` is the `request.id` of the `approval_requested`; `request.number` is the call's.
+    """
+
+    type: Literal["preview_requested"] = "preview_requested"
+    request: ApprovalRequest
+
+
 class ApprovalRequested(Event):
     """A call requires approval, so people are asked to decide. An older open request about the same call is closed.
 

@@ -1,12 +1,14 @@
 """Events of LLM calls and of their context."""
 
+from datetime import datetime
 from typing import Literal
 
 from pydantic import Field
 
+from holdfast.core.authority.interventions import Compaction
 from holdfast.core.llm.messages import AssistantMessage, Usage
 from holdfast.core.llm.outages import Outage, PassedOver
-from holdfast.core.log.events.base import Event
+from holdfast.core.log.events.base import Event, Proven
 
 
 class LLMReplied(Event):
@@ -113,7 +115,7 @@ class ContextExceeded(Event):
     """With a budget: the earlier failed attempts, as reported by the process that failed the call."""
 
 
-class CompactionRequested(Event):
+class CompactionRequested(Event, Proven):
     """A person requested context compaction. Recorded from feature level 1 on.
 
     Followed by: `context_compacted`, immediately while the run waits for a message, otherwise at the end of the step.
@@ -123,6 +125,23 @@ class CompactionRequested(Event):
     type: Literal["compaction_requested"] = "compaction_requested"
     by: str
     reason: str = ""
+    summary: str = ""
+    """The person's own summary; empty if the LLM is to write it. Recorded from feature level 2 on."""
+    id: str = ""
+    until: datetime | None = None
+    """When the signed request expires."""
+
+    @property
+    def said(self) -> Compaction:
+        """The request with a summary as it was sent, which the signature covers."""
+        return Compaction(
+            by=self.by,
+            reason=self.reason,
+            summary=self.summary,
+            id=self.id,
+            until=self.until,
+            signature=self.signature,
+        )
 
 
 class ContextCompacted(Event):
@@ -137,7 +156,9 @@ class ContextCompacted(Event):
     summary_message: str
     """The message: the parts that are kept verbatim, and the summary."""
     summary: str
-    """The LLM's own words."""
+    """The LLM's own words, or those of the person who wrote it."""
+    by: str = ""
+    """The person who wrote the summary; empty for the LLM. Recorded from feature level 2 on."""
     messages: int
     """Number of messages that it replaces."""
     originals: tuple[int, ...] = ()

@@ -30,11 +30,13 @@ from holdfast.core.run.contracts.subagents import (
     StartSubagentsRequest,
     SubagentReports,
 )
-from holdfast.core.run.contracts.tool_calls import ToolOutcome, ToolRequest
+from holdfast.core.run.contracts.tool_calls import PreviewedCall, PreviewRequest, ToolOutcome, ToolRequest
 
 # Each request has an entry in the table of activities (`holdfast.core.run.contracts.table`), which names its result.
 ChildRequest = StartSubagentsRequest | CheckSubagentsRequest | EndSubagentsRequest | AnnounceEnd
-OwnRequest = ThreadRequest | EffectsRequest | AgentRequest | LLMRequest | ToolRequest | Notice | ArchiveRequest
+OwnRequest = (
+    ThreadRequest | EffectsRequest | AgentRequest | LLMRequest | ToolRequest | PreviewRequest | Notice | ArchiveRequest
+)
 Request = OwnRequest | ChildRequest
 Result = (
     LoadedThread
@@ -42,6 +44,7 @@ Result = (
     | LoadedAgent
     | LLMReply
     | ToolOutcome
+    | PreviewedCall
     | Notified
     | Archived
     | StartedSubagents

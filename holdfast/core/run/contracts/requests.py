@@ -5,7 +5,8 @@ from holdfast.core.llm.blocks import ToolCall
 from holdfast.core.nodes import HASH_CHARS, NodeTerms, Unfit
 from holdfast.core.run.contracts.loading import AgentRequest, ForkedFolder
 from holdfast.core.run.contracts.runs import RunInput
-from holdfast.core.run.contracts.tool_calls import ToolRequest
+from holdfast.core.run.contracts.tool_calls import PreviewRequest, ToolRequest
+from holdfast.core.run.state.calls import CallState
 from holdfast.core.run.state.dormancy import Wait
 from holdfast.core.run.state.features import (
     CONSTRAINTS,
@@ -126,6 +127,21 @@ def tool_request(
         nodes=node_terms(state, approved=undo or (own is not None and own.approved), unfit=unfit),
         reroutes=number > 0 and state.features >= PLACES and not (undo or settle or poll),
         trust=state.context.trust if state.features >= KEEPS_TRUST else None,
+        base=own.base if own and number and not (poll or settle or undo) else "",
+    )
+
+
+def preview_request(state: RunState, call: CallState) -> PreviewRequest:
+    """Return the request to compute what a call would do, for the approval request that is announced."""
+    assert call.asked is not None, "only an announced request has a preview"
+    request = call.asked
+    return PreviewRequest(
+        request=request.id,
+        call=ToolCall(id=call.call.id, name=request.tool, arguments=request.arguments),
+        key=request.effect_key,
+        workspace=state.workspace,
+        context=request.context,
+        nodes=node_terms(state),
     )
 
 

@@ -41,7 +41,7 @@ from holdfast.core.run.contracts.subagents import (
     StartSubagentsRequest,
     SubagentReports,
 )
-from holdfast.core.run.contracts.tool_calls import ToolOutcome, ToolRequest
+from holdfast.core.run.contracts.tool_calls import PreviewedCall, PreviewRequest, ToolOutcome, ToolRequest
 from holdfast.core.run.state.state import RunState
 from holdfast.core.tools.effects import Effect
 from holdfast.core.tools.spec import ToolSpec
@@ -63,6 +63,9 @@ PATIENT = RetryPolicy(
 """The retry policy of every activity, LLM calls included: without end (rule 2). If a provider answers with an error,
 `provider_error` decides whether another attempt follows, and after how long (`activities/llm_calls/outages.py`).
 """
+
+PREVIEW_SECONDS = 30.0
+"""Time limit of a preview, which the activity enforces."""
 
 QUICK = timedelta(seconds=30)
 """Time limit of one attempt that reads or writes a few rows."""
@@ -194,6 +197,16 @@ CALL_TOOL = Activity(
 )
 """Run one tool call by the rules of `holdfast.core.tools.effects`."""
 
+PREVIEW_CALL: Activity[PreviewRequest, PreviewedCall, RunState] = Activity(
+    name="preview_call",
+    request=PreviewRequest,
+    answer=PreviewedCall,
+    summary=lambda request, state: f"preview {describe_call(request.call)}",
+    time_limit=lambda request, state: timedelta(seconds=PREVIEW_SECONDS) + MARGIN,
+    compared=("key",),
+)
+"""Compute what a tool call would do. A preview that fails is an answer, too."""
+
 NOTIFY: Activity[Notice, Notified, object] = Activity(
     name="notify",
     request=Notice,
@@ -261,6 +274,7 @@ ACTIVITIES: Mapping[type[ActivityRequest], Activity[Any, Any, RunState]] = {
         LOAD_AGENT,
         CALL_LLM,
         CALL_TOOL,
+        PREVIEW_CALL,
         NOTIFY,
         ARCHIVE,
         START_CHILDREN,

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from holdfast.core.authority.previews import CallPreview
 from holdfast.core.base.models import Frozen
 from holdfast.core.llm.blocks import ToolCall
 from holdfast.core.log.events import CallResult
@@ -58,6 +59,30 @@ class ToolRequest(ActivityRequest):
     """The trust level of the LLM's output, which follows from its context. None below the feature level at which every
     run keeps it: then no file is marked, and no result is labelled by its files.
     """
+
+    base: str = ""
+    """The base of the preview by which people approved the call: under another base, it does not run. Empty for any."""
+
+
+class PreviewRequest(ActivityRequest):
+    """The input of `preview_call`: a tool call that people are about to be asked about. Nothing of it has run."""
+
+    request: str
+    """Id of the announced request."""
+    call: ToolCall
+    key: str
+    """The effect key that the call would have."""
+    workspace: str
+    context: dict[str, Any] | None = None
+    """The typed context, for tools that want it."""
+    nodes: NodeTerms | None = None
+    """The nodes that may compute it; None for any node."""
+
+
+class PreviewedCall(ActivityResult):
+    """The result of `preview_call`."""
+
+    preview: CallPreview
 
 
 class InDoubt(Frozen):

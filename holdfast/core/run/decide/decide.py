@@ -161,6 +161,8 @@ def _ending(state: RunState) -> Action:
 def _compaction_due(state: RunState) -> Compact | Block | None:
     assert state.spec is not None
     context, step = state.context, state.steps.count
+    if context.given:
+        return Compact(asking=False, answered_only=False)
     if not context.oversized:
         if context.requested:
             return Compact(asking=True, answered_only=False)

@@ -20,7 +20,7 @@ from holdfast.core.log import events as ev
 from holdfast.core.run.contracts.error_types import CONTEXT_TOO_LONG
 from holdfast.core.run.contracts.llm_calls import LLMFailed, LLMReply
 from holdfast.core.run.decide.results import MISSING, NOTICE, accept_answer, refuse_result
-from holdfast.core.run.rules.approval_requests import new_request
+from holdfast.core.run.rules.approval_requests import ask_people, new_request
 from holdfast.core.run.rules.budget import NO_TOOL
 from holdfast.core.run.rules.closing_work import refuse_other_tool
 from holdfast.core.run.rules.compaction import summary_message
@@ -156,7 +156,7 @@ def _on_calls(state: RunState, reply: LLMReply, *, at: datetime) -> Events:
             why = f"{verdict.reason or verdict.rule}; this reply has the very same call as call {twin}" if twin else ""
             request = new_request(state, "approval", number, call, verdict, why=why, at=at, ahead=opened, past=past)
             opened += 1
-            events.append(ev.ApprovalRequested(request=request))
+            events.append(ask_people(state, request))
     ends = state.ending.learning or state.account.closing
     if not any(isinstance(event, ev.VerdictGiven) for event in events) and not ends:
         events.append(ev.ReplyRejected(reason="no call in it can run"))
@@ -241,7 +241,12 @@ def on_compaction(
     """Return the event that compacts the context to this summary."""
     text = summary_message(state, summary, originals=originals)
     return ev.ContextCompacted(
-        summary_message=text, summary=summary, messages=compacted, kept=kept, originals=originals
+        summary_message=text,
+        summary=summary,
+        messages=compacted,
+        kept=kept,
+        originals=originals,
+        by=state.context.author,
     )
 
 

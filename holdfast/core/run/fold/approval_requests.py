@@ -9,7 +9,7 @@ from holdfast.core.llm.blocks import ToolCall
 from holdfast.core.log import events as ev
 from holdfast.core.run.rules.loop_guard import RULE as REPEATED
 from holdfast.core.run.rules.remembered_approvals import rule_made_by
-from holdfast.core.run.state.authority import DelegatedAuthority, with_votes
+from holdfast.core.run.state.authority import Authority, DelegatedAuthority, with_votes
 from holdfast.core.run.state.calls import CallState
 from holdfast.core.run.state.features import KEYS_REVOKED
 from holdfast.core.run.state.progress import Repeats
@@ -17,22 +17,44 @@ from holdfast.core.run.state.state import RunState
 from holdfast.errors import EventOutOfPlace
 
 
-def require_approval(state: RunState, request: ApprovalRequest) -> RunState:
-    """Open a request, because approval is required. An earlier approval of the call, which has not started, lapses."""
+def require_preview(state: RunState, request: ApprovalRequest) -> RunState:
+    """Announce a request, whose preview is computed first. An earlier approval of the call lapses."""
     call = state.calls.get(request.number)
-    lapsed = call.grant if call.phase == "allowed" else ""
-    asked = replace(
+    asked = replace(_asked(call, request), phase=call.after("preview"), request=None, asked=request)
+    return _ask(state, request, asked, state.authority.announce(request, lapsed=_lapsed(call)))
+
+
+def require_approval(state: RunState, request: ApprovalRequest) -> RunState:
+    """Open a request, because approval is required. An earlier approval of the call, which has not started, lapses.
+
+    Raises:
+        EventOutOfPlace: Another request about the call was announced.
+    """
+    call, authority = state.calls.get(request.number), state.authority
+    if call.asked and call.asked.id != request.id:
+        raise EventOutOfPlace(f"request {call.asked.id} about call {call.number} was announced, not {request.id}")
+    opened = authority.open_announced(request) if call.asked else authority.open(request, lapsed=_lapsed(call))
+    asked = replace(_asked(call, request), phase=call.after("require_approval"), request=request.id, asked=None)
+    return _ask(state, request, asked, opened)
+
+
+def _asked(call: CallState, request: ApprovalRequest) -> CallState:
+    """Return the call with the terms of the request, and without its approval."""
+    return replace(
         call,
-        phase=call.after("require_approval"),
-        request=request.id,
         terms=request.terms,
         requirements=request.requirements,
         grant="",
         granted_by=(),
         approved=False,
         feedback="",
+        base="",
     )
-    return _open(state, request, asked, lapsed=lapsed)
+
+
+def _lapsed(call: CallState) -> str:
+    """Return the id of the request whose approval of the call lapses; empty for none."""
+    return call.grant if call.phase == "allowed" else ""
 
 
 def lose_outcome(state: RunState, request: ApprovalRequest) -> RunState:
@@ -45,16 +67,16 @@ def lose_outcome(state: RunState, request: ApprovalRequest) -> RunState:
         terms=request.terms,
         requirements=request.requirements,
     )
-    return _open(state, request, asked, lapsed="")
+    return _ask(state, request, asked, state.authority.open(request))
 
 
-def _open(state: RunState, request: ApprovalRequest, call: CallState, *, lapsed: str) -> RunState:
-    """Open a request about a call. The call adopts the past effect that the request names."""
+def _ask(state: RunState, request: ApprovalRequest, call: CallState, authority: Authority) -> RunState:
+    """Return the state with a request about a call. The call adopts the past effect that the request names."""
     past = state.calls.past_effect(request.effect_key)
     if past:
         call = replace(call, past=past, epoch=past.epoch)
     calls = state.calls.put(call).without_past(past)
-    return replace(state, calls=calls, authority=state.authority.open(request, lapsed=lapsed))
+    return replace(state, calls=calls, authority=authority)
 
 
 def receive_decision(state: RunState, event: ev.DecisionReceived) -> RunState:
@@ -78,6 +100,7 @@ def close_decided(state: RunState, event: ev.DecisionReceived) -> RunState:
             edited = request.edit(event.arguments)
             editor = event.by if edited else request.edited_by
             approved = replace(call, phase=call.after("approve"), request=None, grant=request.id, approved=True)
+            approved = approved if edited else _based(approved, request)
             approved = _with_arguments(state, approved, edited or request.arguments, by=editor)
             vote = _vote_of(request, event)
             votes = agreeing(cast(() if edited else request.votes, vote), vote)
@@ -151,7 +174,7 @@ def close_expired(state: RunState, event: ev.ApprovalExpired) -> RunState:
     authority = state.authority.close(request.id, f"{event.decision}, because it expired")
     match event.decision:
         case "approve":
-            allowed = replace(call, phase=call.after("approve"), request=None, grant=request.id)
+            allowed = _based(replace(call, phase=call.after("approve"), request=None, grant=request.id), request)
             allowed = _with_arguments(state, allowed, request.arguments, by=request.edited_by)
         case "deny":
             allowed = replace(call, phase=call.after("answer"))
@@ -159,6 +182,11 @@ def close_expired(state: RunState, event: ev.ApprovalExpired) -> RunState:
         case _:
             assert_never(event.decision)
     return replace(put_call(state, allowed), authority=authority)
+
+
+def _based(call: CallState, request: ApprovalRequest) -> CallState:
+    """Return the approved call with the base of the preview by which it was approved."""
+    return replace(call, base=request.preview.base) if request.preview else call
 
 
 def _denied(state: RunState, request: ApprovalRequest) -> RunState:

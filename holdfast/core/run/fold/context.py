@@ -45,6 +45,19 @@ def compact(state: RunState, event: ev.ContextCompacted) -> RunState:
     return replace(state, context=context, steps=steps, usage=state.usage + event.usage)
 
 
+def request_compaction(state: RunState, event: ev.CompactionRequested) -> RunState:
+    """Record a request for a compaction. The author of a summary becomes a requester."""
+    context = state.context.request_compaction(summary=event.summary, by=event.by)
+    if not event.summary:
+        return replace(state, context=context)
+    authority = state.authority.add_requester(event.by)
+    if not event.proof:
+        authority = replace(authority, requesters_unproven=True)
+    elif event.until:
+        authority = authority.use_statement(event.said.signed_digest(state.thread), until=event.until, at=event.at)
+    return replace(state, context=context, authority=authority, origin=state.origin.note_sender(event.by))
+
+
 def receive_message(state: RunState, event: ev.UserMessageReceived) -> RunState:
     """Receive a person's message. The first one is the task; later ones wait."""
     authority, text = state.authority, text_of(event.content)

@@ -19,6 +19,7 @@ from holdfast.core.run.fold.approval_requests import (
     receive_decision,
     remember_rule,
     require_approval,
+    require_preview,
 )
 from holdfast.core.run.fold.budget import extend_budget, keep_account, open_account, require_budget
 from holdfast.core.run.fold.calls import (
@@ -41,6 +42,7 @@ from holdfast.core.run.fold.context import (
     recall,
     receive_message,
     refine_task,
+    request_compaction,
     take_message,
     verify,
 )
@@ -161,7 +163,7 @@ _CHANGES: Mapping[type[ev.Event], Change] = {
     ev.LLMCallLost: require_budget,
     ev.ReplyRejected: lambda state, event: replace(state, steps=state.steps.reject_reply()),
     ev.ContextExceeded: lambda state, event: replace(state, context=state.context.record_overflow()),
-    ev.CompactionRequested: lambda state, event: replace(state, context=replace(state.context, requested=True)),
+    ev.CompactionRequested: request_compaction,
     ev.ContextCompacted: compact,
     ev.MessageAwaited: await_message,
     ev.LearningRequested: lambda state, event: replace(state, ending=state.ending.ask(event.at)),
@@ -192,6 +194,7 @@ _CHANGES: Mapping[type[ev.Event], Change] = {
     ev.NodeAwaited: await_node,
     ev.ToolCallRerouted: reroute_call,
     # Approval requests and decisions.
+    ev.PreviewRequested: lambda state, event: require_preview(state, event.request),
     ev.ApprovalRequested: lambda state, event: require_approval(state, event.request),
     ev.ReconcileRequested: lambda state, event: lose_outcome(state, event.request),
     ev.ApprovalReminded: lambda state, event: replace(state, authority=state.authority.remind(event.request)),

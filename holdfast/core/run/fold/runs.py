@@ -152,7 +152,7 @@ def block_run(state: RunState, event: ev.RunBlocked) -> RunState:
     """Block the run until a person has fixed the cause. A requested compaction is dropped."""
     after = event.outage.words(event.at) if event.outage else ""
     blocked = Blocked(cause=event.cause, message=event.message, after=after)
-    return replace(state, blocked=blocked, context=replace(state.context, requested=False))
+    return replace(state, blocked=blocked, context=state.context.drop_request())
 
 
 def unblock_run(state: RunState) -> RunState:
@@ -202,7 +202,8 @@ def reset_run(state: RunState, event: ev.RunReset) -> RunState:
     calls, requests = state.calls, state.authority.requests
     for effect in event.effects:
         if call := _adopting_call(calls, state, effect):
-            calls = calls.put(replace(call, past=effect))
+            asked = call.asked and with_reason(call.asked, f"{call.asked.why}; {effect.words}"[:REASON_CHARS])
+            calls = calls.put(replace(call, past=effect, asked=asked))
             requests = tuple(
                 with_reason(request, f"{request.why}; {effect.words}"[:REASON_CHARS])
                 if request.number == call.number
@@ -217,7 +218,8 @@ def reset_run(state: RunState, event: ev.RunReset) -> RunState:
 def _adopting_call(calls: Calls, state: RunState, effect: PastEffect) -> CallState | None:
     """Return the call that adopts this effect: the call with its key, or an identical one that needed no approval."""
     for call in calls.current:
-        free = not call.begun and call.past is None and call.phase in ("requested", "awaiting_approval", "allowed")
+        open_phases = ("requested", "previewing", "awaiting_approval", "allowed")
+        free = not call.begun and call.past is None and call.phase in open_phases
         if free and effect.key == state.effect_key(call.number, call.call):
             return call
     for call in calls.current:

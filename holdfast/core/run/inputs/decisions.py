@@ -22,7 +22,7 @@ from holdfast.core.base.canonical import exact_json
 from holdfast.core.llm.blocks import ToolCall
 from holdfast.core.log import events as ev
 from holdfast.core.run.inputs.pause import on_pause_due
-from holdfast.core.run.rules.approval_requests import new_request, with_editor
+from holdfast.core.run.rules.approval_requests import ask_people, has_preview, new_request, with_editor
 from holdfast.core.run.rules.authority import Outcome, Principal, Rejection
 from holdfast.core.run.rules.constraints import refuse_approval
 from holdfast.core.run.rules.remembered_approvals import rule_made_by
@@ -73,11 +73,15 @@ def on_decision(state: RunState, decision: Decision, *, at: datetime) -> tuple[e
     if (verdict.rule, verdict.terms, verdict.requirements) != (request.rule, request.terms, request.requirements):
         why = f"these arguments fall under another rule, or other terms ({verdict.rule}): request {edited.id}"
         received = _decision_event(decision, "judged_anew", why, speaker, rule=verdict.rule)
-        return received, [ev.ApprovalRequested(request=edited)]
+        return received, [ask_people(state, edited)]
     outcome, explanation, votes = _count_vote(request, decision, speaker, (), at=at)
     if outcome == "waiting_for_quorum" and state.features >= EDITS_ASK_ANEW:
         # The others have not seen these arguments: ask them under a new id, which never named other arguments.
         why = f"the others are asked about these arguments: request {edited.id}, {explanation}"
+        if has_preview(state, edited.tool):  # nobody has seen the preview of these arguments yet
+            why = f"all are asked about these arguments, with their preview: request {edited.id}"
+            received = _decision_event(decision, "judged_anew", why, speaker, rule=verdict.rule)
+            return received, [ask_people(state, edited)]
         received = _decision_event(decision, "judged_anew", why, speaker, rule=verdict.rule)
         return received, [ev.ApprovalRequested(request=with_votes(edited, votes))]
     received = _with_logins(state, _decision_event(decision, outcome, explanation, speaker, rule=verdict.rule), votes)

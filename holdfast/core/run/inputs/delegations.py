@@ -17,14 +17,13 @@ from holdfast.core.authority.policy import Policy
 from holdfast.core.authority.statements import LONGEST_DELEGATION, AuthorityDelegation, Revocation
 from holdfast.core.log.events import (
     AgentEvent,
-    ApprovalRequested,
     AuthorityDelegated,
     DelegationRevoked,
     KeyRevoked,
     RuleRevoked,
 )
 from holdfast.core.run.fold.evolve import evolve
-from holdfast.core.run.rules.approval_requests import ask_again
+from holdfast.core.run.rules.approval_requests import ask_again, asks
 from holdfast.core.run.rules.authority import (
     Principal,
     Reaction,
@@ -142,7 +141,7 @@ def on_key_revocation(state: RunState, revocation: KeyRevocation, *, at: datetim
     for call in after.calls.current:
         if _lapses(after, call, revocation.revoked):
             new_events = ask_again(after, call, at=at, ahead=opened, reason=lambda _: why)
-            opened += any(isinstance(event, ApprovalRequested) for event in new_events)
+            opened += any(map(asks, new_events))
             events += new_events
     return Reaction(events)
 

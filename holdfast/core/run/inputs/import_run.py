@@ -15,11 +15,11 @@ The signer of the file vouches for the past; this cluster decides what may happe
 
 from datetime import datetime
 
-from holdfast.core.log.events import AgentEvent, ApprovalRequested, RunImported, ToolCallFinished
+from holdfast.core.log.events import AgentEvent, RunImported, ToolCallFinished
 from holdfast.core.log.import_point import ImportPoint
 from holdfast.core.run.fold.imports import imported_policies
 from holdfast.core.run.inputs.move import immovable
-from holdfast.core.run.rules.approval_requests import ask_again
+from holdfast.core.run.rules.approval_requests import ask_again, asks
 from holdfast.core.run.rules.verdicts import denial_of, policy_verdict
 from holdfast.core.run.state.state import RunState
 from holdfast.core.run.waits.polling import poll_problem
@@ -86,9 +86,9 @@ def on_import_loaded(state: RunState, *, at: datetime) -> list[AgentEvent]:
     opened = 0
     for call in state.calls.current:
         wait, tool = state.dormancy.find(call.number), state.spec.tool(call.call.name)
-        if call.phase == "allowed" or (call.phase == "awaiting_approval" and not same):
+        if call.phase in ("allowed", "previewing") or (call.phase == "awaiting_approval" and not same):
             new_events = ask_again(state, call, at=at, ahead=opened)
-            opened += any(isinstance(event, ApprovalRequested) for event in new_events)
+            opened += any(map(asks, new_events))
             events += new_events
         elif wait and not same:
             verdict = policy_verdict(state, call.call)

@@ -20,6 +20,7 @@ from temporalio.api.common.v1 import Payload
 from temporalio.converter import PayloadConverter
 
 from holdfast.core.authority.interventions import (
+    Compaction,
     Extension,
     KeyRevocation,
     Message,
@@ -45,6 +46,7 @@ from holdfast.core.authority.statements import (
 from holdfast.core.base.models import is_unread
 from holdfast.core.log.events import SignalRejected
 from holdfast.core.run.fold.evolve import evolve
+from holdfast.core.run.inputs.compact import on_compact, refuse_summary
 from holdfast.core.run.inputs.decisions import on_decision, on_due, refuse_feedback
 from holdfast.core.run.inputs.delegations import on_delegation, on_key_revocation, on_revocation
 from holdfast.core.run.inputs.extend import on_extension
@@ -53,7 +55,6 @@ from holdfast.core.run.inputs.move import on_move
 from holdfast.core.run.inputs.pause import on_pause, on_resume, on_retry
 from holdfast.core.run.inputs.refine import on_refinement
 from holdfast.core.run.rules.authority import Reaction, Rejection
-from holdfast.core.run.rules.compaction import on_compact
 from holdfast.core.run.rules.constraints import on_lift
 from holdfast.core.run.rules.refusals import EXPLANATION_BYTES, bound_refusals, is_refused, shorten
 from holdfast.core.run.state.features import (
@@ -143,7 +144,9 @@ INTERVENTIONS: dict[str, Intervention[Any]] = {
     "resume": Intervention(react=on_resume, statement=Resume, signal=PAUSE_BY_PERSON, update=PAUSE_BY_PERSON),
     "retry": Intervention(react=on_retry, statement=Retry, signal=0, update=SIGNED_STEERING),
     "move": Intervention(react=on_move, statement=Move, signal=MOVES, update=MOVES),
-    "compact": Intervention(react=on_compact, signal=COMPACT_ON_REQUEST, update=COMPACT_ON_REQUEST),
+    "compact": Intervention(
+        react=on_compact, statement=Compaction, signal=COMPACT_ON_REQUEST, update=COMPACT_ON_REQUEST
+    ),
     # Text for the LLM; some of it interrupts the LLM call.
     "say": Intervention(react=on_message, read=read_message, statement=Message, signal=0, update=0),
     "refine": Intervention(
@@ -204,7 +207,8 @@ def refuse_update(state: RunState, name: str, payload: Any, *, at: datetime) -> 
     """Return the answer to an update that the run would reject at that time; None if it would accept it."""
     for event in on_due(state, at=at):  # recorded before the update
         state = evolve(state, event.model_copy(update={"at": at}))
-    if name == "decide" and (older := refuse_feedback(state, payload)):
+    refuses = {"decide": refuse_feedback, "compact": refuse_summary}
+    if name in refuses and (older := refuses[name](state, payload)):
         return Reaction([], older.outcome, older.explanation).answer
     reaction = react(state, name, payload, at=at)
     return reaction.answer if all(map(is_refused, reaction.events)) else None

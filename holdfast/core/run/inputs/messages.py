@@ -5,7 +5,7 @@ delivery to the LLM. Pure functions over the run's state.
 from datetime import datetime, timedelta
 from typing import Literal
 
-from holdfast.core.authority.interventions import LONGEST_MESSAGE, Extension, Message, Refinement
+from holdfast.core.authority.interventions import LONGEST_MESSAGE, Compaction, Extension, Message, Refinement
 from holdfast.core.llm.messages import size_of
 from holdfast.core.log.events import TaskRefined, UserMessageReceived
 from holdfast.core.run.rules.authority import Principal, Reaction, Rejection, policies_of, refuse_reuse, verify_for_all
@@ -68,13 +68,13 @@ def _refuse_repeated(state: RunState, message: Message) -> Rejection | None:
 
 
 def verify_sender(
-    state: RunState, sent: Message | Refinement | Extension, *, required: bool, at: datetime
+    state: RunState, sent: Message | Refinement | Extension | Compaction, *, required: bool, at: datetime
 ) -> Principal | Rejection:
     """Return the sender, or why the input is rejected. If no proof is required, a name is taken on trust.
 
     Args:
         state: The state before.
-        sent: The message, refinement or extension.
+        sent: The message, refinement, extension or compaction.
         required: A signature is required.
         at: Now.
     """

@@ -9,9 +9,9 @@
 
 from datetime import datetime
 
-from holdfast.core.log.events import AgentEvent, ApprovalRequested, RunReset
+from holdfast.core.log.events import AgentEvent, RunReset
 from holdfast.core.run.fold.evolve import evolve
-from holdfast.core.run.rules.approval_requests import ask_again
+from holdfast.core.run.rules.approval_requests import ask_again, asks
 from holdfast.core.run.state.state import RunState
 from holdfast.core.tools.effects import PastEffect
 
@@ -34,13 +34,16 @@ def on_reset(
     left, opened = list(state.calls.past), 0
     for call in state.calls.current:
         request = state.authority.request(call.request or "")
-        waits = call.phase == "awaiting_approval" or (call.phase == "allowed" and call.grant and not call.undo)
+        waits = call.phase in ("previewing", "awaiting_approval") or (
+            call.phase == "allowed" and call.grant and not call.undo
+        )
+        request = request or call.asked
         current = request.call() if request else call.call
         past = next((each for each in left if (each.tool, each.call_digest) == (current.name, current.digest)), None)
         if call.past or not waits or past is None:
             continue
         left.remove(past)
         new_events = ask_again(state, call, at=at, ahead=opened, past=past)
-        opened += any(isinstance(event, ApprovalRequested) for event in new_events)
+        opened += any(map(asks, new_events))
         events += new_events
     return events

@@ -119,8 +119,11 @@ def _compact(action: act.Compact, log: RunLog, calls: OpenCalls) -> None:
         ref = transcript.ref(state.spec_hash, shown=action.answered_only)
         calls.call(_llm_request(state, ref, compacting=True), log.state)
     else:
-        length, originals = transcript.length, transcript.originals
-        log.record(on_compaction(state, state.context.summary, compacted=length, kept=0, originals=originals))
+        summary, originals = state.context.given or state.context.summary, transcript.originals
+        # Whoever wrote a summary has not read the results of the last step, and neither has the LLM.
+        kept = transcript.unanswered if state.context.given and not state.awaits_message else 0
+        length = transcript.length - kept
+        log.record(on_compaction(state, summary, compacted=length, kept=kept, originals=originals))
 
 
 def _start_call(number: int, log: RunLog, calls: OpenCalls) -> None:

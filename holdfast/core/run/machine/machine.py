@@ -307,6 +307,8 @@ class AgentRun:
             return rollover.continue_as_new()
         if tree and not due:
             tree.proceed()
+        if not due and not self.state.pause and not moving:
+            calls.preview(self.state)
         action = next_action(self.state, at=log.at)
         if isinstance(action, STARTS) and rollover.due:
             return False  # calls under way end first, and the next Temporal run takes the action

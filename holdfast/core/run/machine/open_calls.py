@@ -21,9 +21,10 @@ from holdfast.core.run.contracts.error_types import NOT_SEALED
 from holdfast.core.run.contracts.llm_calls import LLMRequest
 from holdfast.core.run.contracts.loading import EffectsRequest
 from holdfast.core.run.contracts.record import ArchiveRequest, Notice
+from holdfast.core.run.contracts.requests import preview_request
 from holdfast.core.run.contracts.subagents import StartSubagentsRequest
 from holdfast.core.run.contracts.table import activity_of
-from holdfast.core.run.contracts.tool_calls import ToolOutcome, ToolRequest
+from holdfast.core.run.contracts.tool_calls import PreviewRequest, ToolOutcome, ToolRequest
 from holdfast.core.run.state.state import RunState
 
 CallEnd = Result | Unsealed | Failure | None
@@ -138,6 +139,15 @@ class OpenCalls:
         """Drop the LLM call under way, of either kind."""
         for call in self.under_way(LLMRequest):
             self.drop(call.id)
+
+    def preview(self, state: RunState) -> None:
+        """Have the previews of announced requests computed, and drop those that no request needs any more."""
+        awaited = {call.asked.id: call for call in state.calls.previewing if call.asked}
+        for call in self.under_way(PreviewRequest):
+            if isinstance(call.request, PreviewRequest) and awaited.pop(call.request.request, None) is None:
+                self.drop(call.id)
+        for each in awaited.values():
+            self.call(preview_request(state, each), state)
 
     def drop_polls(self, *, but: Collection[int]) -> None:
         """Drop the polls of all calls except these."""

@@ -7,6 +7,8 @@
 from typing import Any, assert_never
 
 from holdfast.core.agents.agent import shared
+from holdfast.core.authority.previews import PROBLEM_CHARS, CallPreview
+from holdfast.core.base.text import one_line
 from holdfast.core.llm.outages import Outage
 from holdfast.core.log.events import AgentLoaded, LearningSkipped, MemoryRecalled, RunBlocked
 from holdfast.core.mac.seals import answers
@@ -33,13 +35,14 @@ from holdfast.core.run.contracts.loading import (
 from holdfast.core.run.contracts.record import ArchiveRequest, Notice
 from holdfast.core.run.contracts.requests import effect_of
 from holdfast.core.run.contracts.snapshot import RunSnapshot
-from holdfast.core.run.contracts.tool_calls import ToolOutcome, ToolRequest
+from holdfast.core.run.contracts.tool_calls import PreviewRequest, ToolOutcome, ToolRequest
 from holdfast.core.run.decide.placements import could_not, on_accepted, on_no_node
 from holdfast.core.run.decide.reactions import on_loaded, on_lost_agent, on_lost_call, on_outcome
 from holdfast.core.run.decide.replies import on_lost_attempts, on_lost_llm, on_reply, on_summary
 from holdfast.core.run.inputs.resets import on_reset
 from holdfast.core.run.machine.open_calls import OpenCalls
 from holdfast.core.run.machine.run_log import RunLog
+from holdfast.core.run.rules.approval_requests import on_preview
 from holdfast.core.run.rules.baselines import on_findings
 from holdfast.core.run.rules.budget import short_of
 from holdfast.core.run.state.features import BUDGETS, UNATTENDED
@@ -82,6 +85,8 @@ def on_answer(call: Call, request: OwnRequest, answer: Any, *, log: RunLog, call
             _on_reply(request, answer, log)
         case ToolRequest():
             _on_outcome(call, request, answer, log, calls)
+        case PreviewRequest():
+            log.record(*on_preview(log.state, request.request, answer.preview, at=log.at))
         case ArchiveRequest():
             log.on_archived(answer)
         case ThreadRequest() | Notice():
@@ -131,6 +136,9 @@ def on_failure(call: Call, request: OwnRequest, failure: Failure, *, log: RunLog
             _on_outcome(call, request, lost, log, calls)
         case ToolRequest():
             _on_outcome(call, request, ToolOutcome(status="failed", content=f"{cause}: {message}"), log, calls)
+        case PreviewRequest():
+            failed = CallPreview(problem=one_line(f"{cause}: {message}", PROBLEM_CHARS))
+            log.record(*on_preview(log.state, request.request, failed, at=log.at))
         case Notice():
             pass  # the log has the event that the receivers miss
         case ArchiveRequest() if cause in (NOT_SETTLED, NOT_SEALED):

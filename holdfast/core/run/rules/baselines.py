@@ -16,7 +16,7 @@ from functools import partial
 from holdfast.core.authority.approvals import ApprovalRequest
 from holdfast.core.base.text import one_line
 from holdfast.core.log import events as ev
-from holdfast.core.run.rules.approval_requests import ask_again
+from holdfast.core.run.rules.approval_requests import ask_again, asks
 from holdfast.core.run.state.calls import CallState
 from holdfast.core.run.state.freshness import FindingDigest
 from holdfast.core.run.state.state import RunState
@@ -80,7 +80,7 @@ def _ask_again(state: RunState, changed: list[str], *, at: datetime) -> list[ev.
         if not waits and not (call.phase == "allowed" and call.grant and not call.undo):
             continue
         anew = ask_again(state, call, at=at, ahead=opened, reason=partial(_reason, call, changed))
-        opened += any(isinstance(event, ev.ApprovalRequested) for event in anew)
+        opened += any(map(asks, anew))
         events += anew
     return events
 

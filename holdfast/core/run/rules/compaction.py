@@ -2,19 +2,15 @@
 
 1. The request is the unchanged transcript with one instruction after it, so that a provider's prompt cache hits.
 2. The task and its refinements, later messages from people, unresolved calls and constraints are kept word for word;
-   the rest is the LLM's summary. The original messages stay in the log.
+   the rest is the LLM's summary, or that of a person. The original messages stay in the log.
 3. A person's message with more than text (images, files) follows the summary message as it was sent. If there is no
    room for it (`holdfast.core.transcript.transcript.ORIGINALS_BYTES`), the summary message has its text and lists the
    omitted content.
 """
 
 from collections.abc import Collection, Iterator, Sequence
-from datetime import datetime
-from typing import Any
 
 from holdfast.core.llm.messages import UserMessage
-from holdfast.core.log.events import CompactionRequested
-from holdfast.core.run.rules.authority import Reaction, Rejection, read_claim
 from holdfast.core.run.state.context import Context, TaskRefinement
 from holdfast.core.run.state.state import RunState
 from holdfast.core.transcript.transcript import TASK, refinement_text
@@ -34,32 +30,12 @@ SUMMARY_REQUEST = UserMessage(content=INSTRUCTION)
 """The message after the transcript in a request for a summary."""
 
 
-def on_compact(state: RunState, payload: Any, *, at: datetime) -> Reaction | Rejection:
-    """React to a request for a compaction, from anybody who reaches the run."""
-    if state.outcome:
-        return Rejection("too_late", f"the run is {state.outcome}")
-    if state.context.requested:
-        return Rejection("duplicate", "somebody has asked for a compaction already, and it has not been made yet")
-    if state.spec is None or state.steps.count <= state.context.compacted_at:
-        why = "the LLM has said nothing since the run began or its context was compacted"
-        return Rejection("nothing_to_compact", why)
-    when = "now"
-    if state.pause:
-        when = "when the run resumes, at the end of the step"
-    elif state.blocked:
-        when = "once the run is not blocked any more (`retry`)"
-    elif not state.awaits_message:
-        when = "at the end of the step"
-    by, reason = read_claim(payload)
-    return Reaction([CompactionRequested(by=by, reason=reason)], explanation=f"the context is compacted {when}")
-
-
 def summary_message(state: RunState, summary: str, *, originals: Collection[int] = ()) -> str:
     """Return the message that stands in for the conversation so far.
 
     Args:
         state: The state before the compaction.
-        summary: The LLM's summary.
+        summary: The summary: the LLM's, unless the context has one of a person.
         originals: Positions of the messages that follow as they were sent.
     """
     task = "It is the first message after this one." if TASK in originals else state.task
@@ -83,7 +59,8 @@ def summary_message(state: RunState, summary: str, *, originals: Collection[int]
     if state.constraints.kept:
         lines = "\n".join(f"- {constraint.line}" for constraint in state.constraints.kept)
         parts.append(f"## Cannot be done: such calls are refused\n\n{lines}")
-    parts.append(f"## Summary\n\n{summary or NO_SUMMARY}")
+    author = f", written by {context.author}" if context.given else ""
+    parts.append(f"## Summary{author}\n\n{summary or NO_SUMMARY}")
     return "\n\n".join(parts)
 
 

@@ -119,7 +119,15 @@ class Authority:
         return self.requesters_left_out or name in self.requesters
 
     def open(self, request: ApprovalRequest, *, lapsed: str = "") -> "Authority":
-        """Open a request.
+        """Open a request; see `announce`."""
+        return self.announce(request, lapsed=lapsed).open_announced(request)
+
+    def open_announced(self, request: ApprovalRequest) -> "Authority":
+        """Open a request that was announced."""
+        return replace(self, requests=(*self.requests, request))
+
+    def announce(self, request: ApprovalRequest, *, lapsed: str = "") -> "Authority":
+        """Reserve the id of a request that opens when its preview is computed.
 
         A call has one request at a time: an older one, about other arguments or another state of the world, is closed.
 
@@ -139,7 +147,7 @@ class Authority:
             rules = tuple(rule for rule in rules if all(vote.said.request != lapsed for vote in rule.votes))
         return replace(
             self,
-            requests=(*(each for each in self.requests if each not in older), request),
+            requests=tuple(each for each in self.requests if each not in older),
             request_count=self.request_count + 1,
             decided=_last(decided),
             rules=rules,

@@ -1,8 +1,9 @@
 """The tool calls of the current step, and the table of the legal transitions of a call.
 
 A call is `requested`, `allowed`, `started` and `finished`. If approval is required, it is `awaiting_approval` before it
-is allowed. `outcome_unknown`: it was started, and people are asked whether its effect happened. `orphaned`: its effect
-was under way when the run was closed from outside; the run has to resolve it before it does anything else.
+is allowed; if its tool has a preview, it is `previewing` before that. `outcome_unknown`: it was started, and people are
+asked whether its effect happened. `orphaned`: its effect was under way when the run was closed from outside; the run
+has to resolve it before it does anything else.
 """
 
 from collections.abc import Mapping
@@ -10,17 +11,28 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
+from holdfast.core.authority.approvals import ApprovalRequest
 from holdfast.core.authority.policy import Requirement, Terms
 from holdfast.core.base.models import replace
 from holdfast.core.llm.blocks import ToolCall
 from holdfast.core.tools.effects import PastEffect
 from holdfast.errors import EventOutOfPlace
 
-Phase = Literal["requested", "awaiting_approval", "allowed", "started", "outcome_unknown", "orphaned", "finished"]
+Phase = Literal[
+    "requested",
+    "previewing",
+    "awaiting_approval",
+    "allowed",
+    "started",
+    "outcome_unknown",
+    "orphaned",
+    "finished",
+]
 
 Move = Literal[
     "judge",
     "allow",
+    "preview",
     "require_approval",
     "answer",
     "approve",
@@ -33,27 +45,36 @@ Move = Literal[
     "finish",
 ]
 """The change that an event makes to a call: the policy judged it and did not allow it · the policy, or a remembered
-rule, allowed it · approval is required · people answered, and the answer does not let it run · it was approved, or the
-policy approved it when the request expired · it started · its outcome is unknown · people said that the effect did not
-happen, or is to be undone · no node has run it, or its tool could not run there · the run was closed from outside and
-begins again · the run was imported, and resolves the call's outcome here · it has a result."""
+rule, allowed it · approval is required, and a preview is computed first · approval is required · people answered, and
+the answer does not let it run · it was approved, or the policy approved it when the request expired · it started · its
+outcome is unknown · people said that the effect did not happen, or is to be undone · no node has run it, or its tool
+could not run there · the run was closed from outside and begins again · the run was imported, and resolves the call's
+outcome here · it has a result."""
 
 TRANSITIONS: Mapping[Phase, Mapping[Move, Phase]] = {
     "requested": {
         "judge": "requested",
         "allow": "allowed",
+        "preview": "previewing",
+        "require_approval": "awaiting_approval",
+        "finish": "finished",
+    },
+    "previewing": {
+        "preview": "previewing",  # asked again meanwhile
         "require_approval": "awaiting_approval",
         "finish": "finished",
     },
     "awaiting_approval": {
         "answer": "awaiting_approval",
         "approve": "allowed",
+        "preview": "previewing",
         "require_approval": "awaiting_approval",  # asked again: the arguments or the world changed
         "finish": "finished",
     },
     "allowed": {
         "start": "started",
         "settle": "orphaned",  # it was to be undone
+        "preview": "previewing",
         "require_approval": "awaiting_approval",  # asked again: the world changed since the approval
         "finish": "finished",
     },
@@ -95,6 +116,10 @@ class CallState:
     """How often people said that the effect did not happen; each time opens a new row in the ledger."""
     request: str | None = None
     """Id of the open request about the call."""
+    asked: ApprovalRequest | None = None
+    """The request that opens when the call's preview is computed."""
+    base: str = ""
+    """The base of the preview by which the call was approved (`CallPreview.base`); empty for none."""
     terms: Terms | None = None
     """The terms by which its approval, and later its unknown outcome, is decided; None for the policy's own."""
     requirements: tuple[Requirement, ...] = ()
@@ -186,6 +211,11 @@ class Calls:
     def orphaned(self) -> tuple[int, ...]:
         """Numbers of the calls that have to be resolved."""
         return tuple(call.number for call in self.current if call.phase == "orphaned")
+
+    @property
+    def previewing(self) -> tuple[CallState, ...]:
+        """The calls whose preview is to be computed."""
+        return tuple(call for call in self.current if call.phase == "previewing")
 
     @property
     def allowed(self) -> tuple[int, ...]:

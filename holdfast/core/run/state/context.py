@@ -161,6 +161,10 @@ class Context:
     less. Kept from feature level 1 on, if it exceeds half of `Limits.compaction_tokens`; else 0."""
     requested: bool = False
     """A person asked for a compaction, which has not been made yet."""
+    given: str = ""
+    """The summary that this person has written; empty if the LLM is to write it."""
+    author: str = ""
+    """The person who has written it."""
     overflows: int = 0
     """How often in a row a request did not fit the LLM's context window."""
     oversized: bool = False
@@ -199,13 +203,22 @@ class Context:
         """
         return self.tokens >= max(limit, 2 * self.floor)
 
+    def request_compaction(self, *, summary: str = "", by: str = "") -> "Context":
+        """Record that a person asked for a compaction, perhaps with their own summary."""
+        return replace(self, requested=True, given=summary, author=by if summary else "")
+
+    def drop_request(self) -> "Context":
+        """Drop a request for a compaction."""
+        return replace(self, requested=False, given="", author="")
+
     def record_overflow(self) -> "Context":
         """Record that a request did not fit. That causes a compaction, so a requested one is no longer pending."""
         return replace(self, overflows=self.overflows + 1, oversized=True, requested=False)
 
     def record_compaction(self, summary: str, *, step: int) -> "Context":
         """Record that the context was compacted after this step."""
-        return replace(self, summary=summary, tokens=0, floor=0, requested=False, oversized=False, compacted_at=step)
+        done = replace(self, summary=summary, tokens=0, floor=0, requested=False, oversized=False, compacted_at=step)
+        return replace(done, given="", author="") if done.given else done
 
     def prepare_retry(self, *, step: int) -> "Context":
         """Prepare for a retry: if nothing was left to compact, the same request is sent once more."""

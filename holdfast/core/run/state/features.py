@@ -56,7 +56,8 @@ LEVELS: Mapping[int, str] = {
     "hours in policies (`later`): the offsets of their time zones, and `tool_call_postponed`; how many "
     "agents in a row led to an event; the trust scope of a run, the policies of the nodes that execute it, and "
     "`Cannot` about nodes (`node_awaited`, `node_accepted`, `tool_call_rerouted`); waits that count events; an "
-    "agent's LLMs at named endpoints in a fallback order, their options, and which of them replied",
+    "agent's LLMs at named endpoints in a fallback order, their options, and which of them replied; previews "
+    "of calls, which are computed before people are asked (`preview_requested`); a person's own summary in `compact`",
 }
 """Feature level → the release, and its additions."""
 
@@ -218,6 +219,13 @@ FEEDBACK = 2
 
 SIGNED_RESULTS = 2
 """The result of an LLM or tool call is recorded with the signature of the node that made it (`signed`)."""
+
+PREVIEWS = 2
+"""Tools with `@tool(preview=…)` compute what a call would do before people are asked about it."""
+
+OWN_SUMMARIES = 2
+"""The field `summary` of `compact`. Below it, the request is read without that field, as an older release reads it."""
+
 
 PROVIDERS = 2
 """A run records its agent's LLMs at named endpoints (`AgentSpec.llms`), their options, and with each reply the endpoint

@@ -99,7 +99,7 @@ def phase_of(state: RunState) -> Phase:
             return "delegating"
         case act.Wait() if state.running_calls:
             return "executing"
-        case act.Wait() if _has_call(state, "requested"):
+        case act.Wait() if _has_call(state, "requested") or _has_call(state, "previewing"):
             return "evaluating"
         case _:
             return PHASES[kind_of(action)]

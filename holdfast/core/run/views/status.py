@@ -110,6 +110,8 @@ def _waiting(state: RunState) -> str:
         children = "1 sub-agent" if count == 1 else f"{count} sub-agents"
         return f"waits for {children}" + (f", and {awaited}" if awaited else "")
     running, awaited = _listed([call.call.name for call in state.running_calls]), _awaited(state)
+    if previewing := _names(state, "previewing"):
+        running = " and ".join(filter(None, (running, f"the preview of {previewing}")))
     if running:
         return f"runs {running}" + (f", and {awaited}" if awaited else "")
     return awaited or "judges the calls of the LLM's reply"

@@ -14,8 +14,9 @@ import json
 from collections.abc import Mapping, Sequence
 
 from holdfast.core.authority.approvals import ApprovalRequest
-from holdfast.core.authority.claims import CLAIMED, claim_rows
+from holdfast.core.authority.claims import CLAIMED, MARK, claim_rows
 from holdfast.core.authority.interventions import RefinementKind
+from holdfast.core.authority.previews import PREVIEWED, cut_words, preview_rows
 from holdfast.core.authority.statements import DecisionKind, parsed, speaker_words
 from holdfast.core.authority.summaries import describe_call, describe_terms
 from holdfast.core.base.readable_json import readable_call
@@ -181,7 +182,9 @@ def _request(state: RunState, request: ApprovalRequest) -> list[str]:
         lines += [plain(terms, 1_000), ""]
     if said := claim_rows(state.calls.claim_about(request.number)):
         lines += [f"**{CLAIMED}**", "", quoted("\n".join(said)), ""]
-    block = ["```text", *rows, "```", ""]
+    block = ["```text", *rows, "```", "", *_preview(state, request)]
+    if request.preview and not request.preview.complete:
+        answers = tuple(answer for answer in answers if answer in HARMLESS)
     if len(shown) > SHOWN_CHARS:
         answers = tuple(answer for answer in answers if answer in HARMLESS)
         cut = f"**Cut: {SHOWN_CHARS:,} of {len(shown):,} characters.** Digest of all: `{request.digest}`."
@@ -198,6 +201,17 @@ def _request(state: RunState, request: ApprovalRequest) -> list[str]:
     extent = f"{len(shown):,} characters, {shown.count(chr(10)) + 1:,} lines"
     below = f"**Its arguments are below ({extent}). Read all of them before you let it run.**"
     return [*lines, below, "", *signals, f"Arguments of request {request.id}:", "", *block]
+
+
+def _preview(state: RunState, request: ApprovalRequest) -> list[str]:
+    """Return the lines with the preview of a call, in a block that its text cannot end; none without one."""
+    if request.preview is None:
+        return []
+    rows = preview_rows(request.preview, COLUMNS)
+    # Like the arguments: a row of backticks would end the block.
+    block = ["```text", *(f"{MARK}{row}" for row in rows), "```", ""]
+    cut = code(cut_words(request.preview, state.thread))
+    return [f"**{PREVIEWED}**", "", *block, *([f"`{cut}`", ""] if cut else [])]
 
 
 def _related_runs(state: RunState) -> list[str]:

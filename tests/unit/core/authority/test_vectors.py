@@ -20,6 +20,7 @@ from holdfast.core.authority.interventions import (
     Resume,
     Retry,
 )
+from holdfast.core.authority.previews import CallPreview
 from holdfast.core.authority.signatures import encode_key, is_signed, public_key, sign
 from holdfast.core.authority.statements import AuthorityDelegation, Decision, Lift, Revocation, Signed
 from holdfast.core.authority.votes import Seen
@@ -32,6 +33,7 @@ from holdfast.core.tools.typed_context import context_digest
 
 FILE = Path(__file__).parents[4] / "docs" / "verify" / "vectors.json"
 UNTIL = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+PREVIEW = CallPreview(text="- 5\n+ 6 é", base="v1")
 CONTEXT = {"customer": "4711", "limit": 5.0}
 KEY = encode_key(bytes(range(32)))
 VALUES: list[Any] = [
@@ -61,6 +63,7 @@ def vectors() -> dict[str, Any]:
     key = effect_key(thread="rel-1.2", first_run_id="r0", number=3, call_digest=call)
     seen = Seen(tool="pay", call_digest=call, spec_hash="5" * 64, effect_key=key, epoch=1)
     with_context = seen.model_copy(update={"context": context_digest(CONTEXT)})
+    with_preview = seen.model_copy(update={"preview": PREVIEW.digest})
     head, chain = GENESIS, []
     for position, share in enumerate([600.0, 1e-07]):
         event = {"schema_version": 1, "type": "example", "position": position, "share": share}
@@ -71,12 +74,18 @@ def vectors() -> dict[str, Any]:
         "chain": chain,
         "call": {"tool": "pay", "arguments": arguments, "digest": call},
         "effect_key": {"thread": "rel-1.2", "first_run_id": "r0", "number": 3, "call_digest": call, "key": key},
-        "approval": {**seen.model_dump(exclude={"context"}), "digest": seen.digest},
+        "approval": {**seen.model_dump(exclude={"context", "preview"}), "digest": seen.digest},
         "approval_with_context": {
-            **with_context.model_dump(),
+            **with_context.model_dump(exclude={"preview"}),
             "context": CONTEXT,
             "context_digest": with_context.context,
             "digest": with_context.digest,
+        },
+        "approval_with_preview": {
+            **with_preview.model_dump(),
+            "preview": PREVIEW.model_dump(),
+            "preview_digest": with_preview.preview,
+            "digest": with_preview.digest,
         },
         "agent": {"format": "agent/1", "example": {"name": "a"}, "digest": digest(["agent/1", {"name": "a"}])},
         "order": {"thread": "rel-1.2", "first_run_id": "r0", "number": 7, "name": _order()},

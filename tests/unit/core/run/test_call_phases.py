@@ -47,6 +47,7 @@ from holdfast.core.log.events import (
     MoveRequested,
     NodeAccepted,
     NodeAwaited,
+    PreviewRequested,
     ReconcileRequested,
     RefusalsCounted,
     ReplyRejected,
@@ -132,9 +133,19 @@ ABOUT_ONE: list[tuple[AgentEvent, dict[Phase, Phase]]] = [
     (VerdictGiven(number=1, verdict="ask", rule="r"), {"requested": "requested"}),
     (VerdictGiven(number=1, verdict="deny", rule="r"), {"requested": "requested"}),
     (
+        PreviewRequested(request=request("2")),
+        {
+            "requested": "previewing",
+            "previewing": "previewing",
+            "awaiting_approval": "previewing",
+            "allowed": "previewing",
+        },
+    ),
+    (
         ApprovalRequested(request=request("2")),
         {
             "requested": "awaiting_approval",
+            "previewing": "awaiting_approval",
             "awaiting_approval": "awaiting_approval",
             "allowed": "awaiting_approval",
         },
@@ -226,6 +237,7 @@ REFUSED: list[AgentEvent] = [
     RunImported(run_id="r2", first_run_id="r2", point=ImportPoint(position=1, head=64 * "0", manifest=64 * "0")),
     RuleRemembered(rule="1", tool="pay", call_digest="d", by=("alice",)),
     VerdictGiven(number=77, verdict="allow", rule="r"),
+    PreviewRequested(request=request("2", number=77)),
     ApprovalRequested(request=request("2", number=77)),
     ReconcileRequested(request=request("2", "reconcile", number=77)),
     decision("approve", name="77"),

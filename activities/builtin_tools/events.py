@@ -7,26 +7,28 @@
    person's message, or an event from outside, begins something new: agents that wake each other stop.
 """
 
+from datetime import timedelta
 from typing import Any
 
+from temporalio.client import Client
+from temporalio.service import RPCError, RPCStatusCode
+
 from holdfast.activities.builtin_tools.peers import NoPeer, require_peer, starter_of
-from holdfast.client.publishing import publish
 from holdfast.client.reading.own_client import own_client
 from holdfast.client.reading.reader import Reader
 from holdfast.client.reading.runs import Runs
-from holdfast.client.sending import SENT, send_signal
-from holdfast.client.threads import Threads
+from holdfast.core.run.contracts.runs import WORKFLOW
 from holdfast.core.run.waits.dormancy import MAX_HOPS, Wake, read_wake
 from holdfast.core.stores import ThreadStore
 from holdfast.core.tools.decorator import Tool, ToolContext, tool
 from holdfast.core.tools.not_done import NotDone
-from holdfast.errors import HoldfastError, Refused, ThreadNotFound
+from holdfast.errors import HoldfastError, ThreadNotFound
 
 ANSWER_SECONDS = 5.0
 """How long Temporal may take to answer."""
 
-PACED_SECONDS = 30.0
-"""Seconds during which a published event is sent as fast as workers process it."""
+MOST = 200
+"""Maximum number of waiting runs, of any starter, among which an event finds those that it is sent to."""
 
 SHOWN = 20
 """Maximum number of threads that a result names."""
@@ -59,32 +61,27 @@ def event_tools(record: ThreadStore) -> list[Tool]:
         if starter is None:
             raise NotDone("it is not proven who started this thread, so no other thread has the same starter")
 
-        async def accepts(thread: str) -> bool:
+        payload = _payload(context, name, data, hops=hops) | {"keep": False}
+        query = f"WorkflowType = '{WORKFLOW}' AND ExecutionStatus = 'Running' AND HoldfastWaitsFor = '{name}'"
+        sent, unreached = [], 0
+        async for run in runs.client.list_workflows(query, limit=MOST):
             try:
-                return thread != context.thread and await starter_of(reader, thread) == starter
+                if run.id == context.thread or await starter_of(reader, run.id) != starter:
+                    continue
+                if await _send(runs.client, run.id, payload):
+                    sent.append(run.id)
             except ThreadNotFound:
-                return False
-
-        try:
-            published = await publish(
-                Threads(runs.client, record=record),
-                name,
-                by=_sender(context),
-                data=data,
-                id=context.key,
-                paced_seconds=PACED_SECONDS,
-                hops=hops,
-                accepts=accepts,
-            )
-        except Refused as error:
-            raise NotDone(str(error)) from None
-        if published.unreached and not published.sent:
-            raise HoldfastError(f"{len(published.unreached)} runs wait for it, and none could be reached")
-        lost = f" {len(published.unreached):,} more could not be reached." if published.unreached else ""
-        if not published.sent:
+                continue
+            except RPCError:
+                unreached += 1
+        if unreached and not sent:
+            raise HoldfastError(f"{unreached} runs wait for it, and none could be reached")
+        lost = f" {unreached:,} more could not be reached." if unreached else ""
+        if not sent:
             return f"No run waits for {name} now, so nobody got it.{lost}"
-        names = ", ".join(published.sent[:SHOWN]) + (", …" if len(published.sent) > SHOWN else "")
-        return f"Sent to {len(published.sent):,} runs that wait for {name}: {names}.{lost}"
+        sent.sort()
+        names = ", ".join(sent[:SHOWN]) + (", …" if len(sent) > SHOWN else "")
+        return f"Sent to {len(sent):,} runs that wait for {name}: {names}.{lost}"
 
     @tool(effect="idempotent", trust="agent", origin=True)
     async def wake_run(thread: str, event: str, data: dict[str, Any] | None = None, *, context: ToolContext) -> str:
@@ -99,24 +96,41 @@ def event_tools(record: ThreadStore) -> list[Tool]:
             data: The event's data, for example {"ok": true}.
             context: Filled in by Holdfast.
         """
-        hops = _next_hop(context)
-        payload = {"event": event, "id": context.key, "data": data or {}, "by": _sender(context), "hops": hops}
-        read = read_wake(payload)
-        if not isinstance(read, Wake) or not event:
-            raise NotDone("the event has no name" if isinstance(read, Wake) else read.explanation)
+        payload = _payload(context, event, data, hops=_next_hop(context))
         runs = Runs(own_client(), answer_within=ANSWER_SECONDS)
         try:
             await require_peer(Reader(runs, record), thread, own=context.thread)
-            sent = await send_signal(runs, thread, "wake", payload)
-        except ThreadNotFound:
-            raise NotDone(f"the run of thread {thread[:200]!r} is over") from None
         except NoPeer as error:
             raise NotDone(str(error)) from None
-        if sent.outcome != SENT:
-            raise NotDone(f"thread {thread} did not get it: {sent.explanation}")
+        if not await _send(runs.client, thread, payload):
+            raise NotDone(f"the run of thread {thread!r} is over")
         return f"Sent to {thread}. It wakes if it waits for {event}, else it keeps the event until it does."
 
     return [publish_event, wake_run]
+
+
+def _payload(context: ToolContext, event: str, data: dict[str, Any] | None, *, hops: int) -> dict[str, Any]:
+    """Return the signal's payload.
+
+    Raises:
+        NotDone: The event's name or data cannot be used.
+    """
+    payload = {"event": event, "id": context.key, "data": data or {}, "by": _sender(context), "hops": hops}
+    read = read_wake(payload)
+    if not isinstance(read, Wake) or not event:
+        raise NotDone("the event has no name" if isinstance(read, Wake) else read.explanation)
+    return payload
+
+
+async def _send(client: Client, thread: str, payload: dict[str, Any]) -> bool:
+    """Send an event, which Temporal keeps until a worker processes it; return False if the run is over."""
+    try:
+        await client.get_workflow_handle(thread).signal("wake", payload, rpc_timeout=timedelta(seconds=10))
+    except RPCError as error:
+        if error.status == RPCStatusCode.NOT_FOUND:
+            return False
+        raise
+    return True
 
 
 def _next_hop(context: ToolContext) -> int:

@@ -13,7 +13,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -75,8 +75,6 @@ async def publish(
     id: str = "",
     prefixes: Sequence[str] = (),
     paced_seconds: float = PACED_SECONDS,
-    hops: int = 0,
-    accepts: Callable[[str], Awaitable[bool]] | None = None,
 ) -> Publication:
     """Send an event to every run that waits for it.
 
@@ -91,8 +89,6 @@ async def publish(
         prefixes: Only threads whose id begins with one of these; none for all.
         paced_seconds: Seconds during which signals are sent as fast as workers process them; then the rest is sent at
             once.
-        hops: The number of agents in a row that led to the event; 0 for one from outside.
-        accepts: Returns whether a waiting thread may get the event; None for all.
 
     Raises:
         Refused: Its name, id or data cannot be used.
@@ -101,7 +97,6 @@ async def publish(
     """
     id = id or uuid4().hex
     payload = {"event": event, "id": id, "data": data or {}, "by": by, "keep": False}
-    payload |= {"hops": hops} if hops else {}
     read = read_wake(payload)
     if not isinstance(read, Wake) or not event:
         why = "it has no name" if isinstance(read, Wake) else read.explanation
@@ -131,8 +126,6 @@ async def publish(
         # The store may compare prefixes differently; the caller's threads are selected by Python's comparison.
         found = {run.id for run in await search(threads, query) if run.id.startswith(tuple(prefixes) or "")}
         waiting = sorted(thread for thread in found if outcomes.get(thread, thread))
-        if accepts:
-            waiting = [thread for thread in waiting if await accepts(thread)]
         batch: list[str] = []
         while waiting:
             before, batch = batch, waiting[: NEXT if batch else FIRST]

@@ -11,6 +11,7 @@ from typing import Any
 
 from holdfast.core.authority.approvals import shown_digest
 from holdfast.core.authority.interventions import (
+    Compaction,
     Extension,
     KeyRevocation,
     Message,
@@ -49,6 +50,7 @@ STATEMENTS: list[Signed] = [
     Message(by="dana", message="Publish ä 😀", id="m1", until=UNTIL),
     Extension(by="dana", usd=Decimal("1.50"), tokens=100_000, reason="ä", id="e1", until=UNTIL),
     KeyRevocation(by="alice", revoked=public_key(KEY), reason="a lost laptop"),
+    Compaction(by="dana", summary="Step ä is done.", id="c1", until=UNTIL),
     Pause(by="alice", run="r0", seen=2, until=UNTIL),
     Resume(by="alice", run="r0", seen=3),
     Retry(by="alice", run="r0", seen=4),
@@ -126,7 +128,7 @@ def test_each_signed_statement_names_its_own_format() -> None:
     """No two kinds of statement can be confused, and a kind without a format cannot be signed."""
     kinds = [kind for kind in _kinds(Signed) if "FORMAT" in vars(kind)]
     formats = {"decision/1", "delegation/1", "revocation/1", "lift/1", "message/1", "refine/1", "extend/1"}
-    formats |= {"key-revocation/1", "pause/1", "resume/1", "retry/1", "move/1"}
+    formats |= {"key-revocation/1", "pause/1", "resume/1", "retry/1", "move/1", "compact/1"}
     assert {kind.FORMAT for kind in kinds} == formats
     assert {type(each) for each in STATEMENTS} == set(kinds)
 

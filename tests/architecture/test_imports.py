@@ -89,10 +89,6 @@ def test_the_core_imports_no_room_and_no_io() -> None:
         assert not {module for module in wrong if not within(module, allowed.get(file.name, ()))}, file
 
 
-CLIENTS = (ROOT / "activities/builtin_tools/events.py",)
-"""Activities that send signals to other runs, as a client does."""
-
-
 @pytest.mark.parametrize(
     ("folder", "forbidden"),
     [
@@ -108,7 +104,7 @@ def test_imports_point_one_way(folder: str, forbidden: tuple[str, ...]) -> None:
     """No file of a layer imports a module of a layer that it must not depend on."""
     for file in files(folder):
         above = (ROOT / "holdfast/__main__.py", ROOT / "holdfast/plugin.py")
-        if file in (*above, *CLIENTS) or file.is_relative_to(ROOT / "holdfast/hosting"):
+        if file in above or file.is_relative_to(ROOT / "holdfast/hosting"):
             continue  # the command imports the programs; hosting and the plugin import both sides
         wrong = {module for module in imports(file) if within(module, forbidden) and not within(module, (READING,))}
         assert not wrong, f"{file.relative_to(ROOT)} imports {wrong}"

@@ -60,6 +60,7 @@ UNREAD = {
     events.ToolCallPostponed,
     events.ToolCallStarted,
     events.ApprovalRequested,
+    events.PreviewRequested,
     events.ReconcileRequested,
     events.ApprovalReminded,
     events.ApprovalEscalated,

@@ -24,6 +24,7 @@ from holdfast import (
     Limits,
     Memory,
     Policy,
+    Preview,
     Template,
     Terms,
     allow,
@@ -136,6 +137,18 @@ def charge(cents: int, account: Context[Account]) -> str:
 
 ONE_MINUTE_A_WEEK = Hours(begin="03:00", end="03:01", days="sun", zone="Europe/Berlin")
 
+
+def preview_of(cents: int) -> Preview:
+    """Return what `transfer` would do."""
+    return Preview(f"the balance falls by {cents}", base="1")
+
+
+@tool(effect="unsafe", preview=preview_of)
+def transfer(cents: int) -> str:
+    """Transfer money."""
+    return f"transferred {cents}"
+
+
 TOOLS = (look, glance, pay, wipe, stall, fetch)
 
 
@@ -234,6 +247,7 @@ CATALOG = Catalog(
             policy=Policy(rules=(allow("check_pin"), allow("charge", when="context.checked"))),
             context=Account,
         ),
+        Agent(name="banker", instructions="Work.", tools=("transfer",), policy=Policy(rules=(ask("transfer"),))),
         Agent(
             name="sunday_clerk",
             instructions="Work.",
@@ -242,7 +256,7 @@ CATALOG = Catalog(
         ),
         Agent(name="printer", instructions="Print.", tools=("print_invoice",), policy=Policy(rules=(allow(),))),
     ],
-    tools=(*TOOLS, check_pin, charge, print_invoice),
+    tools=(*TOOLS, check_pin, charge, print_invoice, transfer),
 )
 
 
@@ -720,6 +734,7 @@ SCENARIOS: dict[str, Scenario] = {
         plain,
         {"agent": "reporter"},
     ),
+    "previewed": (steps([call("transfer", cents=5), say("done")]), approved, {"agent": "banker"}),
     "postponed": (steps([call("pay", amount=1), say("done")]), postponed, {"agent": "sunday_clerk"}),
     "lost_call": (lambda _: hang(), lost, {"agent": "saver"}),
     "pictured": (steps([call("look", at="a picture"), say("done")]), plain, {}),

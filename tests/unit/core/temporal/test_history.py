@@ -53,6 +53,10 @@ EXPECTED = {
     "structured": LOADED
     + "llm_replied reply_rejected llm_replied "
     + (INVALID + "reply_rejected " + STEP + "llm_replied " + ALLOWED + RAN + "run_finished"),
+    "previewed": LOADED
+    + ("llm_replied " + ALLOWED + "preview_requested approval_requested decision_received " + RAN + DONE),
+    "postponed": LOADED
+    + ("llm_replied " + ALLOWED + "tool_call_postponed user_message_received tool_call_finished message_taken " + DONE),
     "placed": "run_started user_message_received node_awaited node_accepted agent_loaded llm_replied "
     + (ALLOWED + "tool_call_started tool_call_rerouted " + RAN + DONE),
     "typed_context": LOADED

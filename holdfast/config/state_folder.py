@@ -12,8 +12,11 @@ from holdfast.errors import StackError
 
 _MARKS = frozenset({"stack.json", "stack.lock", "temporal.db", "workspaces", "artifacts"})
 """An existing folder with one of these names in it is a state folder."""
+_DEMOS = "demo/*/demo.lock"
+"""So is one in which demos have run (`holdfast.examples.shared.folders`)."""
 _OURS = _MARKS | {
     ".gitignore",
+    "anchors",
     "fleet.keys",
     "node.key",
     "owner.lock",
@@ -48,7 +51,7 @@ def make_private(home: Path, *, report: Callable[[str], None], group: int | None
     allowed = 0o700 | (_ENTER if group is not None and state.st_gid == group else 0)
     if state.st_mode & 0o777 & ~allowed:
         names = {entry.name for entry in home.iterdir()}
-        if names and not names & _MARKS:
+        if names and not names & _MARKS and not any(home.glob(_DEMOS)):
             raise StackError(
                 f"The state folder {home} is open to other users and contains files that are not Holdfast's. "
                 f"Set HOLDFAST_HOME to an empty folder, or close this one: chmod 700 {home}"

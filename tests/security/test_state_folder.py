@@ -16,6 +16,7 @@ from holdfast.devstack.devstack import DevStack
 from holdfast.devstack.ports import Ports, any_free
 from holdfast.encryption.fleet_keys import ensure_key
 from holdfast.errors import StackError
+from holdfast.examples.shared.folders import new_folder
 from holdfast.workspace.file_tools import list_files, read_file, search_files, write_file
 from holdfast.workspace.paths import OutsideWorkspace
 
@@ -108,6 +109,15 @@ def test_a_folder_with_other_files_is_rejected_and_not_closed(tmp_path: Path) ->
     assert mode(home) == 0o755
     home.chmod(0o700)
     make_private(home, report=ignore)
+
+
+def test_a_folder_in_which_a_demo_has_run_is_a_state_folder(tmp_path: Path) -> None:
+    """`make demo` may be the first command in a checkout, and a worker the second."""
+    home = tmp_path / ".holdfast"
+    new_folder(home, "project").close()
+    home.chmod(0o755)
+    make_private(home, report=ignore)
+    assert mode(home) == 0o700
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")

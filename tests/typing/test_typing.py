@@ -31,10 +31,14 @@ def test_a_users_project_is_checked(developed: Installation, tmp_path: Path) -> 
 
 @pytest.mark.slow
 def test_a_users_project_has_no_any(developed: Installation, tmp_path: Path) -> None:
-    """Each expression has a type of its own; but `Tool` alone is any tool, and decorators and providers accept any."""
+    """Each expression has a type of its own; but `Tool` alone is any tool, decorators and providers accept any, and a
+    type checker has no type for the value of a union that is given as an argument.
+    """
     output = check(developed, tmp_path, "right_uses.py", options=("--disallow-any-expr",))
     lines = (HERE / "right_uses.py").read_text().splitlines()
     untyped = {lines[int(line.split(":")[1]) - 1] for line in output.splitlines() if ": error:" in line}
     generic = ("@tool", "@resource", "    resources=[")
-    assert all(line.startswith(generic) or "workspace_tools()" in line for line in untyped), output
+    assert all(
+        line.startswith(generic) or "workspace_tools()" in line or "result=int | str" in line for line in untyped
+    ), output
     assert "error" in output  # the option works

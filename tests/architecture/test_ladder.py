@@ -26,6 +26,7 @@ ROOMS = {
     "config": "core errors version",
     "audit.judge": "core",
     "workspace": "config core errors",
+    "mcp": "config core errors version workspace",
     "encryption": "config core errors",
     "endpoints": "config core errors",
     "devstack": "config core encryption errors",
@@ -33,16 +34,16 @@ ROOMS = {
     "storage": "config core endpoints errors",
     "audit": "audit.judge client config core errors",
     "portable": "audit audit.judge client core errors portable.format storage",
-    "composition": "audit client config core devstack encryption endpoints errors storage",
+    "composition": "audit client config core devstack encryption endpoints errors mcp storage",
     "retention": "client composition config core errors storage version",
     "api": "audit client composition config core encryption errors portable portable.format",
-    "worker": "client composition config core devstack errors storage version",
+    "worker": "client composition config core devstack errors mcp storage version",
     "gateway": "api audit client composition config core encryption errors portable portable.format",
     "evaluation": (
         "api client core devstack endpoints errors evaluation.compare portable portable.format storage worker"
     ),
     "cli": (
-        "audit client composition config core encryption endpoints errors evaluation evaluation.compare "
+        "audit client composition config core encryption endpoints errors evaluation evaluation.compare mcp "
         "portable portable.format retention version worker workspace"
     ),
 }
@@ -59,7 +60,7 @@ CORE = {
     "memory": "base llm trust",
     "lineage": "base budget",
     "authority": "base budget llm tools trust",
-    "agents": "authority base budget llm memory stores tools",
+    "agents": "authority base budget llm memory stores tools trust",
     "log": "agents authority base budget lineage llm memory tools trust",
     "transcript": "agents base llm log memory",
     "run": "agents authority base budget lineage llm log mac memory tools transcript trust",

@@ -37,6 +37,8 @@ class ToolSpec(Frozen):
     """Whether its calls carry the typed context of the run (`holdfast.core.tools.typed_context`)."""
     writes: tuple[str, ...] = ()
     """The fields of that context that a call may change."""
+    pin: str = ""
+    """Digest of a foreign tool's definition, which an operator has accepted (`holdfast.mcp.pins`); empty for others."""
     kind: Literal["activity", "runtime"] = "activity"
     """Whether a worker executes its calls, in an activity, or the run itself (`holdfast.core.run.waits.dormancy`)."""
 

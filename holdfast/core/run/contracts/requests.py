@@ -6,7 +6,14 @@ from holdfast.core.run.contracts.loading import AgentRequest, ForkedFolder
 from holdfast.core.run.contracts.runs import RunInput
 from holdfast.core.run.contracts.tool_calls import ToolRequest
 from holdfast.core.run.state.dormancy import Wait
-from holdfast.core.run.state.features import CONSTRAINTS, FAILED_ATTEMPTS, KEEPS_TRUST, RESULT_NAMES_ARTIFACTS, SETTLING
+from holdfast.core.run.state.features import (
+    CONSTRAINTS,
+    FAILED_ATTEMPTS,
+    KEEPS_TRUST,
+    RESULT_NAMES_ARTIFACTS,
+    SETTLING,
+    TOOL_PINS,
+)
 from holdfast.core.run.state.state import RunState
 from holdfast.core.tools.effects import Effect
 from holdfast.core.tools.triggers import PollTrigger
@@ -67,7 +74,7 @@ def tool_request(
         origin: The origin of the call, for tools that use it.
     """
     assert state.spec is not None
-    past = state.past_of(number, call)
+    past, tool = state.past_of(number, call), state.spec.tool(call.name)
     return ToolRequest(
         call=call,
         key=state.effect_key(number, call),
@@ -88,6 +95,7 @@ def tool_request(
         failures=number > 0 and state.features >= FAILED_ATTEMPTS,
         settles=number > 0 and state.features >= SETTLING,
         trust=state.context.trust if state.features >= KEEPS_TRUST else None,
+        pin=tool.pin if tool and state.features >= TOOL_PINS else "",
     )
 
 

@@ -50,7 +50,8 @@ LEVELS: Mapping[int, str] = {
     "has its sender's id, with which it counts once; the typed context of a run, which a start gives, tools change "
     "(`context_updated`) and conditions of policies read; a run whose agent's functions fail is blocked; unattended "
     "runs, which fail instead of waiting for a person; the notice `message_awaited`; requests show the text of the "
-    "reply that made the call; an approval's `say`, which the LLM reads with the call's result",
+    "reply that made the call; an approval's `say`, which the LLM reads with the call's result; the pins of "
+    "foreign tools, in their specs and in the requests of their calls",
 }
 """Feature level → the release, and its additions."""
 
@@ -209,6 +210,9 @@ CLAIMS = 2
 
 FEEDBACK = 2
 """The field `say` of an approval. Below it, a decision is read without that field, as an older release reads it."""
+
+TOOL_PINS = 2
+"""The request of a call has the pin of the foreign tool that the LLM was shown."""
 
 
 def level_of_start(*, others: int = 0, context: object = None, when_blocked: str | None = None) -> int:

@@ -70,19 +70,24 @@ class Connection:
             AnswerTimeout: No answer came in time; the request may have arrived.
             ServerError: The server answered with an error.
         """
-        session, offered = await self._checked()
-        if offered.pins.get(tool) != pin:
-            raise PinRejected(self._rejection(tool, offered))
-        try:
-            return await session.call(tool, arguments, key=key)
-        except ConnectionLost:
-            self._retire(session)
-            if not repeats:
+        for last in (False, True):
+            session, offered = await self._checked()
+            if offered.pins.get(tool) != pin:
+                raise PinRejected(self._rejection(tool, offered))
+            try:
+                return await session.call(tool, arguments, key=key)
+            except NotConnected:  # it ended after the check, and nothing was sent
+                self._retire(session)
+                if last:
+                    raise
+            except ConnectionLost:
+                self._retire(session)
+                if last or not repeats:
+                    raise
+            except AnswerTimeout:
+                self._retire(session)
                 raise
-        except AnswerTimeout:
-            self._retire(session)
-            raise
-        return await self.call(tool, arguments, pin=pin, key=key, repeats=False)
+        raise AssertionError("the last attempt returns or raises")
 
     async def offered(self) -> PinnedServer:
         """Return the server's identity and its list of tools, as they are now.
@@ -93,6 +98,16 @@ class Connection:
         return (await self._checked())[1]
 
     async def _checked(self) -> tuple[Session, PinnedServer]:
+        """Return a connection whose list was read recently.
+
+        A caller that is cancelled leaves it to the next one: a read has one second as a local activity, and starting a
+        server may take longer.
+        """
+        checking = asyncio.create_task(self._check())
+        checking.add_done_callback(_retrieve)
+        return await asyncio.shield(checking)
+
+    async def _check(self) -> tuple[Session, PinnedServer]:
         async with self._opening:
             if (session := self._session) is not None and not session.ended:
                 fresh = time.monotonic() - self._checked_at < CHECK_SECONDS and not session.list_changed
@@ -159,3 +174,9 @@ class Connection:
             open_sessions = [*([self._session] if self._session else []), *self._retiring.values()]
             await asyncio.gather(*(session.close() for session in open_sessions))
             await asyncio.gather(*self._retiring)
+
+
+def _retrieve(task: "asyncio.Task[Any]") -> None:
+    """Mark the error of a task as seen: its callers may all have been cancelled."""
+    if not task.cancelled():
+        task.exception()

@@ -15,7 +15,6 @@ from holdfast.core.agents.mcp_servers import MCP
 from holdfast.core.base.canonical import canonical, digest, unportable
 from holdfast.core.base.models import Frozen
 from holdfast.core.llm.messages import too_deep
-from holdfast.errors import HoldfastError
 
 MAX_TOOLS: Final = 500
 """Maximum number of tools of a server."""
@@ -28,8 +27,8 @@ _FOREIGN: Final = re.compile(r"[^A-Za-z0-9_-]")
 _NAME_CHARS: Final = 64
 
 
-class ServerRejected(HoldfastError):
-    """A server's list cannot be pinned; the message says why."""
+class ServerRejected(Exception):  # never shown to users: callers convert it
+    """A server's list cannot be pinned; the message says why, as the end of a sentence about the server."""
 
 
 class PinnedTool(Frozen):

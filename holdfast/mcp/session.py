@@ -157,6 +157,7 @@ class Session:
             key: The effect key.
 
         Raises:
+            NotConnected: The connection has ended; nothing was sent.
             ConnectionLost: The connection ended; the request may have arrived.
             AnswerTimeout: No answer came in time; the request may have arrived.
             ServerError: The server answered with an error, or not as the protocol says.
@@ -178,7 +179,7 @@ class Session:
     async def _request(self, send: Callable[[Client], Awaitable[T]]) -> T:
         client = self._client
         if client is None or self.ended:
-            raise ConnectionLost(self.reason)
+            raise NotConnected(f"the MCP server {self._server.name!r} cannot be reached: {self.reason}")
         request = asyncio.ensure_future(send(client))
         self._requests.add(request)
         request.add_done_callback(self._requests.discard)

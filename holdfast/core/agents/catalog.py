@@ -81,13 +81,17 @@ class Catalog:
         for each in skill_list:
             if not isinstance(each, Skill):
                 raise CatalogError(f"{each!r} is not a skill; read skills with load_skills(FOLDER)")
+        servers = list(mcp)
+        for declared in servers:
+            if not isinstance(declared, MCP):
+                raise CatalogError(f"{declared!r} is not an MCP server; write MCP(NAME, url=…)")
         self.threads, self.artifacts, self.memories = threads, artifacts, memories
         found = _by_name("agent", [(agent.name, agent) for agent in listed], brought=brought_agents(listed))
         self.tools = _by_name(
             "tool", [(tool.spec.name, tool) for tool in tool_list], brought=brought_tools(found.values())
         )
         self.agents = {name: by_name(agent) for name, agent in found.items()}
-        self.mcp = _by_name("MCP server", [(server.name, server) for server in mcp])
+        self.mcp = _by_name("MCP server", [(server.name, server) for server in servers])
         self.resources = by_type(resources)
         """The providers by type, in the order in which they are opened."""
         self.middleware = _checked_middleware(middleware, self.resources)

@@ -76,6 +76,6 @@ def test_declarations_are_checked() -> None:
         {"command": ["x"], "trust": "friend"},
     ):
         with pytest.raises(CatalogError):
-            MCP("s", **fields)  # type: ignore[arg-type]
+            MCP("s", **fields)
     with pytest.raises(CatalogError, match="name"):
         MCP("my_server", command=["x"])

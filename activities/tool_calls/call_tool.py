@@ -83,6 +83,11 @@ class Tools:
                 f"this worker's catalog has no tool {request.call.name!r}; start a worker that has it",
                 type="ToolNotFound",
             )
+        if tool.spec.pin != request.pin:
+            changed = (
+                f"{tool.spec.name} has changed since this run was offered it; an operator must accept it, and start"
+            )
+            return await self._invalid(tool, request, f"{changed} a new run")
         try:
             arguments = tool.read(request.call.arguments)
         except ArgumentsInvalid as error:

@@ -24,6 +24,7 @@ from holdfast.cli.verbs import (
     inspect,
     keep,
     loops,
+    mcp_servers,
     memory,
     operate,
     policies,
@@ -61,7 +62,7 @@ GROUPS = {
     "Look": (inspect, verify),
     "Move and compare": (portable, forks, evaluating),
     "Memory": (memory,),
-    "Operate": (operate, policies, keep),
+    "Operate": (operate, policies, mcp_servers, keep),
 }
 """The headings of `--help`, and the verbs below each."""
 

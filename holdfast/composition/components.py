@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.config.running_stacks import is_running
@@ -35,19 +36,29 @@ if TYPE_CHECKING:
     from holdfast.streaming.transport import Transport
 
 
-def load_catalog(settings: Settings) -> "Catalog":
+def load_catalog(settings: Settings, *, pinned: bool = True) -> "Catalog":
     """Load the user's catalog, under the policy that the settings name.
+
+    Args:
+        settings: They name it.
+        pinned: Give it the tools of its MCP servers, from the `mcp.lock` of the current folder.
 
     Raises:
         LoadError: It cannot be loaded.
         PolicyError: The policy file is wrong.
+        SettingsError: An MCP server is not in the lock, or the lock cannot be used.
     """
     from holdfast.config.loading import load
     from holdfast.config.policy_file import load_policy
     from holdfast.core.agents.catalog import Catalog
 
     catalog = load(settings.catalog, Catalog)
-    return catalog.governed_by(load_policy(settings.policy)) if settings.policy else catalog
+    governed = catalog.governed_by(load_policy(settings.policy)) if settings.policy else catalog
+    if not pinned or not governed.mcp:
+        return governed
+    from holdfast.mcp.pinning import with_pinned_tools
+
+    return with_pinned_tools(governed, Path.cwd())
 
 
 class Components:

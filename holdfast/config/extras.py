@@ -6,6 +6,7 @@ _STORES = ("dotenv", "httpx2", "openai", "psycopg", "psycopg_pool", "typer")
 EXTRAS = {
     "cli": (*_STORES, "rich", "securesystemslib"),
     "gateway": (*_STORES, "fastapi", "securesystemslib", "uvicorn", "uvloop"),
+    "mcp": ("httpx2", "mcp"),
     "worker": (*_STORES, "genai_prices", "uvloop"),
 }
 """The modules that a program imports beyond what the extension API needs. `pyproject.toml` has their distributions."""

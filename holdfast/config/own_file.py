@@ -15,12 +15,13 @@ class NotOwnFile(Exception):  # never shown to users: callers convert it
     """The file must not be used; the text says why, as the end of a sentence that begins with its path."""
 
 
-def read_own_file(path: Path, *, private: bool) -> str:
+def read_own_file(path: Path, *, private: bool, max_bytes: int = _MAX_BYTES) -> str:
     """Return the text of a file.
 
     Args:
         path: A regular file; links are rejected.
         private: Also reject a file that others can read.
+        max_bytes: Reject a larger file.
 
     Raises:
         NotOwnFile: It must not be used.
@@ -30,9 +31,9 @@ def read_own_file(path: Path, *, private: bool) -> str:
         # O_NONBLOCK: a named pipe would block for ever.
         file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         with os.fdopen(file, "rb") as opened:
-            if fault := _fault(os.fstat(file), private=private):
+            if fault := _fault(os.fstat(file), private=private, max_bytes=max_bytes):
                 raise NotOwnFile(fault)
-            return opened.read(_MAX_BYTES).decode()
+            return opened.read(max_bytes).decode()
     except UnicodeDecodeError:
         raise NotOwnFile("is not UTF-8 text") from None
     except FileNotFoundError:
@@ -42,7 +43,7 @@ def read_own_file(path: Path, *, private: bool) -> str:
         raise NotOwnFile(f"cannot be read: {reason}") from None
 
 
-def _fault(state: os.stat_result, *, private: bool) -> str:
+def _fault(state: os.stat_result, *, private: bool, max_bytes: int) -> str:
     if not stat.S_ISREG(state.st_mode):
         return "is not a regular file"
     if state.st_uid != os.geteuid():
@@ -51,7 +52,7 @@ def _fault(state: os.stat_result, *, private: bool) -> str:
         return "can be read by other users: if you wrote it, `chmod 600` it"
     if state.st_mode & stat.S_IWOTH or (state.st_mode & stat.S_IWGRP and not _is_own_group(state)):
         return "can be written by other users: `chmod go-w` it"
-    return f"has more than {_MAX_BYTES} bytes" if state.st_size > _MAX_BYTES else ""
+    return f"has more than {max_bytes} bytes" if state.st_size > max_bytes else ""
 
 
 def _is_own_group(state: os.stat_result) -> bool:

@@ -31,6 +31,7 @@ from holdfast.endpoints.script import Script
 from holdfast.hosting.program import read_program
 from holdfast.hosting.queues import offer_of, serving_queue
 from holdfast.hosting.serving import secrets_of, serving
+from holdfast.mcp.pinning import lock_folder, with_pinned_tools
 from holdfast.storage.pool import EFFECTS_AT_ONCE
 
 CLIENT_CONNECTIONS = 4
@@ -53,6 +54,8 @@ async def hold(
     settings = program.settings
     _say_what_is_used(settings, (*program.warnings, *advice_on(catalog)))
     governed = catalog.governed_by(load_policy(settings.policy)) if settings.policy else catalog
+    if governed.mcp:
+        governed = with_pinned_tools(governed, lock_folder(catalog))
     body = Body()
     with body.raising_failure():
         async with AsyncExitStack() as cleanup:

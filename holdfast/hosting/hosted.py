@@ -73,8 +73,10 @@ class Hosted:
         """
         from holdfast.hosting.assembly import assembled
         from holdfast.hosting.serving import secrets_of
+        from holdfast.mcp.pinning import lock_folder, with_pinned_tools
         from holdfast.storage.pool import EFFECTS_AT_ONCE
 
+        catalog = with_pinned_tools(self.catalog, lock_folder(self.catalog))
         async with AsyncExitStack() as cleanup:
             parts = Components(
                 self._settings,
@@ -82,7 +84,7 @@ class Hosted:
                 cleanup=cleanup,
                 stack=self._stack_of(client),
                 connected=client,
-                catalog=self.catalog,
+                catalog=catalog,
                 script=self._script,
                 scripted=self._script is not None,
                 connections=EFFECTS_AT_ONCE,
@@ -91,8 +93,8 @@ class Hosted:
             parts.require_database()
             required_seals(parts.settings, parts.config)
             await ensure_search_attributes(client)
-            secrets = secrets_of(parts, self.catalog, self._environ)
-            assembly = await cleanup.enter_async_context(assembled(parts, self.catalog, secrets))
+            secrets = secrets_of(parts, catalog, self._environ)
+            assembly = await cleanup.enter_async_context(assembled(parts, catalog, secrets))
             self._bind(assembly)
             try:
                 yield

@@ -46,6 +46,7 @@ from holdfast.devstack.temporal_server import NAMESPACE
 from holdfast.endpoints.script import Reply, Script, steps
 from holdfast.endpoints.scripted_server import ScriptedLLM
 from holdfast.errors import HoldfastError, StackError
+from holdfast.mcp.pinning import lock_folder, with_pinned_tools
 from holdfast.storage.in_memory.memories import InMemoryMemories
 from holdfast.storage.in_memory.record import InMemoryArtifacts, InMemoryLedger, InMemoryThreads
 from holdfast.testing.call_records import CallRecord, effects_among, records_of
@@ -286,6 +287,7 @@ async def agent(
     server = await asyncio.to_thread(shared_server)
     temporal = await connect({"target_host": server.address, "namespace": NAMESPACE}, seals=server.seals)
     record = InMemoryThreads()
+    catalog = with_pinned_tools(catalog, lock_folder(catalog))
     in_memory = catalog.with_stores(threads=record, artifacts=InMemoryArtifacts(), memories=InMemoryMemories())
     queue = f"test-{uuid4().hex[:8]}"
     with tempfile.TemporaryDirectory(prefix="holdfast-test-") as folder:

@@ -9,6 +9,7 @@ import signal
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from pathlib import Path
 
 from temporalio.client import Client
 
@@ -29,6 +30,8 @@ from holdfast.core.agents.required_secrets import read_secrets
 from holdfast.core.tools.secrets import Secrets
 from holdfast.devstack.devstack import DevStack
 from holdfast.devstack.supervisor import restart_dead_servers
+from holdfast.mcp.pinning import trust_on_first_use, with_pinned_tools
+from holdfast.mcp.tools import provider_of
 from holdfast.storage.pool import EFFECTS_AT_ONCE
 
 THREADS = 64
@@ -58,7 +61,7 @@ async def run_worker(
     # have their own (`activities/tool_calls/tool_threads.py`).
     executor = ThreadPoolExecutor(THREADS, thread_name_prefix="worker")
     asyncio.get_running_loop().set_default_executor(executor)
-    catalog = load_catalog(settings)
+    catalog = await _catalog(settings, environ, dev=dev)
     secrets = own_secrets(settings, environ) | read_secrets(catalog.secret_users, environ)
     configure_logging(settings.log_level, settings.log_format, secrets=secrets)
     for advice in advice_on(catalog):
@@ -99,6 +102,17 @@ async def run_worker(
             say("Stopping …")
         for end in ended:
             end.result()  # raises its error
+
+
+async def _catalog(settings: Settings, environ: Mapping[str, str], *, dev: bool) -> Catalog:
+    """Load the catalog; in development, trust its MCP servers on first use."""
+    catalog = load_catalog(settings, pinned=not dev)
+    if not dev or not catalog.mcp:
+        return catalog
+    secrets = read_secrets([provider_of(catalog.mcp.values())], environ)
+    for line in await trust_on_first_use(catalog, Path.cwd(), secrets):
+        say(f"MCP        {line}")
+    return with_pinned_tools(catalog, Path.cwd())
 
 
 async def until_stopped() -> bool:

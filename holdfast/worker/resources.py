@@ -37,6 +37,8 @@ async def open_resources(catalog: Catalog, secrets: Secrets) -> AsyncIterator[Ma
     Raises:
         ResourceFailed: A provider raised, or took too long; those opened before it are closed.
     """
+    if unpinned := [server.name for server in catalog.mcp.values() if not server.pinned]:
+        raise ResourceFailed(f"the tools of the MCP servers {', '.join(unpinned)} are not accepted: holdfast mcp lock")
     opened: dict[Any, Any] = {}
     async with AsyncExitStack() as cleanup:
         for kind, provider in catalog.resources.items():

@@ -71,13 +71,14 @@ class Confinement(Definition):
     readable: tuple[Path, ...] = ()
     """More files and folders that it may read, such as /opt/java, under the same path."""
 
-    def argv(self, command: str, folder: Path, *, seccomp: int) -> list[str]:
+    def argv(self, command: str, folder: Path, *, seccomp: int, network: bool = False) -> list[str]:
         """Return the program and arguments that run `/bin/sh -c command` in `folder`, confined.
 
         Args:
             command: The command line.
             folder: The workspace.
             seccomp: The descriptor of a `seccomp_filter`, which the process has to inherit.
+            network: Give it access to the network.
 
         Raises:
             NotConfined: The folder contains a home folder.
@@ -89,11 +90,13 @@ class Confinement(Definition):
             "fsize": self.file_bytes,
             "core": 0,
         }
+        namespaces = [name for name in _NAMESPACES if not (network and name == "net")]
+        configuration = (*_CONFIGURATION, *(("resolv.conf",) if network else ()))
         return [
-            *("bwrap", *(f"--unshare-{name}" for name in _NAMESPACES), "--disable-userns", "--cap-drop", "ALL"),
+            *("bwrap", *(f"--unshare-{name}" for name in namespaces), "--disable-userns", "--cap-drop", "ALL"),
             *("--die-with-parent", "--new-session", "--seccomp", str(seccomp)),
             *_mounts(_PROGRAMS),
-            *(word for name in _CONFIGURATION for word in ("--ro-bind-try", f"/etc/{name}", f"/etc/{name}")),
+            *(word for name in configuration for word in ("--ro-bind-try", f"/etc/{name}", f"/etc/{name}")),
             # Root may write to /proc/sys even without capabilities, which gives access to the machine.
             *("--proc", "/proc", "--ro-bind", "/proc/sys", "/proc/sys"),
             *("--dev", "/dev", "--size", str(self.tmp_bytes)),

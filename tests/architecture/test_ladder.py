@@ -26,6 +26,7 @@ ROOMS = {
     "config": "core errors version",
     "audit.judge": "core",
     "workspace": "config core errors",
+    "mcp": "config core errors version workspace",
     "encryption": "config core errors",
     "endpoints": "config core errors",
     "devstack": "config core encryption errors",
@@ -34,16 +35,16 @@ ROOMS = {
     "streaming": "client config core",
     "audit": "audit.judge client config core errors",
     "portable": "audit audit.judge client core errors portable.format storage",
-    "composition": "audit client config core devstack encryption endpoints errors storage streaming",
+    "composition": "audit client config core devstack encryption endpoints errors mcp storage streaming",
     "retention": "audit audit.judge client composition config core errors storage version",
     "api": "audit client composition config core encryption errors portable portable.format streaming",
-    "worker": "client composition config core devstack errors storage version",
+    "worker": "client composition config core devstack errors mcp storage version",
     "gateway": "api audit client composition config core encryption errors portable portable.format streaming",
     "evaluation": (
         "api client core devstack endpoints errors evaluation.compare portable portable.format storage worker"
     ),
     "cli": (
-        "audit client composition config core encryption endpoints errors evaluation evaluation.compare "
+        "audit client composition config core encryption endpoints errors evaluation evaluation.compare mcp "
         "portable portable.format retention streaming version worker workspace"
     ),
 }
@@ -62,7 +63,7 @@ CORE = {
     "streams": "base llm tools",
     "lineage": "base budget",
     "authority": "base budget llm tools trust",
-    "agents": "authority base budget llm memory nodes stores tools",
+    "agents": "authority base budget llm memory nodes stores tools trust",
     "log": "agents authority base budget lineage llm memory nodes tools trust",
     "transcript": "agents base llm log memory",
     "run": "agents authority base budget lineage llm log mac memory nodes tools transcript trust",

@@ -2,10 +2,12 @@
 
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from fnmatch import fnmatchcase
 from typing import Any, TypeVar
 
 from holdfast.core.agents.agent import Agent, AgentSpec
 from holdfast.core.agents.collecting import brought_agents, brought_tools, by_name
+from holdfast.core.agents.mcp_servers import MCP
 from holdfast.core.agents.middleware import Middleware
 from holdfast.core.agents.names import id_if_any, names_of
 from holdfast.core.agents.providers import Provider, by_type, check_provided, name_of, read_provider
@@ -45,6 +47,7 @@ class Catalog:
         resources: Providers of the resources that tools request with `Resource[…]`: functions decorated with
             `@asynccontextmanager`, or that return the resource.
         middleware: Wraps every LLM call and tool call, the first outermost. A class denotes the resource of that type.
+        mcp: MCP servers, whose tools agents have by name (`github_search`) or by pattern (`github_*`).
         threads: Permanent store of threads; None for PostgreSQL.
         artifacts: Store of long results; None for PostgreSQL.
         memories: Store of semantic memory; None for PostgreSQL.
@@ -64,6 +67,7 @@ class Catalog:
         skills: Iterable[Skill] = (),
         resources: Iterable[Callable[..., Any] | Provider] = (),
         middleware: Iterable[Middleware | type[Middleware]] = (),
+        mcp: Iterable[MCP] = (),
         threads: ThreadStore | None = None,
         artifacts: ArtifactStore | None = None,
         memories: MemoryStore | None = None,
@@ -79,12 +83,17 @@ class Catalog:
         for each in skill_list:
             if not isinstance(each, Skill):
                 raise CatalogError(f"{each!r} is not a skill; read skills with load_skills(FOLDER)")
+        servers = list(mcp)
+        for declared in servers:
+            if not isinstance(declared, MCP):
+                raise CatalogError(f"{declared!r} is not an MCP server; write MCP(NAME, url=…)")
         self.threads, self.artifacts, self.memories = threads, artifacts, memories
         found = _by_name("agent", [(agent.name, agent) for agent in listed], brought=brought_agents(listed))
         self.tools = _by_name(
             "tool", [(tool.spec.name, tool) for tool in tool_list], brought=brought_tools(found.values())
         )
         self.agents = {name: by_name(agent) for name, agent in found.items()}
+        self.mcp = _by_name("MCP server", [(server.name, server) for server in servers])
         self.resources = by_type(resources)
         """The providers by type, in the order in which they are opened."""
         self.middleware = _checked_middleware(middleware, self.resources)
@@ -94,7 +103,7 @@ class Catalog:
         if not self.agents:
             raise CatalogError("a catalog needs at least one agent")
         for agent in self.agents.values():
-            _check_named(agent, "tools", agent.tool_names, self.tools)
+            _check_named(agent, "tools", [name for name in agent.tool_names if not self._is_unpinned(name)], self.tools)
             _check_named(agent, "skills", agent.skills, self.skills)
             _check_named(agent, "subagents", agent.subagent_names, self.agents)
             if why := limit_excess(self.skills_of(agent.name)):
@@ -138,8 +147,12 @@ class Catalog:
         if isinstance(agent.tools, ToolSet):
             return  # checked when the function has returned the names
         for name in self._tool_names(agent):
-            if why := self.unfit_context(agent, self.tools[name]):
+            if name in self.tools and (why := self.unfit_context(agent, self.tools[name])):
                 raise CatalogError(why)
+
+    def _is_unpinned(self, name: str) -> bool:
+        """Whether a name may be one of a tool of an MCP server whose tools are not known yet."""
+        return any(name.startswith(server.prefix) for server in self.mcp.values() if not server.pinned)
 
     def unfit_context(self, agent: Agent, tool: Tool) -> str:
         """Return why an agent cannot have a tool that wants the context of the run; empty if it can."""
@@ -202,6 +215,33 @@ class Catalog:
             for agent in self.agents.values()
         ]
         return self._with(agents=agents, tools=[*self.tools.values(), tool])
+
+    def with_mcp(self, servers: Iterable[MCP], tools: Iterable[Tool], provider: Provider) -> "Catalog":
+        """Return the catalog with the tools of its MCP servers, and with agents that name them one by one.
+
+        Args:
+            servers: Its servers, as pinned.
+            tools: Their tools.
+            provider: Connects to the servers.
+
+        Raises:
+            CatalogError: A tool has the name of another one, or an agent names tools that no server has.
+        """
+        offered = list(tools)
+        names = [tool.spec.name for tool in offered]
+
+        def expanded(name: str) -> list[str]:
+            found = [each for each in names if fnmatchcase(each, name)] if "*" in name else []
+            return found or [name]
+
+        agents = [
+            agent
+            if isinstance(agent.tools, ToolSet)
+            else agent.model_copy(update={"tools": tuple(each for name in agent.tool_names for each in expanded(name))})
+            for agent in self.agents.values()
+        ]
+        resources = [*(each for each in self.resources.values() if each.provides != provider.provides), provider]
+        return self._with(agents=agents, tools=[*self.tools.values(), *offered], resources=resources, mcp=servers)
 
     def governed_by(self, policy: Policy) -> "Catalog":
         """Return the catalog with this policy in place of every agent's own."""
@@ -339,6 +379,7 @@ class Catalog:
             "skills": self.skills.values(),
             "resources": self.resources.values(),
             "middleware": self.middleware,
+            "mcp": self.mcp.values(),
             "threads": self.threads,
             "artifacts": self.artifacts,
             "memories": self.memories,

@@ -16,6 +16,7 @@ from holdfast.core.run.state.features import (
     PLACES,
     RESULT_NAMES_ARTIFACTS,
     SETTLING,
+    TOOL_PINS,
 )
 from holdfast.core.run.state.state import RunState
 from holdfast.core.tools.effects import Effect
@@ -101,7 +102,7 @@ def tool_request(
         origin: The origin of the call, for tools that use it.
     """
     assert state.spec is not None
-    past = state.past_of(number, call)
+    past, tool = state.past_of(number, call), state.spec.tool(call.name)
     unfit = () if undo or settle else state.constraints.unfit_for(call, at=state.updated_at)
     own = state.calls.find(number)
     return ToolRequest(
@@ -128,6 +129,7 @@ def tool_request(
         reroutes=number > 0 and state.features >= PLACES and not (undo or settle or poll),
         trust=state.context.trust if state.features >= KEEPS_TRUST else None,
         base=own.base if own and number and not (poll or settle or undo) else "",
+        pin=tool.pin if tool and state.features >= TOOL_PINS else "",
     )
 
 

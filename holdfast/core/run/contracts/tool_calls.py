@@ -59,6 +59,8 @@ class ToolRequest(ActivityRequest):
     """The trust level of the LLM's output, which follows from its context. None below the feature level at which every
     run keeps it: then no file is marked, and no result is labelled by its files.
     """
+    pin: str = ""
+    """The pin of the foreign tool that the LLM was shown; empty for any other tool."""
 
     base: str = ""
     """The base of the preview by which people approved the call: under another base, it does not run. Empty for any."""

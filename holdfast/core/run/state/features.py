@@ -57,7 +57,8 @@ LEVELS: Mapping[int, str] = {
     "agents in a row led to an event; the trust scope of a run, the policies of the nodes that execute it, and "
     "`Cannot` about nodes (`node_awaited`, `node_accepted`, `tool_call_rerouted`); waits that count events; an "
     "agent's LLMs at named endpoints in a fallback order, their options, and which of them replied; previews "
-    "of calls, which are computed before people are asked (`preview_requested`); a person's own summary in `compact`",
+    "of calls, which are computed before people are asked (`preview_requested`); a person's own summary in `compact`; "
+    "the pins of foreign tools, in their specs and in the requests of their calls",
 }
 """Feature level → the release, and its additions."""
 
@@ -219,6 +220,10 @@ FEEDBACK = 2
 
 SIGNED_RESULTS = 2
 """The result of an LLM or tool call is recorded with the signature of the node that made it (`signed`)."""
+
+TOOL_PINS = 2
+"""The request of a call has the pin of the foreign tool that the LLM was shown."""
+
 
 PREVIEWS = 2
 """Tools with `@tool(preview=…)` compute what a call would do before people are asked about it."""

@@ -8,6 +8,7 @@ from openai.types import chat, completion_usage, responses
 from openai.types.chat import chat_completion
 from openai.types.responses import response_output_text, response_reasoning_item, response_usage
 
+from holdfast.core.base.text import is_blank
 from tests.support.values import BLANK, COUNT, IDENT, NAME, OBJECT, TEXT, Wire
 
 
@@ -103,8 +104,20 @@ def responses_replies(draw: st.DrawFn) -> Wire:
 
 
 def responses_wants(reply: Wire) -> list[Wire]:
-    """Return the items that the API expects back: those of its output, verbatim."""
-    return list(reply["output"])
+    """Return the items that the API expects back: those of its output, verbatim, but no blank text beside a refusal."""
+    parts = [part for item in reply["output"] for part in item.get("content") or [] if item["type"] == "message"]
+    if not any(part["type"] == "refusal" for part in parts):
+        return list(reply["output"])
+    kept = [_without_blanks(item) if item["type"] == "message" else item for item in reply["output"]]
+    return [item for item in kept if item["type"] != "message" or item["content"]]
+
+
+def _without_blanks(message: Wire) -> Wire:
+    return message | {"content": [*filter(_shows, message["content"])]}
+
+
+def _shows(part: Wire) -> bool:
+    return not is_blank(str(part.get("text", part.get("refusal", ""))))
 
 
 # OpenAI's Chat Completions API.
@@ -168,6 +181,8 @@ def chat_wants(reply: Wire) -> list[Wire]:
     message = {name: value for name, value in reply["choices"][0]["message"].items() if value is not None}
     if audio := message.get("audio"):
         message["audio"] = {"id": audio["id"]}
+    if message.get("refusal") and is_blank(message.get("content", "")):  # blank text beside a refusal would hide it
+        message.pop("content", None)
     return [{"content": None, **message}]
 
 

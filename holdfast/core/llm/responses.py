@@ -98,9 +98,10 @@ class Responses:
         """See `Adapter`."""
         answer = recordable(answer)
         output = answer.get("output")
-        message = message_of(
-            (block for item in as_list(output) for block in self._blocks(as_dict(item))), ids=ids, used=used
-        )
+        items = [as_dict(item) for item in as_list(output)]
+        refuses = any(map(_refuses, items))
+        blocks = (block for item in items for block in self._blocks(item, refuses=refuses))
+        message = message_of(blocks, ids=ids, used=used)
         return Decoded(
             message=message,
             finish_reason=_finish_reason(answer, message),
@@ -176,10 +177,10 @@ class Responses:
 
     # Replies.
 
-    def _blocks(self, item: dict[str, Any]) -> Iterator[OutputBlock]:
+    def _blocks(self, item: dict[str, Any], *, refuses: bool) -> Iterator[OutputBlock]:
         match item:
             case {"type": "message"}:
-                yield from self._message(item)
+                yield from self._message(item, refuses=refuses)
             case {"type": "function_call"}:
                 rest = without(item, "type", "call_id", "name", "arguments")
                 yield ToolCall(
@@ -195,9 +196,11 @@ class Responses:
             case {"type": str(kind)}:
                 yield OtherBlock(text=f"[{kind}]", provider=ProviderPart(issuer=self.issuer, data=item))
 
-    def _message(self, item: dict[str, Any]) -> Iterator[TextBlock | RefusalBlock]:
+    def _message(self, item: dict[str, Any], *, refuses: bool) -> Iterator[TextBlock | RefusalBlock]:
         rest = {"item": without(item, "type", "role", "content")}
         for part in map(as_dict, as_list(item.get("content"))):
+            if refuses and is_blank(as_text(part.get("text") or part.get("refusal"))):
+                continue  # `message_of` would drop it, and with the first part the fields of the message
             provider = ProviderPart(issuer=self.issuer, data={**rest, "part": without(part, "type", "text", "refusal")})
             match part:
                 case {"type": "output_text" | "text", "text": str(text)} if text:
@@ -207,6 +210,11 @@ class Responses:
                 case _:
                     continue
             rest = {}
+
+
+def _refuses(item: dict[str, Any]) -> bool:
+    parts = map(as_dict, as_list(item.get("content")))
+    return any(part.get("type") == "refusal" and part.get("refusal") for part in parts)
 
 
 def _tool(tool: ToolDescription) -> dict[str, Any]:

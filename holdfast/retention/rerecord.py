@@ -26,6 +26,7 @@ from holdfast.audit.judge.events import as_outcome
 from holdfast.client.reading.continuity import follows
 from holdfast.client.reading.executions import list_runs
 from holdfast.client.threads import Threads
+from holdfast.core.llm.blocks import strip_heading
 from holdfast.core.log.event_log import event_line
 from holdfast.core.log.events import AgentEvent
 from holdfast.core.log.node_seals import SignRecord
@@ -135,8 +136,11 @@ def _is_new(effect: StartedEffect, known: int) -> bool:
 
 
 def _row(effect: StartedEffect) -> ImportedEffect:
-    outcome = as_outcome(effect.finished).model_dump_json() if effect.finished else None
-    return ImportedEffect(effect.effect, outcome)
+    if effect.finished is None:
+        return ImportedEffect(effect.effect, None)
+    outcome = as_outcome(effect.finished)
+    content = strip_heading(effect.note, outcome.content)
+    return ImportedEffect(effect.effect, outcome.model_copy(update={"content": content}).model_dump_json())
 
 
 async def seal_restored(threads: Threads, anchors: Anchors, restored: Iterable[str], seal: SignRecord) -> int:

@@ -196,7 +196,9 @@ async def test_a_blocked_run(rig: StartRig, connect: Connect) -> None:
 
 
 async def test_a_signed_approval(rig: StartRig, connect: Connect, tmp_path: Path) -> None:
-    """A key signs a request only as `pending` returned it; a bare id or an altered request is not signed."""
+    """A key signs a request only as `pending` returned it; a bare id or an altered request is not signed. What the
+    approver says is in the log, and `verify` finds the ledger's result in agreement.
+    """
     key = tmp_path / "alice.key"
     alice = Approver(name="alice", keys=(make_key(key),))
     async with rig(catalog(alice), script) as worker, connect(task_queue=worker.task_queue, by="alice") as client:
@@ -212,6 +214,7 @@ async def test_a_signed_approval(rig: StartRig, connect: Connect, tmp_path: Path
         await thread.decide(request, "approve", key=key, say="Once only.")
         heard = "[alice approved this call, and says: Once only.]\npaid 5"  # the LLM repeats what it reads
         assert (await thread.result(timeout=PATIENCE)).text == heard
+        assert (await thread.verify()).faults == ()
 
 
 async def test_events_are_typed_and_followed(rig: StartRig, connect: Connect) -> None:

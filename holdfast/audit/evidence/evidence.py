@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from holdfast.audit.judge.audit import Effects, StartedEffect
 from holdfast.client.reading.record import Evidence, call_store
 from holdfast.core.base.canonical import address_of
-from holdfast.core.llm.blocks import Content, blocks_of
+from holdfast.core.llm.blocks import with_heading
 from holdfast.core.mac.outcomes import MACVerdict, OutcomeMACs, Recorded
 from holdfast.core.run.contracts.tool_calls import ToolOutcome
 from holdfast.core.run.state.features import OUTCOMES_HAVE_MACS
@@ -153,9 +153,7 @@ def _disagreement(begun: StartedEffect, row: EffectRow | None, mac: MACVerdict) 
         outcome = ToolOutcome.model_validate_json(row.outcome)
     except ValidationError:
         return "its outcome in the ledger does not decode"
-    # If a person has edited the arguments, the content in the log starts with a note about that.
-    logged, kept = finished.content, outcome.content
-    same = _ends_with(logged, kept) if begun.edited else logged == kept
+    same = finished.content == (with_heading(begun.note, outcome.content) if begun.note else outcome.content)
     if not same or any(getattr(finished, name) != getattr(outcome, name) for name in _RESULT):
         return f"its result differs: {outcome.status} in the ledger, {finished.status} in the log"
     return _COPIED if mac == "wrong" else ""
@@ -166,13 +164,6 @@ _PLANTED = "the ledger has an outcome that is not in the log, without a MAC of a
 
 _RESULT = ("status", "artifact", "size", "artifacts", "scope", "until")
 """The fields of a result that the log and the ledger share, besides its content."""
-
-
-def _ends_with(content: Content, end: Content) -> bool:
-    blocks = blocks_of(end)
-    if isinstance(content, str) and isinstance(end, str):
-        return content.endswith(end)
-    return blocks_of(content)[-len(blocks) :] == blocks
 
 
 async def artifact_faults(

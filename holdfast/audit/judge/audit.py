@@ -48,8 +48,8 @@ class StartedEffect:
     tool: str
     position: int
     """The position of its `tool_call_started`."""
-    edited: bool
-    """A person changed the arguments."""
+    note: str
+    """What people changed, and said with the approval: the heading that the result has in the log alone."""
     effect: PastEffect
     """The effect, as the ledger identifies it."""
     features: int
@@ -278,8 +278,8 @@ class Audit:
                 epoch=call.epoch,
                 call=describe_call(call.call),
             )
-            edited, level = bool(call.edited_by), self.state.features
-            begun = StartedEffect(event.number, call.call.name, event.position, edited, effect, level)
+            note, level = call.people_note, self.state.features
+            begun = StartedEffect(event.number, call.call.name, event.position, note, effect, level)
             self.effects[event.key, call.epoch] = begun
             self._under_way[event.number] = event.key, call.epoch
 

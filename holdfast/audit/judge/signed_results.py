@@ -9,7 +9,7 @@ from datetime import datetime
 
 from holdfast.audit.judge.consequences import RETURNING
 from holdfast.audit.judge.events import IllegalEvent, as_outcome
-from holdfast.core.llm.blocks import Content, ToolCall
+from holdfast.core.llm.blocks import ToolCall, strip_heading
 from holdfast.core.llm.messages import AssistantMessage
 from holdfast.core.log import events as ev
 from holdfast.core.run.contracts import signed_results as sr
@@ -135,7 +135,7 @@ class SignedResults:
         outcome = as_outcome(event)
         heading = UNDONE if call.undo else call.people_note
         if isinstance(event, ev.ToolCallFinished) and heading:
-            outcome = outcome.model_copy(update={"content": _without(heading, outcome.content)})
+            outcome = outcome.model_copy(update={"content": strip_heading(heading, outcome.content)})
         return sr.outcome_statement(
             outcome.model_copy(update={"changes": changes.changes if changes else None}),
             thread=state.thread,
@@ -159,8 +159,3 @@ def _is_made(state: RunState, event: Result) -> bool:
     returned = any(call.number == number and call.phase in RETURNING for call in state.calls.current)
     by_run = state.carries_out(number) or state.dormancy.is_asleep(number)
     return returned and not by_run and getattr(event, "status", "") != "cancelled"
-
-
-def _without(heading: str, content: Content) -> Content:
-    """Return a result without the heading that the run put before it."""
-    return content.removeprefix(heading) if isinstance(content, str) else content[1:]

@@ -215,3 +215,11 @@ def more_than_text(content: Content) -> str:
 def with_heading(heading: str, content: Content) -> Content:
     """Put text before content."""
     return heading + content if isinstance(content, str) else (TextBlock(text=heading), *content)
+
+
+def strip_heading(heading: str, content: Content) -> Content:
+    """Undo `with_heading`; return content that has no such heading as it is."""
+    if not heading or isinstance(content, str):
+        return content.removeprefix(heading) if isinstance(content, str) else content
+    first = content[0] if content else None
+    return content[1:] if isinstance(first, TextBlock) and first.text == heading else content

@@ -6,6 +6,7 @@ A run knows nothing of MCP: policy, budgets, approvals, effects and the ledger a
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.agents.mcp_servers import MCP
@@ -56,6 +57,8 @@ class MCPConnections:
 @asynccontextmanager
 async def connected(servers: Iterable[MCP], secrets: Secrets) -> AsyncIterator[MCPConnections]:
     """Yield the connections to servers; close them at the end of the block."""
+    for module in ("connection", "content"):  # the SDK takes a second, in which no run should wait for the event loop
+        await asyncio.to_thread(import_module, f"holdfast.mcp.{module}")
     connections = MCPConnections({server.name: server for server in servers}, secrets)
     try:
         yield connections

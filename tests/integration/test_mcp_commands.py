@@ -52,6 +52,9 @@ async def test_an_operator_accepts_compares_and_shows(tmp_path: Path) -> None:
     accepted = read_lock(tmp_path / LOCK)
     assert [tool.name for tool in accepted["evil"].tools] == ["look", "pay"]
     assert (await holdfast(tmp_path, "mcp", "diff"))[0] == 0
+    (tmp_path / "policy.yaml").write_text("rules:\n  - ask: evil_pay\n  - ask: evil_gone\n")
+    code, output = await holdfast(tmp_path, "policy", "check", "policy.yaml")
+    assert ("evil_gone" in output, "evil_pay" in output) == (True, False), "a policy is checked with the accepted tools"
     state.touch()
     code, output = await holdfast(tmp_path, "mcp", "diff", "evil")
     assert code == 1

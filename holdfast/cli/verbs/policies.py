@@ -57,8 +57,10 @@ def _compare(policy: "Policy", name: str) -> list[str]:
     from holdfast.config.loading import load
     from holdfast.core.agents.advice import unmatched
     from holdfast.core.agents.catalog import Catalog
+    from holdfast.mcp.pinning import with_pinned_tools
 
-    return [f"rules[{number}] ({rule.label}) {why}" for number, rule, why in unmatched(policy, load(name, Catalog))]
+    catalog = with_pinned_tools(load(name, Catalog), Path.cwd(), require=False)
+    return [f"rules[{number}] ({rule.label}) {why}" for number, rule, why in unmatched(policy, catalog)]
 
 
 @verbs.verb(

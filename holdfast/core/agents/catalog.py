@@ -147,7 +147,7 @@ class Catalog:
         if isinstance(agent.tools, ToolSet):
             return  # checked when the function has returned the names
         for name in self._tool_names(agent):
-            if name in self.tools and (why := self.unfit_context(agent, self.tools[name])):
+            if why := self.unfit_context(agent, self.tools[name]):
                 raise CatalogError(why)
 
     def _is_unpinned(self, name: str) -> bool:
@@ -338,7 +338,10 @@ class Catalog:
         return found
 
     def _tool_names(self, agent: Agent) -> tuple[str, ...]:
-        return tuple(self.tools) if isinstance(agent.tools, ToolSet) else agent.tool_names
+        """Return the names of the tools that an agent has; none of an MCP server whose tools are not known yet."""
+        if isinstance(agent.tools, ToolSet):
+            return tuple(self.tools)
+        return tuple(name for name in agent.tool_names if not self._is_unpinned(name))
 
     def _given_names(self, agent: Agent, names: Iterable[str]) -> tuple[str, ...]:
         """Return the tools that a function of the agent has named, with those that its options add."""

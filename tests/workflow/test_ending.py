@@ -25,6 +25,16 @@ def glance() -> str:
     return "fine"
 
 
+@tool(effect="idempotent", trust="agent")
+def save(name: str) -> str:
+    """Save.
+
+    Args:
+        name: The name.
+    """
+    return "saved"
+
+
 def catalog(*tools: Any, **memory: Any) -> Catalog:
     """Return an agent with that memory."""
     agent = Agent(name="worker", instructions="Work.", policy=POLICY, memory=Memory(**memory), tools=[glance, *tools])
@@ -91,6 +101,24 @@ async def test_a_new_thread_archives_the_progress_and_a_continued_one_resumes_it
         assert (status.thread, status.goal, status.next_action) == (other.id, "paint the fence", "")
         (entry,) = parse_entries(text)
         assert (entry.title, entry.what, entry.next) == (f"{first.id}: move house", "half done", "the rest")
+
+
+async def test_a_run_notes_its_calls_with_an_effect_before_the_llm_replies(rig: StartRig) -> None:
+    """The entry names the call's number in the log, its arguments and outcome; the read has none."""
+    seen: list[str] = []
+    script = steps([call("glance"), call("save", name="a"), say("done")])
+    async with rig(catalog(save, progress=True), script) as r:
+
+        def reply(messages: Conversation) -> Reply:
+            file = r.workspace / "progress.txt"
+            seen.append(file.read_text() if file.exists() else "")
+            return script(messages)
+
+        r.llm.script = reply
+        run = await r.start("save it")
+        assert (await run.result())["result"] == "done"
+        (entry,) = parse_entries(seen[-1])
+        assert (entry.title, entry.what) == (f"{run.id}: save (call 3)", '{"name":"a"}, ok: saved')
 
 
 async def test_two_runs_in_one_workspace_lose_nothing(rig: StartRig) -> None:

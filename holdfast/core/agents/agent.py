@@ -103,7 +103,7 @@ class Memory(Definition):
     """Whether the agent has the tools `remember`, `remember_always`, `recall` and `forget`."""
     progress: bool = False
     """Whether each run maintains the workspace's progress.txt: the agent has the tool `update_progress`, and the run
-    itself records its task when it begins and its progress when it ends or is blocked."""
+    itself records its task when it begins, each call with an effect, and its progress when it ends or is blocked."""
     learn: bool = False
     """Whether each run asks the LLM what to remember before it ends. The agent has the tool `note_learning`, and with
     `semantic` also `remember`."""

@@ -100,6 +100,12 @@ def entry(
     )
 
 
+def call_entry(line: str, at: datetime, *, thread: str) -> Entry:
+    """Make the entry about a call from its line: `pay (call 7): {"amount": 3}, ok: paid`."""
+    call, _, rest = line.partition(": ")
+    return entry(f"{thread}: {call}", at, what=rest)
+
+
 def parse_entries(text: str) -> tuple[Entry, ...]:
     """Parse the entries under Recent Activity, in the order of the file (normally newest first)."""
     return tuple(_entry(mark, text[mark.end : until]) for mark, until in activity_of(text, headings(text)))

@@ -1,11 +1,12 @@
 """`update_progress`: the tool that keeps progress.txt, for the LLM and for the run itself
 (`holdfast.core.run.rules.closing_work`).
 
-It commits nothing: an ordinary run may work in a person's repository. Fields are set, not added, so a second attempt
-changes nothing.
+It commits nothing: an ordinary run may work in a person's repository. Fields are set, and an entry
+is added once, so a second attempt changes nothing.
 """
 
 from holdfast.core.memory import progress
+from holdfast.core.run.state.progress import NOTED_CALLS
 from holdfast.core.tools.decorator import ToolContext, tool
 from holdfast.core.tools.not_done import REPEATABLE
 from holdfast.workspace.memory.files import PROGRESS, MemoryFiles
@@ -18,6 +19,7 @@ def update_progress(
     goal: str = "",
     context: str = "",
     last_step: str = "",
+    calls: tuple[str, ...] = (),
     *,
     call: ToolContext,
 ) -> str:
@@ -30,11 +32,15 @@ def update_progress(
         goal: What the work is for, if that has changed.
         context: What one has to know to continue: files, decisions, what did not work.
         last_step: Leave it out: the run fills it in when it begins and when it ends.
+        calls: Leave it out: the run fills it in.
     """
     fields = {"status": status, "next_action": next_action, "goal": goal, "context": context, "last_step": last_step}
 
     def edit(text: str | None) -> str:
-        return progress.set_thread(text, call.at, thread=call.thread, **fields)
+        text = progress.set_thread(text, call.at, thread=call.thread, **fields)
+        for line in calls[:NOTED_CALLS]:
+            text = progress.add_entry(text, progress.call_entry(line, call.at, thread=call.thread))
+        return text
 
     MemoryFiles(call.workspace).change(PROGRESS, edit)
     return f"Updated {PROGRESS}"

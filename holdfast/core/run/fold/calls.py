@@ -5,7 +5,7 @@ from typing import Any
 
 from holdfast.core.base.models import replace
 from holdfast.core.log import events as ev
-from holdfast.core.run.rules.closing_work import progress_due
+from holdfast.core.run.rules.closing_work import line_about, progress_due
 from holdfast.core.run.rules.loop_guard import count_result
 from holdfast.core.run.rules.pacing import count_answer
 from holdfast.core.run.state.dormancy import BufferedEvent, Polls, Wait
@@ -24,7 +24,7 @@ def request_call(state: RunState, event: ev.ToolCallRequested) -> RunState:
     note = progress_due(state, at=event.at)
     if not note:
         raise EventOutOfPlace("the run has nothing to note in progress.txt")
-    return replace(state, calls=calls, ending=replace(state.ending, last_note=note))
+    return replace(state, calls=calls, ending=state.ending.note(note))
 
 
 def give_verdict(state: RunState, event: ev.VerdictGiven) -> RunState:
@@ -84,6 +84,8 @@ def finish_call(state: RunState, event: ev.ToolCallFinished) -> RunState:
     )
     if call.own:
         return after  # the LLM does not read its result
+    if state.keeps_progress and (line := line_about(state, call.call, event)):
+        after = replace(after, ending=after.ending.add_call(line))
     if event.status in ("denied", "unknown"):
         line = f"{call.call.name}({call.call.arguments}): {event.text}"
         after = replace(after, context=after.context.add_unresolved_call(line))

@@ -2,7 +2,8 @@
 
 1. A run with `Memory(progress=True)` records in progress.txt that it begins, that it is blocked, and that it ends. It
    does so with a call of its own, which the policy judges like any other. If that requires approval, the run does not
-   make the call, and asks nobody.
+   make the call, and asks nobody. From feature level 2 on, it also notes the calls with an effect after each step that
+   had any, if the policy allows the note.
 2. With `Memory(learn=True)`, the LLM is asked for its learnings before the run ends: in one step, in which it may call
    `LEARNING_TOOLS` only. The result of the run is the answer before that.
 3. None of this keeps a run from ending: neither a denial, nor a failure, nor the step limit, nor silence.
@@ -13,10 +14,19 @@ from datetime import datetime
 from holdfast.core.base.canonical import exact_json
 from holdfast.core.llm.blocks import ToolCall
 from holdfast.core.log import events as ev
+from holdfast.core.log.events.tool_calls import ToolStatus
 from holdfast.core.run.rules.budget import short_of
 from holdfast.core.run.rules.verdicts import denial_of, judge_call
-from holdfast.core.run.state.progress import LEARNING_SECONDS, LEARNING_TOOLS, PROGRESS_TOOL
+from holdfast.core.run.state.features import NOTES_CALLS
+from holdfast.core.run.state.progress import LEARNING_SECONDS, LEARNING_TOOLS, NOTE_TOOLS, PROGRESS_TOOL
 from holdfast.core.run.state.state import RunState
+from holdfast.core.tools.effects import Effect
+
+ARGUMENT_CHARS, RESULT_CHARS = 200, 100
+"""Characters of a call's arguments, and of its result, in a note."""
+
+_TAKE_EFFECT: tuple[ToolStatus, ...] = ("ok", "failed", "undone", "unknown")
+"""How a call that ran may end."""
 
 GOAL_CHARS = 500
 """Characters of the task that become the goal in progress.txt, if it has none."""
@@ -42,7 +52,26 @@ def progress_due(state: RunState, *, at: datetime) -> str:
         due = ""
     else:
         due = "in progress" if ending.last_note in ("", "completed") else ""
-    return due if due != ending.last_note else ""
+    if due and due != ending.last_note:
+        return due
+    return (ending.last_note or "in progress") if ending.calls and _may_note(state) else ""
+
+
+def line_about(state: RunState, call: ToolCall, ended: ev.ToolCallFinished) -> str:
+    """Return the line about a call that the next note has; empty if the note does not name it.
+
+    A note names the calls with an effect that ran, except those that write notes themselves. An agent that was loaded
+    by an older release has a tool that takes no such lines.
+    """
+    tool, keeper = (state.spec.tool(name) if state.spec else None for name in (call.name, PROGRESS_TOOL))
+    if tool is None or keeper is None or "calls" not in keeper.parameters.get("properties", {}):
+        return ""
+    noted = tool.effect is not Effect.READ and tool.name not in NOTE_TOOLS and ended.status in _TAKE_EFFECT
+    if not noted or state.features < NOTES_CALLS:
+        return ""
+    result = _one_line(ended.text, RESULT_CHARS)
+    outcome = f"{ended.status}: {result}" if result else ended.status
+    return f"{call.name} (call {ended.number}): {_one_line(call.arguments, ARGUMENT_CHARS)}, {outcome}"
 
 
 def learning_due(state: RunState) -> bool:
@@ -78,8 +107,7 @@ def on_complete(state: RunState) -> ev.RunFinished:
 
 def on_progress_due(state: RunState, *, at: datetime) -> list[ev.AgentEvent]:
     """Return the events of the run's own call that keeps progress.txt: the call, its verdict, and a denial."""
-    number = state.calls.count + 1
-    call = ToolCall(id=f"own_{number}", name=PROGRESS_TOOL, arguments=_arguments(state, progress_due(state, at=at)))
+    number, call = state.calls.count + 1, _own_call(state, progress_due(state, at=at))
     past = next((each for each in state.calls.past if (each.tool, each.call_digest) == (call.name, call.digest)), None)
     verdict = judge_call(state, call)
     events: list[ev.AgentEvent] = [
@@ -100,13 +128,28 @@ def on_progress_due(state: RunState, *, at: datetime) -> list[ev.AgentEvent]:
     return events
 
 
+def _may_note(state: RunState) -> bool:
+    """Whether the policy allows the note about calls: a note that it denies would be made after every step."""
+    return judge_call(state, _own_call(state, state.ending.last_note or "in progress")).verdict == "allow"
+
+
+def _own_call(state: RunState, due: str) -> ToolCall:
+    return ToolCall(id=f"own_{state.calls.count + 1}", name=PROGRESS_TOOL, arguments=_arguments(state, due))
+
+
+def _one_line(text: str, limit: int) -> str:
+    line = " ".join(text[: 2 * limit].split())
+    return line if len(line) <= limit else f"{line[: limit - 1]}…"
+
+
 def _arguments(state: RunState, due: str) -> str:
     tool = state.spec.tool(PROGRESS_TOOL) if state.spec else None
     assert tool is not None
     why = f" ({state.blocked.cause})" if state.blocked and due.startswith("blocked") else ""
     goal = " ".join(state.task[: 2 * GOAL_CHARS].split())[:GOAL_CHARS]
     last_step = f"{state.steps.count}, {due.partition(' after')[0]}{why}"
-    return exact_json({**tool.defaults, "goal": goal, "last_step": last_step})
+    calls = {"calls": list(state.ending.calls)} if state.ending.calls else {}
+    return exact_json({**tool.defaults, "goal": goal, "last_step": last_step, **calls})
 
 
 def _learning_tools(state: RunState) -> list[str]:

@@ -58,7 +58,8 @@ LEVELS: Mapping[int, str] = {
     "`Cannot` about nodes (`node_awaited`, `node_accepted`, `tool_call_rerouted`); waits that count events; an "
     "agent's LLMs at named endpoints in a fallback order, their options, and which of them replied; previews "
     "of calls, which are computed before people are asked (`preview_requested`); a person's own summary in `compact`; "
-    "the pins of foreign tools, in their specs and in the requests of their calls",
+    "the pins of foreign tools, in their specs and in the requests of their calls; the run's notes in progress.txt "
+    "name its calls",
 }
 """Feature level → the release, and its additions."""
 
@@ -248,6 +249,9 @@ cause. Below it, any failure that took less than the tool's time limit is `no_re
 
 PACES_CALLS = 2
 """Calls of a tool that does not answer are delayed (`holdfast.core.run.rules.pacing`)."""
+
+NOTES_CALLS = 2
+"""The run's own notes in progress.txt name its calls that have an effect."""
 
 HOURS = 2
 """Policies may have hours (`later`), outside of which calls are postponed."""

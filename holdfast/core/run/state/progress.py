@@ -80,8 +80,15 @@ PROGRESS_TOOL = "update_progress"
 LEARNING_TOOLS = ("remember", "note_learning")
 """The tools that the LLM may call in the step that asks it for its learnings."""
 
+NOTE_TOOLS = (PROGRESS_TOOL, *LEARNING_TOOLS, "note_progress", "start_task", "complete_task", "block_task")
+"""Tools that write notes themselves: the run's own notes do not name their calls."""
+
 LEARNING_SECONDS = 3_600
 """How long the end of a run waits for that step: for the LLM's reply, and then for approval of its calls."""
+
+
+NOTED_CALLS = 50
+"""Maximum number of calls that one note in progress.txt names."""
 
 
 @dataclass(frozen=True)
@@ -94,10 +101,20 @@ class Ending:
     """Whether the LLM has been asked for its learnings; `over` once it has replied, or could not."""
     until: datetime | None = None
     """The deadline of its reply."""
+    calls: tuple[str, ...] = ()
+    """The calls that the next note names: a line for each, without line breaks."""
 
     def ask(self, at: datetime) -> "Ending":
         """Ask the LLM for its learnings."""
         return replace(self, learning="asked", until=at + timedelta(seconds=LEARNING_SECONDS))
+
+    def note(self, note: str) -> "Ending":
+        """Make a note, which names the calls since the last one."""
+        return replace(self, last_note=note, calls=())
+
+    def add_call(self, line: str) -> "Ending":
+        """Add a call to the next note, which names the last `NOTED_CALLS`."""
+        return replace(self, calls=(*self.calls, line)[-NOTED_CALLS:])
 
     def replied(self) -> "Ending":
         """Record that the LLM has replied, or could not; change nothing if it was not asked."""

@@ -23,8 +23,9 @@ from holdfast.core.run.contracts.commands import Sleep
 from holdfast.core.run.contracts.llm_calls import LLMReply
 from holdfast.core.run.contracts.record import ArchiveRequest
 from holdfast.core.run.contracts.tool_calls import ToolRequest
+from holdfast.core.run.rules.closing_work import ARGUMENT_CHARS, RESULT_CHARS
 from holdfast.core.run.state.features import FEATURES
-from holdfast.core.run.state.progress import LEARNING_SECONDS
+from holdfast.core.run.state.progress import LEARNING_SECONDS, NOTED_CALLS
 from holdfast.core.run.views.status import doing, following, run_view
 from holdfast.core.tools.effects import Effect
 from tests.support.runs import Thread, agent_spec, calls, loaded_thread, says, tool_spec
@@ -143,6 +144,85 @@ def test_a_thread_that_continues_notes_that() -> None:
     thread.load(FEATURES)
     thread.finish(thread.running_calls[0])
     assert notes(thread)[-1]["last_step"] == "1, in progress"
+
+
+LINES = {"properties": {"calls": {"type": "array", "default": []}}}
+"""The parameters of an `update_progress` that takes lines about calls."""
+
+
+def noter(*rules: Any, parameters: dict[str, Any] | None = None) -> AgentSpec:
+    """Return an agent whose notes name the calls with an effect, and whose policy allows them."""
+    tools = (
+        tool_spec("look", trust="agent"),
+        tool_spec("pay", Effect.UNSAFE),
+        tool_spec("save", Effect.IDEMPOTENT),
+        tool_spec("note_progress", Effect.IDEMPOTENT, trust="agent"),
+        tool_spec("update_progress", Effect.IDEMPOTENT, trust="agent", parameters=parameters or LINES),
+    )
+    free = (allow("look"), allow("pay"), allow("save"), allow("note_progress"), allow("update_progress"))
+    return keeper(memory=Memory(progress=True), tools=tools, policy=Policy(rules=(*rules, *free)))
+
+
+def test_a_run_notes_each_step_with_an_effect_before_the_next_reply() -> None:
+    """One note for a step names its calls that had an effect, with arguments and outcome; reads make no note."""
+    thread = begun_thread(noter())
+    thread.reply(calls("look"))
+    thread.finish(2)
+    assert thread.calling_llm()
+    thread.reply(calls("pay", "look", "note_progress", first=1))
+    thread.finish(3, content="paid\n\n## Injected heading")
+    thread.finish(4)
+    thread.finish(5)
+    assert not thread.calling_llm()
+    assert notes(thread)[-1]["calls"] == ["pay (call 3): {}, ok: paid ## Injected heading"]
+    assert notes(thread)[-1]["last_step"] == "2, in progress"
+    finish_notes(thread)
+    assert thread.calling_llm()
+    thread.reply(says(ANSWER))
+    assert "calls" not in notes(thread)[-1] or not notes(thread)[-1]["calls"]
+
+
+def test_a_note_about_calls_is_bounded() -> None:
+    """However long arguments and results are, and however many calls a step has."""
+    thread = begun_thread(noter())
+    thread.reply(calls(*["save"] * (NOTED_CALLS + 5)))
+    for number in tuple(thread.running_calls):
+        thread.finish(number, content="x" * 10_000)
+    lines = notes(thread)[-1]["calls"]
+    assert len(lines) == NOTED_CALLS
+    assert lines[-1].startswith(f"save (call {NOTED_CALLS + 6})")
+    assert all(len(line) < ARGUMENT_CHARS + RESULT_CHARS + 100 for line in lines)
+
+
+@pytest.mark.parametrize("rule", [deny("update_progress"), ask("update_progress")])
+def test_notes_about_calls_that_the_policy_does_not_allow_are_not_made(rule: Any) -> None:
+    """A run does not add a denied call after every step."""
+    thread = loaded_thread(noter(rule), features=FEATURES)
+    thread.reply(calls("pay"))
+    thread.finish(2)
+    assert thread.calling_llm()
+    assert len(notes(thread)) == 1
+
+
+@pytest.mark.parametrize(("features", "parameters"), [(1, LINES), (FEATURES, {"type": "object"})])
+def test_older_runs_and_agents_that_older_releases_loaded_note_no_calls(features: int, parameters: Any) -> None:
+    """Below the level, or if the recorded tool has no such parameter, the notes are those of 0.2.0."""
+    thread = loaded_thread(noter(parameters=parameters), features=features)
+    thread.finish(1)
+    thread.reply(calls("pay"))
+    thread.finish(2)
+    assert thread.calling_llm()
+    assert thread.state.ending.calls == ()
+    assert len(notes(thread)) == 1
+
+
+def test_a_failed_note_about_calls_is_not_repeated() -> None:
+    """The log has the calls in any case, and the run goes on."""
+    thread = begun_thread(noter())
+    thread.reply(calls("pay"))
+    thread.finish(2)
+    thread.finish(3, status="failed")
+    assert thread.calling_llm()
 
 
 def test_the_learning_step_follows_the_answer_and_does_not_change_it() -> None:

@@ -1,5 +1,6 @@
 """Threads that cross providers: what one LLM issued goes back to it alone, and requests keep their prefix on each."""
 
+from collections.abc import Callable
 from itertools import pairwise
 
 import pytest
@@ -13,7 +14,7 @@ from holdfast.core.llm.responses import Responses
 from tests.support.examples import examples
 from tests.support.neutral import APIS, drawn
 
-KINDS = (ChatCompletions, Responses, AnthropicMessages)
+KINDS: tuple[Callable[[str], Adapter], ...] = (ChatCompletions, Responses, AnthropicMessages)
 LLMS: dict[str, Adapter] = {
     f"{api.name}/{llm}": kind(f"{api.name}/{llm}") for api, kind in zip(APIS, KINDS, strict=True) for llm in "ab"
 }

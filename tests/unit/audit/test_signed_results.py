@@ -13,8 +13,8 @@ from holdfast.audit.judge.signed_results import MadeCall
 from holdfast.core.authority.signatures import SigningKey, encode_key
 from holdfast.core.log.event_log import EventLog, event_line
 from holdfast.core.log.events import AgentEvent, ContextCompacted, LLMReplied, ToolCallFinished
-from holdfast.core.run.contracts.signed_results import ID_CHARS, node_id, read_signature
-from holdfast.core.run.contracts.tool_calls import ToolOutcome, ToolRequest
+from holdfast.core.run.contracts.signed_results import ID_CHARS, node_id, outcome_statement, read_signature
+from holdfast.core.run.contracts.tool_calls import NO_REASON, ToolOutcome, ToolRequest
 from holdfast.core.run.state.features import FEATURES, SIGNED_RESULTS
 from tests.support.examples import examples
 from tests.support.plays import RandomRun
@@ -196,3 +196,10 @@ def test_a_summary_is_signed() -> None:
     _, fault = audited(changed(log, event.position, summary=event.summary + "!"))
     assert fault is not None
     assert fault.position == event.position
+
+
+def test_an_unknown_outcome_without_text_is_signed_as_the_request_says_it() -> None:
+    """The request about it has words of its own, and a verifier has only those."""
+    place: dict[str, Any] = {"thread": "t", "key": "k", "epoch": 0, "undo": False}
+    empty, recorded = (ToolOutcome(status="unknown", content=text) for text in ("", NO_REASON))
+    assert outcome_statement(empty, **place) == outcome_statement(recorded, **place)

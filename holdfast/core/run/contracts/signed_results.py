@@ -19,7 +19,7 @@ from holdfast.core.base.canonical import canonical, portable
 from holdfast.core.llm.blocks import text_of
 from holdfast.core.log.events import CallResult, LLMReplied, ToolStatus
 from holdfast.core.run.contracts.llm_calls import LLMReply
-from holdfast.core.run.contracts.tool_calls import ToolOutcome
+from holdfast.core.run.contracts.tool_calls import NO_REASON, ToolOutcome
 from holdfast.errors import NotPortable
 
 FORMAT: Final = "result/1"
@@ -83,7 +83,7 @@ def outcome_statement(outcome: ToolOutcome, *, thread: str, key: str, epoch: int
     """
     if outcome.status == "unknown":  # people read it in a request, which has its text alone
         named = outcome.model_dump(mode="json", include={"status", "cause", "failures"}, exclude_defaults=True)
-        result = {**named, "content": text_of(outcome.content)}
+        result = {**named, "content": text_of(outcome.content) or NO_REASON}
     else:
         result = outcome.model_dump(mode="json", include=set(_OUTCOME), exclude_defaults=True)
     return {"kind": "tool", "thread": thread, "key": key, "epoch": epoch, "undo": undo, "result": result}

@@ -87,6 +87,10 @@ class PreviewedCall(ActivityResult):
     preview: CallPreview
 
 
+NO_REASON = "the outcome is unknown"
+"""What a request about an unknown outcome says if the outcome has no text."""
+
+
 class InDoubt(Frozen):
     """The end of a tool's function that left it unknown whether the effect had happened."""
 

@@ -19,7 +19,7 @@ from holdfast.core.run.contracts.error_types import (
     TASK_MALFORMED,
     TASK_TOO_LONG,
 )
-from holdfast.core.run.contracts.tool_calls import ToolOutcome
+from holdfast.core.run.contracts.tool_calls import NO_REASON, ToolOutcome
 from holdfast.core.run.decide.placements import can_reroute, on_unfit
 from holdfast.core.run.decide.results import on_result
 from holdfast.core.run.inputs.decisions import on_due
@@ -167,7 +167,7 @@ def on_outcome(state: RunState, number: int, outcome: ToolOutcome, *, at: dateti
     asking = call.phase != "orphaned" or state.imported is not None
     if outcome.status == "unknown" and asking and not ending:
         # Resolving the outcome takes the same approvers and the same quorum as approving the call. It never expires.
-        verdict = ask_all_policies(state, rule="the outcome is unknown", reason="")
+        verdict = ask_all_policies(state, rule=NO_REASON, reason="")
         if call.terms:
             verdict = verdict.model_copy(update={"terms": call.terms, "requirements": call.requirements})
         request = new_request(state, "reconcile", number, call.call, verdict, why=text_of(outcome.content), at=at)

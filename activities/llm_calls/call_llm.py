@@ -281,7 +281,8 @@ class LLM:
                 **sent.reply_arguments,
             )
         except NotAReply as error:
-            sent.attempt.costly = costly or not error.refused or paused is not None
+            began = paused is not None or (live is not None and live.began)
+            sent.attempt.costly = costly or not error.refused or began
             if error.too_long:
                 raise ApplicationError(f"{error}", type=CONTEXT_TOO_LONG, non_retryable=True) from None
             raise _not_a_reply(sent, response, error, self._secrets) from None

@@ -91,6 +91,8 @@ class WatchedReply:
         self._stream = stream
         self._bytes = 0
         self._failed = False
+        self.began = False
+        """Whether a part of the reply has arrived, which the provider may charge."""
         self.live = live
 
     def watch(self, piece: bytes) -> None:
@@ -100,6 +102,7 @@ class WatchedReply:
             return
         try:
             for delta in self._stream.feed(piece):
+                self.began = True
                 self.live.emit(delta)
         except Exception as error:
             self._failed = True

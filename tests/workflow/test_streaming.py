@@ -7,7 +7,7 @@ from typing import Any
 
 from temporalio.api.enums.v1 import EventType
 
-from holdfast import Agent, Catalog, LLMCall, LLMResult, Middleware, ProceedLLM, Secrets, tool
+from holdfast import Agent, Budget, Catalog, LLMCall, LLMResult, Middleware, ProceedLLM, Secrets, tool
 from holdfast.core.log.events import LLMReplied
 from holdfast.core.streams.chunks import Chunk, Cursor
 from holdfast.streaming.in_memory import InMemoryStreams
@@ -16,6 +16,7 @@ from holdfast.testing import Conversation, Reply, call, fail, raw, say, steps, t
 from tests.support.rig import PATIENCE, StartRig, events_of
 from tests.support.streamed import Seen, drafts, id_of, read_all, stream_of, streamed
 
+STREAM = (("Content-Type", "text/event-stream"),)
 WORDS = "Every word of this reply comes once."
 
 
@@ -102,7 +103,7 @@ async def test_a_word_is_seen_before_the_next_is_written_and_a_cut_reader_resume
 async def test_a_lost_attempt_is_superseded(rig: StartRig) -> None:
     """A stream that breaks in the middle is no reply: readers are told to drop its words, and see each word once."""
     cut = b'data: {"choices": [{"index": 0, "delta": {"content": "Every wor"}}]}\n\n'
-    broken = replace(raw(cut), headers=(("Content-Type", "text/event-stream"),))
+    broken = replace(raw(cut), headers=STREAM)
     tried: list[int] = []
     seen = Seen()
 
@@ -129,6 +130,19 @@ class Unusable(InMemoryStreams):
         """Never return."""
         await asyncio.Event().wait()
         return wanted
+
+
+async def test_an_attempt_that_fails_after_it_began_may_have_cost_something(rig: StartRig) -> None:
+    """An error in place of a reply is free; one after the provider has begun to write is not."""
+    error = b'data: {"error": {"message": "overloaded"}}\n\n'
+    thought = b'data: {"choices": [{"index": 0, "delta": {"reasoning_content": "Hm."}}]}\n\n'
+    replies = [say(WORDS), *(replace(raw(body), headers=STREAM) for body in (thought + error, error))]
+    agents = catalog(budget=Budget(tokens=100_000))
+    async with streamed(rig, agents, lambda _: replies.pop()) as (worker, _):
+        run = await worker.start()
+        await run.result()
+        outages = [getattr(each, "outage", None) for each in await events_of(run)]
+    assert sum(each.costly or 0 for each in outages if each) == 1
 
 
 async def test_a_run_does_not_wait_for_a_transport_that_hangs(rig: StartRig) -> None:

@@ -42,7 +42,7 @@ T = TypeVar("T")
 
 
 class Session:
-    """One live connection; `open_session` makes it.
+    """One live connection, which opens as the object is made: wait for `ready`.
 
     Args:
         server: The server.

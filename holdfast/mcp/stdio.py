@@ -150,6 +150,7 @@ async def _read(process: asyncio.subprocess.Process, session: Any, verdict: Verd
                 verdict.reach("it ended" + (f"; its last words: {said}" if said else ""))
                 return
             if not line.strip():
+                await asyncio.sleep(0)  # a flood must not keep the loop from the other runs
                 continue
             try:
                 message = jsonrpc_message_adapter.validate_json(line, by_name=False)
@@ -160,7 +161,7 @@ async def _read(process: asyncio.subprocess.Process, session: Any, verdict: Verd
                     return
                 continue
             if isinstance(message, JSONRPCNotification) and message.method not in _KEPT:
-                await asyncio.sleep(0)  # a flood must not keep the loop from the other runs
+                await asyncio.sleep(0)  # see above
                 continue
             await session.send(SessionMessage(message))
     except (anyio.ClosedResourceError, anyio.BrokenResourceError):

@@ -5,19 +5,23 @@ import gzip
 import json
 import resource
 import time
+from collections import deque
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, closing, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
+import anyio
 import pytest
 
 from holdfast import MCP, Agent, Catalog, Secrets
 from holdfast.core.tools.arguments import ArgumentsInvalid
 from holdfast.core.tools.effects import Effect
 from holdfast.errors import CatalogError, SettingsError
-from holdfast.mcp.limits import AnswerTimeout, ConnectionLost, NotConnected, PinRejected, ServerError
+from holdfast.mcp import stdio
+from holdfast.mcp.limits import AnswerTimeout, ConnectionLost, NotConnected, PinRejected, ServerError, Verdict
 from holdfast.mcp.lock_file import LOCK, read_lock, write_lock
 from holdfast.mcp.pinning import read_lists, with_pinned_tools
 from holdfast.mcp.pins import (
@@ -217,6 +221,30 @@ async def test_floods_and_questions_do_not_keep_the_answer() -> None:
         assert await call("evil_pay", to="bob") == "done"
     async with caller(hostile("media")) as call:
         assert "image left out" in await call("evil_pay", to="bob")
+
+
+@pytest.mark.parametrize("line", [b"\n", b'{"jsonrpc": "2.0", "method": "notifications/message", "params": {}}\n'])
+async def test_a_flood_of_lines_leaves_the_event_loop_to_others(line: bytes) -> None:
+    """Lines that mean nothing are dropped one by one, and other tasks of the worker run between them."""
+    process, verdict, count = Mock(), Verdict(), 1_000
+    process.stdout = asyncio.StreamReader()
+    process.stdout.feed_data(line * count)
+    process.stdout.feed_eof()
+    to_session, from_server = anyio.create_memory_object_stream[Any](0)
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    with closing(from_server):
+        task = asyncio.create_task(others())
+        await stdio._read(process, to_session, verdict, deque())
+        task.cancel()
+    assert turns >= count
+    assert verdict.reason == "it ended"
 
 
 def test_a_list_that_is_too_large_or_ambiguous_is_not_pinned() -> None:

@@ -147,14 +147,7 @@ def read_refinement(payload: Any) -> Refinement | tuple[InterventionOutcome, str
         return "malformed", refinement
     if not refinement.text.strip():
         return "malformed", "the text is empty: say what the task is from now on"
-    if why := unfit(refinement.text):
-        return "malformed", f"the text {why}"
-    if why := unportable(refinement.model_dump(mode="json", exclude={"text"})):
-        return "malformed", f"the refinement holds {why}"
-    if (size := size_of(refinement.text)) > LONGEST_REFINEMENT:
-        limit = f"the text has {size:,} bytes, but the limit is {LONGEST_REFINEMENT:,}"
-        return "too_long", f"{limit}; put it into a file in the workspace, and name the file"
-    return refinement
+    return _text_fault(refinement, "text", longest=LONGEST_REFINEMENT, rest="it") or refinement
 
 
 LONGEST_SUMMARY = 16_000
@@ -186,14 +179,29 @@ def read_compaction(payload: Any) -> Compaction | tuple[InterventionOutcome, str
         return "malformed", compaction
     if not compaction.summary.strip():
         return "malformed", "the summary is empty: without `summary`, the LLM writes one"
-    if why := unfit(compaction.summary):
-        return "malformed", f"the summary {why}"
-    if why := unportable(compaction.model_dump(mode="json", exclude={"summary"})):
-        return "malformed", f"the compaction holds {why}"
-    if (size := size_of(compaction.summary)) > LONGEST_SUMMARY:
-        limit = f"the summary has {size:,} bytes, but the limit is {LONGEST_SUMMARY:,}"
-        return "too_long", f"{limit}; put the rest into a file in the workspace, and name the file"
-    return compaction
+    return _text_fault(compaction, "summary", longest=LONGEST_SUMMARY, rest="the rest") or compaction
+
+
+def _text_fault(
+    statement: Refinement | Compaction, field: str, *, longest: int, rest: str
+) -> tuple[InterventionOutcome, str] | None:
+    """Return why a statement with a person's text for the LLM cannot be recorded; None if it can.
+
+    Args:
+        statement: The statement.
+        field: The field with the text.
+        longest: The most bytes of the text, as JSON.
+        rest: The part of a longer text that belongs into a file.
+    """
+    text = getattr(statement, field)
+    if why := unfit(text):
+        return "malformed", f"the {field} {why}"
+    if why := unportable(statement.model_dump(mode="json", exclude={field})):
+        return "malformed", f"the {type(statement).__name__.lower()} holds {why}"
+    if (size := size_of(text)) > longest:
+        limit = f"the {field} has {size:,} bytes, but the limit is {longest:,}"
+        return "too_long", f"{limit}; put {rest} into a file in the workspace, and name the file"
+    return None
 
 
 LONGEST_PAYLOAD = 20_000

@@ -16,8 +16,8 @@ from holdfast.core.run.inputs.messages import verify_sender
 from holdfast.core.run.rules.authority import (
     Reaction,
     Rejection,
-    policies_of,
     read_claim,
+    refuse_bystander,
     refuse_reuse,
     signatures_required,
 )
@@ -61,10 +61,8 @@ def _requested(state: RunState, payload: Any, *, at: datetime) -> CompactionRequ
     speaker = verify_sender(state, compaction, required=required, at=at)
     if isinstance(speaker, Rejection):
         return speaker
-    for policy in policies_of(state):
-        if policy.approvers and not policy.approver(compaction.by) and compaction.by != state.origin.user:
-            why = f"{compaction.by} has not given the task, and the policy names no approver {compaction.by!r}"
-            return Rejection("not_entitled", why)
+    if refused := refuse_bystander(state, compaction.by):
+        return refused
     if not speaker.proof:  # without a proof, ignore the expiry and the signature
         return CompactionRequested(by=compaction.by, reason=compaction.reason, summary=compaction.summary)
     if used := refuse_reuse(state, compaction, at=at):

@@ -20,7 +20,7 @@ from holdfast.core.authority.statements import parsed
 from holdfast.core.llm.messages import size_of
 from holdfast.core.log.events import AgentEvent, TaskRefined, ToolCallFinished
 from holdfast.core.run.inputs.messages import deliver, verify_sender
-from holdfast.core.run.rules.authority import Principal, Reaction, Rejection, policies_of, signatures_required
+from holdfast.core.run.rules.authority import Principal, Reaction, Rejection, refuse_bystander, signatures_required
 from holdfast.core.run.state.context import REFINEMENTS, REFINEMENTS_BYTES
 from holdfast.core.run.state.state import RunState
 
@@ -44,10 +44,8 @@ def _judge(state: RunState, refinement: Refinement, *, at: datetime) -> TaskRefi
     speaker = verify_sender(state, refinement, required=required, at=at)
     if isinstance(speaker, Rejection):
         return speaker
-    for policy in policies_of(state):
-        if policy.approvers and not policy.approver(refinement.by) and refinement.by != state.origin.user:
-            why = f"{refinement.by} has not given the task, and the policy names no approver {refinement.by!r}"
-            return Rejection("not_entitled", why)
+    if refused := refuse_bystander(state, refinement.by):
+        return refused
     return on_refine(state, refinement, speaker)
 
 

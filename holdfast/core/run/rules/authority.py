@@ -201,6 +201,19 @@ def refuse_reuse(state: RunState, statement: Signed, *, at: datetime) -> Rejecti
     return None
 
 
+def refuse_bystander(state: RunState, by: str) -> Rejection | None:
+    """Return a refusal if a person has neither given the task nor is an approver of each policy that names any."""
+    found = (_is_bystander(state, policy, by) for policy in policies_of(state))
+    return next((Rejection("not_entitled", why) for why in found if why), None)
+
+
+def _is_bystander(state: RunState, policy: Policy, by: str) -> str:
+    """Return in words that a person has neither given the task nor is an approver; empty if one of them is true."""
+    if not policy.approvers or policy.approver(by) or by == state.origin.user:
+        return ""
+    return f"{by} has not given the task, and the policy names no approver {by!r}"
+
+
 def refuse_extender(state: RunState, policy: Policy, by: str) -> str:
     """Return why a policy forbids a person to extend the budget of a run; empty if it allows it."""
     who = policy.extensions.by
@@ -209,8 +222,8 @@ def refuse_extender(state: RunState, policy: Policy, by: str) -> str:
     if who:
         entitled = by in policy.entitled(who) if policy.approvers else by in who
         return "" if entitled else f"the policy lets {', '.join(who)} extend budgets, not {by}"
-    if policy.approvers and not policy.approver(by) and by != state.origin.user:
-        return f"{by} has not given the task, and the policy names no approver {by!r}"
+    if why := _is_bystander(state, policy, by):
+        return why
     if policy.approvers and not policy.terms.requester_may_decide and state.authority.is_requester(by):
         return f"{by} asked for this with the task or a message; another person extends its budget"
     return ""

@@ -35,12 +35,10 @@ def with_pinned_tools(catalog: Catalog, folder: Path, *, require: bool = True) -
         return catalog
     require_packages(catalog)
     lock = read_lock(folder / LOCK)
-    missing = [why for server in catalog.mcp.values() if (why := _unpinned(server, lock, folder))]
+    missing = {name: why for name, server in catalog.mcp.items() if (why := _unpinned(server, lock, folder))}
     if missing and require:
-        raise SettingsError("\n".join(missing))
-    return _pinned(
-        catalog, {name: lock[name] for name, each in catalog.mcp.items() if not _unpinned(each, lock, folder)}
-    )
+        raise SettingsError("\n".join(missing.values()))
+    return _pinned(catalog, {name: lock[name] for name in catalog.mcp if name not in missing})
 
 
 def lock_folder(catalog: Catalog) -> Path:

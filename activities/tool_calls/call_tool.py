@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 from temporalio import activity
@@ -17,7 +16,7 @@ from holdfast.activities.tool_calls.earlier_attempts import AttemptNotes, Worker
 from holdfast.activities.tool_calls.file_trust import FileTrust
 from holdfast.activities.tool_calls.guarded_call import GuardedCall
 from holdfast.activities.tool_calls.lost_effects import with_settling_notice
-from holdfast.activities.tool_calls.tool_attempt import Attempt
+from holdfast.activities.tool_calls.tool_attempt import Attempt, tool_context
 from holdfast.activities.tool_calls.tool_outcomes import Outcomes, RawResult
 from holdfast.core.agents.catalog import Catalog
 from holdfast.core.authority.summaries import describe_call
@@ -26,7 +25,7 @@ from holdfast.core.run.contracts.ledger import CallAttempt, ClaimedEffect, Effec
 from holdfast.core.run.contracts.tool_calls import ToolOutcome, ToolRequest
 from holdfast.core.stores import ArtifactStore
 from holdfast.core.tools.arguments import ArgumentsInvalid
-from holdfast.core.tools.decorator import NO_RESOURCES, Tool, ToolContext
+from holdfast.core.tools.decorator import NO_RESOURCES, Tool
 from holdfast.core.tools.effects import Effect, PastEffect
 from holdfast.core.tools.failures import FailureKind
 from holdfast.core.tools.secrets import NO_SECRETS, Secrets
@@ -119,15 +118,7 @@ class Tools:
         return outcome
 
     def _attempt(self, tool: Tool, arguments: dict[str, Any], request: ToolRequest) -> Attempt:
-        context = ToolContext(
-            thread=calling_thread(),
-            workspace=Path(request.workspace),
-            key=request.key,
-            attempt=activity.info().attempt,
-            at=activity.info().scheduled_time,
-            origin=request.origin or NO_ORIGIN,
-            secrets=self._secrets.only(tool.secrets) if tool.secrets else NO_SECRETS,
-        )
+        context = tool_context(request, tool, self._secrets, origin=request.origin or NO_ORIGIN)
         run_context = CallContext(request.context, request.writes)
         return Attempt(tool, arguments, context, self._resources, run_context, self._secrets, self._node)
 

@@ -6,7 +6,6 @@
 """
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from temporalio import activity
@@ -15,7 +14,7 @@ from holdfast.activities.calling_run import calling_thread
 from holdfast.activities.heartbeats import heartbeats
 from holdfast.activities.safe_logs import SafeLogger
 from holdfast.activities.tool_calls.context_updates import CallContext
-from holdfast.activities.tool_calls.tool_attempt import Attempt
+from holdfast.activities.tool_calls.tool_attempt import Attempt, tool_context
 from holdfast.activities.tool_calls.tool_functions import TimedOut, call_function, raise_if_stopped
 from holdfast.activities.tool_calls.tool_threads import NoThread
 from holdfast.core.agents.catalog import Catalog
@@ -25,7 +24,7 @@ from holdfast.core.run.contracts.table import PREVIEW_SECONDS
 from holdfast.core.run.contracts.tool_calls import PreviewedCall, PreviewRequest
 from holdfast.core.stores import ArtifactStore
 from holdfast.core.tools.arguments import ArgumentsInvalid
-from holdfast.core.tools.decorator import NO_RESOURCES, Preview, ToolContext, bind
+from holdfast.core.tools.decorator import NO_RESOURCES, Preview, bind
 from holdfast.core.tools.results import error_text, recordable_text
 from holdfast.core.tools.secrets import NO_SECRETS, Secrets
 
@@ -90,14 +89,7 @@ class Previews:
             arguments = tool.read(request.call.arguments)
         except ArgumentsInvalid as error:
             raise NoPreview(self._secrets.redact(f"the arguments do not fit: {error}")) from None
-        context = ToolContext(
-            thread=calling_thread(),
-            workspace=Path(request.workspace),
-            key=request.key,
-            attempt=activity.info().attempt,
-            at=activity.info().scheduled_time,
-            secrets=self._secrets.only(tool.secrets) if tool.secrets else NO_SECRETS,
-        )
+        context = tool_context(request, tool, self._secrets)
         return Attempt(tool, arguments.values, context, self._resources, CallContext(request.context), self._secrets)
 
     async def _recorded(self, preview: Preview) -> CallPreview:

@@ -7,8 +7,12 @@ import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
+from temporalio import activity
+
+from holdfast.activities.calling_run import calling_thread
 from holdfast.activities.event_loop_watch import loop_watch
 from holdfast.activities.safe_logs import SafeLogger
 from holdfast.activities.tool_calls.context_updates import NO_CONTEXT, CallContext, checked_changes, split_update
@@ -18,6 +22,7 @@ from holdfast.activities.tool_calls.tool_threads import NoThread
 from holdfast.core.llm.blocks import with_heading
 from holdfast.core.nodes import NO_NODE, Node
 from holdfast.core.run.contracts.ledger import ClaimedEffect
+from holdfast.core.run.contracts.tool_calls import PreviewRequest, ToolRequest
 from holdfast.core.tools.cannot import Cannot
 from holdfast.core.tools.decorator import Absent, Found, Labelled, Tool, ToolContext, Unknown, bind
 from holdfast.core.tools.effects import Effect
@@ -25,9 +30,32 @@ from holdfast.core.tools.failures import kind_of
 from holdfast.core.tools.not_done import says_not_done
 from holdfast.core.tools.results import error_text, recordable_text
 from holdfast.core.tools.secrets import NO_SECRETS, Secrets
+from holdfast.core.trust import NO_ORIGIN, Origin
 from holdfast.errors import ContextInvalid
 
 log = SafeLogger(__name__)
+
+
+def tool_context(
+    request: ToolRequest | PreviewRequest, tool: Tool, secrets: Secrets, *, origin: Origin = NO_ORIGIN
+) -> ToolContext:
+    """Return what a tool's function gets of the current attempt at an activity.
+
+    Args:
+        request: The activity's request.
+        tool: The tool.
+        secrets: The worker's; the function gets those that the tool declares.
+        origin: The origin of the call.
+    """
+    return ToolContext(
+        thread=calling_thread(),
+        workspace=Path(request.workspace),
+        key=request.key,
+        attempt=activity.info().attempt,
+        at=activity.info().scheduled_time,
+        origin=origin,
+        secrets=secrets.only(tool.secrets) if tool.secrets else NO_SECRETS,
+    )
 
 
 @dataclass(frozen=True)

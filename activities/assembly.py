@@ -92,7 +92,7 @@ def assemble(
     Args:
         catalog: The agents and tools that the worker offers.
         seals: The fleet keys of the worker's client.
-        llm: The LLM endpoints; or the client of one, with `max_retries=0`, for whatever LLM an agent names.
+        llm: The LLM endpoints; or the client of one, with `max_retries=0`, for any LLM that an agent names.
         default_llm: The LLM of agents that name none; several are a fallback order.
         pool: Connections to the database, open when an activity runs; None if the catalog has every store, and
             `ledger` is set.

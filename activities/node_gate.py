@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import Any
+from typing import Any, Literal
 
 from pydantic_core import from_json
 from temporalio import activity
@@ -237,9 +237,10 @@ def _none_took(request: NodeRequest, rejected: tuple[NodeRejection, ...]) -> Act
     assert request.nodes is not None
     placement, why = Placement(rejected=rejected), rejection_text(rejected, request.nodes.scope)
     if isinstance(request, ToolRequest):
-        status = "cannot" if any(each.kind == "constraint" for each in rejected) and request.cannot else "failed"
+        unfit = request.cannot and any(each.kind == "constraint" for each in rejected)
+        status: Literal["cannot", "failed"] = "cannot" if unfit else "failed"
         content = f"Not called: {why}"
-        return ToolOutcome(status=status, content=content, placement=placement)  # type: ignore[arg-type]  # of two
+        return ToolOutcome(status=status, content=content, placement=placement)
     if isinstance(request, PreviewRequest):
         return PreviewedCall(preview=CallPreview(problem=one_line(why, PROBLEM_CHARS)))
     if isinstance(request, LLMRequest):

@@ -68,7 +68,7 @@ def dormancy_tools() -> list[Tool]:
             until: When to stop waiting: a time with its offset, such as 2026-05-06T07:08:00Z, or 15m, 3h, 20d from
                 now. Without it, you wait for as long as it takes.
             count: How many such events have to arrive, up to 20.
-            of: Among how many events of that name, whatever their data: 3 of 5. The wait also ends when that can no
+            of: Among how many events of that name, with any data: 3 of 5. The wait also ends when that can no
                 longer be reached.
             within: A span in which they have to arrive, such as 1h: 2 within an hour.
             context: Filled in by Holdfast.

@@ -36,7 +36,7 @@ DEFAULT: Final = "chat"
 """The name of the default endpoint, which plain names mean."""
 
 _VERSION = "2023-06-01"
-"""Of the Messages API."""
+"""The version of the Messages API."""
 
 
 @dataclass(frozen=True)

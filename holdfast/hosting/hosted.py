@@ -1,7 +1,7 @@
 """Agents on a program's worker: activities and interceptors that are there before the worker is open.
 
-Temporal wants a worker's activities and interceptors when it is made, and what they need (database, LLM, resources)
-can be opened only when it runs, and is imported only then. So each activity stands in for one of the same name, and
+A worker is made with its activities and interceptors. Their dependencies (database, LLM, resources) can be opened only
+when it runs, and are imported only then. So each activity stands in for one of the same name, and
 Holdfast's interceptors apply to Holdfast's activities alone, not to the program's.
 """
 

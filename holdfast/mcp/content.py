@@ -1,6 +1,6 @@
 """Converts the result of an MCP tool to content blocks: text, images, audio, resources and structured content.
 
-A server may send anything. Whatever is no valid block becomes a text that says so.
+A server may send anything. A part that is no valid block becomes a text that says so.
 """
 
 import json

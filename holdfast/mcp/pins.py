@@ -151,7 +151,7 @@ def offered_names(server: MCP, tools: Sequence[PinnedTool]) -> dict[str, str]:
     """Return the names under which the catalog offers a server's tools, by the server's own names.
 
     Characters that providers reject become `_`. A tool whose name is then too long, or that of another one, is left
-    out: nobody could tell which of the two is called.
+    out: it would be unclear which of the two is called.
     """
     names = {tool.name: f"{server.prefix}{_FOREIGN.sub('_', tool.name)}" for tool in tools if server.offers(tool.name)}
     uses = Counter(names.values())

@@ -43,8 +43,8 @@ class MCP:
     headers: Mapping[str, str] = field(default_factory=dict)
     """Headers of each HTTP request; `${NAME}` as in `env`."""
     effects: Mapping[str, EffectName] = field(default_factory=dict)
-    """Patterns of the server's own tool names → effect; the first match counts. All other tools are `unsafe`, whatever
-    the server's hints say."""
+    """Patterns of the server's own tool names → effect; the first match counts. All other tools are `unsafe`: the
+    server's hints decide nothing."""
     not_done_on_error: Sequence[str] = ()
     """Patterns of tools whose error result means that the effect did not happen. After the error result of any other
     tool with an effect, the outcome is unknown, and a person is asked."""

@@ -21,7 +21,7 @@ class ServerEvent(NamedTuple):
 
 
 def is_event_stream(body: bytes) -> bool:
-    """Whether a body is a stream of events, whatever its content type."""
+    """Whether a body is a stream of events. Its content type does not count."""
     return body[:1_000].removeprefix(_BOM).lstrip().startswith(_STARTS)
 
 

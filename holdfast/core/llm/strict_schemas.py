@@ -1,8 +1,8 @@
 """Strict schemas: those that a provider enforces while its LLM writes a call's arguments.
 
 Providers support a part of JSON Schema. Within it, a schema is narrowed: no object has further properties, and for
-OpenAI's APIs every property is given. Whatever fits the narrow schema fits the tool's own, by which a worker checks the
-arguments anyway. A schema outside of that part is sent as it is, and not enforced.
+OpenAI's APIs every property is given. Arguments that fit the narrow schema fit the tool's own, by which a worker checks
+them anyway. A schema outside of that part is sent as it is, and not enforced.
 
 References: https://platform.openai.com/docs/guides/structured-outputs and
 https://platform.claude.com/docs/en/build-with-claude/structured-outputs.

@@ -18,8 +18,8 @@ MISSING_ITEMS = 20
 class Partial:
     """A tool's result: a part of what the call asks for.
 
-    The call has ended as `ok`, and the LLM reads the result with the description of the missing part. Of a call with an
-    effect, it states that this part of the effect happened, and that the missing part did not.
+    The call has ended as `ok`, and the LLM reads the result with the description of the missing part. From a call with
+    an effect, it states that this part of the effect happened, and that the missing part did not.
     """
 
     result: Any

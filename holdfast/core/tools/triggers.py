@@ -75,7 +75,7 @@ class EventTrigger(Frozen):
     count: int = 1
     """How many such events have to arrive."""
     of: int | None = None
-    """Among how many events of that name, whatever their data; None for any number."""
+    """Among how many events of that name, with any data; None for any number."""
     within: float | None = None
     """Within how many seconds they have to arrive; None for any time."""
 

@@ -120,7 +120,7 @@ def _compact(action: act.Compact, log: RunLog, calls: OpenCalls) -> None:
         calls.call(_llm_request(state, ref, compacting=True), log.state)
     else:
         summary, originals = state.context.given or state.context.summary, transcript.originals
-        # Whoever wrote a summary has not read the results of the last step, and neither has the LLM.
+        # The author of a summary has not read the results of the last step, and neither has the LLM.
         kept = transcript.unanswered if state.context.given and not state.awaits_message else 0
         length = transcript.length - kept
         log.record(on_compaction(state, summary, compacted=length, kept=kept, originals=originals))

@@ -3,8 +3,8 @@ run's state.
 
 1. A time-out, a broken connection and a lost worker are no answer. An error is an answer, however short: the other side
    is there, and reading the error is the LLM's task.
-2. From `Limits.unanswered_slowed` steps in a row without an answer on, the next call of the tool starts later, whatever
-   its arguments are: by at least as long as the last call took, and longer each time
+2. From `Limits.unanswered_slowed` steps in a row without an answer on, the next call of the tool starts later, with any
+   arguments: by at least as long as the last call took, and longer each time
    (`holdfast.core.run.rules.backoff`).
 3. A partial answer, and one that took more than half of the tool's time limit, halves the delay. Any other ends it.
 4. The delay counts from the outcome, so time in which the agent does something else counts, too. A person's message

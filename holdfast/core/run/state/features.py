@@ -244,8 +244,8 @@ PARTIAL_RESULTS = 2
 """The outcome of a call names the part of its result that is missing (`Partial`). Below it, the result's text does."""
 
 OUTCOME_KINDS = 2
-"""A poll that the tool answered with an error is an `error`, and a time-out or no response is told by the recorded
-cause. Below it, any failure that took less than the tool's time limit is `no_response`."""
+"""A poll that the tool answered with an error is an `error`, and a time-out or no response follows from the
+recorded cause. Below it, any failure that took less than the tool's time limit is `no_response`."""
 
 PACES_CALLS = 2
 """Calls of a tool that does not answer are delayed (`holdfast.core.run.rules.pacing`)."""

@@ -46,7 +46,7 @@ class Rerecorded:
     events: dict[str, int] = field(default_factory=dict)
     """Thread → the number of events; only threads that lacked some."""
     effects: int = 0
-    """The number of effects of those threads."""
+    """The number of effects whose rows in the ledger were missing, or lacked the outcome."""
     left: dict[str, str] = field(default_factory=dict)
     """Threads that lack events which could not be written again → the reason."""
 
@@ -106,8 +106,7 @@ async def _write(
         await PostgresThreads(pool).append(thread, known, [event_line(event) for event in missing])
         done.events[thread] = len(missing)
     effects = [_row(effect) for effect in audit.effects.values() if _is_new(effect, known)]
-    await put_effects(pool, thread, effects, seals=seals)
-    done.effects += len(effects)
+    done.effects += await put_effects(pool, thread, effects, seals=seals)
 
 
 def _unusable(history: Log, record: Log, known: int) -> str:

@@ -22,7 +22,9 @@ _INSERT = """
         %(outcome)s, %(mac)s, CASE WHEN %(outcome)s::text IS NOT NULL THEN now() END)
     ON CONFLICT (key, epoch) DO UPDATE SET outcome = EXCLUDED.outcome, mac = EXCLUDED.mac,
         finished_at = coalesce(effects.finished_at, EXCLUDED.finished_at), settling_since = NULL, settling_by = NULL
-    WHERE effects.thread = EXCLUDED.thread AND (effects.outcome IS NULL OR effects.outcome = EXCLUDED.outcome)
+    WHERE effects.thread = EXCLUDED.thread AND (
+        effects.outcome IS NULL OR effects.outcome = EXCLUDED.outcome AND effects.mac IS DISTINCT FROM EXCLUDED.mac
+    )
 """
 _DIFFERS = """
     SELECT key, epoch FROM holdfast.effects
@@ -51,8 +53,8 @@ async def conflicting(pool: AsyncConnectionPool, thread: str, effects: Sequence[
 
 async def put_effects(
     pool: AsyncConnectionPool, thread: str, effects: Sequence[ImportedEffect], *, seals: FleetKeys
-) -> None:
-    """Insert missing ledger rows and outcomes, in one transaction.
+) -> int:
+    """Insert missing ledger rows and outcomes, in one transaction; return the number of rows that changed.
 
     Args:
         pool: Connections to the database.
@@ -65,8 +67,10 @@ async def put_effects(
         mac = macs.make(recorded(each.effect, each.outcome, thread=thread)) if each.outcome is not None else None
         rows.append(_values(thread, each, mac))
     async with pool.connection() as connection, connection.transaction(), connection.cursor() as cursor:
-        if rows:
-            await cursor.executemany(_INSERT, rows)
+        if not rows:
+            return 0
+        await cursor.executemany(_INSERT, rows)
+        return cursor.rowcount
 
 
 def _values(thread: str, row: ImportedEffect, mac: str | None) -> dict[str, object]:

@@ -363,6 +363,13 @@ async def test_an_effect_from_another_cluster_restarts_the_settling_time(
     assert (await made.attempt(acting(world, lambda: "acted"), epoch=1)).content == "acted"
 
 
+async def test_rows_that_the_ledger_has_are_not_counted_again(made: Call, pool: AsyncConnectionPool) -> None:
+    """A second `rerecord`, and one beside the worker that writes the rest, say that nothing was missing."""
+    rows = [ImportedEffect(made.effect(), ToolOutcome(status="ok", content="done").model_dump_json())]
+    changed = [await put_effects(pool, "t", rows, seals=NO_SEALS) for _ in range(2)]
+    assert changed == [1, 0]
+
+
 async def test_a_claim_covers_the_epochs_before_it(made: Call, pool: AsyncConnectionPool, database_url: str) -> None:
     """A frozen attempt keeps its claim, so no other attempt runs the effect, even after a person's answer."""
     ledger = Ledger(pool, database_url)

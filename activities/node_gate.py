@@ -240,7 +240,7 @@ def _none_took(request: NodeRequest, rejected: tuple[NodeRejection, ...]) -> Act
         unfit = request.cannot and any(each.kind == "constraint" for each in rejected)
         status: Literal["cannot", "failed"] = "cannot" if unfit else "failed"
         content = f"Not called: {why}"
-        return ToolOutcome(status=status, content=content, placement=placement)
+        return ToolOutcome(status=status, content=content, not_called=True, placement=placement)
     if isinstance(request, PreviewRequest):
         return PreviewedCall(preview=CallPreview(problem=one_line(why, PROBLEM_CHARS)))
     if isinstance(request, LLMRequest):

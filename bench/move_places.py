@@ -28,7 +28,6 @@ from holdfast.storage.threads import PostgresThreads
 from holdfast.testing import ScriptedLLM
 from holdfast.testing.kill_matrix.audit import RecordedLog
 from holdfast.testing.kill_matrix.process import KillableWorker
-from tests.support.outside import Outside
 
 QUEUE = "moves"
 _FORKED = multiprocessing.get_context("forkserver")
@@ -47,13 +46,13 @@ class CommandResult:
 
 @dataclass
 class Cluster:
-    """One of the two places, and its command line."""
+    """One of the two places, with its workers and its command line."""
 
     name: str
     client: Client
     pool: AsyncConnectionPool
     threads: Threads
-    worker: KillableWorker
+    workers: Sequence[KillableWorker]
     folder: Path
     environ: Mapping[str, str]
 
@@ -112,32 +111,54 @@ def preload() -> None:
     _FORKED.set_forkserver_preload([*verbs, "holdfast.portable.moving", *others])
 
 
+ONE_WORKER: Mapping[str, Mapping[str, str]] = {QUEUE: {"HOLDFAST_CATALOG": "tests.support.moved:catalog"}}
+
+
 @asynccontextmanager
-async def open_place(name: str, stack: Stack, home: Path, llm: ScriptedLLM, outside: Outside) -> AsyncIterator[Cluster]:
-    """Run a place's worker during the block, with a client and a pool of connections."""
+async def open_place(
+    name: str,
+    stack: Stack,
+    home: Path,
+    llm: ScriptedLLM,
+    outside: Mapping[str, str],
+    *,
+    nodes: Mapping[str, Mapping[str, str]] = ONE_WORKER,
+) -> AsyncIterator[Cluster]:
+    """Run a place's workers during the block, with a client and a pool of connections.
+
+    Args:
+        name: The place's name.
+        stack: Its servers.
+        home: Its state folder.
+        llm: The LLM of all places.
+        outside: The environment variables of the tools.
+        nodes: The environment variables of each worker, by the name of its folder.
+    """
     client = await connect_stack(stack)
     await ensure_search_attributes(client)
     await migrate(stack.database_url)
     environ = {
         "HOLDFAST_HOME": str(home),
-        "HOLDFAST_CATALOG": "tests.support.moved:catalog",
         "HOLDFAST_TASK_QUEUE": QUEUE,
         "HOLDFAST_ANSWER_SECONDS": "60",
         "HOLDFAST_BY": "carol",
         "OPENAI_BASE_URL": llm.base_url,
         "DATABASE_URL": stack.database_url,
     }
-    worker = KillableWorker(home / QUEUE, environ=environ | outside.environ)
-    await asyncio.to_thread(worker.start)
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(("HOLDFAST_", "TEMPORAL_"))}
+    workers = [KillableWorker(home / folder, environ={**environ, **outside, **own}) for folder, own in nodes.items()]
     folder = home / "commands"
     folder.mkdir()
     try:
+        for worker in workers:
+            await asyncio.to_thread(worker.start)
         async with open_pool(stack.database_url, size=4) as pool:
             threads = Threads(client, task_queue=QUEUE, answer_within=60, record=PostgresThreads(pool))
-            yield Cluster(name, client, pool, threads, worker, folder, inherited | environ)
+            commands = inherited | environ | {"HOLDFAST_CATALOG": next(iter(nodes.values()))["HOLDFAST_CATALOG"]}
+            yield Cluster(name, client, pool, threads, workers, folder, commands)
     finally:
-        await asyncio.to_thread(worker.stop)
+        for worker in workers:
+            await asyncio.to_thread(worker.stop)
 
 
 class MovedLog(RecordedLog):

@@ -12,7 +12,7 @@ import random
 import sys
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
@@ -30,6 +30,7 @@ from holdfast.config.stack_file import Stack
 from holdfast.core.authority.signatures import encode_key, public_key
 from holdfast.errors import HoldfastError
 from holdfast.testing import ScriptedLLM
+from holdfast.testing.kill_matrix.audit import Effects
 from holdfast.testing.kill_matrix.interventions import Interventions
 from holdfast.testing.kill_matrix.person import Person
 from tests.support.moved import END, script
@@ -94,17 +95,19 @@ class Traveller:
     Args:
         thread: The thread's id.
         places: The two places; the thread begins in the first one.
-        outside: The systems in which its effects happen.
+        effects: Returns how often each effect has happened.
         plan: The planned moves and kills.
     """
 
-    def __init__(self, thread: str, places: Sequence[Cluster], outside: Outside, plan: Plan) -> None:
-        self.thread, self._plan = thread, plan
+    def __init__(
+        self, thread: str, places: Sequence[Cluster], effects: Callable[[], Effects], plan: Plan, *, end: str = END
+    ) -> None:
+        self.thread, self._plan, self._end, self._effects = thread, plan, end, effects
         self._here, self._there = places
         self._actors = {
             place.name: Actors(
                 log := MovedLog(place, thread),
-                Person(place.client, log, outside.effects),
+                Person(place.client, log, effects),
                 Interventions(place.client, log),
             )
             for place in places
@@ -186,16 +189,16 @@ class Traveller:
         for actors in self._actors.values():
             actors.others.ending = True
         until = time.monotonic() + PATIENCE
-        await self._here.client.get_workflow_handle(self.thread).signal("say", {"message": END, "by": "dana"})
+        await self._here.client.get_workflow_handle(self.thread).signal("say", {"message": self._end, "by": "dana"})
         while await self._here.live(self.thread):
             if time.monotonic() > until:
                 raise TimeoutError(f"{self.thread} has not ended: {await self._here.threads.state(self.thread)}")
             await self._act()
             await asyncio.sleep(0.5)
 
-    async def audit(self, outside: Outside) -> tuple[list[str], Counter[str], set[str]]:
+    async def audit(self) -> tuple[list[str], Counter[str], set[str]]:
         """Return the thread's faults, counts of its events, and the keys of its effects."""
-        return await audit_moved(self.thread, self._here, outside.effects(), [*self._actors.values()])
+        return await audit_moved(self.thread, self._here, self._effects(), [*self._actors.values()])
 
 
 @dataclass
@@ -221,11 +224,14 @@ async def measure(
     preload()
     (one, home), (two, other) = stacks
     with ScriptedLLM(script) as llm:
-        async with open_place("a", one, home, llm, outside) as a, open_place("b", two, other, llm, outside) as b:
+        async with (
+            open_place("a", one, home, llm, outside.environ) as a,
+            open_place("b", two, other, llm, outside.environ) as b,
+        ):
             for place in (a, b):
                 (place.folder / "key").write_text(KEY)
                 (place.folder / "key").chmod(0o600)
-            travellers = [Traveller(f"moved-{number}", (a, b), outside, plan) for number in range(runs)]
+            travellers = [Traveller(f"moved-{number}", (a, b), outside.effects, plan) for number in range(runs)]
             for traveller in travellers:
                 await traveller.start()
             background = [asyncio.create_task(each.watch()) for each in travellers]
@@ -237,7 +243,7 @@ async def measure(
             finally:
                 for task in background:
                     task.cancel()
-            audits = [await each.audit(outside) for each in travellers]
+            audits = [await each.audit() for each in travellers]
     kinds, keys = Counter[str](), set[str]()
     for wrong, counts, own in audits:
         plan.wrong += wrong
@@ -254,7 +260,7 @@ async def _kill_workers(plan: Plan, places: Sequence[Cluster]) -> None:
     while True:
         await asyncio.sleep(plan.chance.uniform(0.2, 2))
         if plan.worker_due:
-            worker = plan.chance.choice(places).worker
+            worker = plan.chance.choice([worker for place in places for worker in place.workers])
             before = worker.kills
             worker.kill()
             plan.killed["worker"] += worker.kills - before

@@ -8,15 +8,19 @@ from pydantic import ValidationError
 from temporalio.client import Client, WorkflowFailureError
 
 from holdfast import Agent, Cannot, Catalog, Effect, Policy, allow, ask, deny, tool
+from holdfast.audit.evidence.verify import verify
 from holdfast.client.idempotent_starts import start_once
 from holdfast.client.start_options import StartOptions
 from holdfast.client.threads import Threads
+from holdfast.composition.stores import collect_evidence
 from holdfast.core.log.events import NodeAccepted, NodeAwaited, ToolCallFinished, ToolCallRerouted, ToolCallStarted
 from holdfast.core.nodes import Node
 from holdfast.core.run.contracts.runs import WORKFLOW, RunInput
 from holdfast.core.run.state.features import PLACES
 from holdfast.errors import TaskDiffers
 from holdfast.gateway.bodies import StartBody
+from holdfast.storage.pool import open_pool
+from holdfast.storage.threads import PostgresThreads
 from holdfast.testing import call, say, steps
 from tests.support.rig import StartRig, check_thread, eventually, skip, status_of
 
@@ -163,8 +167,13 @@ async def test_people_approve_what_a_nodes_own_policy_asks_about(rig: StartRig, 
         assert [event.policy for event in events if isinstance(event, NodeAccepted)][-1] == policy.hash
 
 
-async def test_the_llm_reads_what_no_node_could(rig: StartRig, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If its tool cannot run on the only node, the call has the result `cannot`, with the node and the reason."""
+async def test_the_llm_reads_what_no_node_could(
+    rig: StartRig, client: Client, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If its tool cannot run on the only node, the call has the result `cannot`, with the node and the reason.
+
+    The ledger has the call on that node, and nothing of the attempts that no node took; the log verifies.
+    """
     monkeypatch.setattr("holdfast.activities.node_gate.PATIENCE", 3)
 
     def send() -> Any:
@@ -176,8 +185,12 @@ async def test_the_llm_reads_what_no_node_could(rig: StartRig, client: Client, m
         run = await r.start()
         await run.result()
         events = await check_thread(client, run)
+        async with open_pool(database_url, size=1) as pool:
+            evidence = collect_evidence(PostgresThreads(pool), pool, None)
+            verified = await verify(Threads(client, record=PostgresThreads(pool)), run.id, evidence=evidence)
+    assert (verified.reason, verified.ok) == ("", True)
     (finished,) = [event for event in events if isinstance(event, ToolCallFinished)]
-    assert finished.status == "cannot"
+    assert (finished.status, finished.not_called) == ("cannot", True)
     assert "small: constraint 1: no GPU" in finished.text
     assert [event.nodes for event in events if isinstance(event, ToolCallRerouted)] == ["gpu=no"]
 

@@ -286,5 +286,7 @@ class Audit:
     def _finished(self, event: ev.ToolCallFinished) -> None:
         effect = self._under_way.pop(event.number, None)
         returned = any(call.number == event.number and call.phase in RETURNING for call in self.state.calls.current)
-        if effect and returned and event.status in ("ok", "failed", "cannot"):
+        if effect and event.not_called:
+            del self.effects[effect]
+        elif effect and returned and event.status in ("ok", "failed", "cannot"):
             self.effects[effect] = replace(self.effects[effect], finished=event)

@@ -48,6 +48,9 @@ class CallResult(Frozen):
     Recorded from feature level 2 on."""
     missing: str = ""
     """The part of the result that is missing, if the tool returned a partial one. Recorded from feature level 2 on."""
+    not_called: bool = False
+    """Whether the call has not run, because no node took it: the ledger has no such effect. Recorded from feature level
+    2 on."""
 
 
 class ToolCallRequested(Event):

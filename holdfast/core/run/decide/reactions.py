@@ -204,6 +204,7 @@ def on_outcome(state: RunState, number: int, outcome: ToolOutcome, *, at: dateti
             failures=outcome.failures,
             signed=signed,
             missing=outcome.missing,
+            not_called=outcome.not_called,
         ),
     ]
 

@@ -1,0 +1,240 @@
+"""`python -m bench.nodes`: kills the workers of nodes with different labels, keys and policies, and moves their runs.
+
+Three nodes are in one place, and a fourth in another. Finally, the logs are compared with the outside world, which
+knows the node of each request.
+"""
+
+import asyncio
+import os
+import random
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bench import document
+from bench.environment import open_stack
+from bench.move_places import Cluster, open_place, preload
+from bench.moves import KEY, Plan, Traveller
+from holdfast import Budget
+from holdfast.audit.evidence.verify import verify
+from holdfast.client.start_options import StartOptions
+from holdfast.config.stack_file import Stack
+from holdfast.core.authority.signatures import encode_key
+from holdfast.core.log.events import (
+    AgentEvent,
+    NodeAccepted,
+    NodeAwaited,
+    ToolCallFinished,
+    ToolCallRerouted,
+    ToolCallStarted,
+)
+from holdfast.errors import HoldfastError
+from holdfast.testing import ScriptedLLM
+from tests.support.nodes import CANNOT, END, Witness, catalog, script
+from tests.support.outside import LATE, Api
+
+ABOUT = (
+    "Runs with the trust scope `region=eu` in two places. In the first, a node in scope whose policy denies `transfer` "
+    "and `pay`, one in scope that has no route for `mail` and `pay`, and a node out of scope; in the second, one in "
+    "scope that may and can do everything. A run that waits for a node is moved to the other place, and others are "
+    "moved at random. Half of the kills (SIGKILL) hit workers, the others `move` and `import`. At the end, every "
+    "effect in the logs must have happened once, on a node in scope that may and can; every thread must verify, with "
+    "the node of each result."
+)
+SCOPE = "region=eu"
+STRICT, UNABLE, FOREIGN, ABLE = "strict", "unable", "paris", "able"
+REFUSED = {STRICT: {"transfer", "pay"}, UNABLE: {"mail", "pay"}, FOREIGN: {*catalog.tools}, ABLE: set[str]()}
+"""The tools that each node does not run."""
+POLICY = """\
+rules:
+  - deny: transfer
+    reason: no money leaves from here
+  - deny: pay
+    reason: no money leaves from here
+  - allow: "*"
+"""
+
+
+class NodeTraveller(Traveller):
+    """A thread with a trust scope, which is moved if it waits for a node, and sometimes otherwise."""
+
+    awaited = 0
+    """How often it has been moved because no node took its work."""
+
+    async def start(self) -> None:
+        """Start the thread's run."""
+        budget = Budget(steps=50_000, tokens=500_000_000)
+        options = StartOptions(agent="shop", nodes=(SCOPE,), budget=budget, by="dana")
+        await self._here.threads.start("Serve.", self.thread, options)
+
+    async def travel(self) -> None:
+        """Move the thread until the plan has enough kills, and then end it."""
+        while self._plan.killed.total() < self._plan.kills and time.monotonic() < self._plan.until:
+            await self._stay(self._plan.chance.uniform(1, 4))
+            if await self._waits_for_node():
+                self.awaited += 1
+                await self._move()
+            elif self._plan.chance.random() < 0.3:
+                await self._move()
+        if await self._waits_for_node():
+            await self._move()
+        await self._finish()
+
+    async def _waits_for_node(self) -> bool:
+        try:
+            state = await self._here.threads.state(self.thread)
+        except HoldfastError:
+            return False  # its worker has just been killed
+        return bool((state.get("places") or {}).get("waits_for"))
+
+    async def nodes(self) -> tuple[list[AgentEvent], list[str]]:
+        """Return the events of the ended thread, and its faults: nodes out of scope, and results without a node."""
+        events = await self._here.threads.recorded_events(self.thread)
+        wrong = [
+            f"{self.thread}: {event.node.name} is out of scope"
+            for event in events
+            if isinstance(event, NodeAccepted) and event.node.labels.get("region") != "eu"
+        ]
+        result = await verify(self._here.threads, self.thread, evidence=self._here.evidence)
+        return events, wrong + ([] if result.ok else [f"{self.thread}: {result.reason}"])
+
+
+@dataclass
+class Tally:
+    """What happened."""
+
+    kinds: Counter[str] = field(default_factory=Counter)
+    ran: Counter[str] = field(default_factory=Counter)
+    """Effects by node."""
+    wrong: list[str] = field(default_factory=list)
+
+
+def judge(witness: Witness, threads: Sequence[Sequence[AgentEvent]], tally: Tally) -> None:
+    """Compare the nodes of the effects with those that may and can make them."""
+    for events in threads:
+        names = {event.key: _name(events, event.number) for event in events if isinstance(event, ToolCallStarted)}
+        for key, name in names.items():
+            for node in witness.nodes.get(key, ()):
+                tally.ran[node] += 1
+                if name in REFUSED[node]:
+                    tally.wrong.append(f"{name} ({key}) ran on {node}")
+        tally.kinds += Counter(event.type for event in events)
+        tally.kinds["denied"] += sum(isinstance(e, ToolCallFinished) and e.status == "denied" for e in events)
+        tally.kinds["rejections"] += sum(len(e.rejected) for e in events if isinstance(e, NodeAwaited | NodeAccepted))
+        tally.kinds["rerouted"] += sum(isinstance(e, ToolCallRerouted) for e in events)
+
+
+def _name(events: Sequence[AgentEvent], number: int) -> str:
+    return next(e.call.name for e in events if e.type == "tool_call_requested" and e.number == number)
+
+
+def environ(home: Path, name: str, region: str) -> dict[str, str]:
+    """Return the environment of a node, with a key of its own."""
+    folder = home / name
+    folder.mkdir(parents=True)
+    key = folder / "node.key"
+    key.write_text(encode_key(name.encode().ljust(32, b".")))
+    key.chmod(0o600)
+    own = {
+        "HOLDFAST_CATALOG": "tests.support.nodes:catalog",
+        "HOLDFAST_NODE": name,
+        "HOLDFAST_NODE_LABELS": f"region={region}",
+        "HOLDFAST_NODE_KEY": str(key),
+    }
+    if name == UNABLE:
+        own[CANNOT] = ",".join(sorted(REFUSED[UNABLE]))
+    if name == STRICT:
+        (folder / "policy.yaml").write_text(POLICY)
+        own["HOLDFAST_POLICY"] = str(folder / "policy.yaml")
+    return own
+
+
+async def measure(
+    stacks: Sequence[tuple[Stack, Path]], witness: Witness, *, kills: int, runs: int, seed: int
+) -> tuple[Plan, Tally, list[NodeTraveller]]:
+    """Kill the processes that often; then check everything."""
+    plan, tally = Plan(max(1, kills // 3), kills, random.Random(seed)), Tally()
+    preload()
+    (one, home), (two, other) = stacks
+    first = {name: environ(home, name, region) for name, region in ((UNABLE, "eu"), (STRICT, "eu"), (FOREIGN, "us"))}
+    second = {ABLE: environ(other, ABLE, "eu")}
+    with ScriptedLLM(script) as llm:
+        async with (
+            open_place("a", one, home, llm, witness.environ, nodes=first) as a,
+            open_place("b", two, other, llm, witness.environ, nodes=second) as b,
+        ):
+            for place in (a, b):
+                (place.folder / "key").write_text(KEY)
+                (place.folder / "key").chmod(0o600)
+            travellers = [NodeTraveller(f"r-{n}", (a, b), witness.effects, plan, end=END) for n in range(runs)]
+            for each in travellers:
+                await each.start()
+            background = [asyncio.create_task(each.watch()) for each in travellers]
+            background.append(asyncio.create_task(_kill_workers(plan, (a, b))))
+            try:
+                ended = await asyncio.gather(*(each.travel() for each in travellers), return_exceptions=True)
+                tally.wrong += [f"{type(error).__name__}: {error}" for error in ended if error]
+            finally:
+                for task in background:
+                    task.cancel()
+            for each in travellers:
+                tally.wrong += (await each.audit())[0]
+            found = [await each.nodes() for each in travellers]
+    witness.api.drain()
+    tally.wrong += plan.wrong + [fault for _, faults in found for fault in faults]
+    judge(witness, [events for events, _ in found], tally)
+    return plan, tally, travellers
+
+
+async def _kill_workers(plan: Plan, places: Sequence[Cluster]) -> None:
+    """Kill a worker at random moments until half of the kills are done."""
+    workers = [worker for place in places for worker in place.workers]
+    while plan.killed["worker"] < plan.kills / 2:
+        await asyncio.sleep(plan.chance.uniform(0.5, 3))
+        worker = plan.chance.choice(workers)
+        before = worker.kills
+        worker.kill()
+        plan.killed["worker"] += worker.kills - before
+        print(f"kills: {dict(plan.killed)}, {plan.moved} moves …", file=sys.stderr, flush=True)
+
+
+def main(
+    kills: Annotated[int, typer.Option(min=1)] = 100,
+    runs: Annotated[int, typer.Option(min=1)] = 6,
+    seed: int = 7,
+    write: Annotated[bool, typer.Option(help="Write the figures to RESULTS.md.")] = True,
+) -> None:
+    """Kill workers and commands that often, on two separate embedded stacks."""
+    start = time.monotonic()
+    with open_stack() as one, open_stack() as two, Api(0.05, late=LATE) as api:
+        witness = Witness(api)
+        plan, tally, travellers = asyncio.run(measure((one, two), witness, kills=kills, runs=runs, seed=seed))
+        effects = witness.effects()
+    killed = ", ".join(f"{count} of {target}s" for target, count in sorted(plan.killed.items()))
+    lines = [
+        f"- {plan.killed.total()} SIGKILLs ({killed}) over {plan.moved} moves of {runs} runs, in "
+        f"{(time.monotonic() - start) / 60:.0f} min: **{len(tally.wrong)} effects doubled, lost, or made by a node "
+        "that must not, or logs that do not verify**",
+        f"- {len(effects):,} effects, {sum(count > 1 for count in effects.values())} of them more than once; "
+        + ", ".join(f"{count:,} on `{node}`" for node, count in sorted(tally.ran.items())),
+        f"- {tally.kinds['rejections']:,} rejections by nodes in the logs, {tally.kinds['rerouted']:,} calls rerouted "
+        f"after `Cannot`, {tally.kinds['node_awaited']:,} waits for a node, {sum(t.awaited for t in travellers)} moves "
+        f"for that reason; {tally.kinds['denied']:,} calls denied",
+        *(f"- WRONG: {what}" for what in tally.wrong),
+    ]
+    print("\n".join(lines))
+    if write:
+        about = f"`python -m bench.nodes --kills {kills} --runs {runs} --seed {seed}`. {ABOUT}"
+        document.write("nodes", "\n".join(["## Nodes with scopes and policies", "", about, "", *lines]))
+    sys.stdout.flush()
+    os._exit(bool(tally.wrong))  # temporalio can crash the interpreter at exit
+
+
+if __name__ == "__main__":
+    typer.run(main)

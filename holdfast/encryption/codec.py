@@ -34,13 +34,13 @@ from holdfast.core.temporal.converter import SEAL, data_converter, sealing, work
 from holdfast.core.temporal.encrypted import (
     ENCRYPTED,
     PLACE,
-    UNREADABLE,
     DecryptionFailed,
     KeyUnknown,
     PayloadAltered,
     PayloadMisplaced,
     PlaintextRefused,
     unreadable,
+    without_placeholder,
 )
 from holdfast.core.temporal.failures import EncodingFailureConverter
 
@@ -112,10 +112,8 @@ class EncryptionCodec(PayloadCodec, WithSerializationContext):
         return [(self._decode if self._passes_on else self._decrypt)(payload) for payload in payloads]
 
     def _decode(self, payload: Payload) -> Payload:
-        if payload.metadata.get("encoding") == UNREADABLE:  # somebody sent it like that
-            return Payload(data=payload.data)
         try:
-            return self._decrypt(payload)
+            return self._decrypt(without_placeholder(payload))
         except DecryptionFailed as error:
             return unreadable(payload, error)
 

@@ -10,6 +10,8 @@ from temporalio.common import RawValue
 from temporalio.service import RPCError
 
 from holdfast import Approver, Policy, ask
+from holdfast.audit.evidence.verify import verify
+from holdfast.client.threads import Threads
 from holdfast.config.stack_file import Stack
 from holdfast.core.log.events import SignalRejected
 from holdfast.core.run.inputs.interventions import SIGNALS, UPDATES
@@ -35,7 +37,9 @@ async def update(run: WorkflowHandle[Any, Any], name: str, *payloads: Payload) -
 
 
 async def test_an_unreadable_message_is_rejected_and_the_run_continues(rig: StartRig, stack: Stack) -> None:
-    """As a signal or update of any name, it is malformed; the log says why, and the right approval counts."""
+    """As a signal or update of any name, it is malformed; the log says why, the right approval counts, and the log
+    verifies.
+    """
     async with rig(clerk(POLICY), PAY) as r:
         run = await r.start()
         await status_of(run, "waiting_approval")
@@ -53,6 +57,8 @@ async def test_an_unreadable_message_is_rejected_and_the_run_continues(rig: Star
         rejected = [event for event in await events_of(run) if isinstance(event, SignalRejected)]
         assert rejected
         assert all("it cannot be read" in event.explanation for event in rejected if event.signal in SIGNALS)
+        verified = await verify(Threads(r.client), run.id)
+        assert (verified.reason, verified.ok) == ("", True)
 
 
 async def test_an_oversized_update_does_not_stop_the_run(rig: StartRig, stack: Stack) -> None:

@@ -14,6 +14,8 @@ from temporalio.client import Client, WorkflowHandle, WorkflowUpdateFailedError
 from temporalio.service import RPCError
 
 from holdfast import Agent, Catalog, Policy, ToolContext, allow, ask, deny, tool
+from holdfast.audit.evidence.verify import verify
+from holdfast.client.threads import Threads
 from holdfast.core.agents.agent import Limits
 from holdfast.core.authority.approvals import shown_digest
 from holdfast.core.log.events import ApprovalRequested, DecisionReceived, ToolCallFinished
@@ -201,7 +203,7 @@ async def test_edited_arguments_are_exact_or_rejected(rig: StartRig) -> None:
 
 @pytest.mark.parametrize("odd", ODD, ids=[odd[:12] for odd in ODD])
 async def test_no_plain_start_gets_stuck_forever(rig: StartRig, odd: str) -> None:
-    """Anyone can start a run with any JSON: it completes, or fails with a typed error."""
+    """Anyone can start a run with any JSON: it completes, or fails with a typed error, and its log verifies."""
     async with rig(clerk(Policy()), steps([say("done")])) as r:
         blocks = f'[{{"type": "text", "text": "x", "odd": {odd}}}]'
         starts = (f'{{"task": {blocks}}}', f'{{"task": "x", "idle_limit": {odd}}}', f'{{"task": "x", "by": {odd}}}')
@@ -211,6 +213,8 @@ async def test_no_plain_start_gets_stuck_forever(rig: StartRig, odd: str) -> Non
             assert state in ("completed", "failed", "waiting_message"), start
             if state == "waiting_message":
                 await run.cancel()
+            verified = await verify(Threads(r.client), run.id)
+            assert (verified.reason, verified.ok) == ("", True), start
 
 
 async def _started(client: Client, start: str, queue: str) -> WorkflowHandle[Any, Any]:

@@ -65,6 +65,11 @@ def unreadable(payload: Payload, error: DecryptionFailed) -> Payload:
     return Payload(metadata={"encoding": UNREADABLE, **why}, data=payload.data)
 
 
+def without_placeholder(payload: Payload) -> Payload:
+    """Return a payload as received: one that somebody sent as a placeholder has no encoding; any other is unchanged."""
+    return Payload(data=payload.data) if payload.metadata.get("encoding") == UNREADABLE else payload
+
+
 def why_unreadable(payload: Payload) -> DecryptionFailed | None:
     """Return the error in a placeholder; None for any other payload."""
     if payload.metadata.get("encoding") != UNREADABLE:
@@ -80,16 +85,19 @@ async def decrypt_in_place(message: Message, codec: PayloadCodec | None) -> None
         message: Any message; it is modified.
         codec: The client's codec, or None. Its exceptions propagate, except for claims.
     """
-    # Most messages hold nothing encrypted, and searching bytes is a hundred times as fast as walking fields.
-    if codec is None or ENCRYPTED not in message.SerializeToString():
+    if codec is None:
+        return
+    claimed = isinstance(message, HistoryEvent) and message.WhichOneof("attributes") in _CLAIMS
+    # Most messages hold nothing encrypted, and searching bytes is a hundred times as fast as walking fields. A claim is
+    # decoded like in the worker that received it, whatever it holds.
+    if not claimed and not any(encoding in message.SerializeToString() for encoding in (ENCRYPTED, UNREADABLE)):
         return
     parts = list(_parts(message))
-    claimed = isinstance(message, HistoryEvent) and message.WhichOneof("attributes") in _CLAIMS
     for payload in parts:
         if not isinstance(payload, Payload):
             continue
         try:
-            (opened,) = await codec.decode([payload])
+            (opened,) = await codec.decode([without_placeholder(payload)])
         except DecryptionFailed as error:
             if not claimed:
                 raise

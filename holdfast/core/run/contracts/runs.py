@@ -4,6 +4,8 @@ so the names of the workflows and of their task queue are here, too.
 
 from typing import Any, ClassVar, get_args
 
+from pydantic import FiniteFloat
+
 from holdfast.core.agents.agent import WhenBlocked
 from holdfast.core.authority.policy import Policy
 from holdfast.core.base.models import Sealed
@@ -52,7 +54,7 @@ class RunInput(Start):
     """The agent's name; None for the agent of a continued thread, or else the catalog's first."""
     workspace: str | None = None
     """A folder on the worker; None for the folder of a continued thread, or else the thread's own."""
-    idle_limit: float | None = None
+    idle_limit: FiniteFloat | None = None
     """Seconds that the run stays open for follow-up messages; None for the agent's own limit."""
     resume: bool = False
     """The thread may have a past: load and continue it."""

@@ -2,9 +2,10 @@
 so the names of the workflows and of their task queue are here, too.
 """
 
-from typing import Any, ClassVar, get_args
+from math import isfinite
+from typing import Annotated, Any, ClassVar, get_args
 
-from pydantic import FiniteFloat
+from pydantic import AfterValidator
 
 from holdfast.core.agents.agent import WhenBlocked
 from holdfast.core.authority.policy import Policy
@@ -54,7 +55,7 @@ class RunInput(Start):
     """The agent's name; None for the agent of a continued thread, or else the catalog's first."""
     workspace: str | None = None
     """A folder on the worker; None for the folder of a continued thread, or else the thread's own."""
-    idle_limit: FiniteFloat | None = None
+    idle_limit: Annotated[float | None, AfterValidator(lambda given: given if isfinite(given or 0) else None)] = None
     """Seconds that the run stays open for follow-up messages; None for the agent's own limit."""
     resume: bool = False
     """The thread may have a past: load and continue it."""

@@ -26,7 +26,7 @@ from holdfast.core.log.references import artifacts_of
 from holdfast.core.run.fold.evolve import evolve
 from holdfast.core.run.rules.authority import policy_for
 from holdfast.core.run.rules.loop_guard import repeats_to_report
-from holdfast.core.run.state.features import RESULT_NAMES_ARTIFACTS, SIGNED_STEERING
+from holdfast.core.run.state.features import PLACES, RESULT_NAMES_ARTIFACTS, SIGNED_STEERING
 from holdfast.core.run.state.state import RunState
 from holdfast.core.tools.effects import Effect, PastEffect, effect_key
 from holdfast.core.transcript.transcript import Transcript, TranscriptBase
@@ -286,6 +286,8 @@ class Audit:
     def _finished(self, event: ev.ToolCallFinished) -> None:
         effect = self._under_way.pop(event.number, None)
         returned = any(call.number == event.number and call.phase in RETURNING for call in self.state.calls.current)
+        if event.not_called and (event.status not in ("cannot", "failed") or self.state.features < PLACES):
+            raise IllegalEvent(f"call {event.number} has the status {event.status}, and no node took it")
         if effect and event.not_called:
             del self.effects[effect]
         elif effect and returned and event.status in ("ok", "failed", "cannot"):

@@ -266,6 +266,16 @@ def test_a_request_has_the_terms_of_its_rule(change: dict[str, Any]) -> None:
     assert first_fault.reason.startswith("approval_requested: its terms")
 
 
+def test_a_call_with_a_result_is_not_one_that_no_node_took() -> None:
+    """A forged log cannot say so to hide that the ledger lacks the effect."""
+    log = signed_off().log
+    begun = next(position for position, event in enumerate(log) if isinstance(event, ToolCallStarted))
+    started = log[begun]
+    assert isinstance(started, ToolCallStarted)
+    finished = ToolCallFinished(number=started.number, status="ok", content="paid", not_called=True, at=started.at)
+    assert "no node took it" in str(fault([*log[: begun + 1], finished]))
+
+
 def test_an_agent_is_loaded_once_in_a_run() -> None:
     """A second agent with a permissive policy is a fault, and so are results of a replaced run."""
     events = signed_off().log

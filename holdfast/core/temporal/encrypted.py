@@ -88,10 +88,11 @@ async def decrypt_in_place(message: Message, codec: PayloadCodec | None) -> None
     if codec is None:
         return
     claimed = isinstance(message, HistoryEvent) and message.WhichOneof("attributes") in _CLAIMS
-    # Most messages hold nothing encrypted, and searching bytes is a hundred times as fast as walking fields. A claim is
-    # decoded like in the worker that received it, whatever it holds.
-    if not claimed and not any(encoding in message.SerializeToString() for encoding in (ENCRYPTED, UNREADABLE)):
-        return
+    if not claimed:  # a claim is decoded as the worker decoded it that received it, whatever it holds
+        # Most messages hold nothing encrypted, and searching bytes is a hundred times as fast as walking fields.
+        serialized = message.SerializeToString()
+        if ENCRYPTED not in serialized and UNREADABLE not in serialized:
+            return
     parts = list(_parts(message))
     for payload in parts:
         if not isinstance(payload, Payload):

@@ -34,6 +34,11 @@ TASK_QUEUE = "holdfast"
 """Default task queue."""
 
 
+def _finite_or_none(seconds: float) -> float | None:
+    """Return None for a number that JSON cannot hold: the digest of its event would not be that of its record."""
+    return seconds if isfinite(seconds) else None
+
+
 class RunInput(Start):
     """The input of `AgentRunWorkflow`: the task, the person who gives it, and the past to continue.
 
@@ -55,7 +60,7 @@ class RunInput(Start):
     """The agent's name; None for the agent of a continued thread, or else the catalog's first."""
     workspace: str | None = None
     """A folder on the worker; None for the folder of a continued thread, or else the thread's own."""
-    idle_limit: Annotated[float | None, AfterValidator(lambda given: given if isfinite(given or 0) else None)] = None
+    idle_limit: Annotated[float, AfterValidator(_finite_or_none)] | None = None
     """Seconds that the run stays open for follow-up messages; None for the agent's own limit."""
     resume: bool = False
     """The thread may have a past: load and continue it."""

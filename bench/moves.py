@@ -99,10 +99,8 @@ class Traveller:
         plan: The planned moves and kills.
     """
 
-    def __init__(
-        self, thread: str, places: Sequence[Cluster], effects: Callable[[], Effects], plan: Plan, *, end: str = END
-    ) -> None:
-        self.thread, self._plan, self._end, self._effects = thread, plan, end, effects
+    def __init__(self, thread: str, places: Sequence[Cluster], effects: Callable[[], Effects], plan: Plan) -> None:
+        self.thread, self._plan, self._effects = thread, plan, effects
         self._here, self._there = places
         self._actors = {
             place.name: Actors(
@@ -189,7 +187,7 @@ class Traveller:
         for actors in self._actors.values():
             actors.others.ending = True
         until = time.monotonic() + PATIENCE
-        await self._here.client.get_workflow_handle(self.thread).signal("say", {"message": self._end, "by": "dana"})
+        await self._here.client.get_workflow_handle(self.thread).signal("say", {"message": END, "by": "dana"})
         while await self._here.live(self.thread):
             if time.monotonic() > until:
                 raise TimeoutError(f"{self.thread} has not ended: {await self._here.threads.state(self.thread)}")

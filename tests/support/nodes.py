@@ -5,11 +5,13 @@ on each.
 import os
 import threading
 from collections import Counter
+from functools import partial
 
 import httpx2
 
-from holdfast import Agent, Cannot, Catalog, Limits, Policy, ToolContext, allow, ask, tool
+from holdfast import Agent, Cannot, Catalog, Policy, ToolContext, allow, ask, tool
 from holdfast.testing import Conversation, Reply, call, say, together
+from tests.support.moved import END, LIMITS
 from tests.support.outside import SETTLES, Api
 
 CANNOT = "NODES_CANNOT"
@@ -22,8 +24,6 @@ TURNS: tuple[tuple[str, ...], ...] = (
     ("wait",),
     ("look", "mail", "transfer"),
 )
-END = "That is all: finish."
-"""A message after which a run ends."""
 
 
 class Witness:
@@ -39,22 +39,17 @@ class Witness:
         """The nodes that sent a request, by effect key."""
         self._effects = Counter[str]()
         self._lock = threading.Lock()
-        api.carriers |= {"/once": self._happen_once, "/each": self._happen}
+        api.carriers |= {"/once": partial(self._happen, once=True), "/each": self._happen}
 
     @property
     def environ(self) -> dict[str, str]:
         """The environment that the tools need."""
         return {"OUTSIDE_API": self.api.url}
 
-    def _happen_once(self, key: str, node: str) -> None:
+    def _happen(self, key: str, node: str, *, once: bool = False) -> None:
         with self._lock:
             self.nodes.setdefault(key, set()).add(node)
-            self._effects[key] = 1
-
-    def _happen(self, key: str, node: str) -> None:
-        with self._lock:
-            self.nodes.setdefault(key, set()).add(node)
-            self._effects[key] += 1
+            self._effects[key] = 1 if once else self._effects[key] + 1
 
     def effects(self) -> Counter[str]:
         """Return how often each effect has happened, by key."""
@@ -120,7 +115,7 @@ catalog = Catalog(
             policy=Policy(rules=(ask("mail", reason="it leaves the house"), allow())),
             tools=[charge, transfer, mail, pay, look],
             dormancy=True,
-            limits=Limits(history_events=60, max_steps=100_000, repeats_slowed=0, repeats_warned=0, repeats_asked=0),
+            limits=LIMITS,
         )
     ],
     tools=[charge, transfer, mail, pay, look],

@@ -20,6 +20,7 @@ from holdfast.core.agents.catalog import Catalog
 from holdfast.core.temporal.converter import seals_in
 from holdfast.core.tools.secrets import Secrets
 from holdfast.streaming.publisher import Publisher, publishing
+from holdfast.telemetry.exporting import exporting
 from holdfast.worker.construction import new_worker
 from holdfast.worker.resources import open_resources
 from holdfast.workflows import WORKFLOWS
@@ -49,6 +50,7 @@ async def assembled(parts: Components, catalog: Catalog, secrets: Secrets) -> As
         open_resources(catalog, secrets) as resources,
         open_notifier(settings, ui=parts.ui) as notifier,
         _publisher(parts) as publisher,
+        exporting(parts),
     ):
         yield assemble(
             catalog,

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from ipaddress import ip_address
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
@@ -32,6 +33,22 @@ def metrics_url(text: str) -> str:
         ValueError: It is no address of a collector.
     """
     return _url(text, "/v1/metrics")
+
+
+def listen_address(text: str) -> str:
+    """Return an address on which metrics are served, `HOST:PORT`.
+
+    Raises:
+        ValueError: It is none.
+    """
+    host, colon, port = text.rpartition(":")
+    try:
+        ip_address(host.strip("[]"))
+    except ValueError:
+        host = ""
+    if not (host and colon and port.isascii() and port.isdigit() and 0 < int(port) < 65_536):
+        raise ValueError("write an IP address and a port, such as 127.0.0.1:9464 or 0.0.0.0:9464")
+    return text
 
 
 def _url(text: str, path: str) -> str:

@@ -22,7 +22,7 @@ from pydantic import (
     model_validator,
 )
 
-from holdfast.config.collectors import exposes, read_headers, traces_url
+from holdfast.config.collectors import exposes, listen_address, metrics_url, read_headers, traces_url
 from holdfast.config.encryption_keys import parse_keys, split_plain
 from holdfast.config.endpoint import api_key, base_url, pasted
 from holdfast.config.llm_endpoints import EndpointSetting, read_endpoints
@@ -243,6 +243,12 @@ class Settings(BaseModel):
     over OTLP/HTTP: `http://collector:4318`. Default: no traces."""
     traces_content: bool = False
     """`HOLDFAST_TRACES_CONTENT`: record messages, results, reasons and people's names in traces, too."""
+    metrics_listen: Annotated[str, AfterValidator(listen_address)] | None = None
+    """`HOLDFAST_METRICS_LISTEN`: the address at which a worker serves `/metrics` to Prometheus, such as
+    `127.0.0.1:9464`; anybody who reaches it can read them. Default: no metrics."""
+    metrics_endpoint: Annotated[str, AfterValidator(metrics_url)] | None = None
+    """`HOLDFAST_METRICS_ENDPOINT`: the OpenTelemetry collector to which a worker sends metrics instead, over
+    OTLP/HTTP."""
     telemetry_headers: Annotated[dict[str, SecretStr], BeforeValidator(read_headers)] = {}
     """`HOLDFAST_TELEMETRY_HEADERS`: headers for collectors, each with the variable that holds its value:
     `Authorization=COLLECTOR_TOKEN`."""
@@ -255,7 +261,11 @@ class Settings(BaseModel):
 
     @model_validator(mode="after")
     def _check_collectors(self) -> Self:
-        if exposes(self.traces_endpoint, self.telemetry_headers):
+        if self.metrics_listen and self.metrics_endpoint:
+            raise ValueError(
+                "HOLDFAST_METRICS_LISTEN and HOLDFAST_METRICS_ENDPOINT are both set: a worker has one exporter"
+            )
+        if any(exposes(each, self.telemetry_headers) for each in (self.traces_endpoint, self.metrics_endpoint)):
             raise ValueError(
                 "HOLDFAST_TELEMETRY_HEADERS would be sent to another machine in plain text: use an https:// endpoint"
             )

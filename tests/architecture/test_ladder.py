@@ -37,10 +37,10 @@ ROOMS = {
     "audit": "audit.judge client config core errors",
     "portable": "audit audit.judge client core errors portable.format storage",
     "composition": "audit client config core devstack encryption endpoints errors mcp storage streaming",
-    "telemetry": "composition config core errors storage telemetry.traces version",
+    "telemetry": "composition config core endpoints errors storage telemetry.traces version",
     "retention": "audit audit.judge client composition config core errors storage version",
     "api": "audit client composition config core encryption errors portable portable.format streaming",
-    "worker": "client composition config core devstack errors mcp storage version",
+    "worker": "client composition config core devstack errors mcp storage telemetry version",
     "gateway": "api audit client composition config core encryption errors portable portable.format streaming",
     "evaluation": (
         "api client core devstack endpoints errors evaluation.compare portable portable.format storage worker"

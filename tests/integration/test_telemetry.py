@@ -208,7 +208,7 @@ async def test_a_worker_exports_what_its_runs_do_and_none_of_what_they_say(
     stack: Stack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With the settings of a collector, a worker exports each activation soon after; content and secrets stay out."""
-    policy = Policy(rules=[ask("pay", reason="MARKED-why")])
+    policy = Policy(rules=(ask("pay", reason="MARKED-why"),))
     clerk = Agent(name="clerk", instructions="MARKED-instructions", tools=[pay], policy=policy)
     replies = [call("pay", note="MARKED-argument"), say("MARKED-answer")]
     async with new_pool(stack.database_url) as (url, _):

@@ -33,6 +33,7 @@ from holdfast.devstack.supervisor import restart_dead_servers
 from holdfast.mcp.pinning import trust_on_first_use, with_pinned_tools
 from holdfast.mcp.tools import provider_of
 from holdfast.storage.pool import EFFECTS_AT_ONCE
+from holdfast.telemetry.metrics.exporter import metrics_runtime
 
 THREADS = 64
 """Threads for the worker's own work."""
@@ -87,6 +88,7 @@ async def run_worker(
             connections=EFFECTS_AT_ONCE,
             scripted=dev,
             say=say,
+            runtime=metrics_runtime(settings),
         )
         parts.require_database()
         if own := own_stack(parts.config):

@@ -82,13 +82,14 @@ async def run_thread(client: Client, worker: WorkerProcess, folder: Path) -> tup
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(2_400)
 async def test_a_thread_that_crosses_three_providers_survives_kills_within_replies(tmp_path: Path) -> None:
     """Workers are killed while replies are streamed: the log differs in attempts alone, and a reader sees no word
     twice.
     """
     script, kills = Script(), examples(4, 50)
     with FakeLLMs(**dict.fromkeys(STEPS, script.answer)) as llms:
-        settings = {
+        settings: dict[str, Any] = {
             "OPENAI_API_KEY": "sk-openai-key-0000",
             "OPENAI_BASE_URL": f"{llms.root}/v1",
             "ANTHROPIC_API_KEY": "sk-ant-key-11111",

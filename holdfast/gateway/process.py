@@ -67,7 +67,7 @@ async def run_gateway(settings: Settings, environ: Mapping[str, str], *, host: s
                 codec=codec if codec.encrypts else None,
                 ui=parts.ui,
                 hub=await parts.hub(),
-                exposed=_exposed(settings, key, audience),
+                exposed=exposed_agents(settings, key, audience),
                 page_of=partial(thread_page, parts.ui, client.namespace),
             )
         )
@@ -81,7 +81,7 @@ async def run_gateway(settings: Settings, environ: Mapping[str, str], *, host: s
         await server.serve(sockets=[socket])
 
 
-def _exposed(settings: Settings, key: str | None, audience: str | None) -> dict[str, ExposedAgent]:
+def exposed_agents(settings: Settings, key: str | None, audience: str | None) -> dict[str, ExposedAgent]:
     """Return the agents that MCP clients may call.
 
     Raises:

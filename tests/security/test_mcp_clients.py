@@ -332,8 +332,10 @@ async def test_messages_are_bounded_whole_and_of_this_site(rig: StartRig) -> Non
             "tasks/update", {"taskId": task_id(ALICE, ""), "inputResponses": {str(n): {} for n in range(101)}}
         )
         assert (await post(gateway, many)).json()["error"]["code"] == -32602
-        named = request("tasks/get", {"taskId": task_id(ALICE, "")})
-        assert (await post(gateway, named, mcp_name="another")).json()["error"]["code"] == -32020
+        own = task_id(ALICE, "")
+        named = request("tasks/get", {"taskId": own})
+        codes = [(await post(gateway, named, mcp_name=name)).json()["error"]["code"] for name in ("another", "", own)]
+        assert codes == [-32020, -32020, -32602]
         without = request("tasks/get", {"taskId": task_id(ALICE, "")}, tasks=False)
         assert (await post(gateway, without)).json()["error"]["code"] == -32021
         async with httpx2.AsyncClient(trust_env=False) as http:

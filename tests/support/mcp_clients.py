@@ -17,7 +17,7 @@ from tests.support.rig import PATIENCE, eventually
 JSON = dict[str, Any]
 TASKS = "io.modelcontextprotocol/tasks"
 KEY = "holdfast/effect-key"
-_ANY = TypeAdapter(dict[str, Any])
+_ANY: TypeAdapter[Any] = TypeAdapter(dict[str, Any])
 
 
 class TaskCreated(Result):
@@ -73,7 +73,8 @@ class MCPClient:
     async def send(self, method: str, task: str, responses: JSON | None = None) -> JSON:
         """Send a request about a task."""
         params = _TaskParams(task_id=task, input_responses=responses)
-        return await self.sdk.session.send_request(_TaskRequest(method=method, params=params), _ANY)
+        result: JSON = await self.sdk.session.send_request(_TaskRequest(method=method, params=params), _ANY)
+        return result
 
     async def get(self, task: str) -> JSON:
         """Return a task."""

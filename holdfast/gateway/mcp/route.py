@@ -102,5 +102,6 @@ class _SameSite:
         if host != self.netloc and name not in _LOOPBACK:
             why = f"this gateway is {self.netloc}; set HOLDFAST_GATEWAY_URL to the address that clients use"
             raise HTTPProblem(421, why)
-        if origin is not None and origin.lower() != f"{self.scheme}://{self.netloc}":
+        own = (f"{self.scheme}://{self.netloc}", f"http://{host}")  # the host is ours, so a page there is, too
+        if origin is not None and origin.lower() not in own:
             raise HTTPProblem(403, "pages of other sites cannot use this gateway")

@@ -309,9 +309,8 @@ class _Handlers:
         if not _has_tasks(request):
             missing: dict[str, Any] = {"requiredCapabilities": {"extensions": {TASKS: {}}}}
             raise MCPError(MISSING_REQUIRED_CLIENT_CAPABILITY, "Missing required client capability", missing)
-        headers = request.request.headers if request.request is not None else {}
-        named = headers.get(MCP_NAME_HEADER)
-        if named is not None and decode_header_value(named) != task:
+        post = request.request  # None over stdio, which has no headers
+        if post is not None and decode_header_value(post.headers.get(MCP_NAME_HEADER)) != task:
             raise MCPError(HEADER_MISMATCH, f"{MCP_NAME_HEADER} header does not match the request body's 'taskId'")
         check_scope(self._caller, scope)
         return self._own(task)

@@ -1,5 +1,6 @@
 """Agents as tools of MCP clients: the official SDK's client, the real Temporal server, over HTTP and stdio."""
 
+import base64
 import json
 import os
 from pathlib import Path
@@ -7,12 +8,14 @@ from typing import Any
 
 import pytest
 from mcp.shared.exceptions import MCPError
+from mcp_types import BlobResourceContents
 
 from holdfast.config.stack_file import Stack
 from holdfast.core.authority.policy import Approver, Gateway
 from holdfast.core.authority.signatures import encode_key, public_key
 from holdfast.core.log.events import DecisionReceived
 from holdfast.core.run.contracts.runs import WORKFLOW
+from holdfast.storage.artifacts import FolderArtifacts
 from holdfast.testing import call, say, steps
 from tests.support.exposed import POLICY, catalog, site
 from tests.support.mcp_clients import accept, over_http, over_stdio
@@ -176,13 +179,34 @@ async def test_resources_are_transcripts_and_artifacts(rig: StartRig) -> None:
         await client.until(created.task_id, "completed")
         templates = await client.sdk.session.list_resource_templates()
         assert [each.name for each in templates.resource_templates] == ["transcript", "artifacts", "artifact"]
-        read = await client.sdk.session.read_resource(f"holdfast://tasks/{created.task_id}/transcript")
-        view = json.loads(read.contents[0].text)  # type: ignore[union-attr]
+        task = f"holdfast://tasks/{created.task_id}"
+        view = json.loads(await client.read(f"{task}/transcript"))
         assert [each["role"] for each in view["messages"]] == ["user", "assistant"]
-        rest = await client.sdk.session.read_resource(f"holdfast://tasks/{created.task_id}/transcript?after=1")
-        assert len(json.loads(rest.contents[0].text)["messages"]) == 1  # type: ignore[union-attr]
-        listed = await client.sdk.session.read_resource(f"holdfast://tasks/{created.task_id}/artifacts")
-        assert json.loads(listed.contents[0].text) == {"artifacts": [], "next": None}  # type: ignore[union-attr]
+        rest = json.loads(await client.read(f"{task}/transcript?after=1"))
+        assert len(rest["messages"]) == 1
+        assert json.loads(await client.read(f"{task}/artifacts")) == {"artifacts": [], "next": None}
+
+
+async def test_an_artifact_is_read_in_parts(rig: StartRig, tmp_path: Path) -> None:
+    """A long result is read whole as text, and from an offset as bytes; an artifact of no event is not found."""
+    replies = steps([call("report"), say("Done.")])
+    store = FolderArtifacts(tmp_path / "artifacts")
+    async with (
+        site(rig, replies=replies, artifacts=store) as gateway,
+        over_http(gateway.url, "of-alice") as client,
+    ):
+        created = await client.start("clerk", task="Work.")
+        await client.until(created.task_id, "completed")
+        folder = f"holdfast://tasks/{created.task_id}/artifacts"
+        listed = json.loads(await client.read(folder))["artifacts"]
+        texts = [await client.read(f"{folder}/{each['address']}") for each in listed]
+        assert "größer " * 20_000 in texts
+        address = listed[texts.index("größer " * 20_000)]["address"]
+        rest = (await client.sdk.session.read_resource(f"{folder}/{address}?offset=3")).contents[0]
+        assert isinstance(rest, BlobResourceContents)
+        assert base64.b64decode(rest.blob) == ("größer " * 20_000).encode()[3:]
+        with pytest.raises(MCPError):
+            await client.read(f"{folder}/sha256:{'0' * 64}")
 
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])

@@ -9,6 +9,7 @@ from pydantic import BaseModel
 
 from holdfast import Agent, Catalog, Context, Policy, allow, tool
 from holdfast.client.threads import Threads
+from holdfast.core.stores import ArtifactStore
 from holdfast.gateway.app import build_app
 from holdfast.gateway.callers import Callers, CallersFile, Token
 from holdfast.gateway.mcp.exposed import expose
@@ -17,7 +18,7 @@ from tests.support.rig import Rig, StartRig
 from tests.support.serving import served, sha256
 
 EXPOSED = ("clerk", "quoter")
-POLICY = Policy(rules=(allow("look"),))
+POLICY = Policy(rules=(allow("look"), allow("report")))
 EVERYTHING: Any = ("start", "read", "decide", "cancel", "transcript", "artifacts")
 
 
@@ -59,11 +60,17 @@ def look(customer: Context[Customer]) -> str:
     return customer.number
 
 
-def catalog(policy: Policy = POLICY) -> Catalog:
+@tool(effect="read")
+def report() -> str:
+    """Return a long report."""
+    return "größer " * 20_000
+
+
+def catalog(policy: Policy = POLICY, artifacts: ArtifactStore | None = None) -> Catalog:
     """Return three agents, of which one is not exposed."""
     return Catalog(
         agents=[
-            Agent(name="clerk", instructions="A secret of the house.", policy=policy, tools=[pay]),
+            Agent(name="clerk", instructions="A secret of the house.", policy=policy, tools=[pay, report]),
             Agent(
                 name="quoter",
                 instructions="Quote.",
@@ -74,7 +81,8 @@ def catalog(policy: Policy = POLICY) -> Catalog:
                 result=Quote,
             ),
             Agent(name="private", instructions="Work.", policy=policy),
-        ]
+        ],
+        artifacts=artifacts,
     )
 
 
@@ -102,15 +110,27 @@ class Site:
 
 @asynccontextmanager
 async def site(
-    rig: StartRig, policy: Policy = POLICY, replies: Any = PAYS, *, key: str | None = None, **options: Any
+    rig: StartRig,
+    policy: Policy = POLICY,
+    replies: Any = PAYS,
+    *,
+    key: str | None = None,
+    artifacts: ArtifactStore | None = None,
+    **options: Any,
 ) -> AsyncIterator[Site]:
     """Run a gateway that exposes the clerk and the quoter, and a worker."""
-    agents = catalog(policy)
+    agents = catalog(policy, artifacts)
     async with rig(agents, replies) as worker:
         threads = Threads(worker.client, task_queue=worker.task_queue, answer_within=60.0)
         exposed = expose(agents, EXPOSED, key=key)
         app = build_app(
-            threads, Callers(CALLERS, policy), key=key, audience="http://gateway.example", exposed=exposed, **options
+            threads,
+            Callers(CALLERS, policy),
+            key=key,
+            audience="http://gateway.example",
+            exposed=exposed,
+            artifacts=artifacts,
+            **options,
         )
         async with served(app) as url:
             yield Site(worker, url)

@@ -9,7 +9,7 @@ import httpx2
 from mcp import Client, StdioServerParameters
 from mcp.client.extension import ClaimContext, ClientExtension, ResultClaim
 from mcp.client.streamable_http import streamable_http_client
-from mcp_types import CallToolResult, Request, RequestParams, Result
+from mcp_types import CallToolResult, Request, RequestParams, Result, TextResourceContents
 from pydantic import TypeAdapter
 
 from tests.support.rig import PATIENCE, eventually
@@ -69,6 +69,12 @@ class MCPClient:
         result = await self.sdk.session.call_tool(tool, arguments, allow_claimed=True)
         assert isinstance(result, CallToolResult), result
         return result
+
+    async def read(self, uri: str) -> str:
+        """Return the text of a resource."""
+        (content,) = (await self.sdk.session.read_resource(uri)).contents
+        assert isinstance(content, TextResourceContents), content
+        return content.text
 
     async def send(self, method: str, task: str, responses: JSON | None = None) -> JSON:
         """Send a request about a task."""

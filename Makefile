@@ -81,12 +81,14 @@ down: ## Stop the team stack; its data stays
 	docker compose down
 
 ##@ Measurements
-.PHONY: bench bench-long bench-peers
+.PHONY: bench bench-long bench-peers conformance
 bench: setup ## Measure a step and a prompt, and print a table
 	$(PY) -m bench && $(PY) -m bench.prompt
 bench-long: setup ## Measure a run of 10,000 steps, 500 runs that wait, 100 sub-agents, policies, seals, files, recall, and what follows kills
 	$(PY) -m bench.endurance && $(PY) -m bench.paused && $(PY) -m bench.authority && $(PY) -m bench.seals && $(PY) -m bench.portable && \
 	$(PY) -m bench.recall && $(PY) -m bench.takeover && $(PY) -m bench.freezes && $(PY) -m bench.fanout && $(PY) -m bench.streams
+conformance: setup ## Run MCP's conformance suite against a gateway; it comes from npm, and is skipped without
+	$(PY) -m bench.mcp_conformance
 bench-peers: ## Measure Holdfast beside its alternatives; ARGS=--help lists the options
 	@$(MAKE) --no-print-directory setup VENV=.venv-peers LOCK=requirements/peers.lock
 	.venv-peers/bin/python -m bench.peers $(ARGS)

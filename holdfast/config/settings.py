@@ -218,6 +218,9 @@ class Settings(BaseModel):
     """`HOLDFAST_GATEWAY_PORT`: the port on which the gateway listens; 0 for any free port."""
     gateway_url: Annotated[str, _url_of("https", "http")] | None = None
     """`HOLDFAST_GATEWAY_URL`: the gateway's public URL, for links in notifications."""
+    mcp_agents: NonEmpty | None = None
+    """`HOLDFAST_MCP_AGENTS`: the agents that the gateway exposes to MCP clients at `/mcp`, separated by commas.
+    Default: none."""
     slack_signing_secret: SecretStr | None = None
     """`HOLDFAST_SLACK_SIGNING_SECRET`: lets the gateway accept decisions from Slack buttons."""
     webhooks: SecretStr | None = None

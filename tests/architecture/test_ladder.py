@@ -41,12 +41,12 @@ ROOMS = {
     "retention": "audit audit.judge client composition config core errors storage version",
     "api": "audit client composition config core encryption errors portable portable.format streaming",
     "worker": "client composition config core devstack errors mcp storage telemetry version",
-    "gateway": "api audit client composition config core encryption errors portable portable.format streaming",
+    "gateway": "api audit client composition config core encryption errors portable portable.format streaming version",
     "evaluation": (
         "api client core devstack endpoints errors evaluation.compare portable portable.format storage worker"
     ),
     "cli": (
-        "audit client composition config core encryption endpoints errors evaluation evaluation.compare mcp "
+        "audit client composition config core encryption endpoints errors evaluation evaluation.compare gateway mcp "
         "portable portable.format retention streaming telemetry telemetry.traces version worker workspace"
     ),
 }
@@ -117,8 +117,9 @@ GATEWAY = {
     "authentication": "callers http signed_requests",
     "descriptions": "bodies http",
     "routes": "answers authentication bodies callers descriptions http stream",
-    "app": "authentication callers http routes",
-    "process": "app callers http",
+    "mcp": "authentication bodies callers http routes",
+    "app": "authentication callers http mcp routes",
+    "process": "app callers http mcp",
 }
 """The gateway."""
 

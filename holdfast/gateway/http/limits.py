@@ -96,7 +96,7 @@ class Limits:
         async def send_with_headers(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
-                status = message["status"]
+                status = int(message["status"])
                 message = {**message, "headers": [*message.get("headers", ()), *_missing_headers(message)]}
             await send(message)
 

@@ -29,7 +29,7 @@ from holdfast.gateway.http.problems import HTTPProblem
 KEY = r'^(?:[!#-\[\]-~]{1,255}|"[!#-\[\]-~]{1,255}")$'
 """A key, bare or as a quoted string of RFC 9651: visible ASCII characters except quotes and backslashes."""
 
-_DERIVED = re.compile(r".*once-[0-9a-f]{32}", re.DOTALL)
+_DERIVED = re.compile(r".*(?:once-[0-9a-f]{32}|task-[0-9a-f]{64})", re.DOTALL)
 
 IdempotencyKey = Annotated[
     str,
@@ -132,7 +132,7 @@ def own_id(thread: str, caller: Caller) -> str:
     except ThreadIdInvalid as error:
         raise HTTPProblem(422, str(error)) from None
     if _DERIVED.fullmatch(thread):
-        raise HTTPProblem(403, "ids that end like this are derived from an Idempotency-Key; choose another id")
+        raise HTTPProblem(403, "ids that end like this are derived from the key of a request; choose another id")
     if not caller.reaches(thread):
         raise HTTPProblem(403, f"{caller.name} may only use threads that begin with {' or '.join(caller.threads)}")
     return thread

@@ -315,11 +315,11 @@ def _with_unique_names(pairs: list[tuple[str, object]]) -> dict[str, object]:
     return value
 
 
-def read_body(body: bytes, kind: type[_Sent]) -> _Sent:
-    """Parse a body.
+def read_json(body: bytes) -> Any:
+    """Parse JSON from outside.
 
     Raises:
-        HTTPProblem: 422: it is invalid.
+        HTTPProblem: 422: it is invalid, or some parsers would read something else.
     """
     try:
         value = from_json(body, allow_inf_nan=False)
@@ -329,6 +329,16 @@ def read_body(body: bytes, kind: type[_Sent]) -> _Sent:
         raise HTTPProblem(422, f"the body is not JSON that every parser reads: {error}") from None
     if too_deep(value):
         raise HTTPProblem(422, f"the body has more than {MAX_DEPTH} levels of JSON")
+    return value
+
+
+def read_body(body: bytes, kind: type[_Sent]) -> _Sent:
+    """Parse a body.
+
+    Raises:
+        HTTPProblem: 422: it is invalid.
+    """
+    value = read_json(body)
     try:
         return kind.model_validate(value, extra="forbid", context=DEFINING)  # a body may define a policy
     except ValidationError as error:

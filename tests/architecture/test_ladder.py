@@ -114,7 +114,8 @@ GATEWAY = {
     "bodies": "http",
     "authentication": "callers http signed_requests",
     "descriptions": "bodies http",
-    "routes": "answers authentication bodies callers descriptions http stream",
+    "feeds": "bodies http",
+    "routes": "answers authentication bodies callers descriptions feeds http stream",
     "app": "authentication callers http routes",
     "process": "app callers http",
 }

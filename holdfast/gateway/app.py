@@ -35,6 +35,7 @@ from holdfast.gateway.routes.acting import acting_router
 from holdfast.gateway.routes.artifacts import artifacts_router
 from holdfast.gateway.routes.events import events_router
 from holdfast.gateway.routes.exports import exports_router
+from holdfast.gateway.routes.feeds import feeds_router
 from holdfast.gateway.routes.forks import forking_router
 from holdfast.gateway.routes.health import health_router
 from holdfast.gateway.routes.interventions import Actions
@@ -123,12 +124,13 @@ def build_app(
     app.include_router(health_router(threads))
     actions = Actions(threads, key)
     slots = partial(Slots, limit=followers, each=followers_each)
-    waits = slots("waits")
+    waits, streams = slots("waits"), slots("streams")
     for router in (
         starting_router(threads, authenticator),
         forking_router(threads, authenticator),
         reading_router(threads, authenticator),
-        events_router(threads, authenticator, slots("streams"), hub),
+        events_router(threads, authenticator, streams, hub),
+        feeds_router(threads, authenticator, streams, actions, hub),
         results_router(threads, authenticator, waits, longest=wait_seconds),
         artifacts_router(threads, authenticator, artifacts, slots("downloads")),
         exports_router(

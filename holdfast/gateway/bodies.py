@@ -316,10 +316,10 @@ def _with_unique_names(pairs: list[tuple[str, object]]) -> dict[str, object]:
 
 
 def read_json(body: bytes) -> Any:
-    """Parse JSON that every parser reads alike.
+    """Parse JSON from outside.
 
     Raises:
-        HTTPProblem: 422: it is invalid, or too deep.
+        HTTPProblem: 422: it is invalid, too deep, or some parsers would read something else.
     """
     try:
         value = from_json(body, allow_inf_nan=False)

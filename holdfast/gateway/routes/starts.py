@@ -72,7 +72,7 @@ def starting_router(threads: Threads, authenticator: Authenticator) -> APIRouter
         body = read_body(await request.body(), StartBody)
         thread = derived_id(caller, key) if key else "".join([*caller.threads[:1], new_thread_id(body.agent)])
         try:
-            await _start(threads, thread, body, caller)
+            await start_exactly(threads, thread, body, caller)
         except TaskDiffers:
             detail = "this Idempotency-Key was used for another start; repeat the request as it was, or use a new key"
             raise HTTPProblem(422, detail, outcome="key_reused") from None
@@ -95,7 +95,7 @@ def starting_router(threads: Threads, authenticator: Authenticator) -> APIRouter
         """Start a thread with this id, once. 200: the same start has happened before."""
         body, name = read_body(await request.body(), StartBody), own_id(decode_thread(thread, status=422), caller)
         try:
-            new = await _start(threads, name, body, caller)
+            new = await start_exactly(threads, name, body, caller)
         except (TaskDiffers, ThreadNotFound):
             how = "with another task, agent or context, or by another caller"
             detail = f"{name!r} exists, and was started otherwise: {how}"
@@ -106,8 +106,13 @@ def starting_router(threads: Threads, authenticator: Authenticator) -> APIRouter
     return routes
 
 
-async def _start(threads: Threads, thread: str, body: StartBody, caller: Caller) -> bool:
-    """Start a thread, once; return whether it is new."""
+async def start_exactly(threads: Threads, thread: str, body: StartBody, caller: Caller) -> bool:
+    """Start a thread, once; return whether it is new.
+
+    Raises:
+        TaskDiffers: There is a thread of that id that was started otherwise.
+        HoldfastError: See `start_once`.
+    """
     budget = Budget.model_validate(body.budget.model_dump()) if body.budget else None
     options = StartOptions(
         agent=body.agent,

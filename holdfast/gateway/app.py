@@ -14,6 +14,7 @@ from temporalio.converter import PayloadCodec
 from holdfast.audit.evidence.anchors import Anchors
 from holdfast.client.reading.record import Evidence
 from holdfast.client.threads import Threads
+from holdfast.core.authority.signatures import public_key
 from holdfast.core.stores import ArtifactStore
 from holdfast.encryption.codec_server import MAX_BYTES as CODEC_BYTES
 from holdfast.encryption.codec_server import codec_router
@@ -30,6 +31,9 @@ from holdfast.gateway.http.problems import (
     answer_validation_error,
 )
 from holdfast.gateway.http.quotas import EACH_ADDRESS, EACH_CALLER, Quota, Slots
+from holdfast.gateway.page.app import build_page
+from holdfast.gateway.page.guards import PREFIX, is_servable
+from holdfast.gateway.page.sessions import Sessions
 from holdfast.gateway.routes.acting import acting_router
 from holdfast.gateway.routes.artifacts import artifacts_router
 from holdfast.gateway.routes.events import events_router
@@ -80,6 +84,8 @@ def build_app(
     codec: PayloadCodec | None = None,
     ui: str | None = None,
     hub: Hub | None = None,
+    page: str | None = None,
+    sessions: Sessions | None = None,
 ) -> Limits:
     """Build the gateway.
 
@@ -102,6 +108,8 @@ def build_app(
         codec: Decrypts payloads for Temporal's Web UI, at /codec, for callers with the scope; None without encryption.
         ui: The address of the Web UI, whose page may use /codec; None for no /codec.
         hub: The streams of replies that are being written; None for none.
+        page: This gateway's URL, by which browsers reach the page; None to serve no page.
+        sessions: The sessions on the page; None for new ones.
     """
     authenticator = Authenticator(callers, audience, each_caller)
     app = FastAPI(
@@ -135,6 +143,10 @@ def build_app(
         app.include_router(router)
     if slack_secret:
         app.include_router(slack_router(actions, callers, secret=slack_secret))
+    if page and is_servable(page):
+        public = public_key(key) if key else ""
+        sessions = sessions or Sessions()
+        app.mount(PREFIX, build_page(threads, authenticator, actions, url=page, gateway_key=public, sessions=sessions))
     body_bytes_below = {}
     if codec and ui:
         dependencies = [Depends(authenticator.for_scope("codec"))]

@@ -14,6 +14,7 @@ from holdfast.encryption.signing_keys import read_key
 from holdfast.gateway.app import build_app
 from holdfast.gateway.callers import read_callers
 from holdfast.gateway.http.serving import Server, listen
+from holdfast.gateway.page.guards import PREFIX, is_servable
 
 _INDENT = " " * 11
 
@@ -58,11 +59,16 @@ async def run_gateway(settings: Settings, environ: Mapping[str, str], *, host: s
                 codec=codec if codec.encrypts else None,
                 ui=parts.ui,
                 hub=await parts.hub(),
+                page=audience,
             )
         )
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, server.stop)
         say(f"Gateway    http://{host}:{port}/openapi.json    (Ctrl-C stops it)")
+        if audience and is_servable(audience):
+            say(f"Page       {audience.rstrip('/')}{PREFIX}/")
+        else:
+            say(f"{_INDENT}HOLDFAST_GATEWAY_URL is not https://…: there is no page, which needs it")
         for variable, effect in _unset_variables(parts, audience=audience, key=key):
             say(f"{_INDENT}{variable} is not set: {effect}")
         await server.serve(sockets=[socket])

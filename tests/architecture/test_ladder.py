@@ -115,8 +115,9 @@ GATEWAY = {
     "authentication": "callers http signed_requests",
     "descriptions": "bodies http",
     "routes": "answers authentication bodies callers descriptions http stream",
-    "app": "authentication callers http routes",
-    "process": "app callers http",
+    "page": "answers authentication bodies callers http routes",
+    "app": "authentication callers http page routes",
+    "process": "app callers http page",
 }
 """The gateway."""
 

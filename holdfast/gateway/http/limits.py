@@ -46,7 +46,8 @@ _HEADERS = ((b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-sto
 """Browsers must not sniff the type of a response, and caches must not store it."""
 
 _CLOSE = {"Connection": "close"}
-_CREDENTIALS = {b"authorization", SIGNATURE.lower().encode()}
+_CREDENTIALS = {b"authorization", b"cookie", SIGNATURE.lower().encode()}
+"""A cookie counts on the page alone. With a wrong credential, a request is counted when it is answered."""
 
 
 class _Disconnected(Exception):

@@ -1,13 +1,19 @@
 """A person decides, watches and steers runs on the page, in a real browser, with a real worker behind it."""
 
-import asyncio
 import os
+from contextlib import AsyncExitStack, closing
 from pathlib import Path
 
+import httpx2
 import pytest
 from playwright.async_api import Browser, Page, expect
+from temporalio.client import Client
 
+from holdfast.composition.components import Components
+from holdfast.config.settings import Settings
+from holdfast.gateway.http.serving import listen
 from holdfast.gateway.page.guards import path_of
+from holdfast.hosting.development import serving_page
 from tests.support.pages import CHROMIUM, PageSite, chromium, page_site
 from tests.support.rig import PATIENCE, StartRig, events_of, status_of
 
@@ -38,7 +44,8 @@ async def test_a_person_approves_edits_and_reads_the_run(rig: StartRig, tmp_path
     async with page_site(rig) as site, chromium() as browser:
         run = await site.rig.start("Pay invoice 4711", thread="pay/4711")
         (request,) = (await status_of(run, "waiting_approval"))["pending"]
-        page = await open_inbox(browser, site, viewport={"width": 1280, "height": 900})
+        size = {"width": 1280, "height": 900}
+        page = await open_inbox(browser, site, viewport=size)
         errors: list[str] = []
         page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
         await page.get_by_role("link", name="It pays 125000 cents").click()
@@ -58,6 +65,7 @@ async def test_a_person_approves_edits_and_reads_the_run(rig: StartRig, tmp_path
 
         (decided,) = [e for e in await events_of(run) if e.type == "decision_received" and e.outcome == "accepted"]
         assert (decided.by, decided.say, decided.via) == ("alice", "Once is enough.", "gateway alice")
+        assert decided.arguments is not None
         assert decided.arguments["cents"] == 1_250
         assert (await run.result())["result"] == "Paid."
 
@@ -83,4 +91,27 @@ async def pictures(browser: Browser, site: PageSite, page: Page, scratch: Path, 
                 await other.screenshot(path=folder / f"page-{name}-{width}-{scheme}.png", full_page=True)
                 assert await other.evaluate("document.documentElement.scrollWidth") <= width, (name, width)
             await context.close()
-            await asyncio.sleep(0)
+
+
+async def test_a_development_worker_prints_a_link_that_signs_in_once(client: Client, tmp_path: Path) -> None:
+    """The link is good for one browser, in the name of the person who started the worker, and then another one is
+    printed; opening it does not use it up. A port that is taken is left to its owner.
+    """
+    lines: list[str] = []
+    with closing(listen("127.0.0.1", 0)) as taken:
+        settings = Settings(home=tmp_path, by="ann", gateway_port=taken.getsockname()[1])
+        async with AsyncExitStack() as cleanup:
+            parts = Components(settings, {}, cleanup=cleanup, connected=client)
+            async with serving_page(parts, lines.append):
+                address = lines[0].split()[1]
+                url, secret = address.split("/page/")[0], address.split("link=")[1]
+                assert url != f"http://127.0.0.1:{settings.gateway_port}"
+                own = {"Origin": url}
+                async with httpx2.AsyncClient(base_url=url, trust_env=False) as http:
+                    opened = [await http.get(address) for _ in range(2)]
+                    assert all("This link signs you in once" in each.text for each in opened)
+                    first = await http.post("/page/sign-in", data={"link": secret}, headers=own)
+                    again = await http.post("/page/sign-in", data={"link": secret}, headers=own)
+                    assert (first.status_code, again.status_code, len(lines)) == (303, 401, 2)
+                    assert "Signed in as <bdi>ann</bdi>" in (await http.get("/page/new-run")).text
+                    assert (await http.get("/threads")).status_code == 401

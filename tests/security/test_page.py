@@ -343,7 +343,7 @@ async def test_forms_from_elsewhere_change_nothing(rig: StartRig) -> None:
             ("another form's token", {}, {**decision, "form": await site.form_token(path_of("runs", run.id), cancel)}),
         ]
         for name, headers, fields in wrong:
-            assert (await site.post(page, headers, **fields)).status_code == 403, name
+            assert (await site.post(page, fields, headers)).status_code == 403, name
         as_json = await site.http.post(page, json=decision, headers={"Origin": site.url})
         assert as_json.status_code == 415
         for method, path in (("GET", "/pending"), ("POST", f"/threads/{run.id.replace('/', '%2F')}/decisions")):
@@ -354,9 +354,9 @@ async def test_forms_from_elsewhere_change_nothing(rig: StartRig) -> None:
             assert (await site.http.get(page, headers=headers)).status_code == 403
         assert not [event for event in await events_of(run) if event.type == "decision_received"]
 
-        stale = await site.post(page, **{**decision, "digest": "0" * 64})
+        stale = await site.post(page, {**decision, "digest": "0" * 64})
         assert (stale.status_code, "has changed since" in stale.text) == (409, True)
-        assert (await site.post(page, **decision)).status_code == 200
+        assert (await site.post(page, decision)).status_code == 200
         assert (await status_of(run, "completed"))["status"] == "completed"
 
 
@@ -381,9 +381,9 @@ async def test_a_page_does_no_more_than_its_token(rig: StartRig) -> None:
         reader = site.sessions.find(first)
         assert reader is not None
         forged = {"decision": "approve", "digest": request["digest"], "form": reader.form_token(page)}
-        assert (await site.post(page, **forged)).status_code == 403
+        assert (await site.post(page, forged)).status_code == 403
         start = {"task": "Pay", "form": reader.form_token("/page/runs")}
-        assert (await site.post("/page/runs", **start)).status_code == 403
+        assert (await site.post("/page/runs", start)).status_code == 403
 
         await site.sign_in("of-billing")
         assert site.http.cookies[cookie] != first
@@ -396,7 +396,7 @@ async def test_a_page_does_no_more_than_its_token(rig: StartRig) -> None:
         assert "alice can do this, and you are signed in as bob" in (await site.http.get(page)).text
         bob = site.http.cookies[cookie]
         out = await site.form_token("/page/inbox", "/page/sign-out")
-        await site.post("/page/sign-out", form=out)
+        await site.post("/page/sign-out", {"form": out})
         site.http.cookies.set(cookie, bob, domain="127.0.0.1")
         assert (await site.http.get("/page/inbox")).status_code == 303
         for path in (

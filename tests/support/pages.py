@@ -3,7 +3,7 @@
 import asyncio
 import re
 import shutil
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, get_args
@@ -79,12 +79,14 @@ class PageSite:
 
     async def sign_in(self, token: str = "of-alice") -> httpx2.Response:
         """Sign in with a token, as a browser does; the client keeps the cookie."""
-        return await self.post("/page/sign-in", token=token)
+        return await self.post("/page/sign-in", {"token": token})
 
-    async def post(self, path: str, headers: dict[str, str] | None = None, **fields: str) -> httpx2.Response:
+    async def post(
+        self, path: str, fields: Mapping[str, str], headers: Mapping[str, str] | None = None
+    ) -> httpx2.Response:
         """Send a form from this origin, unless the headers say otherwise."""
         own = {"Origin": self.url, "Sec-Fetch-Site": "same-origin", **(headers or {})}
-        return await self.http.post(path, data=fields, headers=own)
+        return await self.http.post(path, data=dict(fields), headers=own)
 
     async def form_token(self, page: str, action: str) -> str:
         """Return the token of the form with this action on a page."""

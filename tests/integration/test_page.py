@@ -56,9 +56,13 @@ async def test_a_person_approves_edits_and_reads_the_run(rig: StartRig, tmp_path
         await page.get_by_label("Arguments to run with").fill(changed)
         await page.get_by_role("button", name="Review the change").click()
         await expect(page.locator(".diff .add")).to_have_text('+   "cents": 1250,')
+        watching = await page.context.new_page()
+        await watching.goto(site.url + path_of("runs", run.id))
         await page.get_by_label("Message to the agent").fill("Once is enough.")
         await page.get_by_role("button", name="Approve with these arguments").click()
         await expect(page.get_by_role("status")).to_contain_text("Accepted")
+        await expect(watching.get_by_text("The run has completed")).to_be_visible(timeout=PATIENCE * 1_000)
+        await expect(watching.locator("#head .status")).to_have_text("completed", timeout=PATIENCE * 1_000)
         await page.get_by_role("link", name=run.id).click()
         await expect(page.get_by_text("The run has completed").first).to_be_visible()
         assert errors == []

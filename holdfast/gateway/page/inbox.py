@@ -58,12 +58,12 @@ class Inbox:
         Raises:
             HoldfastError: There is no reading yet, and none can be made.
         """
-        if self._task is None and time.monotonic() - self._read_at > FRESH_SECONDS:
+        if self._task is None and (self._reading is None or time.monotonic() - self._read_at > FRESH_SECONDS):
             self._task = asyncio.create_task(self._read())
             self._task.add_done_callback(self._done)
-        if self._reading is None and self._task:
+        if self._reading is None:
+            assert self._task is not None
             return await asyncio.shield(self._task)
-        assert self._reading is not None
         left_out = self._decided.keys()
         requests = tuple(each for each in self._reading.requests if (each["thread"], each["request"]) not in left_out)
         return Reading(self._reading.at, requests, self._reading.unread, self._reading.blocked)

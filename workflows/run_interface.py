@@ -14,6 +14,7 @@ from holdfast.core.run.contracts.runs import Page, View, Views
 from holdfast.core.run.inputs.interventions import SIGNALS, UPDATES, leaves_no_trace, raw_texts, read_payload
 from holdfast.core.run.machine.machine import AgentRun
 from holdfast.core.run.state.state import RunState
+from holdfast.core.run.views.deciders import open_requests
 from holdfast.core.run.views.status import run_view
 from holdfast.workflows.replay_safe_inbox import Input
 
@@ -95,7 +96,7 @@ class RunInterface:
     @workflow.query
     def pending_approvals(self) -> Views:
         """Return the open approval requests."""
-        return Views(self._shown.pending_view())
+        return Views(open_requests(self._shown))
 
     @workflow.query
     def log(self, start: int = 0) -> Page:
@@ -127,7 +128,7 @@ class RunInterface:
     @workflow.query
     def pending(self) -> list[dict[str, Any]]:
         """Return the open approval requests without a seal, for the `temporal` command."""
-        return self._shown.pending_view()
+        return open_requests(self._shown)
 
     @workflow.query
     def events(self, start: int = 0) -> list[dict[str, Any]]:

@@ -42,6 +42,19 @@ class PendingRequirement(Frozen):
     """The people whose votes count for it."""
 
 
+class Deciders(Frozen):
+    """The people who may decide a request, by name, after roles, delegations and requesters are taken into account."""
+
+    decide: tuple[str, ...] | None
+    """Those who may give any answer; None for everybody."""
+    deny: tuple[str, ...] | None
+    """Those who may deny; None for everybody."""
+    signed: bool
+    """Whether a decision has to be signed."""
+    gateways: tuple[str, ...] = ()
+    """The keys of the gateways whose signatures suffice."""
+
+
 class PendingRequest(Frozen):
     """An open request: may a tool call run, or did its effect happen? Pass it to `Thread.decide`."""
 
@@ -67,6 +80,9 @@ class PendingRequest(Frozen):
     """Label of the policy's rule that requires approval."""
     edited_by: str
     """The person who changed the LLM's arguments; empty if they are the LLM's."""
+    consequence: str = ""
+    """What the call does, in the sentence of its tool (`@tool(consequence=…)`), with the arguments' values, whose texts
+    are quoted; empty if the tool has none."""
     claim: str = ""
     """The LLM's text in the reply that made the call, at most 1,000 characters: a claim that nobody has checked. Escape
     it for display (`holdfast.core.authority.claims`). Empty if it said nothing, and in runs of earlier releases."""
@@ -80,6 +96,8 @@ class PendingRequest(Frozen):
     """The decisions that the request accepts."""
     who: tuple[str, ...]
     """The people and roles who may decide; empty for all approvers."""
+    may: Deciders | None = None
+    """The people who may decide now, as names; None in runs whose worker does not say it."""
     on_expiry: Literal["deny", "approve"]
     veto: tuple[str, ...]
     quorum: int

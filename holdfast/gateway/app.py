@@ -14,6 +14,7 @@ from temporalio.converter import PayloadCodec
 from holdfast.audit.evidence.anchors import Anchors
 from holdfast.client.reading.record import Evidence
 from holdfast.client.threads import Threads
+from holdfast.core.authority.signatures import public_key
 from holdfast.core.stores import ArtifactStore
 from holdfast.encryption.codec_server import MAX_BYTES as CODEC_BYTES
 from holdfast.encryption.codec_server import codec_router
@@ -31,6 +32,9 @@ from holdfast.gateway.http.problems import (
 )
 from holdfast.gateway.http.quotas import EACH_ADDRESS, EACH_CALLER, Quota, Slots
 from holdfast.gateway.mcp.exposed import ExposedAgent
+from holdfast.gateway.page.app import build_page
+from holdfast.gateway.page.guards import PREFIX, is_servable
+from holdfast.gateway.page.sessions import Sessions
 from holdfast.gateway.routes.acting import acting_router
 from holdfast.gateway.routes.artifacts import artifacts_router
 from holdfast.gateway.routes.events import events_router
@@ -84,6 +88,8 @@ def build_app(
     hub: Hub | None = None,
     exposed: Mapping[str, ExposedAgent] | None = None,
     page_of: Callable[[str], str | None] = lambda thread: None,
+    page: str | None = None,
+    sessions: Sessions | None = None,
 ) -> Limits:
     """Build the gateway.
 
@@ -108,6 +114,8 @@ def build_app(
         hub: The streams of replies that are being written; None for none.
         exposed: The agents that MCP clients may call, at /mcp; None or empty for none. It needs `audience`.
         page_of: Returns the page at which people read about a thread; None if there is none.
+        page: This gateway's URL, by which browsers reach the page; None to serve no page.
+        sessions: The sessions on the page; None for new ones.
     """
     authenticator = Authenticator(callers, audience, each_caller)
     app = FastAPI(
@@ -149,6 +157,10 @@ def build_app(
 
         backend = Backend(threads, actions, exposed, artifacts, waits, wait_seconds, page_of)
         app.include_router(mcp_router(authenticator, backend, audience or ""))
+    if page and is_servable(page):
+        public = public_key(key) if key else ""
+        sessions = sessions or Sessions()
+        app.mount(PREFIX, build_page(threads, authenticator, actions, url=page, gateway_key=public, sessions=sessions))
     body_bytes_below = {}
     if codec and ui:
         dependencies = [Depends(authenticator.for_scope("codec"))]

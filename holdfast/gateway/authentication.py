@@ -67,9 +67,7 @@ class Authenticator:
             _: Annotated[str | None, Security(_SIGNED)],
         ) -> Caller:
             caller = self._caller(request, bearer)
-            request.state.caller = caller.name
-            self._quotas.take(caller.name)
-            request.state.cleanup.enter_context(self._quotas.under_way(caller.name))
+            self.admit(request, caller)
             if scope is not None:
                 check_scope(caller, scope)
             if SIGNATURE in request.headers:
@@ -77,6 +75,16 @@ class Authenticator:
             return caller
 
         return authenticate
+
+    def admit(self, request: Request, caller: Caller) -> None:
+        """Count the request of an authenticated caller towards the caller's quota.
+
+        Raises:
+            HTTPProblem: 429: there are too many.
+        """
+        request.state.caller = caller.name
+        self._quotas.take(caller.name)
+        request.state.cleanup.enter_context(self._quotas.under_way(caller.name))
 
     def for_thread(self, scope: Scope) -> Callable[..., Awaitable[Access]]:
         """Return a dependency that yields the caller and the thread in the path, if the caller may access it.

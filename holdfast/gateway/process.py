@@ -23,6 +23,7 @@ from holdfast.gateway.app import build_app
 from holdfast.gateway.callers import read_callers
 from holdfast.gateway.http.serving import Server, listen
 from holdfast.gateway.mcp.exposed import ExposedAgent, expose
+from holdfast.gateway.page.guards import PREFIX, is_servable
 
 _INDENT = " " * 11
 
@@ -69,6 +70,7 @@ async def run_gateway(settings: Settings, environ: Mapping[str, str], *, host: s
                 hub=await parts.hub(),
                 exposed=exposed_agents(settings, key, audience),
                 page_of=partial(thread_page, parts.ui, client.namespace),
+                page=audience,
             )
         )
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -76,6 +78,10 @@ async def run_gateway(settings: Settings, environ: Mapping[str, str], *, host: s
         say(f"Gateway    http://{host}:{port}/openapi.json    (Ctrl-C stops it)")
         if settings.mcp_agents:
             say(f"MCP        http://{host}:{port}/mcp    {settings.mcp_agents}")
+        if audience and is_servable(audience):
+            say(f"Page       {audience.rstrip('/')}{PREFIX}/")
+        else:
+            say(f"{_INDENT}HOLDFAST_GATEWAY_URL is not https://…: there is no page, which needs it")
         for variable, effect in _unset_variables(parts, audience=audience, key=key):
             say(f"{_INDENT}{variable} is not set: {effect}")
         await server.serve(sockets=[socket])

@@ -119,8 +119,9 @@ GATEWAY = {
     "feeds": "bodies http",
     "routes": "answers authentication bodies callers descriptions feeds http stream",
     "mcp": "authentication bodies callers http routes",
-    "app": "authentication callers http mcp routes",
-    "process": "app callers http mcp",
+    "page": "answers authentication bodies callers http routes",
+    "app": "authentication callers http mcp page routes",
+    "process": "app callers http mcp page",
 }
 """The gateway."""
 

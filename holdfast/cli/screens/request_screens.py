@@ -143,11 +143,13 @@ def deciding_screen(request: JSON, payload: JSON, public: str = "") -> Text:
 
 
 def request_head(request: JSON) -> Text:
-    """Return the question of a request, in one line."""
+    """Return the question of a request, and what the call does, in a line each."""
     question = "may this run?" if request["kind"] == "approval" else "did this happen?"
+    sentence = visible(str(request.get("consequence") or ""))
     return Text.assemble(
         (f"Request {request['request']}", "bold yellow"),
         f" of {visible(request['thread'])}: {question}  ",
         (visible(request["tool"]), "bold"),
         (f"  ({brief(request['why'])})\n", "dim"),
+        (f"  It {sentence}\n" if sentence else "", "bold"),
     )

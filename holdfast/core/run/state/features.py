@@ -59,7 +59,7 @@ LEVELS: Mapping[int, str] = {
     "agent's LLMs at named endpoints in a fallback order, their options, and which of them replied; previews "
     "of calls, which are computed before people are asked (`preview_requested`); a person's own summary in `compact`; "
     "the pins of foreign tools, in their specs and in the requests of their calls; the run's notes in progress.txt "
-    "name its calls",
+    "name its calls; what a call does, in a sentence of its tool (`consequence`)",
 }
 """Feature level → the release, and its additions."""
 
@@ -228,6 +228,9 @@ TOOL_PINS = 2
 
 PREVIEWS = 2
 """Tools with `@tool(preview=…)` compute what a call would do before people are asked about it."""
+
+CONSEQUENCES = 2
+"""A request shows what the call does, in the sentence of its tool (`@tool(consequence=…)`)."""
 
 OWN_SUMMARIES = 2
 """The field `summary` of `compact`. Below it, the request is read without that field, as an older release reads it."""

@@ -19,6 +19,7 @@ from holdfast.core.run.state import next_actions as act
 from holdfast.core.run.state.calls import Phase as CallPhase
 from holdfast.core.run.state.dormancy import Wait as Sleep
 from holdfast.core.run.state.state import RunState
+from holdfast.core.run.views.deciders import open_requests
 from holdfast.core.run.views.lifecycle import phase_of
 
 SHOWN_REQUESTS = 10
@@ -42,6 +43,7 @@ def run_view(state: RunState) -> dict[str, Any]:
         "now": doing(state),
         "next": [each.model_dump() for each in following(state)],
     }
+    view["pending"] = open_requests(state)
     return {**{name: view[name] for name in ("thread", "agent", "status")}, **status, **view}
 
 

@@ -178,6 +178,8 @@ def _request(state: RunState, request: ApprovalRequest) -> list[str]:
     pending = code(f"holdfast pending {state.thread}")
     lines = [f"### Request {request.id}: {question}", "", f"`{code(request.tool)}` ({plain(request.why, 1_000)})", ""]
     answers = request.answers
+    if consequence := state.consequence_of(request):
+        lines += [f"It {plain(consequence, 2_000)}", ""]
     if terms := describe_terms(request):
         lines += [plain(terms, 1_000), ""]
     if said := claim_rows(state.calls.claim_about(request.number)):

@@ -67,6 +67,7 @@ from holdfast.core.llm.messages import UserMessage as UserMessage
 from holdfast.core.llm.options import LLMOptions as LLMOptions
 from holdfast.core.log.events import AgentEvent as AgentEvent
 from holdfast.core.log.events import AgentLoaded as AgentLoaded
+from holdfast.core.log.events import AnswerRequested as AnswerRequested
 from holdfast.core.log.events import ApprovalEscalated as ApprovalEscalated
 from holdfast.core.log.events import ApprovalExpired as ApprovalExpired
 from holdfast.core.log.events import ApprovalReminded as ApprovalReminded

@@ -15,6 +15,7 @@ from unittest.mock import Mock
 
 import anyio
 import pytest
+from mcp_types import INVALID_REQUEST
 
 from holdfast import MCP, Agent, Catalog, Secrets
 from holdfast.core.tools.arguments import ArgumentsInvalid
@@ -33,6 +34,7 @@ from holdfast.mcp.pins import (
     differences,
     offered_names,
 )
+from holdfast.mcp.questions import NOT_ASKED
 from holdfast.mcp.tools import tools_of
 from tests.support.mcp_tools import caller, command
 
@@ -212,13 +214,16 @@ async def test_each_misbehaviour_has_a_clear_outcome(tmp_path: Path) -> None:
 
 
 async def test_floods_and_questions_do_not_keep_the_answer() -> None:
-    """Notifications are dropped, and questions of the server (sampling, elicitation) are refused."""
+    """Notifications are dropped, and questions in the middle of a call are refused: nobody could answer in time."""
     async with caller(hostile("floods")) as call:
         used = time.process_time()
         assert await call("evil_pay", to="bob") == "done"
         assert time.process_time() - used < 20
     async with caller(hostile("asks")) as call:
-        assert await call("evil_pay", to="bob") == "done"
+        assert (await call("evil_pay", to="bob")).startswith("done")
+    async with caller(hostile("asks-and-waits")) as call:
+        told = await call("evil_pay", to="bob")
+        assert told == f"{{'action': 'cancel'}} {INVALID_REQUEST}\n{NOT_ASKED}", "no person dismissed it, nor declined"
     async with caller(hostile("media")) as call:
         assert "image left out" in await call("evil_pay", to="bob")
 

@@ -24,6 +24,7 @@ from holdfast.core.agents.agent import Limits as Limits
 from holdfast.core.agents.agent import Memory as Memory
 from holdfast.core.agents.catalog import Catalog as Catalog
 from holdfast.core.agents.mcp_servers import MCP as MCP
+from holdfast.core.agents.mcp_servers import OAuth as OAuth
 from holdfast.core.agents.middleware import CallRefused as CallRefused
 from holdfast.core.agents.middleware import LLMCall as LLMCall
 from holdfast.core.agents.middleware import LLMResult as LLMResult

@@ -33,6 +33,7 @@ from holdfast.mcp.limits import (
     TaskUnknown,
     Verdict,
 )
+from holdfast.mcp.notices import Notices
 from holdfast.mcp.pins import MAX_TOOLS, PinnedServer, PinnedTool, ServerRejected, check_list
 from holdfast.mcp.questions import NOT_ASKED, required_visits
 from holdfast.mcp.stdio import stdio_transport
@@ -72,6 +73,7 @@ class Session:
         self._owner = asyncio.create_task(self._own(), name=f"mcp {server.name}")
         self.list_changed = False
         """Whether the server has announced another list since the last one was read."""
+        self._notices = Notices(server.name, secrets)
         self._asked = 0
         """How many questions the server has asked on the connection."""
 
@@ -88,12 +90,14 @@ class Session:
     async def _own(self) -> None:
         try:
             transport = stdio_transport if self._server.command else http_transport
-            streams = transport(self._server, self._secrets, self._verdict)
+            streams = transport(self._server, self._secrets, self._verdict, self._notices)
             client = Client(
                 streams,
                 client_info=types.Implementation(name="holdfast", version=__version__),
                 read_timeout_seconds=CONNECT_SECONDS,
                 message_handler=self._hear,
+                logging_callback=self._log,
+                log_level="info",
                 elicitation_callback=self._dismiss,
                 list_roots_callback=self._refuse_roots,
                 extensions=[Tasks()],
@@ -114,6 +118,9 @@ class Session:
     async def _hear(self, message: object) -> None:
         if isinstance(message, types.ToolListChangedNotification):
             self.list_changed = True
+
+    async def _log(self, params: types.LoggingMessageNotificationParams) -> None:
+        self._notices.take("mcp_server_says", params.data, level=params.level)
 
     async def _dismiss(self, context: object, params: object) -> types.ElicitResult:
         """Answer a question on the connection, as older protocols have it (`holdfast.mcp.questions`)."""
@@ -203,10 +210,13 @@ class Session:
         params |= {"requestState": state} if state is not None else {}
         request = types.CallToolRequest(params=types.CallToolRequestParams.model_validate(params))
 
+        async def hear(progress: float, total: float | None, message: str | None) -> None:
+            self._notices.take("mcp_progress", message or "", tool=tool, key=key, done=progress, total=total)
+
         async def send(client: Client) -> Any:
             # Not `client.call_tool`, which checks the result by the server's own schema at any cost.
             return await client.session.send_request(
-                request, _ANSWER, request_read_timeout_seconds=self._server.timeout
+                request, _ANSWER, request_read_timeout_seconds=self._server.timeout, progress_callback=hear
             )
 
         asked = self._asked

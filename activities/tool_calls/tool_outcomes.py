@@ -18,6 +18,7 @@ from holdfast.core.run.contracts.tool_calls import ToolOutcome, ToolRequest
 from holdfast.core.stores import ArtifactStore
 from holdfast.core.tools.decorator import Labelled
 from holdfast.core.tools.effects import Effect
+from holdfast.core.tools.foreign_waits import ForeignTask, ServerQuestion
 from holdfast.core.tools.partial import Partial, missing_text, shorten_missing
 from holdfast.core.tools.results import NotAwaited, error_text, recordable_text, result_content
 from holdfast.core.tools.secrets import Secrets
@@ -76,6 +77,14 @@ class RawResult(CallResult):
     """The changes of the run's typed context, which hold no secrets."""
     unfit: str = ""
     """With the status `cannot`: a selector of the nodes that cannot make such calls; empty if this is about all."""
+    question: ServerQuestion | None = None
+    """What the server asks people before it continues."""
+    server_state: str | None = None
+    """The state that the server gets back with the answer."""
+    task: ForeignTask | None = None
+    """The task as which the call continues."""
+    task_ended: bool = False
+    """The call's task has ended without a result."""
 
 
 @dataclass(frozen=True)
@@ -114,7 +123,26 @@ class Outcomes:
             settles_in=raw.settles_in if self.request.settles and raw.status == "unknown" else None,
             changes=raw.changes if status == "ok" else None,
             missing=missing,
+            question=await self._question(raw),
+            task=self._task(raw),
+            task_ended=raw.task_ended,
         )
+
+    async def _question(self, raw: RawResult) -> ServerQuestion | None:
+        """Return the question without secrets; the server's state is an artifact."""
+        if raw.question is None:
+            return None
+        as_json = await self._redact_text(raw.question.model_dump_json())
+        question, state = ServerQuestion.model_validate_json(as_json), raw.server_state
+        if state is None:
+            return question
+        address = await self._store(partial(self.artifacts.put, state.encode(), thread=self.thread))
+        return question.model_copy(update={"state": address})
+
+    def _task(self, raw: RawResult) -> ForeignTask | None:
+        if raw.task is None:
+            return None
+        return raw.task.model_copy(update={"message": recordable_text(self.secrets.redact(raw.task.message))})
 
     async def redact(self, content: Content) -> Content:
         """Return the content without secrets, for the middleware to see."""

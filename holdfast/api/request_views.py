@@ -11,6 +11,7 @@ from holdfast.core.authority.previews import CallPreview
 from holdfast.core.authority.statements import DecisionKind, Proof
 from holdfast.core.base.models import Frozen
 from holdfast.core.tools.cannot import Scope
+from holdfast.core.tools.foreign_waits import ServerQuestion
 
 
 class PendingVote(Frozen):
@@ -56,7 +57,9 @@ class Deciders(Frozen):
 
 
 class PendingRequest(Frozen):
-    """An open request: may a tool call run, or did its effect happen? Pass it to `Thread.decide`."""
+    """An open request: may a tool call run, did its effect happen, or what do people answer its server? Pass it to
+    `Thread.decide`.
+    """
 
     request: str
     """The request's id within the thread: `1`, `2`, …"""
@@ -74,6 +77,9 @@ class PendingRequest(Frozen):
     preview: CallPreview | None = None
     """What the call would do, as its tool has computed it; None if it cannot. A decision is bound to it. It may quote
     anything, so escape it for display (`holdfast.core.authority.previews`)."""
+    question: ServerQuestion | None = None
+    """The question of the server that carries out the call, if that is asked; `preview` has its text. Answer it with
+    `respond` and the form's fields as JSON, or with `approve` once the address was visited. Escape it for display."""
     why: str
     """The reason why approval is required, or why the outcome is unknown."""
     rule: str = ""

@@ -39,7 +39,7 @@ from holdfast.core.log.loop_events import STORED_EVENTS
 PROGRESS = frozenset(
     {
         *("agent_loaded", "llm_replied", "reply_rejected", "tool_call_requested", "tool_call_finished"),
-        *("approval_requested", "reconcile_requested", "decision_received"),
+        *("approval_requested", "reconcile_requested", "answer_requested", "decision_received"),
         *("approval_reminded", "approval_escalated", "approval_expired", "rule_remembered", "state_verified"),
         *(
             "run_reset",
@@ -70,6 +70,7 @@ PROGRESS = frozenset(
 
 _STYLES = {
     "approval_requested": "bold yellow",
+    "answer_requested": "bold yellow",
     "reconcile_requested": "bold yellow",
     "approval_reminded": "yellow",
     "approval_escalated": "yellow",
@@ -227,7 +228,7 @@ def _summary(event: JSON) -> str:
             return f"call {event['number']}: {event['verdict']} ({brief(event['rule'])}){later}"
         case "preview_requested":
             return f"the preview of {brief(event['request']['tool'])}, for request {event['request']['id']}"
-        case "approval_requested" | "reconcile_requested":
+        case "approval_requested" | "reconcile_requested" | "answer_requested":
             return request_summary(event["request"]) + brief(failures_text(event), 300)
         case "decision_received":
             return decision_text(event)

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 
 from holdfast.core.llm.blocks import TextBlock, blocks_of
-from holdfast.core.log.events import AgentEvent, AgentLoaded, LLMReplied, ToolCallFinished
+from holdfast.core.log.events import AgentEvent, AgentLoaded, AnswerRequested, LLMReplied, ToolCallFinished
 
 _LEFT_OUT = re.compile(r"\[\w+ of [\d,]+ bytes left out: it is the artifact (sha256:[0-9a-f]{64})\]", re.ASCII)
 
@@ -32,6 +32,8 @@ def artifacts_of(event: AgentEvent, *, named: bool) -> Iterator[str]:
         yield event.artifact
     if isinstance(event, ToolCallFinished):
         yield from event.artifacts
+    if isinstance(event, AnswerRequested) and event.request.question and event.request.question.state:
+        yield event.request.question.state
     if isinstance(event, ToolCallFinished) and not named and not isinstance(event.content, str):
         for block in blocks_of(event.content):
             if isinstance(block, TextBlock) and (found := _LEFT_OUT.fullmatch(block.text)):

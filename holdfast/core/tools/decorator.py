@@ -29,6 +29,7 @@ from holdfast.core.tools.arguments import Arguments, read_arguments
 from holdfast.core.tools.companions import check_companion, check_secrets
 from holdfast.core.tools.consequences import check_consequence
 from holdfast.core.tools.effects import Effect
+from holdfast.core.tools.foreign_waits import Resumed
 from holdfast.core.tools.not_done import Exceptions
 from holdfast.core.tools.resources import check_files, files_of, resources_of
 from holdfast.core.tools.schemas import Fields, arguments_of
@@ -71,6 +72,10 @@ class ToolContext:
     """The origin of the call; set only for `@tool(origin=True)`."""
     secrets: Secrets = field(default=NO_SECRETS, compare=False)
     """The secrets that the tool declares. In a test, pass your own: `secrets=Secrets({"STRIPE_KEY": "…"})`."""
+    pends: bool = field(default=False, compare=False, repr=False)
+    """For Holdfast's own tools of MCP servers: the run accepts questions and tasks."""
+    resumed: Resumed | None = field(default=None, compare=False, repr=False)
+    """For the same tools: what the call continues with."""
 
     def secret(self, name: str | SecretRef) -> str:
         """Return a secret that the tool declares with `@tool(secrets=(name,))`.

@@ -17,6 +17,7 @@ from typing import Annotated
 from pydantic import Field, TypeAdapter
 
 from holdfast.core.log.events.approvals import (
+    AnswerRequested,
     ApprovalEscalated,
     ApprovalExpired,
     ApprovalReminded,
@@ -82,6 +83,7 @@ __all__ = [
     "EVENTS",
     "AgentEvent",
     "AgentLoaded",
+    "AnswerRequested",
     "ApprovalEscalated",
     "ApprovalExpired",
     "ApprovalReminded",
@@ -177,6 +179,7 @@ AgentEvent = Annotated[
     | PreviewRequested
     | ApprovalRequested
     | ReconcileRequested
+    | AnswerRequested
     | ApprovalReminded
     | ApprovalEscalated
     | ApprovalExpired

@@ -54,6 +54,20 @@ class ReconcileRequested(Event):
     """As for `tool_call_finished`; empty also if an effect could not be undone."""
 
 
+class AnswerRequested(Event):
+    """The server that carries out a call asks people before it continues. Recorded from feature level 2 on.
+
+    Followed by: `decision_received` or `approval_expired`; then `tool_call_started`, with which the server gets the
+    answer, or `tool_call_finished` with the status `denied`.
+    Correlate: `request.id` is the `request` of all events about this request; `request.number` is the call's.
+    """
+
+    type: Literal["answer_requested"] = "answer_requested"
+    request: ApprovalRequest
+    signed: str = ""
+    """As for `tool_call_finished`."""
+
+
 class ApprovalReminded(Event):
     """A request is still open, so the people who may decide it are reminded.
 

@@ -11,6 +11,7 @@ from holdfast.core.run.state.dormancy import Wait
 from holdfast.core.run.state.features import (
     CONSTRAINTS,
     FAILED_ATTEMPTS,
+    FOREIGN_WAITS,
     KEEPS_TRUST,
     PARTIAL_RESULTS,
     PLACES,
@@ -20,7 +21,8 @@ from holdfast.core.run.state.features import (
 )
 from holdfast.core.run.state.state import RunState
 from holdfast.core.tools.effects import Effect
-from holdfast.core.tools.triggers import PollTrigger
+from holdfast.core.tools.foreign_waits import Resumption
+from holdfast.core.tools.triggers import PollTrigger, TaskTrigger
 from holdfast.core.trust import Origin
 
 AGENT_FIELDS = ("agent", "workspace", "brought", "budget", "context", "when_blocked")
@@ -130,6 +132,8 @@ def tool_request(
         trust=state.context.trust if state.features >= KEEPS_TRUST else None,
         base=own.base if own and number and not (poll or settle or undo) else "",
         pin=tool.pin if tool and state.features >= TOOL_PINS else "",
+        pends=number > 0 and state.features >= FOREIGN_WAITS and not (undo or settle),
+        resumed=own.resumed if own and number and not (poll or settle or undo) else None,
     )
 
 
@@ -162,11 +166,26 @@ def poll_request(state: RunState, wait: Wait, *, position: int) -> ToolRequest:
         wait: The wait.
         position: How many events the thread has.
     """
-    assert isinstance(wait.trigger, PollTrigger)
     assert wait.polls is not None
+    if isinstance(wait.trigger, TaskTrigger):
+        call = state.calls.get(wait.number).call
+        polled = tool_request(state, call, number=wait.number, poll=wait.polls.count + 1)
+        before = state.calls.get(wait.number).resumed
+        unsent = before and wait.polls.count == wait.polls.failures  # no poll has reached the server with them
+        responses = before.responses if before and unsent else ""
+        answered = before.answered if before else ()
+        resumed = Resumption(responses=responses, task=wait.trigger.task, answered=answered)
+        return polled.model_copy(update={"resumed": resumed})
+    assert isinstance(wait.trigger, PollTrigger)
     call = ToolCall(id="", name=wait.trigger.tool, arguments=wait.trigger.arguments)
     origin = origin_of(state, wait.number, call.name, position=position)
     return tool_request(state, call, number=wait.number, poll=wait.polls.count + 1, origin=origin)
+
+
+def cancel_request(state: RunState, number: int, task: str) -> ToolRequest:
+    """Return the request to cancel the task of a call, because the run ends."""
+    request = tool_request(state, state.calls.get(number).call, number=number)
+    return request.model_copy(update={"resumed": Resumption(task=task), "cancels": True})
 
 
 def origin_of(state: RunState, number: int, name: str, *, position: int) -> Origin | None:

@@ -13,6 +13,7 @@ from typing import Any
 from holdfast.core.base.models import replace
 from holdfast.core.log import events as ev
 from holdfast.core.run.fold.approval_requests import (
+    await_answer,
     close_expired,
     delegate,
     lose_outcome,
@@ -197,6 +198,7 @@ _CHANGES: Mapping[type[ev.Event], Change] = {
     ev.PreviewRequested: lambda state, event: require_preview(state, event.request),
     ev.ApprovalRequested: lambda state, event: require_approval(state, event.request),
     ev.ReconcileRequested: lambda state, event: lose_outcome(state, event.request),
+    ev.AnswerRequested: lambda state, event: await_answer(state, event.request),
     ev.ApprovalReminded: lambda state, event: replace(state, authority=state.authority.remind(event.request)),
     ev.ApprovalEscalated: lambda state, event: replace(state, authority=state.authority.escalate(event.request)),
     ev.ApprovalExpired: close_expired,

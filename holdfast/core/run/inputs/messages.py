@@ -115,7 +115,7 @@ def _when_shown(
         return "queued", "the run is paused; the LLM is shown it after the run resumes"
     if state.idle.awaiting:
         return "accepted", "the run resumes with it"
-    if state.status == "dormant":
+    if state.status == "dormant" and (state.dormancy.wakeable or not state.dormancy.waits):
         return "accepted", "the run wakes, and the LLM reads it"
     if when_busy == "interrupt" and not state.account.closing:  # interrupts would repeat the last LLM call endlessly
         return "interrupting", _interrupting(state)

@@ -59,7 +59,8 @@ LEVELS: Mapping[int, str] = {
     "agent's LLMs at named endpoints in a fallback order, their options, and which of them replied; previews "
     "of calls, which are computed before people are asked (`preview_requested`); a person's own summary in `compact`; "
     "the pins of foreign tools, in their specs and in the requests of their calls; the run's notes in progress.txt "
-    "name its calls; what a call does, in a sentence of its tool (`consequence`)",
+    "name its calls; what a call does, in a sentence of its tool (`consequence`); questions of a foreign server to people "
+    "(`answer_requested`, and requests of the kind `question`), and waits for its tasks",
 }
 """Feature level → the release, and its additions."""
 
@@ -225,6 +226,10 @@ SIGNED_RESULTS = 2
 TOOL_PINS = 2
 """The request of a call has the pin of the foreign tool that the LLM was shown."""
 
+
+FOREIGN_WAITS = 2
+"""A call of a foreign tool may return a question, which people answer (`answer_requested`), or a task, which the run
+polls (`TaskTrigger`)."""
 
 PREVIEWS = 2
 """Tools with `@tool(preview=…)` compute what a call would do before people are asked about it."""

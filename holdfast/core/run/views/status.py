@@ -210,6 +210,8 @@ def _decided(request: ApprovalRequest) -> list[NextStep]:
     name = f"request {request.id}"
     if request.kind == "reconcile":
         return [NextStep(when=f"{name} is decided", then=f"it is known what became of {request.tool}")]
+    if request.kind == "question":
+        return [NextStep(when=f"{name} is answered", then=f"{request.tool} continues")]
     follows = [NextStep(when=f"{name} is approved", then=f"{request.tool} runs")]
     if request.expires_at:
         when = f"{name} is not decided before {_time(request.expires_at)}"

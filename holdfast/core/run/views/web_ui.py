@@ -13,10 +13,10 @@ Temporal does not keep details in history but queries a worker for them, so the 
 import json
 from collections.abc import Mapping, Sequence
 
-from holdfast.core.authority.approvals import ApprovalRequest
+from holdfast.core.authority.approvals import WORDS, ApprovalRequest
 from holdfast.core.authority.claims import CLAIMED, MARK, claim_rows
 from holdfast.core.authority.interventions import RefinementKind
-from holdfast.core.authority.previews import PREVIEWED, cut_words, preview_rows
+from holdfast.core.authority.previews import cut_words, preview_heading, preview_rows
 from holdfast.core.authority.statements import DecisionKind, parsed, speaker_words
 from holdfast.core.authority.summaries import describe_call, describe_terms
 from holdfast.core.base.readable_json import readable_call
@@ -103,9 +103,11 @@ def signal_json(request: ApprovalRequest, decision: DecisionKind, *, feedback: b
         payload = {"decision": decision, **payload}
     if decision == "respond":
         payload = {**payload, "result": "what the agent is to read"}
-    if decision not in HARMLESS:
+    if request.kind == "question" and decision == "respond":
+        payload = {**payload, "result": "the fields of the form, as JSON"}
+    if decision not in HARMLESS or (request.kind == "question" and decision == "respond"):
         payload = {**payload, "digest": request.digest}
-    if decision == "approve" and feedback:
+    if decision == "approve" and feedback and request.kind == "approval":
         payload = {**payload, "say": ""}
     return _SIGNALS[decision], json.dumps(payload, indent=1)
 
@@ -171,7 +173,7 @@ def _headline(state: RunState) -> str:
 
 
 def _request(state: RunState, request: ApprovalRequest) -> list[str]:
-    question = "may this run?" if request.kind == "approval" else "did this happen?"
+    question = WORDS[request.kind]
     arguments = parsed(request.arguments)
     shown = readable_call(arguments, request.context)
     rows = [row for line in shown[:SHOWN_CHARS].split("\n") for row in wrapped(line, COLUMNS)]
@@ -213,7 +215,7 @@ def _preview(state: RunState, request: ApprovalRequest) -> list[str]:
     # Like the arguments: a row of backticks would end the block.
     block = ["```text", *(f"{MARK}{row}" for row in rows), "```", ""]
     cut = code(cut_words(request.preview, state.thread))
-    return [f"**{PREVIEWED}**", "", *block, *([f"`{cut}`", ""] if cut else [])]
+    return [f"**{preview_heading(request.kind)}**", "", *block, *([f"`{cut}`", ""] if cut else [])]
 
 
 def _related_runs(state: RunState) -> list[str]:

@@ -17,6 +17,7 @@ from holdfast.audit.judge.subagents import (
     subagent_starts,
 )
 from holdfast.core.authority.approvals import COUNTING
+from holdfast.core.llm.conversation import conversation_excess
 from holdfast.core.log import events as ev
 from holdfast.core.run.contracts.tool_calls import ToolOutcome
 from holdfast.core.run.decide.decide import next_action
@@ -352,6 +353,8 @@ def _check_start(before: PriorLog, event: ev.RunStarted) -> None:
         raise IllegalEvent("it starts another run than the one that was forked")
     if event.context is not None and (why := context_excess(event.context)):
         raise IllegalEvent(f"its context {why}")
+    if why := conversation_excess(event.conversation):
+        raise IllegalEvent(f"its conversation {why}")
     if event.start and event.start in before.state.origin.starts:
         raise IllegalEvent(f"the start {event.start} began another run of this thread before")
 

@@ -158,7 +158,8 @@ def _summary(event: JSON) -> str:
     match event["type"]:
         case "run_started":
             idle = f", open for messages for {event['idle_limit']:g} s" if event["idle_limit"] else ""
-            return f"agent {brief(event['agent'] or 'by default')}, run {event['run_id']}{idle}"
+            brought = f", with a claimed conversation of {n} messages" if (n := len(event["conversation"])) else ""
+            return f"agent {brief(event['agent'] or 'by default')}, run {event['run_id']}{idle}{brought}"
         case "run_continued":
             return f"in Temporal run {event['run_id']}"
         case "run_reset":

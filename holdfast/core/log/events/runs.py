@@ -11,6 +11,7 @@ from holdfast.core.authority.policy import Policy
 from holdfast.core.budget.account import TokenPrice
 from holdfast.core.budget.budget import Budget
 from holdfast.core.lineage import Lineage
+from holdfast.core.llm.conversation import Conversation
 from holdfast.core.llm.outages import Outage
 from holdfast.core.log.events.base import Event, Proven
 from holdfast.core.memory.recalled import RecalledTier
@@ -71,6 +72,9 @@ class RunStarted(Event):
     level 2 on."""
     scope: TrustScope = ()
     """The nodes that may execute the run: layers within the thread's scope so far. Recorded from feature level 2 on."""
+    conversation: Conversation = ()
+    """A conversation from elsewhere that the start brings along: a claim, of which nothing happened here. Recorded from
+    feature level 2 on."""
 
 
 class RunContinued(Event):

@@ -20,7 +20,8 @@ REASON_CHARS = 2_000
 
 def start_run(state: RunState, event: ev.RunStarted) -> RunState:
     """Begin a run. One that continues a closed thread starts from its final state, and reloads its agent."""
-    trust = least(trust_so_far(state), event.trust)
+    # Anybody may have written a conversation from elsewhere.
+    trust = least(trust_so_far(state), "web" if event.conversation else event.trust)
     # `holdfast.core.mac.starts` rejects starts older than this, so their ids are dropped.
     starts = {name: at for name, at in state.origin.starts.items() if event.at - at < 3 * START_WITHIN}
     if event.start:

@@ -11,6 +11,7 @@ from holdfast.client.sending import UpdateResult
 from holdfast.core.authority.statements import DecisionKind
 from holdfast.core.budget.budget import Amounts
 from holdfast.core.llm.blocks import Content
+from holdfast.core.trust import Trust
 from holdfast.encryption.signing_keys import check_shown
 from holdfast.errors import Refused, SettingsError
 
@@ -100,6 +101,42 @@ class Controls(Dialogue):
         """
         payload = {**more.model_dump(mode="json", exclude_none=True), "by": self._person(by), "reason": reason}
         return await self._intervene("extend", payload, what="extension", key=key)
+
+    async def reclassify(
+        self,
+        *,
+        agent: str = "",
+        trust: Trust | None = None,
+        budget: Amounts | None = None,
+        by: str | None = None,
+        reason: str = "",
+        key: Path | str | None = None,
+    ) -> UpdateResult:
+        """Change the agent of an open run, or lower its trust level or its budget, from the end of the step on.
+
+        Args:
+            agent: The agent of the catalog that continues the run. The policy of the agent before it still judges its
+                calls, too.
+            trust: The lower trust level of what the LLM has read.
+            budget: The lower limits: `Amounts(usd="1")`.
+            by: The person who reclassifies it; None for the client's `by`.
+            reason: The reason, which is logged, and which the LLM reads.
+            key: The file of the private key to sign with; None for the client's `key`.
+
+        Returns:
+            `accepted`, `queued`, or `sent` if no worker responded: Temporal keeps it for the next worker.
+
+        Raises:
+            NotAccepted: Nothing has changed; `outcome` is `not_entitled`, `unsigned` or `bad_signature` for a person
+                who may not change this, `too_much` for a higher trust level or limit, `no_budget` if the run has no
+                such limit, or `too_late` for a closed run.
+            SettingsError: `by` is not set, or the key cannot be read.
+        """
+        changes: dict[str, Any] = {"agent": agent, "trust": trust}
+        changes["budget"] = budget.model_dump(mode="json", exclude_none=True) if budget else None
+        payload = {name: value for name, value in changes.items() if value}
+        payload |= {"by": self._person(by), "reason": reason}
+        return await self._intervene("reclassify", payload, what="reclassification", key=key)
 
     async def retry(self, *, by: str | None = None, reason: str = "", key: Path | str | None = None) -> UpdateResult:
         """Resume a blocked run after its cause is fixed.

@@ -175,6 +175,34 @@ class ExtensionBody(BudgetBody):
     """The caller's id for it: an extension that is sent again with the same id counts once."""
 
 
+class ReclassificationBody(Body):
+    """A change of a run's agent, trust level or budget, in the name of the owner of the token or key."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "anyOf": [{"required": [name]} for name in ("agent", "trust", "budget")],
+            "examples": [{"agent": "auditor", "trust": "web", "reason": "needs an auditor"}],
+        }
+    )
+
+    agent: str | None = Field(default=None, pattern=AGENT_NAME, examples=["auditor"])
+    """The agent that continues the run from the end of the step on."""
+    trust: Literal["agent", "tool", "web"] | None = None
+    """The lower trust level."""
+    budget: BudgetBody | None = None
+    """The lower limits."""
+    reason: str = Field(default="", max_length=2_000)
+    """The reason, which the LLM reads."""
+    id: str = Field(default="", min_length=1, max_length=100, pattern=r"^[A-Za-z0-9._:-]*$", examples=["audit-1"])
+    """The caller's id for it: a reclassification that is sent again with the same id counts once."""
+
+    @model_validator(mode="after")
+    def _changes_something(self) -> Self:
+        if not (self.agent or self.trust or self.budget):
+            raise ValueError("give at least one of agent, trust and budget")
+        return self
+
+
 ContextBody = Annotated[dict[str, Any] | None, AfterValidator(_fits)]
 """A typed context: at most 16,384 bytes of JSON, which the worker validates by the agent's model."""
 

@@ -191,6 +191,9 @@ class Transcript:
             text = refinement_text(number=event.refinement, kind=event.kind, by=event.by, text=event.text)
             self._waiting[event.position] = text
 
+    def _reclassify(self, event: events.RunReclassified) -> None:
+        self._waiting[event.position] = event.notice
+
     def _take(self, event: events.MessageTaken) -> None:
         # It is missing if it came before the events that this is rebuilt from; the next compaction dropped it anyway.
         if event.message in self._waiting:
@@ -279,6 +282,7 @@ READ: Mapping[type[events.Event], Callable[[Transcript, Any], None]] = {
     events.RunStarted: Transcript._start,
     events.UserMessageReceived: Transcript._receive,
     events.TaskRefined: Transcript._refine,
+    events.RunReclassified: Transcript._reclassify,
     events.MessageTaken: Transcript._take,
     events.LLMReplied: Transcript._reply,
     events.ReplyRejected: Transcript._reject_reply,

@@ -49,7 +49,13 @@ from holdfast.core.log.events.llm_calls import (
     LLMReplied,
     ReplyRejected,
 )
-from holdfast.core.log.events.messages import MessageAwaited, MessageTaken, TaskRefined, UserMessageReceived
+from holdfast.core.log.events.messages import (
+    MessageAwaited,
+    MessageTaken,
+    RunReclassified,
+    TaskRefined,
+    UserMessageReceived,
+)
 from holdfast.core.log.events.nodes import NodeAccepted, NodeAwaited, ToolCallRerouted
 from holdfast.core.log.events.refusals import RefusalsCounted, SignalRejected
 from holdfast.core.log.events.runs import (
@@ -129,6 +135,7 @@ __all__ = [
     "RunImported",
     "RunOutcome",
     "RunPaused",
+    "RunReclassified",
     "RunReset",
     "RunResumed",
     "RunStarted",
@@ -160,6 +167,7 @@ AgentEvent = Annotated[
     | RunImported
     | UserMessageReceived
     | TaskRefined
+    | RunReclassified
     | MessageTaken
     | AgentLoaded
     | MemoryRecalled

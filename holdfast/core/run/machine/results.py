@@ -127,6 +127,9 @@ def on_failure(call: Call, request: OwnRequest, failure: Failure, *, log: RunLog
             return failure
         case AgentRequest() if not log.loaded:
             return failure  # the import has recorded nothing yet
+        case AgentRequest() if log.state.next_agent:
+            then = "reclassify the run again, or `retry` once a worker has the agent"
+            log.record(RunBlocked(cause=cause, message=f"{message}; {then}"))
         case AgentRequest():
             log.record(*on_lost_agent(cause, message))
         case LLMRequest():

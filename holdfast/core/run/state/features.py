@@ -59,7 +59,8 @@ LEVELS: Mapping[int, str] = {
     "agent's LLMs at named endpoints in a fallback order, their options, and which of them replied; previews "
     "of calls, which are computed before people are asked (`preview_requested`); a person's own summary in `compact`; "
     "the pins of foreign tools, in their specs and in the requests of their calls; the run's notes in progress.txt "
-    "name its calls; a conversation from elsewhere that a start brings along",
+    "name its calls; a conversation from elsewhere that a start brings along; `reclassify`, which changes a run's "
+    "agent, trust level or budget",
 }
 """Feature level → the release, and its additions."""
 
@@ -232,6 +233,9 @@ PREVIEWS = 2
 OWN_SUMMARIES = 2
 """The field `summary` of `compact`. Below it, the request is read without that field, as an older release reads it."""
 
+
+RECLASSIFY = 2
+"""The signal and update `reclassify`: another agent, a lower trust level or a smaller budget."""
 
 CONVERSATIONS = 2
 """A start may bring a conversation along, and carries this level: a worker that lacks it would ignore the

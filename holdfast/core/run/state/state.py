@@ -87,6 +87,8 @@ class RunState:
     spec: AgentSpec | None = None
     """The agent, as a worker loaded it; None until then."""
     spec_hash: str = ""
+    next_agent: str = ""
+    """The agent that is loaded at the end of the step, after a reclassification; empty for none."""
     workspace: str = ""
     notify: bool = False
     """The worker sends notices of approval requests and of the run's end."""

@@ -6,7 +6,7 @@ from typing import Any
 
 from holdfast.api.dialogue import Dialogue
 from holdfast.api.request_views import PendingRequest
-from holdfast.client import interventions, messages
+from holdfast.client import interventions, lifts, messages
 from holdfast.client.sending import UpdateResult
 from holdfast.core.authority.statements import DecisionKind
 from holdfast.core.budget.budget import Amounts
@@ -188,29 +188,47 @@ class Controls(Dialogue):
         return await self._intervene("compact", payload, what="compaction", key=key)
 
     async def lift(
-        self, constraint: int, *, by: str | None = None, reason: str = "", key: Path | str | None = None
+        self,
+        constraint: int,
+        *,
+        say: Content | None = None,
+        by: str | None = None,
+        reason: str = "",
+        key: Path | str | None = None,
     ) -> UpdateResult:
         """Remove a constraint: the policy judges calls that a tool reported as impossible like any others again.
 
-        The LLM is not notified: send it a message with `say` if it should try again.
+        The LLM is not notified: give it a message with `say` if it should try again. The message continues a closed
+        thread, in a run that records the lift before its agent reads the message.
 
         Args:
             constraint: Its number, as `state` lists it in `constraints`; 0 to let the policy alone decide about the
                 effects of a fork.
+            say: A message for the agent, which a closed thread needs; None for none.
             by: The person who removes it; None for the client's `by`.
             reason: The reason, which is logged.
             key: The file of the private key to sign with; None for the client's `key`.
 
         Returns:
-            `accepted`, or `sent` if no worker responded: Temporal keeps the request for the next worker.
+            `accepted`, `sent` if no worker responded: Temporal keeps the request for the next worker; or `reopened` for
+            a closed thread, whose policy judges the lift when the agent is loaded.
 
         Raises:
-            NotAccepted: The constraint still holds; `outcome` is `unknown_request` if there is no such constraint, or
-                `not_entitled`, `unsigned` or `bad_signature` for a person who may not remove it.
+            NotAccepted: The constraint still holds; `outcome` is `unknown_request` if there is no such constraint,
+                `too_late` for a closed thread without a message, or `not_entitled`, `unsigned` or `bad_signature` for a
+                person who may not remove it.
             SettingsError: `by` is not set, or the key cannot be read.
         """
-        payload: dict[str, Any] = {"constraint": constraint, "by": self._person(by), "reason": reason}
-        return await self._intervene("lift", payload, what=f"constraint {constraint}", key=key)
+        lifted = await lifts.lift(
+            self._threads,
+            self.id,
+            constraint,
+            by=self._person(by),
+            reason=reason,
+            message=say,
+            private=self._private(key),
+        )
+        return self._accepted(lifted, f"constraint {constraint} of thread {self.id!r}")
 
     async def pause(
         self,

@@ -8,6 +8,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, field_validator
 
 from holdfast.config.programs import CLI
 from holdfast.core.agents.names import id_if_any
+from holdfast.core.authority.statements import Lift
 from holdfast.core.base.text import code, quoted
 from holdfast.core.budget.budget import Budget
 from holdfast.core.llm.blocks import Content, text_of
@@ -59,6 +60,9 @@ class StartOptions(BaseModel):
     and of the thread so far, which they can only narrow."""
     conversation: Conversation = ()
     """A conversation from elsewhere (`holdfast.core.llm.conversation`), as a claim; empty for none."""
+
+    lift: Lift | None = None
+    """For a closed thread: a lift of one of its constraints, which the policy judges when the agent is loaded."""
 
     @property
     def needs_seal(self) -> bool:

@@ -43,7 +43,7 @@ from holdfast.core.log.events import AgentEvent
 from holdfast.core.loop.state import LoopInput
 from holdfast.core.run.contracts.error_types import AGENT_NOT_FOUND, CONTEXT_INVALID, WORKSPACE_NOT_FOUND
 from holdfast.core.run.contracts.runs import LOOP_WORKFLOW, TASK_QUEUE, WORKFLOW, RunInput
-from holdfast.core.run.state.features import BUDGETS, MESSAGE_IDS, level_of_start
+from holdfast.core.run.state.features import BUDGETS, LIFTS_ON_START, MESSAGE_IDS, level_of_start
 from holdfast.core.stores import ThreadStore
 from holdfast.core.temporal.converter import seals_in
 from holdfast.errors import (
@@ -154,6 +154,8 @@ class Threads:
             claims |= {"context": options.context} if options.context is not None else {}
             others = max(BUDGETS if options.budget else 0, MESSAGE_IDS if message_id else 0)
             claims |= {"scope": options.scope} if options.scope else {}
+            claims |= {"lift": options.lift} if options.lift else {}
+            others = max(others, LIFTS_ON_START if options.lift else 0)
             claims |= {"conversation": options.conversation} if options.conversation else {}
             level = level_of_start(
                 others=others,

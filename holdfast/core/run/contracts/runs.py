@@ -6,6 +6,7 @@ from typing import Any, ClassVar, get_args
 
 from holdfast.core.agents.agent import WhenBlocked
 from holdfast.core.authority.policy import Policy
+from holdfast.core.authority.statements import Lift
 from holdfast.core.base.models import Sealed
 from holdfast.core.base.text import one_line
 from holdfast.core.budget.budget import Budget
@@ -103,6 +104,9 @@ class RunInput(Start):
     conversation: Conversation = ()
     """A conversation from elsewhere, which the LLM reads as a claim. Only a sealed start may have one, with the feature
     level of conversations."""
+    lift: Lift | None = None
+    """A person's lift of a constraint of the closed thread, which is judged when the agent is loaded. Only a sealed
+    start may have one, with the feature level of such lifts."""
     snapshot: RunSnapshot | None = None
     """The state at the end of the Temporal run before this one. Only the workflow sets it, when it continues as new."""
     held: tuple[tuple[str, Any], ...] = ()

@@ -45,6 +45,7 @@ def start_run(state: RunState, event: ev.RunStarted) -> RunState:
         ),
         spec=None,
         next_agent="",
+        lift=event.lift,
         unattended=False,
         steps=state.steps.use_reply(),
         calls=Calls(
@@ -140,6 +141,7 @@ def load_agent(state: RunState, event: ev.AgentLoaded) -> RunState:
     return replace(
         state,
         next_agent="",
+        lift=None,
         spec=event.spec,
         spec_hash=event.spec_hash,
         workspace=event.workspace,

@@ -28,6 +28,7 @@ from holdfast.core.run.rules.forks import ANSWERED, WITHIN_REPLY, fork_events, r
 from holdfast.core.run.state.features import (
     CALLED,
     CONVERSATIONS,
+    LIFTS_ON_START,
     LOOP_BUDGETS,
     MESSAGE_IDS,
     PLACES,
@@ -171,6 +172,8 @@ def refuse_start(begin: RunInput, past: RunState) -> str:
         return f"its conversation {why}"
     if begin.conversation and begin.features < CONVERSATIONS:
         return "it has a conversation, but not their feature level; start it with this release, or a later one"
+    if begin.lift and begin.features < LIFTS_ON_START:
+        return "it lifts a constraint, but lacks the feature level of that; start it with this release, or a later one"
     if begin.scope and begin.features < PLACES:
         return "it has a trust scope, but not the feature level of scopes; start it with this release, or a later one"
     if len(narrowed(past.places.scope, *begin.scope)) > MAX_LAYERS:
@@ -206,6 +209,8 @@ def opening_events(begin: RunInput, past: RunState, ids: RunIds) -> Events:
         started = started.model_copy(update=inherited)
     if begin.scope:
         started = started.model_copy(update={"scope": begin.scope})
+    if begin.lift:
+        started = started.model_copy(update={"lift": begin.lift})
     if begin.conversation:
         started = started.model_copy(update={"conversation": begin.conversation})
     if begin.context is not None:

@@ -60,7 +60,7 @@ LEVELS: Mapping[int, str] = {
     "of calls, which are computed before people are asked (`preview_requested`); a person's own summary in `compact`; "
     "the pins of foreign tools, in their specs and in the requests of their calls; the run's notes in progress.txt "
     "name its calls; a conversation from elsewhere that a start brings along; `reclassify`, which changes a run's "
-    "agent, trust level or budget",
+    "agent, trust level or budget; a start that continues a thread may lift a constraint",
 }
 """Feature level → the release, and its additions."""
 
@@ -233,6 +233,9 @@ PREVIEWS = 2
 OWN_SUMMARIES = 2
 """The field `summary` of `compact`. Below it, the request is read without that field, as an older release reads it."""
 
+
+LIFTS_ON_START = 2
+"""A start that continues a closed thread may lift one of its constraints, and carries this level."""
 
 RECLASSIFY = 2
 """The signal and update `reclassify`: another agent, a lower trust level or a smaller budget."""

@@ -16,6 +16,7 @@ from typing import Any, Literal
 from holdfast.core.agents.agent import AgentSpec
 from holdfast.core.authority.approvals import ApprovalRequest
 from holdfast.core.authority.hours import ZoneOffsets
+from holdfast.core.authority.statements import Lift
 from holdfast.core.base.models import Frozen
 from holdfast.core.budget.account import Account
 from holdfast.core.llm.blocks import ToolCall
@@ -89,6 +90,8 @@ class RunState:
     spec_hash: str = ""
     next_agent: str = ""
     """The agent that is loaded at the end of the step, after a reclassification; empty for none."""
+    lift: Lift | None = None
+    """A lift that came with the start, and is judged when the agent is loaded; None for none."""
     workspace: str = ""
     notify: bool = False
     """The worker sends notices of approval requests and of the run's end."""

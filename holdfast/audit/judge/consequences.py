@@ -25,6 +25,7 @@ from holdfast.audit.judge.subagents import (
     subagent_starts,
 )
 from holdfast.core.authority.approvals import COUNTING
+from holdfast.core.llm.conversation import conversation_excess
 from holdfast.core.log import events as ev
 from holdfast.core.run.contracts.tool_calls import ToolOutcome
 from holdfast.core.run.decide.decide import next_action
@@ -117,7 +118,7 @@ def possible_batches(
                 yield [event]  # a fork may start without a task
             else:
                 yield [*on_reopen(state), event, *_task(events)]
-        case ev.AgentLoaded() if state.spec is None and not state.outcome:
+        case ev.AgentLoaded() if (state.spec is None or state.next_agent) and not state.outcome:
             policy = event.spec.policy
             if event.spec_hash != event.spec.hash or event.policy_hash not in ("", policy.hash):
                 raise IllegalEvent("its digests are not those of the agent and of the policy that it holds")
@@ -125,6 +126,8 @@ def possible_batches(
                 raise IllegalEvent(f"its budget allows more than the agent's own ({own.words})")
             if event.context is not None and (why := context_excess(event.context)):
                 raise IllegalEvent(f"its context {why}")
+            if state.next_agent:
+                _check_successor(state, event)
             if (allowance := state.origin.inherited_budget) and event.budget != allowance.narrowed(event.budget):
                 raise IllegalEvent(f"its budget allows more than its parent gave it ({allowance.words})")
             entered = evolve(state, event) if state.resumes_import else state
@@ -160,6 +163,8 @@ def possible_batches(
             yield sent("lift", event.said.model_dump())
         case ev.UserMessageReceived(task=False):
             yield sent("say", event.said.model_dump())
+        case ev.RunReclassified():
+            yield sent("reclassify", event.said.model_dump())
         case ev.TaskRefined(call=None):
             yield sent("refine", event.said.model_dump())
         case ev.MessageTaken() if isinstance(next_action(state, at=at), act.TakeMessages):
@@ -390,8 +395,19 @@ def _check_start(before: PriorLog, event: ev.RunStarted) -> None:
         raise IllegalEvent("it starts another run than the one that was forked")
     if event.context is not None and (why := context_excess(event.context)):
         raise IllegalEvent(f"its context {why}")
+    if why := conversation_excess(event.conversation):
+        raise IllegalEvent(f"its conversation {why}")
     if event.start and event.start in before.state.origin.starts:
         raise IllegalEvent(f"the start {event.start} began another run of this thread before")
+
+
+def _check_successor(state: RunState, event: ev.AgentLoaded) -> None:
+    if event.spec.name != state.next_agent:
+        raise IllegalEvent(f"the run was reclassified to the agent {state.next_agent}, and this is {event.spec.name}")
+    if state.calls.waiting or state.calls.startable(event.at):
+        raise IllegalEvent("the agent of a run changes at the end of a step, and calls of this one are open")
+    if (kept := state.account.budget) and (event.budget is None or event.budget != kept.narrowed(event.budget)):
+        raise IllegalEvent(f"its budget allows more than the run had left ({kept.words})")
 
 
 def _tools(event: ev.BaselineRecorded | ev.StateVerified) -> list[str]:

@@ -28,6 +28,7 @@ _PROSE = {
     "reply_rejected": ("reason", "notice"),
     "run_blocked": ("message",),
     "run_finished": ("result",),
+    "run_reclassified": ("notice",),
     "tool_call_finished": ("content", "repeats"),
 }
 """Fields that repeat in prose the content of other fields; `repeats` is compared when the event is folded."""

@@ -47,6 +47,7 @@ PROGRESS = frozenset(
             "move_requested",
             "run_imported",
             "task_refined",
+            "run_reclassified",
             "message_taken",
             "message_awaited",
             "learning_requested",
@@ -88,6 +89,7 @@ _STYLES = {
     "message_awaited": "bold green",
     "user_message_received": "bold",
     "task_refined": "bold",
+    "run_reclassified": "bold",
     "llm_replied": "cyan",
     "iteration_started": "cyan",
 }
@@ -159,7 +161,8 @@ def _summary(event: JSON) -> str:
     match event["type"]:
         case "run_started":
             idle = f", open for messages for {event['idle_limit']:g} s" if event["idle_limit"] else ""
-            return f"agent {brief(event['agent'] or 'by default')}, run {event['run_id']}{idle}"
+            brought = f", with a claimed conversation of {n} messages" if (n := len(event["conversation"])) else ""
+            return f"agent {brief(event['agent'] or 'by default')}, run {event['run_id']}{idle}{brought}"
         case "run_continued":
             return f"in Temporal run {event['run_id']}"
         case "run_reset":
@@ -183,6 +186,11 @@ def _summary(event: JSON) -> str:
         case "task_refined":
             by = event["by"] if event["call"] is not None else principal_text(event)
             return brief(f"refinement {event['refinement']}, {event['kind']}, by {by}: {event['text']}", 240)
+        case "run_reclassified":
+            limits = f"budget {amounts_text(event['budget'])}" if event["budget"] else ""
+            agent, trust = event["agent"] and f"agent {event['agent']}", event["trust"] and f"trust {event['trust']}"
+            why = event["reason"] and f": {event['reason']}"
+            return brief(f"{', '.join(filter(None, (agent, trust, limits)))}, by {principal_text(event)}{why}", 300)
         case "message_taken":
             return f"message {event['message']} is shown to the LLM"
         case "message_awaited":

@@ -2,8 +2,8 @@
 
 1. `PUT /threads/{thread}` has the thread id in the path, `POST /threads` derives it from the caller and the
    `Idempotency-Key`. Temporal rejects a second start of an id, so any number of gateways agree without a store.
-2. A start of an existing id with a different task, agent, context, idle limit, `when_blocked` or caller is rejected.
-   So nobody mistakes another caller's thread for their own.
+2. A start of an existing id with a different task, conversation, agent, context, idle limit, `when_blocked` or caller
+   is rejected. So nobody mistakes another caller's thread for their own.
 3. Callers cannot choose ids of the derived form. Otherwise one could occupy the ids of another.
 """
 
@@ -18,6 +18,7 @@ from holdfast.client.start_options import StartOptions, check_own_id, new_thread
 from holdfast.client.threads import Threads
 from holdfast.core.base.canonical import digest
 from holdfast.core.budget.budget import Budget
+from holdfast.core.llm.conversation import read_conversation
 from holdfast.errors import TaskDiffers, ThreadIdInvalid, ThreadNotFound
 from holdfast.gateway.answers import StartedThread
 from holdfast.gateway.authentication import Authenticator, ThreadInPath, decode_thread
@@ -122,6 +123,7 @@ async def start_exactly(threads: Threads, thread: str, body: StartBody, caller: 
         context=body.context,
         when_blocked=body.when_blocked,
         nodes=body.nodes,
+        conversation=read_conversation(body.conversation),
     )
     return await start_once(threads, body.task, thread, options, exactly=True)
 

@@ -50,7 +50,13 @@ from holdfast.core.log.events.llm_calls import (
     LLMReplied,
     ReplyRejected,
 )
-from holdfast.core.log.events.messages import MessageAwaited, MessageTaken, TaskRefined, UserMessageReceived
+from holdfast.core.log.events.messages import (
+    MessageAwaited,
+    MessageTaken,
+    RunReclassified,
+    TaskRefined,
+    UserMessageReceived,
+)
 from holdfast.core.log.events.nodes import NodeAccepted, NodeAwaited, ToolCallRerouted
 from holdfast.core.log.events.refusals import RefusalsCounted, SignalRejected
 from holdfast.core.log.events.runs import (
@@ -131,6 +137,7 @@ __all__ = [
     "RunImported",
     "RunOutcome",
     "RunPaused",
+    "RunReclassified",
     "RunReset",
     "RunResumed",
     "RunStarted",
@@ -162,6 +169,7 @@ AgentEvent = Annotated[
     | RunImported
     | UserMessageReceived
     | TaskRefined
+    | RunReclassified
     | MessageTaken
     | AgentLoaded
     | MemoryRecalled

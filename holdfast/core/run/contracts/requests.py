@@ -69,7 +69,7 @@ def agent_request(begin: RunInput, state: RunState, *, agent: str | None, record
         plain=not state.origin.sealed,
         forked=ForkedFolder(workspace=fork.workspace, at=fork.at) if fork and fork.workspace else None,
         after=state.calls.count,
-        budget=begin.budget,
+        budget=state.account.budget if state.next_agent else begin.budget,
         llm=state.fork.llm if state.fork else "",
         when_blocked="fail" if state.unattended else begin.when_blocked,
         position=recorded,

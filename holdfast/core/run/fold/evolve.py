@@ -42,6 +42,7 @@ from holdfast.core.run.fold.context import (
     keep_baseline,
     recall,
     receive_message,
+    reclassify_run,
     refine_task,
     request_compaction,
     take_message,
@@ -172,6 +173,7 @@ _CHANGES: Mapping[type[ev.Event], Change] = {
     # Messages from people.
     ev.UserMessageReceived: receive_message,
     ev.TaskRefined: refine_task,
+    ev.RunReclassified: reclassify_run,
     ev.MessageTaken: take_message,
     ev.SignalRejected: _unchanged,
     ev.RefusalsCounted: _unchanged,

@@ -40,6 +40,7 @@ from holdfast.core.run.decide.foreign_tasks import on_task_poll
 from holdfast.core.run.decide.placements import could_not, on_accepted, on_no_node
 from holdfast.core.run.decide.reactions import on_loaded, on_lost_agent, on_lost_call, on_outcome
 from holdfast.core.run.decide.replies import on_lost_attempts, on_lost_llm, on_reply, on_summary
+from holdfast.core.run.inputs.interventions import react
 from holdfast.core.run.inputs.resets import on_reset
 from holdfast.core.run.machine.open_calls import OpenCalls
 from holdfast.core.run.machine.run_log import RunLog
@@ -128,6 +129,9 @@ def on_failure(call: Call, request: OwnRequest, failure: Failure, *, log: RunLog
             return failure
         case AgentRequest() if not log.loaded:
             return failure  # the import has recorded nothing yet
+        case AgentRequest() if log.state.next_agent:
+            then = "reclassify the run again, or `retry` once a worker has the agent"
+            log.record(RunBlocked(cause=cause, message=f"{message}; {then}"))
         case AgentRequest():
             log.record(*on_lost_agent(cause, message))
         case LLMRequest():
@@ -183,6 +187,7 @@ def on_agent(request: AgentRequest, loaded: LoadedAgent, *, log: RunLog, calls: 
         why = "the worker that loaded the agent is of a release without unattended runs: upgrade it, and start again"
         log.record(*on_lost_agent(UNATTENDED_UNSUPPORTED, why))
         return
+    lift = log.state.lift
     log.record(
         AgentLoaded(
             spec=spec,
@@ -198,6 +203,8 @@ def on_agent(request: AgentRequest, loaded: LoadedAgent, *, log: RunLog, calls: 
             zones=loaded.zones,
         )
     )
+    if lift:
+        log.record(*react(log.state, "lift", lift.model_dump(mode="json"), at=log.at).events)
     if loaded.past:
         _on_effects(loaded.past, log, calls)
     if loaded.recalled:

@@ -59,8 +59,10 @@ LEVELS: Mapping[int, str] = {
     "agent's LLMs at named endpoints in a fallback order, their options, and which of them replied; previews "
     "of calls, which are computed before people are asked (`preview_requested`); a person's own summary in `compact`; "
     "the pins of foreign tools, in their specs and in the requests of their calls; the run's notes in progress.txt "
-    "name its calls; what a call does, in a sentence of its tool (`consequence`); questions of a foreign server to people "
-    "(`answer_requested`, and requests of the kind `question`), and waits for its tasks",
+    "name its calls; what a call does, in a sentence of its tool (`consequence`); questions of a foreign server to "
+    "people (`answer_requested`, and requests of the kind `question`), and waits for its tasks; a conversation from "
+    "elsewhere that a start brings along; `reclassify`, which changes a run's agent, trust level or budget; a start "
+    "that continues a thread may lift a constraint",
 }
 """Feature level → the release, and its additions."""
 
@@ -241,6 +243,16 @@ OWN_SUMMARIES = 2
 """The field `summary` of `compact`. Below it, the request is read without that field, as an older release reads it."""
 
 
+LIFTS_ON_START = 2
+"""A start that continues a closed thread may lift one of its constraints, and carries this level."""
+
+RECLASSIFY = 2
+"""The signal and update `reclassify`: another agent, a lower trust level or a smaller budget."""
+
+CONVERSATIONS = 2
+"""A start may bring a conversation along, and carries this level: a worker that lacks it would ignore the
+conversation."""
+
 PROVIDERS = 2
 """A run records its agent's LLMs at named endpoints (`AgentSpec.llms`), their options, and with each reply the endpoint
 and the LLMs that were passed over."""
@@ -276,7 +288,12 @@ them. A start with a scope carries this level: a worker that lacks it would igno
 
 
 def level_of_start(
-    *, others: int = 0, context: object = None, when_blocked: str | None = None, scope: object = ()
+    *,
+    others: int = 0,
+    context: object = None,
+    when_blocked: str | None = None,
+    scope: object = (),
+    conversation: object = (),
 ) -> int:
     """Return the feature level that a sealed start carries: a worker that lacks it would ignore what the start asks.
 
@@ -285,9 +302,10 @@ def level_of_start(
         context: The run's typed context; None for no context.
         when_blocked: What the start says about a run that needs a person; None if it says nothing.
         scope: The nodes that may execute the run; empty for all.
+        conversation: The conversation that it brings along; empty for none.
     """
     asked = (TYPED_CONTEXT if context is not None else 0, UNATTENDED if when_blocked else 0, PLACES if scope else 0)
-    return max(others, *asked)
+    return max(others, *asked, CONVERSATIONS if conversation else 0)
 
 
 def require_features(level: int) -> None:

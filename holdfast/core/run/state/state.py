@@ -16,7 +16,7 @@ from typing import Any, Literal
 from holdfast.core.agents.agent import AgentSpec
 from holdfast.core.authority.approvals import ApprovalRequest
 from holdfast.core.authority.hours import ZoneOffsets
-from holdfast.core.authority.statements import parsed
+from holdfast.core.authority.statements import Lift, parsed
 from holdfast.core.base.models import Frozen
 from holdfast.core.budget.account import Account
 from holdfast.core.llm.blocks import ToolCall
@@ -90,6 +90,10 @@ class RunState:
     spec: AgentSpec | None = None
     """The agent, as a worker loaded it; None until then."""
     spec_hash: str = ""
+    next_agent: str = ""
+    """The agent that is loaded at the end of the step, after a reclassification; empty for none."""
+    lift: Lift | None = None
+    """A lift that came with the start, and is judged when the agent is loaded; None for none."""
     workspace: str = ""
     notify: bool = False
     """The worker sends notices of approval requests and of the run's end."""

@@ -30,7 +30,6 @@ JSON = st.recursive(
 )
 
 UNREAD = {
-    events.RunStarted,
     events.RunContinued,
     events.RunForked,
     events.MoveRequested,

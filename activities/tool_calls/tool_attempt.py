@@ -28,6 +28,7 @@ from holdfast.core.tools.decorator import Absent, Found, Labelled, Tool, ToolCon
 from holdfast.core.tools.effects import Effect
 from holdfast.core.tools.failures import kind_of
 from holdfast.core.tools.not_done import says_not_done
+from holdfast.core.tools.progress_file import USUAL_FILE
 from holdfast.core.tools.results import error_text, recordable_text
 from holdfast.core.tools.secrets import NO_SECRETS, Secrets
 from holdfast.core.trust import NO_ORIGIN, Origin
@@ -54,6 +55,7 @@ def tool_context(
         attempt=activity.info().attempt,
         at=activity.info().scheduled_time,
         origin=origin,
+        progress=(request.progress if isinstance(request, ToolRequest) else None) or USUAL_FILE,
         secrets=secrets.only(tool.secrets) if tool.secrets else NO_SECRETS,
     )
 

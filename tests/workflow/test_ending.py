@@ -118,7 +118,7 @@ async def test_a_run_notes_its_calls_with_an_effect_before_the_llm_replies(rig: 
         run = await r.start("save it")
         assert (await run.result())["result"] == "done"
         (entry,) = parse_entries(seen[-1])
-        assert (entry.title, entry.what) == (f"{run.id}: save (call 3)", '{"name":"a"}, ok: saved')
+        assert (entry.title, entry.what) == (f"{run.id}: save (call 3)", '{"name":"a"} → saved')
 
 
 async def test_two_runs_in_one_workspace_lose_nothing(rig: StartRig) -> None:

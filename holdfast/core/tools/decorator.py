@@ -29,6 +29,7 @@ from holdfast.core.tools.arguments import Arguments, read_arguments
 from holdfast.core.tools.companions import check_companion, check_secrets
 from holdfast.core.tools.effects import Effect
 from holdfast.core.tools.not_done import Exceptions
+from holdfast.core.tools.progress_file import USUAL_FILE, ProgressFile
 from holdfast.core.tools.resources import check_files, files_of, resources_of
 from holdfast.core.tools.schemas import Fields, arguments_of
 from holdfast.core.tools.secrets import NO_SECRETS, Secrets
@@ -68,6 +69,8 @@ class ToolContext:
     """The time of the call, the same on every attempt."""
     origin: Origin = NO_ORIGIN
     """The origin of the call; set only for `@tool(origin=True)`."""
+    progress: ProgressFile = USUAL_FILE
+    """The progress file of the agent; set only for tools that write it."""
     secrets: Secrets = field(default=NO_SECRETS, compare=False)
     """The secrets that the tool declares. In a test, pass your own: `secrets=Secrets({"STRIPE_KEY": "…"})`."""
 

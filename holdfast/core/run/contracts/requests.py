@@ -9,6 +9,7 @@ from holdfast.core.run.contracts.tool_calls import PreviewRequest, ToolRequest
 from holdfast.core.run.state.calls import CallState
 from holdfast.core.run.state.dormancy import Wait
 from holdfast.core.run.state.features import (
+    COMMITS_PROGRESS,
     CONSTRAINTS,
     FAILED_ATTEMPTS,
     KEEPS_TRUST,
@@ -18,8 +19,10 @@ from holdfast.core.run.state.features import (
     SETTLING,
     TOOL_PINS,
 )
+from holdfast.core.run.state.progress import PROGRESS_TOOL, PROGRESS_WRITERS
 from holdfast.core.run.state.state import RunState
 from holdfast.core.tools.effects import Effect
+from holdfast.core.tools.progress_file import USUAL_FILE, ProgressFile
 from holdfast.core.tools.triggers import PollTrigger
 from holdfast.core.trust import Origin
 
@@ -130,7 +133,17 @@ def tool_request(
         trust=state.context.trust if state.features >= KEEPS_TRUST else None,
         base=own.base if own and number and not (poll or settle or undo) else "",
         pin=tool.pin if tool and state.features >= TOOL_PINS else "",
+        progress=_progress_file(state, call.name),
     )
+
+
+def _progress_file(state: RunState, tool: str) -> ProgressFile | None:
+    """Return the progress file for a tool that writes it; None for the usual file without commits."""
+    if state.spec is None or tool not in PROGRESS_WRITERS or state.features < COMMITS_PROGRESS:
+        return None
+    commits = state.spec.memory.commits if tool == PROGRESS_TOOL else "none"  # the others commit in any case
+    file = ProgressFile(name=state.spec.memory.progress_file, commits=commits)
+    return file if file != USUAL_FILE else None
 
 
 def preview_request(state: RunState, call: CallState) -> PreviewRequest:

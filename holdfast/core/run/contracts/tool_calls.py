@@ -9,6 +9,7 @@ from holdfast.core.log.events import CallResult
 from holdfast.core.mac.seals import ActivityRequest, ActivityResult
 from holdfast.core.nodes import NodeTerms, Placement
 from holdfast.core.tools.failures import FailedAttempts, FailureKind
+from holdfast.core.tools.progress_file import ProgressFile
 from holdfast.core.trust import Origin, Trust
 
 
@@ -61,7 +62,10 @@ class ToolRequest(ActivityRequest):
     """
     pin: str = ""
     """The pin of the foreign tool that the LLM was shown; empty for any other tool."""
-
+    progress: ProgressFile | None = None
+    """The agent's progress file, for tools that write it, if a note commits something or the file is another one than
+    usual. None below the feature level of that.
+    """
     base: str = ""
     """The base of the preview by which people approved the call: under another base, it does not run. Empty for any."""
 

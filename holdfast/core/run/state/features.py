@@ -59,7 +59,7 @@ LEVELS: Mapping[int, str] = {
     "agent's LLMs at named endpoints in a fallback order, their options, and which of them replied; previews "
     "of calls, which are computed before people are asked (`preview_requested`); a person's own summary in `compact`; "
     "the pins of foreign tools, in their specs and in the requests of their calls; the run's notes in progress.txt "
-    "name its calls",
+    "name its calls, and are committed; the progress file may have another name",
 }
 """Feature level → the release, and its additions."""
 
@@ -252,6 +252,9 @@ PACES_CALLS = 2
 
 NOTES_CALLS = 2
 """The run's own notes in progress.txt name its calls that have an effect."""
+
+COMMITS_PROGRESS = 2
+"""Notes in the progress file are committed to git, and the file may have another name (`Memory.progress_file`)."""
 
 HOURS = 2
 """Policies may have hours (`later`), outside of which calls are postponed."""

@@ -174,7 +174,7 @@ def test_a_run_notes_each_step_with_an_effect_before_the_next_reply() -> None:
     thread.finish(4)
     thread.finish(5)
     assert not thread.calling_llm()
-    assert notes(thread)[-1]["calls"] == ["pay (call 3): {}, ok: paid ## Injected heading"]
+    assert notes(thread)[-1]["calls"] == ["pay (call 3), ok: {} → paid ## Injected heading"]
     assert notes(thread)[-1]["last_step"] == "2, in progress"
     finish_notes(thread)
     assert thread.calling_llm()

@@ -130,8 +130,10 @@ class Attempt:
             trace = "".join(traceback.format_exception(error))
             log.info("tool_failed", key=self.context.key, tool=spec.name, exception=trace)
             if reads or says_not_done(error, tool.not_done_on):
-                return RawResult(status="failed", content=error_text(error), cause=kind_of(error))
-            return RawResult(status="unknown", content=error_text(error), cause=kind_of(error), doubt="raised")
+                return RawResult(status="failed", content=error_text(error), cause=kind_of(error), trace=trace)
+            return RawResult(
+                status="unknown", content=error_text(error), cause=kind_of(error), doubt="raised", trace=trace
+            )
         return await self._result_of(value)
 
     async def _result_of(self, value: Any) -> RawResult:

@@ -31,6 +31,11 @@ MEDIA_BYTES = 500_000
 _LONG_TEXT = 64_000
 """Longer texts are processed in a thread; for shorter ones, starting the thread would take longer than the work."""
 
+STACK_CHARS = 20_000
+"""The most characters of a stack trace that are stored."""
+STACK_SECONDS = 5.0
+"""Seconds for storing one."""
+
 CONVERSION_SECONDS = 20.0
 """Seconds for converting a result to text: fewer than Temporal's time-out adds to the tool's own time limit."""
 
@@ -76,6 +81,8 @@ class RawResult(CallResult):
     """The changes of the run's typed context, which hold no secrets."""
     unfit: str = ""
     """With the status `cannot`: a selector of the nodes that cannot make such calls; empty if this is about all."""
+    trace: str = ""
+    """The stack trace of the tool's exception."""
 
 
 @dataclass(frozen=True)
@@ -114,7 +121,20 @@ class Outcomes:
             settles_in=raw.settles_in if self.request.settles and raw.status == "unknown" else None,
             changes=raw.changes if status == "ok" else None,
             missing=missing,
+            stack=await self._stack(raw.trace) if raw.trace and failed and self.request.stacks else "",
         )
+
+    async def _stack(self, trace: str) -> str:
+        """Store a stack trace; return its address, or nothing if it cannot be stored now: no outcome waits for it."""
+        text = recordable_text(await self._redact_text(trace))
+        if len(text) > STACK_CHARS:  # its end is nearest to the exception
+            text = f"[the last {STACK_CHARS:,} of {len(text):,} characters]\n{text[-STACK_CHARS:]}"
+        try:
+            async with asyncio.timeout(STACK_SECONDS):
+                return await self.artifacts.put(text.encode("utf-8", "replace"), thread=self.thread)
+        except Exception as error:  # a user's own store may raise anything
+            log.warning("stack_trace_not_stored", thread=self.thread, reason=error_text(error))
+            return ""
 
     async def redact(self, content: Content) -> Content:
         """Return the content without secrets, for the middleware to see."""

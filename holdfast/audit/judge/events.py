@@ -74,6 +74,7 @@ def as_outcome(event: ev.ToolCallFinished | ev.ReconcileRequested | ev.RunFinish
             failures=event.failures,
             settles_in=settles_in,
             signed=event.signed,
+            stack=event.stack,
         )
     return ToolOutcome(status="unknown", content="")
 

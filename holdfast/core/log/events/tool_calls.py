@@ -48,6 +48,9 @@ class CallResult(Frozen):
     Recorded from feature level 2 on."""
     missing: str = ""
     """The part of the result that is missing, if the tool returned a partial one. Recorded from feature level 2 on."""
+    stack: str = ""
+    """Address of the artifact with the stack trace, if the tool raised; the LLM does not see it. Recorded from feature
+    level 2 on."""
 
 
 class ToolCallRequested(Event):

@@ -17,6 +17,7 @@ from holdfast.core.run.state.features import (
     PLACES,
     RESULT_NAMES_ARTIFACTS,
     SETTLING,
+    STACK_TRACES,
     TOOL_PINS,
 )
 from holdfast.core.run.state.progress import PROGRESS_TOOL, PROGRESS_WRITERS
@@ -127,6 +128,7 @@ def tool_request(
         names_artifacts=number > 0 and state.features >= RESULT_NAMES_ARTIFACTS,
         failures=number > 0 and state.features >= FAILED_ATTEMPTS,
         partial=number > 0 and state.features >= PARTIAL_RESULTS,
+        stacks=number > 0 and not poll and state.features >= STACK_TRACES,
         settles=number > 0 and state.features >= SETTLING,
         nodes=node_terms(state, approved=undo or (own is not None and own.approved), unfit=unfit),
         reroutes=number > 0 and state.features >= PLACES and not (undo or settle or poll),

@@ -50,6 +50,8 @@ class ToolRequest(ActivityRequest):
     """The run accepts `cause` and `failures` of an outcome, unlike one of a lower feature level."""
     partial: bool = False
     """The run accepts `ToolOutcome.missing`; for one of a lower feature level, the text has it."""
+    stacks: bool = False
+    """The run accepts `ToolOutcome.stack`, unlike one of a lower feature level."""
     settles: bool = False
     """The run accepts `settles_in` of an outcome; for one of a lower feature level, the text has it."""
     nodes: NodeTerms | None = None

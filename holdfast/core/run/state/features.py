@@ -59,7 +59,9 @@ LEVELS: Mapping[int, str] = {
     "agent's LLMs at named endpoints in a fallback order, their options, and which of them replied; previews "
     "of calls, which are computed before people are asked (`preview_requested`); a person's own summary in `compact`; "
     "the pins of foreign tools, in their specs and in the requests of their calls; the run's notes in progress.txt "
-    "name its calls, and are committed; the progress file may have another name",
+    "name its calls, and are committed; the progress file may have another name; "
+    "stack traces of tools; timers of "
+    "waits for people",
 }
 """Feature level → the release, and its additions."""
 
@@ -255,6 +257,12 @@ NOTES_CALLS = 2
 
 COMMITS_PROGRESS = 2
 """Notes in the progress file are committed to git, and the file may have another name (`Memory.progress_file`)."""
+
+STACK_TRACES = 2
+"""The result of a call names the artifact with the stack trace of the tool's exception."""
+
+SHOWS_WAITS = 2
+"""A wait for people has a timer, whose summary says what the run waits for (`holdfast.core.run.waits.people`)."""
 
 HOURS = 2
 """Policies may have hours (`later`), outside of which calls are postponed."""

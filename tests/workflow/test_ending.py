@@ -9,7 +9,8 @@ from temporalio.client import Client
 
 from holdfast import Agent, Catalog, Memory, Policy, allow, tool
 from holdfast.core.log.events import ToolCallFinished, ToolCallRequested
-from holdfast.core.memory.progress import Current, parse_current, parse_entries
+from holdfast.core.memory.progress import parse_current, parse_entries
+from holdfast.core.memory.progress_entries import Current
 from holdfast.storage.memories import PostgresMemories
 from holdfast.testing import Conversation, Reply, call, fail, say, steps
 from holdfast.workspace.memory.tools import memory_tools

@@ -1,5 +1,6 @@
 """`call_tool`: runs one tool call, following the rules of `holdfast.core.tools.effects`."""
 
+import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -22,6 +23,7 @@ from holdfast.activities.tool_calls.tool_attempt import Attempt, tool_context
 from holdfast.activities.tool_calls.tool_outcomes import Outcomes, RawResult
 from holdfast.core.agents.catalog import Catalog
 from holdfast.core.authority.summaries import describe_call
+from holdfast.core.base.canonical import exact_json
 from holdfast.core.nodes import NO_NODE, Node
 from holdfast.core.run.contracts.ledger import CallAttempt, ClaimedEffect, EffectLedger
 from holdfast.core.run.contracts.tool_calls import ToolOutcome, ToolRequest
@@ -34,6 +36,7 @@ from holdfast.core.tools.foreign_waits import Resumed
 from holdfast.core.tools.secrets import NO_SECRETS, Secrets
 from holdfast.core.transcript.transcript import tool_message
 from holdfast.core.trust import NO_ORIGIN
+from holdfast.workspace.memory.progress_tool import update_progress
 from holdfast.workspace.tainted_files import TaintedFiles
 
 
@@ -94,7 +97,7 @@ class Tools:
             arguments = tool.read(request.call.arguments)
         except ArgumentsInvalid as error:
             return await self._invalid(tool, request, f"the arguments do not fit: {error}")
-        if arguments.text != request.call.arguments:
+        if arguments.text != request.call.arguments and not _lacks_newer(tool, request.call.arguments, arguments.text):
             # Reading them leniently here could run other arguments than the policy judged.
             hint = f"the tool reads them as {arguments.text[:2_000]}; give exactly that, or other arguments"
             return await self._invalid(tool, request, f"the arguments are not in the form in which they run: {hint}")
@@ -211,3 +214,14 @@ class Tools:
             epoch=request.epoch,
             call=describe_call(request.call),
         )
+
+
+def _lacks_newer(tool: Tool, recorded: str, read: str) -> bool:
+    """Whether a run's own note only lacks parameters that its release's tool did not have, which have their defaults.
+
+    A run makes its own calls from the tool as it recorded it, so this tool reads further parameters into them.
+    """
+    if tool is not update_progress:
+        return False
+    values = json.loads(recorded)
+    return isinstance(values, dict) and exact_json({**tool.spec.defaults, **values}) == read

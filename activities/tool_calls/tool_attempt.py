@@ -30,6 +30,7 @@ from holdfast.core.tools.effects import Effect
 from holdfast.core.tools.failures import kind_of
 from holdfast.core.tools.foreign_waits import ASKED, BEGAN, Asks, Resumed, TaskEnded, Working
 from holdfast.core.tools.not_done import says_not_done
+from holdfast.core.tools.progress_file import USUAL_FILE
 from holdfast.core.tools.results import error_text, recordable_text
 from holdfast.core.tools.secrets import NO_SECRETS, Secrets
 from holdfast.core.trust import NO_ORIGIN, Origin
@@ -62,6 +63,7 @@ def tool_context(
         attempt=activity.info().attempt,
         at=activity.info().scheduled_time,
         origin=origin,
+        progress=(request.progress if isinstance(request, ToolRequest) else None) or USUAL_FILE,
         secrets=secrets.only(tool.secrets) if tool.secrets else NO_SECRETS,
         resumed=resumed,
         pends=isinstance(request, ToolRequest) and request.pends,
@@ -138,8 +140,10 @@ class Attempt:
             trace = "".join(traceback.format_exception(error))
             log.info("tool_failed", key=self.context.key, tool=spec.name, exception=trace)
             if reads or says_not_done(error, tool.not_done_on):
-                return RawResult(status="failed", content=error_text(error), cause=kind_of(error))
-            return RawResult(status="unknown", content=error_text(error), cause=kind_of(error), doubt="raised")
+                return RawResult(status="failed", content=error_text(error), cause=kind_of(error), trace=trace)
+            return RawResult(
+                status="unknown", content=error_text(error), cause=kind_of(error), doubt="raised", trace=trace
+            )
         return await self._result_of(value)
 
     async def _result_of(self, value: Any) -> RawResult:

@@ -32,6 +32,11 @@ MEDIA_BYTES = 500_000
 _LONG_TEXT = 64_000
 """Longer texts are processed in a thread; for shorter ones, starting the thread would take longer than the work."""
 
+STACK_CHARS = 20_000
+"""The most characters of a stack trace that are stored."""
+STACK_SECONDS = 5.0
+"""Seconds for storing one."""
+
 CONVERSION_SECONDS = 20.0
 """Seconds for converting a result to text: fewer than Temporal's time-out adds to the tool's own time limit."""
 
@@ -85,6 +90,8 @@ class RawResult(CallResult):
     """The task as which the call continues."""
     task_ended: bool = False
     """The call's task has ended without a result."""
+    trace: str = ""
+    """The stack trace of the tool's exception."""
 
 
 @dataclass(frozen=True)
@@ -126,6 +133,7 @@ class Outcomes:
             question=await self._question(raw),
             task=self._task(raw),
             task_ended=raw.task_ended,
+            stack=await self._stack(raw.trace) if raw.trace and failed and self.request.stacks else "",
         )
 
     async def _question(self, raw: RawResult) -> ServerQuestion | None:
@@ -143,6 +151,18 @@ class Outcomes:
         if raw.task is None:
             return None
         return raw.task.model_copy(update={"message": recordable_text(self.secrets.redact(raw.task.message))})
+
+    async def _stack(self, trace: str) -> str:
+        """Store a stack trace; return its address, or nothing if it cannot be stored now: no outcome waits for it."""
+        text = recordable_text(await self._redact_text(trace))
+        if len(text) > STACK_CHARS:  # its end is nearest to the exception
+            text = f"[the last {STACK_CHARS:,} of {len(text):,} characters]\n{text[-STACK_CHARS:]}"
+        try:
+            async with asyncio.timeout(STACK_SECONDS):
+                return await self.artifacts.put(text.encode("utf-8", "replace"), thread=self.thread)
+        except Exception as error:  # a user's own store may raise anything
+            log.warning("stack_trace_not_stored", thread=self.thread, reason=error_text(error))
+            return ""
 
     async def redact(self, content: Content) -> Content:
         """Return the content without secrets, for the middleware to see."""

@@ -27,7 +27,7 @@ from holdfast.core.agents.agent import WhenBlocked
 from holdfast.core.budget.budget import Budget
 from holdfast.core.llm.blocks import Content
 from holdfast.core.llm.conversation import read_conversation
-from holdfast.core.nodes import MAX_SELECTORS, check_selector
+from holdfast.core.nodes import selected_nodes
 from holdfast.core.run.contracts.runs import check_when_blocked
 from holdfast.core.run.state.state import Status
 from holdfast.core.run.views.diff import Comparison
@@ -267,7 +267,7 @@ class Client:
             budget=budget,
             context=context_values(context),
             when_blocked=check_when_blocked(when_blocked, unattended=unattended),
-            nodes=_selected(nodes),
+            nodes=selected_nodes(nodes),
             conversation=read_conversation(conversation),
         )
         if thread is None:
@@ -375,17 +375,3 @@ async def make_client(kind: type[ClientT], parts: Components, settings: Settings
         parts=parts,
         settings=parts.settings,
     )
-
-
-def _selected(nodes: Sequence[str]) -> tuple[str, ...]:
-    """Return the selectors of nodes that a start gives.
-
-    Raises:
-        SettingsError: One selects nothing, or there are too many.
-    """
-    if isinstance(nodes, str) or len(nodes) > MAX_SELECTORS:
-        raise SettingsError(f"`nodes` is a list of at most {MAX_SELECTORS} selectors, such as ['region=eu']")
-    try:
-        return tuple(map(check_selector, nodes))
-    except ValueError as error:
-        raise SettingsError(f"`nodes`: {error}") from None

@@ -69,8 +69,8 @@ CORE = {
     "log": "agents authority base budget lineage llm memory nodes tools trust",
     "transcript": "agents base llm log memory",
     "run": "agents authority base budget lineage llm log mac memory nodes tools transcript trust",
-    "schedule": "agents base budget llm mac run",
-    "loop": "agents base budget llm log mac run trust",
+    "schedule": "agents base budget llm mac nodes run",
+    "loop": "agents base budget llm log mac nodes run trust",
     "temporal": "base log loop mac run",
 }
 """Packages (and modules) of the pure core."""

@@ -81,6 +81,7 @@ def as_outcome(
             failures=event.failures,
             settles_in=settles_in,
             signed=event.signed,
+            stack=event.stack,
         )
     return ToolOutcome(status="unknown", content="")
 

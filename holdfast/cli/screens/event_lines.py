@@ -24,6 +24,7 @@ from holdfast.cli.screens.event_words import (
     reply_text,
     request_summary,
     scope_text,
+    stack_text,
     tier_text,
     trigger_text,
 )
@@ -237,7 +238,7 @@ def _summary(event: JSON) -> str:
         case "preview_requested":
             return f"the preview of {brief(event['request']['tool'])}, for request {event['request']['id']}"
         case "approval_requested" | "reconcile_requested" | "answer_requested":
-            return request_summary(event["request"]) + brief(failures_text(event), 300)
+            return request_summary(event["request"]) + brief(failures_text(event), 300) + stack_text(event)
         case "decision_received":
             return decision_text(event)
         case "approval_reminded" | "approval_escalated" | "approval_expired":
@@ -261,7 +262,8 @@ def _summary(event: JSON) -> str:
             result = brief(text_of(read_content(event["content"])))
             part = f", without {event['missing']}" if event["missing"] else ""
             how = f"{event['status']}{part}{cause_text(event)}{scope_text(event)}{adopted}{took}{repeats_text(event)}"
-            return f"call {event['number']}: {how}{brief(failures_text(event), 300)}: {result}{clipped_text(event)}"
+            kept = f"{clipped_text(event)}{stack_text(event)}"
+            return f"call {event['number']}: {how}{brief(failures_text(event), 300)}: {result}{kept}"
         case "dormancy_began":
             kept = f", ended at once by event {event['wake']}" if event["wake"] else ""
             return brief(f"call {event['number']} waits for {trigger_text(event['trigger'])}{kept}", 300)

@@ -130,6 +130,11 @@ def clipped_text(event: JSON) -> str:
     return f"  [clipped{size}; full text in {visible(event['artifact'])}]"
 
 
+def stack_text(event: JSON) -> str:
+    """Return the artifact that has the stack trace of a tool's exception."""
+    return f"  [stack trace in {visible(event['stack'])}]" if event.get("stack") else ""
+
+
 def principal_text(statement: JSON) -> str:
     """Return the author of a statement, and the proof of it; a name without a proof is marked as a claim."""
     return speaker_words(str(statement["by"]), str(statement.get("proof", "")))

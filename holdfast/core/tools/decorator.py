@@ -31,6 +31,7 @@ from holdfast.core.tools.consequences import check_consequence
 from holdfast.core.tools.effects import Effect
 from holdfast.core.tools.foreign_waits import Resumed
 from holdfast.core.tools.not_done import Exceptions
+from holdfast.core.tools.progress_file import USUAL_FILE, ProgressFile
 from holdfast.core.tools.resources import check_files, files_of, resources_of
 from holdfast.core.tools.schemas import Fields, arguments_of
 from holdfast.core.tools.secrets import NO_SECRETS, Secrets
@@ -70,6 +71,8 @@ class ToolContext:
     """The time of the call, the same on every attempt."""
     origin: Origin = NO_ORIGIN
     """The origin of the call; set only for `@tool(origin=True)`."""
+    progress: ProgressFile = USUAL_FILE
+    """The progress file of the agent; set only for tools that write it."""
     secrets: Secrets = field(default=NO_SECRETS, compare=False)
     """The secrets that the tool declares. In a test, pass your own: `secrets=Secrets({"STRIPE_KEY": "…"})`."""
     pends: bool = field(default=False, compare=False, repr=False)

@@ -52,6 +52,8 @@ class ReconcileRequested(Event):
     """The call's earlier failed attempts."""
     signed: str = ""
     """As for `tool_call_finished`; empty also if an effect could not be undone."""
+    stack: str = ""
+    """As for `tool_call_finished`."""
 
 
 class AnswerRequested(Event):

@@ -9,6 +9,7 @@ from holdfast.core.run.contracts.tool_calls import PreviewRequest, ToolRequest
 from holdfast.core.run.state.calls import CallState
 from holdfast.core.run.state.dormancy import Wait
 from holdfast.core.run.state.features import (
+    COMMITS_PROGRESS,
     CONSTRAINTS,
     FAILED_ATTEMPTS,
     FOREIGN_WAITS,
@@ -17,11 +18,14 @@ from holdfast.core.run.state.features import (
     PLACES,
     RESULT_NAMES_ARTIFACTS,
     SETTLING,
+    STACK_TRACES,
     TOOL_PINS,
 )
+from holdfast.core.run.state.progress import PROGRESS_TOOL, PROGRESS_WRITERS
 from holdfast.core.run.state.state import RunState
 from holdfast.core.tools.effects import Effect
 from holdfast.core.tools.foreign_waits import Resumption
+from holdfast.core.tools.progress_file import USUAL_FILE, ProgressFile
 from holdfast.core.tools.triggers import PollTrigger, TaskTrigger
 from holdfast.core.trust import Origin
 
@@ -126,6 +130,7 @@ def tool_request(
         names_artifacts=number > 0 and state.features >= RESULT_NAMES_ARTIFACTS,
         failures=number > 0 and state.features >= FAILED_ATTEMPTS,
         partial=number > 0 and state.features >= PARTIAL_RESULTS,
+        stacks=number > 0 and not poll and state.features >= STACK_TRACES,
         settles=number > 0 and state.features >= SETTLING,
         nodes=node_terms(state, approved=undo or (own is not None and own.approved), unfit=unfit),
         reroutes=number > 0 and state.features >= PLACES and not (undo or settle or poll),
@@ -134,7 +139,17 @@ def tool_request(
         pin=tool.pin if tool and state.features >= TOOL_PINS else "",
         pends=number > 0 and state.features >= FOREIGN_WAITS and not (undo or settle),
         resumed=own.resumed if own and number and not (poll or settle or undo) else None,
+        progress=_progress_file(state, call.name),
     )
+
+
+def _progress_file(state: RunState, tool: str) -> ProgressFile | None:
+    """Return the progress file for a tool that writes it; None for the usual file without commits."""
+    if state.spec is None or tool not in PROGRESS_WRITERS or state.features < COMMITS_PROGRESS:
+        return None
+    commits = state.spec.memory.commits if tool == PROGRESS_TOOL else "none"  # the others commit in any case
+    file = ProgressFile(name=state.spec.memory.progress_file, commits=commits)
+    return file if file != USUAL_FILE else None
 
 
 def preview_request(state: RunState, call: CallState) -> PreviewRequest:

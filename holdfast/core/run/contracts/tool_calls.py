@@ -10,6 +10,7 @@ from holdfast.core.mac.seals import ActivityRequest, ActivityResult
 from holdfast.core.nodes import NodeTerms, Placement
 from holdfast.core.tools.failures import FailedAttempts, FailureKind
 from holdfast.core.tools.foreign_waits import ForeignTask, Resumption, ServerQuestion
+from holdfast.core.tools.progress_file import ProgressFile
 from holdfast.core.trust import Origin, Trust
 
 
@@ -50,6 +51,8 @@ class ToolRequest(ActivityRequest):
     """The run accepts `cause` and `failures` of an outcome, unlike one of a lower feature level."""
     partial: bool = False
     """The run accepts `ToolOutcome.missing`; for one of a lower feature level, the text has it."""
+    stacks: bool = False
+    """The run accepts `ToolOutcome.stack`, unlike one of a lower feature level."""
     settles: bool = False
     """The run accepts `settles_in` of an outcome; for one of a lower feature level, the text has it."""
     nodes: NodeTerms | None = None
@@ -62,7 +65,10 @@ class ToolRequest(ActivityRequest):
     """
     pin: str = ""
     """The pin of the foreign tool that the LLM was shown; empty for any other tool."""
-
+    progress: ProgressFile | None = None
+    """The agent's progress file, for tools that write it, if a note commits something or the file is another one than
+    usual. None below the feature level of that.
+    """
     base: str = ""
     """The base of the preview by which people approved the call: under another base, it does not run. Empty for any."""
     pends: bool = False

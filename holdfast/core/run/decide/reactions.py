@@ -187,7 +187,11 @@ def on_outcome(state: RunState, number: int, outcome: ToolOutcome, *, at: dateti
             settles_at = at + timedelta(seconds=min(outcome.settles_in, LONGEST_SETTLING))
             request = request.model_copy(update={"settles_at": settles_at})
         signed = outcome.signed if state.features >= SIGNED_RESULTS else ""
-        return [ev.ReconcileRequested(request=request, cause=outcome.cause, failures=outcome.failures, signed=signed)]
+        return [
+            ev.ReconcileRequested(
+                request=request, cause=outcome.cause, failures=outcome.failures, signed=signed, stack=outcome.stack
+            )
+        ]
     content, status = outcome.content, outcome.status
     if call.undo:
         content, status = with_heading(UNDONE, content), "undone"
@@ -216,6 +220,7 @@ def on_outcome(state: RunState, number: int, outcome: ToolOutcome, *, at: dateti
             signed=signed,
             missing=outcome.missing,
             not_called=outcome.not_called,
+            stack=outcome.stack,
         ),
     ]
 

@@ -46,6 +46,7 @@ from holdfast.core.run.state.features import require_features
 from holdfast.core.run.state.next_actions import EndSubagents, Fail
 from holdfast.core.run.state.state import RunState
 from holdfast.core.run.waits.foreign_waits import tasks_of
+from holdfast.core.run.waits.people import awaited_input
 from holdfast.core.transcript.transcript import Transcript
 
 
@@ -274,7 +275,7 @@ class AgentRun:
             self._log.archive_at_pause()
             at = self._log.at
             due = self.state.wake_at(at), self.state.next_start(at), self._tree.due() if self._tree else None
-            self._calls.wake_at(min(filter(None, due), default=None), now=at)
+            self._calls.wake_at(min(filter(None, due), default=None), now=at, awaited=awaited_input(self.state, at=at))
 
     def _advance(self) -> bool:
         """Take one action; return False if the run waits for an input."""

@@ -59,10 +59,11 @@ LEVELS: Mapping[int, str] = {
     "agent's LLMs at named endpoints in a fallback order, their options, and which of them replied; previews "
     "of calls, which are computed before people are asked (`preview_requested`); a person's own summary in `compact`; "
     "the pins of foreign tools, in their specs and in the requests of their calls; the run's notes in progress.txt "
-    "name its calls; what a call does, in a sentence of its tool (`consequence`); questions of a foreign server to "
-    "people (`answer_requested`, and requests of the kind `question`), and waits for its tasks; a conversation from "
-    "elsewhere that a start brings along; `reclassify`, which changes a run's agent, trust level or budget; a start "
-    "that continues a thread may lift a constraint",
+    "name its calls, and are committed; the progress file may have another name; stack traces of tools; timers of "
+    "waits for people; what a call does, in a sentence of its tool (`consequence`); questions of a foreign server to "
+    "people (`answer_requested`, and requests of the kind `question`), and waits for its tasks; a conversation from elsewhere "
+    "that a start brings along; `reclassify`, which changes a run's agent, trust level or budget; a start that "
+    "continues a thread may lift a constraint",
 }
 """Feature level → the release, and its additions."""
 
@@ -272,6 +273,15 @@ PACES_CALLS = 2
 
 NOTES_CALLS = 2
 """The run's own notes in progress.txt name its calls that have an effect."""
+
+COMMITS_PROGRESS = 2
+"""Notes in the progress file are committed to git, and the file may have another name (`Memory.progress_file`)."""
+
+STACK_TRACES = 2
+"""The result of a call names the artifact with the stack trace of the tool's exception."""
+
+SHOWS_WAITS = 2
+"""A wait for people has a timer, whose summary says what the run waits for (`holdfast.core.run.waits.people`)."""
 
 HOURS = 2
 """Policies may have hours (`later`), outside of which calls are postponed."""

@@ -32,7 +32,7 @@ from holdfast.core.run.state.features import FEEDBACK, REFINE_TASK
 from holdfast.core.run.state.progress import Pause
 from holdfast.core.run.state.state import Blocked, RunState
 from holdfast.core.run.views.lifecycle import phase_of
-from holdfast.core.run.views.status import doing
+from holdfast.core.run.views.status import awaited, doing
 from holdfast.core.tools.triggers import EventTrigger
 
 SHOWN_REQUESTS = 10
@@ -56,6 +56,9 @@ COLUMNS = 40
 
 SHORT_CHARS = 600
 """Maximum characters of arguments that stand above the JSON to send; longer ones stand below it."""
+
+SUMMARY_REQUESTS, SUMMARY_CHARS = 3, 180
+"""The most requests, and characters, of a wait's summary."""
 
 RESULT_CHARS = 20_000
 """Maximum characters of the result."""
@@ -160,6 +163,15 @@ def current_details(state: RunState, refused: Sequence[AgentEvent] = ()) -> str:
         title = "### Structured result" if state.structured else "### Result"
         lines += ["", title, "", quoted(state.result, RESULT_CHARS)]
     return "\n".join(lines)
+
+
+def wait_summary(state: RunState) -> str:
+    """Return a line that says what a run waits for, for the timer of that wait in the timeline."""
+    shown = [f"{request.tool} (request {request.id})" for request in state.authority.requests[:SUMMARY_REQUESTS]]
+    if (more := len(state.authority.requests) - len(shown)) > 0:
+        shown.append(f"{more} more")
+    calls = f": {', '.join(shown)}" if shown and not (state.pause or state.blocked) else ""
+    return plain(f"{awaited(state)}{calls}", SUMMARY_CHARS)
 
 
 def _headline(state: RunState) -> str:
@@ -268,10 +280,8 @@ def _refinements(state: RunState) -> list[str]:
 
 
 def _named(signal: str) -> str:
-    """Return the instructions to send a signal that the Web UI cannot list, because it has no handler
-    (`holdfast.core.run.inputs.interventions`).
-    """
-    return f"{WHERE}. Choose **Custom**, enter the name `{signal}`, and send"
+    """Return the instructions to send a signal of that name."""
+    return f"{WHERE}. Choose the signal `{signal}`, and send"
 
 
 def _refusal(event: AgentEvent) -> str:

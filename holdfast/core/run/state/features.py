@@ -61,9 +61,9 @@ LEVELS: Mapping[int, str] = {
     "the pins of foreign tools, in their specs and in the requests of their calls; the run's notes in progress.txt "
     "name its calls, and are committed; the progress file may have another name; stack traces of tools; timers of "
     "waits for people; what a call does, in a sentence of its tool (`consequence`); questions of a foreign server to "
-    "people (`answer_requested`, and requests of the kind `question`), and waits for its tasks; a conversation from elsewhere "
-    "that a start brings along; `reclassify`, which changes a run's agent, trust level or budget; a start that "
-    "continues a thread may lift a constraint",
+    "people (`answer_requested`, and requests of the kind `question`), and waits for its tasks; a conversation from "
+    "elsewhere that a start brings along; `reclassify`, which changes a run's agent, trust level or budget; a start "
+    "that continues a thread may lift a constraint",
 }
 """Feature level → the release, and its additions."""
 

@@ -10,7 +10,8 @@ from holdfast.core.agents.agent import Limits
 from holdfast.core.authority.approvals import shown_digest
 from holdfast.core.authority.policy import Policy, Terms, allow, ask
 from holdfast.core.log.events import AnswerRequested, ToolCallFinished, WaitPolled
-from holdfast.core.run.contracts.commands import Call, Sleep
+from holdfast.core.run.contracts.commands import Call
+from holdfast.core.run.contracts.record import ArchiveRequest
 from holdfast.core.run.contracts.tool_calls import ToolOutcome, ToolRequest
 from holdfast.core.run.decide.reactions import CLOSED_EARLY
 from holdfast.core.run.state.features import FOREIGN_WAITS
@@ -47,10 +48,10 @@ def requests(thread: Thread) -> list[ToolRequest]:
 def bring(thread: Thread, **outcome: Any) -> None:
     """End the tool call under way; if there is none, fire the timer first."""
     while not thread.waiting(ToolRequest):
-        if thread.waiting(Sleep):
-            thread.wake()
-        else:
+        if thread.waiting(ArchiveRequest):
             thread.archive()
+        else:
+            thread.wake()
     (call,) = thread.waiting(ToolRequest)
     thread.end(call, ToolOutcome.model_validate({"status": "failed", "content": "pending", **outcome}))
 

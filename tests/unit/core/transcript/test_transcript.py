@@ -58,6 +58,7 @@ UNREAD = {
     events.VerdictGiven,
     events.ToolCallPostponed,
     events.ToolCallStarted,
+    events.AnswerRequested,
     events.ApprovalRequested,
     events.PreviewRequested,
     events.ReconcileRequested,

@@ -45,7 +45,7 @@ help: ## This list
 	@awk -F ':.*## ' '/^##@/ { print "\n" substr($$0, 5) } /^[a-z-]+:.*## / { printf "  %-13s %s\n", $$1, $$2 }' Makefile
 
 ##@ Tests
-.PHONY: test test-quick test-all test-package histories kill-matrix
+.PHONY: test test-quick test-all test-package test-mcp histories kill-matrix
 test: setup ## The default tests; those of the wheel are in test-package
 	$(PY) -m pytest -m "not slow" $(SIDE_BY_SIDE) --ignore tests/package
 test-quick: setup ## Those without servers; on another Python: VENV=.venv-3.13 PYTHON=python3.13
@@ -55,6 +55,10 @@ test-all: setup ## Every test, the slow ones too
 test-package: setup ## Build the wheel, install it into an environment of its own, and use it as a user does
 	@$(MAKE) --no-print-directory setup VENV=.venv-package LOCK=requirements/package.lock
 	$(PY) -m pytest -m "not slow" $(SIDE_BY_SIDE) tests/package
+test-mcp: setup ## Call every tool of foreign MCP servers: npm's, and one of each official SDK; needs Node and npm
+	@npm ci --prefix tests/foreign --ignore-scripts --no-audit --no-fund --silent || \
+	echo "The servers of npm are skipped: npm is missing, or its registry cannot be reached."
+	$(PY) -m pytest -rs tests/foreign
 histories: setup ## Record workflow histories for the replay tests, and freeze the formats of this release
 	$(PY) -m tests.replay.record && $(PY) -m tests.replay.freeze
 kill-matrix: setup ## Kill a worker at every boundary, then KILLS=500 times at random; print what was lost
@@ -81,12 +85,14 @@ down: ## Stop the team stack; its data stays
 	docker compose down
 
 ##@ Measurements
-.PHONY: bench bench-long bench-peers
+.PHONY: bench bench-long bench-peers conformance
 bench: setup ## Measure a step and a prompt, and print a table
 	$(PY) -m bench && $(PY) -m bench.prompt
 bench-long: setup ## Measure a run of 10,000 steps, 500 runs that wait, 100 sub-agents, policies, seals, files, recall, and what follows kills
 	$(PY) -m bench.endurance && $(PY) -m bench.paused && $(PY) -m bench.authority && $(PY) -m bench.seals && $(PY) -m bench.portable && \
 	$(PY) -m bench.recall && $(PY) -m bench.takeover && $(PY) -m bench.freezes && $(PY) -m bench.fanout && $(PY) -m bench.streams
+conformance: setup ## Run MCP's conformance suite against a gateway; it comes from npm, and is skipped without
+	$(PY) -m bench.mcp_conformance
 bench-peers: ## Measure Holdfast beside its alternatives; ARGS=--help lists the options
 	@$(MAKE) --no-print-directory setup VENV=.venv-peers LOCK=requirements/peers.lock
 	.venv-peers/bin/python -m bench.peers $(ARGS)

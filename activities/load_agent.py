@@ -233,7 +233,8 @@ class Agents:
         standing = await self._standing_memories(spec, user) if budget.standing else None
         files = None
         if budget.file_tokens:
-            files = await asyncio.to_thread(self._workspace_memory.files, workspace, budget.file_tokens)
+            read = self._workspace_memory.files
+            files = await asyncio.to_thread(read, workspace, budget.file_tokens, progress=budget.progress_file)
         return tuple(tier for tier in (standing, files) if tier)
 
     async def _standing_memories(self, spec: AgentSpec, user: str) -> RecalledTier | None:

@@ -10,7 +10,7 @@ from holdfast.config.programs import CLI
 from holdfast.config.webhooks import Receiver
 from holdfast.core.authority.approvals import SHORT_DIGEST, ApprovalRequest
 from holdfast.core.authority.claims import CLAIMED, MARK, claim_rows
-from holdfast.core.authority.previews import PREVIEWED, preview_rows
+from holdfast.core.authority.previews import preview_heading, preview_rows
 from holdfast.core.authority.statements import parsed
 from holdfast.core.authority.summaries import describe_terms
 from holdfast.core.base.readable_json import CONTEXT_HEADING
@@ -126,6 +126,10 @@ def _commands(thread: str, request: ApprovalRequest, *, complete: bool = True) -
     """Return the commands that answer a request; only harmless ones if the message shows it incompletely."""
     show = [] if complete else [CLI.command("pending", thread)]
     digest = ("--digest", request.digest[:SHORT_DIGEST])
+    if request.kind == "question":
+        fitting = [answer for answer in request.answers if complete or answer == "deny"]
+        texts = {answer: ("ANSWER",) if answer == "respond" else () for answer in fitting}
+        return [*show, *(CLI.command(answer, thread, request.id, *texts[answer], *digest) for answer in fitting)]
     if request.kind == "approval":
         return [
             *show,
@@ -204,7 +208,7 @@ def _preview(request: ApprovalRequest) -> tuple[list[JSON], bool]:
     shown = len(texts) <= PREVIEW_BLOCKS and request.preview.complete
     cut = _section("*Not all of it is shown.* Read it all before you approve: the first command below shows how.")
     blocks = [_section(_code(text.rstrip("\n"), BLOCK_CHARS)[0]) for text in texts[:PREVIEW_BLOCKS]]
-    return [_section(f"*{PREVIEWED}*"), *blocks, *([] if shown else [cut])], shown
+    return [_section(f"*{preview_heading(request.kind)}*"), *blocks, *([] if shown else [cut])], shown
 
 
 def _claim(claim: str) -> list[JSON]:

@@ -24,6 +24,7 @@ from holdfast.core.agents.agent import Limits as Limits
 from holdfast.core.agents.agent import Memory as Memory
 from holdfast.core.agents.catalog import Catalog as Catalog
 from holdfast.core.agents.mcp_servers import MCP as MCP
+from holdfast.core.agents.mcp_servers import OAuth as OAuth
 from holdfast.core.agents.middleware import CallRefused as CallRefused
 from holdfast.core.agents.middleware import LLMCall as LLMCall
 from holdfast.core.agents.middleware import LLMResult as LLMResult
@@ -67,6 +68,7 @@ from holdfast.core.llm.messages import UserMessage as UserMessage
 from holdfast.core.llm.options import LLMOptions as LLMOptions
 from holdfast.core.log.events import AgentEvent as AgentEvent
 from holdfast.core.log.events import AgentLoaded as AgentLoaded
+from holdfast.core.log.events import AnswerRequested as AnswerRequested
 from holdfast.core.log.events import ApprovalEscalated as ApprovalEscalated
 from holdfast.core.log.events import ApprovalExpired as ApprovalExpired
 from holdfast.core.log.events import ApprovalReminded as ApprovalReminded

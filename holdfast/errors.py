@@ -220,7 +220,7 @@ class FeaturesUnknown(HoldfastError):
 
 
 class TaskInvalid(HoldfastError):
-    """The task is empty, too long or not text."""
+    """The task is empty, too long or not text, or the conversation that comes with it cannot be used."""
 
 
 class ContextInvalid(HoldfastError):

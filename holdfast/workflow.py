@@ -16,7 +16,7 @@ workflow's history once, so it runs once, however often the workflow is replayed
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from threading import Lock
@@ -117,6 +117,7 @@ class RunOptions(TypedDict, total=False):
     context: BaseModel | Mapping[str, object] | None
     unattended: bool
     when_blocked: WhenBlocked | None
+    nodes: Sequence[str]
     workspace: str | None
     task_queue: str | None
     parent_close_policy: ParentClosePolicy
@@ -173,6 +174,7 @@ async def start_agent(
     context: BaseModel | Mapping[str, object] | None = None,
     unattended: bool = False,
     when_blocked: WhenBlocked | None = None,
+    nodes: Sequence[str] = (),
     workspace: str | None = None,
     idle_limit: float | None = None,
     task_queue: str | None = None,
@@ -195,6 +197,8 @@ async def start_agent(
         unattended: Whether nobody is there for the run: `when_blocked="fail"`.
         when_blocked: What the run does if it cannot continue without a person: `fail` with the cause, or `wait`. None
             for the agent's own.
+        nodes: The nodes that may execute the run and its sub-agents, as in `Client.start`; empty for those of the
+            agent.
         workspace: A folder on the agent's worker; None for one of the run's own.
         idle_limit: Seconds that the run stays open for messages after it has answered; None for the agent's own limit.
         task_queue: The task queue of the workers that run the agent; None for the workflow's own.
@@ -202,7 +206,7 @@ async def start_agent(
             for it. By default, it continues: stopping it could leave the outcome of an effect unknown.
 
     Raises:
-        AgentRunFailed: There is or was a thread of that id, or the context cannot be recorded.
+        AgentRunFailed: There is or was a thread of that id, the context cannot be recorded, or `nodes` selects none.
     """
     info, calls = workflow.info(), _own_calls()
     calls.count += 1
@@ -222,6 +226,7 @@ async def start_agent(
         context=context,
         unattended=unattended,
         when_blocked=when_blocked,
+        nodes=nodes,
     )
     shown: Any = Own(f"Agent `{code(agent)}`, started by the workflow `{code(info.workflow_id)}`.")
     title: Any = Own(summary(task))

@@ -24,7 +24,8 @@ from holdfast.core.run.state.state import RunState
 from holdfast.core.run.views.web_ui import current_details
 from holdfast.workflows.driver import Attributes, accept_any_arguments, pass_in_process, start, wait_for_end
 from holdfast.workflows.replay_safe_inbox import Input, ReplaySafeInbox
-from holdfast.workflows.run_interface import RunInterface
+from holdfast.workflows.run_interface import RunInterface, shared_signals
+from holdfast.workflows.signal_menu import list_signals
 
 _NO_INPUT = RunInput(malformed=NO_INPUT)
 
@@ -54,6 +55,7 @@ class AgentRunWorkflow(RunInterface):
         """Whether the Web UI's details are due to be rewritten after all inputs of this activation."""
         self._key_unknown: SealKeyUnknown | None = None
         """An error is sealed with a key that this worker does not have."""
+        list_signals(lambda: shared_signals(self._shown))
         workflow.register_random_seed_callback(partial(self._on_new_seed, asyncio.get_running_loop()))
 
     @workflow.run

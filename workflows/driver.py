@@ -17,6 +17,7 @@ from holdfast.core.run.machine.machine import AgentRun
 from holdfast.core.run.machine.open_calls import CallEnd
 from holdfast.core.run.state.features import DORMANCY
 from holdfast.core.run.state.state import RunState
+from holdfast.core.run.views.web_ui import wait_summary
 from holdfast.core.temporal.sealed_details import failure_of
 
 ONCE = RetryPolicy(maximum_attempts=1)
@@ -56,8 +57,8 @@ def start(command: Call | Sleep, state: RunState) -> asyncio.Future[Any]:
         state: The run's state, for the limits that its agent sets.
     """
     if isinstance(command, Sleep):
-        waits_for = _wake_reason(command.until, state)
-        return asyncio.create_task(workflow.sleep(command.seconds, summary=f"until {waits_for}"))
+        words = wait_summary(state) if command.awaited else f"until {_wake_reason(command.until, state)}"
+        return asyncio.create_task(workflow.sleep(command.seconds, summary=words))
     activity = activity_of(command.request)
     if not command.local:
         return start_activity(activity, command.request, state)

@@ -65,7 +65,9 @@ async def _start_agent(loop: LoopInput, iteration: Iteration, brief: str, trust:
     options |= {"context": loop.context} if loop.context is not None else {}
     options |= {"when_blocked": loop.when_blocked} if loop.when_blocked else {}
     others = LOOP_BUDGETS if budget else 0
-    if level := level_of_start(others=others, context=loop.context, when_blocked=loop.when_blocked):
+    scope = (loop.nodes,) if loop.nodes else ()
+    options |= {"scope": scope} if scope else {}
+    if level := level_of_start(others=others, context=loop.context, when_blocked=loop.when_blocked, scope=scope):
         options |= {"features": level}
     return await workflow.start_child_workflow(
         WORKFLOW,

@@ -1,6 +1,6 @@
 """The signals, updates and queries of `AgentLoopWorkflow`."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, get_args
 
 from temporalio import workflow
@@ -12,6 +12,13 @@ from holdfast.core.loop.recorder import LoopRecorder
 from holdfast.core.loop.state import LoopState, Steering
 from holdfast.core.loop.steering import on_steering
 from holdfast.core.run.contracts.runs import Page, View
+
+DESCRIPTIONS: Mapping[Steering, str] = {
+    "pause": 'Begin no further iteration: {"by", "reason"}.',
+    "resume": 'Resume a paused loop: {"by"}.',
+    "retry": 'Continue a blocked loop, once its cause is fixed: {"by"}.',
+}
+"""The name of a signal and update → its description, which the Web UI shows."""
 
 
 class LoopInterface:
@@ -75,7 +82,7 @@ class LoopInterface:
 def _signal(verb: Steering) -> Callable[..., None]:
     """Return the handler of the signal of that name."""
 
-    @workflow.signal(name=verb)
+    @workflow.signal(name=verb, description=DESCRIPTIONS[verb])
     def take_in(self: LoopInterface, payload: Any = None, *more: Any) -> None:
         self._signal(verb, payload, *more)
 
@@ -85,7 +92,7 @@ def _signal(verb: Steering) -> Callable[..., None]:
 def _update(verb: Steering) -> Callable[..., Any]:
     """Return the handler of the update of that name, with its validator."""
 
-    @workflow.update(name=verb)
+    @workflow.update(name=verb, description=DESCRIPTIONS[verb])
     def answer(self: LoopInterface, payload: Any = None, *more: Any) -> View:
         return self._steer(verb, payload)
 

@@ -11,9 +11,17 @@ from temporalio.exceptions import ApplicationError
 from holdfast.core.agents.agent import AgentSpec
 from holdfast.core.base.models import argument_of
 from holdfast.core.run.contracts.runs import Page, View, Views
-from holdfast.core.run.inputs.interventions import SIGNALS, UPDATES, leaves_no_trace, raw_texts, read_payload
+from holdfast.core.run.inputs.interventions import (
+    SIGNALS,
+    UPDATES,
+    in_level,
+    leaves_no_trace,
+    raw_texts,
+    read_payload,
+)
 from holdfast.core.run.machine.machine import AgentRun
 from holdfast.core.run.state.state import RunState
+from holdfast.core.run.views.deciders import open_requests
 from holdfast.core.run.views.status import run_view
 from holdfast.workflows.replay_safe_inbox import Input
 
@@ -27,11 +35,25 @@ DESCRIPTIONS = {
     "revoke": 'Revoke a remembered rule or a delegation: {"by", "remembered"} or {"by", "delegated_to"}.',
     "retry": 'Continue a blocked run, once its cause is fixed: {"by"}.',
     "say": 'Send the agent a message: {"message", "by"}.',
+    "revoke_key": 'Revoke the key of an approver: {"by", "key", "reason"}.',
+    "lift": 'Remove a constraint: {"by", "constraint", "reason"}.',
+    "pause": 'Pause the run: {"by", "reason"}.',
+    "resume": 'Resume a paused run: {"by"}.',
+    "move": "Move the run to another place. The command `holdfast move` sends this.",
+    "compact": 'Compact the context: {"by"}, and {"summary"} for a summary of your own.',
+    "refine": 'Refine the task: {"kind": "narrow", "rescope" or "correct", "text", "by"}.',
+    "extend": 'Extend the budget: {"by"}, and {"usd"}, {"tokens"} or another limit with what is added.',
+    "wake": 'Wake a dormant run: {"by", "reason"}; or send it an event: {"event", "id", "data", "by"}.',
 }
 """The name of a signal or an update → its description, which the Web UI shows."""
 
-CUSTOM = ", ".join(name for name, level in SIGNALS.items() if level > 0 and name != "subagent_ended")
-"""The signals that have no handler of their own, and so no entry in the Web UI's menu."""
+_SHARED = tuple(name for name, level in SIGNALS.items() if level > 0 and name != "subagent_ended")
+"""The signals for people that have no handler of their own."""
+
+
+def shared_signals(state: RunState) -> dict[str, str]:
+    """Return the signals without a handler of their own that a run has, each with its description."""
+    return {name: DESCRIPTIONS[name] for name in _SHARED if in_level(SIGNALS, name, state)}
 
 
 class RunInterface:
@@ -50,7 +72,7 @@ class RunInterface:
 
     # Signals. A payload of any shape is accepted and recorded: a typing error in the Web UI loses nothing.
 
-    @workflow.signal(dynamic=True, description=f"Any other signal, chosen as Custom by its name: {CUSTOM}.")
+    @workflow.signal(dynamic=True)
     def unknown(self, name: str, payloads: Sequence[RawValue]) -> None:
         """Accept a signal of any other name; it has an effect if the run's feature level has that name."""
         sent = [value.payload for value in payloads]
@@ -95,7 +117,7 @@ class RunInterface:
     @workflow.query
     def pending_approvals(self) -> Views:
         """Return the open approval requests."""
-        return Views(self._shown.pending_view())
+        return Views(open_requests(self._shown))
 
     @workflow.query
     def log(self, start: int = 0) -> Page:
@@ -127,7 +149,7 @@ class RunInterface:
     @workflow.query
     def pending(self) -> list[dict[str, Any]]:
         """Return the open approval requests without a seal, for the `temporal` command."""
-        return self._shown.pending_view()
+        return open_requests(self._shown)
 
     @workflow.query
     def events(self, start: int = 0) -> list[dict[str, Any]]:

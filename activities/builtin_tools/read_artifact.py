@@ -101,7 +101,8 @@ class _References:
         """Add the next event."""
         if isinstance(event, AgentLoaded | RunContinued):
             self._level = max(self._level, event.features)
-        self.refers |= self.address in artifacts_of(event, named=self._level >= RESULT_NAMES_ARTIFACTS)
+        named = self._level >= RESULT_NAMES_ARTIFACTS
+        self.refers |= self.address in artifacts_of(event, named=named, stacks=False)
         match event:
             case RunForked():
                 self._thread, self.above = event.thread, ""

@@ -125,13 +125,6 @@ class _SentRequest:
         """The arguments of `read_reply` that depend on the request."""
         return {**self.decoding, **self.checking}
 
-    def with_paused(self, paused: Decoded) -> bytes:
-        """Return the request for the rest of a reply that the provider has paused."""
-        assert paused.message is not None
-        adapter = self.cached.route.adapter
-        messages = [*self.messages, adapter.encode(paused.message)]
-        return adapter.body(self.cached.prefix, messages, calls=not self.request.compacting)
-
 
 class LLM:
     """Calls the LLM on behalf of runs.
@@ -251,7 +244,7 @@ class LLM:
             with streams.watching(sent.run, adapter) if streams and sent.run else nullcontext() as live:
                 reply = await self._receive(sent, headers, live)
                 if live:
-                    live.end(reply.message.text if reply.message else "")
+                    live.end(reply.message)
         except ApplicationError as error:
             raise self._fallback.after(attempt.turn, error, status=attempt.status, costly=attempt.costly) from None
         self._fallback.answered(attempt.turn)
@@ -259,19 +252,21 @@ class LLM:
 
     async def _receive(self, sent: _SentRequest, headers: Mapping[str, str], live: WatchedReply | None) -> LLMReply:
         """Send the request, and read the reply: all of it, if the provider pauses its turn."""
-        started, costly = time.monotonic(), sent.attempt.costly
-        response = await self._post(sent, sent.body, headers)
+        started, costly, route = time.monotonic(), sent.attempt.costly, sent.cached.route
+        response = await self._post(sent, headers)
+        parsed = live.answer(response.content) if live else None
         paused: Decoded | None = None
         for _ in range(MAX_PAUSES):
-            if (more := paused_reply(response.content, paused, **sent.decoding)) is None:
+            if (more := paused_reply(response.content, paused, parsed=parsed, **sent.decoding)) is None:
                 break
             paused, sent.attempt.usage = more, more.usage
-            body = sent.with_paused(paused)
-            response = await self._post(sent, body, headers, spent=time.monotonic() - started)
+            if live:
+                live.expect(paused.message)
+            response = await self._post(self._continuing(sent, paused), headers, spent=time.monotonic() - started)
+            parsed = live.answer(response.content) if live else None
         duration = time.monotonic() - started
         try:
             tools = self._readers(sent)
-            parsed = live.answer(response.content) if live and paused is None else None
             reply = read_reply(
                 response.content,
                 tools=tools,
@@ -287,12 +282,23 @@ class LLM:
                 raise ApplicationError(f"{error}", type=CONTEXT_TOO_LONG, non_retryable=True) from None
             raise _not_a_reply(sent, response, error, self._secrets) from None
         if self._streams and parsed is not None and not reply.usage.prompt_tokens:
-            self._streams.disable(sent.cached.route.endpoint.client, "its streams report no usage")
+            self._streams.disable(route.adapter, route.endpoint.client, "its streams report no usage")
         priced = self._add_cost(reply, sent)
         sent.attempt.usage, sent.attempt.cost = priced.usage, priced.cost
         ids = (response.headers.get(name) for name in _REQUEST_IDS)
         metadata = {"request_id": next(filter(None, ids), None), "duration_ms": round(duration * 1000)}
         return reply.model_copy(update=metadata)
+
+    def _continuing(self, sent: _SentRequest, paused: Decoded) -> _SentRequest:
+        """Return the request for the rest of a reply that the provider has paused."""
+        assert paused.message is not None
+        route = sent.cached.route
+        messages = [*sent.messages, route.adapter.encode(paused.message)]
+        plain = route.adapter.body(sent.cached.prefix, messages, calls=not sent.request.compacting)
+        if self._streams is None or sent.unstreamed is None:
+            return replace(sent, body=plain)
+        body = self._streams.asking(plain, route.adapter, route.endpoint.client)
+        return replace(sent, body=body, unstreamed=None if body == plain else plain)
 
     def _add_cost(self, reply: LLMReply, sent: _SentRequest) -> LLMReply:
         """Add the tokens that the provider did not count, and the cost if the run asks for it."""
@@ -339,9 +345,7 @@ class LLM:
             return reply.model_copy(update={"message": None, "rejected": why, "problems": {}, "arguments": {}})
         return reply.model_copy(update={"message": message, "artifact": artifact})
 
-    async def _post(
-        self, sent: _SentRequest, body: bytes, headers: Mapping[str, str], *, spent: float = 0
-    ) -> httpx2.Response:
+    async def _post(self, sent: _SentRequest, headers: Mapping[str, str], *, spent: float = 0) -> httpx2.Response:
         timeout, costly = sent.cached.spec.limits.llm_timeout, sent.attempt.costly
         route = sent.cached.route
         client = route.endpoint.client
@@ -350,7 +354,7 @@ class LLM:
             async with asyncio.timeout(timeout - spent):  # the client's own limits each read, and not their sum
                 return await client.post(
                     route.adapter.path,
-                    content=body,
+                    content=sent.body,
                     cast_to=httpx2.Response,
                     options={
                         "timeout": timeout,
@@ -361,11 +365,11 @@ class LLM:
             why = f"{client.base_url}: no whole response within {timeout:g} s"
             raise ApplicationError(why, type=openai.APITimeoutError.__name__) from None
         except openai.APIStatusError as error:
-            if self._streams and sent.unstreamed is not None and body == sent.body and is_about_streaming(error):
+            if self._streams and sent.unstreamed is not None and is_about_streaming(error):
                 sent.attempt.costly, sent.attempt.body = costly, sent.unstreamed
-                whole = replace(sent, body=sent.unstreamed, unstreamed=None)
-                response = await self._post(whole, whole.body, headers, spent=spent)
-                self._streams.disable(client, f"it answers {error.status_code} to a request for a stream")
+                response = await self._post(replace(sent, body=sent.unstreamed, unstreamed=None), headers, spent=spent)
+                why = f"it answers {error.status_code} to a request for a stream"
+                self._streams.disable(route.adapter, client, why)
                 return response
             sent.attempt.status = error.status_code
             sent.attempt.costly = costly or error.status_code in _TIMEOUT_STATUSES

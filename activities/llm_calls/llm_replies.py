@@ -14,7 +14,7 @@ from pydantic_core import from_json
 from holdfast.core.agents.agent import AgentSpec
 from holdfast.core.agents.middleware import LLMResult
 from holdfast.core.base.canonical import exact_json
-from holdfast.core.llm.adapters import Adapter, Decoded, as_dict, message_of, recordable
+from holdfast.core.llm.adapters import Adapter, Decoded, as_dict, encode_json, message_of, recordable
 from holdfast.core.llm.blocks import ToolCall, blocks_of
 from holdfast.core.llm.deltas import StreamingAdapter
 from holdfast.core.llm.event_stream import is_event_stream
@@ -92,7 +92,9 @@ def read_reply(
     message = _with_intended_tools(decoded.message, spec)
     if not decoded.holds_reply or decoded.finish_reason == BROKEN or (message is None and decoded.failure):
         refused = bool(decoded.failure) and message is None
-        too_long = message is None and is_too_long(200, body)
+        # The other events of a stream may quote the request.
+        report = encode_json(answer.get("error")) if is_event_stream(body) else body
+        too_long = message is None and is_too_long(200, report)
         raise NotAReply(_explain(body, decoded.failure), refused=refused, too_long=too_long)
     if is_context_full(decoded.finish_word) and not (message and message.tool_calls):
         raise NotAReply("the LLM's context window was full before its reply ended", too_long=True)
@@ -110,20 +112,28 @@ def read_reply(
 
 
 def paused_reply(
-    body: bytes, before: Decoded | None, *, adapter: Adapter, step_id: str, used: Collection[str] = ()
+    body: bytes,
+    before: Decoded | None,
+    *,
+    adapter: Adapter,
+    step_id: str,
+    used: Collection[str] = (),
+    parsed: Mapping[str, Any] | None = None,
 ) -> Decoded | None:
     """Return the reply so far if the provider pauses its turn, and continues it when it gets that back.
 
     Args:
         body: The response body as received.
         before: The reply up to the pause before; None for none.
+        parsed: See `read_reply`.
         adapter: See `read_reply`.
         step_id: See `read_reply`.
         used: See `read_reply`.
     """
     if b"pause_turn" not in body:
         return None
-    decoded = adapter.decode(_parse(body, adapter), ids=step_id, used=_with_calls(used, before))
+    answer = _parse(body, adapter) if parsed is None else parsed
+    decoded = adapter.decode(answer, ids=step_id, used=_with_calls(used, before))
     return _joined(before, decoded) if decoded.paused and decoded.message else None
 
 
@@ -282,7 +292,7 @@ def _parse(body: bytes, adapter: Adapter) -> Mapping[str, Any]:
     if isinstance(adapter, StreamingAdapter) and is_event_stream(body):
         stream = adapter.reply_stream()
         stream.feed(body)
-        return stream.end().answer
+        return stream.end()
     try:
         return as_dict(json.loads(body))
     except (ValueError, RecursionError):

@@ -1,9 +1,12 @@
 """`call_tool`: runs one tool call, following the rules of `holdfast.core.tools.effects`."""
 
+import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
+from pydantic_core import from_json
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
@@ -20,6 +23,7 @@ from holdfast.activities.tool_calls.tool_attempt import Attempt, tool_context
 from holdfast.activities.tool_calls.tool_outcomes import Outcomes, RawResult
 from holdfast.core.agents.catalog import Catalog
 from holdfast.core.authority.summaries import describe_call
+from holdfast.core.base.canonical import exact_json
 from holdfast.core.nodes import NO_NODE, Node
 from holdfast.core.run.contracts.ledger import CallAttempt, ClaimedEffect, EffectLedger
 from holdfast.core.run.contracts.tool_calls import ToolOutcome, ToolRequest
@@ -28,9 +32,11 @@ from holdfast.core.tools.arguments import ArgumentsInvalid
 from holdfast.core.tools.decorator import NO_RESOURCES, Tool
 from holdfast.core.tools.effects import Effect, PastEffect
 from holdfast.core.tools.failures import FailureKind
+from holdfast.core.tools.foreign_waits import Resumed
 from holdfast.core.tools.secrets import NO_SECRETS, Secrets
 from holdfast.core.transcript.transcript import tool_message
 from holdfast.core.trust import NO_ORIGIN
+from holdfast.workspace.memory.progress_tool import update_progress
 from holdfast.workspace.tainted_files import TaintedFiles
 
 
@@ -91,11 +97,14 @@ class Tools:
             arguments = tool.read(request.call.arguments)
         except ArgumentsInvalid as error:
             return await self._invalid(tool, request, f"the arguments do not fit: {error}")
-        if arguments.text != request.call.arguments:
+        if arguments.text != request.call.arguments and not _lacks_newer(tool, request.call.arguments, arguments.text):
             # Reading them leniently here could run other arguments than the policy judged.
             hint = f"the tool reads them as {arguments.text[:2_000]}; give exactly that, or other arguments"
             return await self._invalid(tool, request, f"the arguments are not in the form in which they run: {hint}")
-        attempt = self._attempt(tool, arguments.values, request)
+        if request.resumed and request.resumed.task:
+            # Reading, answering and cancelling a task is safe to repeat, whatever the tool does.
+            tool = replace(tool, spec=tool.spec.model_copy(update={"effect": Effect.READ}))
+        attempt = self._attempt(tool, arguments.values, request, await self._resumed(request))
         files = FileTrust(tool, arguments.values, request, self._tainted_files)
         before = await self._crashes.before(request)
         notes = AttemptNotes(request, before)
@@ -111,14 +120,24 @@ class Tools:
         outcome = await files.label(outcome)
         if before and request.failures:
             outcome = outcome.model_copy(update={"failures": before.failures})
-        if outcome.status != "unknown" and not outcome.unfit and not request.poll:
+        pending = outcome.question or outcome.task or request.cancels
+        if outcome.status != "unknown" and not outcome.unfit and not request.poll and not pending:
             self._transcripts.add_result(
                 tool_message(request.call.id, request.call.name, outcome.status, outcome.content)
             )
         return outcome
 
-    def _attempt(self, tool: Tool, arguments: dict[str, Any], request: ToolRequest) -> Attempt:
-        context = tool_context(request, tool, self._secrets, origin=request.origin or NO_ORIGIN)
+    async def _resumed(self, request: ToolRequest) -> Resumed | None:
+        """Return what the call continues with."""
+        if request.resumed is None:
+            return None
+        given = request.resumed
+        state = (await self._artifacts.get(given.state)).decode() if given.state else None
+        responses = from_json(given.responses) if given.responses else {}
+        return Resumed(responses, state, given.task, given.answered, polls=request.poll > 0, cancels=request.cancels)
+
+    def _attempt(self, tool: Tool, arguments: dict[str, Any], request: ToolRequest, resumed: Resumed | None) -> Attempt:
+        context = tool_context(request, tool, self._secrets, origin=request.origin or NO_ORIGIN, resumed=resumed)
         run_context = CallContext(request.context, request.writes)
         return Attempt(tool, arguments, context, self._resources, run_context, self._secrets, self._node)
 
@@ -195,3 +214,14 @@ class Tools:
             epoch=request.epoch,
             call=describe_call(request.call),
         )
+
+
+def _lacks_newer(tool: Tool, recorded: str, read: str) -> bool:
+    """Whether a run's own note only lacks parameters that its release's tool did not have, which have their defaults.
+
+    A run makes its own calls from the tool as it recorded it, so this tool reads further parameters into them.
+    """
+    if tool is not update_progress:
+        return False
+    values = json.loads(recorded)
+    return isinstance(values, dict) and exact_json({**tool.spec.defaults, **values}) == read

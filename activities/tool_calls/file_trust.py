@@ -13,6 +13,7 @@ from typing import Any
 from holdfast.core.run.contracts.tool_calls import ToolOutcome, ToolRequest
 from holdfast.core.tools.decorator import Tool
 from holdfast.core.tools.effects import Effect
+from holdfast.core.tools.progress_file import DEFAULT_FILE
 from holdfast.workspace.tainted_files import TaintedFiles
 
 
@@ -54,7 +55,10 @@ class FileTrust:
 
     @property
     def _files(self) -> tuple[str, ...] | None:
-        return self.tool.files_of(self.arguments)
+        files, progress = self.tool.files_of(self.arguments), self.request.progress
+        if files is None or progress is None:
+            return files
+        return tuple(progress.name if name == DEFAULT_FILE else name for name in files)
 
     async def _mark(self) -> None:
         if self.tool.spec.effect is not Effect.READ:

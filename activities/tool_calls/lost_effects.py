@@ -136,7 +136,7 @@ class LostEffect:
                 self.notes.in_doubt = InDoubt(content=content[:IN_DOUBT_CHARS], cause=ended.cause, running=running)
                 finding = await self._check()
                 if finding and finding.status != "unknown":
-                    return finding.model_copy(update={"duration_ms": ended.duration_ms})
+                    return finding.model_copy(update={"duration_ms": ended.duration_ms, "trace": ended.trace})
                 if finding and finding.content != content:
                     unknown = unknown.model_copy(update={"content": f"{unknown.content}; {finding.content}"})
             case _:

@@ -20,6 +20,7 @@ from holdfast.activities.tool_calls.tool_functions import TimedOut, call_functio
 from holdfast.activities.tool_calls.tool_outcomes import RawResult, result_of_value
 from holdfast.activities.tool_calls.tool_threads import NoThread
 from holdfast.core.llm.blocks import with_heading
+from holdfast.core.log.events import ToolStatus
 from holdfast.core.nodes import NO_NODE, Node
 from holdfast.core.run.contracts.ledger import ClaimedEffect
 from holdfast.core.run.contracts.tool_calls import PreviewRequest, ToolRequest
@@ -27,7 +28,9 @@ from holdfast.core.tools.cannot import Cannot
 from holdfast.core.tools.decorator import Absent, Found, Labelled, Tool, ToolContext, Unknown, bind
 from holdfast.core.tools.effects import Effect
 from holdfast.core.tools.failures import kind_of
+from holdfast.core.tools.foreign_waits import ASKED, BEGAN, Asks, Resumed, TaskEnded, Working
 from holdfast.core.tools.not_done import says_not_done
+from holdfast.core.tools.progress_file import USUAL_FILE
 from holdfast.core.tools.results import error_text, recordable_text
 from holdfast.core.tools.secrets import NO_SECRETS, Secrets
 from holdfast.core.trust import NO_ORIGIN, Origin
@@ -37,7 +40,12 @@ log = SafeLogger(__name__)
 
 
 def tool_context(
-    request: ToolRequest | PreviewRequest, tool: Tool, secrets: Secrets, *, origin: Origin = NO_ORIGIN
+    request: ToolRequest | PreviewRequest,
+    tool: Tool,
+    secrets: Secrets,
+    *,
+    origin: Origin = NO_ORIGIN,
+    resumed: Resumed | None = None,
 ) -> ToolContext:
     """Return what a tool's function gets of the current attempt at an activity.
 
@@ -46,6 +54,7 @@ def tool_context(
         tool: The tool.
         secrets: The worker's; the function gets those that the tool declares.
         origin: The origin of the call.
+        resumed: What the call continues with.
     """
     return ToolContext(
         thread=calling_thread(),
@@ -54,7 +63,10 @@ def tool_context(
         attempt=activity.info().attempt,
         at=activity.info().scheduled_time,
         origin=origin,
+        progress=(request.progress if isinstance(request, ToolRequest) else None) or USUAL_FILE,
         secrets=secrets.only(tool.secrets) if tool.secrets else NO_SECRETS,
+        resumed=resumed,
+        pends=isinstance(request, ToolRequest) and request.pends,
     )
 
 
@@ -128,8 +140,10 @@ class Attempt:
             trace = "".join(traceback.format_exception(error))
             log.info("tool_failed", key=self.context.key, tool=spec.name, exception=trace)
             if reads or says_not_done(error, tool.not_done_on):
-                return RawResult(status="failed", content=error_text(error), cause=kind_of(error))
-            return RawResult(status="unknown", content=error_text(error), cause=kind_of(error), doubt="raised")
+                return RawResult(status="failed", content=error_text(error), cause=kind_of(error), trace=trace)
+            return RawResult(
+                status="unknown", content=error_text(error), cause=kind_of(error), doubt="raised", trace=trace
+            )
         return await self._result_of(value)
 
     async def _result_of(self, value: Any) -> RawResult:
@@ -164,6 +178,17 @@ class Attempt:
                 until=until,
                 unfit=value.unfit(self.node),
             )
+        match value:
+            case Asks(question=question, state=state):
+                read = self.context.resumed is not None and self.context.resumed.polls
+                asked: ToolStatus = "ok" if read else "failed"
+                return RawResult(status=asked, content=ASKED, question=question, server_state=state)
+            case Working(task=task):
+                status: ToolStatus = "ok" if self.context.resumed else "failed"
+                return RawResult(status=status, content=task.message or BEGAN, task=task)
+            case TaskEnded(reason=reason, unknown=in_doubt):
+                status = "unknown" if in_doubt else "failed"
+                return RawResult(status=status, content=recordable_text(reason), task_ended=True)
         match value.result if isinstance(value, Labelled) else value:
             case Unknown() as unknown:
                 reason = _reason(unknown) or f"{spec.name} could not find out what its outcome is"

@@ -18,6 +18,7 @@ from holdfast.core.run.contracts.tool_calls import ToolOutcome, ToolRequest
 from holdfast.core.stores import ArtifactStore
 from holdfast.core.tools.decorator import Labelled
 from holdfast.core.tools.effects import Effect
+from holdfast.core.tools.foreign_waits import ForeignTask, ServerQuestion
 from holdfast.core.tools.partial import Partial, missing_text, shorten_missing
 from holdfast.core.tools.results import NotAwaited, error_text, recordable_text, result_content
 from holdfast.core.tools.secrets import Secrets
@@ -30,6 +31,11 @@ MEDIA_BYTES = 500_000
 
 _LONG_TEXT = 64_000
 """Longer texts are processed in a thread; for shorter ones, starting the thread would take longer than the work."""
+
+STACK_CHARS = 20_000
+"""The most characters of a stack trace that are stored."""
+STACK_SECONDS = 5.0
+"""Seconds for storing one."""
 
 CONVERSION_SECONDS = 20.0
 """Seconds for converting a result to text: fewer than Temporal's time-out adds to the tool's own time limit."""
@@ -76,6 +82,16 @@ class RawResult(CallResult):
     """The changes of the run's typed context, which hold no secrets."""
     unfit: str = ""
     """With the status `cannot`: a selector of the nodes that cannot make such calls; empty if this is about all."""
+    question: ServerQuestion | None = None
+    """What the server asks people before it continues."""
+    server_state: str | None = None
+    """The state that the server gets back with the answer."""
+    task: ForeignTask | None = None
+    """The task as which the call continues."""
+    task_ended: bool = False
+    """The call's task has ended without a result."""
+    trace: str = ""
+    """The stack trace of the tool's exception."""
 
 
 @dataclass(frozen=True)
@@ -114,7 +130,39 @@ class Outcomes:
             settles_in=raw.settles_in if self.request.settles and raw.status == "unknown" else None,
             changes=raw.changes if status == "ok" else None,
             missing=missing,
+            question=await self._question(raw),
+            task=self._task(raw),
+            task_ended=raw.task_ended,
+            stack=await self._stack(raw.trace) if raw.trace and failed and self.request.stacks else "",
         )
+
+    async def _question(self, raw: RawResult) -> ServerQuestion | None:
+        """Return the question without secrets; the server's state is an artifact."""
+        if raw.question is None:
+            return None
+        as_json = await self._redact_text(raw.question.model_dump_json())
+        question, state = ServerQuestion.model_validate_json(as_json), raw.server_state
+        if state is None:
+            return question
+        address = await self._store(partial(self.artifacts.put, state.encode(), thread=self.thread))
+        return question.model_copy(update={"state": address})
+
+    def _task(self, raw: RawResult) -> ForeignTask | None:
+        if raw.task is None:
+            return None
+        return raw.task.model_copy(update={"message": recordable_text(self.secrets.redact(raw.task.message))})
+
+    async def _stack(self, trace: str) -> str:
+        """Store a stack trace; return its address, or nothing if it cannot be stored now: no outcome waits for it."""
+        text = recordable_text(await self._redact_text(trace))
+        if len(text) > STACK_CHARS:  # its end is nearest to the exception
+            text = f"[the last {STACK_CHARS:,} of {len(text):,} characters]\n{text[-STACK_CHARS:]}"
+        try:
+            async with asyncio.timeout(STACK_SECONDS):
+                return await self.artifacts.put(text.encode("utf-8", "replace"), thread=self.thread)
+        except Exception as error:  # a user's own store may raise anything
+            log.warning("stack_trace_not_stored", thread=self.thread, reason=error_text(error))
+            return ""
 
     async def redact(self, content: Content) -> Content:
         """Return the content without secrets, for the middleware to see."""

@@ -26,7 +26,8 @@ from holdfast.config.settings import Settings, variables
 from holdfast.core.agents.agent import WhenBlocked
 from holdfast.core.budget.budget import Budget
 from holdfast.core.llm.blocks import Content
-from holdfast.core.nodes import MAX_SELECTORS, check_selector
+from holdfast.core.llm.conversation import read_conversation
+from holdfast.core.nodes import selected_nodes
 from holdfast.core.run.contracts.runs import check_when_blocked
 from holdfast.core.run.state.state import Status
 from holdfast.core.run.views.diff import Comparison
@@ -215,6 +216,7 @@ class Client:
         unattended: bool = False,
         when_blocked: WhenBlocked | None = None,
         nodes: Sequence[str] = (),
+        conversation: Sequence[BaseModel | Mapping[str, object]] = (),
     ) -> Thread:
         """Start a thread. With a thread id, it starts at most once: repeating the start returns the existing thread.
 
@@ -242,13 +244,17 @@ class Client:
             nodes: The nodes that may execute the run and its sub-agents, by name (`berlin-1`), label (`region=eu`) or
                 key (`key:BASE64`); any of them is enough, and commas join what one node must have. Within those of the
                 agent. Empty for the agent's own.
+            conversation: A conversation from elsewhere, for the LLM to read as a claim: at most 200 messages and
+                100,000 bytes, as in Chat Completions or from `Thread.messages`. Its calls are only text, nothing in it
+                counts as approved, and the run has the trust level `web`. Empty for none.
 
         Raises:
             TaskDiffers: A thread with this id has another task, agent or context. `Thread.say` continues it.
             ContextInvalid: The context is no such instance, too large, or holds the value of a secret.
-            TaskInvalid: The task is empty, too long, or neither text nor content blocks.
+            TaskInvalid: The task is empty, too long, or neither text nor content blocks; or the conversation is too
+                large, or no list of messages.
             ThreadIdInvalid: The thread id cannot be used.
-            FleetKeyMissing: Without a fleet key, a run must have its own folder, and no context.
+            FleetKeyMissing: Without a fleet key, a run must have its own folder, no context and no conversation.
             SettingsError: `unattended` contradicts `when_blocked`.
             ServerUnreachable: The server does not respond. It may have received the start: pass an id, and start again.
         """
@@ -261,7 +267,8 @@ class Client:
             budget=budget,
             context=context_values(context),
             when_blocked=check_when_blocked(when_blocked, unattended=unattended),
-            nodes=_selected(nodes),
+            nodes=selected_nodes(nodes),
+            conversation=read_conversation(conversation),
         )
         if thread is None:
             return self.thread((await self._threads.start(task, options=options)).thread)
@@ -368,17 +375,3 @@ async def make_client(kind: type[ClientT], parts: Components, settings: Settings
         parts=parts,
         settings=parts.settings,
     )
-
-
-def _selected(nodes: Sequence[str]) -> tuple[str, ...]:
-    """Return the selectors of nodes that a start gives.
-
-    Raises:
-        SettingsError: One selects nothing, or there are too many.
-    """
-    if isinstance(nodes, str) or len(nodes) > MAX_SELECTORS:
-        raise SettingsError(f"`nodes` is a list of at most {MAX_SELECTORS} selectors, such as ['region=eu']")
-    try:
-        return tuple(map(check_selector, nodes))
-    except ValueError as error:
-        raise SettingsError(f"`nodes`: {error}") from None

@@ -6,11 +6,12 @@ from typing import Any
 
 from holdfast.api.dialogue import Dialogue
 from holdfast.api.request_views import PendingRequest
-from holdfast.client import interventions, messages
+from holdfast.client import interventions, lifts, messages
 from holdfast.client.sending import UpdateResult
 from holdfast.core.authority.statements import DecisionKind
 from holdfast.core.budget.budget import Amounts
 from holdfast.core.llm.blocks import Content
+from holdfast.core.trust import Trust
 from holdfast.encryption.signing_keys import check_shown
 from holdfast.errors import Refused, SettingsError
 
@@ -101,6 +102,42 @@ class Controls(Dialogue):
         payload = {**more.model_dump(mode="json", exclude_none=True), "by": self._person(by), "reason": reason}
         return await self._intervene("extend", payload, what="extension", key=key)
 
+    async def reclassify(
+        self,
+        *,
+        agent: str = "",
+        trust: Trust | None = None,
+        budget: Amounts | None = None,
+        by: str | None = None,
+        reason: str = "",
+        key: Path | str | None = None,
+    ) -> UpdateResult:
+        """Change the agent of an open run, or lower its trust level or its budget, from the end of the step on.
+
+        Args:
+            agent: The agent of the catalog that continues the run. The policy of the agent before it still judges its
+                calls, too.
+            trust: The lower trust level of what the LLM has read.
+            budget: The lower limits: `Amounts(usd="1")`.
+            by: The person who reclassifies it; None for the client's `by`.
+            reason: The reason, which is logged, and which the LLM reads.
+            key: The file of the private key to sign with; None for the client's `key`.
+
+        Returns:
+            `accepted`, `queued`, or `sent` if no worker responded: Temporal keeps it for the next worker.
+
+        Raises:
+            NotAccepted: Nothing has changed; `outcome` is `not_entitled`, `unsigned` or `bad_signature` for a person
+                who may not change this, `too_much` for a higher trust level or limit, `no_budget` if the run has no
+                such limit, or `too_late` for a closed run.
+            SettingsError: `by` is not set, or the key cannot be read.
+        """
+        changes: dict[str, Any] = {"agent": agent, "trust": trust}
+        changes["budget"] = budget.model_dump(mode="json", exclude_none=True) if budget else None
+        payload = {name: value for name, value in changes.items() if value}
+        payload |= {"by": self._person(by), "reason": reason}
+        return await self._intervene("reclassify", payload, what="reclassification", key=key)
+
     async def retry(self, *, by: str | None = None, reason: str = "", key: Path | str | None = None) -> UpdateResult:
         """Resume a blocked run after its cause is fixed.
 
@@ -151,29 +188,47 @@ class Controls(Dialogue):
         return await self._intervene("compact", payload, what="compaction", key=key)
 
     async def lift(
-        self, constraint: int, *, by: str | None = None, reason: str = "", key: Path | str | None = None
+        self,
+        constraint: int,
+        *,
+        say: Content | None = None,
+        by: str | None = None,
+        reason: str = "",
+        key: Path | str | None = None,
     ) -> UpdateResult:
         """Remove a constraint: the policy judges calls that a tool reported as impossible like any others again.
 
-        The LLM is not notified: send it a message with `say` if it should try again.
+        The LLM is not notified: give it a message with `say` if it should try again. The message continues a closed
+        thread, in a run that records the lift before its agent reads the message.
 
         Args:
             constraint: Its number, as `state` lists it in `constraints`; 0 to let the policy alone decide about the
                 effects of a fork.
+            say: A message for the agent, which a closed thread needs; None for none.
             by: The person who removes it; None for the client's `by`.
             reason: The reason, which is logged.
             key: The file of the private key to sign with; None for the client's `key`.
 
         Returns:
-            `accepted`, or `sent` if no worker responded: Temporal keeps the request for the next worker.
+            `accepted`, `sent` if no worker responded: Temporal keeps the request for the next worker; or `reopened` for
+            a closed thread, whose policy judges the lift when the agent is loaded.
 
         Raises:
-            NotAccepted: The constraint still holds; `outcome` is `unknown_request` if there is no such constraint, or
-                `not_entitled`, `unsigned` or `bad_signature` for a person who may not remove it.
+            NotAccepted: The constraint still holds; `outcome` is `unknown_request` if there is no such constraint,
+                `too_late` for a closed thread without a message, or `not_entitled`, `unsigned` or `bad_signature` for a
+                person who may not remove it.
             SettingsError: `by` is not set, or the key cannot be read.
         """
-        payload: dict[str, Any] = {"constraint": constraint, "by": self._person(by), "reason": reason}
-        return await self._intervene("lift", payload, what=f"constraint {constraint}", key=key)
+        lifted = await lifts.lift(
+            self._threads,
+            self.id,
+            constraint,
+            by=self._person(by),
+            reason=reason,
+            message=say,
+            private=self._private(key),
+        )
+        return self._accepted(lifted, f"constraint {constraint} of thread {self.id!r}")
 
     async def pause(
         self,

@@ -11,6 +11,7 @@ from holdfast.core.authority.previews import CallPreview
 from holdfast.core.authority.statements import DecisionKind, Proof
 from holdfast.core.base.models import Frozen
 from holdfast.core.tools.cannot import Scope
+from holdfast.core.tools.foreign_waits import ServerQuestion
 
 
 class PendingVote(Frozen):
@@ -42,8 +43,23 @@ class PendingRequirement(Frozen):
     """The people whose votes count for it."""
 
 
+class Deciders(Frozen):
+    """The people who may decide a request, by name, after roles, delegations and requesters are taken into account."""
+
+    decide: tuple[str, ...] | None
+    """Those who may give any answer; None for everybody."""
+    deny: tuple[str, ...] | None
+    """Those who may deny; None for everybody."""
+    signed: bool
+    """Whether a decision has to be signed."""
+    gateways: tuple[str, ...] = ()
+    """The keys of the gateways whose signatures suffice."""
+
+
 class PendingRequest(Frozen):
-    """An open request: may a tool call run, or did its effect happen? Pass it to `Thread.decide`."""
+    """An open request: may a tool call run, did its effect happen, or what do people answer its server? Pass it to
+    `Thread.decide`.
+    """
 
     request: str
     """The request's id within the thread: `1`, `2`, …"""
@@ -61,12 +77,18 @@ class PendingRequest(Frozen):
     preview: CallPreview | None = None
     """What the call would do, as its tool has computed it; None if it cannot. A decision is bound to it. It may quote
     anything, so escape it for display (`holdfast.core.authority.previews`)."""
+    question: ServerQuestion | None = None
+    """The question of the server that carries out the call, if that is asked; `preview` has its text. Answer it with
+    `respond` and the form's fields as JSON, or with `approve` once the address was visited. Escape it for display."""
     why: str
     """The reason why approval is required, or why the outcome is unknown."""
     rule: str = ""
     """Label of the policy's rule that requires approval."""
     edited_by: str
     """The person who changed the LLM's arguments; empty if they are the LLM's."""
+    consequence: str = ""
+    """What the call does, in the sentence of its tool (`@tool(consequence=…)`), with the arguments' values, whose texts
+    are quoted; empty if the tool has none."""
     claim: str = ""
     """The LLM's text in the reply that made the call, at most 1,000 characters: a claim that nobody has checked. Escape
     it for display (`holdfast.core.authority.claims`). Empty if it said nothing, and in runs of earlier releases."""
@@ -80,6 +102,8 @@ class PendingRequest(Frozen):
     """The decisions that the request accepts."""
     who: tuple[str, ...]
     """The people and roles who may decide; empty for all approvers."""
+    may: Deciders | None = None
+    """The people who may decide now, as names; None in runs whose worker does not say it."""
     on_expiry: Literal["deny", "approve"]
     veto: tuple[str, ...]
     quorum: int

@@ -1,6 +1,6 @@
 """The public `Schedules` of a namespace, and the models of a schedule's state."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Literal
@@ -17,6 +17,7 @@ from holdfast.client.threads import Threads
 from holdfast.core.base.models import Frozen
 from holdfast.core.budget.budget import Budget
 from holdfast.core.llm.blocks import Content
+from holdfast.core.nodes import selected_nodes
 from holdfast.core.tools.typed_context import context_values
 
 
@@ -50,6 +51,8 @@ class ScheduleState(Frozen):
     """The budget of each run: `usd=2,tokens=100000`; empty for the agent's own."""
     context: dict[str, Any] | None = None
     """The typed context of each run, as JSON; None for no context."""
+    nodes: tuple[str, ...] = ()
+    """The nodes that may execute the runs; empty for those of the agent."""
     unattended: bool = False
     """The runs fail instead of waiting for a person."""
     cron: str | None
@@ -108,6 +111,7 @@ class Schedules:
         reason: str = "",
         budget: Budget | None = None,
         context: BaseModel | Mapping[str, object] | None = None,
+        nodes: Sequence[str] = (),
         unattended: bool = False,
         replace: bool = False,
     ) -> ScheduleState:
@@ -132,6 +136,7 @@ class Schedules:
             reason: The purpose of the schedule.
             budget: The budget of each run, within the agent's own budget; None for the agent's budget.
             context: The typed context of each run, as in `Client.start`; None for no context.
+            nodes: The nodes that may execute the runs, as in `Client.start`; empty for those of the agent.
             unattended: Whether nobody is there for the runs: each fails instead of waiting for a person, as with
                 `Client.start`. With `overlap="skip"`, a run that waits would hold up all later ones.
             replace: Replace another schedule with this name; a paused one stays paused.
@@ -157,6 +162,7 @@ class Schedules:
             reason=reason,
             budget=budget,
             context=context_values(context),
+            nodes=selected_nodes(nodes),
             when_blocked="fail" if unattended else None,
         )
         await schedules.add_schedule(self._threads, name, definition, replace=replace)

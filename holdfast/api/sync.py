@@ -159,6 +159,7 @@ class SyncThread(_Wrapper[Thread]):
     decide = sync(Thread.decide)
     say = sync(Thread.say)
     refine = sync(Thread.refine)
+    reclassify = sync(Thread.reclassify)
     extend = sync(Thread.extend)
     retry = sync(Thread.retry)
     compact = sync(Thread.compact)

@@ -124,7 +124,7 @@ class ThreadPolls(Frozen):
 
     count: int
     again: datetime
-    result: Literal["news", "same", "partial", "timeout", "no_response"] | None
+    result: Literal["news", "same", "partial", "timeout", "no_response", "error"] | None
     """The result of the last poll; None before the first."""
 
 
@@ -132,7 +132,7 @@ class ThreadWait(Frozen):
     """A sleeping call, and its wake trigger."""
 
     call: int
-    kind: Literal["time", "event", "poll"]
+    kind: Literal["time", "event", "poll", "task"]
     event: str = ""
     """The name of the event that it waits for; empty for anything else."""
     match: dict[str, Any] = {}
@@ -144,6 +144,12 @@ class ThreadWait(Frozen):
     condition: dict[str, Any] = {}
     """The condition on the result of the polled call: the one of `contains`, `lacks`, `equals` and `changes` that is
     not empty."""
+    server: str = ""
+    """The name of the foreign server whose task it waits for; empty for anything else."""
+    task: str = ""
+    """The server's id of that task."""
+    interval: float = 0
+    """The seconds between two polls of that task, at least."""
     polls: ThreadPolls | None = None
     """Its polls so far; None if it does not poll."""
     until: datetime | None = None
@@ -310,7 +316,7 @@ class Attention(Frozen):
         if self.blocked and not self.unattended:
             return self.blocked.cause
         if self.pending:
-            asks = any(request.kind == "approval" for request in self.pending)
+            asks = any(request.kind != "reconcile" for request in self.pending)
             return "ApprovalRequired" if asks else "OutcomeUnknown"
         return "Paused"
 

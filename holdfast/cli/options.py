@@ -5,12 +5,15 @@ import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
 from holdfast.config.commands import Command
 from holdfast.config.programs import CLI
+
+if TYPE_CHECKING:
+    from holdfast.core.llm.conversation import Conversation
 
 Thread = Annotated[str, typer.Argument(metavar="THREAD", help="The thread id, as `list` shows it.")]
 Request = Annotated[str, typer.Argument(metavar="REQUEST", help="The request's number, as `pending` shows it.")]
@@ -189,6 +192,52 @@ NodesOption = Annotated[
         "one node must have. Repeat it for alternatives. [default: the agent's]",
     ),
 ]
+
+
+ConversationOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--conversation",
+        metavar="FILE",
+        help="A conversation from elsewhere, which the LLM reads as a claim: JSON as in Chat Completions, or the "
+        "output of `transcript --json`; `-` for stdin. [default: none]",
+    ),
+]
+
+
+def read_conversation_file(path: Path | None) -> "Conversation":
+    """Return the conversation in an option's file: a JSON list, an object with `messages`, or one message per line.
+
+    Args:
+        path: The file; `-` for stdin; None for no conversation.
+
+    Raises:
+        typer.BadParameter: The file cannot be read, is too large, or is no JSON.
+        TaskInvalid: It is no conversation, or one that is too long.
+    """
+    if path is None:
+        return ()
+    import json
+
+    from holdfast.core.llm.conversation import MAX_CONVERSATION_BYTES, read_conversation
+
+    limit = 10 * MAX_CONVERSATION_BYTES  # the file may have more fields than the LLM reads
+    try:
+        if str(path) == "-":
+            text = read_stdin(limit)
+        else:
+            with path.expanduser().open("rb") as file:
+                text = file.read(limit + 1).decode()
+        if len(text) > limit:
+            raise typer.BadParameter(f"--conversation {path} is larger than {limit:,} bytes")
+        lines = [line for line in text.split("\n") if line.strip()]
+        several = len(lines) > 1 and lines[0].startswith("{") and lines[0].rstrip().endswith("}")
+        value = [json.loads(line) for line in lines] if several else json.loads(text)
+    except (OSError, ValueError, RecursionError) as error:
+        raise typer.BadParameter(f"--conversation {path} cannot be read: {error}") from None
+    if isinstance(value, dict) and "messages" not in value:
+        value = [value]  # a transcript with one line
+    return read_conversation(value)
 
 
 def read_nodes(selectors: list[str] | None) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from holdfast.client.start_options import StartOptions, check_task
 from holdfast.client.threads import Started, Threads
 from holdfast.core.agents.agent import WhenBlocked
 from holdfast.core.llm.blocks import Content
+from holdfast.core.llm.conversation import Conversation
 from holdfast.core.log.events import RunStarted
 from holdfast.core.nodes import TrustScope
 from holdfast.errors import TaskDiffers, ThreadExists
@@ -30,6 +31,13 @@ class RecordedStart(NamedTuple):
     when_blocked: WhenBlocked | None = None
     scope: TrustScope = ()
     """The nodes that the start allowed; empty for all."""
+    conversation: Conversation = ()
+    """The conversation that it brought along; empty for none."""
+
+    @property
+    def substance(self) -> tuple[Any, ...]:
+        """Its parts that two equal starts share."""
+        return self.task, self.agent, self.context, self.scope, self.conversation
 
 
 async def start_once(
@@ -37,8 +45,8 @@ async def start_once(
 ) -> bool:
     """Start a thread, unless the same start has already happened; return whether it is new. Needs no worker.
 
-    It is the same start if the task, the agent, the context and the nodes are the same; the state of the thread does
-    not matter.
+    It is the same start if the task, the agent, the context, the nodes and the conversation are the same; the state of
+    the thread does not matter.
 
     Args:
         threads: The namespace's threads.
@@ -62,16 +70,17 @@ async def start_once(
         options.context,
         options.when_blocked,
         options.scope,
+        options.conversation,
     )
     try:
         await threads.start(given.task, thread, options, once=True)
     except ThreadExists:
         first = await anext(recorded_starts(threads, thread))
-        same = first == given if exactly else _task_of(first) == _task_of(given)
+        same = first == given if exactly else first.substance == given.substance
         if not same:
             raise TaskDiffers(
-                f"thread {thread!r} was started with another task or context, for another agent or other nodes. "
-                "Continue it with `say`, or choose another id."
+                f"thread {thread!r} was started with another task, context or conversation, for another agent or other "
+                "nodes. Continue it with `say`, or choose another id."
             ) from None
         return False
     return True
@@ -97,16 +106,13 @@ async def start_or_continue(threads: Threads, task: Content, thread: str, option
         starts = [each async for each in recorded_starts(threads, thread)]
     first, latest = starts[0], starts[-1]
     # A run that continues the thread keeps its agent, unless it names another one.
-    if (task, agent, options.context, options.scope) == _task_of(first):
+    if (task, agent, options.context, options.scope, options.conversation) == first.substance:
         return None
     same_terms = options.context in (None, latest.context) and options.scope in ((), latest.scope)
+    same_terms = same_terms and options.conversation in ((), latest.conversation)
     if task == latest.task and agent in (None, latest.agent) and same_terms:
         return None
     return await threads.start(task, thread, options)
-
-
-def _task_of(start: RecordedStart) -> tuple[Content, str | None, dict[str, Any] | None, TrustScope]:
-    return start.task, start.agent, start.context, start.scope
 
 
 async def recorded_starts(threads: Threads, thread: str) -> AsyncIterator[RecordedStart]:
@@ -123,12 +129,12 @@ async def recorded_starts(threads: Threads, thread: str) -> AsyncIterator[Record
         if event.type == "run_started":
             begun = event
         elif begun and event.type == "user_message_received":
-            terms = begun.context, begun.when_blocked, begun.scope
+            terms = begun.context, begun.when_blocked, begun.scope, begun.conversation
             yield RecordedStart(event.content, begun.agent, begun.idle_limit, event.by, *terms)
             begun, any_recorded = None, True
     if not any_recorded:
         found = await threads.reader.find(thread) or await threads.runs.describe(thread)
         run_input = (await threads.reader.history(found)).run_input  # no worker has picked up the start yet
         first = run_input
-        terms = first.context, first.when_blocked, first.scope
+        terms = first.context, first.when_blocked, first.scope, first.conversation
         yield RecordedStart(first.task, first.agent, first.idle_limit, first.by, *terms)

@@ -71,7 +71,7 @@ async def intervene(
     if sent.outcome == "unknown_update" and name == "retry":  # a run of an earlier release has only the signal
         sent = await send_signal(threads.runs, thread, name, payload)
         sent = UpdateResult("accepted", "the run resumes") if sent.outcome == SENT else sent
-    if sent.outcome == "too_late" and name == "refine":
+    if sent.outcome == "too_late" and name in ("refine", "reclassify"):
         then = f"`{CLI.command('say', thread, 'MESSAGE')}` continues the thread"
         return UpdateResult(sent.outcome, f"{sent.explanation}; {then}")
     return UpdateResult(SENT, f"{sent.explanation}; {unsigned}") if unsigned and sent.outcome == SENT else sent

@@ -99,7 +99,7 @@ async def start_loop(threads: Threads, loop: LoopInput, *, name: str | None = No
         if name is not None and threads.reader.record and await threads.reader.record.length(chosen):
             raise _already_exists(chosen)
     others = LOOP_BUDGETS if loop.limits.tokens else loop.features
-    level = level_of_start(others=others, context=loop.context, when_blocked=loop.when_blocked)
+    level = level_of_start(others=others, context=loop.context, when_blocked=loop.when_blocked, scope=loop.nodes)
     loop = loop.model_copy(update={"features": level})
     title = loop.task or f"work off {loop.workspace}"
     try:  # its iterations are threads named after it, and must not be confused with those of another loop: once

@@ -29,7 +29,7 @@ class TimedTranscript:
     def add(self, event: AgentEvent) -> None:
         """Append the messages that the event completes, if any, with their times."""
         match event:
-            case ev.UserMessageReceived() | ev.TaskRefined():
+            case ev.UserMessageReceived() | ev.TaskRefined() | ev.RunReclassified():
                 self._arrived[event.position] = event.at
             case ev.ToolCallRequested():
                 self._calls[event.number] = event.call.id

@@ -24,8 +24,8 @@ async def restart(
     Args:
         threads: The namespace's threads.
         thread: The thread.
-        options: The options of the new run. An omitted agent, context, person or choice of nodes is taken from the old
-            run, and that person is then unauthenticated; the idle limit is always the old run's.
+        options: The options of the new run. An omitted agent, context, conversation, person or choice of nodes is taken
+            from the old run, and that person is then unauthenticated; the idle limit is always the old run's.
         id: The new thread's id; None for a new one that begins with the old one's.
         task: Another task; None for the same.
 
@@ -55,6 +55,7 @@ async def restart(
             by_proven=bool(options.by) and options.by_proven,
             context=first.context if options.context is None else options.context,
             nodes=options.nodes or next(iter(first.scope), ()),
+            conversation=options.conversation or first.conversation,
         ),
         once=True,
     )

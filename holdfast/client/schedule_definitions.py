@@ -29,6 +29,7 @@ from holdfast.core.base.text import code, one_line, quoted
 from holdfast.core.budget.budget import Budget
 from holdfast.core.llm.blocks import Content, text_of
 from holdfast.core.mac.seals import TIME, launcher_prefix
+from holdfast.core.nodes import Nodes
 from holdfast.core.run.contracts.runs import SCHEDULED_WORKFLOW
 from holdfast.core.schedule.launching import ScheduledInput
 from holdfast.errors import HoldfastError, ScheduleInvalid
@@ -80,6 +81,8 @@ class Definition:
     budget: Budget | None = None
     context: dict[str, Any] | None = None
     """The typed context of each run, as JSON."""
+    nodes: Nodes = ()
+    """The nodes that may execute the runs; empty for those of the agent."""
     when_blocked: WhenBlocked | None = None
 
 
@@ -165,6 +168,7 @@ def schedule_of(name: str, given: Definition, *, task_queue: str) -> Schedule:
         reason=given.reason,
         budget=given.budget,
         context=given.context,
+        nodes=given.nodes,
         when_blocked=given.when_blocked,
         until=given.until,
     )
@@ -227,6 +231,7 @@ def definition_of(begin: ScheduledInput, found: ScheduleDescription) -> Definiti
         reason=begin.reason,
         budget=begin.budget,
         context=begin.context,
+        nodes=begin.nodes,
         when_blocked=begin.when_blocked,
     )
 

@@ -123,6 +123,7 @@ async def schedule_state(threads: Threads, name: str, *, runs: bool = True) -> J
         "reason": given.reason,
         "budget": given.budget.words if given.budget else "",
         **({"context": given.context} if given.context is not None else {}),
+        **({"nodes": list(given.nodes)} if given.nodes else {}),
         "unattended": given.when_blocked == "fail",
         "cron": given.cron,
         "every": given.every,

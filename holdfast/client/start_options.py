@@ -8,9 +8,11 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, field_validator
 
 from holdfast.config.programs import CLI
 from holdfast.core.agents.names import id_if_any
+from holdfast.core.authority.statements import Lift
 from holdfast.core.base.text import code, quoted
 from holdfast.core.budget.budget import Budget
 from holdfast.core.llm.blocks import Content, text_of
+from holdfast.core.llm.conversation import Conversation
 from holdfast.core.llm.messages import read_content, too_long, unfit
 from holdfast.core.mac.seals import LAUNCHER
 from holdfast.core.mac.starts import Start
@@ -56,6 +58,16 @@ class StartOptions(BaseModel):
     nodes: Nodes = ()
     """The nodes that may execute the run, any of which is enough (`holdfast.core.nodes`); empty for those of its agent,
     and of the thread so far, which they can only narrow."""
+    conversation: Conversation = ()
+    """A conversation from elsewhere (`holdfast.core.llm.conversation`), as a claim; empty for none."""
+
+    lift: Lift | None = None
+    """For a closed thread: a lift of one of its constraints, which the policy judges when the agent is loaded."""
+
+    @property
+    def needs_seal(self) -> bool:
+        """Whether only a process with the fleet key can give some of these to a run of a new thread."""
+        return self.context is not None or bool(self.nodes or self.conversation)
 
     @property
     def scope(self) -> TrustScope:

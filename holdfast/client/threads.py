@@ -43,7 +43,7 @@ from holdfast.core.log.events import AgentEvent
 from holdfast.core.loop.state import LoopInput
 from holdfast.core.run.contracts.error_types import AGENT_NOT_FOUND, CONTEXT_INVALID, WORKSPACE_NOT_FOUND
 from holdfast.core.run.contracts.runs import LOOP_WORKFLOW, TASK_QUEUE, WORKFLOW, RunInput
-from holdfast.core.run.state.features import BUDGETS, MESSAGE_IDS, level_of_start
+from holdfast.core.run.state.features import BUDGETS, LIFTS_ON_START, MESSAGE_IDS, level_of_start
 from holdfast.core.stores import ThreadStore
 from holdfast.core.temporal.converter import seals_in
 from holdfast.errors import (
@@ -127,7 +127,8 @@ class Threads:
             TaskInvalid: The task is empty, too long or not text.
             ThreadIdInvalid: The thread id cannot be used.
             ThreadExists: A run of that thread is open; with `once`, there is such a thread.
-            FleetKeyMissing: Without a fleet key, a run must have a new thread, its own folder, no context and no nodes.
+            FleetKeyMissing: Without a fleet key, a run must have a new thread, its own folder, and neither context,
+                nodes nor conversation.
             ServerUnreachable: The server does not answer.
         """
         task, options = check_task(task), options or StartOptions()
@@ -153,13 +154,21 @@ class Threads:
             claims |= {"context": options.context} if options.context is not None else {}
             others = max(BUDGETS if options.budget else 0, MESSAGE_IDS if message_id else 0)
             claims |= {"scope": options.scope} if options.scope else {}
+            claims |= {"lift": options.lift} if options.lift else {}
+            others = max(others, LIFTS_ON_START if options.lift else 0)
+            claims |= {"conversation": options.conversation} if options.conversation else {}
             level = level_of_start(
-                others=others, context=options.context, when_blocked=options.when_blocked, scope=options.scope
+                others=others,
+                context=options.context,
+                when_blocked=options.when_blocked,
+                scope=options.scope,
+                conversation=options.conversation,
             )
             claims |= {"features": level} if level else {}
             run_input = issued(run_input.model_copy(update=claims))
-        elif options.workspace is not None or previous is not None or options.context is not None or options.nodes:
+        elif options.workspace is not None or previous is not None or options.needs_seal:
             what = "in a folder" if options.workspace is not None else f"of the closed thread {thread!r}"
+            what = "with a conversation" if options.conversation else what
             what = "with a context" if options.context is not None else "on certain nodes" if options.nodes else what
             raise FleetKeyMissing(
                 f"starting a run {what} needs the fleet key: set HOLDFAST_FLEET_KEYS as the workers have it, or start "

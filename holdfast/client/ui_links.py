@@ -25,6 +25,13 @@ def ui_base(config: Mapping[str, Any], settings: Settings) -> str | None:
     return None
 
 
+def thread_page(base: str | None, namespace: str, thread: str) -> str | None:
+    """Return the address of a thread's page, which shows its latest run; None without a Web UI."""
+    if base is None:
+        return None
+    return f"{base.rstrip('/')}/namespaces/{quote(namespace, safe='')}/workflows/{quote(thread, safe='')}"
+
+
 def ui_link(base: str | None, *, namespace: str, thread: str, run_id: str) -> str | None:
     """Return the address of one run's page; None without a Web UI."""
     if base is None:

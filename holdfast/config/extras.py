@@ -14,4 +14,11 @@ EXTRAS = {
 
 def is_installed(extra: str) -> bool:
     """Whether all modules of an extra can be imported. Imports none of them."""
-    return all(find_spec(module) for module in EXTRAS[extra])
+    return all(map(_is_found, EXTRAS[extra]))
+
+
+def _is_found(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:  # nor is the package above it
+        return False

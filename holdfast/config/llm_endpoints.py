@@ -36,6 +36,9 @@ KEYS: Final[Mapping[str, str]] = {
 }
 """The variables that usually hold their keys."""
 
+VERSION: Final = "2023-06-01"
+"""The version of the Messages API."""
+
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,39}")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
 

@@ -31,6 +31,7 @@ def own_secrets(settings: Settings, environ: Mapping[str, str] | None = None) ->
     environ = os.environ if environ is None else environ
     words = _plain_words(settings, environ)
     secrets = [*_of_variables(_variables(settings, environ)), *_of_temporal(environ), *_of_endpoints(settings)]
+    secrets += [(name, each.get_secret_value()) for name, each in settings.telemetry_headers.items()]
     return Secrets({}, more=[(name, text) for name, text in secrets if text not in words])
 
 

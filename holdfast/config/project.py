@@ -58,6 +58,8 @@ NAMING_A_SERVER: Final = ("TEMPORAL_ADDRESS", "TEMPORAL_CONFIG_FILE", "TEMPORAL_
 
 _ENDPOINTS: Final = "HOLDFAST_LLM_ENDPOINTS"
 
+_HEADERS: Final = "HOLDFAST_TELEMETRY_HEADERS"
+
 _CODE: Final = ("HOLDFAST_CATALOG", "HOLDFAST_SCRIPT")
 _SENT_TO: Final = {
     "OPENAI_BASE_URL": ("OPENAI_API_KEY", "OPENAI_ADMIN_KEY"),
@@ -68,6 +70,8 @@ _SENT_TO: Final = {
         *("TEMPORAL_TLS_CLIENT_KEY_PATH", "TEMPORAL_TLS_CLIENT_KEY_DATA"),
     ),
     "HOLDFAST_WEBHOOKS": ("HOLDFAST_WEBHOOK_SECRET",),
+    "HOLDFAST_TRACES_ENDPOINT": (_HEADERS,),
+    "HOLDFAST_METRICS_ENDPOINT": (_HEADERS,),
 }
 """Addresses, and the secrets (or files of secrets) that are sent there or sign requests to it."""
 
@@ -132,6 +136,7 @@ def read_project(environ: Mapping[str, str], *, folder: Path, default_root: Path
     if "HOLDFAST_CATALOG" in inherited:
         from_env.pop("HOLDFAST_SCRIPT", None)
     _check_addresses(env, inherited, from_env)
+    _check_headers(env, inherited, from_env)
     _check_endpoints(toml, inherited, from_toml)
     _check_endpoints(env, inherited, from_env)
     if "DATABASE_URL" in from_env.keys() - inherited.keys():
@@ -198,6 +203,18 @@ def _check_endpoints(path: Path, inherited: Mapping[str, str], own: Mapping[str,
         return  # reported with the settings
     if isinstance(tables, dict) and (why := misdirected_key(tables, inherited=inherited)):
         raise SettingsError(f"{path}: {why}.")
+
+
+def _check_headers(path: Path, inherited: Mapping[str, str], own: Mapping[str, str]) -> None:
+    """Reject headers of a file whose values are variables of the environment: any secret could be sent anywhere."""
+    if _HEADERS in inherited or not (text := own.get(_HEADERS)):
+        return
+    named = (each.partition("=")[2].strip() for each in text.split(","))
+    if taken := sorted({name for name in named if name in inherited}):
+        raise SettingsError(
+            f"{path} sets {_HEADERS}, which would send {', '.join(taken)} of the environment to a collector: a file in "
+            f"a folder must not decide where your secrets are sent. Set {_HEADERS} in the environment."
+        )
 
 
 def _check_printable(path: Path, name: str, value: str) -> None:

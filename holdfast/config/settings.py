@@ -19,8 +19,10 @@ from pydantic import (
     SecretStr,
     StringConstraints,
     ValidationError,
+    model_validator,
 )
 
+from holdfast.config.collectors import exposes, listen_address, metrics_url, read_headers, traces_url
 from holdfast.config.encryption_keys import parse_keys, split_plain
 from holdfast.config.endpoint import api_key, base_url, pasted
 from holdfast.config.llm_endpoints import EndpointSetting, read_endpoints
@@ -118,6 +120,7 @@ _SECRET = frozenset(
         "openai_api_key",
         "slack_signing_secret",
         "stream_url",
+        "telemetry_headers",
         "webhook_secret",
         "webhooks",
     }
@@ -215,6 +218,9 @@ class Settings(BaseModel):
     """`HOLDFAST_GATEWAY_PORT`: the port on which the gateway listens; 0 for any free port."""
     gateway_url: Annotated[str, _url_of("https", "http")] | None = None
     """`HOLDFAST_GATEWAY_URL`: the gateway's public URL, for links in notifications."""
+    mcp_agents: NonEmpty | None = None
+    """`HOLDFAST_MCP_AGENTS`: the agents that the gateway exposes to MCP clients at `/mcp`, separated by commas.
+    Default: none."""
     slack_signing_secret: SecretStr | None = None
     """`HOLDFAST_SLACK_SIGNING_SECRET`: lets the gateway accept decisions from Slack buttons."""
     webhooks: SecretStr | None = None
@@ -235,12 +241,38 @@ class Settings(BaseModel):
     """`HOLDFAST_NODE`: this node's name, by which trust scopes and constraints select it. Default: the host's name."""
     node_labels: Annotated[str, AfterValidator(_labels)] = ""
     """`HOLDFAST_NODE_LABELS`: this node's labels, by which trust scopes select it, such as `region=eu,gpu=yes`."""
+    traces_endpoint: Annotated[str, AfterValidator(traces_url)] | None = None
+    """`HOLDFAST_TRACES_ENDPOINT`: workers export a trace of each activation of a run to this OpenTelemetry collector,
+    over OTLP/HTTP: `http://collector:4318`. Default: no traces."""
+    traces_content: bool = False
+    """`HOLDFAST_TRACES_CONTENT`: record messages, results, reasons and people's names in traces, too."""
+    metrics_listen: Annotated[str, AfterValidator(listen_address)] | None = None
+    """`HOLDFAST_METRICS_LISTEN`: the address at which a worker serves `/metrics` to Prometheus, such as
+    `127.0.0.1:9464`; anybody who reaches it can read them. Default: no metrics."""
+    metrics_endpoint: Annotated[str, AfterValidator(metrics_url)] | None = None
+    """`HOLDFAST_METRICS_ENDPOINT`: the OpenTelemetry collector to which a worker sends metrics instead, over
+    OTLP/HTTP."""
+    telemetry_headers: Annotated[dict[str, SecretStr], BeforeValidator(read_headers)] = {}
+    """`HOLDFAST_TELEMETRY_HEADERS`: headers for collectors, each with the variable that holds its value:
+    `Authorization=COLLECTOR_TOKEN`."""
     answer_seconds: Annotated[float, Field(gt=0, le=600)] = ANSWER_SECONDS
     """`HOLDFAST_ANSWER_SECONDS`: how long the CLI waits for a worker's answer."""
     log_level: Annotated[Literal["DEBUG", "INFO", "WARNING", "ERROR"], BeforeValidator(_upper)] = "INFO"
     """`HOLDFAST_LOG_LEVEL`: the least severe level to log; upper or lower case."""
     log_format: Annotated[Literal["console", "json"], BeforeValidator(_lower)] = "console"
     """`HOLDFAST_LOG_FORMAT`: `console` for people, `json` for log collectors; upper or lower case."""
+
+    @model_validator(mode="after")
+    def _check_collectors(self) -> Self:
+        if self.metrics_listen and self.metrics_endpoint:
+            raise ValueError(
+                "HOLDFAST_METRICS_LISTEN and HOLDFAST_METRICS_ENDPOINT are both set: a worker has one exporter"
+            )
+        if any(exposes(each, self.telemetry_headers) for each in (self.traces_endpoint, self.metrics_endpoint)):
+            raise ValueError(
+                "HOLDFAST_TELEMETRY_HEADERS would be sent to another machine in plain text: use an https:// endpoint"
+            )
+        return self
 
     @property
     def retention(self) -> Retention | None:
@@ -336,6 +368,10 @@ def _explain(error: ValidationError, values: Mapping[str, str], files: Mapping[P
     sources = {variable: path for path, names in files.items() for variable in names}
     lines, sources_named = [], set()
     for problem in error.errors(include_url=False):
+        if not problem["loc"]:  # of several settings together
+            lines.append(f"{problem['msg'].removeprefix('Value error, ')}.")
+            sources_named.add("variable")
+            continue
         field = str(problem["loc"][0])
         variable = variables()[field]
         message = problem["msg"].removeprefix("Value error, ")

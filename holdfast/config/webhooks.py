@@ -106,7 +106,7 @@ def rejection(url: str, *, insecure: bool) -> str:
         return "has a malformed URL"
     if not parts.hostname or parts.scheme not in ("https", "http"):
         return "has a URL that does not begin with https:// and a host"
-    if parts.scheme == "http" and not insecure and not _on_this_machine(parts.hostname):
+    if parts.scheme == "http" and not insecure and not on_this_machine(parts.hostname):
         return (
             "uses plain http://, which anybody on the network can read; use https://, or set "
             "HOLDFAST_WEBHOOKS_INSECURE=1"
@@ -114,7 +114,8 @@ def rejection(url: str, *, insecure: bool) -> str:
     return ""
 
 
-def _on_this_machine(host: str) -> bool:
+def on_this_machine(host: str) -> bool:
+    """Whether a host is this machine."""
     if host == "localhost":
         return True
     try:

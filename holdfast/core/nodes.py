@@ -10,11 +10,13 @@
 """
 
 import re
+from collections.abc import Sequence
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
 from holdfast.core.base.models import Frozen
+from holdfast.errors import SettingsError
 
 MAX_SELECTORS = 20
 """Maximum selectors of one layer."""
@@ -190,3 +192,17 @@ class Placement(Frozen):
 
 HASH_CHARS = 16
 """Characters of a policy's hash in `NodeTerms.policies`."""
+
+
+def selected_nodes(nodes: Sequence[str]) -> tuple[str, ...]:
+    """Return the selectors of nodes that a start gives.
+
+    Raises:
+        SettingsError: One selects nothing, or there are too many.
+    """
+    if isinstance(nodes, str) or len(nodes) > MAX_SELECTORS:
+        raise SettingsError(f"`nodes` is a list of at most {MAX_SELECTORS} selectors, such as ['region=eu']")
+    try:
+        return tuple(map(check_selector, nodes))
+    except ValueError as error:
+        raise SettingsError(f"`nodes`: {error}") from None

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, assert_never
 
 import openai
 
-from holdfast.config.llm_endpoints import EndpointSetting
+from holdfast.config.llm_endpoints import VERSION, EndpointSetting
 from holdfast.config.settings import Settings
 from holdfast.core.agents.agent import AgentSpec
 from holdfast.core.agents.catalog import Catalog
@@ -34,9 +34,6 @@ if TYPE_CHECKING:
 
 DEFAULT: Final = "chat"
 """The name of the default endpoint, which plain names mean."""
-
-_VERSION = "2023-06-01"
-"""The version of the Messages API."""
 
 
 @dataclass(frozen=True)
@@ -256,6 +253,6 @@ def _headers(setting: EndpointSetting) -> dict[str, Any]:
     headers: dict[str, Any] = {name: openai.Omit() for name in foreign if name}
     headers["User-Agent"] = "holdfast"
     if setting.api == "messages":
-        own = {"anthropic-version": _VERSION, "X-Api-Key": key or openai.Omit()}
+        own = {"anthropic-version": VERSION, "X-Api-Key": key or openai.Omit()}
         return headers | {"Authorization": openai.Omit(), **own}
     return headers | {"Authorization": f"Bearer {key}" if key else openai.Omit()}

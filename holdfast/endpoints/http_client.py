@@ -6,8 +6,10 @@
 3. A loopback address is reached directly, even if the environment names a proxy.
 """
 
+import asyncio
 import os
 import ssl
+import time
 from collections.abc import Callable, Iterable
 from contextvars import ContextVar
 from ipaddress import ip_address
@@ -24,6 +26,13 @@ megabytes; 16 embeddings have one. Parsed JSON takes some ten times as much memo
 
 MAX_STREAM_BYTES = 96_000_000
 """The same for a stream of events, in which each token takes some 200 bytes."""
+
+PAUSE_SECONDS, PAUSE_SHARE = 0.05, 0.04
+"""After it has waited for a piece of a stream, a client pauses for this long, or for this share of the stream's time so
+far if that is shorter: a read of all tokens that arrive meanwhile costs about as much as a read of one."""
+
+WAIT_SECONDS = 0.001
+"""A piece that took no longer than this came with the one before."""
 
 stream_watch: ContextVar[Callable[[bytes], None] | None] = ContextVar("stream_watch", default=None)
 """Called with each piece of a successful response that is a stream of events, as it arrives. It must not raise."""
@@ -50,14 +59,19 @@ class BoundedClient(httpx2.AsyncClient):
         events = response.headers.get("content-type", "").startswith("text/event-stream")
         most = MAX_STREAM_BYTES if events else MAX_BODY_BYTES
         watch = stream_watch.get() if events and response.status_code == 200 else None
+        began = done = time.monotonic()
         try:
             async for piece in response.aiter_bytes():
+                arrived = time.monotonic()
                 body += piece
                 if watch is not None:
                     watch(piece)
                 if len(body) > most:
                     why = f"the response has more than {most:,} bytes, so it was not read to its end"
                     raise BodyTooLarge(why, request=request)
+                if events and arrived - done > WAIT_SECONDS:
+                    await asyncio.sleep(min(PAUSE_SECONDS, PAUSE_SHARE * (arrived - began)))
+                done = time.monotonic()
         finally:
             await response.aclose()
         plain = [(name, value) for name, value in response.headers.multi_items() if name not in _OF_TRANSFER]

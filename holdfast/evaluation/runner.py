@@ -183,10 +183,12 @@ class EvalRunner:
             budget=recording.budget,
             workspace=str(rerun.folder),
             context=recording.context,
+            conversation=recording.conversation,
             features=level_of_start(
                 others=BUDGETS if recording.budget else 0,
                 context=recording.context,
                 when_blocked=recording.when_blocked,
+                conversation=recording.conversation,
             ),
         )
         queue = self._threads.task_queue

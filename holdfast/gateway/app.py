@@ -1,6 +1,6 @@
 """Builds the gateway as one ASGI application."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
@@ -14,6 +14,7 @@ from temporalio.converter import PayloadCodec
 from holdfast.audit.evidence.anchors import Anchors
 from holdfast.client.reading.record import Evidence
 from holdfast.client.threads import Threads
+from holdfast.core.authority.signatures import public_key
 from holdfast.core.stores import ArtifactStore
 from holdfast.encryption.codec_server import MAX_BYTES as CODEC_BYTES
 from holdfast.encryption.codec_server import codec_router
@@ -30,10 +31,15 @@ from holdfast.gateway.http.problems import (
     answer_validation_error,
 )
 from holdfast.gateway.http.quotas import EACH_ADDRESS, EACH_CALLER, Quota, Slots
+from holdfast.gateway.mcp.exposed import ExposedAgent
+from holdfast.gateway.page.app import build_page
+from holdfast.gateway.page.guards import PREFIX, is_servable
+from holdfast.gateway.page.sessions import Sessions
 from holdfast.gateway.routes.acting import acting_router
 from holdfast.gateway.routes.artifacts import artifacts_router
 from holdfast.gateway.routes.events import events_router
 from holdfast.gateway.routes.exports import exports_router
+from holdfast.gateway.routes.feeds import feeds_router
 from holdfast.gateway.routes.forks import forking_router
 from holdfast.gateway.routes.health import health_router
 from holdfast.gateway.routes.interventions import Actions
@@ -80,6 +86,10 @@ def build_app(
     codec: PayloadCodec | None = None,
     ui: str | None = None,
     hub: Hub | None = None,
+    exposed: Mapping[str, ExposedAgent] | None = None,
+    page_of: Callable[[str], str | None] = lambda thread: None,
+    page: str | None = None,
+    sessions: Sessions | None = None,
 ) -> Limits:
     """Build the gateway.
 
@@ -102,6 +112,10 @@ def build_app(
         codec: Decrypts payloads for Temporal's Web UI, at /codec, for callers with the scope; None without encryption.
         ui: The address of the Web UI, whose page may use /codec; None for no /codec.
         hub: The streams of replies that are being written; None for none.
+        exposed: The agents that MCP clients may call, at /mcp; None or empty for none. It needs `audience`.
+        page_of: Returns the page at which people read about a thread; None if there is none.
+        page: This gateway's URL, by which browsers reach the page; None to serve no page.
+        sessions: The sessions on the page; None for new ones.
     """
     authenticator = Authenticator(callers, audience, each_caller)
     app = FastAPI(
@@ -118,12 +132,14 @@ def build_app(
     app.include_router(health_router(threads))
     actions = Actions(threads, key)
     slots = partial(Slots, limit=followers, each=followers_each)
+    waits, streams = slots("waits"), slots("streams")
     for router in (
         starting_router(threads, authenticator),
         forking_router(threads, authenticator),
         reading_router(threads, authenticator),
-        events_router(threads, authenticator, slots("streams"), hub),
-        results_router(threads, authenticator, slots("waits"), longest=wait_seconds),
+        events_router(threads, authenticator, streams, hub),
+        feeds_router(threads, authenticator, streams, actions, hub),
+        results_router(threads, authenticator, waits, longest=wait_seconds),
         artifacts_router(threads, authenticator, artifacts, slots("downloads")),
         exports_router(
             threads, authenticator, evidence, Slots("exports", EXPORTS, EXPORTS_EACH), key=key, anchors=anchors
@@ -135,6 +151,16 @@ def build_app(
         app.include_router(router)
     if slack_secret:
         app.include_router(slack_router(actions, callers, secret=slack_secret))
+    if exposed:
+        from holdfast.gateway.mcp.route import mcp_router  # an extra of its own
+        from holdfast.gateway.mcp.server import Backend
+
+        backend = Backend(threads, actions, exposed, artifacts, waits, wait_seconds, page_of)
+        app.include_router(mcp_router(authenticator, backend, audience or ""))
+    if page and is_servable(page):
+        public = public_key(key) if key else ""
+        sessions = sessions or Sessions()
+        app.mount(PREFIX, build_page(threads, authenticator, actions, url=page, gateway_key=public, sessions=sessions))
     body_bytes_below = {}
     if codec and ui:
         dependencies = [Depends(authenticator.for_scope("codec"))]

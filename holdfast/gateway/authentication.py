@@ -54,11 +54,11 @@ class Authenticator:
         self._signed = SignedRequests(callers, audience)
         self._quotas = Quotas(quota)
 
-    def for_scope(self, scope: Scope) -> FindCaller:
+    def for_scope(self, scope: Scope | None) -> FindCaller:
         """Return a dependency that yields the caller, if the caller has a scope.
 
         Args:
-            scope: The scope that the route requires.
+            scope: The scope that the route requires; None if the route itself checks it.
         """
 
         async def authenticate(
@@ -67,17 +67,24 @@ class Authenticator:
             _: Annotated[str | None, Security(_SIGNED)],
         ) -> Caller:
             caller = self._caller(request, bearer)
-            request.state.caller = caller.name
-            self._quotas.take(caller.name)
-            request.state.cleanup.enter_context(self._quotas.under_way(caller.name))
-            if scope not in caller.scopes:
-                scopes = ", ".join(caller.scopes)
-                raise HTTPProblem(403, f"this requires the scope {scope}, and {caller.name} has only {scopes}")
+            self.admit(request, caller)
+            if scope is not None:
+                check_scope(caller, scope)
             if SIGNATURE in request.headers:
                 check_body(await request.body(), request.headers)
             return caller
 
         return authenticate
+
+    def admit(self, request: Request, caller: Caller) -> None:
+        """Count the request of an authenticated caller towards the caller's quota.
+
+        Raises:
+            HTTPProblem: 429: there are too many.
+        """
+        request.state.caller = caller.name
+        self._quotas.take(caller.name)
+        request.state.cleanup.enter_context(self._quotas.under_way(caller.name))
 
     def for_thread(self, scope: Scope) -> Callable[..., Awaitable[Access]]:
         """Return a dependency that yields the caller and the thread in the path, if the caller may access it.
@@ -105,6 +112,17 @@ class Authenticator:
         if (caller := self.callers.with_token(bearer.credentials)) is None:
             raise unauthenticated("this token is unknown; list the SHA-256 of each token in HOLDFAST_GATEWAY_TOKENS")
         return caller
+
+
+def check_scope(caller: Caller, scope: Scope) -> None:
+    """Check that a caller has a scope.
+
+    Raises:
+        HTTPProblem: 403: the caller does not.
+    """
+    if scope not in caller.scopes:
+        scopes = ", ".join(caller.scopes)
+        raise HTTPProblem(403, f"this requires the scope {scope}, and {caller.name} has only {scopes}")
 
 
 def decode_thread(encoded: str, *, status: int = 404) -> str:

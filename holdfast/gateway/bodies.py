@@ -21,11 +21,13 @@ from holdfast.core.authority.interventions import LONGEST_REFINEMENT, Refinement
 from holdfast.core.authority.statements import LONGEST_DELEGATION, DecisionKind
 from holdfast.core.base.models import DEFINING
 from holdfast.core.budget.budget import Amounts
+from holdfast.core.llm.conversation import MAX_MESSAGES, read_conversation
 from holdfast.core.llm.messages import MAX_DEPTH, MAX_TEXT_BYTES, too_deep
 from holdfast.core.nodes import Nodes
 from holdfast.core.run.inputs.pause import LONGEST_PAUSE
 from holdfast.core.tools.triggers import EVENT_NAME
 from holdfast.core.tools.typed_context import context_excess
+from holdfast.errors import TaskInvalid
 from holdfast.gateway.http.problems import HTTPProblem, validation_text
 
 NOT_BLANK = r"[^\t-\r\u001c-\u0020\u0085\u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]"
@@ -173,8 +175,49 @@ class ExtensionBody(BudgetBody):
     """The caller's id for it: an extension that is sent again with the same id counts once."""
 
 
+class ReclassificationBody(Body):
+    """A change of a run's agent, trust level or budget, in the name of the owner of the token or key."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "anyOf": [{"required": [name]} for name in ("agent", "trust", "budget")],
+            "examples": [{"agent": "auditor", "trust": "web", "reason": "needs an auditor"}],
+        }
+    )
+
+    agent: str | None = Field(default=None, pattern=AGENT_NAME, examples=["auditor"])
+    """The agent that continues the run from the end of the step on."""
+    trust: Literal["agent", "tool", "web"] | None = None
+    """The lower trust level."""
+    budget: BudgetBody | None = None
+    """The lower limits."""
+    reason: str = Field(default="", max_length=2_000)
+    """The reason, which the LLM reads."""
+    id: str = Field(default="", min_length=1, max_length=100, pattern=r"^[A-Za-z0-9._:-]*$", examples=["audit-1"])
+    """The caller's id for it: a reclassification that is sent again with the same id counts once."""
+
+    @model_validator(mode="after")
+    def _changes_something(self) -> Self:
+        if not (self.agent or self.trust or self.budget):
+            raise ValueError("give at least one of agent, trust and budget")
+        return self
+
+
 ContextBody = Annotated[dict[str, Any] | None, AfterValidator(_fits)]
 """A typed context: at most 16,384 bytes of JSON, which the worker validates by the agent's model."""
+
+
+def _readable(conversation: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Check a conversation from elsewhere."""
+    try:
+        read_conversation(conversation)
+    except TaskInvalid as error:
+        raise ValueError(str(error)) from None
+    return conversation
+
+
+ConversationBody = Annotated[list[dict[str, Any]], Field(max_length=MAX_MESSAGES), AfterValidator(_readable)]
+"""A conversation from elsewhere: messages as in Chat Completions, at most 100,000 bytes."""
 
 
 class StartBody(Body):
@@ -203,6 +246,10 @@ class StartBody(Body):
     nodes: Nodes = ()
     """The nodes that may execute the run and its sub-agents, by name, label (`region=eu`) or key (`key:BASE64`): any of
     them is enough, and commas join what one node must have. Empty for the agent's own, which they can only narrow."""
+
+    conversation: ConversationBody = []
+    """A conversation from elsewhere, as messages of the roles user, assistant and tool in Chat Completions. The LLM
+    reads it as a claim: its calls are only text, and nothing in it counts as approved."""
 
     _task_is_not_blank = field_validator("task")(not_blank)
 
@@ -315,11 +362,11 @@ def _with_unique_names(pairs: list[tuple[str, object]]) -> dict[str, object]:
     return value
 
 
-def read_body(body: bytes, kind: type[_Sent]) -> _Sent:
-    """Parse a body.
+def read_json(body: bytes) -> Any:
+    """Parse JSON from outside.
 
     Raises:
-        HTTPProblem: 422: it is invalid.
+        HTTPProblem: 422: it is invalid, too deep, or some parsers would read something else.
     """
     try:
         value = from_json(body, allow_inf_nan=False)
@@ -329,6 +376,16 @@ def read_body(body: bytes, kind: type[_Sent]) -> _Sent:
         raise HTTPProblem(422, f"the body is not JSON that every parser reads: {error}") from None
     if too_deep(value):
         raise HTTPProblem(422, f"the body has more than {MAX_DEPTH} levels of JSON")
+    return value
+
+
+def read_body(body: bytes, kind: type[_Sent]) -> _Sent:
+    """Parse a body.
+
+    Raises:
+        HTTPProblem: 422: it is invalid.
+    """
+    value = read_json(body)
     try:
         return kind.model_validate(value, extra="forbid", context=DEFINING)  # a body may define a policy
     except ValidationError as error:

@@ -4,16 +4,26 @@ import asyncio
 import signal
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
+from functools import partial
 
 from holdfast.client.threads import Threads
+from holdfast.client.ui_links import thread_page
 from holdfast.composition.components import Components
 from holdfast.composition.process import say
 from holdfast.composition.witnesses import witnesses_of
+from holdfast.config.extras import is_installed
+from holdfast.config.loading import load
+from holdfast.config.policy_file import load_policy
+from holdfast.config.programs import setup_command
 from holdfast.config.settings import Settings
+from holdfast.core.agents.catalog import Catalog
 from holdfast.encryption.signing_keys import read_key
+from holdfast.errors import SettingsError
 from holdfast.gateway.app import build_app
 from holdfast.gateway.callers import read_callers
 from holdfast.gateway.http.serving import Server, listen
+from holdfast.gateway.mcp.exposed import ExposedAgent, expose
+from holdfast.gateway.page.guards import PREFIX, is_servable
 
 _INDENT = " " * 11
 
@@ -58,14 +68,44 @@ async def run_gateway(settings: Settings, environ: Mapping[str, str], *, host: s
                 codec=codec if codec.encrypts else None,
                 ui=parts.ui,
                 hub=await parts.hub(),
+                exposed=exposed_agents(settings, key, audience),
+                page_of=partial(thread_page, parts.ui, client.namespace),
+                page=audience,
             )
         )
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, server.stop)
         say(f"Gateway    http://{host}:{port}/openapi.json    (Ctrl-C stops it)")
+        if settings.mcp_agents:
+            say(f"MCP        http://{host}:{port}/mcp    {settings.mcp_agents}")
+        if audience and is_servable(audience):
+            say(f"Page       {audience.rstrip('/')}{PREFIX}/")
+        else:
+            say(f"{_INDENT}HOLDFAST_GATEWAY_URL is not https://…: there is no page, which needs it")
         for variable, effect in _unset_variables(parts, audience=audience, key=key):
             say(f"{_INDENT}{variable} is not set: {effect}")
         await server.serve(sockets=[socket])
+
+
+def exposed_agents(settings: Settings, key: str | None, audience: str | None) -> dict[str, ExposedAgent]:
+    """Return the agents that MCP clients may call.
+
+    Raises:
+        SettingsError: A package or the gateway's URL is missing, or an agent cannot be exposed.
+        LoadError: The catalog cannot be loaded.
+    """
+    if not settings.mcp_agents:
+        return {}
+    if not is_installed("mcp"):
+        raise SettingsError(f"HOLDFAST_MCP_AGENTS is set, and the package is missing: {setup_command('mcp')}")
+    if audience is None:
+        raise SettingsError(
+            "HOLDFAST_MCP_AGENTS is set, and the gateway listens on all addresses: set HOLDFAST_GATEWAY_URL to the one "
+            "that clients use, so that requests of other pages are told from theirs"
+        )
+    policy = load_policy(settings.policy) if settings.policy else None
+    names = [name.strip() for name in settings.mcp_agents.split(",")]
+    return expose(load(settings.catalog, Catalog), names, policy=policy, key=key)
 
 
 def _unset_variables(parts: Components, *, audience: str | None, key: str | None) -> list[tuple[str, str]]:

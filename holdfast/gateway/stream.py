@@ -1,4 +1,4 @@
-"""A thread's events as server-sent events, for programs that follow a run.
+"""A thread's frames as server-sent events, for programs that follow a run.
 
 1. Each event's id is its position, and each chunk's is that of the reply to come (`holdfast.core.streams.chunks`): a
    follower that reconnects with `Last-Event-ID` gets what comes after it. An id grants nothing: it is a place in the
@@ -9,7 +9,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Mapping
 
 import structlog
 from fastapi.responses import StreamingResponse
@@ -31,39 +31,75 @@ AHEAD = 64
 log = structlog.get_logger("gateway")
 
 
-class EventStream(StreamingResponse):
-    """Streams a thread's events until its run is over, or the follower disconnects.
+def frame(name: str, content: JSON, *, id: str = "") -> str:
+    """Write a server-sent event.
+
+    Args:
+        name: The event's type; empty for none.
+        content: The data, as JSON.
+        id: The id; empty for none.
+    """
+    lines = [f"data: {json.dumps(content, ensure_ascii=True)}"]
+    return "\n".join([*([f"id: {id}"] if id else []), *([f"event: {name}"] if name else []), *lines, "", ""])
+
+
+def problem_frame(detail: str) -> str:
+    """Write the event that says that the stream failed."""
+    return frame("problem", {"detail": detail})
+
+
+async def event_frames(threads: Threads, hub: Hub | None, thread: str, after: Cursor) -> AsyncIterator[str]:
+    """Yield a thread's events and chunks as server-sent events, until its run is over.
 
     Args:
         threads: The threads.
+        hub: The streams, for replies while they are written; None for events alone.
         thread: The thread id.
         after: The last id that the follower has.
+
+    Raises:
+        HoldfastError: See `read_stream`.
+    """
+    async for each in read_stream(threads, hub, thread, after, patient=True):
+        yield _chunk_frame(each) if isinstance(each, Chunk) else frame(each["type"], each, id=str(each["position"]))
+    yield frame("end", {"thread": thread})
+
+
+class EventStream(StreamingResponse):
+    """Streams frames until their end, or the follower disconnects.
+
+    Args:
+        frames: The frames, of which few are read ahead of the follower.
+        thread: The thread id.
         followers: The streams; the caller has acquired a slot already, which the stream releases at its end.
         caller: The follower's name.
+        problem: Writes the frame of a failure.
+        headers: Further headers.
         keep_alive: Seconds without an event before a comment is sent.
-        hub: The streams, for replies while they are written; None for events alone.
     """
 
     media_type = "text/event-stream"
 
     def __init__(
         self,
-        threads: Threads,
+        frames: AsyncIterator[str],
         thread: str,
         *,
-        after: Cursor,
         followers: Slots,
         caller: str,
+        problem: Callable[[str], str] = problem_frame,
+        headers: Mapping[str, str] = {},  # never changed
         keep_alive: float = KEEP_ALIVE_SECONDS,
-        hub: Hub | None = None,
     ) -> None:
         self._followers = followers
         self._caller = caller
+        self._thread = thread
+        self._problem = problem
         self._frames: asyncio.Queue[str] = asyncio.Queue(AHEAD)
         self._keep_alive = keep_alive
-        self._reader = asyncio.create_task(self._read_ahead(threads, thread, after, hub))
-        headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-        super().__init__(self._frames_sent(), headers=headers)
+        self._reader = asyncio.create_task(self._read_ahead(frames))
+        common = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+        super().__init__(self._frames_sent(), headers={**common, **headers})
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         """Send the frames until the end, and release the slot."""
@@ -73,43 +109,33 @@ class EventStream(StreamingResponse):
             self._reader.cancel()
             self._followers.release(self._caller)
 
-    async def _read_ahead(self, threads: Threads, thread: str, after: Cursor, hub: Hub | None) -> None:
-        """Read the thread's events into the queue; an empty text marks the end."""
+    async def _read_ahead(self, frames: AsyncIterator[str]) -> None:
+        """Read frames into the queue; an empty text marks the end."""
         try:
-            async for each in read_stream(threads, hub, thread, after, patient=True):
-                await self._frames.put(_chunk_frame(each) if isinstance(each, Chunk) else _event_frame(each))
-            await self._frames.put(_frame("end", {"thread": thread}))
+            async for each in frames:
+                await self._frames.put(each)
         except HoldfastError as error:
-            await self._frames.put(_frame("problem", {"detail": str(problem_of(error, thread))}))
+            await self._frames.put(self._problem(str(problem_of(error, self._thread))))
         except Exception:
-            log.exception("following_failed", thread=thread)
-            await self._frames.put(_frame("problem", {"detail": "the gateway failed; reconnect"}))
+            log.exception("following_failed", thread=self._thread)
+            await self._frames.put(self._problem("the gateway failed; reconnect"))
         await self._frames.put("")
 
     async def _frames_sent(self) -> AsyncIterator[str]:
         yield ": following\n\n"
         while True:
             try:
-                frame = await asyncio.wait_for(self._frames.get(), self._keep_alive)
+                each = await asyncio.wait_for(self._frames.get(), self._keep_alive)
             except TimeoutError:
                 yield ": keep-alive\n\n"
                 continue
-            if not frame:
+            if not each:
                 return
-            yield frame
-
-
-def _event_frame(event: JSON) -> str:
-    return _frame(event["type"], event, id=str(event["position"]))
+            yield each
 
 
 def _chunk_frame(chunk: Chunk) -> str:
     if chunk.kind == "superseded":
-        return _frame("superseded", {}, id=chunk.id)
+        return frame("superseded", {}, id=chunk.id)
     content = {"kind": chunk.kind, "text": chunk.text, "call": chunk.call, "tool": chunk.tool}
-    return _frame("delta", {name: value for name, value in content.items() if value not in (None, "")}, id=chunk.id)
-
-
-def _frame(name: str, content: JSON, *, id: str = "") -> str:
-    lines = [f"event: {name}", f"data: {json.dumps(content, ensure_ascii=True)}"]
-    return "\n".join([*([f"id: {id}"] if id else []), *lines, "", ""])
+    return frame("delta", {name: value for name, value in content.items() if value not in (None, "")}, id=chunk.id)

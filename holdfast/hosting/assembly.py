@@ -3,13 +3,13 @@
 Nothing here touches the process: no signal handler, no logging set-up, no event loop of its own.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from inspect import signature
 from typing import Any, Final
 
 from temporalio.client import Client
-from temporalio.worker import Worker
+from temporalio.worker import Interceptor, Worker
 
 from holdfast.activities.assembly import Assembly, assemble
 from holdfast.activities.notify import open_notifier
@@ -20,6 +20,8 @@ from holdfast.core.agents.catalog import Catalog
 from holdfast.core.temporal.converter import seals_in
 from holdfast.core.tools.secrets import Secrets
 from holdfast.streaming.publisher import Publisher, publishing
+from holdfast.telemetry.exporting import exporting
+from holdfast.telemetry.metrics.instruments import instruments_of, meter_of
 from holdfast.worker.construction import new_worker
 from holdfast.worker.resources import open_resources
 from holdfast.workflows import WORKFLOWS
@@ -49,6 +51,8 @@ async def assembled(parts: Components, catalog: Catalog, secrets: Secrets) -> As
         open_resources(catalog, secrets) as resources,
         open_notifier(settings, ui=parts.ui) as notifier,
         _publisher(parts) as publisher,
+        exporting(parts),
+        _measuring(parts, catalog, client) as measuring,
     ):
         yield assemble(
             catalog,
@@ -69,7 +73,23 @@ async def assembled(parts: Components, catalog: Catalog, secrets: Secrets) -> As
             publisher=publisher,
             node=node_of(settings),
             node_policy=load_policy(settings.policy) if settings.policy else None,
+            interceptors=measuring,
         )
+
+
+@asynccontextmanager
+async def _measuring(parts: Components, catalog: Catalog, client: Client) -> AsyncIterator[Sequence[Interceptor]]:
+    """Measure what a worker does during a block, if the SDK's runtime of its client exports metrics."""
+    if (meter := meter_of(client)) is None:
+        yield ()
+        return
+    from holdfast.telemetry.metrics.measuring import Measuring
+    from holdfast.telemetry.metrics.observing import observing
+
+    instruments = instruments_of(meter)
+    llms = [parts.default_llm] if isinstance(parts.default_llm, str) else parts.default_llm
+    async with observing(instruments, client, await parts.migrated_pool()):
+        yield (Measuring(instruments, catalog, llms),)
 
 
 def _publisher(parts: Components) -> AbstractAsyncContextManager[Publisher | None]:

@@ -33,6 +33,7 @@ from holdfast.hosting.queues import offer_of, serving_queue
 from holdfast.hosting.serving import secrets_of, serving
 from holdfast.mcp.pinning import lock_folder, with_pinned_tools
 from holdfast.storage.pool import EFFECTS_AT_ONCE
+from holdfast.telemetry.metrics.exporter import metrics_runtime
 
 CLIENT_CONNECTIONS = 4
 """Connections to the database for the program itself, beside those of its worker."""
@@ -73,7 +74,7 @@ async def hold(
                 connections=EFFECTS_AT_ONCE + CLIENT_CONNECTIONS,
                 scripted=program.embedded or script is not None,  # a server of a team gets no made-up answers
                 say=log.info,
-                runtime=_runtime(),
+                runtime=metrics_runtime(settings, _logging()) or _runtime(),
             )
             if own := own_stack(parts.config):
                 own.check(address := parts.config["target_host"])
@@ -90,9 +91,13 @@ def _runtime() -> Runtime:
     """Return a runtime of Temporal's SDK for all blocks of this process. Its log goes to the standard library's, as the
     default one prints on stdout, which belongs to the program.
     """
+    return Runtime(telemetry=TelemetryConfig(logging=_logging()))
+
+
+@cache
+def _logging() -> LoggingConfig:
     forwarding = LogForwardingConfig(logging.getLogger("holdfast.temporal"))
-    levels = TelemetryFilter(core_level="WARN", other_level="ERROR")
-    return Runtime(telemetry=TelemetryConfig(logging=LoggingConfig(levels, forwarding)))
+    return LoggingConfig(TelemetryFilter(core_level="WARN", other_level="ERROR"), forwarding)
 
 
 async def _servers(settings: Settings, body: "Body", cleanup: AsyncExitStack) -> Stack:

@@ -50,6 +50,7 @@ class TaskOptions(TypedDict, total=False):
     context: BaseModel | Mapping[str, object] | None
     unattended: bool
     when_blocked: WhenBlocked | None
+    nodes: Sequence[str]
     script: Script | Sequence[Reply] | None
     task_queue: str | None
     home: Path | str | None
@@ -74,6 +75,7 @@ async def run(
     context: BaseModel | Mapping[str, object] | None = None,
     unattended: bool = False,
     when_blocked: WhenBlocked | None = None,
+    nodes: Sequence[str] = (),
     script: Script | Sequence[Reply] | None = None,
     task_queue: str | None = None,
     home: Path | str | None = None,
@@ -98,9 +100,10 @@ async def run(
         thread: The thread's id; None for one that is derived from the task queue, the agent, the task and the context.
         workspace: A folder for the run; None for the thread's own folder.
         budget: The steps, tokens, money and time that the run may use, within the agent's own budget.
-        context: As for `Client.start`, and so are `unattended` and `when_blocked`.
+        context: As for `Client.start`, and so are `unattended`, `when_blocked` and `nodes`.
         unattended: See `context`.
         when_blocked: See `context`.
+        nodes: See `context`.
         script: As for `running`, and so are `task_queue`, `home` and `by`.
         task_queue: See `script`.
         home: See `script`.
@@ -110,7 +113,7 @@ async def run(
         RunFailed: The run failed.
         RunCancelled: The run was cancelled.
         ResultNotStructured: The result does not have the type `result`.
-        TaskDiffers: The thread has another task, agent or context.
+        TaskDiffers: The thread has another task, agent or context, or other nodes.
         ContextInvalid: The context cannot be recorded.
         CatalogError: The catalog has no such agent.
         HoldfastError: See `running`.
@@ -134,6 +137,7 @@ async def run(
             context=values,
             unattended=unattended,
             when_blocked=when_blocked,
+            nodes=nodes,
         )
         ended = await _attend(started)
     return ended if result is None else ended.parse(result)

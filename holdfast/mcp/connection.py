@@ -9,8 +9,8 @@
 
 import asyncio
 import time
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from holdfast.config.logs import EventLogger
 from holdfast.core.agents.mcp_servers import MCP
@@ -19,7 +19,12 @@ from holdfast.mcp.pins import PinnedServer, ServerRejected
 from holdfast.mcp.session import Session
 
 if TYPE_CHECKING:
-    from mcp_types import CallToolResult
+    from holdfast.mcp.session import Answer
+    from holdfast.mcp.tasks import TaskState
+
+T = TypeVar("T")
+
+NO_RESPONSES: Final[Mapping[str, Any]] = {}
 
 CHECK_SECONDS: Final = 5.0
 """How old the last reading of a list may be when a tool is called."""
@@ -52,8 +57,16 @@ class Connection:
         self._retiring: dict[asyncio.Task[None], Session] = {}
 
     async def call(
-        self, tool: str, arguments: dict[str, Any], *, pin: str, key: str, repeats: bool
-    ) -> "CallToolResult":
+        self,
+        tool: str,
+        arguments: dict[str, Any],
+        *,
+        pin: str,
+        key: str,
+        repeats: bool,
+        responses: Mapping[str, Any] = NO_RESPONSES,
+        state: str | None = None,
+    ) -> "Answer":
         """Call a tool.
 
         Args:
@@ -62,6 +75,8 @@ class Connection:
             pin: The pin of the accepted definition.
             key: The effect key.
             repeats: Whether the tool has no effect, so that a lost call may be repeated once.
+            responses: The answers to what the server asked for in its answer before.
+            state: The state that it sent with that.
 
         Raises:
             NotConnected: The server cannot be reached; nothing was sent.
@@ -75,7 +90,7 @@ class Connection:
             if offered.pins.get(tool) != pin:
                 raise PinRejected(self._rejection(tool, offered))
             try:
-                return await session.call(tool, arguments, key=key)
+                return await session.call(tool, arguments, key=key, responses=responses, state=state)
             except NotConnected:  # it ended after the check, and nothing was sent
                 self._retire(session)
                 if last:
@@ -88,6 +103,34 @@ class Connection:
                 self._retire(session)
                 raise
         raise AssertionError("the last attempt returns or raises")
+
+    async def task(self, task: str) -> "TaskState":
+        """Return the state of a task.
+
+        Raises:
+            NotConnected: The server cannot be reached.
+            ConnectionLost: The connection ended.
+            AnswerTimeout: No answer came in time.
+            TaskUnknown: The server does not know the task.
+            ServerError: The server answered with an error.
+        """
+        return await self._about_task(lambda session: session.task(task))
+
+    async def answer_task(self, task: str, responses: Mapping[str, Any]) -> None:
+        """Send the answers to what a task asks for; raises as `task` does."""
+        await self._about_task(lambda session: session.answer_task(task, responses))
+
+    async def cancel_task(self, task: str) -> None:
+        """Ask the server to cancel a task; raises as `task` does."""
+        await self._about_task(lambda session: session.cancel_task(task))
+
+    async def _about_task(self, send: Callable[[Session], Awaitable[T]]) -> T:
+        session, _ = await self._checked()
+        try:
+            return await send(session)
+        except (NotConnected, ConnectionLost, AnswerTimeout):
+            self._retire(session)
+            raise
 
     async def offered(self) -> PinnedServer:
         """Return the server's identity and its list of tools, as they are now.

@@ -81,11 +81,11 @@ def _media(kind: Any, data: str, media_type: str, what: str) -> Part:
 
 
 def _structured(value: Any, schema: dict[str, Any] | None, texts: list[str]) -> list[Part]:
-    """Return the structured content as text, unless a text block repeats it, as servers do for older clients. The
-    official SDK puts a result that is no object into one, as `result`.
+    """Return the structured content as text, unless a text block repeats it, as servers do for older clients. A result
+    that is no object is the one field of an object, which the official SDK names `result`, and other servers `content`.
     """
     parts: list[Part] = []
-    wrapped = isinstance(value, dict) and value.keys() == {"result"} and value["result"] in texts
+    wrapped = isinstance(value, dict) and len(value) == 1 and next(iter(value.values())) in texts
     if not wrapped and not any(_is_same(text, value) for text in texts):
         parts.append(TextBlock(text=json.dumps(value, ensure_ascii=False)))
     if schema is not None and (why := unfit(value, schema)):

@@ -13,6 +13,8 @@ from mcp.client.streamable_http import streamable_http_client
 
 from holdfast.core.agents.mcp_servers import MCP
 from holdfast.mcp.limits import CONNECT_SECONDS, MAX_MESSAGE_BYTES, MAX_RESPONSE_BYTES, Verdict
+from holdfast.mcp.notices import Notices
+from holdfast.mcp.oauth import ClientCredentials
 
 
 class _Bounded(httpx2.AsyncByteStream):
@@ -35,13 +37,16 @@ class _Bounded(httpx2.AsyncByteStream):
 
 
 @asynccontextmanager
-async def http_transport(server: MCP, secrets: Mapping[str, str], verdict: Verdict) -> AsyncIterator[Any]:
+async def http_transport(
+    server: MCP, secrets: Mapping[str, str], verdict: Verdict, notices: Notices
+) -> AsyncIterator[Any]:
     """Yield the streams of messages to and from a server.
 
     Args:
         server: Its address and headers.
         secrets: The values of the variables that it declares.
         verdict: Receives the reason if the server misbehaves.
+        notices: Not used: the size of a response bounds the notices in it.
     """
 
     async def bound(response: httpx2.Response) -> None:
@@ -58,7 +63,12 @@ async def http_transport(server: MCP, secrets: Mapping[str, str], verdict: Verdi
     timeout = httpx2.Timeout(CONNECT_SECONDS, read=server.timeout + CONNECT_SECONDS)
     local = httpx2.URL(server.url).scheme == "http"  # only this machine is reached without TLS, and never by a proxy
     client = httpx2.AsyncClient(
-        headers=headers, timeout=timeout, event_hooks={"response": [bound]}, trust_env=not local, follow_redirects=False
+        auth=ClientCredentials(server, server.oauth, secrets, verdict) if server.oauth else None,
+        headers=headers,
+        timeout=timeout,
+        event_hooks={"response": [bound]},
+        trust_env=not local,
+        follow_redirects=False,
     )
     async with (
         client,

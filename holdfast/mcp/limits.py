@@ -36,6 +36,14 @@ class AnswerTimeout(Exception):
     """The server did not answer in time: the effect may have happened."""
 
 
+class QuestionRejected(NotDone):
+    """The server asks for what nobody answers. It had not acted yet, by its own word."""
+
+
+class TaskUnknown(Exception):
+    """The server does not know the task, or any more: the effect may have happened."""
+
+
 class ServerError(Exception):
     """The server answered with an error; it does not say whether the effect happened."""
 

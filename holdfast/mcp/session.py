@@ -12,8 +12,14 @@ from typing import Any, Final, TypeVar, cast
 
 import mcp_types as types
 from mcp import Client, MCPError
-from mcp_types import CONNECTION_CLOSED, REQUEST_TIMEOUT
-from pydantic import TypeAdapter, ValidationError
+from mcp_types import (
+    CONNECTION_CLOSED,
+    INVALID_PARAMS,
+    INVALID_REQUEST,
+    REQUEST_TIMEOUT,
+    URL_ELICITATION_REQUIRED,
+)
+from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from holdfast.core.agents.mcp_servers import MCP
 from holdfast.core.base.canonical import portable
@@ -24,10 +30,14 @@ from holdfast.mcp.limits import (
     ConnectionLost,
     NotConnected,
     ServerError,
+    TaskUnknown,
     Verdict,
 )
+from holdfast.mcp.notices import Notices
 from holdfast.mcp.pins import MAX_TOOLS, PinnedServer, PinnedTool, ServerRejected, check_list
+from holdfast.mcp.questions import NOT_ASKED, required_visits
 from holdfast.mcp.stdio import stdio_transport
+from holdfast.mcp.tasks import CancelTask, CreatedTask, GetTask, TaskAnswers, TaskParams, Tasks, TaskState, UpdateTask
 from holdfast.version import __version__
 
 EFFECT_KEY: Final = "holdfast/effect-key"
@@ -36,9 +46,12 @@ CLOSE_SECONDS: Final = 15.0
 """How long a connection may take to close."""
 _PAGES: Final = 100
 """Maximum number of pages of a list."""
-_ANSWER: Final[TypeAdapter[Any]] = TypeAdapter(types.CallToolResult | types.InputRequiredResult)
+Answer = types.CallToolResult | types.InputRequiredResult | CreatedTask
+"""The answer to a call: its result, what the server asks for first, or the task that continues it."""
+_ANSWER: Final[TypeAdapter[Answer]] = TypeAdapter(Answer)
 
 T = TypeVar("T")
+R = TypeVar("R", bound=BaseModel)
 
 
 class Session:
@@ -60,6 +73,9 @@ class Session:
         self._owner = asyncio.create_task(self._own(), name=f"mcp {server.name}")
         self.list_changed = False
         """Whether the server has announced another list since the last one was read."""
+        self._notices = Notices(server.name, secrets)
+        self._asked = 0
+        """How many questions the server has asked on the connection."""
 
     @property
     def ended(self) -> bool:
@@ -74,12 +90,17 @@ class Session:
     async def _own(self) -> None:
         try:
             transport = stdio_transport if self._server.command else http_transport
-            streams = transport(self._server, self._secrets, self._verdict)
+            streams = transport(self._server, self._secrets, self._verdict, self._notices)
             client = Client(
                 streams,
                 client_info=types.Implementation(name="holdfast", version=__version__),
                 read_timeout_seconds=CONNECT_SECONDS,
                 message_handler=self._hear,
+                logging_callback=self._log,
+                log_level="info",
+                elicitation_callback=self._dismiss,
+                list_roots_callback=self._refuse_roots,
+                extensions=[Tasks()],
                 cache=None,
             )
             async with client:
@@ -97,6 +118,18 @@ class Session:
     async def _hear(self, message: object) -> None:
         if isinstance(message, types.ToolListChangedNotification):
             self.list_changed = True
+
+    async def _log(self, params: types.LoggingMessageNotificationParams) -> None:
+        self._notices.take("mcp_server_says", params.data, level=params.level)
+
+    async def _dismiss(self, context: object, params: object) -> types.ElicitResult:
+        """Answer a question on the connection, as older protocols have it (`holdfast.mcp.questions`)."""
+        self._asked += 1
+        return types.ElicitResult(action="cancel")
+
+    async def _refuse_roots(self, context: object) -> types.ErrorData:
+        """Refuse the roots on the connection: they are those of one run, and all runs share the connection."""
+        return types.ErrorData(code=INVALID_REQUEST, message="the roots are those of one call; this is none")
 
     async def ready(self) -> None:
         """Wait until the connection is open.
@@ -148,13 +181,23 @@ class Session:
         check_list(pinned)
         return pinned
 
-    async def call(self, tool: str, arguments: dict[str, Any], *, key: str) -> types.CallToolResult:
+    async def call(
+        self,
+        tool: str,
+        arguments: dict[str, Any],
+        *,
+        key: str,
+        responses: Mapping[str, Any],
+        state: str | None,
+    ) -> Answer:
         """Call a tool.
 
         Args:
             tool: The server's own name for it.
             arguments: As the schema describes them.
             key: The effect key.
+            responses: The answers to what the server asked for in its answer before.
+            state: The state that it sent with that.
 
         Raises:
             NotConnected: The connection has ended; nothing was sent.
@@ -162,21 +205,46 @@ class Session:
             AnswerTimeout: No answer came in time; the request may have arrived.
             ServerError: The server answered with an error, or not as the protocol says.
         """
-        params = {"name": tool, "arguments": arguments, "_meta": {EFFECT_KEY: key}}
+        params: dict[str, Any] = {"name": tool, "arguments": arguments, "_meta": {EFFECT_KEY: key}}
+        params |= {"inputResponses": responses} if responses else {}
+        params |= {"requestState": state} if state is not None else {}
         request = types.CallToolRequest(params=types.CallToolRequestParams.model_validate(params))
+
+        async def hear(progress: float, total: float | None, message: str | None) -> None:
+            self._notices.take("mcp_progress", message or "", tool=tool, key=key, done=progress, total=total)
 
         async def send(client: Client) -> Any:
             # Not `client.call_tool`, which checks the result by the server's own schema at any cost.
             return await client.session.send_request(
-                request, _ANSWER, request_read_timeout_seconds=self._server.timeout
+                request, _ANSWER, request_read_timeout_seconds=self._server.timeout, progress_callback=hear
             )
 
-        answer = await self._request(send)
-        if isinstance(answer, types.InputRequiredResult):
-            raise ServerError("it asks for input, and nobody answers a server's questions")
-        return cast(types.CallToolResult, answer)
+        asked = self._asked
+        answer: Answer = await self._request(send)
+        if self._asked > asked and isinstance(answer, types.CallToolResult):
+            return answer.model_copy(update={"content": [*answer.content, types.TextContent(text=NOT_ASKED)]})
+        return answer
 
-    async def _request(self, send: Callable[[Client], Awaitable[T]]) -> T:
+    async def task(self, task: str) -> TaskState:
+        """Return the state of a task; raises as `Connection.task` does."""
+        return await self._about_task(GetTask(params=TaskParams(task_id=task)), TaskState)
+
+    async def answer_task(self, task: str, responses: Mapping[str, Any]) -> None:
+        """Send the answers to what a task asks for."""
+        params = TaskAnswers(task_id=task, input_responses=dict(responses))
+        await self._about_task(UpdateTask(params=params), types.EmptyResult)
+
+    async def cancel_task(self, task: str) -> None:
+        """Ask the server to cancel a task."""
+        await self._about_task(CancelTask(params=TaskParams(task_id=task)), types.EmptyResult)
+
+    async def _about_task(self, request: types.Request[Any, Any], result: type[R]) -> R:
+        async def send(client: Client) -> R:
+            return await client.session.send_request(request, result)
+
+        return await self._request(send, unknown_task=True)
+
+    async def _request(self, send: Callable[[Client], Awaitable[T]], *, unknown_task: bool = False) -> T:
         client = self._client
         if client is None or self.ended:
             raise NotConnected(f"the MCP server {self._server.name!r} cannot be reached: {self.reason}")
@@ -193,6 +261,11 @@ class Session:
         error = request.exception()
         if error is None:
             return request.result()
+        if isinstance(error, MCPError) and error.code == INVALID_PARAMS and unknown_task:
+            raise TaskUnknown(str(error)[:500])
+        visits = isinstance(error, MCPError) and error.code == URL_ELICITATION_REQUIRED and not unknown_task
+        if visits and (asked := required_visits(cast(MCPError, error).data)):
+            return cast(T, asked)
         raise self._translated(error) from None
 
     def _translated(self, error: BaseException) -> BaseException:

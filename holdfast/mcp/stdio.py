@@ -24,6 +24,7 @@ from mcp_types import JSONRPCNotification, jsonrpc_message_adapter
 
 from holdfast.core.agents.mcp_servers import MCP
 from holdfast.mcp.limits import MAX_MESSAGE_BYTES, ServerMisbehaved, Verdict
+from holdfast.mcp.notices import Notices
 from holdfast.workspace.sandbox import Confinement, unavailable_reason
 from holdfast.workspace.seccomp import seccomp_filter
 
@@ -34,18 +35,23 @@ STOP_SECONDS: Final = 2.0
 STDERR_BYTES: Final = 2_000
 """How much of the end of a server's stderr is kept, to explain why it ended."""
 
-_KEPT: Final = ("notifications/tools/list_changed", "notifications/progress", "notifications/cancelled")
+_KEPT: Final = ("notifications/tools/list_changed", "notifications/cancelled")
 """Notifications that matter; others are dropped as they are read, so that no number of them takes memory."""
+_NOTICES: Final = ("notifications/message", "notifications/progress")
+"""Notifications that help people to look, and are dropped if there are too many."""
 
 
 @asynccontextmanager
-async def stdio_transport(server: MCP, secrets: Mapping[str, str], verdict: Verdict) -> AsyncIterator[Any]:
+async def stdio_transport(
+    server: MCP, secrets: Mapping[str, str], verdict: Verdict, notices: Notices
+) -> AsyncIterator[Any]:
     """Start a server, and yield the streams of its messages.
 
     Args:
         server: Its command.
         secrets: The values of the variables that it declares.
         verdict: Receives the reason if the server ends or misbehaves.
+        notices: Says whether another notice is kept.
 
     Raises:
         ServerMisbehaved: The command cannot be started, or not confined.
@@ -56,7 +62,7 @@ async def stdio_transport(server: MCP, secrets: Mapping[str, str], verdict: Verd
         write, from_session = anyio.create_memory_object_stream[Any](0)
         tail: deque[bytes] = deque(maxlen=4)
         tasks = [
-            asyncio.create_task(_read(process, to_session, verdict, tail)),
+            asyncio.create_task(_read(process, to_session, verdict, tail, notices)),
             asyncio.create_task(_write(process, from_session)),
             asyncio.create_task(_read_stderr(process, tail)),
         ]
@@ -133,7 +139,9 @@ async def _spawn(
         raise ServerMisbehaved(f"{server.command[0]!r} cannot be started: {error.strerror}") from None
 
 
-async def _read(process: asyncio.subprocess.Process, session: Any, verdict: Verdict, tail: deque[bytes]) -> None:
+async def _read(
+    process: asyncio.subprocess.Process, session: Any, verdict: Verdict, tail: deque[bytes], notices: Notices
+) -> None:
     """Pass the server's messages to the session, until it ends or misbehaves."""
     assert process.stdout is not None
     rubbish = 0
@@ -162,7 +170,11 @@ async def _read(process: asyncio.subprocess.Process, session: Any, verdict: Verd
                 continue
             if isinstance(message, JSONRPCNotification) and message.method not in _KEPT:
                 await asyncio.sleep(0)  # see above
-                continue
+                if message.method not in _NOTICES:
+                    continue
+                if not notices.has_room:
+                    notices.drop()
+                    continue
             await session.send(SessionMessage(message))
     except (anyio.ClosedResourceError, anyio.BrokenResourceError):
         return  # the session has ended

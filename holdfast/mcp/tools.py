@@ -13,13 +13,11 @@ from holdfast.core.agents.mcp_servers import MCP
 from holdfast.core.agents.providers import Provider
 from holdfast.core.tools.argument_schema import unfit
 from holdfast.core.tools.decorator import ToolContext
-from holdfast.core.tools.effects import Effect
-from holdfast.core.tools.not_done import NotDone
 from holdfast.core.tools.resources import Resource
 from holdfast.core.tools.schema_tools import SchemaTool, Unread
 from holdfast.core.tools.secrets import NO_SECRETS, Secrets
 from holdfast.core.tools.spec import ToolSpec
-from holdfast.mcp.limits import CONNECT_SECONDS, ServerError
+from holdfast.mcp.limits import CONNECT_SECONDS
 from holdfast.mcp.pins import PinnedServer, PinnedTool, offered_names
 
 if TYPE_CHECKING:
@@ -57,7 +55,7 @@ class MCPConnections:
 @asynccontextmanager
 async def connected(servers: Iterable[MCP], secrets: Secrets) -> AsyncIterator[MCPConnections]:
     """Yield the connections to servers; close them at the end of the block."""
-    for module in ("connection", "content"):  # the SDK takes a second, in which no run should wait for the event loop
+    for module in ("connection", "calls"):  # the SDK takes a second, in which no run should wait for the event loop
         await asyncio.to_thread(import_module, f"holdfast.mcp.{module}")
     connections = MCPConnections({server.name: server for server in servers}, secrets)
     try:
@@ -88,15 +86,9 @@ def _tool(server: MCP, pinned: PinnedServer, tool: PinnedTool, name: str) -> Sch
     effect, pin = server.effect_of(tool.name), pinned.pin_of(tool)
 
     async def call(arguments: dict[str, Any], context: ToolContext, servers: Resource[MCPConnections]) -> Any:
-        from holdfast.mcp.content import content_of, text_in
+        from holdfast.mcp.calls import ForeignCall
 
-        reads = effect is Effect.READ
-        connection = servers.to(server.name)
-        result = await connection.call(tool.name, arguments, pin=pin, key=context.key, repeats=reads)
-        if not result.is_error:
-            return content_of(result, tool.output_schema)
-        text = text_in(result) or "the server reported an error without saying which"
-        raise NotDone(text) if server.fails_without_effect(tool.name) else ServerError(text)
+        return await ForeignCall(server, tool, pin, servers.to(server.name), context).run(arguments)
 
     spec = ToolSpec(
         name=name,

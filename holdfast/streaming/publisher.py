@@ -7,7 +7,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 
 from holdfast.config.logs import EventLogger
@@ -68,19 +68,20 @@ class LiveReply:
         elif self._timer is None:
             self._timer = self._loop.call_later(BATCH_SECONDS, self._due)
 
-    def end(self, text: str) -> None:
+    def end(self, whole: Sequence[Delta]) -> None:
         """End the reply: send what is left. Returns at once.
 
         Args:
-            text: The text of the recorded reply. If it differs from what has been sent, because it turned out that a
-                part of it was a thought, it is sent again as another attempt.
+            whole: The deltas of the recorded reply. If they differ from what has been sent, because a part of its text
+                turned out to be a thought, or because the preview stopped, they are sent as another attempt.
         """
         if self.stopped or not self._begun:
             return
         self.batches.finish()
-        if not self.batches.full and "".join(self.batches.shown) != self._secrets.redact(text):
+        if not self.batches.full and not self.batches.showed(whole):
             self.batches = Batches(self._secrets)
-            self.batches.add(Delta("text", text))
+            for delta in whole:
+                self.batches.add(delta)
             self.batches.finish()
             self.attempt = None
         self._due()

@@ -52,6 +52,8 @@ async def read_stream(
     after = cursor.after
     if cursor.position >= 0 and (first := await hub.first_position(thread)) is not None:
         after = max(min(after, first - 1), after - LOOK_BACK, -1)
+    behind = after < cursor.after
+    # Events that the reader has are read again first: they say which chunks are obsolete.
     events: asyncio.Queue[JSON] = asyncio.Queue(AHEAD)
     async with AsyncExitStack() as stack:
         reader = stack.enter_context(hub.subscribe(thread))
@@ -72,12 +74,14 @@ async def read_stream(
             while not events.empty():
                 if following.event(event := events.get_nowait()):
                     yield event
+                behind = behind and event["position"] < cursor.after
             if log.done() and events.empty():
                 log.result()
                 return
-            reader.advance(following)
-            for chunk in following.chunks(reader.attempts):
-                yield chunk
+            if not behind:
+                reader.advance(following)
+                for chunk in following.chunks(reader.attempts):
+                    yield chunk
             if events.empty() and not log.done():
                 await reader.news.wait()
                 reader.news.clear()

@@ -8,7 +8,7 @@ import gc
 import signal
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext
 from pathlib import Path
 
 from temporalio.client import Client
@@ -33,6 +33,7 @@ from holdfast.devstack.supervisor import restart_dead_servers
 from holdfast.mcp.pinning import trust_on_first_use, with_pinned_tools
 from holdfast.mcp.tools import provider_of
 from holdfast.storage.pool import EFFECTS_AT_ONCE
+from holdfast.telemetry.metrics.exporter import metrics_runtime
 
 THREADS = 64
 """Threads for the worker's own work."""
@@ -41,8 +42,12 @@ Serving = Callable[[Components, Catalog, Secrets, str], AbstractAsyncContextMana
 """Runs the worker for a block, from its parts, its catalog, what must not be recorded, and the catalog's reference."""
 
 
+Page = Callable[[Components, Callable[[str], None]], AbstractAsyncContextManager[None]]
+"""Serves the page of development for a block, from the worker's parts; prints lines for people."""
+
+
 async def run_worker(
-    settings: Settings, environ: Mapping[str, str], *, dev: bool, skip_time: bool, serving: Serving
+    settings: Settings, environ: Mapping[str, str], *, dev: bool, skip_time: bool, serving: Serving, page: Page
 ) -> None:
     """Run a worker until SIGINT or SIGTERM.
 
@@ -52,6 +57,7 @@ async def run_worker(
         dev: Start the embedded stack, or join the one that is running.
         skip_time: With `dev`: the stack's Temporal lets its clients skip time.
         serving: Runs the worker (`holdfast.hosting.serving`).
+        page: With `dev`: serves a page to decide and watch on (`holdfast.hosting.development`).
 
     Raises:
         HoldfastError: Something it needs is missing; the message says what to do.
@@ -87,6 +93,7 @@ async def run_worker(
             connections=EFFECTS_AT_ONCE,
             scripted=dev,
             say=say,
+            runtime=metrics_runtime(settings),
         )
         parts.require_database()
         if own := own_stack(parts.config):
@@ -95,7 +102,7 @@ async def run_worker(
             cleanup.callback(ends[-1].cancel)
         secrets |= own_secrets(parts.settings, environ)  # the embedded stack's fleet key, too
         configure_logging(settings.log_level, settings.log_format, secrets=secrets)
-        async with serving(parts, catalog, secrets, settings.catalog):
+        async with serving(parts, catalog, secrets, settings.catalog), page(parts, say) if dev else nullcontext():
             _say_ready(settings, catalog)
             gc.freeze()  # modules and specs live as long as the process: a full collection need not scan them
             ended, _ = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)

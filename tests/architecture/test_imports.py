@@ -14,7 +14,10 @@ from holdfast.core.run.contracts.commands import Request, Result
 from holdfast.core.run.contracts.table import ACTIVITIES, Activity
 
 ROOT = Path(__file__).resolve().parents[2]
-PURE = ("holdfast.core", "holdfast.audit.judge", "holdfast.portable.format", "holdfast.evaluation.compare")
+PURE = (
+    *("holdfast.core", "holdfast.audit.judge", "holdfast.portable.format", "holdfast.evaluation.compare"),
+    "holdfast.telemetry.traces",
+)
 """The packages without I/O, clock and randomness."""
 APART = ("errors", "version", "core", "testing", "activities", "examples", "workflows", "__main__", "starter")
 """The members of `holdfast` that are not rooms of an adapter or a surface."""

@@ -13,7 +13,7 @@ LINKED = ("activities", "examples", "workflows")
 PROGRAMS = {"holdfast.starter": "starter", "holdfast.worker.__main__": "worker", "holdfast.gateway.__main__": "gateway"}
 """Files at the top that `holdfast` has links to, by module. They, and `holdfast.__main__`, stand above the ladder."""
 
-PURE_PARTS = ("audit.judge", "portable.format", "evaluation.compare")
+PURE_PARTS = ("audit.judge", "portable.format", "telemetry.traces", "evaluation.compare")
 """The pure parts of rooms: the fold may import them, as it may import the core."""
 
 ROOMS = {
@@ -32,20 +32,22 @@ ROOMS = {
     "devstack": "config core encryption errors",
     "client": "config core encryption errors",
     "storage": "config core endpoints errors",
+    "telemetry.traces": "core portable.format",
     "streaming": "client config core",
     "audit": "audit.judge client config core errors",
     "portable": "audit audit.judge client core errors portable.format storage",
     "composition": "audit client config core devstack encryption endpoints errors mcp storage streaming",
+    "telemetry": "composition config core endpoints errors storage telemetry.traces version",
     "retention": "audit audit.judge client composition config core errors storage version",
     "api": "audit client composition config core encryption errors portable portable.format streaming",
-    "worker": "client composition config core devstack errors mcp storage version",
-    "gateway": "api audit client composition config core encryption errors portable portable.format streaming",
+    "worker": "client composition config core devstack errors mcp storage telemetry version",
+    "gateway": "api audit client composition config core encryption errors portable portable.format streaming version",
     "evaluation": (
         "api client core devstack endpoints errors evaluation.compare portable portable.format storage worker"
     ),
     "cli": (
-        "audit client composition config core encryption endpoints errors evaluation evaluation.compare mcp "
-        "portable portable.format retention streaming version worker workspace"
+        "audit client composition config core encryption endpoints errors evaluation evaluation.compare gateway mcp "
+        "portable portable.format retention streaming telemetry telemetry.traces version worker workspace"
     ),
 }
 """The rooms of `holdfast`, each with its permitted imports."""
@@ -67,8 +69,8 @@ CORE = {
     "log": "agents authority base budget lineage llm memory nodes tools trust",
     "transcript": "agents base llm log memory",
     "run": "agents authority base budget lineage llm log mac memory nodes tools transcript trust",
-    "schedule": "agents base budget llm mac run",
-    "loop": "agents base budget llm log mac run trust",
+    "schedule": "agents base budget llm mac nodes run",
+    "loop": "agents base budget llm log mac nodes run trust",
     "temporal": "base log loop mac run",
 }
 """Packages (and modules) of the pure core."""
@@ -114,9 +116,12 @@ GATEWAY = {
     "bodies": "http",
     "authentication": "callers http signed_requests",
     "descriptions": "bodies http",
-    "routes": "answers authentication bodies callers descriptions http stream",
-    "app": "authentication callers http routes",
-    "process": "app callers http",
+    "feeds": "bodies http",
+    "routes": "answers authentication bodies callers descriptions feeds http stream",
+    "mcp": "authentication bodies callers http routes",
+    "page": "answers authentication bodies callers http routes",
+    "app": "authentication callers http mcp page routes",
+    "process": "app callers http mcp page",
 }
 """The gateway."""
 

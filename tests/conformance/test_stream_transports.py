@@ -131,7 +131,7 @@ async def test_ten_thousand_deltas_reach_a_hundred_readers_in_few_batches(transp
                 reply.emit(Delta("text", word))
                 if not number % 100:
                     await asyncio.sleep(0)
-            reply.end(text)
+            reply.end([Delta("text", text)])
             for chunks in await asyncio.gather(*readers):
                 assert "".join(each.text for each in chunks) == text
                 assert len(chunks) < 1_000
@@ -147,7 +147,7 @@ async def test_a_text_that_turns_out_to_differ_is_sent_again(transport: Transpor
         reply = publisher.reply(lambda: _found(attempt_at(thread)), NO_SECRETS)
         reply.emit(Delta("text", "hidden</think>shown"))
         assert "".join(chunk.text for chunk in await collect(hub, thread, 19)) == "hidden</think>shown"
-        reply.end("shown")
+        reply.end([Delta("text", "shown")])
         chunks = await eventually(lambda: collect(hub, thread, 5), lambda found: found[-1].text == "shown")
         assert [chunk.id for chunk in chunks][-2:] == ["1.2.0", "1.2.1"]
 
@@ -188,7 +188,7 @@ async def test_a_transport_that_fails_or_hangs_is_never_waited_for(hangs: bool, 
             for reply in replies:
                 for _ in range(5_000):
                     reply.emit(Delta("text", "word " * 100))
-                reply.end("")
+                reply.end([Delta("text", "")])
             await eventually(lambda: _tried(transport), bool)
             assert await hub.first_position(thread) is None
             assert reader.attempts == {}
@@ -211,7 +211,7 @@ async def test_a_run_that_cannot_be_asked_for_its_place_is_not_streamed(thread: 
         reply.emit(Delta("text", "a"))
         await eventually(lambda: _stopped(reply.stopped, lambda: reply.stopped), bool)
         reply.emit(Delta("text", "b"))
-        reply.end("ab")
+        reply.end([Delta("text", "ab")])
     assert await read(transport, thread) == []
 
 
@@ -276,7 +276,7 @@ async def test_forged_notifications_and_rows_are_harmless(database_url: str, thr
             await attacker.execute("SELECT pg_notify('holdfast_streams', %s)", [payload])
         reply = publisher.reply(lambda: _found(attempt_at(thread)), NO_SECRETS)
         reply.emit(Delta("text", "true"))
-        reply.end("true")
+        reply.end([Delta("text", "true")])
         chunks = await reading
         assert "".join(chunk.text for chunk in chunks) == "true"
         for text in (b"x" * 65_537,):

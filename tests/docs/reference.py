@@ -19,6 +19,7 @@ from holdfast.config.programs import GATEWAY, WORKER
 from holdfast.core.log import events
 from holdfast.core.log.upcasters import EVENT_CLASSES
 from holdfast.starter import app
+from holdfast.telemetry.metrics.names import BUCKETS, METRICS, OTHER
 from tests.docs.pages import DOCS, heading_slug, headings
 from tests.docs.settings_page import settings_page
 
@@ -200,10 +201,34 @@ def _fields(kind: type[events.Event]) -> Iterator[tuple[str, str, str]]:
                 yield node.target.id, ast.unparse(node.annotation).replace("|", "\\|"), says
 
 
+_METRICS = """# Metrics
+
+Workers export these beside those of Temporal's SDK: see [Monitor workers](../how-to/monitor.md). Counters and
+histograms are each worker's own; gauges are the same in every worker.
+
+{table}
+
+Names of agents and tools are those of the catalog, names of LLMs those of its agents and of `HOLDFAST_LLM`; any other
+name is `{other}`. The requests of a run of a feature level below 2 name no agent, so its agent is `{other}`, too.
+Histograms have the bounds {buckets} seconds. The SDK adds the label `service_name`.
+"""
+
+
+def metrics_page() -> str:
+    """Return the reference of metrics."""
+    rows = ["| metric | kind | labels | what it is |", "|---|---|---|---|"]
+    for each in METRICS:
+        labels = ", ".join(f"`{label}`" for label in each.labels) or "–"
+        rows.append(f"| `{each.name}` | {each.kind} | {labels} | {each.description} |")
+    buckets = ", ".join(f"{each:g}" for each in BUCKETS)
+    return _METRICS.format(table="\n".join(rows), other=OTHER, buckets=buckets)
+
+
 PAGES = {
     "reference/cli.md": cli_page,
     "reference/errors/index.md": errors_page,
     "reference/events.md": events_page,
+    "reference/metrics.md": metrics_page,
     "reference/settings.md": settings_page,
 }
 

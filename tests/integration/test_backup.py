@@ -27,6 +27,8 @@ from tests.support.rig import eventually
 
 COPIED = {"threads", "events", "artifact_threads", "artifacts", "artifact_parts", "effects", "memories", "tombstones"}
 DERIVED = {
+    "feed_threads": "a feed delivers a restored thread again when it grows",
+    "feeds": "likewise",
     "memory_spaces": "workers make them again",
     "memory_vectors": "workers compute them again",
     "migrations": "of the database that is restored into",

@@ -1,5 +1,7 @@
 """A person reads and approves a request in Temporal's Web UI, in a real browser."""
 
+import os
+import re
 import shutil
 from collections.abc import AsyncIterator
 
@@ -9,6 +11,7 @@ from playwright.async_api import Page, async_playwright, expect
 from holdfast import Agent, Catalog, ToolContext, tool
 from holdfast.config.stack_file import Stack
 from holdfast.core.loop.state import LoopLimits
+from holdfast.core.run.inputs.interventions import SIGNALS
 from holdfast.testing import call, say, steps
 from tests.support import looped
 from tests.support.rig import StartRig, status_of
@@ -63,6 +66,20 @@ async def test_a_person_reads_the_request_and_approves_it_in_the_web_ui(
 
         await page.goto(f"{address}/timeline")
         await expect(page.get_by_text("step 1").first).to_be_visible(timeout=PATIENCE)
+        waits = "waits for a decision on request 1: pay (request 1)"
+        await expect(page.get_by_text(waits).first).to_be_visible(timeout=PATIENCE)
+        if folder := os.environ.get("HOLDFAST_SCREENSHOTS"):
+            await page.screenshot(path=f"{folder}/timeline.png")
+        assert await signal_menu(page) == sorted({*SIGNALS} - {"subagent_ended"})
+        if folder:
+            await page.screenshot(path=f"{folder}/menu.png")
+        await page.keyboard.press("Escape")
+
+        await page.goto(f"{stack.ui_url}/namespaces/default/workflows?query=HoldfastStatus%3D%22waiting_approval%22")
+        await expect(page.get_by_text(run.id).first).to_be_visible(timeout=PATIENCE)
+        if folder:
+            await page.screenshot(path=f"{folder}/list.png")
+        await page.goto(f"{address}/timeline")
         await send_signal(page, "approve", payload)
 
         assert (await run.result())["result"] == "done"
@@ -105,13 +122,24 @@ async def test_a_person_approves_on_a_phone_after_reading_the_whole_request(
         assert (await run.result())["result"] == "done"
 
 
+async def signal_menu(page: Page) -> list[str]:
+    """Return the names in the menu of signals; each has a description."""
+    await page.get_by_role("button", name="More Actions").locator("visible=true").click()
+    await page.get_by_test_id("signal-button").locator("visible=true").click()
+    dialog = page.locator("dialog[open]")
+    await dialog.get_by_test_id("signal-select-button").click()
+    await expect(dialog.get_by_role("option", name=re.compile("^approve"))).to_be_visible(timeout=PATIENCE)
+    entries = [entry.strip().split("\n") for entry in await dialog.get_by_role("option").all_inner_texts()]
+    return sorted(entry[0].strip() for entry in entries if entry[0].strip() != "Custom")
+
+
 async def send_signal(page: Page, name: str, payload: str) -> None:
     """Send a signal from a run's page, as a person does."""
     await page.get_by_role("button", name="More Actions").locator("visible=true").click()
     await page.get_by_test_id("signal-button").locator("visible=true").click()
     dialog = page.locator("dialog[open]")
     await dialog.get_by_test_id("signal-select-button").click()
-    await dialog.get_by_role("option", name=name).click()
+    await dialog.get_by_role("option", name=re.compile(rf"^{name}\b")).click()
     await dialog.locator(".cm-content").click()
     await page.keyboard.insert_text(payload)
     await dialog.get_by_test_id("confirm-modal-button").click()

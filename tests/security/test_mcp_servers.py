@@ -15,6 +15,7 @@ from unittest.mock import Mock
 
 import anyio
 import pytest
+from mcp_types import INVALID_REQUEST
 
 from holdfast import MCP, Agent, Catalog, Secrets
 from holdfast.core.tools.arguments import ArgumentsInvalid
@@ -23,6 +24,7 @@ from holdfast.errors import CatalogError, SettingsError
 from holdfast.mcp import stdio
 from holdfast.mcp.limits import AnswerTimeout, ConnectionLost, NotConnected, PinRejected, ServerError, Verdict
 from holdfast.mcp.lock_file import LOCK, read_lock, write_lock
+from holdfast.mcp.notices import BURST, TEXT_CHARS, Notices
 from holdfast.mcp.pinning import read_lists, with_pinned_tools
 from holdfast.mcp.pins import (
     MAX_TOOL_BYTES,
@@ -33,6 +35,7 @@ from holdfast.mcp.pins import (
     differences,
     offered_names,
 )
+from holdfast.mcp.questions import NOT_ASKED
 from holdfast.mcp.tools import tools_of
 from tests.support.mcp_tools import caller, command
 
@@ -212,13 +215,16 @@ async def test_each_misbehaviour_has_a_clear_outcome(tmp_path: Path) -> None:
 
 
 async def test_floods_and_questions_do_not_keep_the_answer() -> None:
-    """Notifications are dropped, and questions of the server (sampling, elicitation) are refused."""
+    """Notifications are dropped, and questions in the middle of a call are refused: nobody could answer in time."""
     async with caller(hostile("floods")) as call:
         used = time.process_time()
         assert await call("evil_pay", to="bob") == "done"
         assert time.process_time() - used < 20
     async with caller(hostile("asks")) as call:
-        assert await call("evil_pay", to="bob") == "done"
+        assert (await call("evil_pay", to="bob")).startswith("done")
+    async with caller(hostile("asks-and-waits")) as call:
+        told = await call("evil_pay", to="bob")
+        assert told == f"{{'action': 'cancel'}} {INVALID_REQUEST}\n{NOT_ASKED}", "no person dismissed it, nor declined"
     async with caller(hostile("media")) as call:
         assert "image left out" in await call("evil_pay", to="bob")
 
@@ -239,12 +245,34 @@ async def test_a_flood_of_lines_leaves_the_event_loop_to_others(line: bytes) -> 
             turns += 1
             await asyncio.sleep(0)
 
+    async def hear() -> None:
+        async for _ in from_server:
+            pass
+
     with closing(from_server):
         task = asyncio.create_task(others())
-        await stdio._read(process, to_session, verdict, deque())
+        hearing = asyncio.create_task(hear())
+        await stdio._read(process, to_session, verdict, deque(), Notices("evil", {}))
         task.cancel()
+        await hearing
     assert turns >= count
     assert verdict.reason == "it ended"
+
+
+def test_what_a_server_says_is_logged_within_bounds(caplog: pytest.LogCaptureFixture) -> None:
+    """A flood leaves a few lines and a count; a line has no secrets, no control characters and no second line."""
+    caplog.set_level("INFO")
+    now = 0.0
+    notices = Notices("evil", {"TOKEN": "a secret token"}, clock=lambda: now)
+    for number in range(1_000):
+        notices.take("mcp_server_says", f"{number} a secret token \x1b[2J\n" + "x" * 10_000)
+    assert len(caplog.messages) == BURST
+    assert not any("a secret token" in line or "\x1b" in line or "\n" in line for line in caplog.messages)
+    assert max(map(len, caplog.messages)) < 2 * TEXT_CHARS
+    now = 10.0
+    notices.take("mcp_progress", "half", tool="pay", key="k", done=1, total=2)
+    assert f"dropped={1_000 - BURST}" in caplog.messages[-1]
+    assert "tool='pay'" in caplog.messages[-1]
 
 
 def test_a_list_that_is_too_large_or_ambiguous_is_not_pinned() -> None:

@@ -1,6 +1,7 @@
 """A server of the three APIs on loopback: it checks requests with the SDKs' types, and builds replies from them."""
 
 import json
+import re
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -15,8 +16,10 @@ from openai.types.chat import chat_completion, chat_completion_message_function_
 from openai.types.responses import response_reasoning_item, response_usage
 
 from holdfast.config.settings import Settings
+from holdfast.endpoints.scripted_server import stream_events
 from tests.support.sdk_types import check_request
 from tests.support.values import Wire
+from tests.support.wire_streams import EVENTS, encoded
 
 ROUTES = {
     "/v1/chat/completions": "chat_completions",
@@ -40,6 +43,14 @@ class Answer:
     """Pause the turn, after a search of the provider's own (Messages API)."""
     hang: bool = False
     """Close the connection without an answer."""
+    streams: bool | None = None
+    """Whether to stream; None to do as the request asks."""
+    breaks: int = 0
+    """If streamed: send only so many events; 0 for all."""
+    error: bool = False
+    """If it breaks off: report an error at the end."""
+    held: Callable[[], None] = lambda: None
+    """If streamed: called before the last event, or before the break."""
 
 
 @dataclass(frozen=True)
@@ -146,7 +157,11 @@ class _Connection(BaseHTTPRequestHandler):
         if answer.hang:
             self.close_connection = True
             return
-        sent = _reply(api, answer, json.loads(body)) if answer.status == 200 else {"error": {"message": answer.message}}
+        request = json.loads(body)
+        if answer.status == 200 and (request.get("stream") if answer.streams is None else answer.streams):
+            self._stream(api, answer, request)
+            return
+        sent = _reply(api, answer, request) if answer.status == 200 else {"error": {"message": answer.message}}
         encoded = json.dumps(sent).encode()
         self.send_response(answer.status)
         for name, value in {"request-id": "req_1", **answer.headers}.items():
@@ -155,6 +170,37 @@ class _Connection(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(encoded)))
         self.end_headers()
         self.wfile.write(encoded)
+
+    def _stream(self, api: str, answer: Answer, request: Wire) -> None:
+        self.send_response(200)
+        self.send_header("request-id", "req_1")
+        self.send_header("Content-Type", "text/event-stream; charset=utf-8")
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        events = _events(api, _reply(api, answer, request))
+        sent = events[: answer.breaks or None]
+        for number, event in enumerate(sent, 1):
+            if number == len(events):
+                answer.held()
+            self.wfile.write(b"%x\r\n%s\r\n" % (len(event), event))
+        if answer.breaks:
+            answer.held()
+            error = b'event: error\ndata: {"type": "error", "error": {"message": "overloaded"}}\n\n'
+            if not answer.error:
+                self.close_connection = True
+                return
+            self.wfile.write(b"%x\r\n%s\r\n" % (len(error), error))
+        self.wfile.write(b"0\r\n\r\n")
+
+
+def _events(api: str, reply: Wire) -> list[bytes]:
+    if api == "chat_completions":
+        return list(stream_events(reply))
+    return [encoded(event) for event in EVENTS[api.partition("_")[0]](reply, _words)]
+
+
+def _words(text: str) -> list[str]:
+    return re.findall(r"\S+\s*|\s+", text)
 
 
 def _reply(api: str, answer: Answer, request: Wire) -> Wire:
@@ -169,7 +215,8 @@ def _chat(answer: Answer, number: int, model: str) -> Wire:
         name, arguments = answer.call
         function = chat_completion_message_function_tool_call.Function(name=name, arguments=json.dumps(arguments))
         calls = [chat.ChatCompletionMessageFunctionToolCall(id=f"call_{number}", type="function", function=function)]
-    message = chat.ChatCompletionMessage(role="assistant", content=answer.text or None, tool_calls=calls)
+    called = {"tool_calls": calls} if calls else {}
+    message = chat.ChatCompletionMessage(role="assistant", content=answer.text or None, **called)
     reply = chat.ChatCompletion(
         id="chatcmpl-1",
         object="chat.completion",

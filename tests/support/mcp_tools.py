@@ -31,7 +31,7 @@ class Caller:
         self.connections = connections
         self.tools: dict[str, SchemaTool] = {tool.spec.name: tool for tool in tools_of(server, pinned)}
 
-    async def __call__(self, name: str, **arguments: Any) -> Any:
+    async def __call__(self, name: str, /, **arguments: Any) -> Any:
         """Call a tool by its name in the catalog, with arguments that are read as the LLM's."""
         tool = self.tools[name]
         values = tool.read(exact_json(arguments)).values

@@ -236,12 +236,14 @@ class RandomRun:
             case dice if dice < 0.96:
                 thread.reset()
             case dice if dice < 0.99:
-                name = chance.choice([*sorted({*SIGNALS} - {"move", "revoke_key"}), "what?", ""])
+                name = chance.choice([*sorted({*SIGNALS} - {"move", "reclassify", "revoke_key"}), "what?", ""])
                 garbage = chance.choice(GARBAGE)
                 for _ in range(RECORDED if self.flooded and name != "say" else 1):
                     thread.signal(name, garbage)
                 thread.update(
-                    chance.choice(sorted({*UPDATES} - {"compact", "pause", "move", "retry", "revoke_key"})),
+                    chance.choice(
+                        sorted({*UPDATES} - {"compact", "pause", "move", "reclassify", "retry", "revoke_key"})
+                    ),
                     chance.choice(GARBAGE),
                 )
                 self._delegate()

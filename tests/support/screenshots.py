@@ -7,6 +7,7 @@ arguments attack the page.
 import argparse
 import asyncio
 import contextlib
+import re
 import shutil
 import tempfile
 from collections.abc import AsyncIterator
@@ -118,7 +119,7 @@ async def open_dialog(page: Page) -> None:
     await page.get_by_test_id("signal-button").locator("visible=true").click()
     dialog = page.locator("dialog[open]")
     await dialog.get_by_test_id("signal-select-button").click()
-    await dialog.get_by_role("option", name="approve").click()
+    await dialog.get_by_role("option", name=re.compile("^approve")).click()
     await dialog.locator(".cm-content").click()
     await page.keyboard.insert_text('{"request": "1", "by": "ann", "reason": "checked the notes"}')
 

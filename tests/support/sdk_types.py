@@ -18,6 +18,9 @@ def _requests() -> dict[str, TypeAdapter[Any]]:
         "chat_completions": TypeAdapter(completion_create_params.CompletionCreateParamsNonStreaming),
         "responses": TypeAdapter(response_create_params.ResponseCreateParamsNonStreaming),
         "anthropic_messages": TypeAdapter(message_create_params.MessageCreateParamsNonStreaming),
+        "chat_completions, streamed": TypeAdapter(completion_create_params.CompletionCreateParamsStreaming),
+        "responses, streamed": TypeAdapter(response_create_params.ResponseCreateParamsStreaming),
+        "anthropic_messages, streamed": TypeAdapter(message_create_params.MessageCreateParamsStreaming),
     }
 
 
@@ -51,7 +54,8 @@ def check_request(issuer: str, request: dict[str, Any]) -> None:
     Raises:
         pydantic.ValidationError: It is not of that type.
     """
-    read = _read(_requests()[issuer].validate_python(request, strict=True))
+    kind = f"{issuer}, streamed" if request.get("stream") else issuer
+    read = _read(_requests()[kind].validate_python(request, strict=True))
     assert read.keys() == request.keys()
     for message in sent_messages(request):
         check_message(issuer, message)

@@ -51,10 +51,14 @@ class Seen:
 
         def pause(number: int) -> None:
             if number == words + 1:
-                with self._condition:
-                    self._condition.wait_for(lambda: self._chars >= chars, PATIENCE)
+                self.wait(chars)
 
         return replace(reply, pause=pause)
+
+    def wait(self, chars: int) -> None:
+        """Wait until so many characters of the reply have been seen."""
+        with self._condition:
+            self._condition.wait_for(lambda: self._chars >= chars, PATIENCE)
 
     def finish(self) -> None:
         """Let the reply end, however much of it has been seen."""

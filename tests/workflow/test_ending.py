@@ -9,7 +9,8 @@ from temporalio.client import Client
 
 from holdfast import Agent, Catalog, Memory, Policy, allow, tool
 from holdfast.core.log.events import ToolCallFinished, ToolCallRequested
-from holdfast.core.memory.progress import Current, parse_current, parse_entries
+from holdfast.core.memory.progress import parse_current, parse_entries
+from holdfast.core.memory.progress_entries import Current
 from holdfast.storage.memories import PostgresMemories
 from holdfast.testing import Conversation, Reply, call, fail, say, steps
 from holdfast.workspace.memory.tools import memory_tools
@@ -118,7 +119,7 @@ async def test_a_run_notes_its_calls_with_an_effect_before_the_llm_replies(rig: 
         run = await r.start("save it")
         assert (await run.result())["result"] == "done"
         (entry,) = parse_entries(seen[-1])
-        assert (entry.title, entry.what) == (f"{run.id}: save (call 3)", '{"name":"a"}, ok: saved')
+        assert (entry.title, entry.what) == (f"{run.id}: save (call 3)", '{"name":"a"} → saved')
 
 
 async def test_two_runs_in_one_workspace_lose_nothing(rig: StartRig) -> None:

@@ -7,7 +7,15 @@ recorded.
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, assert_never
 
-from holdfast.audit.judge.events import Expected, IllegalEvent, as_outcome, as_poll, as_reply, as_unended_poll
+from holdfast.audit.judge.events import (
+    Expected,
+    IllegalEvent,
+    as_outcome,
+    as_poll,
+    as_reply,
+    as_unended_poll,
+    as_unended_task_poll,
+)
 from holdfast.audit.judge.subagents import (
     allowance_raises,
     call_results,
@@ -17,9 +25,11 @@ from holdfast.audit.judge.subagents import (
     subagent_starts,
 )
 from holdfast.core.authority.approvals import COUNTING
+from holdfast.core.llm.conversation import conversation_excess
 from holdfast.core.log import events as ev
 from holdfast.core.run.contracts.tool_calls import ToolOutcome
 from holdfast.core.run.decide.decide import next_action
+from holdfast.core.run.decide.foreign_tasks import on_task_poll, task_poll_event
 from holdfast.core.run.decide.placements import on_no_node
 from holdfast.core.run.decide.reactions import (
     on_cancel,
@@ -45,10 +55,13 @@ from holdfast.core.run.rules.closing_work import on_complete, on_learning_due, o
 from holdfast.core.run.rules.forks import fork_events
 from holdfast.core.run.rules.unattended import on_failing
 from holdfast.core.run.state import next_actions as act
+from holdfast.core.run.state.dormancy import Wait
 from holdfast.core.run.state.state import RunState
 from holdfast.core.run.waits.dormancy import wake_payload
 from holdfast.core.run.waits.polling import ends_unfulfilled, on_poll, poll_event, refuse_poll
 from holdfast.core.run.waits.subagents import on_starts_due
+from holdfast.core.tools.foreign_waits import ServerQuestion
+from holdfast.core.tools.triggers import TaskTrigger
 from holdfast.core.tools.typed_context import context_excess
 
 RETURNING = ("started", "orphaned")
@@ -105,7 +118,7 @@ def possible_batches(
                 yield [event]  # a fork may start without a task
             else:
                 yield [*on_reopen(state), event, *_task(events)]
-        case ev.AgentLoaded() if state.spec is None and not state.outcome:
+        case ev.AgentLoaded() if (state.spec is None or state.next_agent) and not state.outcome:
             policy = event.spec.policy
             if event.spec_hash != event.spec.hash or event.policy_hash not in ("", policy.hash):
                 raise IllegalEvent("its digests are not those of the agent and of the policy that it holds")
@@ -113,6 +126,8 @@ def possible_batches(
                 raise IllegalEvent(f"its budget allows more than the agent's own ({own.words})")
             if event.context is not None and (why := context_excess(event.context)):
                 raise IllegalEvent(f"its context {why}")
+            if state.next_agent:
+                _check_successor(state, event)
             if (allowance := state.origin.inherited_budget) and event.budget != allowance.narrowed(event.budget):
                 raise IllegalEvent(f"its budget allows more than its parent gave it ({allowance.words})")
             entered = evolve(state, event) if state.resumes_import else state
@@ -148,6 +163,8 @@ def possible_batches(
             yield sent("lift", event.said.model_dump())
         case ev.UserMessageReceived(task=False):
             yield sent("say", event.said.model_dump())
+        case ev.RunReclassified():
+            yield sent("reclassify", event.said.model_dump())
         case ev.TaskRefined(call=None):
             yield sent("refine", event.said.model_dump())
         case ev.MessageTaken() if isinstance(next_action(state, at=at), act.TakeMessages):
@@ -162,8 +179,10 @@ def possible_batches(
             yield on_reset(state, event.effects, left_out=event.left_out, asking=event.asking, at=at)
         case ev.ToolCallStarted() | ev.ToolCallPostponed():
             yield from _starts(before, event)
-        case ev.ToolCallFinished() | ev.ReconcileRequested() | ev.RunFinished():
+        case ev.ToolCallFinished() | ev.ReconcileRequested() | ev.AnswerRequested() | ev.RunFinished():
             yield from _ends(before, event)
+        case ev.DormancyBegan(trigger=TaskTrigger()) if _is_returning(state, event.number):
+            yield [event]  # the server's word: it began a task
         case ev.ContextUpdated():
             yield from _context_updates(before, event, events)
         case ev.ToolCallRequested(own=True) if isinstance(next_action(state, at=at), act.NoteProgress):
@@ -279,11 +298,12 @@ def _starts(before: PriorLog, event: ev.ToolCallStarted | ev.ToolCallPostponed) 
 
 
 def _ends(
-    before: PriorLog, event: ev.ToolCallFinished | ev.ReconcileRequested | ev.RunFinished
+    before: PriorLog, event: ev.ToolCallFinished | ev.ReconcileRequested | ev.AnswerRequested | ev.RunFinished
 ) -> Iterator[Sequence[Expected]]:
     """Yield the possible ends of calls, or of the run."""
     state = before.state
-    number = event.request.number if isinstance(event, ev.ReconcileRequested) else getattr(event, "number", 0)
+    asked = event.request.number if isinstance(event, ev.ReconcileRequested | ev.AnswerRequested) else 0
+    number = asked or getattr(event, "number", 0)
     returning = _is_returning(state, number)
     if state.dormancy.is_asleep(number):
         yield on_due(state, at=event.at)
@@ -291,6 +311,9 @@ def _ends(
         yield from call_results(state, event)
     elif state.spec and returning:
         yield on_outcome(state, number, as_outcome(event), at=event.at)
+        if isinstance(event, ev.ToolCallFinished) and event.status == "denied":  # nobody is asked in this run
+            question = ServerQuestion(server="", parts=())
+            yield on_outcome(state, number, ToolOutcome(status="failed", content="", question=question), at=event.at)
     action = next_action(state, at=event.at)
     if isinstance(action, act.StartCalls) and number in action.numbers:
         yield [on_start(state, number, at=event.at)]  # blocked by a constraint
@@ -338,11 +361,31 @@ def _polls(before: PriorLog, event: ev.WaitPolled, events: Sequence[ev.AgentEven
     if wait is None or wait.polls is None or event.poll != wait.polls.count + 1 or wait.polls.again > event.at:
         return
     ended = events[1] if len(events) > 1 and event.again is None else None
+    if isinstance(wait.trigger, TaskTrigger):
+        yield from _task_polls(state, wait, event, ended)
+        return
     if isinstance(ended, ev.ToolCallFinished) and ended.number == event.number:
         outcome = as_poll(event, ended, note=state.calls.get(event.number).people_note)
         yield on_poll(state, event.number, outcome, poll=event.poll, at=event.at)
     elif not ends_unfulfilled(wait, event.status, at=event.at):
         yield [poll_event(state, wait, as_unended_poll(event), seen=event.seen, at=event.at)]
+
+
+def _task_polls(
+    state: RunState, wait: Wait, event: ev.WaitPolled, ended: ev.AgentEvent | None
+) -> Iterator[Sequence[Expected]]:
+    """Yield a poll of a foreign task, with the end of the wait if it has ended."""
+    assert isinstance(wait.trigger, TaskTrigger)
+    if isinstance(ended, ev.ToolCallFinished | ev.ReconcileRequested | ev.AnswerRequested):
+        outcome = as_outcome(ended)
+        polled = {"duration_ms": event.duration_ms, "signed": event.signed, "task_ended": True}
+        for status in dict.fromkeys((event.status, outcome.status)):
+            update = {**polled, "status": status}
+            batch = on_task_poll(state, wait.number, outcome.model_copy(update=update), poll=event.poll, at=event.at)
+            yield [batch[0].model_copy(update={"seen": event.seen, "result": event.result}), *batch[1:]]
+    elif event.again is not None:
+        outcome = as_unended_task_poll(event, wait.trigger)
+        yield [task_poll_event(state, wait, outcome, seen=event.seen, at=event.at)]
 
 
 def _check_start(before: PriorLog, event: ev.RunStarted) -> None:
@@ -352,8 +395,19 @@ def _check_start(before: PriorLog, event: ev.RunStarted) -> None:
         raise IllegalEvent("it starts another run than the one that was forked")
     if event.context is not None and (why := context_excess(event.context)):
         raise IllegalEvent(f"its context {why}")
+    if why := conversation_excess(event.conversation):
+        raise IllegalEvent(f"its conversation {why}")
     if event.start and event.start in before.state.origin.starts:
         raise IllegalEvent(f"the start {event.start} began another run of this thread before")
+
+
+def _check_successor(state: RunState, event: ev.AgentLoaded) -> None:
+    if event.spec.name != state.next_agent:
+        raise IllegalEvent(f"the run was reclassified to the agent {state.next_agent}, and this is {event.spec.name}")
+    if state.calls.waiting or state.calls.startable(event.at):
+        raise IllegalEvent("the agent of a run changes at the end of a step, and calls of this one are open")
+    if (kept := state.account.budget) and (event.budget is None or event.budget != kept.narrowed(event.budget)):
+        raise IllegalEvent(f"its budget allows more than the run had left ({kept.words})")
 
 
 def _tools(event: ev.BaselineRecorded | ev.StateVerified) -> list[str]:

@@ -15,6 +15,8 @@ from holdfast.core.run.contracts.llm_calls import LLMReply
 from holdfast.core.run.contracts.tool_calls import ToolOutcome
 from holdfast.core.run.waits.polling import without_heading
 from holdfast.core.tools.failures import FailureKind
+from holdfast.core.tools.foreign_waits import ASKED, ForeignTask
+from holdfast.core.tools.triggers import TaskTrigger
 
 _STAMPS = ("position", "at", "digest", "schema_version")
 _PROSE = {
@@ -26,6 +28,7 @@ _PROSE = {
     "reply_rejected": ("reason", "notice"),
     "run_blocked": ("message",),
     "run_finished": ("result",),
+    "run_reclassified": ("notice",),
     "tool_call_finished": ("content", "repeats"),
 }
 """Fields that repeat in prose the content of other fields; `repeats` is compared when the event is folded."""
@@ -59,8 +62,12 @@ def as_reply(event: ev.LLMReplied, events: Sequence[ev.AgentEvent]) -> LLMReply:
     return LLMReply(**fields, problems=problems, arguments=arguments, rejected=rejected)
 
 
-def as_outcome(event: ev.ToolCallFinished | ev.ReconcileRequested | ev.RunFinished) -> ToolOutcome:
+def as_outcome(
+    event: ev.ToolCallFinished | ev.ReconcileRequested | ev.AnswerRequested | ev.RunFinished,
+) -> ToolOutcome:
     """Return the outcome of a tool, read back from the event that recorded it."""
+    if isinstance(event, ev.AnswerRequested):
+        return ToolOutcome(status="failed", content=ASKED, question=event.request.question, signed=event.signed)
     if isinstance(event, ev.ToolCallFinished):
         fields = {name: getattr(event, name) for name in ev.CallResult.model_fields}
         return ToolOutcome(**{**fields, "status": "ok" if event.status == "undone" else event.status})
@@ -74,6 +81,7 @@ def as_outcome(event: ev.ToolCallFinished | ev.ReconcileRequested | ev.RunFinish
             failures=event.failures,
             settles_in=settles_in,
             signed=event.signed,
+            stack=event.stack,
         )
     return ToolOutcome(status="unknown", content="")
 
@@ -111,6 +119,15 @@ def as_unended_poll(event: ev.WaitPolled) -> ToolOutcome:
     )
 
 
+def as_unended_task_poll(event: ev.WaitPolled, trigger: TaskTrigger) -> ToolOutcome:
+    """Return the outcome of a poll of a task that continues, as far as the time of the next poll depends on it."""
+    outcome = as_unended_poll(event)
+    if not event.interval:
+        return outcome
+    task = ForeignTask(server=trigger.server, id=trigger.task, interval=event.interval)
+    return outcome.model_copy(update={"task": task})
+
+
 def same(expected: Expected, event: ev.AgentEvent) -> bool:
     """Return whether an event is the expected one."""
     if isinstance(expected, type):
@@ -136,7 +153,7 @@ def _compared(event: ev.AgentEvent) -> dict[str, Any]:
     completed = isinstance(event, ev.RunFinished) and event.outcome == "completed"  # its result is the LLM's own
     left_out = (*_STAMPS, *(() if completed else _PROSE.get(event.type, ())))
     compared = {name: value for name, value in event_json(event).items() if name not in left_out}
-    if isinstance(event, ev.PreviewRequested | ev.ApprovalRequested | ev.ReconcileRequested):
+    if isinstance(event, ev.PreviewRequested | ev.ApprovalRequested | ev.ReconcileRequested | ev.AnswerRequested):
         compared["request"] = {name: value for name, value in compared["request"].items() if name != "why"}
     return compared
 

@@ -23,7 +23,14 @@ from holdfast.core.transcript.transcript import Transcript
 NodeKeys = Mapping[str, datetime | None]
 """Public keys of nodes, each with the time from which its signatures do not count, or None."""
 
-Result = ev.LLMReplied | ev.ContextCompacted | ev.ToolCallFinished | ev.ReconcileRequested | ev.WaitPolled
+Result = (
+    ev.LLMReplied
+    | ev.ContextCompacted
+    | ev.ToolCallFinished
+    | ev.ReconcileRequested
+    | ev.AnswerRequested
+    | ev.WaitPolled
+)
 
 
 @dataclass(frozen=True)
@@ -102,8 +109,9 @@ class SignedResults:
             case ev.WaitPolled():
                 wait = state.dormancy.find(event.number)
                 assert wait is not None
-                assert isinstance(wait.trigger, PollTrigger)
-                polled = ToolCall(id="", name=wait.trigger.tool, arguments=wait.trigger.arguments)
+                polled = state.calls.get(event.number).call
+                if isinstance(wait.trigger, PollTrigger):
+                    polled = ToolCall(id="", name=wait.trigger.tool, arguments=wait.trigger.arguments)
                 poll = sr.poll_statement(
                     thread=state.thread,
                     key=state.effect_key(event.number, polled),
@@ -129,7 +137,9 @@ class SignedResults:
         refs = (self.transcript.ref(state.spec_hash, shown=shown) for shown in (False, True))
         return tuple(sr.summary_statement(summary, **place, prompt=ref.digest) for ref in refs)
 
-    def _outcome(self, state: RunState, event: ev.ToolCallFinished | ev.ReconcileRequested) -> sr.Statement:
+    def _outcome(
+        self, state: RunState, event: ev.ToolCallFinished | ev.ReconcileRequested | ev.AnswerRequested
+    ) -> sr.Statement:
         number = _number(event)
         call, changes = state.calls.get(number), self._changes.pop(number, None)
         outcome = as_outcome(event)
@@ -145,8 +155,8 @@ class SignedResults:
         )
 
 
-def _number(event: ev.ToolCallFinished | ev.ReconcileRequested | ev.WaitPolled) -> int:
-    return event.request.number if isinstance(event, ev.ReconcileRequested) else event.number
+def _number(event: ev.ToolCallFinished | ev.ReconcileRequested | ev.AnswerRequested | ev.WaitPolled) -> int:
+    return event.request.number if isinstance(event, ev.ReconcileRequested | ev.AnswerRequested) else event.number
 
 
 def _is_made(state: RunState, event: Result) -> bool:

@@ -16,7 +16,7 @@ from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
 from holdfast.cli.checks.hardening_checks import hardening
-from holdfast.cli.checks.llm_probe import probe_llm
+from holdfast.cli.checks.llm_probe import probe_endpoints, probe_llm
 from holdfast.cli.checks.offered_agents import fresh_workers
 from holdfast.cli.checks.project_checks import (
     advice_checks,
@@ -52,6 +52,7 @@ async def examine(settings: Settings, config: dict[str, Any], project: Project) 
     """Run all checks; a failing check does not prevent the others."""
     database = asyncio.create_task(asyncio.to_thread(_database, settings))
     probe = None if settings.scripted else asyncio.create_task(probe_llm(settings))
+    endpoints = asyncio.create_task(probe_endpoints(settings))
     server, offered = await _temporal(settings, config)
     reached = server[0].status == "ok"
     foreign = not_imported(project, offered)
@@ -66,6 +67,7 @@ async def examine(settings: Settings, config: dict[str, Any], project: Project) 
         await database,
         await asyncio.to_thread(anchors_check, settings),
         llm_check(settings, project, offered) or (await probe if probe else None),
+        *await endpoints,
         catalog_check(settings, project, offered),
         queue_check(offered),
         *await asyncio.to_thread(advice_checks, settings, foreign),

@@ -24,6 +24,7 @@ from holdfast.cli.screens.event_words import (
     reply_text,
     request_summary,
     scope_text,
+    stack_text,
     tier_text,
     trigger_text,
 )
@@ -39,7 +40,7 @@ from holdfast.core.log.loop_events import STORED_EVENTS
 PROGRESS = frozenset(
     {
         *("agent_loaded", "llm_replied", "reply_rejected", "tool_call_requested", "tool_call_finished"),
-        *("approval_requested", "reconcile_requested", "decision_received"),
+        *("approval_requested", "reconcile_requested", "answer_requested", "decision_received"),
         *("approval_reminded", "approval_escalated", "approval_expired", "rule_remembered", "state_verified"),
         *(
             "run_reset",
@@ -47,6 +48,7 @@ PROGRESS = frozenset(
             "move_requested",
             "run_imported",
             "task_refined",
+            "run_reclassified",
             "message_taken",
             "message_awaited",
             "learning_requested",
@@ -70,6 +72,7 @@ PROGRESS = frozenset(
 
 _STYLES = {
     "approval_requested": "bold yellow",
+    "answer_requested": "bold yellow",
     "reconcile_requested": "bold yellow",
     "approval_reminded": "yellow",
     "approval_escalated": "yellow",
@@ -87,6 +90,7 @@ _STYLES = {
     "message_awaited": "bold green",
     "user_message_received": "bold",
     "task_refined": "bold",
+    "run_reclassified": "bold",
     "llm_replied": "cyan",
     "iteration_started": "cyan",
 }
@@ -158,7 +162,8 @@ def _summary(event: JSON) -> str:
     match event["type"]:
         case "run_started":
             idle = f", open for messages for {event['idle_limit']:g} s" if event["idle_limit"] else ""
-            return f"agent {brief(event['agent'] or 'by default')}, run {event['run_id']}{idle}"
+            brought = f", with a claimed conversation of {n} messages" if (n := len(event["conversation"])) else ""
+            return f"agent {brief(event['agent'] or 'by default')}, run {event['run_id']}{idle}{brought}"
         case "run_continued":
             return f"in Temporal run {event['run_id']}"
         case "run_reset":
@@ -182,6 +187,11 @@ def _summary(event: JSON) -> str:
         case "task_refined":
             by = event["by"] if event["call"] is not None else principal_text(event)
             return brief(f"refinement {event['refinement']}, {event['kind']}, by {by}: {event['text']}", 240)
+        case "run_reclassified":
+            limits = f"budget {amounts_text(event['budget'])}" if event["budget"] else ""
+            agent, trust = event["agent"] and f"agent {event['agent']}", event["trust"] and f"trust {event['trust']}"
+            why = event["reason"] and f": {event['reason']}"
+            return brief(f"{', '.join(filter(None, (agent, trust, limits)))}, by {principal_text(event)}{why}", 300)
         case "message_taken":
             return f"message {event['message']} is shown to the LLM"
         case "message_awaited":
@@ -227,8 +237,8 @@ def _summary(event: JSON) -> str:
             return f"call {event['number']}: {event['verdict']} ({brief(event['rule'])}){later}"
         case "preview_requested":
             return f"the preview of {brief(event['request']['tool'])}, for request {event['request']['id']}"
-        case "approval_requested" | "reconcile_requested":
-            return request_summary(event["request"]) + brief(failures_text(event), 300)
+        case "approval_requested" | "reconcile_requested" | "answer_requested":
+            return request_summary(event["request"]) + brief(failures_text(event), 300) + stack_text(event)
         case "decision_received":
             return decision_text(event)
         case "approval_reminded" | "approval_escalated" | "approval_expired":
@@ -252,7 +262,8 @@ def _summary(event: JSON) -> str:
             result = brief(text_of(read_content(event["content"])))
             part = f", without {event['missing']}" if event["missing"] else ""
             how = f"{event['status']}{part}{cause_text(event)}{scope_text(event)}{adopted}{took}{repeats_text(event)}"
-            return f"call {event['number']}: {how}{brief(failures_text(event), 300)}: {result}{clipped_text(event)}"
+            kept = f"{clipped_text(event)}{stack_text(event)}"
+            return f"call {event['number']}: {how}{brief(failures_text(event), 300)}: {result}{kept}"
         case "dormancy_began":
             kept = f", ended at once by event {event['wake']}" if event["wake"] else ""
             return brief(f"call {event['number']} waits for {trigger_text(event['trigger'])}{kept}", 300)

@@ -7,6 +7,7 @@ from rich.text import Text
 
 from holdfast.cli.text import brief, clock, count, indented, visible
 from holdfast.client.threads import JSON
+from holdfast.core.authority.approvals import WORDS
 from holdfast.core.authority.statements import speaker_words
 from holdfast.core.authority.summaries import describe_call
 from holdfast.core.llm.blocks import ReplyContent, ToolCall, blocks_of, text_of
@@ -129,6 +130,11 @@ def clipped_text(event: JSON) -> str:
     return f"  [clipped{size}; full text in {visible(event['artifact'])}]"
 
 
+def stack_text(event: JSON) -> str:
+    """Return the artifact that has the stack trace of a tool's exception."""
+    return f"  [stack trace in {visible(event['stack'])}]" if event.get("stack") else ""
+
+
 def principal_text(statement: JSON) -> str:
     """Return the author of a statement, and the proof of it; a name without a proof is marked as a claim."""
     return speaker_words(str(statement["by"]), str(statement.get("proof", "")))
@@ -178,7 +184,7 @@ def authority_text(event: JSON) -> str:
 
 def request_summary(request: JSON) -> str:
     """Return a request as an event has it, in one line."""
-    question = "may this run?" if request["kind"] == "approval" else "did this happen?"
+    question = WORDS.get(request["kind"], "")
     call = call_text({"id": "", "name": request["tool"], "arguments": request["arguments"]})
     return f"request {request['id']}: {question} {call} ({brief(request['why'])})"
 

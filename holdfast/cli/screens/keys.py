@@ -21,6 +21,7 @@ REMEMBER = "always allow"
 CHOICES: dict[str, dict[str, str]] = {
     "approval": {"a": "approve", "A": REMEMBER, "d": "deny", "i": "respond"},
     "reconcile": {"h": "happened", "n": "absent", "u": "undo", "g": "abandon"},
+    "question": {"a": "approve", "i": "respond", "d": "deny"},
 }
 """By kind of request: the keys and their decisions."""
 
@@ -65,7 +66,7 @@ def hints_for(request: JSON, *, seen: bool = True, edited: bool = False, others:
         hints = [f"[{key}] {_HINTS[word]} with these" for key, word in choices.items() if word not in HARMLESS]
         return "   ".join([*hints, "[e] edit again", "[Esc] discard the edit"])
     hints = [f"[{key}] {_HINTS[word]}" for key, word in choices.items()]
-    hints += ["[e] edit"] if "approve" in choices_for(request).values() else []
+    hints += ["[e] edit"] if request["kind"] == "approval" and "approve" in choices_for(request).values() else []
     return "   ".join([*hints, *(["[Tab] next request"] if others else []), "[l] later"])
 
 

@@ -5,9 +5,9 @@ from rich.text import Text
 from holdfast.cli.text import brief, clock, count, indented, visible
 from holdfast.client.threads import JSON
 from holdfast.config.programs import CLI
-from holdfast.core.authority.approvals import ANSWERS, SHORT_DIGEST
+from holdfast.core.authority.approvals import ANSWERS, SHORT_DIGEST, WORDS
 from holdfast.core.authority.claims import CLAIMED, MARK, claim_rows
-from holdfast.core.authority.previews import PREVIEWED, CallPreview, cut_words, preview_rows
+from holdfast.core.authority.previews import CallPreview, cut_words, preview_heading, preview_rows
 from holdfast.core.authority.summaries import votes_words
 from holdfast.core.base.readable_json import readable_call, readable_json
 
@@ -35,6 +35,14 @@ _MEANINGS = {
 }
 
 
+_ANSWERS = {
+    "approve": "you have visited the address",
+    "respond": "send the server this answer: the fields as JSON, or the only field's value",
+    "deny": "decline to answer; --reason is shown to the agent",
+}
+"""The meanings of the decisions on a server's question."""
+
+
 def request_screen(request: JSON) -> Text:
     """Return an open request: the call with all arguments, why it needs a decision, and the commands that decide."""
     screen = request_text(request)
@@ -46,7 +54,8 @@ def request_screen(request: JSON) -> Text:
         verb, *options = _OPTIONS[decision]
         arguments = ["TEXT"] if decision == "respond" else options
         arguments += ["--digest", request["digest"][:SHORT_DIGEST]] if request.get("digest") else []
-        commands.append((CLI.command(verb, request["thread"], request["request"], *arguments), _MEANINGS[decision]))
+        meaning = (_ANSWERS if request["kind"] == "question" else _MEANINGS)[decision]
+        commands.append((CLI.command(verb, request["thread"], request["request"], *arguments), meaning))
         width = max(width, len(commands[-1][0]))
     for line, meaning in commands:
         screen.append(f"  {line:<{width}}", "bold").append(f"  {meaning}\n", "dim")
@@ -101,7 +110,7 @@ def preview_lines(request: JSON) -> tuple[Text, ...]:
     preview = CallPreview(**request["preview"])
     rows = (Text.assemble((MARK, "dim"), (row, _CHANGES.get(row[:1], ""))) for row in preview_rows(preview))
     cut = cut_words(preview, request["thread"])
-    return Text(PREVIEWED, "dim"), *rows, *([Text(visible(cut), "bold yellow")] if cut else [])
+    return Text(preview_heading(request["kind"]), "dim"), *rows, *([Text(visible(cut), "bold yellow")] if cut else [])
 
 
 def terms_text(request: JSON) -> str:
@@ -143,11 +152,13 @@ def deciding_screen(request: JSON, payload: JSON, public: str = "") -> Text:
 
 
 def request_head(request: JSON) -> Text:
-    """Return the question of a request, in one line."""
-    question = "may this run?" if request["kind"] == "approval" else "did this happen?"
+    """Return the question of a request, and what the call does, in a line each."""
+    question = WORDS.get(request["kind"], "")
+    sentence = visible(str(request.get("consequence") or ""))
     return Text.assemble(
         (f"Request {request['request']}", "bold yellow"),
         f" of {visible(request['thread'])}: {question}  ",
         (visible(request["tool"]), "bold"),
         (f"  ({brief(request['why'])})\n", "dim"),
+        (f"  It {sentence}\n" if sentence else "", "bold"),
     )

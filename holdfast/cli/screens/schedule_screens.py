@@ -47,6 +47,7 @@ def schedule_screen(state: JSON) -> Text:
         ("Until", clock(state["until"]) if state["until"] else ""),
         ("Overlap", state["overlap"]),
         ("Catch-up", f"at most {late} late" if late else ""),
+        ("Nodes", " or ".join(state.get("nodes") or ())),
         ("Attended", "no: runs fail instead of waiting for a person" if state.get("unattended") else ""),
         ("Next", ", ".join(map(_in_zone, state["next"][:3]))),
         ("So far", _so_far(state)),

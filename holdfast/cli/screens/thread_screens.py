@@ -235,7 +235,7 @@ def _dormancy_text(thread: str, dormancy: JSON, *, acts: bool) -> Text:
             screen.append(f"  looks again at {clock(polls['again'])} ({looks})\n")
         data = ("--data", json.dumps(wait["match"])) if wait.get("match") else ()  # ASCII, because an LLM wrote it
         event = ("--event", wait["event"], *data) if wait["kind"] == "event" else ()
-        if acts:
+        if acts and wait["kind"] != "task":
             screen.append(f"  {CLI.command('wake', thread, *event)}\n", "bold")
     if kept := dormancy["buffered"]:
         names = ", ".join(dict.fromkeys(brief(each["event"]) for each in kept))

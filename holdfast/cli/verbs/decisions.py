@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from holdfast.cli.exits import OK, REFUSED
-from holdfast.cli.options import By, Digest, Key, Reason, Request, Thread, Verbs
+from holdfast.cli.options import By, Digest, Key, Reason, Request, Thread, Verbs, read_content
 from holdfast.cli.session import Session
 from holdfast.cli.text import visible
 from holdfast.config.programs import CLI
@@ -185,12 +185,17 @@ async def revoke(
     'lift rel-1.2 3 --reason "the invoice is unlocked"',
     "lift rel-1.2 3 --by alice --key alice.key",
     "lift rel-1.2 4.1    # the first constraint from the sub-agent of call 4",
+    'lift rel-1.2 3 --say "The invoice is unlocked; try again."    # also continues a closed thread',
     "lift rel-1.2-fork 0    # effects of a fork no longer ask first",
 )
 async def lift(
     session: Session,
     thread: Thread,
     constraint: Annotated[str, typer.Argument(metavar="CONSTRAINT", help="As `show` names it: `3`, or `4.1`.")],
+    say: Annotated[
+        str | None,
+        typer.Option(metavar="MESSAGE", help="A message for the agent after that; it continues a closed thread."),
+    ] = None,
     by: By = None,
     reason: Reason = "",
     key: Key = None,
@@ -203,11 +208,12 @@ async def lift(
 
     if not isinstance(number := constraint_number(constraint), int):
         raise typer.BadParameter(f"{constraint!r} is no constraint: `show` names them, such as 3 or 4.1")
-    private, payload = session.private_key(key), _complete(session, by=by, reason=reason, constraint=number)
+    private, message = session.private_key(key), None if say is None else read_content(say, None, name="--say")
     threads = await session.connect(thread)
-    from holdfast.client.interventions import intervene
+    from holdfast.client.lifts import lift as send
 
-    decided = await intervene(threads, thread, "lift", payload, private=private)
+    name = session.person(by)
+    decided = await send(threads, thread, number, by=name, reason=reason, message=message, private=private)
     return _report(session, f"constraint {constraint} of {thread}", decided)
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from holdfast.cli.exits import FAILED, OK
-from holdfast.cli.options import By, ContextOption, Verbs, read_context
+from holdfast.cli.options import By, ContextOption, NodesOption, Verbs, read_context, read_nodes
 from holdfast.cli.reports import print_loop
 from holdfast.cli.session import Session
 from holdfast.config.programs import CLI, WORKER
@@ -45,6 +45,7 @@ async def loop(
     hours: Annotated[float | None, typer.Option(min=0.001, help="The same for time since its start.")] = None,
     attempts: Annotated[int, typer.Option(min=1, help="The same for failures in a row at one task.")] = 3,
     context: ContextOption = None,
+    nodes: NodesOption = None,
     unattended: Annotated[
         bool,
         typer.Option("--unattended", help="Nobody is there: it and its runs fail instead of waiting for a person."),
@@ -59,7 +60,7 @@ async def loop(
     Each task gets a fresh agent run, until all are done. People may edit the files at any time. Every step is a commit
     in the folder's git repository.
     """
-    given = read_context(context)
+    given, selected = read_context(context), read_nodes(nodes)
     threads = await session.connect(name)
     if agent or initializer:
         from holdfast.cli.checks.offered_agents import check_offered
@@ -86,6 +87,7 @@ async def loop(
         "by": person,
         "by_proven": session.is_own(person),
         "context": context_values(given),
+        "nodes": selected,
     }
     started = await start_loop(threads, LoopInput.model_validate(fields), name=name)
     if not await wait_until_surveyed(threads, started.thread):

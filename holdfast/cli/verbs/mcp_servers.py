@@ -1,15 +1,17 @@
-"""Verbs for the tools of MCP servers: mcp lock, mcp diff, mcp show. They need no Temporal server."""
+"""Verbs for MCP: mcp lock, mcp diff and mcp show for the tools of foreign servers; mcp serve to be a server."""
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from holdfast.cli.exits import FAILED, OK
-from holdfast.cli.options import Verbs
+from holdfast.cli.options import By, Verbs
 from holdfast.cli.session import Session
 
 if TYPE_CHECKING:
+    from holdfast.core.agents.catalog import Catalog as AgentCatalog
     from holdfast.core.agents.mcp_servers import MCP
     from holdfast.core.tools.secrets import Secrets
     from holdfast.mcp.pins import PinnedServer
@@ -24,7 +26,7 @@ Catalog = Annotated[
     ),
 ]
 
-verbs = Verbs(under="mcp", help="Accept the tools of MCP servers in mcp.lock, or compare them with it.")
+verbs = Verbs(under="mcp", help="Accept the tools of MCP servers in mcp.lock, or serve agents to MCP clients.")
 
 
 @verbs.verb("mcp lock --catalog agents:catalog", "mcp lock github --catalog agents:catalog", local=True)
@@ -107,25 +109,71 @@ async def show(session: Session, servers: Servers = None, catalog: Catalog = Non
     return OK
 
 
+@verbs.verb("mcp serve support --catalog agents:catalog")
+async def serve(
+    session: Session,
+    agents: Annotated[list[str], typer.Argument(metavar="AGENT...", help="The agents to expose, and no others.")],
+    by: By = None,
+    decide: Annotated[
+        bool, typer.Option("--decide", help="Let people decide requests in the client, in your name.")
+    ] = False,
+) -> int:
+    """Serve agents to one MCP client over stdin and stdout, in your name. Clients start this command.
+
+    The agents run on the workers. The catalog, which is imported, gives the types of their contexts and results.
+    """
+    from holdfast.config.extras import is_installed
+    from holdfast.config.programs import setup_command
+    from holdfast.errors import SettingsError
+
+    for extra in ("gateway", "mcp"):
+        if not is_installed(extra):
+            raise SettingsError(f"Packages are missing for `mcp serve`: {setup_command(extra)}")
+    from holdfast.client.ui_links import thread_page
+    from holdfast.config.policy_file import load_policy
+    from holdfast.gateway.mcp.exposed import expose
+    from holdfast.gateway.mcp.stdio import serve_stdio
+
+    policy = load_policy(session.settings.policy) if session.settings.policy else None
+    exposed = expose(_catalog(session, None), agents, policy=policy)
+    threads = await session.connect()
+    parts = session.parts
+    await serve_stdio(
+        threads,
+        exposed,
+        by=session.person(by),
+        may_decide=decide,
+        artifacts=await parts.artifacts(),
+        page_of=partial(thread_page, parts.ui, threads.runs.client.namespace),
+    )
+    return OK
+
+
 def _declared(session: Session, catalog: str | None, *, needs_secrets: bool = True) -> "tuple[dict[str, MCP], Secrets]":
     """Return the servers of the catalog by name, and their secrets."""
-    from holdfast.config.loading import load
-    from holdfast.core.agents.catalog import Catalog
     from holdfast.core.agents.required_secrets import read_secrets
     from holdfast.core.tools.secrets import NO_SECRETS
-    from holdfast.errors import SettingsError
     from holdfast.mcp.pinning import require_packages
     from holdfast.mcp.tools import provider_of
 
-    reference = catalog or session.environ.get("HOLDFAST_CATALOG", "").strip()
+    loaded = _catalog(session, catalog)
+    require_packages(loaded)
+    secrets = read_secrets([provider_of(loaded.mcp.values())], session.environ) if needs_secrets else NO_SECRETS
+    return dict(loaded.mcp), secrets
+
+
+def _catalog(session: Session, reference: str | None) -> "AgentCatalog":
+    """Import the catalog that the option or the environment names: a project's files do not name it."""
+    from holdfast.config.loading import load
+    from holdfast.core.agents.catalog import Catalog
+    from holdfast.errors import SettingsError
+
+    reference = reference or session.environ.get("HOLDFAST_CATALOG", "").strip()
     if not reference:
         raise SettingsError(
             "Name the catalog, which is imported here: --catalog MODULE:ATTRIBUTE, or HOLDFAST_CATALOG."
         )
-    loaded = load(reference, Catalog)
-    require_packages(loaded)
-    secrets = read_secrets([provider_of(loaded.mcp.values())], session.environ) if needs_secrets else NO_SECRETS
-    return dict(loaded.mcp), secrets
+    return load(reference, Catalog)
 
 
 def _chosen(declared: "dict[str, MCP]", names: list[str] | None) -> "list[MCP]":

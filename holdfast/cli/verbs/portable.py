@@ -15,7 +15,7 @@ verbs = Verbs()
 
 SUFFIX = ".holdfast"
 
-Format = Literal["holdfast", "atif", "openai"]
+Format = Literal["holdfast", "atif", "openai", "otlp"]
 
 
 @verbs.verb(
@@ -23,6 +23,7 @@ Format = Literal["holdfast", "atif", "openai"]
     "export rel-1.2 -o rel-1.2.holdfast --key alice.key --json | jq -r .head",
     "export rel-1.2 -o shared.holdfast --redact",
     "export rel-1.2 --format openai | jq '.messages[-1].content'",
+    "export rel-1.2 --format otlp | curl -H content-type:application/json -d @- http://localhost:4318/v1/traces",
     farewell="Nothing was exported.",
 )
 async def export(
@@ -32,10 +33,12 @@ async def export(
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write to this new file. [default: stdout]")
     ] = None,
     format: Annotated[
-        Format, typer.Option(help="A portable file; a trajectory in ATIF; or OpenAI-style messages.")
+        Format,
+        typer.Option(help="A portable file; a trajectory in ATIF; OpenAI-style messages; or traces for OpenTelemetry."),
     ] = "holdfast",
     key: Key = None,
     redact: Annotated[bool, typer.Option("--redact", help="Drop bodies and artifacts; keep digests.")] = False,
+    content: Annotated[bool, typer.Option("--content", help="With --format otlp: include what was said.")] = False,
     no_artifacts: Annotated[bool, typer.Option("--no-artifacts", help="Leave the artifacts out.")] = False,
     anchors: Annotated[
         list[Path] | None,
@@ -51,7 +54,11 @@ async def export(
     if format != "holdfast":
         if redact:
             raise typer.BadParameter(f"--redact is for portable files, not for {format}")
-        return await _export_as(session, thread, format, output)
+        if content and format != "otlp":
+            raise typer.BadParameter(f"--content is for otlp; {format} has it anyway")
+        return await _export_as(session, thread, format, output, content=content)
+    if content:
+        raise typer.BadParameter("--content is for --format otlp; a portable file has it anyway")
     if output is None:
         raise typer.BadParameter(f"name the file: -o FILE{SUFFIX}")
     private = session.private_key(key)
@@ -250,8 +257,15 @@ async def import_(
     return OK
 
 
-async def _export_as(session: Session, thread: str, format: Format, output: Path | None) -> int:
+async def _export_as(session: Session, thread: str, format: Format, output: Path | None, *, content: bool) -> int:
     """Write a thread in another format: always as JSON."""
+    if format == "otlp":
+        from holdfast.config.extras import is_installed
+        from holdfast.config.programs import setup_command
+        from holdfast.errors import SettingsError
+
+        if not is_installed("telemetry"):
+            raise SettingsError(f"the packages of OpenTelemetry are missing: {setup_command('telemetry')}")
     threads = await session.connect(thread)
     from holdfast.cli.text import visible
     from holdfast.client.reading.states import decode_lines
@@ -262,7 +276,15 @@ async def _export_as(session: Session, thread: str, format: Format, output: Path
 
     lines = threads.reader.lines(thread, 0, found=None, note=session.note_silence)
     events = [event async for event in decode_lines(lines)]
-    value = trajectory(events, version=__version__) if format == "atif" else conversation(events)
+    value: object
+    if format == "otlp":
+        from holdfast.telemetry.otlp import as_json, trace_request
+        from holdfast.telemetry.traces.tracer import spans_of
+
+        spans = [span for trace in spans_of(events, thread, content=content) for span in trace.spans]
+        value = as_json(trace_request(spans, {"service.name": "holdfast", "service.version": __version__}))
+    else:
+        value = trajectory(events, version=__version__) if format == "atif" else conversation(events)
     text = json.dumps(value, ensure_ascii=output is None)
     if output is None:
         sys.stdout.write(text + "\n")

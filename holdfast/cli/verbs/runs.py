@@ -10,6 +10,7 @@ from holdfast.cli.options import Blocks, By, Key, Reason, Thread, Verbs, read_co
 from holdfast.cli.reports import report_outcome
 from holdfast.cli.session import Session
 from holdfast.cli.text import visible
+from holdfast.cli.verbs.budgets import MORE, read_budget
 from holdfast.config.programs import CLI
 
 if TYPE_CHECKING:
@@ -68,6 +69,7 @@ def _report_message(session: Session, thread: str, sent: "UpdateResult") -> int:
     'refine rel-1.2 --rescope "Publish 1.3 instead"',
     'refine rel-1.2 --correct "The branch is called release-1.2" --when-busy interrupt',
     "refine rel-1.2 --rescope - --key alice.key < task.md",
+    'refine rel-1.2 --reclassify "needs an auditor" --agent auditor --trust web --budget usd=1',
 )
 async def refine(
     session: Session,
@@ -77,6 +79,19 @@ async def refine(
     correct: Annotated[
         str | None, typer.Option(metavar="TEXT", help="This overrides a mistake in the task; - reads stdin.")
     ] = None,
+    reclassify: Annotated[
+        str | None,
+        typer.Option(metavar="REASON", help="Change --agent, --trust or --budget from the end of the step on."),
+    ] = None,
+    agent: Annotated[
+        str | None, typer.Option(metavar="NAME", help="With --reclassify: the agent that continues the run.")
+    ] = None,
+    trust: Annotated[
+        Literal["agent", "tool", "web"] | None, typer.Option(help="With --reclassify: the lower trust level.")
+    ] = None,
+    budget: Annotated[
+        str | None, typer.Option(metavar="LIMITS", help=f"With --reclassify: the lower limits. {MORE}")
+    ] = None,
     when_busy: Annotated[
         Literal["queue", "interrupt"],
         typer.Option(help="While the run is busy: wait for the end of the step, or interrupt the LLM call."),
@@ -84,22 +99,31 @@ async def refine(
     by: By = None,
     key: Key = None,
 ) -> int:
-    """Refine the task of a run: narrow it, replace it or correct it, without a restart.
+    """Refine the task of a run: narrow it, replace it, correct it, or reclassify the run, without a restart.
 
-    The agent reads who refined the task, and how. Requests, approvals and the policy stay as they are.
+    The agent reads who did it, and how. Requests, approvals and the policy stay as they are. --reclassify changes the
+    run itself: another agent, whose calls the policy so far still judges, a lower trust level, or a smaller budget.
     """
-    options = {"narrow": narrow, "rescope": rescope, "correct": correct}
+    options = {"narrow": narrow, "rescope": rescope, "correct": correct, "reclassify": reclassify}
     chosen = [(kind, text) for kind, text in options.items() if text is not None]
     if len(chosen) != 1:
-        raise typer.BadParameter("say one of --narrow, --rescope and --correct")
+        raise typer.BadParameter("say one of --narrow, --rescope, --correct and --reclassify")
     (kind, typed), private, name = chosen[0], session.private_key(key), session.person(by)
-    payload = {"kind": kind, "text": read_content(typed, None, name=f"--{kind}"), "by": name, "when_busy": when_busy}
+    given = {"agent": agent, "trust": trust, "budget": read_budget(budget) if budget else None}
+    changes = {name: value for name, value in given.items() if value is not None}
+    if bool(changes) is not (kind == "reclassify"):
+        raise typer.BadParameter("--reclassify needs one of --agent, --trust and --budget, and they need it")
+    payload: JSON = {**changes, "by": name, "reason": typed}
+    if kind != "reclassify":
+        text = read_content(typed, None, name=f"--{kind}")
+        payload = {"kind": kind, "text": text, "by": name, "when_busy": when_busy}
+    act = "reclassify" if kind == "reclassify" else "refine"
     threads = await session.connect(thread)
     from holdfast.client import interventions, loops
 
     if await loops.find_loop(threads, thread):
         raise typer.BadParameter("a loop has no task of its own to refine; edit the files of its workspace instead")
-    sent = await interventions.intervene(threads, thread, "refine", payload, private=private)
+    sent = await interventions.intervene(threads, thread, act, payload, private=private)
     return _report_message(session, thread, sent)
 
 

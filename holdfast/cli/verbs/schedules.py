@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from holdfast.cli.exits import OK
-from holdfast.cli.options import Blocks, By, ContextOption, Verbs, read_content, read_context
+from holdfast.cli.options import Blocks, By, ContextOption, NodesOption, Verbs, read_content, read_context, read_nodes
 from holdfast.cli.session import Session
 from holdfast.cli.text import visible
 from holdfast.cli.verbs.budgets import read_budget
@@ -61,6 +61,7 @@ async def add(
         typer.Option(metavar="AMOUNTS", help="The budget of each run: usd=2,tokens=100k. [default: the agent's]"),
     ] = None,
     context: ContextOption = None,
+    nodes: NodesOption = None,
     unattended: Annotated[
         bool, typer.Option("--unattended", help="Nobody is there: runs fail instead of waiting for a person.")
     ] = False,
@@ -81,7 +82,7 @@ async def add(
     except ValueError as error:
         raise typer.BadParameter(f"--until: {error}") from None
     limits = read_budget(budget) if budget is not None else None
-    given = read_context(context)
+    given, selected = read_context(context), read_nodes(nodes)
     seconds, late = _seconds("--every", every), _seconds("--catchup", catchup)
     threads = await session.connect()
     if agent:
@@ -113,6 +114,7 @@ async def add(
         reason=reason,
         budget=Budget(**limits) if limits else None,
         context=context_values(given),
+        nodes=selected,
         when_blocked="fail" if unattended else None,
     )
     new = await add_schedule(threads, name, definition, replace=replace)

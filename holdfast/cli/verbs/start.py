@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from holdfast.cli.exits import FAILED, OK, WAITING
-from holdfast.cli.options import Blocks, ContextOption, NodesOption, Verbs, read_content, read_context, read_nodes
+from holdfast.cli.options import (
+    Blocks,
+    ContextOption,
+    ConversationOption,
+    NodesOption,
+    Verbs,
+    read_content,
+    read_context,
+    read_conversation_file,
+    read_nodes,
+)
 from holdfast.cli.reports import print_state
 from holdfast.cli.session import Session, normalized_name
 from holdfast.cli.text import visible
@@ -36,6 +46,7 @@ Until = Literal["attention", "end"]
     'start "Publish 1.2" --budget usd=2,tokens=100k',
     """start "How much is left?" --context '{"customer": "4711"}'    # or --context @customer.json""",
     'start "Summarise the contracts" --nodes region=eu    # only nodes with this label execute it',
+    'start "Answer the customer" --conversation chat.json    # the LLM reads it as a claim',
     'start "Write the nightly report" --unattended --wait    # exit 1 instead of waiting for a person',
     farewell="Nothing was started.",
 )
@@ -71,6 +82,7 @@ async def start(
         typer.Option("--unattended", help="Nobody is there: fail, with the cause, instead of waiting for a person."),
     ] = False,
     nodes: NodesOption = None,
+    conversation: ConversationOption = None,
     blocks: Blocks = None,
     by: Annotated[
         str | None,
@@ -93,7 +105,7 @@ async def start(
     from holdfast.core.budget.budget import Budget
 
     check_task(content)
-    given, selected = read_context(context), read_nodes(nodes)
+    given, selected, earlier = read_context(context), read_nodes(nodes), read_conversation_file(conversation)
     limits = Budget(**read_budget(budget)) if budget is not None else None
     if thread is not None:
         check_own_id(thread)
@@ -118,6 +130,7 @@ async def start(
         context=given,
         when_blocked="fail" if unattended else None,
         nodes=selected,
+        conversation=earlier,
     )
     session.farewell = f"It may have been started: {CLI.command('show', thread) if thread else CLI.command('list')}"
     if thread is None:

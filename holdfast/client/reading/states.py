@@ -18,6 +18,7 @@ from holdfast.core.log.events import AgentEvent
 from holdfast.core.log.upcasters import decode_event
 from holdfast.core.run.fold.evolve import evolve
 from holdfast.core.run.state.state import RunState
+from holdfast.core.run.views.deciders import open_requests
 from holdfast.core.run.views.status import NextStep, run_view
 from holdfast.core.temporal.encrypted import decrypt_in_place
 from holdfast.errors import (
@@ -142,7 +143,7 @@ async def pending_of(
         else:
             return requests
     state = _state_from_run(thread, run)
-    return [] if state.outcome else state.pending_view()
+    return [] if state.outcome else open_requests(state)
 
 
 async def state_at(reader: Reader, thread: str, position: int, *, note: Note | None) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from holdfast.core.llm.blocks import ToolCall
 from holdfast.core.llm.names import name_problem, order_problem, split_reference
 from holdfast.core.llm.options import LLMOptions
 from holdfast.core.nodes import Nodes
+from holdfast.core.tools.progress_file import DEFAULT_FILE, Commits, require_name
 from holdfast.core.tools.spec import FINAL_RESULT, ToolSpec
 from holdfast.core.tools.subagents import SUBAGENT_TOOLS
 from holdfast.core.tools.triggers import polled_call
@@ -104,9 +105,19 @@ class Memory(Definition):
     progress: bool = False
     """Whether each run maintains the workspace's progress.txt: the agent has the tool `update_progress`, and the run
     itself records its task when it begins, each call with an effect, and its progress when it ends or is blocked."""
+    progress_file: str = DEFAULT_FILE
+    """Path of that file in the workspace."""
+    commits: Commits = "progress"
+    """What each note in it commits, if the workspace is in a git repository: nothing (`none`), the file itself, or all
+    work since the last commit (`work`). Applies with `progress`."""
     learn: bool = False
     """Whether each run asks the LLM what to remember before it ends. The agent has the tool `note_learning`, and with
     `semantic` also `remember`."""
+
+    @field_validator("progress_file")
+    @classmethod
+    def _check_progress_file(cls, value: str) -> str:
+        return require_name(value)
 
     @property
     def file_tokens(self) -> int:

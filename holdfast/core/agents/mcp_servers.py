@@ -20,6 +20,32 @@ _EFFECTS: Final = (Effect.READ, Effect.IDEMPOTENT, Effect.UNSAFE)
 
 
 @dataclass(frozen=True)
+class OAuth:
+    """The client credentials with which a worker gets tokens for an MCP server over HTTP.
+
+    OAuth(token_url="https://auth.example/token", client_id="desk", client_secret="${DESK_SECRET}")
+    """
+
+    token_url: str
+    """The address of the token endpoint; no other address ever gets the credentials."""
+    _: KW_ONLY
+    client_id: str
+    client_secret: str
+    """A secret, `${NAME}`: a variable of the worker."""
+    scope: str = ""
+    """The scopes to ask for, separated by spaces."""
+
+    @property
+    def fault(self) -> str:
+        """What is wrong with it; empty for nothing."""
+        if not _is_safe_url(self.token_url):
+            return "oauth=OAuth(token_url=…) is an https:// address without a password; http:// only for this machine"
+        if not self.client_id or not _SECRET.fullmatch(self.client_secret):
+            return "oauth=OAuth(client_id=…, client_secret=…) has an id, and a secret by its name: ${NAME}"
+        return ""
+
+
+@dataclass(frozen=True)
 class MCP:
     """An MCP server whose tools a catalog offers. Give either `command` or `url`.
 
@@ -42,6 +68,8 @@ class MCP:
     """The environment of the command, which is empty otherwise. `${NAME}` is a secret: a variable of the worker."""
     headers: Mapping[str, str] = field(default_factory=dict)
     """Headers of each HTTP request; `${NAME}` as in `env`."""
+    oauth: OAuth | None = None
+    """Client credentials for a `url`; the token is in the memory of the worker alone."""
     effects: Mapping[str, EffectName] = field(default_factory=dict)
     """Patterns of the server's own tool names → effect; the first match counts. All other tools are `unsafe`: the
     server's hints decide nothing."""
@@ -79,27 +107,22 @@ class MCP:
             yield "give either command=[…] or url=…"
         if isinstance(self.command, str):
             yield f"command={self.command!r} is one text; list the program and its arguments"
-        if self.url and not self._has_safe_url():
+        if self.url and not _is_safe_url(self.url):
             yield "url= is an https:// address without a password; http:// only for this machine"
         if self.env and not self.command:
             yield "env= belongs to a command"
         if self.headers and not self.url:
             yield "headers= belong to a url"
+        if self.oauth and (not self.url or any(name.lower() == "authorization" for name in self.headers)):
+            yield "oauth= belongs to a url without a header Authorization"
+        if self.oauth and self.oauth.fault:
+            yield self.oauth.fault
         if unknown := [each for each in self.effects.values() if each not in _EFFECTS]:
             yield f"effect {unknown[0]!r} is not one of {', '.join(_EFFECTS)}"
         if self.trust not in get_args(Trust):
             yield f"trust={self.trust!r} is not one of {', '.join(get_args(Trust))}"
         if not 0 < self.timeout <= 86_400:
             yield f"timeout={self.timeout!r} is not between 0 and 86,400 seconds"
-
-    def _has_safe_url(self) -> bool:
-        try:
-            parts = urlsplit(self.url)
-            local = (parts.hostname or "") in ("localhost", "127.0.0.1", "::1")
-        except ValueError:
-            return False
-        named = bool(parts.hostname) and parts.username is None and parts.password is None
-        return named and (parts.scheme == "https" or (parts.scheme == "http" and local))
 
     @property
     def prefix(self) -> str:
@@ -113,8 +136,9 @@ class MCP:
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """The variables of the worker that `env` and `headers` name."""
-        texts = (*self.env.values(), *self.headers.values())
+        """The variables of the worker that `env`, `headers` and `oauth` name."""
+        oauth = (self.oauth.client_secret,) if self.oauth else ()
+        texts = (*self.env.values(), *self.headers.values(), *oauth)
         return tuple(dict.fromkeys(name for text in texts for name in _SECRET.findall(text)))
 
     def filled(self, texts: Mapping[str, str], secrets: Mapping[str, str]) -> dict[str, str]:
@@ -137,3 +161,14 @@ class MCP:
     def fails_without_effect(self, tool: str) -> bool:
         """Whether an error result of a tool means that its effect did not happen."""
         return any(fnmatchcase(tool, pattern) for pattern in self.not_done_on_error)
+
+
+def _is_safe_url(url: str) -> bool:
+    """Whether an address has TLS, or is this machine's, and holds no password."""
+    try:
+        parts = urlsplit(url)
+        local = (parts.hostname or "") in ("localhost", "127.0.0.1", "::1")
+    except ValueError:
+        return False
+    named = bool(parts.hostname) and parts.username is None and parts.password is None
+    return named and (parts.scheme == "https" or (parts.scheme == "http" and local))

@@ -2,7 +2,8 @@
 
 `holdfast.core.authority.statements` defines the decisions, `holdfast.core.run.inputs.decisions` applies them.
 
-1. A request concerns one tool call: may it run (`approval`), or did it happen (`reconcile`)?
+1. A request concerns one tool call: may it run (`approval`), did it happen (`reconcile`), or what do people answer the
+   server that carries it out (`question`)?
 2. Several requests may be open at once; each is decided once, in any order.
 3. A decision is bound to the request's digest, which covers the call, the agent and the one effect of the call.
 """
@@ -27,9 +28,10 @@ from holdfast.core.authority.votes import (
 from holdfast.core.base.canonical import exact_json
 from holdfast.core.base.models import Frozen
 from holdfast.core.llm.blocks import ToolCall
+from holdfast.core.tools.foreign_waits import ServerQuestion
 from holdfast.core.tools.typed_context import context_digest
 
-RequestKind = Literal["approval", "reconcile"]
+RequestKind = Literal["approval", "reconcile", "question"]
 DecisionOutcome = Literal[
     "accepted",
     "waiting_for_quorum",
@@ -58,8 +60,16 @@ digest."""
 ANSWERS: dict[RequestKind, tuple[DecisionKind, ...]] = {
     "approval": ("approve", "deny", "respond"),
     "reconcile": ("happened", "absent", "undo", "abandon"),
+    "question": ("respond", "approve", "deny"),
 }
 """The decisions that fit each kind of request."""
+
+WORDS: dict[RequestKind, str] = {
+    "approval": "may this run?",
+    "reconcile": "did this happen?",
+    "question": "what do you answer its server?",
+}
+"""The question of each kind of request, on each screen."""
 
 
 class ApprovalRequest(Frozen):
@@ -84,7 +94,9 @@ class ApprovalRequest(Frozen):
     context: dict[str, Any] | None = None
     """The typed context that the call sees; None if its tool wants none. A decision is bound to it."""
     preview: CallPreview | None = None
-    """What the call would do; None if its tool cannot say. A decision is bound to it."""
+    """What the call would do; None if its tool cannot say. Of a `question`, the text. A decision is bound to it."""
+    question: ServerQuestion | None = None
+    """The question of a `question` request. The preview names its digest. Recorded from feature level 2 on."""
     why: str
     """Why the rule requires approval, or why the outcome is unknown."""
     rule: str = ""
@@ -139,8 +151,8 @@ class ApprovalRequest(Frozen):
 
     @property
     def on_expiry(self) -> Literal["deny", "approve"]:
-        """The decision when the request expires."""
-        return on_expiry(self.required)
+        """The decision when the request expires; a question that nobody answers is always declined."""
+        return "deny" if self.kind == "question" else on_expiry(self.required)
 
     @property
     def veto(self) -> tuple[str, ...]:
@@ -158,7 +170,9 @@ class ApprovalRequest(Frozen):
 
     @property
     def answers(self) -> tuple[DecisionKind, ...]:
-        """The decisions that fit this request."""
+        """The decisions that fit this request. The address of a question is approved, its form is responded to."""
+        if self.question:
+            return tuple(ANSWERS["question"][1:] if self.question.is_visit else ("respond", "deny"))
         return tuple(answer for answer in ANSWERS[self.kind] if answer != "undo" or self.undoable)
 
     @property
@@ -166,7 +180,7 @@ class ApprovalRequest(Frozen):
         """When the request expires: `on_due` (`holdfast.core.run.inputs.decisions`) then applies `on_expiry`. None for
         never: only people can resolve an unknown outcome.
         """
-        return self._after(expires_after(self.required)) if self.kind == "approval" else None
+        return self._after(expires_after(self.required)) if self.kind != "reconcile" else None
 
     @property
     def remind_at(self) -> datetime | None:
@@ -224,6 +238,7 @@ class ApprovalRequest(Frozen):
             "epoch": self.epoch,
             **({"context": self.context} if self.context is not None else {}),
             **({"preview": self.preview.model_dump()} if self.preview else {}),
+            **({"question": self.question.model_dump(mode="json")} if self.question else {}),
             "why": self.why,
             "rule": self.rule,
             "edited_by": self.edited_by,

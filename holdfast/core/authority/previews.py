@@ -25,6 +25,9 @@ PREVIEW_COLUMNS = 76
 PREVIEWED = "What it would do, as its tool has computed it:"
 """The line above a preview, on each screen."""
 
+ASKED_BY_SERVER = "The server's own words, which nobody has checked:"
+"""The line above the text of a server's question, in the place of `PREVIEWED`."""
+
 
 class CallPreview(Frozen):
     """A preview of one tool call, as a request shows it."""
@@ -50,6 +53,11 @@ class CallPreview(Frozen):
     def digest(self) -> str:
         """The digest that a decision is bound to."""
         return digest(["preview/1", self.text, self.base, self.artifact, self.size, self.problem])
+
+
+def preview_heading(kind: str) -> str:
+    """Return the line above the preview of a request of this kind."""
+    return ASKED_BY_SERVER if kind == "question" else PREVIEWED
 
 
 def preview_digest(preview: CallPreview | None) -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from holdfast.core.base.models import Frozen, replace
-from holdfast.core.budget.budget import LIMITS, NANO, Amounts, Budget, LimitName, amount_text
+from holdfast.core.budget.budget import LIMITS, NANO, Amounts, Budget, LimitName, amount_text, budget_of
 from holdfast.errors import EventOutOfPlace
 
 LOW_PERCENT = 80
@@ -206,6 +206,15 @@ class Account:
         increases = {name: limit - self.limits[name] for name, limit in limits.items() if limit != self.limits[name]}
         raised = _with_raised(self.raised, Raised(by, key, increases, dict(more.units)))
         return replace(self, limits=limits, low=low, extensions=ids, extended=self.extended + added, raised=raised)
+
+    @property
+    def budget(self) -> Budget | None:
+        """The limits as a budget, rounded down; None if there are none."""
+        return budget_of(self.limits) if self.limits else None
+
+    def continue_with(self, own: "Account") -> "Account":
+        """Continue with the limits and the price of another agent's account, which are no higher."""
+        return replace(self, limits=own.limits, price=own.price, fixed_tokens=own.fixed_tokens)
 
     def extended_below(self, beyond: Cost) -> "Account":
         """Raise the limits by the part of sub-agents' extensions that was spent."""

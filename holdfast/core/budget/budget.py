@@ -89,6 +89,14 @@ class Budget(Amounts):
         return Budget(**{name: min((a for a in pair if a is not None), default=None) for name, pair in pairs.items()})
 
 
+def budget_of(limits: dict[LimitName, int]) -> Budget:
+    """Return limits in whole units as a budget, rounded down to the units that people write, and at least 1 of each."""
+    amounts: dict[str, Any] = {name: max(1, units // _UNITS[name]) for name, units in limits.items() if name != "usd"}
+    if "usd" in limits:
+        amounts["usd"] = Decimal(limits["usd"]) / NANO
+    return Budget(**amounts)
+
+
 def largest(name: LimitName) -> int:
     """Return the largest limit that a budget can have, in whole units."""
     return _MAXIMA[name]

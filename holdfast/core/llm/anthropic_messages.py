@@ -53,8 +53,10 @@ from holdfast.core.llm.blocks import (
     ToolCall,
     blocks_of,
 )
+from holdfast.core.llm.deltas import ReplyStream, asking_to_stream
 from holdfast.core.llm.finish_reasons import finish_reason
 from holdfast.core.llm.messages import AnyMessage, AssistantMessage, ToolMessage, Usage, UserMessage, too_deep
+from holdfast.core.llm.messages_stream import MessagesStream
 from holdfast.core.llm.options import LLMOptions
 
 MAX_TOKENS = 16_384
@@ -96,8 +98,8 @@ class AnthropicMessages:
         """See `Adapter`."""
         head = without({"model": llm, "max_tokens": MAX_TOKENS, "cache_control": {"type": "ephemeral"}, **options})
         cached = {"cache_control": head["cache_control"]} if head.get("cache_control") else {}
-        if tools:
-            head["tools"] = [*as_list(options.get("tools")), *map(_tool, tools)]
+        if described := [*as_list(head.pop("tools", None)), *map(_tool, tools)]:
+            head["tools"] = described  # after all options
         if system.strip():
             head["system"] = [{"type": "text", "text": system, **cached}]
         elif tools:
@@ -131,6 +133,14 @@ class AnthropicMessages:
         if not calls and prefix.startswith(b"{" + _ONE_CALL):
             prefix = b"{" + prefix.removeprefix(b"{" + _ONE_CALL)
         return prefix + b",".join(turns) + closing(prefix, calls=calls, no_calls=b'{"type":"none"}')
+
+    def asking_to_stream(self, body: bytes) -> bytes:
+        """See `StreamingAdapter`."""
+        return asking_to_stream(body, b',"messages":[')
+
+    def reply_stream(self) -> ReplyStream:
+        """See `StreamingAdapter`."""
+        return MessagesStream()
 
     def decode(self, answer: Mapping[str, Any], *, ids: str, used: Collection[str] = ()) -> Decoded:
         """See `Adapter`."""

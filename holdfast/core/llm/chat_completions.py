@@ -45,7 +45,7 @@ from holdfast.core.llm.blocks import (
     blocks_of,
 )
 from holdfast.core.llm.chat_stream import ChatStream
-from holdfast.core.llm.deltas import ReplyStream
+from holdfast.core.llm.deltas import ReplyStream, asking_to_stream
 from holdfast.core.llm.finish_reasons import finish_reason
 from holdfast.core.llm.messages import AnyMessage, AssistantMessage, ToolMessage, Usage, UserMessage, too_deep
 from holdfast.core.llm.options import LLMOptions
@@ -104,10 +104,8 @@ class ChatCompletions:
     def asking_to_stream(self, body: bytes) -> bytes:
         """See `StreamingAdapter`."""
         options = body.partition(b',"messages":[')[0].partition(b',"tools":[')[0]
-        if b'"stream":' in options:
-            return body
         usage = b"" if b'"stream_options":' in options else b',"stream_options":{"include_usage":true}'
-        return body[:-1] + b',"stream":true' + usage + b"}"
+        return asking_to_stream(body, b',"messages":[', more=usage)
 
     def reply_stream(self) -> ReplyStream:
         """See `StreamingAdapter`."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast.core.llm.adapters import arguments_text, as_dict, as_list, as_text, failure_in
-from holdfast.core.llm.deltas import Delta, JoinedText, StreamedReply
+from holdfast.core.llm.deltas import Delta, JoinedText
 from holdfast.core.llm.event_stream import EventParser, ServerEvent
 from holdfast.core.llm.leading_thoughts import LeadingThoughts
 from holdfast.core.llm.messages import too_deep
@@ -24,6 +24,7 @@ _REPLACED = ("id", "type", "index", "format", "name", "role", "signature")
 
 @dataclass
 class _Call:
+    number: int
     fields: dict[str, Any] = field(default_factory=dict)
     name: str = ""
     arguments: JoinedText = field(default_factory=JoinedText)
@@ -53,12 +54,12 @@ class ChatStream:
         """See `ReplyStream`."""
         return [delta for event in self._events.feed(data) for delta in self._read(event)]
 
-    def end(self) -> StreamedReply:
+    def end(self) -> dict[str, Any]:
         """See `ReplyStream`."""
         for event in self._events.end():
             list(self._read(event))
         if not self._begun:
-            return StreamedReply(self._answer, whole=self._done)
+            return self._answer
         message = {**self._message, **{name: text.joined() for name, text in self._texts.items()}}
         if self._parts:
             message["content"] = self._parts
@@ -69,7 +70,7 @@ class ChatStream:
         whole = not self._broken and not failed and (self._done or bool(choice.get("finish_reason")))
         if not whole:
             choice["finish_reason"] = "error"
-        return StreamedReply({**self._answer, "choices": [choice]}, whole=whole)
+        return {**self._answer, "choices": [choice]}
 
     def _read(self, event: ServerEvent) -> Iterator[Delta]:
         text = event.data.strip()
@@ -139,7 +140,7 @@ class ChatStream:
         index = index if isinstance(index, int | str) else None
         call = self._by_index.get(index) or (self._calls[-1] if index is None and not given and self._calls else None)
         if call is None or (given and call.fields.get("id") not in (None, "", given)):
-            call = _Call()
+            call = _Call(len(self._calls))
             self._calls.append(call)
         self._by_index[index] = call
         function = as_dict(item.get("function"))
@@ -151,7 +152,7 @@ class ChatStream:
         piece = function.get("arguments")
         text = call.arguments.feed(arguments_text(piece)) if piece is not None else ""
         if text or name:
-            yield Delta("arguments", text, self._calls.index(call), call.name)
+            yield Delta("arguments", text, call.number, call.name)
 
     def _add(self, name: str, piece: str) -> str:
         return self._texts.setdefault(name, JoinedText()).feed(piece)

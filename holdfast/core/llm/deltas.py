@@ -5,9 +5,11 @@
 2. A stream that ends before its reply is no reply, however much of it has arrived.
 """
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
+
+from holdfast.core.llm.blocks import ReasoningBlock, RefusalBlock, TextBlock, ToolCall, blocks_of
+from holdfast.core.llm.messages import AssistantMessage
 
 DeltaKind = Literal["text", "reasoning", "refusal", "arguments"]
 """`text` of the answer, `reasoning`, `refusal`: the reason for which the LLM declines, `arguments` of a tool call."""
@@ -24,24 +26,47 @@ class Delta(NamedTuple):
     """For `arguments`: the tool's name, as far as it is known."""
 
 
-@dataclass(frozen=True)
-class StreamedReply:
-    """A reply put together from a stream."""
-
-    answer: Mapping[str, Any]
-    """The body that the API would have sent without streaming."""
-    whole: bool
-    """Whether the reply has arrived to its end, and every part of it could be read."""
-
-
 class ReplyStream(Protocol):
     """Reads one streamed reply."""
 
     def feed(self, data: bytes) -> Iterable[Delta]:
         """Return the deltas in the next bytes of the body. Never raises because of their content."""
 
-    def end(self) -> StreamedReply:
-        """Return the reply. It is called once, after the last byte."""
+    def end(self) -> Mapping[str, Any]:
+        """Return the body that the API would have sent without streaming. If the reply has not arrived to its end, or a
+        part of it cannot be read, the body's finish reason is an error. It is called once, after the last byte.
+        """
+
+
+def deltas_of(message: AssistantMessage | None) -> Iterator[Delta]:
+    """Yield the deltas of a whole reply; none for None."""
+    calls = 0
+    for block in blocks_of(message.content) if message else ():
+        match block:
+            case TextBlock(text=text):
+                yield Delta("text", text)
+            case RefusalBlock(text=text):
+                yield Delta("refusal", text)
+            case ReasoningBlock(text=text):
+                yield Delta("reasoning", text)
+            case ToolCall(name=name, arguments=arguments):
+                yield Delta("arguments", arguments, calls, name)
+                calls += 1
+            case _:
+                continue
+
+
+def asking_to_stream(body: bytes, conversation: bytes, *, more: bytes = b"") -> bytes:
+    """Return a request as one for a stream; unchanged if its options have `stream` themselves.
+
+    Args:
+        body: The request.
+        conversation: The bytes with which its messages begin.
+        more: Further fields.
+    """
+    # Options come first: no text has an unescaped quote, but the schema of a tool may have a parameter `stream`.
+    options = body.partition(conversation)[0].partition(b',"tools":[')[0]
+    return body if b'"stream":' in options else body[:-1] + b',"stream":true' + more + b"}"
 
 
 @runtime_checkable

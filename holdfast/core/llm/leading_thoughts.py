@@ -36,11 +36,18 @@ class LeadingThoughts:
                 self._state = "text"
         if self._state == "thought":
             yield from self._thought()
-        if self._state == "gap" and (rest := self._held.lstrip()):
-            self._held, self._state = rest, "text"
+        if self._state == "gap":
+            self._held = self._held.lstrip()
+            self._state = "text" if self._held else "gap"
         if self._state == "text" and self._held:
             text, self._held = self._held, ""
             yield Delta("text", text)
+
+    def end(self) -> Iterator[Delta]:
+        """Yield what was held back at the end of the text."""
+        held, self._held = self._held, ""
+        if held:
+            yield Delta("reasoning" if self._state == "thought" else "text", held)
 
     def _thought(self) -> Iterator[Delta]:
         closed = _CLOSE.search(self._held)

@@ -49,9 +49,11 @@ from holdfast.core.llm.blocks import (
     more_than_text,
     text_of,
 )
+from holdfast.core.llm.deltas import ReplyStream, asking_to_stream
 from holdfast.core.llm.finish_reasons import CALLS, LENGTH, STOP, finish_reason
 from holdfast.core.llm.messages import AnyMessage, AssistantMessage, ToolMessage, Usage, UserMessage
 from holdfast.core.llm.options import LLMOptions
+from holdfast.core.llm.responses_stream import ResponsesStream
 
 _INCLUDE = ["reasoning.encrypted_content"]
 
@@ -82,8 +84,8 @@ class Responses:
         head = without({"model": llm, "store": False, "include": _INCLUDE, **options})
         if system:
             head["instructions"] = system
-        if tools:
-            head["tools"] = [*as_list(options.get("tools")), *map(_tool, tools)]
+        if described := [*as_list(head.pop("tools", None)), *map(_tool, tools)]:
+            head["tools"] = described  # after all options
         return encode_json(head)[:-1] + b',"input":['
 
     def encode(self, message: AnyMessage) -> bytes:
@@ -93,6 +95,14 @@ class Responses:
     def body(self, prefix: bytes, messages: Sequence[bytes], *, calls: bool = True) -> bytes:
         """See `Adapter`."""
         return prefix + b",".join(filter(None, messages)) + closing(prefix, calls=calls, no_calls=b'"none"')
+
+    def asking_to_stream(self, body: bytes) -> bytes:
+        """See `StreamingAdapter`."""
+        return asking_to_stream(body, b',"input":[')
+
+    def reply_stream(self) -> ReplyStream:
+        """See `StreamingAdapter`."""
+        return ResponsesStream()
 
     def decode(self, answer: Mapping[str, Any], *, ids: str, used: Collection[str] = ()) -> Decoded:
         """See `Adapter`."""

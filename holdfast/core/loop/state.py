@@ -23,6 +23,7 @@ from holdfast.core.log.loop_events import IterationOutcome, Logged, LogPart
 from holdfast.core.log.loop_events import LoopLimits as LoopLimits
 from holdfast.core.mac.seals import ActivityRequest, ActivityResult
 from holdfast.core.mac.starts import Start
+from holdfast.core.nodes import Nodes
 from holdfast.core.run.state.features import LOOP_LOG
 from holdfast.core.run.state.state import Blocked, Status
 from holdfast.core.trust import Trust
@@ -56,6 +57,9 @@ class LoopInput(Start):
     """As in `RunInput`: whether the iterations may access the memory of this person."""
     context: dict[str, Any] | None = None
     """The typed context of each iteration, as in `RunInput`."""
+    nodes: Nodes = ()
+    """The nodes that may execute the iterations; empty for those of their agents. Such a start has the feature level of
+    trust scopes."""
     limits: LoopLimits = LoopLimits()
     when_blocked: WhenBlocked | None = None
     """`fail` for a loop that nobody attends: its iterations are unattended, and what would block the loop fails it.

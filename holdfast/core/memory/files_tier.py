@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from holdfast.core.llm.tokens import BYTES_PER_TOKEN, first_of, newest_of, size_of, tokens_of
 from holdfast.core.memory.features import DONE, NAMES
+from holdfast.core.memory.progress_steps import is_about_goal, shortened
 from holdfast.core.memory.recalled import RecalledTier
 
 
@@ -22,19 +23,16 @@ class MemoryFile(NamedTuple):
     """Percentage of the budget; unused shares go to the other files, in order."""
     newest: bool
     """Whether the file grows at its end, so that the prompt shows its end."""
+    summarised: bool = False
+    """Whether the prompt may have a summary, for which more of the file is read."""
 
 
-MEMORY_FILES = (
-    MemoryFile("TASKS.md", 40, newest=False),
-    MemoryFile("features.json", 15, newest=False),
-    MemoryFile("progress.txt", 20, newest=False),  # newest entries first
-    MemoryFile("ERRORS.md", 15, newest=True),
-    MemoryFile("LEARNINGS.md", 10, newest=True),
-)
-"""The files in order of importance, which is also their order in the prompt."""
+USUAL = "progress.txt"
+"""The usual path of the progress file."""
 
-FEATURES_BYTES = 1_000_000
-"""Maximum size of a features.json that is summarised; the prompt shows the beginning of a larger one verbatim."""
+SUMMARISED_BYTES = 1_000_000
+"""Maximum size of a features.json, or of a list of completed steps, that is summarised; the prompt shows the beginning
+of a larger one verbatim."""
 
 TITLE = "## Workspace files at the start of this run; lines that begin with > quote their content"
 
@@ -54,22 +52,39 @@ class FileRead:
     """The reason that the file could not be read; empty if it was."""
 
 
+def memory_files(progress: str = USUAL) -> tuple[MemoryFile, ...]:
+    """Return the files in order of importance, which is also their order in the prompt.
+
+    Args:
+        progress: Path of the progress file.
+    """
+    return (
+        MemoryFile("TASKS.md", 40, newest=False),
+        MemoryFile("features.json", 15, newest=False, summarised=True),
+        MemoryFile(progress, 20, newest=False, summarised=True),  # newest entries first
+        MemoryFile("ERRORS.md", 15, newest=True),
+        MemoryFile("LEARNINGS.md", 10, newest=True),
+    )
+
+
 def read_ahead(file: MemoryFile, tokens: int) -> int:
     """Return the number of bytes of a file to read for a budget of `tokens`."""
-    return FEATURES_BYTES if file.name == "features.json" else tokens * BYTES_PER_TOKEN + 1
+    least = tokens * BYTES_PER_TOKEN + 1
+    return max(SUMMARISED_BYTES, least) if file.summarised else least
 
 
-def files_tier(files_read: Sequence[FileRead], tokens: int) -> RecalledTier | None:
+def files_tier(files_read: Sequence[FileRead], tokens: int, *, progress: str = USUAL) -> RecalledTier | None:
     """Assemble the part of the prompt that shows a workspace's files; None if there is nothing to show.
 
     Args:
         files_read: The existing files.
         tokens: The budget.
+        progress: Path of the progress file.
     """
     if not files_read or not tokens:
         return None
     reads = {read.name: read for read in files_read}
-    files = [(file, reads[file.name]) for file in MEMORY_FILES if file.name in reads]
+    files = [(file, reads[file.name]) for file in memory_files(progress) if file.name in reads]
     heads = {read.name: _heading(read) for _, read in files}
     bodies = {read.name: _body(read) for _, read in files}
     room = tokens - tokens_of(TITLE) - sum(tokens_of(head) + 1 for head in heads.values())
@@ -96,6 +111,8 @@ def _body(read: FileRead) -> tuple[str, int]:
         return "", 0
     if read.name == "features.json" and not read.unread and (status := features_status(read.text)):
         return status, 0
+    if is_about_goal(read.text):
+        return shortened(read.text).rstrip("\n"), read.unread
     return read.text.rstrip("\n"), read.unread
 
 

@@ -19,14 +19,16 @@
     - Next: …
 
 The fields from Thread to Last Step belong to one thread: when another one begins to work here, they become an entry.
-Edits change single lines; all other text, which people may have written, stays unchanged.
+Edits change single lines; all other text, which people may have written, stays unchanged. A file that was begun in the
+form of `holdfast.core.memory.progress_steps` keeps that form.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import datetime
 
-from holdfast.core.base.models import Frozen
+from holdfast.core.memory import progress_steps as steps
 from holdfast.core.memory.markdown import TITLE, Heading, flat, headings, line_break, read_stamp, stamp
+from holdfast.core.memory.progress_entries import Current, Entry, entry
 from holdfast.core.memory.progress_sections import (
     ACTIVITY,
     STATUS,
@@ -41,8 +43,9 @@ from holdfast.core.memory.progress_sections import (
     without_field,
 )
 
-MOST_FILES = 20
-"""Maximum number of files that an entry lists."""
+_DONE = ("success", "ok", "undone")
+"""Outcomes of completed steps, in lower case."""
+
 
 _OF_THREAD = {
     "goal": "Goal",
@@ -54,58 +57,6 @@ _OF_THREAD = {
 """The fields of the current status that a thread sets, by name."""
 
 
-class Entry(Frozen):
-    """One entry under Recent Activity."""
-
-    title: str
-    at: str = ""
-    """`2026-11-21 10:30`, in UTC; empty if the heading has no date."""
-    what: str = ""
-    files: str = ""
-    """File names separated by commas, as written."""
-    outcome: str = ""
-    next: str = ""
-
-
-class Current(Frozen):
-    """The current status; missing fields are empty."""
-
-    updated: str = ""
-    active: str = ""
-    last_completed: str = ""
-    blockers: str = ""
-    thread: str = ""
-    """The thread that worked here last."""
-    goal: str = ""
-    status: str = ""
-    next_action: str = ""
-    context: str = ""
-    last_step: str = ""
-    """The number and the status of the thread's last step: `12, completed`."""
-
-
-def entry(
-    title: str, at: datetime, *, what: str, files: Sequence[str] = (), outcome: str = "", next_step: str = ""
-) -> Entry:
-    """Make an entry whose texts are each on one line and clipped."""
-    named = ", ".join(flat(name, TITLE) for name in files[:MOST_FILES])
-    more = f" and {len(files) - MOST_FILES:,} more" if len(files) > MOST_FILES else ""
-    return Entry(
-        title=flat(title, TITLE),
-        at=stamp(at),
-        what=flat(what),
-        files=named + more,
-        outcome=flat(outcome),
-        next=flat(next_step),
-    )
-
-
-def call_entry(line: str, at: datetime, *, thread: str) -> Entry:
-    """Make the entry about a call from its line: `pay (call 7): {"amount": 3}, ok: paid`."""
-    call, _, rest = line.partition(": ")
-    return entry(f"{thread}: {call}", at, what=rest)
-
-
 def parse_entries(text: str) -> tuple[Entry, ...]:
     """Parse the entries under Recent Activity, in the order of the file (normally newest first)."""
     return tuple(_entry(mark, text[mark.end : until]) for mark, until in activity_of(text, headings(text)))
@@ -113,6 +64,15 @@ def parse_entries(text: str) -> tuple[Entry, ...]:
 
 def parse_current(text: str) -> Current:
     """Parse the current status."""
+    if steps.is_about_goal(text):
+        fields = {name: value for name, value in steps.fields_of_context(text).items() if name != "notes"}
+        return Current(
+            goal=steps.paragraph_of(text, steps.GOAL),
+            blockers=steps.paragraph_of(text, steps.BLOCKER),
+            next_action=steps.paragraph_of(text, steps.NEXT),
+            context=steps.fields_of_context(text).get("notes", ""),
+            **fields,
+        )
     marks = headings(text)
     status = section_of(text, marks, STATUS)
     if status is None:
@@ -147,6 +107,10 @@ def set_current(
         last_completed: The task completed last.
         blockers: The obstacles to progress.
     """
+    if text is not None and steps.is_about_goal(text):
+        if active:
+            text = steps.with_context(text, {"active": flat(active, TITLE)})
+        return text if blockers is None else steps.with_paragraph(text, steps.BLOCKER, flat(blockers, TITLE) or "None")
     fields = {"Active Task": active, "Last Completed": last_completed, "Blockers": blockers}
     return _with_status(
         text, at, {name: flat(value, TITLE) or "None" for name, value in fields.items() if value is not None}
@@ -160,22 +124,57 @@ def set_thread(text: str | None, at: datetime, *, thread: str, **updates: str) -
         text: The content of progress.txt; None if there is no such file.
         at: The time of the update.
         thread: The thread.
-        **updates: `goal`, `status`, `next_action`, `context` or `last_step`; an empty one stays unchanged. With a
-            `last_step`, the goal is set only if there is none.
+        **updates: `goal`, `status`, `next_action`, `context`, `last_step` or `blocker`; an empty one stays unchanged.
+            With a `last_step`, the goal is set only if there is none, and a blocked run is a blocker unless there is
+            another one.
     """
     before, thread = parse_current(text or ""), flat(thread, TITLE)
+    updates = {name: flat(value) for name, value in updates.items() if value.strip()}
+    if blocker := updates.pop("blocker", "") or _blocker_of_run(before.blockers, thread, updates.get("last_step", "")):
+        none = blocker.casefold().rstrip(".") == "none"
+        text = set_current(text, at, blockers="" if none else blocker)
+    new = bool(before.thread) and before.thread != thread
+    if text is not None and steps.is_about_goal(text):
+        return _set_in_steps(text, at, before, thread=thread, new=new, **updates)
     fields: dict[str, str | None] = {}
-    if before.thread and before.thread != thread:
-        what = "; ".join(part for part in (before.status, before.context) if part)
-        title = f"{before.thread}: {before.goal}" if before.goal else before.thread
-        past = entry(title, at, what=what, outcome=before.last_step, next_step=before.next_action)
-        text = add_entry(text, past)
+    if new:
+        text = add_entry(text, _past(before, at))
         fields = dict.fromkeys(_OF_THREAD.values())
     elif before.goal and updates.get("last_step"):  # the run's own note: the LLM may have refined the goal
         updates.pop("goal", None)
     fields["Thread"] = thread
-    fields |= {_OF_THREAD[name]: flat(value) for name, value in updates.items() if value.strip()}
+    fields |= {_OF_THREAD[name]: value for name, value in updates.items()}
     return _with_status(text, at, fields)
+
+
+def _set_in_steps(text: str, at: datetime, before: Current, *, thread: str, new: bool, **updates: str) -> str:
+    """Update a thread's fields in a file about one goal, which outlives its threads."""
+    if new and (before.status or before.context or before.last_step):
+        text = add_entry(text, _past(before.model_copy(update={"goal": "", "next_action": ""}), at))
+    if goal := updates.get("goal", ""):
+        text = text if before.goal and updates.get("last_step") else steps.with_paragraph(text, steps.GOAL, goal)
+    if following := updates.get("next_action", ""):
+        text = steps.with_paragraph(text, steps.NEXT, following)
+    fields: dict[str, str | None] = dict.fromkeys(("status", "notes", "last_step")) if new else {}
+    named = {"status": "status", "notes": "context", "last_step": "last_step"}
+    given = {name: updates[key] for name, key in named.items() if updates.get(key)}
+    return steps.with_context(text, {"thread": thread, **fields, **given})
+
+
+def _past(before: Current, at: datetime) -> Entry:
+    """Return the entry about the thread that worked here before."""
+    what = "; ".join(part for part in (before.status, before.context) if part)
+    title = f"{before.thread}: {before.goal}" if before.goal else before.thread
+    return entry(title, at, what=what, outcome=before.last_step, next_step=before.next_action)
+
+
+def _blocker_of_run(current: str, thread: str, last_step: str) -> str:
+    """Return the blocker that a run's own note sets, or the word `None` to remove it; empty for no change."""
+    own = current.startswith(f"{thread}: blocked")
+    is_blocked = last_step.partition(", ")[2].startswith("blocked")
+    if is_blocked and (own or current.casefold() in ("", "none")):
+        return f"{thread}: {last_step.partition(', ')[2]}"
+    return "None" if own and last_step and not is_blocked else ""
 
 
 def _with_status(text: str | None, at: datetime, fields: Mapping[str, str | None]) -> str:
@@ -197,6 +196,8 @@ def add_entry(text: str | None, new: Entry) -> str:
         text: The content of progress.txt; None if there is no such file.
         new: The entry, made by `entry`.
     """
+    if text is not None and steps.is_about_goal(text):
+        return _add_step(text, new)
     text, marks = with_sections(text)
     title = f"{new.at} - {new.title}".strip()
     if any(_same(new, each) for each in parse_entries(text)):
@@ -209,6 +210,15 @@ def add_entry(text: str | None, new: Entry) -> str:
     ending = line_break(text)
     block = ending.join(lines) + ending + (ending if text[first:] else "")
     return with_line_break(text[:first], ending) + block + text[first:]
+
+
+def _add_step(text: str, new: Entry) -> str:
+    done = new.outcome.casefold() in _DONE or new.outcome.endswith(", completed")
+    step = ": ".join(part for part in (new.title, new.what) if part)
+    if new.outcome and not done:
+        step = f"{step} ({new.outcome})"
+    text = steps.with_step(text, f"{step} ({new.at})" if new.at else step, done=done)
+    return steps.with_paragraph(text, steps.NEXT, new.next) if new.next else text
 
 
 def _same(one: Entry, other: Entry) -> bool:

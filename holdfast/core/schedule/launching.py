@@ -18,6 +18,7 @@ from holdfast.core.budget.budget import Budget
 from holdfast.core.llm.blocks import Content, text_of
 from holdfast.core.mac.seals import launched
 from holdfast.core.mac.starts import START_WITHIN, Start
+from holdfast.core.nodes import Nodes
 from holdfast.core.run.contracts.runs import RunInput
 from holdfast.core.run.state.features import SCHEDULED, level_of_start
 
@@ -43,6 +44,8 @@ class ScheduledInput(Start):
     """The limits of each run, as in `RunInput`."""
     context: dict[str, Any] | None = None
     """The typed context of each run, as in `RunInput`."""
+    nodes: Nodes = ()
+    """The nodes that may execute the runs; empty for those of the agent."""
     when_blocked: WhenBlocked | None = None
     """As in `RunInput`."""
     until: datetime | None = None
@@ -83,6 +86,7 @@ def launch(begin: ScheduledInput, *, workflow_id: str, started_at: datetime, at:
     if begin.until and started_at > begin.until + START_WITHIN:
         return f"the schedule ended at {begin.until.isoformat()}; add it again to start more runs"
     name, thread = names
+    scope = (begin.nodes,) if begin.nodes else ()
     run = RunInput(
         start=thread,
         issued_at=at,
@@ -95,7 +99,8 @@ def launch(begin: ScheduledInput, *, workflow_id: str, started_at: datetime, at:
         budget=begin.budget,
         context=begin.context,
         when_blocked=begin.when_blocked,
-        features=level_of_start(others=SCHEDULED, context=begin.context, when_blocked=begin.when_blocked),
+        scope=scope,
+        features=level_of_start(others=SCHEDULED, context=begin.context, when_blocked=begin.when_blocked, scope=scope),
     )
     return Launch(thread, run)
 

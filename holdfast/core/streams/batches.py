@@ -1,6 +1,6 @@
 """Collects the deltas of one attempt at a reply into chunks: redacted, joined by kind, and bounded. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from holdfast.core.llm.deltas import Delta
@@ -41,8 +41,8 @@ class Batches:
         self._total = 0
         self.pending = 0
         """The characters that no chunk has yet."""
-        self.shown: list[str] = []
-        """The text of the answer so far, redacted; not kept beyond `MOST_CHARS`."""
+        self._shown: dict[_Key, list[str]] = {}
+        """The redacted text of each kind so far, without reasoning; not kept beyond `MOST_CHARS`."""
 
     @property
     def full(self) -> bool:
@@ -63,6 +63,18 @@ class Batches:
         for key, redactor in self._redactors.items():
             self._append(key, redactor.end())
 
+    def showed(self, whole: Iterable[Delta]) -> bool:
+        """Whether the joined deltas so far are those of the whole reply. Reasoning does not count: how it is divided
+        differs.
+        """
+        texts: dict[_Key, list[str]] = {}
+        for delta in whole:
+            if delta.kind != "reasoning":
+                texts.setdefault((delta.kind, delta.call), []).append(delta.text)
+        expected = {key: self._secrets.redact("".join(parts)) for key, parts in texts.items()}
+        shown = {key: "".join(parts) for key, parts in self._shown.items()}
+        return all(shown.get(key, "") == expected.get(key, "") for key in shown.keys() | expected.keys())
+
     def take(self) -> Sequence[Piece]:
         """Return the chunks of what has been added since."""
         order, self._order, self.pending = self._order, [], 0
@@ -79,8 +91,8 @@ class Batches:
         self._total += len(text)
         if self.full or not (text or empty):
             return
-        if key[0] == "text":
-            self.shown.append(text)
+        if key[0] != "reasoning":
+            self._shown.setdefault(key, []).append(text)
         if not self._order or self._order[-1][0] != key:
             self._order.append((key, []))
         self._order[-1][1].append(text)

@@ -27,8 +27,11 @@ from typing_extensions import TypeVar
 
 from holdfast.core.tools.arguments import Arguments, read_arguments
 from holdfast.core.tools.companions import check_companion, check_secrets
+from holdfast.core.tools.consequences import check_consequence
 from holdfast.core.tools.effects import Effect
+from holdfast.core.tools.foreign_waits import Resumed
 from holdfast.core.tools.not_done import Exceptions
+from holdfast.core.tools.progress_file import USUAL_FILE, ProgressFile
 from holdfast.core.tools.resources import check_files, files_of, resources_of
 from holdfast.core.tools.schemas import Fields, arguments_of
 from holdfast.core.tools.secrets import NO_SECRETS, Secrets
@@ -68,8 +71,14 @@ class ToolContext:
     """The time of the call, the same on every attempt."""
     origin: Origin = NO_ORIGIN
     """The origin of the call; set only for `@tool(origin=True)`."""
+    progress: ProgressFile = USUAL_FILE
+    """The progress file of the agent; set only for tools that write it."""
     secrets: Secrets = field(default=NO_SECRETS, compare=False)
     """The secrets that the tool declares. In a test, pass your own: `secrets=Secrets({"STRIPE_KEY": "…"})`."""
+    pends: bool = field(default=False, compare=False, repr=False)
+    """For Holdfast's own tools of MCP servers: the run accepts questions and tasks."""
+    resumed: Resumed | None = field(default=None, compare=False, repr=False)
+    """For the same tools: what the call continues with."""
 
     def secret(self, name: str | SecretRef) -> str:
         """Return a secret that the tool declares with `@tool(secrets=(name,))`.
@@ -233,6 +242,7 @@ def tool(
     files: Sequence[str] | None = None,
     writes: Sequence[str] = (),
     preview: Callable[..., Any] | None = None,
+    consequence: str = "",
 ) -> Callable[[Callable[..., R_co]], Tool[R_co]]: ...
 def tool(
     function: Callable[..., Any] | None = None,
@@ -253,6 +263,7 @@ def tool(
     files: Sequence[str] | None = None,
     writes: Sequence[str] = (),
     preview: Callable[..., Any] | None = None,
+    consequence: str = "",
 ) -> Tool | Callable[[Callable[..., Any]], Tool]:
     """Turn a typed function, sync or async, into a tool.
 
@@ -283,14 +294,16 @@ def tool(
         preview: A function, sync or async, that says what a call would do, and does nothing. It takes the context and
             any of the tool's arguments, and returns text, such as a diff, or `Preview(text, base=…)`. It runs before
             people are asked to approve a call, for at most 30 seconds, and they see its text with the request.
+        consequence: What a call does, in a sentence for the people who decide about it: `pays {cents} to {iban}`. Each
+            placeholder is the name of a parameter, and a brace is doubled.
 
     Returns:
         The tool; or, without `function`, a decorator that makes it.
 
     Raises:
         ToolSignatureError: The function cannot become a tool, for example because it has no description, or `check`,
-            `undo` or `preview` cannot be called with its arguments; the message has the function's file and line, and
-            names the parameter.
+            `undo` or `preview` cannot be called with its arguments, or `consequence` names what is no parameter; the
+            message has the function's file and line, and names the parameter.
     """
 
     def make(function: Callable[..., Any]) -> Tool:
@@ -314,8 +327,8 @@ def tool(
                 'or @tool(description="…")'
             )
         fields = _fields(tool_name, function, described)
+        names = [str(field.alias) for _, field in fields.values()]
         for role, companion in (("check", check), ("undo", undo), ("preview", preview)):
-            names = [str(field.alias) for _, field in fields.values()]
             check_companion(tool_name, role, companion, parameters=names, context=ToolContext)
         arguments, schema = arguments_of(tool_name, fields)
         spec = ToolSpec(
@@ -327,6 +340,9 @@ def tool(
             settles_within=settles_within,
             undoable=undo is not None,
             previews=preview is not None,
+            consequence=check_consequence(
+                tool_name, consequence, parameters=[str(f.alias) for _, f in fields.values()]
+            ),
             trust=trust,
             trusted_only=trusted_only,
             wants_origin=origin,
@@ -334,7 +350,7 @@ def tool(
             writes=_checked_writes(tool_name, writes, _contexts_of(function, check, undo)),
         )
         check_secrets(tool_name, secrets, [function, check, undo, preview], context=ToolContext)
-        check_files(tool_name, files, parameters=[str(field.alias) for _, field in fields.values()])
+        check_files(tool_name, files, parameters=names)
         only = None if files is None else tuple(files)
         return Tool(spec, function, check, undo, arguments, tuple(secrets), tuple(not_done_on), only, preview)
 

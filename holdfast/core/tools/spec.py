@@ -39,6 +39,8 @@ class ToolSpec(Frozen):
     """The fields of that context that a call may change."""
     previews: bool = False
     """Whether it can say what a call would do (`@tool(preview=…)`)."""
+    consequence: str = ""
+    """What a call does, in a sentence with parameters in braces (`@tool(consequence=…)`)."""
     pin: str = ""
     """Digest of a foreign tool's definition, which an operator has accepted (`holdfast.mcp.pins`); empty for others."""
     kind: Literal["activity", "runtime"] = "activity"

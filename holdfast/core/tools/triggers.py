@@ -128,7 +128,24 @@ class PollTrigger(Frozen):
         return f"a result of {self.tool}({one_line(self.arguments, 200)}) that {self.condition.words}{end}"
 
 
-WakeTrigger = Annotated[TimeTrigger | EventTrigger | PollTrigger, Field(discriminator="kind")]
+class TaskTrigger(Frozen):
+    """A task of a foreign server ends. No agent sets this trigger: it follows from a call of the server's tool."""
+
+    kind: Literal["task"]
+    server: str
+    """The server's name in the catalog."""
+    task: str
+    """The server's id of the task."""
+    interval: float
+    """Seconds between two polls, at least."""
+
+    @property
+    def words(self) -> str:
+        """A short description of the trigger."""
+        return f"the end of task {one_line(self.task, 100)} of {self.server}"
+
+
+WakeTrigger = Annotated[TimeTrigger | EventTrigger | PollTrigger | TaskTrigger, Field(discriminator="kind")]
 """The trigger that ends a wait. Its `kind` has no default, because encodings leave defaults out."""
 
 WAKE_TRIGGER: TypeAdapter[WakeTrigger] = TypeAdapter(WakeTrigger)
@@ -140,6 +157,8 @@ def deadline(trigger: WakeTrigger) -> datetime | None:
     match trigger:
         case TimeTrigger() | EventTrigger() | PollTrigger():
             return trigger.until
+        case TaskTrigger():
+            return None
         case _:
             assert_never(trigger)
 

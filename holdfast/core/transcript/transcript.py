@@ -19,6 +19,7 @@ from holdfast.core.base.canonical import GENESIS, chain, digest
 from holdfast.core.base.lines import Lines, Pages, page
 from holdfast.core.base.models import Frozen
 from holdfast.core.llm.blocks import Content, more_than_text, with_heading
+from holdfast.core.llm.conversation import conversation_text
 from holdfast.core.llm.messages import AnyMessage, ToolMessage, UserMessage, encode
 from holdfast.core.log import events
 from holdfast.core.log.events import AgentEvent, ToolStatus
@@ -175,6 +176,10 @@ class Transcript:
         """Return the function `page` of the transcript as it stands."""
         return self._kept.pages(self.first)
 
+    def _start(self, event: events.RunStarted) -> None:
+        if event.conversation:
+            self._note(event, conversation_text(event.conversation))
+
     def _receive(self, event: events.UserMessageReceived) -> None:
         if event.position == TASK:
             self._append(self.keep_original(event.position, event.content))
@@ -185,6 +190,9 @@ class Transcript:
         if event.call is None:  # else the LLM reads it as the result of its own call
             text = refinement_text(number=event.refinement, kind=event.kind, by=event.by, text=event.text)
             self._waiting[event.position] = text
+
+    def _reclassify(self, event: events.RunReclassified) -> None:
+        self._waiting[event.position] = event.notice
 
     def _take(self, event: events.MessageTaken) -> None:
         # It is missing if it came before the events that this is rebuilt from; the next compaction dropped it anyway.
@@ -271,8 +279,10 @@ class Transcript:
 
 
 READ: Mapping[type[events.Event], Callable[[Transcript, Any], None]] = {
+    events.RunStarted: Transcript._start,
     events.UserMessageReceived: Transcript._receive,
     events.TaskRefined: Transcript._refine,
+    events.RunReclassified: Transcript._reclassify,
     events.MessageTaken: Transcript._take,
     events.LLMReplied: Transcript._reply,
     events.ReplyRejected: Transcript._reject_reply,

@@ -45,6 +45,7 @@ def read_recording(events: Sequence[ev.AgentEvent]) -> Recording:
         trust=recorder.started.trust,
         budget=loaded.budget if loaded else None,
         context=recorder.started.context,
+        conversation=recorder.started.conversation,
         workspace=loaded.workspace if loaded else "",
         recalled=recorder.recalled,
         spec=loaded.spec if loaded else None,

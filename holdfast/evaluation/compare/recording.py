@@ -12,6 +12,7 @@ from holdfast.core.authority.statements import DecisionKind
 from holdfast.core.base.models import Frozen
 from holdfast.core.budget.budget import Amounts, Budget
 from holdfast.core.llm.blocks import Content, Media, TextBlock
+from holdfast.core.llm.conversation import Conversation
 from holdfast.core.llm.messages import AssistantMessage, Usage
 from holdfast.core.log.events import ToolStatus
 from holdfast.core.memory.recalled import RecalledTier
@@ -82,6 +83,8 @@ class Recording(Frozen):
     budget: Budget | None = None
     context: dict[str, Any] | None = None
     """The typed context that its start gave."""
+    conversation: Conversation = ()
+    """The conversation from elsewhere that its start brought along."""
     workspace: str = ""
     """The folder in which it ran: text for the policy's conditions, never opened."""
     recalled: tuple[RecalledTier, ...] = ()

@@ -5,7 +5,8 @@
    that limit is small.
 3. A request without a valid token or signature counts towards the quota of its address.
 4. The path stays percent-encoded: `%2F` within a thread's id does not separate two segments.
-5. The log has method, path, status and caller; no header, no query and no body.
+5. The log has method, path, status and caller; no header, no query and no body. What an open page reads every few
+   seconds is logged at the level DEBUG.
 """
 
 import asyncio
@@ -46,7 +47,8 @@ _HEADERS = ((b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-sto
 """Browsers must not sniff the type of a response, and caches must not store it."""
 
 _CLOSE = {"Connection": "close"}
-_CREDENTIALS = {b"authorization", SIGNATURE.lower().encode()}
+_CREDENTIALS = {b"authorization", b"cookie", SIGNATURE.lower().encode()}
+"""A cookie counts on the page alone. With a wrong credential, a request is counted when it is answered."""
 
 
 class _Disconnected(Exception):
@@ -96,7 +98,7 @@ class Limits:
         async def send_with_headers(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
-                status = message["status"]
+                status = int(message["status"])
                 message = {**message, "headers": [*message.get("headers", ()), *_missing_headers(message)]}
             await send(message)
 
@@ -114,7 +116,8 @@ class Limits:
         finally:
             duration = round((time.perf_counter() - began) * 1000)
             caller = inner["state"].get("caller", "")
-            log.info("request", method=scope["method"], path=path, status=status, ms=duration, caller=caller)
+            write = log.debug if status in (200, 204) and _is_refresh(scope, path) else log.info
+            write("request", method=scope["method"], path=path, status=status, ms=duration, caller=caller)
 
     async def _answer(self, scope: Message, receive: Receive, send: Send) -> None:
         """Call the application, with a time limit on the start of its response.
@@ -213,6 +216,12 @@ def _missing_headers(response: Message) -> list[tuple[bytes, bytes]]:
     """Return the headers of every response, except those that the route has set."""
     present = {name.lower() for name, _ in response.get("headers", ())}
     return [header for header in _HEADERS if header[0] not in present]
+
+
+def _is_refresh(scope: Message, path: str) -> bool:
+    """Whether an open page refreshes a part of itself, as it does every few seconds."""
+    refreshes = (b"hx-request", b"true") in scope["headers"]
+    return bool(scope["method"] == "GET" and path.startswith("/page/") and refreshes)
 
 
 def _raw_path(scope: Message) -> str:

@@ -61,6 +61,7 @@ TITLES = {
     413: "Too large",
     414: "URL too long",
     416: "No such range",
+    421: "Not this gateway",
     422: "Malformed",
     429: "Too many requests",
     431: "Headers too large",

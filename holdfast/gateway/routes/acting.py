@@ -60,6 +60,14 @@ ROUTES = (
         "Refine the task of an open run, in the caller's name: narrow it, replace it or correct it.",
     ),
     Route(
+        "reclassify",
+        "reclassifications",
+        "reclassify_run",
+        "refine",
+        bodies.ReclassificationBody,
+        "Change the agent of an open run, or lower its trust level or budget, in the caller's name.",
+    ),
+    Route(
         "extend",
         "extensions",
         "extend_budget",

@@ -14,7 +14,7 @@ from holdfast.gateway.descriptions import ON_THREAD, problems
 from holdfast.gateway.http.pages import PageLimit, note, take
 from holdfast.gateway.http.problems import HTTPProblem
 from holdfast.gateway.http.quotas import Slots
-from holdfast.gateway.stream import EventStream
+from holdfast.gateway.stream import EventStream, event_frames
 from holdfast.streaming.hub import Hub
 
 _EVENT = {
@@ -88,14 +88,8 @@ def events_router(
             return Response(status_code=204)  # so that a browser does not reconnect
         followers.acquire(access.caller.name)
         request.state.cleanup.close()  # from here on it counts as a stream, not as a request
-        return EventStream(
-            threads,
-            access.thread,
-            after=cursor,
-            followers=followers,
-            caller=access.caller.name,
-            hub=hub if deltas else None,
-        )
+        frames = event_frames(threads, hub if deltas else None, access.thread, cursor)
+        return EventStream(frames, access.thread, followers=followers, caller=access.caller.name)
 
     return routes
 

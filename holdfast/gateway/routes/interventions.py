@@ -86,14 +86,21 @@ class Actions:
             await self._threads.runs.query(thread, "pending_approvals")  # fails if no worker can judge it
         return _response(await self._send(name, thread, {**body.payload(), "by": by}, self._key), by=by)
 
-    async def decide(self, thread: str, body: DecisionBody, *, by: str) -> tuple[int, Outcome]:
+    async def decide(self, thread: str, body: DecisionBody, *, by: str, signature: str = "") -> tuple[int, Outcome]:
         """Decide a request; return status and outcome.
+
+        Args:
+            thread: The thread id.
+            body: The decision.
+            by: The caller.
+            signature: The caller's own signature of the decision; empty for that of the gateway.
 
         Raises:
             HTTPProblem: It was rejected.
             HoldfastError: No worker can judge it, and nothing was sent.
         """
-        decision = read_decision({**body.payload(), "by": by})
+        own = {"signature": signature} if signature else {}
+        decision = read_decision({**body.payload(), "by": by, **own})
         if isinstance(decision, str):
             raise HTTPProblem(422, decision, outcome="malformed")
         await self._check_open(thread)
@@ -101,19 +108,28 @@ class Actions:
         payload = decision.model_dump(mode="json", exclude_defaults=True) | {"via": f"gateway {by}"}
         # No signature for a request that is not open: the run rejects the decision with the reason.
         request = next((each for each in pending if each["request"] == decision.request), None)
-        if self._key and request:
+        key = self._key if request and not signature else None
+        if key and request:
             check_shown(request)
-        return _response(await self._send("decide", thread, payload, self._key if request else None), by=by)
+        return _response(await self._send("decide", thread, payload, key), by=by)
 
-    async def say(self, thread: str, body: MessageBody, *, by: str) -> tuple[int, Outcome]:
+    async def say(self, thread: str, body: MessageBody, *, by: str, id: str = "") -> tuple[int, Outcome]:
         """Send a message; return status and outcome.
+
+        Args:
+            thread: The thread id.
+            body: The message.
+            by: The caller.
+            id: The caller's id for it, with which it counts once; empty for none.
 
         Raises:
             HTTPProblem: It was rejected, or it is unknown whether it arrived.
             HoldfastError: There is no such thread, or it cannot be read.
         """
         try:
-            result = await say(self._threads, thread, body.message, by=by, when_busy=body.when_busy, private=self._key)
+            result = await say(
+                self._threads, thread, body.message, by=by, when_busy=body.when_busy, id=id, private=self._key
+            )
         except ServerUnreachable:
             detail = (
                 "no worker confirmed the message, and it may still arrive; check the events before you send it again"

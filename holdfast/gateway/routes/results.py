@@ -58,7 +58,7 @@ def results_router(threads: Threads, authenticator: Authenticator, waits: Slots,
         waited = await look(threads, access.thread, note=note)
         if seconds and not _settled(waited, until):
             with waits.slot(access.caller.name):
-                waited = await _wait(threads, access.thread, until, seconds)
+                waited = await wait_for(threads, access.thread, until, seconds)
         state = waited.state
         if state.status == UNAUTHENTICATED:
             raise HTTPProblem(409, state.warning, outcome=UNAUTHENTICATED)
@@ -82,7 +82,7 @@ def results_router(threads: Threads, authenticator: Authenticator, waits: Slots,
     return routes
 
 
-async def _wait(threads: Threads, thread: str, until: Until, seconds: int) -> Waited:
+async def wait_for(threads: Threads, thread: str, until: Until, seconds: int) -> Waited:
     """Wait for a run; return it at the end of the wait, or after so many seconds."""
     limit = asyncio.timeout(seconds)
     try:

@@ -2,8 +2,8 @@
 
 1. `PUT /threads/{thread}` has the thread id in the path, `POST /threads` derives it from the caller and the
    `Idempotency-Key`. Temporal rejects a second start of an id, so any number of gateways agree without a store.
-2. A start of an existing id with a different task, agent, context, idle limit, `when_blocked` or caller is rejected.
-   So nobody mistakes another caller's thread for their own.
+2. A start of an existing id with a different task, conversation, agent, context, idle limit, `when_blocked` or caller
+   is rejected. So nobody mistakes another caller's thread for their own.
 3. Callers cannot choose ids of the derived form. Otherwise one could occupy the ids of another.
 """
 
@@ -18,6 +18,7 @@ from holdfast.client.start_options import StartOptions, check_own_id, new_thread
 from holdfast.client.threads import Threads
 from holdfast.core.base.canonical import digest
 from holdfast.core.budget.budget import Budget
+from holdfast.core.llm.conversation import read_conversation
 from holdfast.errors import TaskDiffers, ThreadIdInvalid, ThreadNotFound
 from holdfast.gateway.answers import StartedThread
 from holdfast.gateway.authentication import Authenticator, ThreadInPath, decode_thread
@@ -29,7 +30,7 @@ from holdfast.gateway.http.problems import HTTPProblem
 KEY = r'^(?:[!#-\[\]-~]{1,255}|"[!#-\[\]-~]{1,255}")$'
 """A key, bare or as a quoted string of RFC 9651: visible ASCII characters except quotes and backslashes."""
 
-_DERIVED = re.compile(r".*once-[0-9a-f]{32}", re.DOTALL)
+_DERIVED = re.compile(r".*(?:once-[0-9a-f]{32}|task-[0-9a-f]{64})", re.DOTALL)
 
 IdempotencyKey = Annotated[
     str,
@@ -72,7 +73,7 @@ def starting_router(threads: Threads, authenticator: Authenticator) -> APIRouter
         body = read_body(await request.body(), StartBody)
         thread = derived_id(caller, key) if key else "".join([*caller.threads[:1], new_thread_id(body.agent)])
         try:
-            await _start(threads, thread, body, caller)
+            await start_exactly(threads, thread, body, caller)
         except TaskDiffers:
             detail = "this Idempotency-Key was used for another start; repeat the request as it was, or use a new key"
             raise HTTPProblem(422, detail, outcome="key_reused") from None
@@ -95,7 +96,7 @@ def starting_router(threads: Threads, authenticator: Authenticator) -> APIRouter
         """Start a thread with this id, once. 200: the same start has happened before."""
         body, name = read_body(await request.body(), StartBody), own_id(decode_thread(thread, status=422), caller)
         try:
-            new = await _start(threads, name, body, caller)
+            new = await start_exactly(threads, name, body, caller)
         except (TaskDiffers, ThreadNotFound):
             how = "with another task, agent or context, or by another caller"
             detail = f"{name!r} exists, and was started otherwise: {how}"
@@ -106,8 +107,13 @@ def starting_router(threads: Threads, authenticator: Authenticator) -> APIRouter
     return routes
 
 
-async def _start(threads: Threads, thread: str, body: StartBody, caller: Caller) -> bool:
-    """Start a thread, once; return whether it is new."""
+async def start_exactly(threads: Threads, thread: str, body: StartBody, caller: Caller) -> bool:
+    """Start a thread, once; return whether it is new.
+
+    Raises:
+        TaskDiffers: There is a thread of that id that was started otherwise.
+        HoldfastError: See `start_once`.
+    """
     budget = Budget.model_validate(body.budget.model_dump()) if body.budget else None
     options = StartOptions(
         agent=body.agent,
@@ -117,6 +123,7 @@ async def _start(threads: Threads, thread: str, body: StartBody, caller: Caller)
         context=body.context,
         when_blocked=body.when_blocked,
         nodes=body.nodes,
+        conversation=read_conversation(body.conversation),
     )
     return await start_once(threads, body.task, thread, options, exactly=True)
 
@@ -132,7 +139,7 @@ def own_id(thread: str, caller: Caller) -> str:
     except ThreadIdInvalid as error:
         raise HTTPProblem(422, str(error)) from None
     if _DERIVED.fullmatch(thread):
-        raise HTTPProblem(403, "ids that end like this are derived from an Idempotency-Key; choose another id")
+        raise HTTPProblem(403, "ids that end like this are derived from the key of a request; choose another id")
     if not caller.reaches(thread):
         raise HTTPProblem(403, f"{caller.name} may only use threads that begin with {' or '.join(caller.threads)}")
     return thread

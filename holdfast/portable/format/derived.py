@@ -18,6 +18,7 @@ _TYPES = (
     "run_started",
     "user_message_received",
     "task_refined",
+    "run_reclassified",
     "constraint_lifted",
     "agent_loaded",
     "tool_call_started",
@@ -88,6 +89,9 @@ class DerivedMembers:
             case "task_refined":
                 picked = ("position", "at", "refinement", "kind", "by", "text", "call", "key", "signature")
                 self._refinements.append(_picked(event, *picked))
+            case "run_reclassified":
+                picked = ("position", "at", "agent", "trust", "budget", "by", "reason", "key", "signature")
+                self._refinements.append({**_picked(event, *picked), "kind": "reclassify"})
             case "tool_call_finished" if event["status"] == "cannot" and event.get("scope"):
                 own = ("position", "at", "number", "scope", "until", "content")
                 self._constraints[event["number"]] = _picked(event, *own)

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from holdfast.core.llm.blocks import ReasoningBlock, ToolCall, blocks_of, text_of
+from holdfast.core.llm.conversation import conversation_text
 from holdfast.core.llm.messages import Usage
 from holdfast.core.log import events as ev
 
@@ -62,6 +63,8 @@ class _Trajectory:
         match event:
             case ev.RunStarted():
                 self.thread = event.thread
+                if event.conversation:
+                    self._step(event, "user", conversation_text(event.conversation))
             case ev.AgentLoaded():
                 self.agent, self.llm = event.spec.name, event.spec.llm
                 self._step(event, "system", event.spec.instructions)

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 
 from holdfast.core.log import events as ev
-from holdfast.core.tools.triggers import EventTrigger
+from holdfast.core.tools.triggers import EventTrigger, deadline
 
 
 def audit_waits(events: Sequence[ev.AgentEvent]) -> list[str]:
@@ -58,7 +58,7 @@ def _misplaced_results(events: Sequence[ev.AgentEvent], waits: dict[int, ev.Dorm
             # Mark that the event has ended a wait.
             cause = cause.model_copy(update={"outcome": "buffered"})
         elif not isinstance(cause, ev.WakeReceived | ev.UserMessageReceived | ev.TaskRefined) and not wait.wake:
-            until = wait.trigger.until
+            until = deadline(wait.trigger)
             counts = isinstance(wait.trigger, EventTrigger) and wait.trigger.counts  # perhaps kept events
             if event.status == "ok" and not counts and (until is None or event.at < until):
                 faults.append(f"call {wait.number} was woken by nothing, before its time")

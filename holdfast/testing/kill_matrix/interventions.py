@@ -17,7 +17,7 @@ from temporalio.client import Client
 from temporalio.service import RPCError
 
 from holdfast.core.log.events import DormancyBegan, LLMReplied, RunPaused, RunResumed, ToolCallFinished
-from holdfast.core.tools.triggers import EventTrigger
+from holdfast.core.tools.triggers import EventTrigger, deadline
 from holdfast.testing.kill_matrix.audit import RecordedLog
 
 REPLIES = 3
@@ -84,7 +84,8 @@ class Interventions:
         """Return the waits that do not end by themselves, and for which nothing was sent yet."""
         ended = {event.number for event in self._log.events if isinstance(event, ToolCallFinished)} | self._awakened
         waits = [event for event in self._log.events if isinstance(event, DormancyBegan) and event.number not in ended]
-        return [wait for wait in waits if wait.trigger.until is None or wait.trigger.until > wait.at + SHORT]
+        ends = [(wait, deadline(wait.trigger)) for wait in waits]
+        return [wait for wait, end in ends if end is None or end > wait.at + SHORT]
 
     async def _awaken(self, wait: DormancyBegan) -> None:
         name = f"{self._log.thread}-{wait.number}"

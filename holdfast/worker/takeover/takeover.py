@@ -34,6 +34,8 @@ from temporalio.service import RPCError, RPCStatusCode
 from holdfast.config.logs import EventLogger
 from holdfast.core.run.contracts.runs import LOOP_WORKFLOW, SCHEDULED_WORKFLOW, WORKFLOW
 from holdfast.core.run.contracts.table import HEARTBEAT_TIMEOUT
+from holdfast.telemetry.metrics.instruments import instruments_of, meter_of
+from holdfast.telemetry.metrics.names import TAKEOVERS
 from holdfast.worker.takeover.liveness import is_gone, this_process
 from holdfast.worker.takeover.registry import Offer, WorkerRegistry
 from holdfast.worker.takeover.sticky_queues import RPC_TIMEOUT, last_task, release_task
@@ -163,6 +165,8 @@ async def _take_over(
             else:
                 if any(ended.values()):
                     log.info("taken_over", workers=list(names), **ended)
+        if meter := meter_of(client):
+            instruments_of(meter).add(TAKEOVERS, len(dead))
         registry.remove(dead)
 
 

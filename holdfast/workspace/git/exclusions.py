@@ -15,8 +15,8 @@ def nested_repositories(git: Git, skip: Sequence[str]) -> list[str]:
         git: On the repository.
         skip: Pathspecs to exclude.
     """
-    listed = _list_files(git, "--others", "--exclude-standard", skip=skip)
-    return [path for path in listed if path.endswith("/")]
+    listed = git.run("ls-files", "--full-name", "--others", "--exclude-standard", "-z", "--", ".", *skip)
+    return [path for path in listed.split("\0") if path.endswith("/")]
 
 
 def submodules(git: Git) -> list[str]:
@@ -25,17 +25,25 @@ def submodules(git: Git) -> list[str]:
     return [entry.partition("\t")[2] for entry in entries if entry.startswith("160000 ")]
 
 
-def filtered_files(git: Git, skip: Sequence[str]) -> dict[str, str]:
-    """List changed files to which a filter applies, relative to the top, with the filter's name.
+def changed_files(git: Git, specs: Sequence[str]) -> list[str]:
+    """List the files that are new or have changed, relative to the top.
+
+    Args:
+        git: On the repository.
+        specs: Pathspecs that select them.
+    """
+    changed = git.run("diff-files", "--name-only", "--diff-filter=d", "--ignore-submodules=all", "-z", "--", *specs)
+    new = git.run("ls-files", "--full-name", "--others", "--exclude-standard", "-z", "--", *specs)
+    listed = (path for path in f"{changed}{new}".split("\0") if path and not path.endswith("/"))
+    return list(dict.fromkeys(listed))
+
+
+def filters_of(git: Git, paths: Sequence[str]) -> dict[str, str]:
+    """Return those of some files, relative to the top, to which a filter applies, with the filter's name.
 
     Without the filter, git would commit their content instead of the filter's output (a pointer of Git LFS, an
     encrypted file), so they are not committed.
     """
-    changed = git.run(
-        *("diff-files", "--name-only", "--diff-filter=d", "--ignore-submodules=all", "-z", "--", ".", *skip)
-    )
-    new = [path for path in _list_files(git, "--others", "--exclude-standard", skip=skip) if not path.endswith("/")]
-    paths = dict.fromkeys([*(path for path in changed.split("\0") if path), *new])
     if not paths:
         return {}
     # check-attr reads paths relative to its working directory, and these are relative to the top.
@@ -43,8 +51,3 @@ def filtered_files(git: Git, skip: Sequence[str]) -> dict[str, str]:
     fields = output.split("\0")
     attributes = zip(fields[0::3], fields[2::3], strict=False)
     return {path: value for path, value in attributes if value not in _NO_FILTER}
-
-
-def _list_files(git: Git, *arguments: str, skip: Sequence[str]) -> list[str]:
-    output = git.run("ls-files", "--full-name", *arguments, "-z", "--", ".", *skip)
-    return [path for path in output.split("\0") if path]

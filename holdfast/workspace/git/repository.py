@@ -28,7 +28,7 @@ from holdfast.workspace.git.commits import (
 from holdfast.workspace.git.git import Git, GitFailed, GitLocked
 from holdfast.workspace.git.locks import clear_locks, exclusive
 from holdfast.workspace.git.repository_root import RepositoryRoot, create_repository, find_repository_root, problem_of
-from holdfast.workspace.git.staging import SKIP_TEMPORARY, PendingChanges, pending_changes, stage
+from holdfast.workspace.git.staging import SKIP_TEMPORARY, PendingChanges, file_spec, pending_changes, stage, stage_file
 from holdfast.workspace.git.views import View, view_of
 
 
@@ -105,6 +105,7 @@ class Repository:
         trailers: Mapping[str, str] | None = None,
         change: Callable[[], object] = lambda: None,
         allow_empty: bool = False,
+        only: str = "",
     ) -> Commit:
         """Run `change` and commit all changed files, unless a commit with this key exists.
 
@@ -115,6 +116,7 @@ class Repository:
             trailers: Additional trailers, such as `{"Holdfast-Thread": "nightly"}`.
             change: Changes files. It may run again after a crash, and must be idempotent.
             allow_empty: Commit even if no file changed.
+            only: The only file to commit, relative to the workspace; empty for all changed files.
 
         Returns:
             The commit with that key; if no file changed, the checked-out one, with `made` False.
@@ -126,7 +128,13 @@ class Repository:
             MemoryRefused: `change` raised it. Nothing was committed.
         """
         return self._commit_once(
-            key, lambda _: subject, body=body, trailers=trailers or {}, change=change, allow_empty=allow_empty
+            key,
+            lambda _: subject,
+            body=body,
+            trailers=trailers or {},
+            change=change,
+            allow_empty=allow_empty,
+            only=only,
         )
 
     def commit_manual_changes(self, key: str, *, trailers: Mapping[str, str] | None = None) -> Commit:
@@ -169,6 +177,7 @@ class Repository:
         body: str = "",
         change: Callable[[], object] = lambda: None,
         allow_empty: bool = False,
+        only: str = "",
     ) -> Commit:
         with self._locked() as view:
             if (existing := find_commit(view.git, key)) is not None:
@@ -182,7 +191,7 @@ class Repository:
             def text(staged: Sequence[str]) -> str:
                 return commit_message(subject(staged), body, {KEY: key, **trailers, **ignored_trailer})
 
-            made, left_out, filtered = _committed(view, text, allow_empty=allow_empty)
+            made, left_out, filtered = _committed(view, text, allow_empty=allow_empty, only=only)
             if not made:
                 return Commit(hash=head_of(view.git), left_out=left_out, filtered=filtered)
             commit = find_commit(view.git, key)
@@ -225,7 +234,7 @@ class Repository:
 
 
 def _committed(
-    view: View, text: Callable[[Sequence[str]], str], *, allow_empty: bool
+    view: View, text: Callable[[Sequence[str]], str], *, allow_empty: bool, only: str
 ) -> tuple[bool, tuple[str, ...], tuple[str, ...]]:
     """Commit the changed files, and wait for a git process that commits at the same moment.
 
@@ -236,7 +245,7 @@ def _committed(
         clear_locks(view.root.lock_files(), view.root.top)
         try:
             with view.writing():
-                return _commit(view.git, text, all_files=view.root.is_workspace, allow_empty=allow_empty)
+                return _commit(view.git, text, all_files=view.root.is_workspace, allow_empty=allow_empty, only=only)
         except GitLocked:
             if attempt == 4:
                 raise
@@ -244,14 +253,15 @@ def _committed(
 
 
 def _commit(
-    git: Git, text: Callable[[Sequence[str]], str], *, all_files: bool, allow_empty: bool
+    git: Git, text: Callable[[Sequence[str]], str], *, all_files: bool, allow_empty: bool, only: str
 ) -> tuple[bool, tuple[str, ...], tuple[str, ...]]:
-    changes = stage(git)
+    changes = stage_file(git, only) if only else stage(git)
     staged = changes.paths
     if not staged and not allow_empty:
         return False, changes.left_out, changes.filtered
-    # In a repository further up, do not commit what a person has staged outside the workspace.
-    scope = [] if all_files else ["--only", "--", "."] if staged else ["--only"]
+    # Do not commit what a person has staged elsewhere: outside the workspace, or beside the only file.
+    file = ["--only", "--", file_spec(only)] if only and staged else []
+    scope = file or ([] if all_files else ["--only", "--", "."] if staged else ["--only"])
     empty = ["--allow-empty"] if allow_empty else []
     git.run("commit", "--quiet", "--cleanup=verbatim", "--file=-", *empty, *scope, text=text(staged))
     return True, changes.left_out, changes.filtered

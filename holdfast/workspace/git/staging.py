@@ -4,9 +4,11 @@ A view has an index and objects of its own (`holdfast.workspace.git.views`): wha
 changes nothing in the repository.
 """
 
+from collections.abc import Mapping, Sequence
+
 from holdfast.core.base.models import Frozen
 from holdfast.workspace.git.commits import LISTED, head_of
-from holdfast.workspace.git.exclusions import filtered_files, nested_repositories, submodules
+from holdfast.workspace.git.exclusions import changed_files, filters_of, nested_repositories, submodules
 from holdfast.workspace.git.git import Git, printable
 
 SKIP_TEMPORARY = (":(exclude,glob)**/.holdfast-*.tmp", ":(exclude,glob)**/.holdfast-*.tmp/**")
@@ -42,15 +44,39 @@ class PendingChanges(Frozen):
 def stage(git: Git) -> Staged:
     """Stage all changes of the workspace that a commit may have."""
     repositories = (*nested_repositories(git, SKIP_TEMPORARY), *submodules(git))
-    filtered = filtered_files(git, SKIP_TEMPORARY)
+    filtered = filters_of(git, changed_files(git, (".", *SKIP_TEMPORARY)))
     specs = (".", *SKIP_TEMPORARY, *(f":(top,exclude,literal){path}" for path in (*repositories, *filtered)))
-    git.run("add", "--all", "--pathspec-from-file=-", "--pathspec-file-nul", text="".join(f"{s}\0" for s in specs))
+    _add(git, specs)
     # Submodules are left out silently, since a person added them; other repositories in the workspace are reported.
     return Staged(
         paths=tuple(git.paths("diff", "--cached", "--name-only", "--no-renames", "--relative", "-z", "--", ".")),
         left_out=tuple(printable(path) for path in repositories if path.endswith("/"))[:LISTED],
-        filtered=tuple(f"{printable(path)} (filter {name})" for path, name in filtered.items())[:LISTED],
+        filtered=_printed(filtered),
     )
+
+
+def stage_file(git: Git, path: str) -> Staged:
+    """Stage one file, relative to the workspace, if it has changed and may be committed."""
+    spec = file_spec(path)
+    changed = changed_files(git, (spec,))  # none if the repository ignores it
+    filtered = filters_of(git, changed)
+    if not changed or filtered:
+        return Staged(paths=(), filtered=_printed(filtered))
+    _add(git, (spec,))
+    return Staged(paths=tuple(git.paths("diff", "--cached", "--name-only", "--relative", "-z", "--", spec)))
+
+
+def file_spec(path: str) -> str:
+    """Return the pathspec of one file, relative to the workspace."""
+    return f":(literal){path}"
+
+
+def _add(git: Git, specs: Sequence[str]) -> None:
+    git.run("add", "--all", "--pathspec-from-file=-", "--pathspec-file-nul", text="".join(f"{s}\0" for s in specs))
+
+
+def _printed(filtered: Mapping[str, str]) -> tuple[str, ...]:
+    return tuple(f"{printable(path)} (filter {name})" for path, name in filtered.items())[:LISTED]
 
 
 def pending_changes(git: Git) -> PendingChanges:

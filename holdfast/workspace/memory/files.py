@@ -46,7 +46,7 @@ class MemoryFiles:
         self._workspace = workspace
 
     def read(self, name: str) -> str | None:
-        """Read a memory file (a name in `LARGEST`); None if it does not exist.
+        """Read a memory file (a name in `LARGEST`, or that of the progress file); None if it does not exist.
 
         Raises:
             FileRefused: The file is not text, not regular, too large, or outside the workspace.
@@ -89,7 +89,7 @@ class MemoryFiles:
         return before, after
 
     def _bytes(self, name: str) -> bytes | None:
-        most = LARGEST[name]
+        most = _most(name)
         try:
             with open_text_file(self._workspace, name, follow=True) as file:
                 content = file.read(most + 1)
@@ -133,10 +133,14 @@ def _text(content: bytes | None, name: str) -> str | None:
         raise FileRefused(f"{name} is not UTF-8 text (byte {error.start:,}); save it as UTF-8") from None
 
 
+def _most(name: str) -> int:
+    return LARGEST.get(name, LARGEST[PROGRESS])
+
+
 def _require_size(size: int, name: str) -> None:
-    if size > LARGEST[name]:
+    if size > _most(name):
         raise FileRefused(
-            f"{name} has more than {LARGEST[name]:,} bytes; move old entries to another file, then try again"
+            f"{name} has more than {_most(name):,} bytes; move old entries to another file, then try again"
         )
 
 

@@ -16,8 +16,9 @@ from holdfast.config.programs import CLI
 from holdfast.core.agents.agent import SkillSpec
 from holdfast.core.agents.skills import SKILL_FILE, Skill, unusable
 from holdfast.core.llm.tokens import newest_of
-from holdfast.core.memory.files_tier import MEMORY_FILES, FileRead, files_tier, read_ahead
+from holdfast.core.memory.files_tier import FileRead, files_tier, memory_files, read_ahead
 from holdfast.core.memory.recalled import RecalledTier
+from holdfast.core.tools.progress_file import DEFAULT_FILE
 from holdfast.core.transcript.prompt import strategies_room
 from holdfast.workspace.approved_instructions import Approvals, Instruction, skill, strategies
 from holdfast.workspace.files import NotAFile, NotText, open_text_file
@@ -87,11 +88,18 @@ class WorkspaceMemory:
             then = "the state folder is in the workspace, where approvals do not count: set HOLDFAST_HOME elsewhere"
         log.warning("instructions_not_trusted", workspace=str(workspace), left_out=list(what), then=then)
 
-    def files(self, workspace: Path, tokens: int) -> RecalledTier | None:
-        """The workspace's memory files within the token budget; None if it has none of them."""
-        reads = (_read(workspace, f.name, most=read_ahead(f, tokens), newest=f.newest) for f in MEMORY_FILES)
+    def files(self, workspace: Path, tokens: int, *, progress: str = DEFAULT_FILE) -> RecalledTier | None:
+        """The workspace's memory files within the token budget; None if it has none of them.
+
+        Args:
+            workspace: The folder.
+            tokens: The budget.
+            progress: Path of the progress file in it.
+        """
+        files = memory_files(progress)
+        reads = (_read(workspace, f.name, most=read_ahead(f, tokens), newest=f.newest) for f in files)
         present = [read for read in reads if read]
-        tier = files_tier(present, tokens)
+        tier = files_tier(present, tokens, progress=progress)
         if tier and TaintedFiles().have(workspace, [read.name for read in present]):
             return tier.model_copy(update={"trust": "web"})
         return tier

@@ -5,10 +5,11 @@ from collections.abc import Sequence
 from holdfast.core.memory import notes, progress, tasks
 from holdfast.core.memory.errors import TaskNotFound
 from holdfast.core.memory.markdown import flat
+from holdfast.core.memory.progress_entries import entry
 from holdfast.core.memory.task_sections import move_changed
 from holdfast.core.tools.decorator import ToolContext
 from holdfast.workspace.git.repository import Repository
-from holdfast.workspace.memory.files import ERRORS, LARGEST, LEARNINGS, PROGRESS, STRATEGIES, TASKS, Edit, MemoryFiles
+from holdfast.workspace.memory.files import ERRORS, LARGEST, LEARNINGS, STRATEGIES, TASKS, Edit, MemoryFiles
 
 HEADINGS = {ERRORS: "Errors", LEARNINGS: "Learnings", STRATEGIES: "Strategies"}
 """The heading of a new file."""
@@ -38,7 +39,7 @@ def complete(context: ToolContext, title: str, *, what: str, files: Sequence[str
         return move_changed(text or "", ticked, "done")
 
     def add_progress(text: str | None) -> str:
-        new = progress.entry(
+        new = entry(
             title,
             context.at,
             what=what,
@@ -48,7 +49,7 @@ def complete(context: ToolContext, title: str, *, what: str, files: Sequence[str
         )
         return with_status(progress.add_entry(text, new), context, after, completed=title)
 
-    MemoryFiles(context.workspace).change_all({TASKS: tick, PROGRESS: add_progress})
+    MemoryFiles(context.workspace).change_all({TASKS: tick, context.progress.name: add_progress})
 
 
 def start(context: ToolContext, title: str) -> None:
@@ -65,7 +66,7 @@ def start(context: ToolContext, title: str) -> None:
     def update_status(text: str | None) -> str:
         return progress.set_current(text, context.at, active=title)
 
-    MemoryFiles(context.workspace).change_all({TASKS: mark, PROGRESS: update_status})
+    MemoryFiles(context.workspace).change_all({TASKS: mark, context.progress.name: update_status})
 
 
 def block(context: ToolContext, title: str, reason: str) -> None:
@@ -86,7 +87,7 @@ def block(context: ToolContext, title: str, reason: str) -> None:
         return with_status(text, context, after)
 
     note = note_edit(context, ERRORS, f"Blocked: {title}", reason)
-    MemoryFiles(context.workspace).change_all({TASKS: mark, ERRORS: note, PROGRESS: update_status})
+    MemoryFiles(context.workspace).change_all({TASKS: mark, ERRORS: note, context.progress.name: update_status})
 
 
 def note_edit(context: ToolContext, name: str, title: str, text: str) -> Edit:
@@ -108,7 +109,9 @@ def require_tasks(text: str | None) -> str:
 
 def changed_files(context: ToolContext) -> list[str]:
     """The files changed since the last commit, without the memory files."""
-    return [path for path in Repository(context.workspace).state().dirty if path not in LARGEST]
+    return [
+        path for path in Repository(context.workspace).state().dirty if path not in (*LARGEST, context.progress.name)
+    ]
 
 
 def with_status(

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from holdfast.core.memory import features, progress, tasks
 from holdfast.core.memory.errors import FeatureNotFound
 from holdfast.core.memory.markdown import TITLE, flat
+from holdfast.core.memory.progress_entries import entry
 from holdfast.core.tools.decorator import Tool, ToolContext, tool
 from holdfast.core.tools.not_done import REPEATABLE
 from holdfast.workspace.approved_instructions import Approvals, strategies
@@ -149,11 +150,11 @@ def note_progress(title: str, what: str, next_step: str = "", *, context: ToolCo
 
     def add_progress(text: str | None) -> str:
         files = task_updates.changed_files(context)
-        new = progress.entry(title, context.at, what=what, files=files, outcome="In progress", next_step=next_step)
+        new = entry(title, context.at, what=what, files=files, outcome="In progress", next_step=next_step)
         return progress.add_entry(text, new)
 
     def change() -> None:
-        MemoryFiles(context.workspace).change(PROGRESS, add_progress)
+        MemoryFiles(context.workspace).change(context.progress.name, add_progress)
 
     return _committed(context, f"Progress: {_short(title)}", change, body=what, done="Noted progress")
 

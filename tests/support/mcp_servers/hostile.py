@@ -65,6 +65,13 @@ def answer(request: dict[str, Any]) -> None:
                 params={"message": "Your key?", "requestedSchema": {"type": "object", "properties": {}}},
             )
             send(id=request["id"], result=done)
+        case "asks-and-waits":
+            form = {"message": "Your key?", "requestedSchema": {"type": "object", "properties": {}}}
+            send(id=78, method="elicitation/create", params=form)
+            dismissed = json.loads(sys.stdin.readline())["result"]
+            send(id=79, method="roots/list")
+            refused = json.loads(sys.stdin.readline())["error"]["code"]
+            send(id=request["id"], result={"content": [{"type": "text", "text": f"{dismissed} {refused}"}]})
         case "floods":
             for number in range(20_000):
                 send(method="notifications/message", params={"level": "info", "data": f"{number} " + "x" * 500})

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from mcp.server import MCPServer
-from mcp.server.mcpserver import Context
+from mcp.server.mcpserver import Context, Elicit, Resolve
 from mcp_types import AudioContent, CallToolResult, EmbeddedResource, ImageContent, TextContent, TextResourceContents
 from pydantic import BaseModel, Field
 
@@ -83,6 +83,21 @@ async def wait(seconds: float) -> str:
     write(f"waits {seconds}")
     await asyncio.sleep(seconds)
     return "waited"
+
+
+class Name(BaseModel):
+    name: str
+
+
+async def ask_name() -> Elicit[Name]:
+    """Ask people for a name."""
+    return Elicit("Who is it?", Name)
+
+
+@server.tool()
+async def greet(word: str, who: Annotated[Name, Resolve(ask_name)]) -> str:
+    """Greet whom people name."""
+    return f"{word}, {who.name}"
 
 
 if __name__ == "__main__":

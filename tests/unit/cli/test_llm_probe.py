@@ -1,5 +1,6 @@
 """`doctor` asks the LLM endpoint for its models: what each answer means, and what is neither shown nor contacted."""
 
+import json
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -8,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.cli.checks.llm_probe import probe_llm
+from holdfast.cli.checks.llm_probe import probe_endpoints, probe_llm
 from holdfast.cli.screens.checks import Check
 from holdfast.config.settings import Settings, unknown_variables
 from holdfast.errors import HoldfastError
@@ -23,7 +24,7 @@ class Endpoint(ThreadingHTTPServer):
     def __init__(self, status: int, body: str, headers: dict[str, str]) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.status, self.body, self.headers = status, body, headers
-        self.asked: list[tuple[str, str]] = []
+        self.asked: list[tuple[str, str | None]] = []
 
     @property
     def url(self) -> str:
@@ -35,7 +36,7 @@ class _Handler(BaseHTTPRequestHandler):
     server: Endpoint
 
     def do_GET(self) -> None:
-        self.server.asked.append((self.path, self.headers["Authorization"]))
+        self.server.asked.append((self.path, self.headers["Authorization"] or self.headers["X-Api-Key"]))
         self.send_response(self.server.status)
         for name, value in self.server.headers.items():
             self.send_header(name, value)
@@ -133,6 +134,38 @@ async def test_an_endpoint_that_cannot_be_reached_is_missing(serve: Serve) -> No
     assert (tls.status, "http:// or https://" in tls.fix) == ("missing", True)
     assert plain.asked == []
     assert "hunter2" not in str([dead, unknown, tls])
+
+
+@pytest.mark.parametrize("path", ["", "/v1", "/v1/"])
+async def test_anthropics_endpoint_is_asked_in_its_own_form(serve: Serve, path: str) -> None:
+    """Its key has a header of its own, and its address usually has no path; a fault names its own settings."""
+    for status, body, expected in ((200, "{}", "ok"), (401, f"no: {KEY}", "missing"), (404, "", "weak")):
+        endpoint = serve(status, body)
+        environ = {"ANTHROPIC_BASE_URL": endpoint.url.removesuffix("/v1") + path, "ANTHROPIC_API_KEY": KEY}
+        (check,) = await probe_endpoints(Settings.from_env(environ, root=Path()))
+        assert (check.name, check.status) == ("endpoint", expected)
+        assert check.detail.startswith("anthropic at http://127.0.0.1")
+        assert KEY not in check.detail + check.fix
+        assert not check.fix or "ANTHROPIC_" in check.fix
+        assert endpoint.asked == [("/v1/models", KEY)]
+
+
+async def test_each_named_endpoint_is_asked_with_its_own_key(serve: Serve) -> None:
+    """One without a key gets none of another's; one whose key is not set is not contacted, and is named."""
+    chat, open_one, silent = serve(200, "{}"), serve(403, "{}"), serve(200, "{}")
+    named = {
+        "router": {"api": "chat", "base_url": chat.url, "key": "ROUTER_KEY"},
+        "local": {"api": "responses", "base_url": open_one.url},
+        "later": {"api": "messages", "base_url": silent.url, "key": "NO_KEY"},
+    }
+    environ = {"HOLDFAST_LLM_ENDPOINTS": json.dumps(named), "ROUTER_KEY": KEY, "OPENAI_API_KEY": "sk-openai-0000"}
+    checks = await probe_endpoints(Settings.from_env(environ, root=Path()))
+    assert [check.status for check in checks] == ["ok", "missing", "missing"]
+    assert "`key` of [llm.local]" in checks[1].fix
+    assert "NO_KEY is not set" in checks[2].detail
+    assert chat.asked == [("/v1/models", f"Bearer {KEY}")]
+    assert open_one.asked == [("/v1/models", None)]
+    assert silent.asked == []
 
 
 async def test_a_key_is_asked_with_as_it_can_be_sent(serve: Serve) -> None:

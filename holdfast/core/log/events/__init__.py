@@ -17,6 +17,7 @@ from typing import Annotated
 from pydantic import Field, TypeAdapter
 
 from holdfast.core.log.events.approvals import (
+    AnswerRequested,
     ApprovalEscalated,
     ApprovalExpired,
     ApprovalReminded,
@@ -49,7 +50,13 @@ from holdfast.core.log.events.llm_calls import (
     LLMReplied,
     ReplyRejected,
 )
-from holdfast.core.log.events.messages import MessageAwaited, MessageTaken, TaskRefined, UserMessageReceived
+from holdfast.core.log.events.messages import (
+    MessageAwaited,
+    MessageTaken,
+    RunReclassified,
+    TaskRefined,
+    UserMessageReceived,
+)
 from holdfast.core.log.events.nodes import NodeAccepted, NodeAwaited, ToolCallRerouted
 from holdfast.core.log.events.refusals import RefusalsCounted, SignalRejected
 from holdfast.core.log.events.runs import (
@@ -82,6 +89,7 @@ __all__ = [
     "EVENTS",
     "AgentEvent",
     "AgentLoaded",
+    "AnswerRequested",
     "ApprovalEscalated",
     "ApprovalExpired",
     "ApprovalReminded",
@@ -129,6 +137,7 @@ __all__ = [
     "RunImported",
     "RunOutcome",
     "RunPaused",
+    "RunReclassified",
     "RunReset",
     "RunResumed",
     "RunStarted",
@@ -160,6 +169,7 @@ AgentEvent = Annotated[
     | RunImported
     | UserMessageReceived
     | TaskRefined
+    | RunReclassified
     | MessageTaken
     | AgentLoaded
     | MemoryRecalled
@@ -177,6 +187,7 @@ AgentEvent = Annotated[
     | PreviewRequested
     | ApprovalRequested
     | ReconcileRequested
+    | AnswerRequested
     | ApprovalReminded
     | ApprovalEscalated
     | ApprovalExpired

@@ -52,6 +52,22 @@ class ReconcileRequested(Event):
     """The call's earlier failed attempts."""
     signed: str = ""
     """As for `tool_call_finished`; empty also if an effect could not be undone."""
+    stack: str = ""
+    """As for `tool_call_finished`."""
+
+
+class AnswerRequested(Event):
+    """The server that carries out a call asks people before it continues. Recorded from feature level 2 on.
+
+    Followed by: `decision_received` or `approval_expired`; then `tool_call_started`, with which the server gets the
+    answer, or `tool_call_finished` with the status `denied`.
+    Correlate: `request.id` is the `request` of all events about this request; `request.number` is the call's.
+    """
+
+    type: Literal["answer_requested"] = "answer_requested"
+    request: ApprovalRequest
+    signed: str = ""
+    """As for `tool_call_finished`."""
 
 
 class ApprovalReminded(Event):

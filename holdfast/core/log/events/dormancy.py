@@ -47,6 +47,9 @@ class WaitPolled(Event):
     duration_ms: int = 0
     again: datetime | None = None
     """When the next poll is due; None if this one ends the wait."""
+    interval: float = 0
+    """If a foreign task is polled and continues: the seconds between two polls for which its server asks. Recorded from
+    feature level 2 on."""
     signed: str = ""
     """The signature of the node that made the poll; empty if it has no key. Recorded from feature level 2 on."""
 

@@ -4,8 +4,11 @@ from datetime import datetime
 from typing import Literal
 
 from holdfast.core.authority.interventions import Message, Refinement, RefinementKind, WhenBusy
+from holdfast.core.authority.reclassification import Reclassification
+from holdfast.core.budget.budget import Amounts
 from holdfast.core.llm.blocks import Content
 from holdfast.core.log.events.base import Event, Proven
+from holdfast.core.trust import Trust
 
 
 class UserMessageReceived(Event, Proven):
@@ -75,16 +78,53 @@ class TaskRefined(Event, Proven):
         )
 
 
+class RunReclassified(Event, Proven):
+    """A person changed the run's agent, or lowered its trust level or its budget. Recorded from feature level 2 on.
+
+    Followed by: `message_taken`, at the end of the step: the LLM is shown `notice` like a message. With another agent,
+    `agent_loaded` before that.
+    Correlate: its `position` is the `message` of the `message_taken`.
+    """
+
+    type: Literal["run_reclassified"] = "run_reclassified"
+    agent: str = ""
+    """The agent that continues the run; empty if it stays."""
+    trust: Trust | None = None
+    """The lower trust level; None if it stays."""
+    budget: Amounts | None = None
+    """The lower limits; None if they stay."""
+    by: str
+    reason: str = ""
+    id: str = ""
+    until: datetime | None = None
+    notice: str
+    """The message that the LLM reads."""
+
+    @property
+    def said(self) -> Reclassification:
+        """The statement as it was sent, which the signature covers."""
+        return Reclassification(
+            agent=self.agent,
+            trust=self.trust,
+            budget=self.budget,
+            by=self.by,
+            reason=self.reason,
+            id=self.id,
+            until=self.until,
+            signature=self.signature,
+        )
+
+
 class MessageTaken(Event):
-    """A waiting message or refinement of the task is shown to the LLM from the next request on.
+    """A waiting message, refinement of the task or reclassification is shown to the LLM from the next request on.
 
     Followed by: further `message_taken`, then `llm_replied`.
-    Correlate: `message` is the position of the `user_message_received` or `task_refined`.
+    Correlate: `message` is the position of the `user_message_received`, `task_refined` or `run_reclassified`.
     """
 
     type: Literal["message_taken"] = "message_taken"
     message: int
-    """The position of the `user_message_received` or `task_refined`."""
+    """The position of the `user_message_received`, `task_refined` or `run_reclassified`."""
 
 
 class MessageAwaited(Event):

@@ -8,9 +8,11 @@ from pydantic import SerializationInfo, SerializerFunctionWrapHandler, field_ser
 from holdfast.core.agents.agent import AgentSpec, WhenBlocked
 from holdfast.core.authority.hours import ZoneOffsets
 from holdfast.core.authority.policy import Policy
+from holdfast.core.authority.statements import Lift
 from holdfast.core.budget.account import TokenPrice
 from holdfast.core.budget.budget import Budget
 from holdfast.core.lineage import Lineage
+from holdfast.core.llm.conversation import Conversation
 from holdfast.core.llm.outages import Outage
 from holdfast.core.log.events.base import Event, Proven
 from holdfast.core.memory.recalled import RecalledTier
@@ -71,6 +73,12 @@ class RunStarted(Event):
     level 2 on."""
     scope: TrustScope = ()
     """The nodes that may execute the run: layers within the thread's scope so far. Recorded from feature level 2 on."""
+    lift: Lift | None = None
+    """A person's lift of a constraint of the thread, which the policy judges right after `agent_loaded`:
+    `constraint_lifted` or `signal_rejected` follows. Recorded from feature level 2 on."""
+    conversation: Conversation = ()
+    """A conversation from elsewhere that the start brings along: a claim, of which nothing happened here. Recorded from
+    feature level 2 on."""
 
 
 class RunContinued(Event):

@@ -51,6 +51,9 @@ class CallResult(Frozen):
     not_called: bool = False
     """Whether the call has not run, because no node took it: the ledger has no such effect. Recorded from feature level
     2 on."""
+    stack: str = ""
+    """Address of the artifact with the stack trace, if the tool raised; the LLM does not see it. Recorded from feature
+    level 2 on."""
 
 
 class ToolCallRequested(Event):

@@ -5,6 +5,7 @@ too. What it passes on from elsewhere is as trustworthy as it was: a person is p
 (`holdfast.core.mac.vouched`), and text of another agent keeps its trust level.
 """
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Literal
 
@@ -16,6 +17,7 @@ from holdfast.core.base.models import Sealed
 from holdfast.core.budget.budget import Budget
 from holdfast.core.llm.blocks import Content
 from holdfast.core.llm.messages import Usage
+from holdfast.core.nodes import selected_nodes
 from holdfast.core.run.contracts.runs import RunInput, check_when_blocked
 from holdfast.core.run.state.features import CALLED, level_of_start
 from holdfast.core.tools.typed_context import context_values
@@ -74,6 +76,7 @@ def called_input(
     context: object,
     unattended: bool,
     when_blocked: WhenBlocked | None,
+    nodes: Sequence[str],
 ) -> RunInput:
     """Return the input of a run that a program's workflow starts.
 
@@ -92,14 +95,18 @@ def called_input(
         context: The run's typed context: an instance of its model, or its fields; None for no context.
         unattended: The short form of `when_blocked="fail"`.
         when_blocked: What the run does if it cannot continue without a person; None for the agent's own.
+        nodes: The nodes that may execute the run; empty for those of the agent.
 
     Raises:
-        AgentRunFailed: The context cannot be recorded, or the last two contradict each other.
+        AgentRunFailed: The context cannot be recorded, a selector selects no nodes, or `unattended` and `when_blocked`
+            contradict each other.
     """
     try:
         blocked, values = check_when_blocked(when_blocked, unattended=unattended), context_values(context)
+        selected = selected_nodes(nodes)
     except HoldfastError as error:
         raise AgentRunFailed(str(error), thread=thread, cause=type(error).__name__) from error
+    scope = (selected,) if selected else ()
     return RunInput(
         start=thread,
         issued_at=at,
@@ -114,7 +121,8 @@ def called_input(
         caller=caller,
         context=values,
         when_blocked=blocked,
-        features=level_of_start(others=CALLED, context=values, when_blocked=blocked),
+        scope=scope,
+        features=level_of_start(others=CALLED, context=values, when_blocked=blocked, scope=scope),
     )
 
 

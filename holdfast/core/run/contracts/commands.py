@@ -79,6 +79,10 @@ class Sleep:
     until: datetime
     seconds: float
     """Seconds from now until then."""
+    awaited: str = ""
+    """What the run waits for from outside meanwhile (`holdfast.core.run.waits.people`); empty for nothing."""
+    open_ended: bool = False
+    """Whether nothing is due then: the timer only shows that the run waits."""
 
 
 @dataclass(frozen=True)

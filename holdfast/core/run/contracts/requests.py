@@ -9,18 +9,24 @@ from holdfast.core.run.contracts.tool_calls import PreviewRequest, ToolRequest
 from holdfast.core.run.state.calls import CallState
 from holdfast.core.run.state.dormancy import Wait
 from holdfast.core.run.state.features import (
+    COMMITS_PROGRESS,
     CONSTRAINTS,
     FAILED_ATTEMPTS,
+    FOREIGN_WAITS,
     KEEPS_TRUST,
     PARTIAL_RESULTS,
     PLACES,
     RESULT_NAMES_ARTIFACTS,
     SETTLING,
+    STACK_TRACES,
     TOOL_PINS,
 )
+from holdfast.core.run.state.progress import PROGRESS_TOOL, PROGRESS_WRITERS
 from holdfast.core.run.state.state import RunState
 from holdfast.core.tools.effects import Effect
-from holdfast.core.tools.triggers import PollTrigger
+from holdfast.core.tools.foreign_waits import Resumption
+from holdfast.core.tools.progress_file import USUAL_FILE, ProgressFile
+from holdfast.core.tools.triggers import PollTrigger, TaskTrigger
 from holdfast.core.trust import Origin
 
 AGENT_FIELDS = ("agent", "workspace", "brought", "budget", "context", "when_blocked")
@@ -67,7 +73,7 @@ def agent_request(begin: RunInput, state: RunState, *, agent: str | None, record
         plain=not state.origin.sealed,
         forked=ForkedFolder(workspace=fork.workspace, at=fork.at) if fork and fork.workspace else None,
         after=state.calls.count,
-        budget=begin.budget,
+        budget=state.account.budget if state.next_agent else begin.budget,
         llm=state.fork.llm if state.fork else "",
         when_blocked="fail" if state.unattended else begin.when_blocked,
         position=recorded,
@@ -124,13 +130,26 @@ def tool_request(
         names_artifacts=number > 0 and state.features >= RESULT_NAMES_ARTIFACTS,
         failures=number > 0 and state.features >= FAILED_ATTEMPTS,
         partial=number > 0 and state.features >= PARTIAL_RESULTS,
+        stacks=number > 0 and not poll and state.features >= STACK_TRACES,
         settles=number > 0 and state.features >= SETTLING,
         nodes=node_terms(state, approved=undo or (own is not None and own.approved), unfit=unfit),
         reroutes=number > 0 and state.features >= PLACES and not (undo or settle or poll),
         trust=state.context.trust if state.features >= KEEPS_TRUST else None,
         base=own.base if own and number and not (poll or settle or undo) else "",
         pin=tool.pin if tool and state.features >= TOOL_PINS else "",
+        pends=number > 0 and state.features >= FOREIGN_WAITS and not (undo or settle),
+        resumed=own.resumed if own and number and not (poll or settle or undo) else None,
+        progress=_progress_file(state, call.name),
     )
+
+
+def _progress_file(state: RunState, tool: str) -> ProgressFile | None:
+    """Return the progress file for a tool that writes it; None for the usual file without commits."""
+    if state.spec is None or tool not in PROGRESS_WRITERS or state.features < COMMITS_PROGRESS:
+        return None
+    commits = state.spec.memory.commits if tool == PROGRESS_TOOL else "none"  # the others commit in any case
+    file = ProgressFile(name=state.spec.memory.progress_file, commits=commits)
+    return file if file != USUAL_FILE else None
 
 
 def preview_request(state: RunState, call: CallState) -> PreviewRequest:
@@ -162,11 +181,26 @@ def poll_request(state: RunState, wait: Wait, *, position: int) -> ToolRequest:
         wait: The wait.
         position: How many events the thread has.
     """
-    assert isinstance(wait.trigger, PollTrigger)
     assert wait.polls is not None
+    if isinstance(wait.trigger, TaskTrigger):
+        call = state.calls.get(wait.number).call
+        polled = tool_request(state, call, number=wait.number, poll=wait.polls.count + 1)
+        before = state.calls.get(wait.number).resumed
+        unsent = before and wait.polls.count == wait.polls.failures  # no poll has reached the server with them
+        responses = before.responses if before and unsent else ""
+        answered = before.answered if before else ()
+        resumed = Resumption(responses=responses, task=wait.trigger.task, answered=answered)
+        return polled.model_copy(update={"resumed": resumed})
+    assert isinstance(wait.trigger, PollTrigger)
     call = ToolCall(id="", name=wait.trigger.tool, arguments=wait.trigger.arguments)
     origin = origin_of(state, wait.number, call.name, position=position)
     return tool_request(state, call, number=wait.number, poll=wait.polls.count + 1, origin=origin)
+
+
+def cancel_request(state: RunState, number: int, task: str) -> ToolRequest:
+    """Return the request to cancel the task of a call, because the run ends."""
+    request = tool_request(state, state.calls.get(number).call, number=number)
+    return request.model_copy(update={"resumed": Resumption(task=task), "cancels": True})
 
 
 def origin_of(state: RunState, number: int, name: str, *, position: int) -> Origin | None:

@@ -9,12 +9,14 @@ from pydantic import AfterValidator
 
 from holdfast.core.agents.agent import WhenBlocked
 from holdfast.core.authority.policy import Policy
+from holdfast.core.authority.statements import Lift
 from holdfast.core.base.models import Sealed
 from holdfast.core.base.text import one_line
 from holdfast.core.budget.budget import Budget
 from holdfast.core.budget.tree import TreeCost
 from holdfast.core.lineage import Lineage
 from holdfast.core.llm.blocks import Content
+from holdfast.core.llm.conversation import Conversation
 from holdfast.core.llm.messages import Usage
 from holdfast.core.log.events import RefusalsCounted
 from holdfast.core.log.fork_point import ForkPoint
@@ -107,6 +109,12 @@ class RunInput(Start):
     scope: TrustScope = ()
     """The nodes that may execute the run, within the thread's scope so far. Only a sealed start may have one, with the
     feature level of scopes."""
+    conversation: Conversation = ()
+    """A conversation from elsewhere, which the LLM reads as a claim. Only a sealed start may have one, with the feature
+    level of conversations."""
+    lift: Lift | None = None
+    """A person's lift of a constraint of the closed thread, which is judged when the agent is loaded. Only a sealed
+    start may have one, with the feature level of such lifts."""
     snapshot: RunSnapshot | None = None
     """The state at the end of the Temporal run before this one. Only the workflow sets it, when it continues as new."""
     held: tuple[tuple[str, Any], ...] = ()

@@ -84,6 +84,8 @@ def outcome_statement(outcome: ToolOutcome, *, thread: str, key: str, epoch: int
     if outcome.status == "unknown":  # people read it in a request, which has its text alone
         named = outcome.model_dump(mode="json", include={"status", "cause", "failures"}, exclude_defaults=True)
         result = {**named, "content": text_of(outcome.content) or NO_REASON}
+    elif outcome.question:  # people read it in a request
+        result = outcome.model_dump(mode="json", include={"status", "question"}, exclude_defaults=True)
     else:
         result = outcome.model_dump(mode="json", include=set(_OUTCOME), exclude_defaults=True)
     return {"kind": "tool", "thread": thread, "key": key, "epoch": epoch, "undo": undo, "result": result}

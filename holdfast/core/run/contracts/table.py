@@ -130,10 +130,14 @@ def _tool(request: ToolRequest, state: RunState) -> ToolSpec:
 
 def _tool_summary(request: ToolRequest, _: RunState) -> str:
     poll = f"poll {request.poll}: " if request.poll else ""
+    if request.cancels and request.resumed:
+        return f"cancel task {request.resumed.task[:100]}: {describe_call(request.call)}"
     return (poll or ("undo " if request.undo else "settle " if request.settle else "")) + describe_call(request.call)
 
 
 def _tool_local(request: ToolRequest, state: RunState) -> float:
+    if request.resumed:
+        return 0  # it sends people's answers, or cancels a task
     if request.poll:
         return 0  # a local activity would delay the inputs that wake the run
     reads = not request.settle and not request.undo and _tool(request, state).effect is Effect.READ

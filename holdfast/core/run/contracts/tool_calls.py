@@ -9,6 +9,8 @@ from holdfast.core.log.events import CallResult
 from holdfast.core.mac.seals import ActivityRequest, ActivityResult
 from holdfast.core.nodes import NodeTerms, Placement
 from holdfast.core.tools.failures import FailedAttempts, FailureKind
+from holdfast.core.tools.foreign_waits import ForeignTask, Resumption, ServerQuestion
+from holdfast.core.tools.progress_file import ProgressFile
 from holdfast.core.trust import Origin, Trust
 
 
@@ -49,6 +51,8 @@ class ToolRequest(ActivityRequest):
     """The run accepts `cause` and `failures` of an outcome, unlike one of a lower feature level."""
     partial: bool = False
     """The run accepts `ToolOutcome.missing`; for one of a lower feature level, the text has it."""
+    stacks: bool = False
+    """The run accepts `ToolOutcome.stack`, unlike one of a lower feature level."""
     settles: bool = False
     """The run accepts `settles_in` of an outcome; for one of a lower feature level, the text has it."""
     nodes: NodeTerms | None = None
@@ -61,9 +65,18 @@ class ToolRequest(ActivityRequest):
     """
     pin: str = ""
     """The pin of the foreign tool that the LLM was shown; empty for any other tool."""
-
+    progress: ProgressFile | None = None
+    """The agent's progress file, for tools that write it, if a note commits something or the file is another one than
+    usual. None below the feature level of that.
+    """
     base: str = ""
     """The base of the preview by which people approved the call: under another base, it does not run. Empty for any."""
+    pends: bool = False
+    """The run accepts `question` and `task` of an outcome; for one of a lower feature level, the call fails."""
+    resumed: Resumption | None = None
+    """What the call continues with; None for one that begins."""
+    cancels: bool = False
+    """Cancel the task that `resumed` names, instead of reading its state."""
 
 
 class PreviewRequest(ActivityRequest):
@@ -122,5 +135,13 @@ class ToolOutcome(CallResult, ActivityResult):
     """The new values of some fields of the typed context; None for no change."""
     unfit: str = ""
     """With the status `cannot`: a selector of the nodes that cannot make such calls; empty if this is about all."""
+    question: ServerQuestion | None = None
+    """What the server asks people before it continues. The status is `failed`, because nothing has happened yet; of a
+    poll, `ok`.
+    """
+    task: ForeignTask | None = None
+    """The call continues as this task: with the status `failed`, or `ok` once it does."""
+    task_ended: bool = False
+    """The task has ended: of a poll without a result, there is no other."""
     placement: Placement | None = None
     """If the request has terms for nodes: the node that took the call. If none did, it has not run."""

@@ -84,7 +84,7 @@ def _unverified_action(state: RunState, *, at: datetime) -> Action:
         return NoteProgress()
     if state.blocked:
         return Complete() if state.ends_at(at) else Wait()
-    if state.spec is None:
+    if state.spec is None or state.next_agent:
         return LoadAgent()
     limits, steps = state.spec.limits, state.steps
     if steps.rejected_replies >= limits.max_rejected_replies:

@@ -34,12 +34,14 @@ from holdfast.core.run.state.calls import CallState, Phase
 from holdfast.core.run.state.constraints import REASON_CHARS as CONSTRAINT_CHARS
 from holdfast.core.run.state.features import (
     CANCEL_REASON,
+    FOREIGN_WAITS,
     RESULT_NAMES_ARTIFACTS,
     SETTLING,
     SIGNED_RESULTS,
 )
 from holdfast.core.run.state.state import RunState
 from holdfast.core.run.waits.dormancy import on_sleep
+from holdfast.core.run.waits.foreign_waits import on_pending, tasks_of
 from holdfast.core.run.waits.subagents import on_subagent_call
 from holdfast.core.tools.effects import Effect, words_of
 from holdfast.core.tools.spec import FINAL_RESULT, LONGEST_SETTLING
@@ -103,16 +105,23 @@ def on_reopen(state: RunState) -> Events:
 
 def _is_effect(state: RunState, call: CallState) -> bool:
     """Return whether a call may have had an effect that was not recorded."""
-    tool = state.spec.tool(call.call.name) if state.spec else None
-    reads = tool is not None and tool.effect is Effect.READ
-    return call.phase == "orphaned" or (call.phase in ("started", "outcome_unknown") and not reads)
+    under_way = call.phase in ("started", "outcome_unknown") and _has_effect(state, call.number)
+    return call.phase == "orphaned" or under_way
+
+
+def _has_effect(state: RunState, number: int) -> bool:
+    tool = state.spec.tool(state.calls.get(number).call.name) if state.spec else None
+    return tool is None or tool.effect is not Effect.READ
 
 
 def _ended(state: RunState, why: str, *, in_doubt: tuple[Phase, ...] = (), but: tuple[int, ...] = ()) -> Events:
-    """End every open call; those of the phases `in_doubt` end with an unknown outcome."""
+    """End every open call; those of the phases `in_doubt`, and those that continue as a task with an effect, end with
+    an unknown outcome.
+    """
+    tasks = [number for number in tasks_of(state) if _has_effect(state, number)] if in_doubt else []
     return [
         ev.ToolCallFinished(number=call.number, status="unknown", content=f"{why} {OUTCOME_UNKNOWN}")
-        if call.phase in in_doubt
+        if call.phase in in_doubt or call.number in tasks
         else ev.ToolCallFinished(number=call.number, status="cancelled", content=words_of(why, call.past))
         for call in state.calls.current
         if call.phase != "finished" and call.number not in but
@@ -158,6 +167,8 @@ def on_runtime_call(state: RunState, number: int, *, at: datetime) -> Events:
 def on_outcome(state: RunState, number: int, outcome: ToolOutcome, *, at: datetime) -> Events:
     """Return the events that follow from a tool call's outcome: its result, or a request to resolve it."""
     call = state.calls.get(number)
+    if (outcome.question or outcome.task) and state.features >= FOREIGN_WAITS:
+        return on_pending(state, call, outcome, at=at)
     if outcome.unfit and can_reroute(call, outcome, at=at):
         return on_unfit(state, number, outcome, text_of(outcome.content)[:CONSTRAINT_CHARS])
     if call.undo and outcome.status != "ok":
@@ -176,7 +187,11 @@ def on_outcome(state: RunState, number: int, outcome: ToolOutcome, *, at: dateti
             settles_at = at + timedelta(seconds=min(outcome.settles_in, LONGEST_SETTLING))
             request = request.model_copy(update={"settles_at": settles_at})
         signed = outcome.signed if state.features >= SIGNED_RESULTS else ""
-        return [ev.ReconcileRequested(request=request, cause=outcome.cause, failures=outcome.failures, signed=signed)]
+        return [
+            ev.ReconcileRequested(
+                request=request, cause=outcome.cause, failures=outcome.failures, signed=signed, stack=outcome.stack
+            )
+        ]
     content, status = outcome.content, outcome.status
     if call.undo:
         content, status = with_heading(UNDONE, content), "undone"
@@ -205,6 +220,7 @@ def on_outcome(state: RunState, number: int, outcome: ToolOutcome, *, at: dateti
             signed=signed,
             missing=outcome.missing,
             not_called=outcome.not_called,
+            stack=outcome.stack,
         ),
     ]
 

@@ -3,7 +3,10 @@
 from typing import assert_never
 
 from holdfast.core.authority.approvals import ApprovalRequest
+from holdfast.core.authority.server_questions import accept, decline
+from holdfast.core.authority.statements import DecisionKind
 from holdfast.core.authority.votes import Vote, agreeing, cast
+from holdfast.core.base.canonical import exact_json
 from holdfast.core.base.models import replace
 from holdfast.core.llm.blocks import ToolCall
 from holdfast.core.log import events as ev
@@ -14,6 +17,7 @@ from holdfast.core.run.state.calls import CallState
 from holdfast.core.run.state.features import KEYS_REVOKED
 from holdfast.core.run.state.progress import Repeats
 from holdfast.core.run.state.state import RunState
+from holdfast.core.tools.foreign_waits import MAX_ANSWERED, Resumption
 from holdfast.errors import EventOutOfPlace
 
 
@@ -67,7 +71,22 @@ def lose_outcome(state: RunState, request: ApprovalRequest) -> RunState:
         terms=request.terms,
         requirements=request.requirements,
     )
-    return _ask(state, request, asked, state.authority.open(request))
+    after = _ask(state, request, asked, state.authority.open(request))
+    return replace(after, dormancy=after.dormancy.end(request.number)) if after.dormancy.waits else after
+
+
+def await_answer(state: RunState, request: ApprovalRequest) -> RunState:
+    """Open a request about the question of a call's server. A task that asks is polled again after the answer."""
+    call = state.calls.get(request.number)
+    asked = replace(
+        call,
+        phase=call.after("ask"),
+        request=request.id,
+        terms=request.terms,
+        requirements=request.requirements,
+    )
+    after = _ask(state, request, asked, state.authority.open(request))
+    return replace(after, dormancy=after.dormancy.end(request.number)) if after.dormancy.waits else after
 
 
 def _ask(state: RunState, request: ApprovalRequest, call: CallState, authority: Authority) -> RunState:
@@ -95,6 +114,8 @@ def close_decided(state: RunState, event: ev.DecisionReceived) -> RunState:
     request = _answered_request(state, event)
     call = state.calls.get(request.number)
     authority = state.authority.close(request.id, f"{event.decision} by {event.by}")
+    if request.question:
+        return replace(put_call(state, _resumed(call, request, event.decision, event.result)), authority=authority)
     match event.decision:
         case "approve":
             edited = request.edit(event.arguments)
@@ -120,6 +141,8 @@ def close_decided(state: RunState, event: ev.DecisionReceived) -> RunState:
                 grant=request.id,
                 epoch=call.epoch + 1,
                 undo=event.decision == "undo",
+                # A task that has ended is not continued: the call begins anew.
+                resumed=None if call.resumed and call.resumed.task else call.resumed,
             )
             return replace(put_call(state, again), authority=authority)
         case "deny" | "respond" | "happened" | "abandon":
@@ -127,6 +150,32 @@ def close_decided(state: RunState, event: ev.DecisionReceived) -> RunState:
             return _denied(answered, request) if event.decision == "deny" else answered
         case _:
             assert_never(event.decision)
+
+
+def _resumed(call: CallState, request: ApprovalRequest, decision: DecisionKind, answer: str | None) -> CallState:
+    """Return the call after people have answered its server. If they declined, it ends, but for one that continues as a
+    task, whose server is told. Nothing of the call has happened, so what follows has a row of its own in the ledger.
+    """
+    assert request.question is not None
+    question = request.question
+    responses = decline(question) if decision == "deny" else accept(question, answer)
+    if isinstance(responses, str) or (decision == "deny" and not question.task):
+        return replace(call, phase=call.after("answer"))
+    before = call.resumed.answered if call.resumed else ()
+    resumed = Resumption(
+        responses=exact_json(responses),
+        state=question.state,
+        task=question.task,
+        answered=(*before, *(part.key for part in question.parts))[-MAX_ANSWERED:],
+    )
+    return replace(
+        call,
+        phase=call.after("repeat"),
+        request=None,
+        grant=request.id,
+        epoch=call.epoch + 1,
+        resumed=resumed,
+    )
 
 
 def count_vote(state: RunState, event: ev.DecisionReceived) -> RunState:
@@ -168,10 +217,12 @@ def _vote_of(request: ApprovalRequest, event: ev.DecisionReceived) -> Vote:
 def close_expired(state: RunState, event: ev.ApprovalExpired) -> RunState:
     """Close an expired request with the policy's decision."""
     request = state.authority.open_request(event.request)
-    if request.kind != "approval":
+    if request.kind == "reconcile":
         raise EventOutOfPlace(f"request {request.id} asks whether a call happened, and never expires")
     call = state.calls.get(request.number)
     authority = state.authority.close(request.id, f"{event.decision}, because it expired")
+    if request.question:
+        return replace(put_call(state, _resumed(call, request, "deny", None)), authority=authority)
     match event.decision:
         case "approve":
             allowed = _based(replace(call, phase=call.after("approve"), request=None, grant=request.id), request)

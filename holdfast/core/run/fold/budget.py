@@ -56,6 +56,8 @@ def open_account(before: RunState, event: ev.AgentLoaded, after: RunState) -> Ru
     assert event.budget is not None
     own = Account.open(event.budget, event.price, tokens=first_request(event.spec, more=before.task))
     own = replace(own, is_allowance=True) if before.origin.inherited_budget else own
+    if before.next_agent and before.account.limits:  # the account stays, within the lower limits
+        return replace(after, account=before.account.continue_with(own))
     return replace(after, account=join_budget(after, before.account, own) if before.resumes_import else own)
 
 
@@ -122,6 +124,8 @@ def _reserve_or_settle(state: RunState, event: ev.AgentEvent) -> Account:
             return replace(account, low=(*account.low, event.limit))
         case ev.BudgetSpent():
             return replace(account, closing="asked" if event.last_call else "over", short=event.limit, lost=0)
+        case ev.RunReclassified() if event.budget:
+            return replace(account, limits={**account.limits, **event.budget.units})
         case ev.BudgetExtended():
             return account.extend(event.more, id=event.id, by=event.by, key=event.key)
         case _:

@@ -11,7 +11,7 @@ from holdfast.core.run.rules.pacing import count_answer
 from holdfast.core.run.state.dormancy import BufferedEvent, Polls, Wait
 from holdfast.core.run.state.features import KEEPS_TRUST, PLACES
 from holdfast.core.run.state.state import RunState
-from holdfast.core.tools.triggers import PollTrigger
+from holdfast.core.tools.triggers import PollTrigger, TaskTrigger
 from holdfast.core.trust import Trust, least
 from holdfast.errors import EventOutOfPlace
 
@@ -137,6 +137,9 @@ def begin_wait(state: RunState, event: ev.DormancyBegan) -> RunState:
     if all(call.number != event.number for call in state.running_calls):
         raise EventOutOfPlace(f"call {event.number} has not started, or sleeps already")
     polls = Polls(again=event.at) if isinstance(event.trigger, PollTrigger) else None
+    if isinstance(event.trigger, TaskTrigger):
+        interval = event.trigger.interval
+        polls = Polls(again=event.at + timedelta(seconds=interval), delay=interval)
     wait = Wait(number=event.number, trigger=event.trigger, since=event.at, polls=polls)
     return replace(state, dormancy=state.dormancy.begin(wait, wake=event.wake))
 

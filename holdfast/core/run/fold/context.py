@@ -116,6 +116,28 @@ def refine_task(state: RunState, event: ev.TaskRefined) -> RunState:
     )
 
 
+def reclassify_run(state: RunState, event: ev.RunReclassified) -> RunState:
+    """Reclassify the run: its agent is loaded later, and `keep_account` lowers the budget. It waits like a message, and
+    its sender becomes a requester.
+    """
+    authority = state.authority.add_requester(event.by)
+    if not event.proof:
+        authority = replace(authority, requesters_unproven=True)
+    elif event.until:
+        authority = authority.use_statement(event.said.signed_digest(state.thread), until=event.until, at=event.at)
+    own = state.spec is not None and event.agent == state.spec.name
+    waiting = WaitingMessage(message=event.position, text=event.notice, by=event.by, size=size_of(event.notice))
+    after = replace(
+        state,
+        next_agent="" if own else event.agent or state.next_agent,
+        origin=state.origin.note_sender(event.by),
+        inbox=state.inbox.receive(waiting),
+        calls=state.calls.without_delays(),
+        authority=authority,
+    )
+    return lower_trust(after, event.trust) if event.trust else after
+
+
 def take_message(state: RunState, event: ev.MessageTaken) -> RunState:
     """Show the LLM a waiting message, or a waiting refinement, which a compaction keeps separately."""
     message, context = state.inbox.find(event.message), state.context

@@ -13,6 +13,7 @@ from typing import Any
 from holdfast.core.base.models import replace
 from holdfast.core.log import events as ev
 from holdfast.core.run.fold.approval_requests import (
+    await_answer,
     close_expired,
     delegate,
     lose_outcome,
@@ -41,6 +42,7 @@ from holdfast.core.run.fold.context import (
     keep_baseline,
     recall,
     receive_message,
+    reclassify_run,
     refine_task,
     request_compaction,
     take_message,
@@ -171,6 +173,7 @@ _CHANGES: Mapping[type[ev.Event], Change] = {
     # Messages from people.
     ev.UserMessageReceived: receive_message,
     ev.TaskRefined: refine_task,
+    ev.RunReclassified: reclassify_run,
     ev.MessageTaken: take_message,
     ev.SignalRejected: _unchanged,
     ev.RefusalsCounted: _unchanged,
@@ -197,6 +200,7 @@ _CHANGES: Mapping[type[ev.Event], Change] = {
     ev.PreviewRequested: lambda state, event: require_preview(state, event.request),
     ev.ApprovalRequested: lambda state, event: require_approval(state, event.request),
     ev.ReconcileRequested: lambda state, event: lose_outcome(state, event.request),
+    ev.AnswerRequested: lambda state, event: await_answer(state, event.request),
     ev.ApprovalReminded: lambda state, event: replace(state, authority=state.authority.remind(event.request)),
     ev.ApprovalEscalated: lambda state, event: replace(state, authority=state.authority.escalate(event.request)),
     ev.ApprovalExpired: close_expired,

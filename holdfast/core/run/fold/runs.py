@@ -20,7 +20,8 @@ REASON_CHARS = 2_000
 
 def start_run(state: RunState, event: ev.RunStarted) -> RunState:
     """Begin a run. One that continues a closed thread starts from its final state, and reloads its agent."""
-    trust = least(trust_so_far(state), event.trust)
+    # Anybody may have written a conversation from elsewhere.
+    trust = least(trust_so_far(state), "web" if event.conversation else event.trust)
     # `holdfast.core.mac.starts` rejects starts older than this, so their ids are dropped.
     starts = {name: at for name, at in state.origin.starts.items() if event.at - at < 3 * START_WITHIN}
     if event.start:
@@ -43,6 +44,8 @@ def start_run(state: RunState, event: ev.RunStarted) -> RunState:
             allowance=event.allowance,
         ),
         spec=None,
+        next_agent="",
+        lift=event.lift,
         unattended=False,
         steps=state.steps.use_reply(),
         calls=Calls(
@@ -132,8 +135,13 @@ def orphan(state: RunState, call: CallState, *, move: Move = "orphan") -> CallSt
 def load_agent(state: RunState, event: ev.AgentLoaded) -> RunState:
     """Load the agent, whose limits count from here."""
     limits, idle = event.spec.limits, state.idle
+    steps = state.steps.count + limits.max_steps
+    if state.next_agent:  # a reclassification widens nothing
+        state, steps = _succeed(state, event), min(steps, state.steps.limit)
     return replace(
         state,
+        next_agent="",
+        lift=None,
         spec=event.spec,
         spec_hash=event.spec_hash,
         workspace=event.workspace,
@@ -141,10 +149,26 @@ def load_agent(state: RunState, event: ev.AgentLoaded) -> RunState:
         unattended=event.unattended,
         zones=event.zones,
         features=max(state.features, event.features),
-        steps=replace(state.steps, limit=state.steps.count + limits.max_steps),
+        steps=replace(state.steps, limit=steps),
         context=replace(state.context, standing_memory=""),  # `memory_recalled` comes next
         typed_context=state.typed_context if event.context is None else TypedContext(dict(event.context)),
         idle=replace(idle, limit=limits.idle_limit) if idle.limit is None else idle,
+    )
+
+
+def _succeed(state: RunState, event: ev.AgentLoaded) -> RunState:
+    """Prepare for another agent: the policy and the nodes of the one before still count for it, and what people have
+    allowed ends.
+    """
+    before, policies = state.spec, state.origin.policies
+    assert before is not None
+    if before.policy.hash not in {event.spec.policy.hash, *(policy.hash for policy in policies)}:
+        policies = (*policies, before.policy)
+    return replace(
+        state,
+        origin=replace(state.origin, policies=policies),
+        places=replace(state.places, scope=narrowed(state.places.scope, before.nodes)),
+        authority=replace(state.authority, proposed_rule=None, rules=(), delegations=()),
     )
 
 

@@ -16,6 +16,7 @@ from temporalio import workflow
 
 from holdfast.core.agents.agent import AgentSpec
 from holdfast.core.authority.approvals import ApprovalRequest, DecisionOutcome
+from holdfast.core.authority.server_questions import accept
 from holdfast.core.authority.statements import Decision, parsed, read_decision
 from holdfast.core.authority.votes import Vote, agreeing, cast, one_login, votes_for
 from holdfast.core.base.canonical import exact_json
@@ -36,6 +37,7 @@ from holdfast.core.run.waits.dormancy import on_sleep_due
 from holdfast.core.run.waits.polling import call_problem
 from holdfast.core.tools.argument_schema import unfit
 from holdfast.core.tools.effects import words_of
+from holdfast.core.tools.foreign_waits import ServerQuestion
 
 Events = list[ev.AgentEvent]
 
@@ -54,7 +56,7 @@ def on_decision(state: RunState, decision: Decision, *, at: datetime) -> tuple[e
     if isinstance(speaker, Rejection) or request is None:
         refused = speaker if isinstance(speaker, Rejection) else Rejection("unknown_request", "")
         return _decision_event(decision, refused.outcome, refused.explanation, Principal()), []
-    edit = request.edit(decision.arguments)
+    edit = "" if request.question else request.edit(decision.arguments)
     if (edit or decision.say or request.quorum > 1 or request.requirements) and (full := _refuse_size(state, decision)):
         return _decision_event(decision, full.outcome, full.explanation, Principal()), []
     if not edit:
@@ -217,6 +219,11 @@ def _consequences(state: RunState, decision: Decision, request: ApprovalRequest,
     because = f": {decision.reason}" if decision.reason else ""
     call = state.calls.get(number)
     past = call.past
+    if request.question:
+        if decision.decision != "deny" or request.question.task:
+            return []  # the call continues
+        content = f"{decision.by} declined to answer the question of its server{because}"
+        return [ev.ToolCallFinished(number=number, status="denied", content=call.feedback + content)]
     match decision.decision:
         case "approve":
             number = state.authority.rule_count + 1
@@ -256,7 +263,11 @@ def on_due(state: RunState, *, at: datetime) -> Events:
         if request.expires_at and request.expires_at <= at:
             decision = request.on_expiry
             events.append(ev.ApprovalExpired(request=request.id, decision=decision))
-            if decision == "deny":
+            if request.question:
+                content = "Denied: nobody answered the question of its server in time."
+                ended = ev.ToolCallFinished(number=request.number, status="denied", content=content)
+                events += [] if request.question.task else [ended]
+            elif decision == "deny":
                 past = state.calls.get(request.number).past
                 content = words_of("Denied: the request expired before it was decided.", past)
                 events.append(ev.ToolCallFinished(number=request.number, status="denied", content=content))
@@ -290,6 +301,8 @@ def _authorize(
         return Rejection("malformed", "`say` goes with approve; the agent reads the reason of any other decision")
     if decision.decision == "respond" and not decision.result:
         return Rejection("malformed", "give the answer as `result`")
+    if request.question:
+        return _refuse_answer(request.question, decision) or speaker
     if refusal := _refuse_edit(state, decision, state.calls.get(request.number), at=at):
         return refusal
     if state.constraints.kept and decision.decision in ("approve", "absent"):
@@ -297,6 +310,17 @@ def _authorize(
         if refusal := refuse_approval(state, call, at=at):
             return refusal
     return speaker
+
+
+def _refuse_answer(question: ServerQuestion, decision: Decision) -> Rejection | None:
+    """Return why a server's question does not accept this decision; None if it does."""
+    if decision.arguments is not None or decision.remember or decision.say:
+        return Rejection("malformed", "the server has its arguments already: answer its question, or deny it")
+    if decision.decision == "deny":
+        return None
+    answer = decision.result if decision.decision == "respond" else None
+    why = accept(question, answer)
+    return Rejection("malformed", why) if isinstance(why, str) else None
 
 
 def _without_request(state: RunState, decision: Decision) -> Rejection:

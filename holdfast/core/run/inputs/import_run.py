@@ -90,7 +90,7 @@ def on_import_loaded(state: RunState, *, at: datetime) -> list[AgentEvent]:
             new_events = ask_again(state, call, at=at, ahead=opened)
             opened += any(map(asks, new_events))
             events += new_events
-        elif wait and not same:
+        elif wait and not wait.for_task and not same:
             verdict = policy_verdict(state, call.call)
             problem = poll_problem(state.spec, wait.trigger)
             if problem or verdict.verdict != "allow":

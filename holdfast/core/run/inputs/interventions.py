@@ -33,6 +33,7 @@ from holdfast.core.authority.interventions import (
     read_message,
     read_refinement,
 )
+from holdfast.core.authority.reclassification import Reclassification, read_reclassification
 from holdfast.core.authority.statements import (
     AuthorityDelegation,
     Decision,
@@ -53,6 +54,7 @@ from holdfast.core.run.inputs.extend import on_extension
 from holdfast.core.run.inputs.messages import on_message
 from holdfast.core.run.inputs.move import on_move
 from holdfast.core.run.inputs.pause import on_pause, on_resume, on_retry
+from holdfast.core.run.inputs.reclassify import on_reclassification
 from holdfast.core.run.inputs.refine import on_refinement
 from holdfast.core.run.rules.authority import Reaction, Rejection
 from holdfast.core.run.rules.constraints import on_lift
@@ -65,6 +67,7 @@ from holdfast.core.run.state.features import (
     KEYS_REVOKED,
     MOVES,
     PAUSE_BY_PERSON,
+    RECLASSIFY,
     REFINE_TASK,
     SIGNED_STEERING,
     SUBAGENTS,
@@ -151,6 +154,13 @@ INTERVENTIONS: dict[str, Intervention[Any]] = {
     "say": Intervention(react=on_message, read=read_message, statement=Message, signal=0, update=0),
     "refine": Intervention(
         react=on_refinement, read=read_refinement, statement=Refinement, signal=REFINE_TASK, update=REFINE_TASK
+    ),
+    "reclassify": Intervention(
+        react=on_reclassification,
+        read=read_reclassification,
+        statement=Reclassification,
+        signal=RECLASSIFY,
+        update=RECLASSIFY,
     ),
     "extend": Intervention(
         react=on_extension, read=read_extension, statement=Extension, signal=BUDGETS, update=BUDGETS

@@ -5,9 +5,17 @@ delivery to the LLM. Pure functions over the run's state.
 from datetime import datetime, timedelta
 from typing import Literal
 
-from holdfast.core.authority.interventions import LONGEST_MESSAGE, Compaction, Extension, Message, Refinement
+from holdfast.core.authority.interventions import (
+    LONGEST_MESSAGE,
+    Compaction,
+    Extension,
+    Message,
+    Refinement,
+    WhenBusy,
+)
+from holdfast.core.authority.reclassification import Reclassification
 from holdfast.core.llm.messages import size_of
-from holdfast.core.log.events import TaskRefined, UserMessageReceived
+from holdfast.core.log.events import RunReclassified, TaskRefined, UserMessageReceived
 from holdfast.core.run.rules.authority import Principal, Reaction, Rejection, policies_of, refuse_reuse, verify_for_all
 from holdfast.core.run.rules.hours import on_arrival_while_postponed
 from holdfast.core.run.state.features import INTERRUPT_NAMES_TOOLS, MESSAGE_IDS
@@ -68,13 +76,17 @@ def _refuse_repeated(state: RunState, message: Message) -> Rejection | None:
 
 
 def verify_sender(
-    state: RunState, sent: Message | Refinement | Extension | Compaction, *, required: bool, at: datetime
+    state: RunState,
+    sent: Message | Refinement | Extension | Compaction | Reclassification,
+    *,
+    required: bool,
+    at: datetime,
 ) -> Principal | Rejection:
     """Return the sender, or why the input is rejected. If no proof is required, a name is taken on trust.
 
     Args:
         state: The state before.
-        sent: The message, refinement, extension or compaction.
+        sent: The message, or another statement that a policy without signatures takes on trust.
         required: A signature is required.
         at: Now.
     """
@@ -103,7 +115,21 @@ def deliver(state: RunState, event: UserMessageReceived | TaskRefined, what: str
         what: The kind of text, in the words for a dormant run: `a message`.
         at: Now.
     """
-    outcome, explanation = _when_shown(state, event.when_busy)
+    return delivery(state, event, what, at=at, when_busy=event.when_busy)
+
+
+def delivery(
+    state: RunState,
+    event: UserMessageReceived | TaskRefined | RunReclassified,
+    what: str,
+    *,
+    at: datetime,
+    when_busy: WhenBusy = "queue",
+) -> Reaction:
+    """Return the reaction to an accepted event that the LLM reads like a message. The arguments are as for `deliver`,
+    and what the sender wants while the run is busy.
+    """
+    outcome, explanation = _when_shown(state, when_busy)
     events = [event, *on_arrival_while_asleep(state, what, at=at), *on_arrival_while_postponed(state, what)]
     return Reaction(events, outcome, explanation, interrupts=outcome == "interrupting")
 
@@ -115,7 +141,7 @@ def _when_shown(
         return "queued", "the run is paused; the LLM is shown it after the run resumes"
     if state.idle.awaiting:
         return "accepted", "the run resumes with it"
-    if state.status == "dormant":
+    if state.status == "dormant" and (state.dormancy.wakeable or not state.dormancy.waits):
         return "accepted", "the run wakes, and the LLM reads it"
     if when_busy == "interrupt" and not state.account.closing:  # interrupts would repeat the last LLM call endlessly
         return "interrupting", _interrupting(state)

@@ -89,6 +89,9 @@ def carry_out(action: act.OwnAction, begin: RunInput, *, log: RunLog, calls: Ope
 
 
 def _load_agent(begin: RunInput, log: RunLog, calls: OpenCalls) -> None:
+    if successor := log.state.next_agent:
+        calls.call(agent_request(begin, log.state, agent=successor, recorded=log.archived.position), log.state)
+        return
     silent = begin.fork is not None and not begin.task  # a fork needs no new task
     if not begin.snapshot and not silent and (refused := on_task(begin.task, by=begin.by)):
         log.record(*refused)

@@ -23,6 +23,7 @@ from holdfast.core.run.contracts.commands import Call, ChildRequest, Command, En
 from holdfast.core.run.contracts.llm_calls import LLMRequest
 from holdfast.core.run.contracts.loading import AgentRequest
 from holdfast.core.run.contracts.record import ArchiveRequest, Notice
+from holdfast.core.run.contracts.requests import cancel_request
 from holdfast.core.run.contracts.runs import RunInput
 from holdfast.core.run.contracts.subagents import ENDED_SIGNAL, PARENT_ENDS
 from holdfast.core.run.contracts.tool_calls import ToolRequest
@@ -44,6 +45,8 @@ from holdfast.core.run.rules.unattended import is_in_doubt
 from holdfast.core.run.state.features import require_features
 from holdfast.core.run.state.next_actions import EndSubagents, Fail
 from holdfast.core.run.state.state import RunState
+from holdfast.core.run.waits.foreign_waits import tasks_of
+from holdfast.core.run.waits.people import awaited_input
 from holdfast.core.transcript.transcript import Transcript
 
 
@@ -75,6 +78,8 @@ class AgentRun:
         self._cancelled: str | None = None
         """The reason of the cancellation request; None if there is none. Not part of the state: a cancelled run does
         not continue as new."""
+        self._cancelled_tasks: list[str] = []
+        """The tasks of foreign servers that this run has asked to cancel, because it ends."""
         self._was_moved = False
         """Whether this run had moved its thread to another cluster before a reset: it ignores all further inputs."""
         self._fail(self._opening.open(started_at=started_at))
@@ -270,7 +275,7 @@ class AgentRun:
             self._log.archive_at_pause()
             at = self._log.at
             due = self.state.wake_at(at), self.state.next_start(at), self._tree.due() if self._tree else None
-            self._calls.wake_at(min(filter(None, due), default=None), now=at)
+            self._calls.wake_at(min(filter(None, due), default=None), now=at, awaited=awaited_input(self.state, at=at))
 
     def _advance(self) -> bool:
         """Take one action; return False if the run waits for an input."""
@@ -280,6 +285,7 @@ class AgentRun:
         if moving:
             calls.drop_llm()
         if self._cancelled is not None and not self.state.outcome:
+            self._cancel_tasks()
             keeping = self.state.unattended and self._cancelled == PARENT_ENDS
             if calls.under_way(ToolRequest) or (tree and tree.end_all(keeps_unknown=keeping)):
                 return False
@@ -317,6 +323,13 @@ class AgentRun:
         if isinstance(action, Fail) and tree and tree.end_all(keeps_unknown=True):
             return False
         return carry_out(action, self._opening.begin, log=log, calls=calls)
+
+    def _cancel_tasks(self) -> None:
+        """Cancel the tasks of foreign servers that calls continue as, once each."""
+        for number, task in tasks_of(self.state).items():
+            if task not in self._cancelled_tasks:
+                self._cancelled_tasks.append(task)
+                self._calls.call(cancel_request(self.state, number, task), self.state, number=number)
 
     def _close(self) -> None:
         """End the run when its events are in the permanent record."""

@@ -26,6 +26,7 @@ from holdfast.core.run.contracts.subagents import StartSubagentsRequest
 from holdfast.core.run.contracts.table import activity_of
 from holdfast.core.run.contracts.tool_calls import PreviewRequest, ToolOutcome, ToolRequest
 from holdfast.core.run.state.state import RunState
+from holdfast.core.run.waits.people import OPEN_WAIT
 
 CallEnd = Result | Unsealed | Failure | None
 """How a call ended: its result, or why it failed. None for a sleep."""
@@ -96,15 +97,22 @@ class OpenCalls:
             self._slow.add(call.request.call.name)
         self._begin(self._named(call.request, call.number))
 
-    def wake_at(self, until: datetime | None, *, now: datetime) -> None:
-        """Replace the sleep under way by one until that time; None for no sleep."""
+    def wake_at(self, until: datetime | None, *, now: datetime, awaited: str = "") -> None:
+        """Replace the sleep under way by one until that time.
+
+        Args:
+            until: The time; None if nothing is due.
+            now: Now.
+            awaited: What the run waits for from outside; if there is anything, the sleep shows it.
+        """
+        open_ended = until is None and bool(awaited)
         for call in [call for call in self._open.values() if isinstance(call, Sleep)]:
-            if call.until == until:
+            if call.awaited == awaited and (call.open_ended if open_ended else call.until == until):
                 return
             self.drop(call.id)
-        if until:
+        if end := now + OPEN_WAIT if open_ended else until:
             # Never zero: with a clock that lags, the run would wake repeatedly within one workflow task.
-            self._begin(Sleep(self._next_id(), until, max(0.01, (until - now).total_seconds())))
+            self._begin(Sleep(self._next_id(), end, max(0.01, (end - now).total_seconds()), awaited, open_ended))
 
     def _named(self, request: Request, number: int, *, seconds: float = 0) -> Call:
         call_id = self._next_id()

@@ -36,9 +36,11 @@ from holdfast.core.run.contracts.record import ArchiveRequest, Notice
 from holdfast.core.run.contracts.requests import effect_of
 from holdfast.core.run.contracts.snapshot import RunSnapshot
 from holdfast.core.run.contracts.tool_calls import PreviewRequest, ToolOutcome, ToolRequest
+from holdfast.core.run.decide.foreign_tasks import on_task_poll
 from holdfast.core.run.decide.placements import could_not, on_accepted, on_no_node
 from holdfast.core.run.decide.reactions import on_loaded, on_lost_agent, on_lost_call, on_outcome
 from holdfast.core.run.decide.replies import on_lost_attempts, on_lost_llm, on_reply, on_summary
+from holdfast.core.run.inputs.interventions import react
 from holdfast.core.run.inputs.resets import on_reset
 from holdfast.core.run.machine.open_calls import OpenCalls
 from holdfast.core.run.machine.run_log import RunLog
@@ -127,10 +129,15 @@ def on_failure(call: Call, request: OwnRequest, failure: Failure, *, log: RunLog
             return failure
         case AgentRequest() if not log.loaded:
             return failure  # the import has recorded nothing yet
+        case AgentRequest() if log.state.next_agent:
+            then = "reclassify the run again, or `retry` once a worker has the agent"
+            log.record(RunBlocked(cause=cause, message=f"{message}; {then}"))
         case AgentRequest():
             log.record(*on_lost_agent(cause, message))
         case LLMRequest():
             _on_lost_llm(request, failure, log)
+        case ToolRequest() if request.poll and request.resumed:
+            _on_outcome(call, request, ToolOutcome(status="failed", content=f"{cause}: {message}"), log, calls)
         case ToolRequest() if call.number:
             lost = on_lost_call(effect_of(log.state, call.number), cause, message, cancelled=failure.cancelled)
             _on_outcome(call, request, lost, log, calls)
@@ -180,6 +187,7 @@ def on_agent(request: AgentRequest, loaded: LoadedAgent, *, log: RunLog, calls: 
         why = "the worker that loaded the agent is of a release without unattended runs: upgrade it, and start again"
         log.record(*on_lost_agent(UNATTENDED_UNSUPPORTED, why))
         return
+    lift = log.state.lift
     log.record(
         AgentLoaded(
             spec=spec,
@@ -195,6 +203,8 @@ def on_agent(request: AgentRequest, loaded: LoadedAgent, *, log: RunLog, calls: 
             zones=loaded.zones,
         )
     )
+    if lift:
+        log.record(*react(log.state, "lift", lift.model_dump(mode="json"), at=log.at).events)
     if loaded.past:
         _on_effects(loaded.past, log, calls)
     if loaded.recalled:
@@ -213,6 +223,11 @@ def _on_reply(request: LLMRequest, reply: LLMReply, log: RunLog) -> None:
 
 
 def _on_outcome(call: Call, request: ToolRequest, outcome: ToolOutcome, log: RunLog, calls: OpenCalls) -> None:
+    if request.cancels:
+        return  # the run is about to end, whatever became of its task
+    if request.poll and request.resumed:
+        log.record(*on_task_poll(log.state, call.number, outcome, poll=request.poll, at=log.at))
+        return
     if request.poll:
         log.record(*on_poll(log.state, call.number, outcome, poll=request.poll, at=log.at))
         return

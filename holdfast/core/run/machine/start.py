@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from holdfast.core.authority.policy import Policy
 from holdfast.core.base.names import person_name
+from holdfast.core.llm.conversation import conversation_excess
 from holdfast.core.llm.messages import AssistantMessage, ToolMessage, decode
 from holdfast.core.log.events import RunContinued, RunImported, RunStarted, UserMessageReceived
 from holdfast.core.log.import_point import ImportPoint
@@ -26,6 +27,8 @@ from holdfast.core.run.machine.run_log import RunLog
 from holdfast.core.run.rules.forks import ANSWERED, WITHIN_REPLY, fork_events, refuse_fork, refuse_policies
 from holdfast.core.run.state.features import (
     CALLED,
+    CONVERSATIONS,
+    LIFTS_ON_START,
     LOOP_BUDGETS,
     MESSAGE_IDS,
     PLACES,
@@ -165,6 +168,12 @@ def refuse_start(begin: RunInput, past: RunState) -> str:
         return f"its context {why}"
     if begin.context is not None and begin.features < TYPED_CONTEXT:
         return "it has a context, but not the feature level of contexts; start it with this release, or a later one"
+    if why := conversation_excess(begin.conversation):
+        return f"its conversation {why}"
+    if begin.conversation and begin.features < CONVERSATIONS:
+        return "it has a conversation, but not their feature level; start it with this release, or a later one"
+    if begin.lift and begin.features < LIFTS_ON_START:
+        return "it lifts a constraint, but lacks the feature level of that; start it with this release, or a later one"
     if begin.scope and begin.features < PLACES:
         return "it has a trust scope, but not the feature level of scopes; start it with this release, or a later one"
     if len(narrowed(past.places.scope, *begin.scope)) > MAX_LAYERS:
@@ -200,6 +209,10 @@ def opening_events(begin: RunInput, past: RunState, ids: RunIds) -> Events:
         started = started.model_copy(update=inherited)
     if begin.scope:
         started = started.model_copy(update={"scope": begin.scope})
+    if begin.lift:
+        started = started.model_copy(update={"lift": begin.lift})
+    if begin.conversation:
+        started = started.model_copy(update={"conversation": begin.conversation})
     if begin.context is not None:
         started = started.model_copy(update={"context": begin.context})
     if begin.returns_partial and begin.features >= LOOP_BUDGETS:

@@ -69,9 +69,9 @@ def line_about(state: RunState, call: ToolCall, ended: ev.ToolCallFinished) -> s
     noted = tool.effect is not Effect.READ and tool.name not in NOTE_TOOLS and ended.status in _TAKE_EFFECT
     if not noted or state.features < NOTES_CALLS:
         return ""
-    result = _one_line(ended.text, RESULT_CHARS)
-    outcome = f"{ended.status}: {result}" if result else ended.status
-    return f"{call.name} (call {ended.number}): {_one_line(call.arguments, ARGUMENT_CHARS)}, {outcome}"
+    text = _one_line(ended.text, RESULT_CHARS)
+    result = f" → {text}" if text else ""
+    return f"{call.name} (call {ended.number}), {ended.status}: {_one_line(call.arguments, ARGUMENT_CHARS)}{result}"
 
 
 def learning_due(state: RunState) -> bool:

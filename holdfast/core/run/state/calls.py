@@ -2,8 +2,8 @@
 
 A call is `requested`, `allowed`, `started` and `finished`. If approval is required, it is `awaiting_approval` before it
 is allowed; if its tool has a preview, it is `previewing` before that. `outcome_unknown`: it was started, and people are
-asked whether its effect happened. `orphaned`: its effect was under way when the run was closed from outside; the run
-has to resolve it before it does anything else.
+asked whether its effect happened. `awaiting_answer`: its server asked people a question. `orphaned`: its effect was
+under way when the run was closed from outside; the run has to resolve it before it does anything else.
 """
 
 from collections.abc import Mapping
@@ -16,6 +16,7 @@ from holdfast.core.authority.policy import Requirement, Terms
 from holdfast.core.base.models import replace
 from holdfast.core.llm.blocks import ToolCall
 from holdfast.core.tools.effects import PastEffect
+from holdfast.core.tools.foreign_waits import Resumption
 from holdfast.errors import EventOutOfPlace
 
 Phase = Literal[
@@ -25,6 +26,7 @@ Phase = Literal[
     "allowed",
     "started",
     "outcome_unknown",
+    "awaiting_answer",
     "orphaned",
     "finished",
 ]
@@ -38,6 +40,7 @@ Move = Literal[
     "approve",
     "start",
     "lose_outcome",
+    "ask",
     "repeat",
     "return",
     "orphan",
@@ -47,7 +50,8 @@ Move = Literal[
 """The change that an event makes to a call: the policy judged it and did not allow it · the policy, or a remembered
 rule, allowed it · approval is required, and a preview is computed first · approval is required · people answered, and
 the answer does not let it run · it was approved, or the policy approved it when the request expired · it started · its
-outcome is unknown · people said that the effect did not happen, or is to be undone · no node has run it, or its tool
+outcome is unknown · its server asks people · people said that the effect did not happen, or is to be undone; or they
+answered its server · no node has run it, or its tool
 could not run there · the run was closed from outside and begins again · the run was imported, and resolves the call's
 outcome here · it has a result."""
 
@@ -80,6 +84,7 @@ TRANSITIONS: Mapping[Phase, Mapping[Move, Phase]] = {
     },
     "started": {
         "return": "allowed",
+        "ask": "awaiting_answer",
         "lose_outcome": "outcome_unknown",
         "orphan": "orphaned",
         "settle": "orphaned",
@@ -89,6 +94,12 @@ TRANSITIONS: Mapping[Phase, Mapping[Move, Phase]] = {
         "answer": "outcome_unknown",
         "repeat": "allowed",
         "orphan": "orphaned",
+        "settle": "orphaned",
+        "finish": "finished",
+    },
+    "awaiting_answer": {
+        "answer": "awaiting_answer",
+        "repeat": "allowed",
         "settle": "orphaned",
         "finish": "finished",
     },
@@ -152,6 +163,8 @@ class CallState:
     """The policy rule whose hours the call waits for; empty for none."""
     unanswered: int = 0
     """For how many steps the tool has not answered, if the call's start is delayed for that; else 0."""
+    resumed: Resumption | None = None
+    """What the call continues with, once people have answered its server; None for one that begins."""
     context: dict[str, Any] | None = None
     """The context of the closed run that made an orphaned call, if the run that resolves the call has another one."""
 

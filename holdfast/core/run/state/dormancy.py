@@ -11,7 +11,7 @@ from typing import Any, Self
 
 from holdfast.core.base.models import Frozen, replace
 from holdfast.core.log.events import PollKind, WaitPolled, WakeReceived
-from holdfast.core.tools.triggers import COUNTED, EventTrigger, WakeTrigger, deadline
+from holdfast.core.tools.triggers import COUNTED, EventTrigger, TaskTrigger, WakeTrigger, deadline
 from holdfast.errors import EventOutOfPlace
 
 WAITS = 50
@@ -145,6 +145,11 @@ class Wait(Frozen):
         looks = polls_text(self.polls.count, self.polls.result)
         return f"{self.trigger.words}; looks again at {self.polls.again:%H:%M:%S} UTC ({looks})"
 
+    @property
+    def for_task(self) -> bool:
+        """Whether the call waits for a task of its server, which no event and no message ends."""
+        return isinstance(self.trigger, TaskTrigger)
+
     def fits(self, event: str, data: str) -> bool:
         """Return whether the call waits for this event."""
         return isinstance(self.trigger, EventTrigger) and self.trigger.fits(event, data)
@@ -223,6 +228,11 @@ class Dormancy:
         """
         waits = (wait for wait in self.waits if not (after and wait.polls and wait.polls.again <= after))
         return min((wait.due for wait in waits if wait.due), default=None)
+
+    @property
+    def wakeable(self) -> tuple[Wait, ...]:
+        """The waits that an event, a message or `wake` may end."""
+        return tuple(wait for wait in self.waits if not wait.for_task)
 
     @property
     def events(self) -> tuple[str, ...]:

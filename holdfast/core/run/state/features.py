@@ -59,7 +59,11 @@ LEVELS: Mapping[int, str] = {
     "agent's LLMs at named endpoints in a fallback order, their options, and which of them replied; previews "
     "of calls, which are computed before people are asked (`preview_requested`); a person's own summary in `compact`; "
     "the pins of foreign tools, in their specs and in the requests of their calls; the run's notes in progress.txt "
-    "name its calls",
+    "name its calls, and are committed; the progress file may have another name; stack traces of tools; timers of "
+    "waits for people; what a call does, in a sentence of its tool (`consequence`); questions of a foreign server to "
+    "people (`answer_requested`, and requests of the kind `question`), and waits for its tasks; a conversation from "
+    "elsewhere that a start brings along; `reclassify`, which changes a run's agent, trust level or budget; a start "
+    "that continues a thread may lift a constraint",
 }
 """Feature level → the release, and its additions."""
 
@@ -226,12 +230,29 @@ TOOL_PINS = 2
 """The request of a call has the pin of the foreign tool that the LLM was shown."""
 
 
+FOREIGN_WAITS = 2
+"""A call of a foreign tool may return a question, which people answer (`answer_requested`), or a task, which the run
+polls (`TaskTrigger`)."""
+
 PREVIEWS = 2
 """Tools with `@tool(preview=…)` compute what a call would do before people are asked about it."""
+
+CONSEQUENCES = 2
+"""A request shows what the call does, in the sentence of its tool (`@tool(consequence=…)`)."""
 
 OWN_SUMMARIES = 2
 """The field `summary` of `compact`. Below it, the request is read without that field, as an older release reads it."""
 
+
+LIFTS_ON_START = 2
+"""A start that continues a closed thread may lift one of its constraints, and carries this level."""
+
+RECLASSIFY = 2
+"""The signal and update `reclassify`: another agent, a lower trust level or a smaller budget."""
+
+CONVERSATIONS = 2
+"""A start may bring a conversation along, and carries this level: a worker that lacks it would ignore the
+conversation."""
 
 PROVIDERS = 2
 """A run records its agent's LLMs at named endpoints (`AgentSpec.llms`), their options, and with each reply the endpoint
@@ -253,6 +274,15 @@ PACES_CALLS = 2
 NOTES_CALLS = 2
 """The run's own notes in progress.txt name its calls that have an effect."""
 
+COMMITS_PROGRESS = 2
+"""Notes in the progress file are committed to git, and the file may have another name (`Memory.progress_file`)."""
+
+STACK_TRACES = 2
+"""The result of a call names the artifact with the stack trace of the tool's exception."""
+
+SHOWS_WAITS = 2
+"""A wait for people has a timer, whose summary says what the run waits for (`holdfast.core.run.waits.people`)."""
+
 HOURS = 2
 """Policies may have hours (`later`), outside of which calls are postponed."""
 
@@ -268,7 +298,12 @@ them. A start with a scope carries this level: a worker that lacks it would igno
 
 
 def level_of_start(
-    *, others: int = 0, context: object = None, when_blocked: str | None = None, scope: object = ()
+    *,
+    others: int = 0,
+    context: object = None,
+    when_blocked: str | None = None,
+    scope: object = (),
+    conversation: object = (),
 ) -> int:
     """Return the feature level that a sealed start carries: a worker that lacks it would ignore what the start asks.
 
@@ -277,9 +312,10 @@ def level_of_start(
         context: The run's typed context; None for no context.
         when_blocked: What the start says about a run that needs a person; None if it says nothing.
         scope: The nodes that may execute the run; empty for all.
+        conversation: The conversation that it brings along; empty for none.
     """
     asked = (TYPED_CONTEXT if context is not None else 0, UNATTENDED if when_blocked else 0, PLACES if scope else 0)
-    return max(others, *asked)
+    return max(others, *asked, CONVERSATIONS if conversation else 0)
 
 
 def require_features(level: int) -> None:

@@ -83,6 +83,9 @@ LEARNING_TOOLS = ("remember", "note_learning")
 NOTE_TOOLS = (PROGRESS_TOOL, *LEARNING_TOOLS, "note_progress", "start_task", "complete_task", "block_task")
 """Tools that write notes themselves: the run's own notes do not name their calls."""
 
+PROGRESS_WRITERS = (PROGRESS_TOOL, "note_progress", "start_task", "complete_task", "block_task")
+"""Tools that write the agent's progress file."""
+
 LEARNING_SECONDS = 3_600
 """How long the end of a run waits for that step: for the LLM's reply, and then for approval of its calls."""
 

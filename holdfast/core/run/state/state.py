@@ -16,6 +16,7 @@ from typing import Any, Literal
 from holdfast.core.agents.agent import AgentSpec
 from holdfast.core.authority.approvals import ApprovalRequest
 from holdfast.core.authority.hours import ZoneOffsets
+from holdfast.core.authority.statements import Lift, parsed
 from holdfast.core.base.models import Frozen
 from holdfast.core.budget.account import Account
 from holdfast.core.llm.blocks import ToolCall
@@ -28,6 +29,7 @@ from holdfast.core.run.state.constraints import Constraints
 from holdfast.core.run.state.context import Context, Inbox, TaskRefinement
 from holdfast.core.run.state.dormancy import Dormancy
 from holdfast.core.run.state.features import (
+    CONSEQUENCES,
     DORMANCY,
     KEEPS_PROGRESS,
     KEEPS_TRUST,
@@ -42,6 +44,7 @@ from holdfast.core.run.state.places import Places
 from holdfast.core.run.state.progress import Ending, Idle, Pause, Repeats, Steps
 from holdfast.core.run.state.subagents import Subagents
 from holdfast.core.run.state.typed_context import TypedContext
+from holdfast.core.tools.consequences import consequence_of
 from holdfast.core.tools.effects import PastEffect, effect_key
 from holdfast.core.tools.subagents import SUBAGENT_TOOLS
 
@@ -87,6 +90,10 @@ class RunState:
     spec: AgentSpec | None = None
     """The agent, as a worker loaded it; None until then."""
     spec_hash: str = ""
+    next_agent: str = ""
+    """The agent that is loaded at the end of the step, after a reclassification; empty for none."""
+    lift: Lift | None = None
+    """A lift that came with the start, and is judged when the agent is loaded; None for none."""
     workspace: str = ""
     notify: bool = False
     """The worker sends notices of approval requests and of the run's end."""
@@ -325,8 +332,17 @@ class RunState:
         return [{**self.request_view(request), **path} for request in self.authority.requests]
 
     def request_view(self, request: ApprovalRequest) -> dict[str, Any]:
-        """Return an open request as people see it: with what the agent said when it made the call."""
-        return {**request.view(), "claim": self.calls.claim_about(request.number)}
+        """Return an open request as people see it: with what the call does, in the sentence of its tool, and with what
+        the agent said when it made the call.
+        """
+        consequence = self.consequence_of(request)
+        sentence = {"consequence": consequence} if consequence else {}
+        return {**request.view(), **sentence, "claim": self.calls.claim_about(request.number)}
+
+    def consequence_of(self, request: ApprovalRequest) -> str:
+        """Return what the call of a request does, in the sentence of its tool; empty if the tool has none."""
+        tool = self.spec.tool(request.tool) if self.spec and self.features >= CONSEQUENCES else None
+        return consequence_of(tool.consequence, parsed(request.arguments), tool.defaults) if tool else ""
 
     def view(self) -> dict[str, Any]:
         """Return the state as `show` presents it (design: the CLI contract)."""

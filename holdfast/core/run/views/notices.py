@@ -20,7 +20,7 @@ def notice_of(before: RunState, event: AgentEvent) -> Notice | None:
     """
     agent, position = before.spec.name if before.spec else "", event.position
     match event:
-        case events.ApprovalRequested() | events.ReconcileRequested():
+        case events.ApprovalRequested() | events.ReconcileRequested() | events.AnswerRequested():
             return _about(before, event, "request_opened", event.request)
         case events.ApprovalReminded():
             return _about(before, event, "request_reminded", before.authority.request(event.request))

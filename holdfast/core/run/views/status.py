@@ -19,6 +19,7 @@ from holdfast.core.run.state import next_actions as act
 from holdfast.core.run.state.calls import Phase as CallPhase
 from holdfast.core.run.state.dormancy import Wait as Sleep
 from holdfast.core.run.state.state import RunState
+from holdfast.core.run.views.deciders import open_requests
 from holdfast.core.run.views.lifecycle import phase_of
 
 SHOWN_REQUESTS = 10
@@ -42,6 +43,7 @@ def run_view(state: RunState) -> dict[str, Any]:
         "now": doing(state),
         "next": [each.model_dump() for each in following(state)],
     }
+    view["pending"] = open_requests(state)
     return {**{name: view[name] for name in ("thread", "agent", "status")}, **status, **view}
 
 
@@ -106,18 +108,18 @@ def _next(state: RunState) -> act.Action:
 
 def _waiting(state: RunState) -> str:
     if state.awaits_subagents:
-        count, awaited = max(1, len(state.subagents.open)), _awaited(state)
+        count, outside = max(1, len(state.subagents.open)), awaited(state)
         children = "1 sub-agent" if count == 1 else f"{count} sub-agents"
-        return f"waits for {children}" + (f", and {awaited}" if awaited else "")
-    running, awaited = _listed([call.call.name for call in state.running_calls]), _awaited(state)
+        return f"waits for {children}" + (f", and {outside}" if outside else "")
+    running, outside = _listed([call.call.name for call in state.running_calls]), awaited(state)
     if previewing := _names(state, "previewing"):
         running = " and ".join(filter(None, (running, f"the preview of {previewing}")))
     if running:
-        return f"runs {running}" + (f", and {awaited}" if awaited else "")
-    return awaited or "judges the calls of the LLM's reply"
+        return f"runs {running}" + (f", and {outside}" if outside else "")
+    return outside or "judges the calls of the LLM's reply"
 
 
-def _awaited(state: RunState) -> str:
+def awaited(state: RunState) -> str:
     """Return the external inputs that the run waits for; empty if it waits for none."""
     if state.pause:
         until = f" until {_time(state.pause.until)}, or" if state.pause.until else ""
@@ -138,8 +140,8 @@ def _awaited(state: RunState) -> str:
         f"{_time(call.starts_at)}, to {'repeat' if call.repeats else 'call'} {call.call.name}"
         for call in state.calls.delayed
     )
-    awaited = " and for ".join(filter(None, (decisions, sleeps, repeats)))
-    return f"waits for {awaited}" if awaited else ""
+    external = " and for ".join(filter(None, (decisions, sleeps, repeats)))
+    return f"waits for {external}" if external else ""
 
 
 def following(state: RunState) -> tuple[NextStep, ...]:
@@ -171,7 +173,7 @@ def _after(state: RunState, action: act.Action) -> tuple[NextStep, ...]:
             then = f"the calls in the reply are judged; a reply without calls is {last}"
             return (NextStep(when="the LLM has replied", then=then),)
         case act.Compact():
-            waits = f"it {_awaited(state)}" if state.status == "waiting_message" else ""
+            waits = f"it {awaited(state)}" if state.status == "waiting_message" else ""
             return (NextStep(when="its context is compacted", then=end or waits or calls_llm),)
         case act.TakeMessages():
             return (NextStep(when="the messages are shown", then=calls_llm),)
@@ -208,6 +210,8 @@ def _decided(request: ApprovalRequest) -> list[NextStep]:
     name = f"request {request.id}"
     if request.kind == "reconcile":
         return [NextStep(when=f"{name} is decided", then=f"it is known what became of {request.tool}")]
+    if request.kind == "question":
+        return [NextStep(when=f"{name} is answered", then=f"{request.tool} continues")]
     follows = [NextStep(when=f"{name} is approved", then=f"{request.tool} runs")]
     if request.expires_at:
         when = f"{name} is not decided before {_time(request.expires_at)}"

@@ -13,10 +13,10 @@ Temporal does not keep details in history but queries a worker for them, so the 
 import json
 from collections.abc import Mapping, Sequence
 
-from holdfast.core.authority.approvals import ApprovalRequest
+from holdfast.core.authority.approvals import WORDS, ApprovalRequest
 from holdfast.core.authority.claims import CLAIMED, MARK, claim_rows
 from holdfast.core.authority.interventions import RefinementKind
-from holdfast.core.authority.previews import PREVIEWED, cut_words, preview_rows
+from holdfast.core.authority.previews import cut_words, preview_heading, preview_rows
 from holdfast.core.authority.statements import DecisionKind, parsed, speaker_words
 from holdfast.core.authority.summaries import describe_call, describe_terms
 from holdfast.core.base.readable_json import readable_call
@@ -32,7 +32,7 @@ from holdfast.core.run.state.features import FEEDBACK, REFINE_TASK
 from holdfast.core.run.state.progress import Pause
 from holdfast.core.run.state.state import Blocked, RunState
 from holdfast.core.run.views.lifecycle import phase_of
-from holdfast.core.run.views.status import doing
+from holdfast.core.run.views.status import awaited, doing
 from holdfast.core.tools.triggers import EventTrigger
 
 SHOWN_REQUESTS = 10
@@ -56,6 +56,9 @@ COLUMNS = 40
 
 SHORT_CHARS = 600
 """Maximum characters of arguments that stand above the JSON to send; longer ones stand below it."""
+
+SUMMARY_REQUESTS, SUMMARY_CHARS = 3, 180
+"""The most requests, and characters, of a wait's summary."""
 
 RESULT_CHARS = 20_000
 """Maximum characters of the result."""
@@ -103,9 +106,11 @@ def signal_json(request: ApprovalRequest, decision: DecisionKind, *, feedback: b
         payload = {"decision": decision, **payload}
     if decision == "respond":
         payload = {**payload, "result": "what the agent is to read"}
-    if decision not in HARMLESS:
+    if request.kind == "question" and decision == "respond":
+        payload = {**payload, "result": "the fields of the form, as JSON"}
+    if decision not in HARMLESS or (request.kind == "question" and decision == "respond"):
         payload = {**payload, "digest": request.digest}
-    if decision == "approve" and feedback:
+    if decision == "approve" and feedback and request.kind == "approval":
         payload = {**payload, "say": ""}
     return _SIGNALS[decision], json.dumps(payload, indent=1)
 
@@ -160,6 +165,15 @@ def current_details(state: RunState, refused: Sequence[AgentEvent] = ()) -> str:
     return "\n".join(lines)
 
 
+def wait_summary(state: RunState) -> str:
+    """Return a line that says what a run waits for, for the timer of that wait in the timeline."""
+    shown = [f"{request.tool} (request {request.id})" for request in state.authority.requests[:SUMMARY_REQUESTS]]
+    if (more := len(state.authority.requests) - len(shown)) > 0:
+        shown.append(f"{more} more")
+    calls = f": {', '.join(shown)}" if shown and not (state.pause or state.blocked) else ""
+    return plain(f"{awaited(state)}{calls}", SUMMARY_CHARS)
+
+
 def _headline(state: RunState) -> str:
     """Return the run's current activity, for the first line."""
     if state.pause:
@@ -171,13 +185,15 @@ def _headline(state: RunState) -> str:
 
 
 def _request(state: RunState, request: ApprovalRequest) -> list[str]:
-    question = "may this run?" if request.kind == "approval" else "did this happen?"
+    question = WORDS[request.kind]
     arguments = parsed(request.arguments)
     shown = readable_call(arguments, request.context)
     rows = [row for line in shown[:SHOWN_CHARS].split("\n") for row in wrapped(line, COLUMNS)]
     pending = code(f"holdfast pending {state.thread}")
     lines = [f"### Request {request.id}: {question}", "", f"`{code(request.tool)}` ({plain(request.why, 1_000)})", ""]
     answers = request.answers
+    if consequence := state.consequence_of(request):
+        lines += [f"It {plain(consequence, 2_000)}", ""]
     if terms := describe_terms(request):
         lines += [plain(terms, 1_000), ""]
     if said := claim_rows(state.calls.claim_about(request.number)):
@@ -211,7 +227,7 @@ def _preview(state: RunState, request: ApprovalRequest) -> list[str]:
     # Like the arguments: a row of backticks would end the block.
     block = ["```text", *(f"{MARK}{row}" for row in rows), "```", ""]
     cut = code(cut_words(request.preview, state.thread))
-    return [f"**{PREVIEWED}**", "", *block, *([f"`{cut}`", ""] if cut else [])]
+    return [f"**{preview_heading(request.kind)}**", "", *block, *([f"`{cut}`", ""] if cut else [])]
 
 
 def _related_runs(state: RunState) -> list[str]:
@@ -264,10 +280,8 @@ def _refinements(state: RunState) -> list[str]:
 
 
 def _named(signal: str) -> str:
-    """Return the instructions to send a signal that the Web UI cannot list, because it has no handler
-    (`holdfast.core.run.inputs.interventions`).
-    """
-    return f"{WHERE}. Choose **Custom**, enter the name `{signal}`, and send"
+    """Return the instructions to send a signal of that name."""
+    return f"{WHERE}. Choose the signal `{signal}`, and send"
 
 
 def _refusal(event: AgentEvent) -> str:

@@ -129,7 +129,7 @@ def on_arrival_while_asleep(state: RunState, what: str, *, at: datetime) -> list
     """Return the events that end all waits because a person's text (`what`: `a message`) was accepted."""
     return [
         _finished(state, wait.number, f"You were woken after {_slept(wait, at)} by {what}, which follows. {_now(at)}")
-        for wait in state.dormancy.waits
+        for wait in state.dormancy.wakeable
     ]
 
 
@@ -153,7 +153,7 @@ def on_wake(state: RunState, payload: Any, *, at: datetime) -> Reaction:
         return _rejected(refused, payload)
     by, reason = read_claim(payload)
     data = exact_json(wake.data) if wake.event else ""
-    waits = [wait for wait in state.dormancy.waits if wake.call in (None, wait.number)]
+    waits = [wait for wait in state.dormancy.wakeable if wake.call in (None, wait.number)]
     counting = any(wait.counts(wake.event) for wait in waits)
     if wake.event:
         waits = [wait for wait in waits if wait.ends_with(wake.event, data, at=at)]
@@ -224,11 +224,11 @@ def _refuse(state: RunState, wake: Wake) -> Rejection | None:
         return Rejection("not_waiting", f"agent {state.spec.name} never sleeps: it has no dormancy")
     if wake.id and wake.id in state.dormancy.seen:
         return Rejection("duplicate", f"an event with the id {wake.id} was accepted before")
-    target = next((wait for wait in state.dormancy.waits if wait.number == wake.call), None)
+    target = next((wait for wait in state.dormancy.wakeable if wait.number == wake.call), None)
     if wake.call is not None and target is None:
-        others = _numbers(state.dormancy.waits)
+        others = _numbers(state.dormancy.wakeable)
         return Rejection("not_waiting", f"call {wake.call} does not sleep; those that do: {others}")
-    if not wake.event and not state.dormancy.waits:
+    if not wake.event and not state.dormancy.wakeable:
         return Rejection("not_waiting", f"the run is {state.status}, and nothing sleeps")
     if target and wake.event and not (target.counts(wake.event) or target.fits(wake.event, exact_json(wake.data))):
         return Rejection("wrong_event", f"call {target.number} waits for something else: {target.trigger.words}")

@@ -90,7 +90,11 @@ def due_polls(state: RunState, *, at: datetime) -> tuple[int, ...]:
 
 
 def refuse_poll(state: RunState, wait: Wait, *, at: datetime) -> ev.ToolCallFinished | None:
-    """Return the event that ends a wait because of a later constraint; None if there is none."""
+    """Return the event that ends a wait because of a later constraint; None if there is none. None ends a task that is
+    under way.
+    """
+    if wait.for_task:
+        return None
     constraint = constraint_on(state, state.calls.get(wait.number).call, at=at)
     return constraint_result(wait.number, constraint, None) if constraint else None
 

@@ -22,10 +22,12 @@ from holdfast.core.authority.interventions import (
     Retry,
 )
 from holdfast.core.authority.previews import CallPreview
+from holdfast.core.authority.reclassification import Reclassification
 from holdfast.core.authority.signatures import encode_key, is_signed, public_key, sign
 from holdfast.core.authority.statements import AuthorityDelegation, Decision, Lift, Revocation, Signed
 from holdfast.core.authority.votes import Seen
 from holdfast.core.base.canonical import GENESIS, canonical, digest, exact_json
+from holdfast.core.budget.budget import Amounts
 from holdfast.core.llm.blocks import ToolCall
 from holdfast.core.log.event_log import digest_after
 from holdfast.core.mac.seals import order_name
@@ -51,6 +53,7 @@ STATEMENTS: list[Signed] = [
     Extension(by="dana", usd=Decimal("1.50"), tokens=100_000, reason="ä", id="e1", until=UNTIL),
     KeyRevocation(by="alice", revoked=public_key(KEY), reason="a lost laptop"),
     Compaction(by="dana", summary="Step ä is done.", id="c1", until=UNTIL),
+    Reclassification(by="alice", agent="auditor", budget=Amounts(usd="1.50"), reason="ä", id="r2", until=UNTIL),
     Pause(by="alice", run="r0", seen=2, until=UNTIL),
     Resume(by="alice", run="r0", seen=3),
     Retry(by="alice", run="r0", seen=4),
@@ -127,7 +130,16 @@ def test_a_stranger_recomputes_the_digest_from_the_shown_request() -> None:
 def test_each_signed_statement_names_its_own_format() -> None:
     """No two kinds of statement can be confused, and a kind without a format cannot be signed."""
     kinds = [kind for kind in _kinds(Signed) if "FORMAT" in vars(kind)]
-    formats = {"decision/1", "delegation/1", "revocation/1", "lift/1", "message/1", "refine/1", "extend/1"}
+    formats = {
+        "decision/1",
+        "delegation/1",
+        "revocation/1",
+        "lift/1",
+        "message/1",
+        "refine/1",
+        "reclassify/1",
+        "extend/1",
+    }
     formats |= {"key-revocation/1", "pause/1", "resume/1", "retry/1", "move/1", "compact/1"}
     assert {kind.FORMAT for kind in kinds} == formats
     assert {type(each) for each in STATEMENTS} == set(kinds)

@@ -22,7 +22,7 @@ def streamed(*pieces: bytes) -> tuple[list[Delta], Wire]:
     """Return the deltas and the body of a stream."""
     stream = ChatStream()
     deltas = [delta for piece in pieces for delta in stream.feed(piece)]
-    return deltas, dict(stream.end().answer)
+    return deltas, dict(stream.end())
 
 
 def data(*chunks: Any) -> bytes:

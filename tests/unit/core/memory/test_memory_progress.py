@@ -8,14 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.core.memory.progress import (
-    Current,
     add_entry,
-    entry,
     parse_current,
     parse_entries,
     set_current,
     set_thread,
 )
+from holdfast.core.memory.progress_entries import Current, entry
 from holdfast.core.memory.progress_sections import NEW
 
 AT = datetime(2026, 11, 21, 10, 30, tzinfo=UTC)

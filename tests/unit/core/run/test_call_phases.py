@@ -18,6 +18,7 @@ from holdfast.core.llm.messages import Usage
 from holdfast.core.log.events import (
     AgentEvent,
     AgentLoaded,
+    AnswerRequested,
     ApprovalEscalated,
     ApprovalExpired,
     ApprovalReminded,
@@ -59,6 +60,7 @@ from holdfast.core.log.events import (
     RunForked,
     RunImported,
     RunPaused,
+    RunReclassified,
     RunReset,
     RunResumed,
     RunStarted,
@@ -87,6 +89,7 @@ from holdfast.core.run.state.authority import Authority
 from holdfast.core.run.state.calls import TRANSITIONS, Calls, CallState, Phase
 from holdfast.core.run.state.context import Inbox, WaitingMessage
 from holdfast.core.run.state.state import RunState
+from holdfast.core.tools.foreign_waits import QuestionPart, ServerQuestion
 from holdfast.core.tools.triggers import TimeTrigger
 from holdfast.errors import EventOutOfPlace
 from tests.support.runs import NOW, agent_spec
@@ -94,6 +97,8 @@ from tests.support.runs import NOW, agent_spec
 PHASES: tuple[Phase, ...] = get_args(Phase)
 ENDS: dict[Phase, Phase] = {phase: "finished" for phase in PHASES if phase != "finished"}
 AWAITS: dict[Phase, Phase] = {"awaiting_approval": "awaiting_approval"}
+DECLINES: dict[Phase, Phase] = {**AWAITS, "awaiting_answer": "awaiting_answer"}
+QUESTION = ServerQuestion(server="s", parts=(QuestionPart(key="k", message="m", form={"properties": {"n": {}}}),))
 UNKNOWN: dict[Phase, Phase] = {"outcome_unknown": "outcome_unknown"}
 CALL = ToolCall(id="c", name="pay", arguments="{}")
 
@@ -110,13 +115,16 @@ def request(name: str, kind: RequestKind = "approval", number: int = 1) -> Appro
         why="money",
         asked_at=NOW,
         undoable=True,
+        question=QUESTION if kind == "question" else None,
     )
 
 
-def decision(kind: DecisionKind, outcome: str = "accepted", name: str = "1") -> DecisionReceived:
+def decision(
+    kind: DecisionKind, outcome: str = "accepted", name: str = "1", result: str | None = None
+) -> DecisionReceived:
     """Return a decision on a request."""
     return DecisionReceived.model_validate(
-        {"request": name, "decision": kind, "by": "alice", "reason": "", "outcome": outcome}
+        {"request": name, "decision": kind, "by": "alice", "reason": "", "outcome": outcome, "result": result}
     )
 
 
@@ -154,17 +162,22 @@ ABOUT_ONE: list[tuple[AgentEvent, dict[Phase, Phase]]] = [
         ReconcileRequested(request=request("2", "reconcile")),
         {"started": "outcome_unknown", "orphaned": "outcome_unknown"},
     ),
+    (AnswerRequested(request=request("2", "question")), {"started": "awaiting_answer"}),
     (decision("approve"), {"awaiting_approval": "allowed"}),
     (decision("approve", "waiting_for_quorum"), AWAITS),
     (decision("absent", "waiting_for_quorum"), UNKNOWN),
-    (decision("deny"), AWAITS),
-    (decision("respond"), AWAITS),
+    (decision("deny"), DECLINES),
+    (decision("respond"), DECLINES),
+    (decision("respond", result='{"n": 1}'), {"awaiting_approval": "awaiting_approval", "awaiting_answer": "allowed"}),
     (decision("happened"), UNKNOWN),
     (decision("abandon"), UNKNOWN),
     (decision("absent"), {"outcome_unknown": "allowed"}),
     (decision("undo"), {"outcome_unknown": "allowed"}),
-    (ApprovalExpired(request="1", decision="approve"), {"awaiting_approval": "allowed"}),
-    (ApprovalExpired(request="1", decision="deny"), AWAITS),
+    (
+        ApprovalExpired(request="1", decision="approve"),
+        {"awaiting_approval": "allowed", "awaiting_answer": "awaiting_answer"},
+    ),
+    (ApprovalExpired(request="1", decision="deny"), DECLINES),
     (ToolCallPostponed(number=1, rule="later *", until=NOW), {"allowed": "allowed"}),
     (ToolCallStarted(number=1, key="k"), {"allowed": "started"}),
     (DormancyBegan(number=1, trigger=TIMED), {"started": "started"}),
@@ -202,6 +215,7 @@ UNRELATED: list[AgentEvent] = [
     UserMessageReceived(content="more", position=9),
     TaskRefined(refinement=1, kind="narrow", text="less", by="alice", position=8),
     MessageTaken(message=5),
+    RunReclassified(by="alice", trust="web", notice="n"),
     MessageAwaited(result="done"),
     LearningRequested(notice="n"),
     LearningSkipped(cause="Timeout"),
@@ -240,6 +254,7 @@ REFUSED: list[AgentEvent] = [
     PreviewRequested(request=request("2", number=77)),
     ApprovalRequested(request=request("2", number=77)),
     ReconcileRequested(request=request("2", "reconcile", number=77)),
+    AnswerRequested(request=request("2", "question", number=77)),
     decision("approve", name="77"),
     decision("approve", "waiting_for_quorum", name="77"),
     ContextUpdated(number=77, changes={"verified": True}),
@@ -265,7 +280,8 @@ def state_in(*phases: Phase) -> RunState:
     """Return a state with calls in these phases, an open request about the first one, and a waiting message."""
     calls = tuple(CallState(number=number, call=CALL, phase=phase) for number, phase in enumerate(phases, start=1))
     first = replace(calls[0], request="1")
-    kind: RequestKind = "reconcile" if first.phase == "outcome_unknown" else "approval"
+    kinds: dict[Phase, RequestKind] = {"outcome_unknown": "reconcile", "awaiting_answer": "question"}
+    kind = kinds.get(first.phase, "approval")
     return RunState(
         thread="t",
         spec=agent_spec(),

@@ -224,9 +224,10 @@ def test_the_plays_have_every_kind_of_event() -> None:
     """As a control, the plays cover all kinds of events."""
     seen = {event.type for seed in range(PLAYS) for event in play(seed).thread.log}
     # `tests/integration/test_moves.py` has moves, `test_steering.py` revoked keys, `test_typed_context.py` contexts.
-    # `test_later.py` has calls that wait for hours.
+    # `test_later.py` has calls that wait for hours, and `test_foreign_waits.py` questions of servers.
     elsewhere = {"run_forked", "move_requested", "run_imported", "key_revoked", "context_updated"}
-    elsewhere |= {"tool_call_postponed"}
+    elsewhere |= {"tool_call_postponed", "answer_requested"}
+    elsewhere |= {"run_reclassified"}  # `test_reclassifying.py`
     elsewhere |= {"node_accepted", "node_awaited", "tool_call_rerouted"}  # `test_places.py`
     assert seen | elsewhere == {kind.model_fields["type"].default for kind in get_args(get_args(AgentEvent)[0])}
 

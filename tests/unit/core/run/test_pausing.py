@@ -264,7 +264,7 @@ def test_the_web_ui_says_first_that_a_run_is_paused() -> None:
     first, *rest = current_details(thread.state).splitlines()
     assert first.startswith(r"**Paused by alice (claimed) until 2026-01-02 03:05 UTC: \*\*look\*\*")
     assert first.count("[here](") == first.count(" `[here](http://x)`") == 1, "as code, which is no link"
-    assert "enter the name `resume`, and send" in "\n".join(rest)
+    assert "Choose the signal `resume`, and send" in "\n".join(rest)
     assert "### Request 1" in "\n".join(rest)
 
 

@@ -22,6 +22,7 @@ from holdfast.core.llm.messages import AssistantMessage, Usage, UserMessage, con
 from holdfast.core.log.event_log import LATE, event_json, first_altered, has_ended
 from holdfast.core.log.events import (
     AgentEvent,
+    AnswerRequested,
     ApprovalEscalated,
     ApprovalExpired,
     ApprovalRequested,
@@ -38,6 +39,7 @@ from holdfast.core.log.events import (
     ReconcileRequested,
     RunForked,
     RunImported,
+    RunReclassified,
     RunUnblocked,
     SignalRejected,
     TaskRefined,
@@ -501,7 +503,8 @@ def test_the_plays_have_everything_in_them() -> None:
     # and `tests/security/test_typed_context.py` contexts.
     elsewhere = {RunForked, MoveRequested, RunImported, KeyRevoked, ContextUpdated}
     elsewhere |= {NodeAccepted, NodeAwaited, ToolCallRerouted}  # `test_places.py`
-    elsewhere |= {ToolCallPostponed}  # `test_later.py`
+    elsewhere |= {ToolCallPostponed, RunReclassified}  # `test_later.py`, `test_reclassifying.py`
+    elsewhere |= {AnswerRequested}  # `test_foreign_waits.py`
     for kind in set(get_args(get_args(AgentEvent)[0])) - elsewhere:
         name = kind.model_fields["type"].default
         # Plays rarely use 80 % of a limit and still have room for a call: `test_budgets` covers that.

@@ -10,6 +10,7 @@ from holdfast.client.schedule_definitions import Definition, check_schedule_name
 from holdfast.client.start_options import check_own_id, issued
 from holdfast.core.base.cron import read_cron
 from holdfast.core.mac.seals import LAUNCHER, FleetKeys, launched, launcher_prefix, sealing_id
+from holdfast.core.run.state.features import PLACES
 from holdfast.core.schedule.launching import Launch, ScheduledInput, launch
 from holdfast.core.temporal.converter import sealing
 from holdfast.errors import ScheduleInvalid, ThreadIdInvalid
@@ -160,3 +161,15 @@ def test_the_last_run_before_the_end_may_start_a_little_late(late: timedelta) ->
     begin = ScheduledInput(task="Sort", sealed=True, until=NOW - late)
     launched = launch(begin, workflow_id=f"{launcher_prefix('nightly')}-{AT}", started_at=NOW, at=NOW)
     assert isinstance(launched, Launch) is (late < timedelta(minutes=10))
+
+
+def test_a_launched_run_has_the_schedules_nodes_and_their_feature_level() -> None:
+    """A worker that would ignore the scope of the run does not take it; without nodes, nothing changes."""
+    place: Any = {"workflow_id": f"{launcher_prefix('nightly')}-{AT}", "started_at": NOW, "at": NOW}
+    launched = launch(ScheduledInput(task="Sort", sealed=True, nodes=("region=eu",)), **place)
+    assert isinstance(launched, Launch)
+    assert (launched.run.scope, launched.run.features) == ((("region=eu",),), PLACES)
+    plain = launch(ScheduledInput(task="Sort", sealed=True), **place)
+    assert isinstance(plain, Launch)
+    assert plain.run.scope == ()
+    assert plain.run.features < PLACES

@@ -12,7 +12,7 @@ from holdfast.core.agents.skills import Skill, unusable
 from holdfast.core.base.canonical import canonical
 from holdfast.core.llm.messages import UserMessage
 from holdfast.core.llm.tokens import MEDIA_TOKENS, first_of, newest_of, size_of, tokens_of, tokens_of_request
-from holdfast.core.memory.files_tier import MEMORY_FILES, FileRead, features_status, files_tier
+from holdfast.core.memory.files_tier import FileRead, features_status, files_tier, memory_files
 from holdfast.core.memory.recalled import RecalledTier
 from holdfast.core.transcript.prompt import (
     request_prefix,
@@ -138,7 +138,7 @@ def test_a_shortened_text_stays_within_its_limit_and_says_so(cut: object, text: 
 
 def read_files(**texts: str) -> list[FileRead]:
     """Return memory files as if read from a workspace; `TASKS_md` stands for TASKS.md."""
-    names = {name.replace(".", "_"): name for name in (file.name for file in MEMORY_FILES)}
+    names = {name.replace(".", "_"): name for name in (file.name for file in memory_files())}
     return [FileRead(names[name], size_of(text), text) for name, text in texts.items()]
 
 
@@ -165,7 +165,7 @@ def test_without_files_there_is_no_tier() -> None:
 @given(st.lists(st.integers(0, 4_000), min_size=5, max_size=5), st.integers(150, 3_000))
 def test_files_share_the_budget(sizes: list[int], tokens: int) -> None:
     """Together the files stay within the budget; a share that one file does not need goes to the others."""
-    texts = {file.name: "line\n" * size for file, size in zip(MEMORY_FILES, sizes, strict=True)}
+    texts = {file.name: "line\n" * size for file, size in zip(memory_files(), sizes, strict=True)}
     tier = files_tier([FileRead(name, size_of(text), text) for name, text in texts.items()], tokens)
     assert tier
     assert tokens_of(tier.text) <= tokens + 10

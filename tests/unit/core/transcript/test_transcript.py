@@ -30,7 +30,6 @@ JSON = st.recursive(
 )
 
 UNREAD = {
-    events.RunStarted,
     events.RunContinued,
     events.RunForked,
     events.MoveRequested,
@@ -59,6 +58,7 @@ UNREAD = {
     events.VerdictGiven,
     events.ToolCallPostponed,
     events.ToolCallStarted,
+    events.AnswerRequested,
     events.ApprovalRequested,
     events.PreviewRequested,
     events.ReconcileRequested,

@@ -1,0 +1,61 @@
+"""The people who may decide an open request, for the screens on which they do. Pure, and presentation only: the run
+judges each decision by itself (`holdfast.core.run.rules.standings`).
+"""
+
+from typing import Any
+
+from holdfast.core.authority.approvals import ApprovalRequest
+from holdfast.core.authority.policy import Policy
+from holdfast.core.run.rules.authority import policy_for
+from holdfast.core.run.rules.standings import stands_for
+from holdfast.core.run.state.state import RunState
+
+
+def open_requests(state: RunState) -> list[dict[str, Any]]:
+    """Return the open requests as `pending` presents them, each with who `may` decide it."""
+    requests = {request.id: request for request in state.authority.requests}
+    return [{**view, "may": _may(state, requests[view["request"]])} for view in state.pending_view()]
+
+
+def _may(state: RunState, request: ApprovalRequest) -> dict[str, Any]:
+    """Return who may give any answer, and who may deny, each null for everybody; whether a decision has to be signed;
+    and the keys of the gateways whose signature suffices for all policies that ask.
+    """
+    policies = [policy_for(state, each) or Policy() for each in request.required]
+    answer = [_entitled(state, request, number, policy, denies=False) for number, policy in enumerate(policies)]
+    deny = [_entitled(state, request, number, policy, denies=True) for number, policy in enumerate(policies)]
+    keys = [{key for gateway in policy.gateways for key in gateway.keys} for policy in policies]
+    revoked = state.authority.revoked_keys
+    return {
+        "decide": _for_any(answer),
+        "deny": _for_any(deny),
+        "signed": any(policy.signatures == "required" for policy in policies),
+        "gateways": sorted(key for key in set.intersection(*keys) if key not in revoked),
+    }
+
+
+def _for_any(names: list[list[str] | None]) -> list[str] | None:
+    """Return the people who may decide for any of the policies; None for everybody, if no policy names people."""
+    named = [each for each in names if each is not None]
+    return sorted({name for each in named for name in each}) if named else None
+
+
+def _entitled(
+    state: RunState, request: ApprovalRequest, number: int, policy: Policy, *, denies: bool
+) -> list[str] | None:
+    """Return the people who may decide for one of the requirements; None for everybody."""
+    terms, who = request.required[number].terms, request.who_for(number)
+    if not policy.approvers and not who:
+        return None
+    lists = [who, *([terms.veto] if denies and terms.veto else [])]
+    known = [person.name for person in policy.approvers] or [name for names in lists for name in names]
+    own = {name for name in known if any(stands_for(policy, names, name) for names in lists)}
+    barred = not denies and not terms.requester_may_decide
+    if barred:
+        own = {name for name in own if not state.authority.is_requester(name)}
+    lent = {
+        each.to
+        for each in state.authority.delegations
+        if each.by in own and each.until > state.updated_at and (not policy.approvers or policy.approver(each.to))
+    }
+    return sorted(own | {name for name in lent if not (barred and state.authority.is_requester(name))})

@@ -1,0 +1,102 @@
+"""Builds the page as an application of its own, which the gateway serves below `/page`."""
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
+
+from holdfast.client.threads import Threads
+from holdfast.errors import HoldfastError
+from holdfast.gateway.authentication import Authenticator
+from holdfast.gateway.http.problems import TITLES, HTTPProblem, problem_of
+from holdfast.gateway.page.deciding import Deciding
+from holdfast.gateway.page.guards import HEADERS, Origin, path_of
+from holdfast.gateway.page.rendering import page, static_file
+from holdfast.gateway.page.sessions import Sessions
+from holdfast.gateway.page.signing_in import SigningIn
+from holdfast.gateway.page.visits import Door
+from holdfast.gateway.page.watching import Watching
+from holdfast.gateway.routes.interventions import Actions
+
+
+def build_page(
+    threads: Threads, authenticator: Authenticator, actions: Actions, *, url: str, gateway_key: str, sessions: Sessions
+) -> Starlette:
+    """Build the page.
+
+    Args:
+        threads: The threads.
+        authenticator: The gateway's callers and their quotas.
+        actions: Sends decisions and other interventions.
+        url: The gateway's URL, by which browsers reach it.
+        gateway_key: The public key with which the gateway vouches for people; empty for none.
+        sessions: The sessions of people.
+    """
+    door = Door(Origin(url), sessions, authenticator, gateway_key)
+    signing_in, deciding, watching = SigningIn(door), Deciding(threads, actions), Watching(threads, actions)
+    visit = door.visit
+
+    async def static(request: Request) -> Response:
+        if (file := static_file(request.path_params["name"])) is None:
+            raise HTTPProblem(404, "there is no such file")
+        return file
+
+    async def home(request: Request) -> Response:
+        return RedirectResponse(path_of("inbox"), 303, headers=HEADERS)
+
+    return Starlette(
+        routes=[
+            Route("/", home),
+            Route("/static/{name}", static),
+            Route("/sign-in", signing_in.show, methods=["GET"]),
+            Route("/sign-in", signing_in.sign_in, methods=["POST"]),
+            Route("/sign-out", visit(signing_in.sign_out), methods=["POST"]),
+            Route("/inbox", visit(deciding.inbox), methods=["GET"]),
+            Route("/requests/{thread}/{request}", visit(deciding.show), methods=["GET"]),
+            Route("/requests/{thread}/{request}", visit(deciding.decide), methods=["POST"]),
+            Route("/runs", visit(watching.list_runs), methods=["GET"]),
+            Route("/runs", visit(watching.start), methods=["POST"]),
+            Route("/new-run", visit(watching.new), methods=["GET"]),
+            Route("/runs/{thread}", visit(watching.show), methods=["GET"]),
+            Route("/runs/{thread}/live", visit(watching.live), methods=["GET"]),
+            Route("/runs/{thread}/messages", visit(watching.say), methods=["POST"]),
+            Route("/runs/{thread}/{act}", visit(watching.act), methods=["POST"]),
+        ],
+        exception_handlers={
+            HTTPProblem: _problem,
+            HoldfastError: _error,
+            HTTPException: _http_exception,
+            Exception: _unexpected,
+        },
+    )
+
+
+def _page_of(problem: HTTPProblem) -> Response:
+    response = page(
+        "problem.html",
+        problem.status,
+        title=TITLES.get(problem.status, "Refused"),
+        detail=str(problem),
+    )
+    response.headers.update(problem.headers)
+    return response
+
+
+async def _problem(_: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPProblem)
+    return _page_of(error)
+
+
+async def _error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HoldfastError)
+    return _page_of(problem_of(error, getattr(request.state, "thread", "")))
+
+
+async def _http_exception(_: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    return _page_of(HTTPProblem(error.status_code, "there is nothing at this address of the page"))
+
+
+async def _unexpected(_: Request, error: Exception) -> Response:
+    return _page_of(HTTPProblem(500, "the gateway failed; its log says why"))

@@ -1,0 +1,59 @@
+"""Signing in, with a token of the gateway or a one-time link, and signing out."""
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from holdfast.gateway.page.guards import HEADERS, own_path, path_of, read_form
+from holdfast.gateway.page.rendering import page
+from holdfast.gateway.page.visits import Door, Visit
+
+TOKEN_CHARS = 4_000
+"""The longest token that is looked up."""
+
+
+class SigningIn:
+    """The pages of signing in and out.
+
+    Args:
+        door: Has the sessions, and the gateway's callers.
+    """
+
+    def __init__(self, door: Door) -> None:
+        self._door = door
+
+    async def show(self, request: Request) -> Response:
+        """Show the form: with a one-time link, a button alone. Opening the link does not use it up: programs that
+        preview links open them, too.
+        """
+        self._door.origin.check(request)
+        link = request.query_params.get("link", "")
+        return page("sign_in.html", next=own_path(request.query_params.get("next", "")), link=link, problem="")
+
+    async def sign_in(self, request: Request) -> Response:
+        """Begin a session under a new id, and end the browser's earlier one.
+
+        Raises:
+            HTTPProblem: 403: the form was sent from elsewhere.
+        """
+        self._door.origin.check(request)
+        fields = await read_form(request)
+        link, token = (fields.get(name, [""])[-1] for name in ("link", "token"))
+        sessions = self._door.sessions
+        if link:
+            caller = sessions.use_link(link)
+        else:
+            caller = self._door.authenticator.callers.with_token(token.strip()[:TOKEN_CHARS])
+        next_path = own_path(fields.get("next", [""])[-1])
+        if caller is None:
+            problem = "This link was used, or is too old." if link else "This token is unknown."
+            return page("sign_in.html", 401, next=next_path, link="", problem=problem)
+        sessions.end(request.cookies.get(self._door.origin.cookie, ""))
+        headers = {**HEADERS, "Set-Cookie": self._door.origin.set_cookie(sessions.begin(caller))}
+        return RedirectResponse(next_path, 303, headers=headers)
+
+    async def sign_out(self, visit: Visit) -> Response:
+        """End the session."""
+        await visit.form()
+        self._door.sessions.end(visit.request.cookies.get(self._door.origin.cookie, ""))
+        headers = {**HEADERS, "Set-Cookie": self._door.origin.set_cookie("")}
+        return RedirectResponse(path_of("sign-in"), 303, headers=headers)

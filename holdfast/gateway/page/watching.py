@@ -1,0 +1,184 @@
+"""The list of runs, the page of a run with its timeline, and the forms that start and steer runs."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from starlette.responses import RedirectResponse, Response
+
+from holdfast.client.idempotent_starts import start_once
+from holdfast.client.listing import STATUSES, list_page
+from holdfast.client.start_options import StartOptions, new_thread_id
+from holdfast.client.threads import JSON, Threads
+from holdfast.gateway.bodies import MessageBody, PauseBody, ReasonBody, StartBody, read_body
+from holdfast.gateway.callers import Scope
+from holdfast.gateway.http.pages import note, take
+from holdfast.gateway.http.problems import HTTPProblem
+from holdfast.gateway.page.guards import HEADERS, path_of
+from holdfast.gateway.page.views.runs import head_view, run_row
+from holdfast.gateway.page.views.timeline import entry
+from holdfast.gateway.page.visits import Visit
+from holdfast.gateway.routes.interventions import Actions
+
+EVENTS = 100
+"""The most events on a page of a timeline."""
+RUNS = 50
+"""The most runs on a page of the list."""
+
+ACTS: Mapping[str, tuple[Scope, type[ReasonBody]]] = {
+    "pause": ("pause", PauseBody),
+    "resume": ("pause", ReasonBody),
+    "retry": ("retry", ReasonBody),
+    "cancel": ("cancel", ReasonBody),
+}
+"""The ways to steer a run → the scope that each needs, and its body."""
+
+
+class Watching:
+    """The pages on which people watch, start and steer runs.
+
+    Args:
+        threads: The threads.
+        actions: Sends interventions, in the name of the person who is signed in.
+    """
+
+    def __init__(self, threads: Threads, actions: Actions) -> None:
+        self._threads = threads
+        self._actions = actions
+
+    async def list_runs(self, visit: Visit) -> Response:
+        """List runs, newest first, by status and agent."""
+        visit.require("list")
+        query = visit.request.query_params
+        status, agent, cursor = (query.get(name, "")[:2_000] for name in ("status", "agent", "cursor"))
+        # The agent's name goes into a query of Temporal.
+        known = StartBody.model_validate({"task": "-", "agent": agent}).agent if _is_agent(agent) else None
+        rows, following = await list_page(
+            self._threads,
+            status=status if status in STATUSES else None,
+            agent=known or "",
+            prefixes=visit.caller.threads,
+            limit=RUNS,
+            cursor=cursor,
+        )
+        return visit.render(
+            "runs.html",
+            rows=[run_row(row, visit.now) for row in rows],
+            statuses=STATUSES,
+            status=status,
+            agent=agent,
+            next=following,
+            may_start="start" in visit.caller.scopes,
+        )
+
+    async def show(self, visit: Visit) -> Response:
+        """Show a run, with its last events, or with those before a position."""
+        visit.require("read")
+        return await self._run_page(visit, visit.thread())
+
+    async def live(self, visit: Visit) -> Response:
+        """Return the events after a position, and the head of the run, to an open page; 204 if nothing is new."""
+        visit.require("read")
+        thread, after = visit.thread(), _number(visit.request.query_params.get("after"), -1)
+        seen = visit.request.query_params.get("seen", "")
+        state = await self._threads.state(thread, note=note)
+        if int(state["events"]) <= after + 1 and seen == state["status"]:
+            return Response(status_code=204, headers=HEADERS)
+        events, _ = await take(self._threads.events(thread, after=after, note=note), limit=EVENTS)
+        return visit.render("run_live.html", **self._parts(visit, thread, state, events, after=after))
+
+    async def act(self, visit: Visit) -> Response:
+        """Pause, resume, retry or cancel a run."""
+        visit.require("read")
+        thread, act = visit.thread(), visit.request.path_params["act"]
+        if act not in ACTS:
+            raise HTTPProblem(404, "there is no such page")
+        scope, kind = ACTS[act]
+        visit.require(scope)
+        fields = await visit.form()
+        body = _body({"reason": fields.get("reason", [""])[-1]}, kind)
+        try:
+            if act == "cancel":
+                await self._actions.cancel(thread, body, by=visit.caller.name)
+            else:
+                await self._actions.intervene(act, thread, body, by=visit.caller.name)
+        except HTTPProblem as problem:
+            return await self._run_page(visit, thread, problem=problem)
+        return _to_run(thread)
+
+    async def say(self, visit: Visit) -> Response:
+        """Send the agent a message."""
+        visit.require("read")
+        visit.require("say")
+        thread, fields = visit.thread(), await visit.form()
+        message = fields.get("message", [""])[-1]
+        try:
+            await self._actions.say(thread, _body({"message": message}, MessageBody), by=visit.caller.name)
+        except HTTPProblem as problem:
+            return await self._run_page(visit, thread, problem=problem, typed=message)
+        return _to_run(thread)
+
+    async def new(self, visit: Visit) -> Response:
+        """Show the form that starts a run."""
+        visit.require("start")
+        return visit.render("new_run.html", task="", agent="", problem="")
+
+    async def start(self, visit: Visit) -> Response:
+        """Start a run, in the name of the person who is signed in."""
+        visit.require("start")
+        fields = {name: values[-1] for name, values in (await visit.form()).items()}
+        task, agent = fields.get("task", ""), fields.get("agent", "").strip()
+        try:
+            body = _body({"task": task, **({"agent": agent} if agent else {})}, StartBody)
+        except HTTPProblem as problem:
+            return visit.render("new_run.html", problem.status, task=task, agent=agent, problem=str(problem))
+        thread = "".join([*visit.caller.threads[:1], new_thread_id(body.agent)])
+        options = StartOptions(agent=body.agent, by=visit.caller.name)
+        await start_once(self._threads, body.task, thread, options, exactly=True)
+        return _to_run(thread)
+
+    async def _run_page(
+        self, visit: Visit, thread: str, *, problem: HTTPProblem | None = None, typed: str = ""
+    ) -> Response:
+        silence: list[str] = []
+        state = await self._threads.state(thread, note=silence.append)
+        total = int(state["events"])
+        before = min(_number(visit.request.query_params.get("before"), total), total)
+        first = max(0, before - EVENTS)
+        events, _ = await take(self._threads.events(thread, after=first - 1, note=note), limit=before - first or 1)
+        parts = self._parts(visit, thread, state, events, after=before - 1)
+        return visit.render(
+            "run.html",
+            problem.status if problem else 200,
+            problem=str(problem or ""),
+            typed=typed,
+            silent=bool(silence),
+            first=first,
+            last_page=before >= total,
+            may_say="say" in visit.caller.scopes,
+            **parts,
+        )
+
+    def _parts(self, visit: Visit, thread: str, state: JSON, events: list[JSON], *, after: int) -> dict[str, Any]:
+        return {
+            "run": head_view(state, visit.caller.scopes),
+            "raw_status": state["status"],
+            "entries": [entry(event, thread, visit.now) for event in events],
+            "after": max([after, *(int(event["position"]) for event in events)]),
+        }
+
+
+def _to_run(thread: str) -> Response:
+    return RedirectResponse(path_of("runs", thread), 303, headers=HEADERS)
+
+
+def _body(fields: dict[str, Any], kind: Any) -> Any:
+    return read_body(json.dumps(fields).encode(), kind)
+
+
+def _number(text: str | None, otherwise: int) -> int:
+    return int(text) if text and text.isascii() and text.isdigit() and len(text) < 16 else otherwise
+
+
+def _is_agent(name: str) -> bool:
+    return bool(name) and name.isascii() and all(each.isalnum() or each in "_.-" for each in name) and len(name) <= 64

@@ -1,0 +1,114 @@
+"""Spans as messages of OpenTelemetry's protocol (OTLP), in protobuf and in JSON."""
+
+import base64
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from google.protobuf.json_format import MessageToDict
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue, ArrayValue, InstrumentationScope, KeyValue
+from opentelemetry.proto.resource.v1.resource_pb2 import Resource
+from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, Status
+from opentelemetry.proto.trace.v1.trace_pb2 import Span as SpanMessage
+
+from holdfast.telemetry.traces import names
+from holdfast.telemetry.traces.spans import Attributes, Span, Value, nanoseconds
+from holdfast.telemetry.traces.tracer import CONTENT_CHARS
+from holdfast.version import __version__
+
+TEXT_CHARS = 500
+"""The most characters of a text that is not content: ids and names can be anything that their authors wrote."""
+
+_KINDS = {"internal": SpanMessage.SPAN_KIND_INTERNAL, "client": SpanMessage.SPAN_KIND_CLIENT}
+_SAMPLED = 1
+_LONG = frozenset({names.INPUT_MESSAGES, names.OUTPUT_MESSAGES, names.TOOL_RESULT})
+_IDS = ("traceId", "spanId", "parentSpanId")
+
+
+def trace_request(spans: Iterable[Span], resource: Mapping[str, Value]) -> ExportTraceServiceRequest:
+    """Return the request that exports spans to a collector.
+
+    Args:
+        spans: The spans.
+        resource: Attributes of whoever recorded them, such as `service.name`.
+    """
+    scope = InstrumentationScope(name=names.SCOPE, version=__version__, attributes=_pairs(_SCOPE))
+    messages = ScopeSpans(scope=scope, spans=map(_message, spans))
+    return ExportTraceServiceRequest(
+        resource_spans=[ResourceSpans(resource=Resource(attributes=_pairs(resource)), scope_spans=[messages])]
+    )
+
+
+_SCOPE: Attributes = {"holdfast.gen_ai.conventions": names.CONVENTIONS}
+
+
+def as_json(request: ExportTraceServiceRequest) -> dict[str, Any]:
+    """Return a request as OTLP JSON: ids are hexadecimal, enums numbers, and times texts."""
+    value = MessageToDict(request, use_integers_for_enums=True)
+    for resource in value.get("resourceSpans", ()):
+        for scope in resource.get("scopeSpans", ()):
+            for span in scope.get("spans", ()):
+                for holder in (span, *span.get("links", ())):
+                    for name in _IDS:
+                        if name in holder:
+                            holder[name] = base64.b64decode(holder[name]).hex()
+    assert isinstance(value, dict)
+    return value
+
+
+def json_line(request: ExportTraceServiceRequest) -> str:
+    """Return a request as one line of OTLP JSON, as collectors read from files."""
+    return json.dumps(as_json(request), separators=(",", ":"))
+
+
+def _message(span: Span) -> SpanMessage:
+    return SpanMessage(
+        trace_id=bytes.fromhex(span.context.trace),
+        span_id=bytes.fromhex(span.context.span),
+        parent_span_id=bytes.fromhex(span.parent),
+        flags=_SAMPLED,
+        name=_text(span.name),
+        kind=_KINDS[span.kind],
+        start_time_unix_nano=nanoseconds(span.start),
+        end_time_unix_nano=nanoseconds(span.end),
+        attributes=_pairs(span.attributes),
+        links=[
+            SpanMessage.Link(
+                trace_id=bytes.fromhex(link.to.trace),
+                span_id=bytes.fromhex(link.to.span),
+                attributes=_pairs(link.attributes),
+                flags=_SAMPLED,
+            )
+            for link in span.links
+        ],
+        events=[
+            SpanMessage.Event(
+                name=event.name, time_unix_nano=nanoseconds(event.at), attributes=_pairs(event.attributes)
+            )
+            for event in span.events
+        ],
+        status=Status(code=Status.STATUS_CODE_ERROR, message=_text(span.error)) if span.error else None,
+    )
+
+
+def _pairs(attributes: Attributes) -> list[KeyValue]:
+    return [KeyValue(key=name, value=_value(name, each)) for name, each in attributes.items()]
+
+
+def _value(name: str, value: Value) -> AnyValue:
+    if isinstance(value, bool):
+        return AnyValue(bool_value=value)
+    if isinstance(value, int):
+        return AnyValue(int_value=min(value, 2**63 - 1))
+    if isinstance(value, float):
+        return AnyValue(double_value=value)
+    if isinstance(value, str):
+        return AnyValue(string_value=_text(value, most=4 * CONTENT_CHARS if name in _LONG else TEXT_CHARS))
+    return AnyValue(array_value=ArrayValue(values=[AnyValue(string_value=_text(each)) for each in value]))
+
+
+def _text(text: str, *, most: int = TEXT_CHARS) -> str:
+    """Return a text that protobuf accepts, which is valid UTF-8, and of bounded length."""
+    cut = text if len(text) <= most else f"{text[:most]}…"
+    return cut.encode("utf-8", "replace").decode()

@@ -1,0 +1,1 @@
+"""Foreign MCP servers (`make test-mcp`)."""

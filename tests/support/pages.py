@@ -1,0 +1,133 @@
+"""Serve the gateway's page on a loopback port, with a worker behind it, and open it in a browser."""
+
+import asyncio
+import re
+import shutil
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, get_args
+
+import httpx2
+from playwright.async_api import Browser, async_playwright
+
+from holdfast import Agent, Catalog, Policy, Preview, allow, ask, tool
+from holdfast.client.threads import Threads
+from holdfast.core.authority.policy import Approver, Terms
+from holdfast.gateway.app import build_app
+from holdfast.gateway.callers import Callers, CallersFile, Scope, Token
+from holdfast.gateway.http.serving import Server, listen
+from holdfast.gateway.page.sessions import Sessions
+from holdfast.testing import Script, call, say, steps
+from tests.support.rig import PATIENCE, Rig, StartRig
+from tests.support.serving import sha256
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+FLAGS = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"]
+FLAGS += ["--disable-component-update", "--disable-sync", "--host-resolver-rules=MAP evil.example 127.0.0.1"]
+
+ALL: tuple[Scope, ...] = tuple(each for each in get_args(Scope) if each != "codec")
+
+
+def ledger_change(cents: int, iban: str) -> Preview:
+    """Return the change of the ledger."""
+    return Preview(f"--- ledger\n+++ ledger\n balance 90000\n-paid 0 to {iban}\n+paid {cents} to {iban}\n")
+
+
+@tool(effect="unsafe", consequence="pays {cents} cents to {iban}", preview=ledger_change)
+def pay(cents: int, iban: str, note: str = "") -> str:
+    """Pay a supplier."""
+    return f"paid {cents} to {iban}"
+
+
+@tool(effect="read")
+def look(at: str) -> str:
+    """Look at something."""
+    return f"it is {at}"
+
+
+POLICY = Policy(
+    rules=(ask("pay", reason="money leaves the company"), allow()),
+    approvers=(Approver(name="alice"), Approver(name="bob")),
+    terms=Terms(by=("alice",), expires_after=7_200.0),
+)
+CALLERS = CallersFile(
+    tokens=(
+        Token(name="alice", sha256=sha256("of-alice"), scopes=ALL),
+        Token(name="bob", sha256=sha256("of-bob"), scopes=ALL),
+        Token(name="reader", sha256=sha256("of-reader"), scopes=("read", "list")),
+        Token(name="billing", sha256=sha256("of-billing"), scopes=ALL, threads=("billing-",)),
+    )
+)
+PAYS = steps(
+    [
+        call("look", at="invoice 4711"),
+        call("pay", cents=125_000, iban="DE89 3704 0044 0532 0130 00", note="Invoice 4711\nof Müller & Söhne"),
+        say("Paid."),
+    ]
+)
+
+
+@dataclass
+class PageSite:
+    """A gateway with its page, and the worker behind it."""
+
+    rig: Rig
+    url: str
+    http: httpx2.AsyncClient
+    sessions: Sessions
+
+    async def sign_in(self, token: str = "of-alice") -> httpx2.Response:
+        """Sign in with a token, as a browser does; the client keeps the cookie."""
+        return await self.post("/page/sign-in", {"token": token})
+
+    async def post(
+        self, path: str, fields: Mapping[str, str], headers: Mapping[str, str] | None = None
+    ) -> httpx2.Response:
+        """Send a form from this origin, unless the headers say otherwise."""
+        own = {"Origin": self.url, "Sec-Fetch-Site": "same-origin", **(headers or {})}
+        return await self.http.post(path, data=dict(fields), headers=own)
+
+    async def form_token(self, page: str, action: str) -> str:
+        """Return the token of the form with this action on a page."""
+        text = (await self.http.get(page)).text
+        for form in re.findall(r"<form.*?</form>", text, re.DOTALL):
+            if f'action="{action}"' in form and (found := re.search(r'name="form" value="([0-9a-f]+)"', form)):
+                return found[1]
+        raise AssertionError(f"{page} has no form for {action}")
+
+
+@asynccontextmanager
+async def page_site(
+    rig: StartRig,
+    policy: Policy = POLICY,
+    script: Script = PAYS,
+    *,
+    catalog: Catalog | None = None,
+    key: str | None = None,
+    **agent: Any,
+) -> AsyncIterator[PageSite]:
+    """Run a worker and a gateway with its page."""
+    own = Agent(name="clerk", instructions="Work.", policy=policy, tools=[pay, look], **agent)
+    listening = listen("127.0.0.1", 0)
+    url = f"http://127.0.0.1:{listening.getsockname()[1]}"
+    sessions = Sessions()
+    async with rig(catalog or Catalog(agents=[own]), script) as worker:
+        threads = Threads(worker.client, task_queue=worker.task_queue, answer_within=60.0)
+        server = Server(build_app(threads, Callers(CALLERS, policy), key=key, page=url, sessions=sessions))
+        serving = asyncio.create_task(server.serve(sockets=[listening]))
+        try:
+            async with httpx2.AsyncClient(base_url=url, timeout=2 * PATIENCE, trust_env=False) as http:
+                yield PageSite(worker, url, http, sessions)
+        finally:
+            server.stop()
+            await serving
+
+
+@asynccontextmanager
+async def chromium() -> AsyncIterator[Browser]:
+    """Run a browser that resolves `evil.example` to this machine."""
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield browser
+        await browser.close()

@@ -36,6 +36,7 @@ def open_pool(url: str, *, size: int) -> AsyncConnectionPool:
         timeout=5,
         open=False,
         check=_check,  # a restart of the database breaks all idle connections
+        reset=_reset,
         kwargs={"autocommit": True, "connect_timeout": 5},
     )
 
@@ -48,6 +49,16 @@ async def _check(connection: psycopg.AsyncConnection) -> None:
     """
     connection.pgconn.consume_input()
     connection.pgconn.consume_input()
+
+
+async def _reset(connection: psycopg.AsyncConnection) -> None:
+    """Reject a connection that comes back in pipeline mode, so that the pool replaces it.
+
+    Cancelling a task within a pipeline or `executemany` can leave the mode on (psycopg 3.3); the next borrower's
+    statements would fail.
+    """
+    if connection.pgconn.pipeline_status:
+        raise psycopg.ProgrammingError("the pipeline was cut off")
 
 
 async def unlock_all(connection: psycopg.AsyncConnection) -> None:

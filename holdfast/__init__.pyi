@@ -113,6 +113,7 @@ from holdfast.core.log.events import RunForked as RunForked
 from holdfast.core.log.events import RunImported as RunImported
 from holdfast.core.log.events import RunOutcome as RunOutcome
 from holdfast.core.log.events import RunPaused as RunPaused
+from holdfast.core.log.events import RunReclassified as RunReclassified
 from holdfast.core.log.events import RunReset as RunReset
 from holdfast.core.log.events import RunResumed as RunResumed
 from holdfast.core.log.events import RunStarted as RunStarted

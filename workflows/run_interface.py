@@ -42,6 +42,7 @@ DESCRIPTIONS = {
     "move": "Move the run to another place. The command `holdfast move` sends this.",
     "compact": 'Compact the context: {"by"}, and {"summary"} for a summary of your own.',
     "refine": 'Refine the task: {"kind": "narrow", "rescope" or "correct", "text", "by"}.',
+    "reclassify": 'Reclassify the run: {"by", "reason"}, and {"agent"}, {"trust"} or {"budget"}.',
     "extend": 'Extend the budget: {"by"}, and {"usd"}, {"tokens"} or another limit with what is added.',
     "wake": 'Wake a dormant run: {"by", "reason"}; or send it an event: {"event", "id", "data", "by"}.',
 }

@@ -8,8 +8,6 @@ from urllib.parse import urlsplit, urlunsplit
 
 from pydantic import SecretStr, ValidationInfo
 
-from holdfast.config.webhooks import on_this_machine
-
 MOST_HEADERS = 20
 """The most headers of a collector."""
 
@@ -96,3 +94,13 @@ def exposes(url: str | None, headers: Mapping[str, SecretStr]) -> bool:
         return False
     parts = urlsplit(url)
     return parts.scheme == "http" and not on_this_machine(parts.hostname or "")
+
+
+def on_this_machine(host: str) -> bool:
+    """Whether a host is this machine."""
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,7 +1,6 @@
 """Receivers of notifications: parses and checks the setting `HOLDFAST_WEBHOOKS`. Activities send the notifications."""
 
 import hashlib
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit
@@ -9,6 +8,7 @@ from urllib.parse import urlsplit
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from holdfast.config.collectors import on_this_machine
 from holdfast.core.run.contracts.record import Occasion
 from holdfast.errors import SettingsError
 
@@ -112,13 +112,3 @@ def rejection(url: str, *, insecure: bool) -> str:
             "HOLDFAST_WEBHOOKS_INSECURE=1"
         )
     return ""
-
-
-def on_this_machine(host: str) -> bool:
-    """Whether a host is this machine."""
-    if host == "localhost":
-        return True
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return False

@@ -27,6 +27,7 @@ from holdfast import (
     Preview,
     Template,
     Terms,
+    ToolContext,
     allow,
     ask,
     deny,
@@ -44,7 +45,8 @@ from holdfast.core.nodes import Node
 from holdfast.core.run.machine.rollover import SIGNAL_LIMIT
 from holdfast.core.run.rules.compaction import INSTRUCTION
 from holdfast.core.run.rules.refusals import RECORDED
-from holdfast.core.run.state.features import FORKS, MOVES, PLACES, TYPED_CONTEXT, UNATTENDED
+from holdfast.core.run.state.features import FOREIGN_WAITS, FORKS, MOVES, PLACES, RECLASSIFY, TYPED_CONTEXT, UNATTENDED
+from holdfast.core.tools.foreign_waits import Asks, QuestionPart, ServerQuestion
 from holdfast.testing import (
     Conversation,
     Reply,
@@ -147,6 +149,15 @@ def preview_of(cents: int) -> Preview:
 def transfer(cents: int) -> str:
     """Transfer money."""
     return f"transferred {cents}"
+
+
+@tool(effect="unsafe")
+def order(tickets: int, context: ToolContext) -> Any:
+    """Order tickets, as a foreign server does that asks for a name first."""
+    if context.resumed:
+        return f"{tickets} for {context.resumed.responses['who']['content']['name']}"
+    form = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
+    return Asks(ServerQuestion(server="shop", parts=(QuestionPart(key="who", message="Who is it for?", form=form),)))
 
 
 TOOLS = (look, glance, pay, wipe, stall, fetch)
@@ -254,9 +265,10 @@ CATALOG = Catalog(
             tools=("pay",),
             policy=Policy(rules=(later("pay", until=ONE_MINUTE_A_WEEK), allow("pay"))),
         ),
+        Agent(name="buyer", instructions="Order.", tools=("order",), policy=Policy(rules=(allow(),))),
         Agent(name="printer", instructions="Print.", tools=("print_invoice",), policy=Policy(rules=(allow(),))),
     ],
-    tools=(*TOOLS, check_pin, charge, print_invoice, transfer),
+    tools=(*TOOLS, check_pin, charge, order, print_invoice, transfer),
 )
 
 
@@ -567,6 +579,23 @@ async def refined(run: Handle, rig: Rig) -> None:
     await run.result()
 
 
+async def reclassified(run: Handle, rig: Rig) -> None:
+    """Give the run to another agent while it waits for a message, by update, and reduce its budget by signal."""
+    await status_of(run, "waiting_message")
+    await run.signal("reclassify", {"trust": "most", "by": "alice", "reason": "it is known"})
+    await run.signal("reclassify", {"budget": {"steps": 20}, "by": "alice", "reason": "less is enough"})
+    change = {"agent": "reporter", "by": "alice", "reason": "it reports"}
+    await answer_of(run.execute_update("reclassify", change))
+    await run.result()
+
+
+async def answered(run: Handle, rig: Rig) -> None:
+    """Answer the question of a tool's server."""
+    await status_of(run, "waiting_approval")
+    await run.signal("respond", {"request": "1", "by": "alice", "result": '{"name": "Ann"}'})
+    await run.result()
+
+
 async def budgeted(run: Handle, rig: Rig) -> None:
     """Exhaust a budget, reject invalid extensions, and extend it twice: too little, and enough."""
     await status_of(run, "blocked")
@@ -716,6 +745,16 @@ SCENARIOS: dict[str, Scenario] = {
     "repeated": (looks_again, repeated, {"agent": "looper"}),
     "paused": (first_looks, paused, {"idle_limit": 1.0}),
     "refined": (first_looks, refined, {"idle_limit": 10.0}),
+    "reclassified": (
+        steps([say("hard"), say("harder"), call("final_result", result=[3])]),
+        reclassified,
+        {"agent": "refiner", "idle_limit": 10.0, "features": RECLASSIFY},
+    ),
+    "answered": (
+        steps([call("order", tickets=2), say("done")]),
+        answered,
+        {"agent": "buyer", "features": FOREIGN_WAITS},
+    ),
     "dormant": (sleepy, dormant, {"agent": "sleeper"}),
     "refined_by_agent": (
         steps([call("refine_task", kind="narrow", text="only a"), say("done")]),

@@ -64,7 +64,7 @@ AGENT = Agent(
     name="clerk",
     instructions="Work.",
     policy=Policy(rules=(ask("pay"), allow())),
-    limits=Limits(history_events=60, max_steps=1_000),
+    limits=Limits(history_events=90, max_steps=1_000),
     tools=[look, pay],
 )
 CATALOG = Catalog(agents=[AGENT])

@@ -111,6 +111,7 @@ def _add(routes: APIRouter, protocol: _Protocol, feeds: "_Feeds", authenticator:
         responses={**streamed, **over, **problems(*ON_THREAD)},
         response_model=None,
         response_class=EventStream,
+        status_code=200,
     )
     routes.add_api_route(
         f"/threads/{{thread}}/{protocol.path}",
@@ -122,6 +123,7 @@ def _add(routes: APIRouter, protocol: _Protocol, feeds: "_Feeds", authenticator:
         openapi_extra=body,
         response_model=None,
         response_class=EventStream,
+        status_code=200,
     )
 
 

@@ -385,8 +385,8 @@ def read_body(body: bytes, kind: type[_Sent]) -> _Sent:
     Raises:
         HTTPProblem: 422: it is invalid.
     """
-    value = read_json(body)
+    read_json(body)
     try:
-        return kind.model_validate(value, extra="forbid", context=DEFINING)  # a body may define a policy
+        return kind.model_validate_json(body, extra="forbid", context=DEFINING)  # a body may define a policy
     except ValidationError as error:
         raise HTTPProblem(422, validation_text(error.errors(include_input=False))) from None

@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from holdfast.gateway.bodies import Body
+from pydantic import BaseModel
+
 from holdfast.gateway.http.problems import MEDIA_TYPE, TITLES, Problem
 
 ALWAYS = (401, 403, 405, 408, 413, 414, 422, 429, 431, 500, 503)
@@ -42,7 +43,7 @@ _DETAILS = {
 }
 
 
-def body_of(kind: type[Body], *, required: bool = True) -> dict[str, Any]:
+def body_of(kind: type[BaseModel], *, required: bool = True) -> dict[str, Any]:
     """Describe the body of a route, which the route reads itself, after it has authenticated the caller."""
     schema = kind.model_json_schema()
     parts = schema.pop("$defs", {})

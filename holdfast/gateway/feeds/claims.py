@@ -97,14 +97,32 @@ class _Resume(_Loose):
     metadata: _Metadata = _Metadata()
 
 
-class _AgUi(_Loose):
+class AgUiBody(_Loose):
+    """The parts of AG-UI's `RunAgentInput` that the gateway uses."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {"threadId": "refund-1", "runId": "1", "messages": [{"id": "1", "role": "user", "content": "Hello"}]}
+            ]
+        }
+    )
+
     thread: str = Field(validation_alias="threadId")
     run: str = Field(validation_alias="runId", pattern=RUN_ID)
     messages: list[Any]
     resume: list[_Resume] = Field(default=[], max_length=MOST_DECISIONS)
 
 
-class _UiMessages(_Loose):
+class UiMessagesBody(_Loose):
+    """The parts of a request of the AI SDK's chat that the gateway uses."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [{"messages": [{"id": "1", "role": "user", "parts": [{"type": "text", "text": "Hello"}]}]}]
+        }
+    )
+
     id: str | None = None
     messages: list[Any] = Field(min_length=1)
     trigger: Literal["submit-message"] = "submit-message"
@@ -121,7 +139,7 @@ def read_ag_ui(body: bytes, thread: str) -> Claim:
         HTTPProblem: 422: it is invalid, names another thread, or asks for nothing.
     """
     try:
-        given = _AgUi.model_validate(read_json(body))
+        given = AgUiBody.model_validate(read_json(body))
         _check_thread(given.thread, thread, "threadId")
         ids = frozenset(str(each["id"]) for each in given.messages if isinstance(each, dict) and "id" in each)
         if given.resume:
@@ -144,7 +162,7 @@ def read_ui_messages(body: bytes, thread: str) -> Claim:
         HTTPProblem: 422: it is invalid, names another thread, or asks for nothing.
     """
     try:
-        given = _UiMessages.model_validate(read_json(body))
+        given = UiMessagesBody.model_validate(read_json(body))
         if given.id is not None:
             _check_thread(given.id, thread, "id")
         last = _Message.model_validate(given.messages[-1])

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Annotated, Any, NamedTuple
 
 from fastapi import APIRouter, Depends, Header, Query, Request, Response
+from pydantic import BaseModel
 
 from holdfast.client.idempotent_starts import recorded_starts
 from holdfast.client.threads import Threads
@@ -18,9 +19,9 @@ from holdfast.errors import TaskDiffers, ThreadNotFound
 from holdfast.gateway.authentication import Access, Authenticator
 from holdfast.gateway.bodies import AGENT_NAME, MessageBody, StartBody
 from holdfast.gateway.callers import Scope
-from holdfast.gateway.descriptions import ON_THREAD, content, problems
+from holdfast.gateway.descriptions import ON_THREAD, body_of, content, problems
 from holdfast.gateway.feeds.ag_ui import AgUi
-from holdfast.gateway.feeds.claims import RUN_ID, Claim, read_ag_ui, read_ui_messages
+from holdfast.gateway.feeds.claims import RUN_ID, AgUiBody, Claim, UiMessagesBody, read_ag_ui, read_ui_messages
 from holdfast.gateway.feeds.feed import Encoder, Feed, Sent
 from holdfast.gateway.feeds.looking_back import decoded, last_turn, past_of
 from holdfast.gateway.feeds.place import PATTERN, Place
@@ -49,17 +50,19 @@ class _Protocol(NamedTuple):
     path: str
     name: str
     title: str
+    body: type[BaseModel]
     read: Callable[[bytes, str], Claim]
     encoder: Callable[[str, str], Encoder]
     replays_turn: bool
     """Whether a client without an id gets the last turn, unless it is over; if not, the whole thread."""
 
 
-AG_UI = _Protocol("ag-ui", "ag_ui", "AG-UI", read_ag_ui, AgUi, replays_turn=False)
+AG_UI = _Protocol("ag-ui", "ag_ui", "AG-UI", AgUiBody, read_ag_ui, AgUi, replays_turn=False)
 UI_MESSAGES = _Protocol(
     "ui-messages",
     "ui_messages",
     "UI messages (AI SDK)",
+    UiMessagesBody,
     read_ui_messages,
     lambda thread, run: UiMessages(thread),
     replays_turn=True,
@@ -88,7 +91,6 @@ def _add(routes: APIRouter, protocol: _Protocol, feeds: "_Feeds", authenticator:
     reads = Depends(authenticator.for_thread("read"))
     schema = {"type": "object", "description": f"One event of {protocol.title}, as server-sent events."}
     streamed: Responses = {200: content("text/event-stream", schema)}
-    body = {"requestBody": {"required": True, "content": {"application/json": {"schema": {"type": "object"}}}}}
 
     async def follow_feed(
         request: Request,
@@ -120,7 +122,7 @@ def _add(routes: APIRouter, protocol: _Protocol, feeds: "_Feeds", authenticator:
         name=f"send_{protocol.name}",
         description=f"Start the thread, send a message or decide, as {protocol.title} does, and follow the thread.",
         responses={**streamed, **problems(*ON_THREAD)},
-        openapi_extra=body,
+        openapi_extra=body_of(protocol.body),
         response_model=None,
         response_class=EventStream,
         status_code=200,

@@ -5,7 +5,6 @@ At the end, each call in each log is compared with the book in which both server
 """
 
 import asyncio
-import os
 import random
 import subprocess
 import sys
@@ -190,6 +189,18 @@ def faults_of(person: Person, effects: Counter[str]) -> list[str]:
     return [f"{log.thread}: {fault}" for fault in faults]
 
 
+def make_project(home: Path) -> Path:
+    """Return the folder of the worker's catalog and of its `mcp.lock`; let the worker import from there, and from here.
+
+    The worker has another current folder, so what it gets of `sys.path` has to be absolute.
+    """
+    project = home / "project"
+    project.mkdir()
+    (project / "clerks.py").write_text(CATALOG)
+    sys.path[:] = [str(Path(each).absolute()) for each in (*sys.path, project)]
+    return project
+
+
 async def measure(stack: Stack, home: Path, *, kills: int, runs: int, seed: int) -> Tally:
     """Kill that many times, and compare the logs with the book."""
     over = False
@@ -203,10 +214,7 @@ async def measure(stack: Stack, home: Path, *, kills: int, runs: int, seed: int)
     book = home / "book.txt"
     book.touch()
     shop = Shop(book)
-    project = home / "project"  # the folder of `mcp.lock`
-    project.mkdir()
-    (project / "clerks.py").write_text(CATALOG)
-    sys.path[:] = [os.path.abspath(each) for each in (*sys.path, str(project))]  # noqa: PTH100
+    project = make_project(home)
     with ScriptedLLM(script) as llm:
         client = await connect_stack(stack)
         await ensure_search_attributes(client)

@@ -32,6 +32,7 @@ lock: setup ## Refresh requirements/*.lock from pyproject.toml; UPGRADE= keeps t
 	$(COMPILE) --extra embedded --group peers -c requirements/runtime.lock -o requirements/peers.lock
 	$(COMPILE) --extra all --group docs -c requirements/runtime.lock -o requirements/docs.lock
 	$(subst pyproject.toml,,$(COMPILE)) --group sbom -c $(LOCK) -o requirements/sbom.lock
+	$(subst pyproject.toml,,$(COMPILE)) --group node -c $(LOCK) -o requirements/node.lock
 	@! grep -nE '://|file:|find-links|index-url' requirements/*.lock
 sbom: ## Write the software bill of materials of what we run: build/sbom.cdx.json (CycloneDX)
 	@$(MAKE) --no-print-directory setup VENV=.venv-sbom LOCK=requirements/sbom.lock
@@ -55,10 +56,10 @@ test-all: setup ## Every test, the slow ones too
 test-package: setup ## Build the wheel, install it into an environment of its own, and use it as a user does
 	@$(MAKE) --no-print-directory setup VENV=.venv-package LOCK=requirements/package.lock
 	$(PY) -m pytest -m "not slow" $(SIDE_BY_SIDE) tests/package
-test-mcp: setup ## Call every tool of foreign MCP servers: npm's, and one of each official SDK; needs Node and npm
-	@npm ci --prefix tests/foreign --ignore-scripts --no-audit --no-fund --silent || \
-	echo "The servers of npm are skipped: npm is missing, or its registry cannot be reached."
-	$(PY) -m pytest -rs tests/foreign
+test-mcp: setup ## Call every tool of foreign MCP servers: npm's, and one of each official SDK; then ours, by foreign clients
+	@scripts/node.sh npm ci --prefix tests/foreign --ignore-scripts --no-audit --no-fund --silent || \
+	echo "What is from npm is skipped: its registry cannot be reached."
+	scripts/node.sh $(PY) -m pytest -rs tests/foreign
 histories: setup ## Record workflow histories for the replay tests, and freeze the formats of this release
 	$(PY) -m tests.replay.record && $(PY) -m tests.replay.freeze
 kill-matrix: setup ## Kill a worker at every boundary, then KILLS=500 times at random; print what was lost

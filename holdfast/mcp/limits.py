@@ -48,6 +48,10 @@ class ServerError(Exception):
     """The server answered with an error; it does not say whether the effect happened."""
 
 
+class StateExpired(ServerError):
+    """The server no longer reads the state that it sent with a question, so it has not acted on the answer."""
+
+
 @dataclass
 class Verdict:
     """Why a connection had to end; empty as long as it need not."""

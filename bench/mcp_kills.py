@@ -197,7 +197,7 @@ def make_project(home: Path) -> Path:
     project = home / "project"
     project.mkdir()
     (project / "clerks.py").write_text(CATALOG)
-    sys.path[:] = [str(Path(each).absolute()) for each in (*sys.path, project)]
+    sys.path[:] = [str(Path(each).absolute()) for each in (*sys.path, str(project))]
     return project
 
 

@@ -18,6 +18,7 @@ from mcp.server import MCPServer
 from mcp.server.mcpserver import Context
 
 from holdfast import MCP, Agent, Limits, Policy, allow, ask
+from holdfast.core.tools.decorator import EffectName
 
 BOOK, PORT = "LEDGER_BOOK", "LEDGER_PORT"
 """Variables of the worker: the path of the book, and the port of the shop."""
@@ -30,7 +31,7 @@ server = MCPServer("ledger", version="1")
 
 
 async def _write(context: Context, *, once: bool) -> None:
-    key = str((context.request_context.meta or {})["holdfast/effect-key"])
+    key = str(dict(context.request_context.meta or {})["holdfast/effect-key"])
     await asyncio.sleep(random.uniform(0, SLOWEST))
     _add(key, once=once)
     await asyncio.sleep(random.uniform(0, SLOWEST))
@@ -76,7 +77,7 @@ CLERK = Agent(
 
 def make_servers() -> list[MCP]:
     """Return the two servers, as the environment has them."""
-    effects = {"look": "read", "charge": "idempotent"}
+    effects: dict[str, EffectName] = {"look": "read", "charge": "idempotent"}
     command = [sys.executable, "-m", "bench.mcp_ledger", os.environ[BOOK]]
     path = os.pathsep.join(filter(None, sys.path))
     desk = MCP("desk", command=command, env={"PYTHONPATH": path}, effects=effects, timeout=TIMEOUT, confined=False)

@@ -85,16 +85,13 @@ def answer(request: dict[str, Any]) -> None:
                 {"type": "text", "text": "\x1b]0;owned"},
             ]
             send(id=request["id"], result={"content": content})
-        case "deep":
-            content = '{"content": [], "structuredContent": ' + '{"a":' * 200_000 + "1" + "}" * 200_000 + "}"
-            print(f'{{"jsonrpc": "2.0", "id": {request["id"]}, "result": {content}}}', flush=True)
-        case "nested":
-            content = '{"content": [], "structuredContent": ' + '{"a":' * 150 + "1" + "}" * 150 + "}"
-            print(f'{{"jsonrpc": "2.0", "id": {request["id"]}, "result": {content}}}', flush=True)
-        case "numbers":
-            numbers = f'{{"a": {"9" * 4_000}, "b": 1e400, "c": -1e-400, "d": 18446744073709551617}}'
-            content = f'{{"content": [], "structuredContent": {numbers}}}'
-            print(f'{{"jsonrpc": "2.0", "id": {request["id"]}, "result": {content}}}', flush=True)
+        case "deep" | "nested" | "numbers":
+            depth = 150 if mode == "nested" else 200_000
+            value = '{"a":' * depth + "1" + "}" * depth
+            if mode == "numbers":
+                value = f'{{"a": {"9" * 4_000}, "b": 1e400, "c": -1e-400, "d": 18446744073709551617}}'
+            result = f'{{"content": [], "structuredContent": {value}}}'
+            print(f'{{"jsonrpc": "2.0", "id": {request["id"]}, "result": {result}}}', flush=True)
         case "no-result":
             send(id=request["id"], result={"content": "text"})
         case _:

@@ -32,6 +32,7 @@ lock: setup ## Refresh requirements/*.lock from pyproject.toml; UPGRADE= keeps t
 	$(COMPILE) --extra embedded --group peers -c requirements/runtime.lock -o requirements/peers.lock
 	$(COMPILE) --extra all --group docs -c requirements/runtime.lock -o requirements/docs.lock
 	$(subst pyproject.toml,,$(COMPILE)) --group sbom -c $(LOCK) -o requirements/sbom.lock
+	$(subst pyproject.toml,,$(COMPILE)) --group node -c $(LOCK) -o requirements/node.lock
 	@! grep -nE '://|file:|find-links|index-url' requirements/*.lock
 sbom: ## Write the software bill of materials of what we run: build/sbom.cdx.json (CycloneDX)
 	@$(MAKE) --no-print-directory setup VENV=.venv-sbom LOCK=requirements/sbom.lock
@@ -55,15 +56,16 @@ test-all: setup ## Every test, the slow ones too
 test-package: setup ## Build the wheel, install it into an environment of its own, and use it as a user does
 	@$(MAKE) --no-print-directory setup VENV=.venv-package LOCK=requirements/package.lock
 	$(PY) -m pytest -m "not slow" $(SIDE_BY_SIDE) tests/package
-test-mcp: setup ## Call every tool of foreign MCP servers: npm's, and one of each official SDK; needs Node and npm
-	@npm ci --prefix tests/foreign --ignore-scripts --no-audit --no-fund --silent || \
-	echo "The servers of npm are skipped: npm is missing, or its registry cannot be reached."
-	$(PY) -m pytest -rs tests/foreign
+test-mcp: setup ## Call every tool of foreign MCP servers: npm's, and one of each official SDK; then ours, by foreign clients
+	@scripts/node.sh npm ci --prefix tests/foreign --ignore-scripts --no-audit --no-fund --silent || \
+	echo "What is from npm is skipped: its registry cannot be reached."
+	scripts/node.sh $(PY) -m pytest -rs tests/foreign
 histories: setup ## Record workflow histories for the replay tests, and freeze the formats of this release
 	$(PY) -m tests.replay.record && $(PY) -m tests.replay.freeze
 kill-matrix: setup ## Kill a worker at every boundary, then KILLS=500 times at random; print what was lost
 	$(PY) -m pytest $(SIDE_BY_SIDE) tests/integration/test_kill_matrix.py && $(PY) -m bench.kills --kills $(KILLS) && \
-	$(PY) -m bench.loops && $(PY) -m bench.trees --kills $(KILLS) && $(PY) -m bench.moves && $(PY) -m bench.programs
+	$(PY) -m bench.loops && $(PY) -m bench.trees --kills $(KILLS) && $(PY) -m bench.moves && $(PY) -m bench.programs && \
+	$(PY) -m bench.mcp_kills
 
 ##@ Demos
 .PHONY: demo demo-loop demo-tree
@@ -90,7 +92,8 @@ bench: setup ## Measure a step and a prompt, and print a table
 	$(PY) -m bench && $(PY) -m bench.prompt
 bench-long: setup ## Measure a run of 10,000 steps, 500 runs that wait, 100 sub-agents, policies, seals, files, recall, and what follows kills
 	$(PY) -m bench.endurance && $(PY) -m bench.paused && $(PY) -m bench.authority && $(PY) -m bench.seals && $(PY) -m bench.portable && \
-	$(PY) -m bench.recall && $(PY) -m bench.takeover && $(PY) -m bench.freezes && $(PY) -m bench.fanout && $(PY) -m bench.streams
+	$(PY) -m bench.recall && $(PY) -m bench.takeover && $(PY) -m bench.freezes && $(PY) -m bench.fanout && $(PY) -m bench.streams && \
+	$(PY) -m bench.mcp_cost
 conformance: setup ## Run MCP's conformance suite against a gateway; it comes from npm, and is skipped without
 	$(PY) -m bench.mcp_conformance
 bench-peers: ## Measure Holdfast beside its alternatives; ARGS=--help lists the options

@@ -139,7 +139,9 @@ class Attempt:
             # Not exc_info: the log's own traceback asks the error for its message, which may raise anything.
             trace = "".join(traceback.format_exception(error))
             log.info("tool_failed", key=self.context.key, tool=spec.name, exception=trace)
-            if reads or says_not_done(error, tool.not_done_on):
+            # Only an idempotent call runs again while one before it may have had the effect.
+            repeated = entry is not None and entry.started_before and spec.effect is Effect.IDEMPOTENT
+            if reads or says_not_done(error, tool.not_done_on, repeated=repeated):
                 return RawResult(status="failed", content=error_text(error), cause=kind_of(error), trace=trace)
             return RawResult(
                 status="unknown", content=error_text(error), cause=kind_of(error), doubt="raised", trace=trace

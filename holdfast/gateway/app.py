@@ -34,6 +34,7 @@ from holdfast.gateway.http.quotas import EACH_ADDRESS, EACH_CALLER, Quota, Slots
 from holdfast.gateway.mcp.exposed import ExposedAgent
 from holdfast.gateway.page.app import build_page
 from holdfast.gateway.page.guards import PREFIX, is_servable
+from holdfast.gateway.page.links import RequestPage
 from holdfast.gateway.page.sessions import Sessions
 from holdfast.gateway.routes.acting import acting_router
 from holdfast.gateway.routes.artifacts import artifacts_router
@@ -87,7 +88,7 @@ def build_app(
     ui: str | None = None,
     hub: Hub | None = None,
     exposed: Mapping[str, ExposedAgent] | None = None,
-    page_of: Callable[[str], str | None] = lambda thread: None,
+    page_of: RequestPage = lambda thread, request: None,
     page: str | None = None,
     sessions: Sessions | None = None,
 ) -> Limits:
@@ -113,7 +114,7 @@ def build_app(
         ui: The address of the Web UI, whose page may use /codec; None for no /codec.
         hub: The streams of replies that are being written; None for none.
         exposed: The agents that MCP clients may call, at /mcp; None or empty for none. It needs `audience`.
-        page_of: Returns the page at which people read about a thread; None if there is none.
+        page_of: See `holdfast.gateway.page.links.RequestPage`.
         page: This gateway's URL, by which browsers reach the page; None to serve no page.
         sessions: The sessions on the page; None for new ones.
     """

@@ -4,10 +4,8 @@ import asyncio
 import signal
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
-from functools import partial
 
 from holdfast.client.threads import Threads
-from holdfast.client.ui_links import thread_page
 from holdfast.composition.components import Components
 from holdfast.composition.process import say
 from holdfast.composition.witnesses import witnesses_of
@@ -24,6 +22,7 @@ from holdfast.gateway.callers import read_callers
 from holdfast.gateway.http.serving import Server, listen
 from holdfast.gateway.mcp.exposed import ExposedAgent, expose
 from holdfast.gateway.page.guards import PREFIX, is_servable
+from holdfast.gateway.page.links import request_page
 
 _INDENT = " " * 11
 
@@ -69,7 +68,7 @@ async def run_gateway(settings: Settings, environ: Mapping[str, str], *, host: s
                 ui=parts.ui,
                 hub=await parts.hub(),
                 exposed=exposed_agents(settings, key, audience),
-                page_of=partial(thread_page, parts.ui, client.namespace),
+                page_of=request_page(audience, ui=parts.ui, namespace=client.namespace),
                 page=audience,
             )
         )

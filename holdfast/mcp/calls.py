@@ -21,10 +21,12 @@ from holdfast.mcp.limits import (
     NotConnected,
     QuestionRejected,
     ServerError,
+    StateExpired,
     TaskUnknown,
 )
 from holdfast.mcp.pins import PinnedTool
 from holdfast.mcp.questions import CallState, RequiredVisits, read_requests, roots_of
+from holdfast.mcp.session import Answer
 from holdfast.mcp.tasks import DEFAULT_INTERVAL, STATUS_CHARS, CreatedTask, Task, TaskState
 
 MAX_ROUNDS: Final = 10
@@ -60,34 +62,50 @@ class ForeignCall:
         if resumed and resumed.task:
             return await (self._cancel(resumed.task) if resumed.cancels else self._follow(resumed))
         responses, state = _next(resumed, self.context)
+        answered: str | None = None  # the question of people's answer, once the server has forgotten that it asked
         for pause in range(MAX_ROUNDS):
-            answer = await self.connection.call(
-                self.tool.name,
-                arguments,
-                pin=self.pin,
-                key=self.context.key,
-                repeats=self._effect is Effect.READ,
-                responses=responses,
-                state=state,
-            )
+            try:
+                answer = await self._send(arguments, responses, state)
+            except StateExpired:
+                if state is None or answered is not None or resumed is None or resumed.state is None:
+                    raise
+                # Servers of the SDKs forget it after ten minutes, and when they start again. People may take longer.
+                answered, responses, state = CallState.decoded(resumed.state).asked, {}, None
+                continue
             if isinstance(answer, types.CallToolResult):
                 return self._content(answer)
             if isinstance(answer, CreatedTask):
                 return self._working(answer)
             requested = read_requests(answer.input_requests or {})
             if requested.parts:
-                return self._asks(requested.question(self.server.name), answer, requested.roots)
+                question = requested.question(self.server.name)
+                if resumed is None or question.digest != answered:
+                    return self._asks(question, answer, requested.roots)
+                roots = {key: roots_of(self.context.workspace) for key in requested.roots}
+                responses, state, answered = {**resumed.responses, **roots}, answer.request_state, ""  # once
+                continue
             if not requested.roots:  # the server only wants to be called again
                 await asyncio.sleep(min(0.05 * 2**pause, 1.0))
             responses = {key: roots_of(self.context.workspace) for key in requested.roots}
             state = answer.request_state
         raise QuestionRejected(f"it asked for input {MAX_ROUNDS} times in a row")
 
+    async def _send(self, arguments: dict[str, Any], responses: dict[str, Any], state: str | None) -> Answer:
+        return await self.connection.call(
+            self.tool.name,
+            arguments,
+            pin=self.pin,
+            key=self.context.key,
+            repeats=self._effect is Effect.READ,
+            responses=responses,
+            state=state,
+        )
+
     def _asks(self, question: ServerQuestion, answer: types.InputRequiredResult, roots: tuple[str, ...]) -> Asks:
         if not self.context.pends:
             raise QuestionRejected("it asks for input, and nobody answers a server's questions in this run")
         visits = isinstance(answer, RequiredVisits)
-        return Asks(question, CallState(answer.request_state, roots, visits).encoded())
+        return Asks(question, CallState(answer.request_state, roots, visits, question.digest).encoded())
 
     def _working(self, task: Task) -> Working:
         if not self.context.pends:

@@ -6,7 +6,7 @@ The names of the errors say whether a request may have arrived, which decides wh
 from dataclasses import dataclass
 from typing import Final
 
-from holdfast.core.tools.not_done import NotDone
+from holdfast.core.tools.not_done import NotSent
 
 MAX_MESSAGE_BYTES: Final = 8_000_000
 """Largest message of a server. An image in base64 has a few megabytes; parsed JSON takes some ten times as much."""
@@ -20,12 +20,12 @@ class ServerMisbehaved(Exception):
     """The server cannot be used: it did not start, or exceeded a limit."""
 
 
-class NotConnected(NotDone):
-    """There was no connection, so nothing was sent."""
+class NotConnected(NotSent):
+    """There was no connection, so nothing was sent by this attempt."""
 
 
-class PinRejected(NotDone):
-    """The server offers another tool than the accepted one, so nothing was sent."""
+class PinRejected(NotSent):
+    """The server offers another tool than the accepted one, so nothing was sent by this attempt."""
 
 
 class ConnectionLost(Exception):
@@ -36,7 +36,7 @@ class AnswerTimeout(Exception):
     """The server did not answer in time: the effect may have happened."""
 
 
-class QuestionRejected(NotDone):
+class QuestionRejected(NotSent):
     """The server asks for what nobody answers. It had not acted yet, by its own word."""
 
 
@@ -46,6 +46,10 @@ class TaskUnknown(Exception):
 
 class ServerError(Exception):
     """The server answered with an error; it does not say whether the effect happened."""
+
+
+class StateExpired(ServerError):
+    """The server no longer reads the state that it sent with a question, so it has not acted on the answer."""
 
 
 @dataclass

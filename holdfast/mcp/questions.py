@@ -148,6 +148,8 @@ class CallState:
     """The keys of its requests for the roots, which are answered together with people's answers."""
     visits: bool = False
     """The server has only to be called again: its protocol has no place for answers."""
+    asked: str = ""
+    """The digest of the question."""
 
     def encoded(self) -> str:
         """Return it as JSON.
@@ -157,10 +159,10 @@ class CallState:
         """
         if self.state is not None and len(self.state) > STATE_CHARS:
             raise QuestionRejected(f"its state has more than {STATE_CHARS:,} characters")
-        return json.dumps({"state": self.state, "roots": self.roots, "visits": self.visits})
+        return json.dumps({"state": self.state, "roots": self.roots, "visits": self.visits, "asked": self.asked})
 
     @classmethod
     def decoded(cls, text: str) -> "CallState":
         """Read it from JSON."""
         fields = json.loads(text)
-        return cls(fields["state"], tuple(fields["roots"]), fields["visits"])
+        return cls(fields["state"], tuple(fields["roots"]), fields["visits"], fields.get("asked", ""))

@@ -30,6 +30,7 @@ from holdfast.mcp.limits import (
     ConnectionLost,
     NotConnected,
     ServerError,
+    StateExpired,
     TaskUnknown,
     Verdict,
 )
@@ -276,6 +277,8 @@ class Session:
                 return AnswerTimeout(f"{self._server.name} did not answer within its time limit")
             case MCPError() if error.code == CONNECTION_CLOSED or self._verdict.reason:
                 return ConnectionLost(self._verdict.reason or str(error))
+            case MCPError() if _is_expired(error):
+                return StateExpired(str(error)[:2_000])
             case MCPError():
                 return ServerError(str(error)[:2_000])
             case ValidationError():
@@ -310,6 +313,12 @@ def _pinned(tool: types.Tool) -> PinnedTool:
         output_schema=tool.output_schema,
         annotations=annotations,
     )
+
+
+def _is_expired(error: MCPError) -> bool:
+    """Whether a server no longer reads its state, as both official SDKs say it."""
+    data = error.data
+    return error.code == INVALID_PARAMS and isinstance(data, dict) and data.get("reason") == "invalid_request_state"
 
 
 def _reason(error: BaseException) -> str:

@@ -118,8 +118,8 @@ GATEWAY = {
     "descriptions": "bodies http",
     "feeds": "bodies http",
     "routes": "answers authentication bodies callers descriptions feeds http stream",
-    "mcp": "authentication bodies callers http routes",
     "page": "answers authentication bodies callers http routes",
+    "mcp": "authentication bodies callers http page routes",
     "app": "authentication callers http mcp page routes",
     "process": "app callers http mcp page",
 }

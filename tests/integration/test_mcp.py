@@ -7,14 +7,18 @@ import signal
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
 import pytest
 
 from holdfast import MCP, AudioBlock, ImageBlock, TextBlock
+from holdfast.core.authority.server_questions import accept
+from holdfast.core.tools.foreign_waits import Resumed
 from holdfast.devstack.ports import any_free
 from holdfast.mcp.limits import ConnectionLost, NotConnected, ServerError
+from tests.support import mcp_tools
 from tests.support.mcp_tools import CONTEXT, PROGRAMS, Caller, caller, command
 from tests.support.rig import eventually
 
@@ -123,6 +127,21 @@ async def test_a_server_that_dies_in_a_call_is_started_again(tmp_path: Path) -> 
             await call("shop_crash", item="pen")
         assert (tmp_path / "book.txt").read_text() == "pen\n", "the call with an effect was sent once"
         assert await call("shop_search_items", word="pen") == "10 x pen"
+
+
+async def test_people_may_answer_after_the_server_has_restarted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server of the SDK forgets its question then, and after ten minutes: it is asked again, and gets the answer."""
+    monkeypatch.setattr(mcp_tools, "CONTEXT", replace(CONTEXT, pends=True))
+    async with caller(shop(tmp_path), SHOP_TOKEN="a secret token") as call:
+        asked = await call("shop_greet", word="Hello")
+    responses = accept(asked.question, "Ann")
+    assert isinstance(responses, dict)
+    resumed = replace(CONTEXT, pends=True, resumed=Resumed(responses, asked.state))
+    monkeypatch.setattr(mcp_tools, "CONTEXT", resumed)
+    async with caller(shop(tmp_path), SHOP_TOKEN="a secret token") as call:
+        assert await call("shop_greet", word="Hello") == "Hello, Ann"
 
 
 async def test_a_cancelled_call_leaves_the_server_to_the_others(tmp_path: Path) -> None:

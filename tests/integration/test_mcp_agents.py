@@ -160,12 +160,12 @@ async def test_where_people_sign_themselves_the_elicitation_leads_to_a_page(rig:
             "signatures": "required",
         }
     )
-    page_of = "https://ui.example/{}".format
+    page_of = "https://ui.example/{}/{}".format
     async with site(rig, policy, page_of=page_of) as gateway, over_http(gateway.url, "of-alice") as client:
         created = await client.start("clerk", task="Pay the invoice.")
         asking = await client.answer(created.task_id, {"action": "accept"})
         ((key, asked),) = asking["inputRequests"].items()
-        assert (asked["params"]["mode"], asked["params"]["url"]) == ("url", f"https://ui.example/{created.task_id}")
+        assert (asked["params"]["mode"], asked["params"]["url"]) == ("url", f"https://ui.example/{created.task_id}/1")
         await client.send("tasks/update", created.task_id, {key: accept("approve")})
         assert (await client.get(created.task_id))["status"] == "input_required"
         await client.send("tasks/cancel", created.task_id)

@@ -14,7 +14,7 @@ from holdfast import MCP
 from holdfast.core.authority.previews import PREVIEW_CHARS, preview_rows
 from holdfast.core.authority.server_questions import accept, question_preview
 from holdfast.core.tools.foreign_waits import Asks, QuestionPart, Resumed, ServerQuestion, TaskEnded, Working
-from holdfast.mcp.limits import QuestionRejected
+from holdfast.mcp.limits import QuestionRejected, ServerError
 from holdfast.mcp.questions import read_requests
 from holdfast.mcp.tasks import LONGEST_INTERVAL, SHORTEST_INTERVAL, CreatedTask, TaskState
 from tests.support import mcp_tools
@@ -60,6 +60,32 @@ async def test_a_server_asks_for_nothing_but_forms_addresses_and_roots(
         with pytest.raises(QuestionRejected, match="nobody answers"):
             await call("desk_book", table="T1")
     assert not (tmp_path / "book.txt").exists()
+
+
+async def test_a_server_that_forgets_its_question_gets_an_answer_to_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is called from the beginning; people's answer goes with the same question alone, and only once more."""
+    monkeypatch.setattr(mcp_tools, "CONTEXT", replace(CONTEXT, pends=True))
+    async with caller(desk(tmp_path)) as call:
+        asked = await call("desk_book", table="T1")
+        responses = accept(asked.question, '{"name": "Ann"}')
+        assert isinstance(responses, dict)
+        resumed = replace(CONTEXT, pends=True, resumed=Resumed(responses, asked.state))
+        monkeypatch.setattr(mcp_tools, "CONTEXT", resumed)
+        (tmp_path / "forgets").write_text("xx")
+        with pytest.raises(ServerError, match="expired"):
+            await call("desk_book", table="T1")
+        (tmp_path / "forgets").write_text("x")
+        (tmp_path / "more").write_text(" And your password?")
+        other = await call("desk_book", table="T1")
+        assert isinstance(other, Asks)
+        assert "password" in other.question.parts[0].message
+        assert not (tmp_path / "book.txt").exists()
+        (tmp_path / "more").unlink()
+        (tmp_path / "forgets").write_text("x")
+        assert await call("desk_book", table="T1") == "booked T1"
+    assert len((tmp_path / "book.txt").read_text().splitlines()) == 1
 
 
 async def test_a_task_is_read_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from holdfast import Absent, Agent, Catalog, Found, NotDone, Policy, Tool, ToolContext, Unknown, allow, tool
 from holdfast.client.reading.runs import retrying
+from holdfast.core.tools.not_done import NotSent
 from holdfast.testing import Conversation, Reply, agent, call, say, steps, together
 from tests.support.rig import eventually
 
@@ -118,3 +119,30 @@ async def test_the_same_unsafe_call_twice_in_a_reply() -> None:
         await run.task("Pay bob.")
         assert [each.status for each in await run.calls()] == ["ok", "invalid"]
         assert done == ["bob"]
+
+
+@pytest.mark.parametrize(("arrives_again", "ends"), [(True, "ok"), (False, "unknown")])
+async def test_an_attempt_that_sends_nothing_says_nothing_about_the_one_before(arrives_again: bool, ends: str) -> None:
+    """The request of an idempotent call got lost, and the next attempt finds no connection: the call has not failed.
+    It is made again with the same key, and in the end people are asked.
+    """
+    keys: list[str] = []
+
+    @tool(effect="idempotent")
+    def pay(to: str, context: ToolContext) -> str:
+        """Pay."""
+        keys.append(context.key)
+        if len(keys) == 1:
+            raise ConnectionError("lost after sending")
+        if len(keys) == 2 or not arrives_again:
+            raise NotSent("no connection")
+        return "receipt 1"
+
+    async with agent(catalog_of(pay), [call("pay", to="bob"), say("Done.")]) as run:
+        result = await run.task("Pay bob.")
+        assert len(keys) == 3
+        assert len(set(keys)) == 1
+        if ends == "ok":
+            assert [each.status for each in await run.effects()] == ["ok"]
+        else:
+            assert result.status == "waiting_approval"

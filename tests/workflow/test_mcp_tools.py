@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import psutil
 import pytest
 
 from holdfast import MCP, Agent, Catalog, Policy, Secrets, allow, ask
@@ -48,6 +49,20 @@ async def test_a_foreign_tool_is_an_ordinary_tool(tmp_path: Path) -> None:
     (line,) = (tmp_path / "book.txt").read_text().splitlines()
     item, country, key = line.split()
     assert (item, country, len(key)) == ("pen", "DE", 40), "the call has its effect key"
+
+
+async def test_runs_share_the_server(tmp_path: Path) -> None:
+    """The second run calls the process that the first one has started."""
+    catalog = await pinned_catalog(tmp_path)
+    look = call("shop_search_items", word="pen")
+    seen = []
+    async with agent(catalog, [look, say("Seen."), look, say("Seen again.")]) as run:
+        for _ in range(2):
+            assert (await run.task("Look for pens.")).status == "completed"
+            seen.append([each.pid for each in psutil.Process().children() if "shop.py" in " ".join(each.cmdline())])
+        assert len(set(run.started)) == 2
+    assert seen[0] == seen[1]
+    assert len(seen[0]) == 1
 
 
 async def test_a_lost_connection_is_an_unknown_outcome(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ from holdfast.core.llm.conversation import conversation_excess
 from holdfast.core.log import events as ev
 from holdfast.core.run.contracts.tool_calls import ToolOutcome
 from holdfast.core.run.decide.decide import next_action
-from holdfast.core.run.decide.foreign_tasks import on_task_poll, task_poll_event
+from holdfast.core.run.decide.foreign_tasks import on_cancelled_tasks, on_task_poll, task_poll_event
 from holdfast.core.run.decide.placements import on_no_node
 from holdfast.core.run.decide.reactions import (
     on_cancel,
@@ -319,7 +319,9 @@ def _ends(
         yield [on_start(state, number, at=event.at)]  # blocked by a constraint
     if isinstance(event, ev.RunFinished) and state.moving:
         yield [on_moved(state)]
-    if isinstance(action, act.Fail):
+    if state.unattended and (cancelled := on_cancelled_tasks(state, at=event.at)):
+        yield cancelled
+    elif isinstance(action, act.Fail):
         yield on_failing(state)
     if isinstance(event, ev.RunFinished) and isinstance(action, act.Complete):
         yield [on_complete(state)]

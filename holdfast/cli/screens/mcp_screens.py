@@ -41,12 +41,22 @@ def _fields(change: Difference, before: PinnedServer, now: PinnedServer) -> str:
     new = next((tool for tool in now.tools if tool.name == change.subject), None)
     if old is None or new is None or old == new:
         return ""
-    lines = [
-        f"    {sign} {field}: {brief(_text(tool, field), 300)}\n"
-        for field in change.what.split(", ")
-        for sign, tool in (("-", old), ("+", new))
-    ]
+    lines = []
+    for field in change.what.split(", "):
+        texts = [_text(tool, field) for tool in (old, new)]
+        begin = _first_difference(*texts)
+        lines += [f"    {sign} {field}: {_from(begin, text)}\n" for sign, text in zip("-+", texts, strict=True)]
     return "".join(lines)
+
+
+def _first_difference(old: str, new: str) -> int:
+    """Return where two texts begin to differ, and a few words before that."""
+    common = next((at for at, (one, other) in enumerate(zip(old, new, strict=False)) if one != other), None)
+    return max(0, (min(len(old), len(new)) if common is None else common) - 40)
+
+
+def _from(begin: int, text: str) -> str:
+    return f"{'…' if begin else ''}{brief(text[begin:], 300)}"
 
 
 def _text(tool: PinnedTool, field: str) -> str:

@@ -1,6 +1,5 @@
 """Verbs for MCP: mcp lock, mcp diff and mcp show for the tools of foreign servers; mcp serve to be a server."""
 
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -129,10 +128,10 @@ async def serve(
     for extra in ("gateway", "mcp"):
         if not is_installed(extra):
             raise SettingsError(f"Packages are missing for `mcp serve`: {setup_command(extra)}")
-    from holdfast.client.ui_links import thread_page
     from holdfast.config.policy_file import load_policy
     from holdfast.gateway.mcp.exposed import expose
     from holdfast.gateway.mcp.stdio import serve_stdio
+    from holdfast.gateway.page.links import request_page
 
     policy = load_policy(session.settings.policy) if session.settings.policy else None
     exposed = expose(_catalog(session, None), agents, policy=policy)
@@ -144,7 +143,7 @@ async def serve(
         by=session.person(by),
         may_decide=decide,
         artifacts=await parts.artifacts(),
-        page_of=partial(thread_page, parts.ui, threads.runs.client.namespace),
+        page_of=request_page(session.settings.gateway_url, ui=parts.ui, namespace=threads.runs.client.namespace),
     )
     return OK
 

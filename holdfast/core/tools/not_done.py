@@ -19,15 +19,23 @@ class NotDone(Exception):
     """
 
 
-def says_not_done(error: BaseException, declared: Exceptions = ()) -> bool:
+class NotSent(NotDone):
+    """Raised by a tool that sends requests: this attempt has sent none. One before it, with the same key, may have."""
+
+
+def says_not_done(error: BaseException, declared: Exceptions = (), *, repeated: bool = False) -> bool:
     """Whether an exception means that the effect did not happen: `NotDone`, one that the tool declares, or a group of
     only such exceptions.
 
     Args:
         error: The exception that the tool's function raised.
         declared: The tool's `@tool(not_done_on=…)`.
+        repeated: Whether an attempt before this one may have had the effect, so that `NotSent` says nothing.
     """
-    return all(isinstance(each, (NotDone, *declared)) for each in _leaves(error))
+    leaves = list(_leaves(error))
+    if repeated and any(isinstance(each, NotSent) for each in leaves):
+        return False
+    return all(isinstance(each, (NotDone, *declared)) for each in leaves)
 
 
 def _leaves(error: BaseException) -> Iterator[BaseException]:

@@ -10,7 +10,7 @@
 """
 
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, TypeVar
@@ -59,6 +59,7 @@ from holdfast.gateway.mcp.ids import is_own, key_of, task_id
 from holdfast.gateway.mcp.resources import read_content, read_list, templates, wanted
 from holdfast.gateway.mcp.results import ResultArguments, result_of, result_tool, started
 from holdfast.gateway.mcp.tasks import TASKS, Task, TaskParams, UpdateParams, task_of
+from holdfast.gateway.page.links import RequestPage
 from holdfast.gateway.routes.interventions import Actions
 from holdfast.gateway.routes.results import wait_for
 from holdfast.version import __version__
@@ -90,7 +91,7 @@ class Backend:
     waits: Slots
     longest_wait: int
     """The longest wait for a result, in seconds."""
-    page_of: Callable[[str], str | None] = lambda thread: None
+    page_of: RequestPage = lambda thread, request: None
     """Returns the URL of the page at which people read about a thread, and how to sign; None if there is none."""
     begun: OrderedDict[str, datetime] = field(default_factory=OrderedDict)
     """When runs began, the latest read last."""
@@ -247,7 +248,7 @@ class _Handlers:
     def _elicitation(self, asked: OpenRequest) -> ElicitRequest | None:
         if not self._must_sign(asked):
             return form(asked) if asked.answers else None
-        url = self._backend.page_of(asked.thread)
+        url = self._backend.page_of(asked.thread, asked.request.request)
         return link(asked, url) if url else None
 
     def _must_sign(self, asked: OpenRequest) -> bool:

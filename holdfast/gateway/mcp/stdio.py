@@ -23,6 +23,7 @@ from holdfast.gateway.http.problems import HTTPProblem
 from holdfast.gateway.http.quotas import EACH_CALLER, Quota, Quotas, Slots
 from holdfast.gateway.mcp.exposed import ExposedAgent
 from holdfast.gateway.mcp.server import Backend, server_for
+from holdfast.gateway.page.links import RequestPage
 from holdfast.gateway.routes.interventions import Actions
 
 SCOPES: tuple[Scope, ...] = ("start", "read", "cancel", "transcript", "artifacts")
@@ -45,7 +46,7 @@ async def serve_stdio(
     by: str,
     may_decide: bool,
     artifacts: ArtifactStore | None,
-    page_of: Callable[[str], str | None],
+    page_of: RequestPage,
 ) -> None:
     """Serve the client until it closes stdin.
 
@@ -55,7 +56,7 @@ async def serve_stdio(
         by: The person in whose name the client acts.
         may_decide: Whether people decide requests in the client. Their decisions are unsigned.
         artifacts: The artifact store; None for none.
-        page_of: Returns the page at which people read about a thread; None if there is none.
+        page_of: See `holdfast.gateway.page.links.RequestPage`.
     """
     caller = Caller(by, (*SCOPES, "decide") if may_decide else SCOPES)
     waits = Slots("waits", WAITS, WAITS)

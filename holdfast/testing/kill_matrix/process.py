@@ -13,8 +13,8 @@ import psutil
 
 from holdfast.testing.kill_matrix.plan import Plan, Stop, read_stops, write_plan
 
-PATIENCE = 60.0
-"""The most seconds that a worker may take to be ready, and to end."""
+PATIENCE = 180.0
+"""The most seconds that a worker may take to be ready, and twice what it may take to end; a busy machine is slow."""
 
 
 class KillableWorker:
@@ -23,10 +23,12 @@ class KillableWorker:
     Args:
         folder: A folder for its log and its plan; created.
         environ: Variables such as `HOLDFAST_HOME` and `HOLDFAST_CATALOG`, which are not inherited.
+        project: Its current folder; None for that of this process.
     """
 
-    def __init__(self, folder: Path, *, environ: Mapping[str, str]) -> None:
+    def __init__(self, folder: Path, *, environ: Mapping[str, str], project: Path | None = None) -> None:
         folder.mkdir(parents=True, exist_ok=True)
+        self._project = project
         self._folder = folder
         self._environ = environ
         self._process: subprocess.Popen[bytes] | None = None
@@ -53,6 +55,7 @@ class KillableWorker:
             self._process = subprocess.Popen(
                 [*command, "--dev"],
                 env=inherited | path | dict(self._environ),
+                cwd=self._project,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,

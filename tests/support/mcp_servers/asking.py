@@ -24,6 +24,22 @@ INVALID_PARAMS = -32602
 class Failed(Exception):
     """The request fails with an error of the protocol."""
 
+    data: Any = None
+
+
+class Expired(Failed):
+    """The server no longer reads its own state, as the SDKs say it."""
+
+    data: Any = {"reason": "invalid_request_state"}
+
+
+def forgets() -> bool:
+    """Return whether the server has forgotten what it asked, as a file says, each character once."""
+    file = FOLDER / "forgets"
+    left = file.read_text() if file.exists() else ""
+    file.write_text(left[1:])
+    return bool(left)
+
 
 def write(line: str) -> None:
     """Add a line to the book."""
@@ -105,7 +121,10 @@ def call(params: dict[str, Any]) -> dict[str, Any]:
     arguments, answers, state = params["arguments"], params.get("inputResponses", {}), params.get("requestState")
     match params["name"]:
         case "book" if not answers:
-            return asks(f"s:{arguments['table']}", who=form(f"For whom is {arguments['table']}?"))
+            more = (FOLDER / "more").read_text() if (FOLDER / "more").exists() else ""
+            return asks(f"s:{arguments['table']}", who=form(f"For whom is {arguments['table']}?{more}"))
+        case "book" if forgets():
+            raise Expired("Invalid or expired requestState")
         case "book":
             write(f"booked {arguments['table']} {json.dumps(answers['who'], sort_keys=True)} {state}")
             return text(f"booked {arguments['table']}")
@@ -179,7 +198,7 @@ def main() -> None:
         try:
             message["result"] = answer(request["method"], request.get("params", {}))
         except Failed as error:
-            message["error"] = {"code": INVALID_PARAMS, "message": str(error)}
+            message["error"] = {"code": INVALID_PARAMS, "message": str(error), "data": error.data}
         sys.stdout.write(json.dumps(message) + "\n")
         sys.stdout.flush()
 

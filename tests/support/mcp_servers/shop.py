@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 
 from mcp.server import MCPServer
 from mcp.server.mcpserver import Context, Elicit, Resolve
+from mcp.server.mcpserver.exceptions import ToolError
 from mcp_types import AudioContent, CallToolResult, EmbeddedResource, ImageContent, TextContent, TextResourceContents
 from pydantic import BaseModel, Field
 
@@ -66,8 +67,8 @@ def environment() -> dict[str, str]:
 
 @server.tool()
 def fail(reason: str) -> str:
-    """Fail."""
-    raise ValueError(reason)
+    """Fail. Clients read the text of a ToolError; the SDK hides those of other exceptions."""
+    raise ToolError(reason)
 
 
 @server.tool()

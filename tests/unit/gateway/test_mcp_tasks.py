@@ -12,6 +12,7 @@ from holdfast.client.ui_links import thread_page
 from holdfast.config.settings import Settings
 from holdfast.errors import SettingsError
 from holdfast.gateway.mcp.tasks import POLL_MS, SLOW_POLL_MS, task_of
+from holdfast.gateway.page.links import request_page
 from holdfast.gateway.process import exposed_agents
 
 BEGUN = datetime(2026, 1, 1, tzinfo=UTC)
@@ -84,6 +85,15 @@ def test_nothing_is_exposed_by_default_and_nothing_at_an_unknown_address() -> No
     assert exposed_agents(named, None, "http://gateway.example").keys() == {"release"}
     with pytest.raises(SettingsError, match="no agent 'nobody'"):
         exposed_agents(named.model_copy(update={"mcp_agents": "release, nobody"}), None, "http://gateway.example")
+
+
+def test_a_request_is_decided_on_the_page_of_the_gateway() -> None:
+    """Without a page that browsers keep apart, the address is that of the thread in the Web UI, if there is one."""
+    find = request_page("https://gate.example/", ui="http://ui", namespace="default")
+    assert find("x/y", "1") == "https://gate.example/page/requests/x%2Fy/1"
+    for gateway in (None, "http://gate.example"):
+        assert request_page(gateway, ui="http://ui", namespace="n")("x", "1") == "http://ui/namespaces/n/workflows/x"
+        assert request_page(gateway, ui=None, namespace="n")("x", "1") is None
 
 
 def test_the_page_of_a_thread_is_in_the_web_ui() -> None:

@@ -5,6 +5,8 @@
 2. The delay begins with the server's interval, and grows by a tenth with each poll without news, up to the ceiling of
    all polls. So the end of a task is noticed after about a tenth of the time that it took.
 3. A task that ended without a result may have had an effect: people are asked, as about any call.
+4. An unattended run that fails, or whose parent does, cancels its tasks first. They may have had their effects all the
+   same, and the server may refuse, so people are asked what became of them. A run that somebody cancels asks nobody.
 """
 
 from datetime import datetime, timedelta
@@ -18,10 +20,13 @@ from holdfast.core.run.rules.backoff import Pace, PollOutcome, next_delay
 from holdfast.core.run.state.dormancy import Wait
 from holdfast.core.run.state.features import SIGNED_RESULTS
 from holdfast.core.run.state.state import RunState
+from holdfast.core.run.waits.foreign_waits import block_on_question
 from holdfast.core.run.waits.polling import NEWS, digest_of_result
 from holdfast.core.tools.effects import Effect
 from holdfast.core.tools.triggers import TaskTrigger
 
+CANCELLED: Final = "Its task was cancelled, because the run failed."
+"""The text of the outcome of a call whose task is cancelled."""
 GROWTH: Final = 1.1
 """Factor of the delay after a poll without news."""
 
@@ -42,11 +47,25 @@ def on_task_poll(state: RunState, number: int, outcome: ToolOutcome, *, poll: in
     polled = task_poll_event(state, wait, outcome, seen=digest_of_result(outcome.content), at=at)
     if not _ends(outcome):
         return [polled]
+    if outcome.question and state.unattended:  # nobody answers, so the run fails, and cancels the task
+        return [polled, block_on_question(state.calls.get(number))]
     last = outcome.model_copy(update={"task": None, "signed": ""})
     if outcome.status in ("invalid", "cannot"):
         reads = _effect(state, number) is Effect.READ
         last = last.model_copy(update={"status": "failed" if reads else "unknown", "scope": None, "until": None})
     return [polled.model_copy(update={"again": None}), *on_outcome(state, number, last, at=at)]
+
+
+def on_cancelled_tasks(state: RunState, *, at: datetime) -> list[ev.AgentEvent]:
+    """Return the ends of the calls whose tasks were cancelled: people are asked about those with an effect."""
+    events: list[ev.AgentEvent] = []
+    for number in (wait.number for wait in state.dormancy.waits if wait.for_task):
+        if _effect(state, number) is Effect.READ:
+            ended = ToolOutcome(status="cancelled", content=CANCELLED)
+        else:
+            ended = ToolOutcome(status="unknown", content=f"{CANCELLED} The server may have carried it out before.")
+        events += on_outcome(state, number, ended, at=at)
+    return events
 
 
 def task_poll_event(state: RunState, wait: Wait, outcome: ToolOutcome, *, seen: str, at: datetime) -> ev.WaitPolled:

@@ -14,6 +14,7 @@ from holdfast.core.run.contracts.requests import (
 )
 from holdfast.core.run.contracts.runs import RunInput
 from holdfast.core.run.contracts.tool_calls import ToolOutcome, ToolRequest
+from holdfast.core.run.decide.foreign_tasks import on_cancelled_tasks
 from holdfast.core.run.decide.reactions import (
     CLOSED_EARLY,
     OUTCOME_UNKNOWN,
@@ -72,7 +73,7 @@ def carry_out(action: act.OwnAction, begin: RunInput, *, log: RunLog, calls: Ope
         case act.Complete():
             log.record(on_complete(log.state))
         case act.Fail():
-            log.record(*on_failing(log.state))
+            log.record(*(on_cancelled_tasks(log.state, at=log.at) or on_failing(log.state)))
         case act.Poll(numbers=numbers):
             return _poll_all(numbers, log, calls)
         case act.Block(cause=cause, message=message):

@@ -28,6 +28,7 @@ from holdfast.core.run.contracts.runs import RunInput
 from holdfast.core.run.contracts.subagents import ENDED_SIGNAL, PARENT_ENDS
 from holdfast.core.run.contracts.tool_calls import ToolRequest
 from holdfast.core.run.decide.decide import next_action
+from holdfast.core.run.decide.foreign_tasks import on_cancelled_tasks
 from holdfast.core.run.decide.reactions import on_cancel, on_time
 from holdfast.core.run.decide.results import end_of
 from holdfast.core.run.inputs.decisions import on_due
@@ -289,6 +290,8 @@ class AgentRun:
             keeping = self.state.unattended and self._cancelled == PARENT_ENDS
             if calls.under_way(ToolRequest) or (tree and tree.end_all(keeps_unknown=keeping)):
                 return False
+            if keeping:
+                log.record(*on_cancelled_tasks(self.state, at=log.at))
             if keeping and is_in_doubt(self.state):
                 return False  # until a person has said what happened
             log.record(*on_cancel(self.state, self._cancelled))
@@ -320,8 +323,10 @@ class AgentRun:
             return False  # calls under way end first, and the next Temporal run takes the action
         if isinstance(action, EndSubagents):
             return not self._subagents.end_all(keeps_unknown=self.state.unattended)
-        if isinstance(action, Fail) and tree and tree.end_all(keeps_unknown=True):
-            return False
+        if isinstance(action, Fail):
+            self._cancel_tasks()
+            if calls.under_way(ToolRequest) or (tree and tree.end_all(keeps_unknown=True)):
+                return False
         return carry_out(action, self._opening.begin, log=log, calls=calls)
 
     def _cancel_tasks(self) -> None:

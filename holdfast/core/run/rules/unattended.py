@@ -2,7 +2,8 @@
 
 1. Nobody is asked to approve. A call that requires approval ends as denied, and its run is blocked: no decision, no
    expiry and no `retry` can let it run.
-2. A blocked run fails. Before that, its running tools end, and its sub-agents are cancelled; nothing else starts.
+2. A blocked run fails. Before that, its running tools end, and its sub-agents and the tasks of foreign servers are
+   cancelled; nothing else starts.
 3. A call whose outcome is unknown is kept for a person: the run stays open until its request is decided. A sub-agent
    that ends because the run above it does keeps it, too; a cancellation by anybody else ends it as unknown.
 4. A pause by a person and the waits of a dormant agent are no blocks.
@@ -58,7 +59,9 @@ def next_of_failing(state: RunState, *, at: datetime) -> StartCalls | Wait | Fai
     last = [call.number for call in state.calls.current if call.phase == "allowed" and (call.own or call.undo)]
     if starts := tuple(number for number in state.calls.startable(at) if number in last):
         return StartCalls(starts)
-    under_way = any(call.phase == "started" and not state.carries_out(call.number) for call in state.calls.current)
+    tasks = {wait.number for wait in state.dormancy.waits if wait.for_task}  # they are cancelled
+    running = (call.number for call in state.calls.current if call.phase == "started" and call.number not in tasks)
+    under_way = not all(map(state.carries_out, running))
     return Wait() if under_way or is_in_doubt(state) or last else Fail()
 
 

@@ -53,10 +53,7 @@ def _ask(
         why = "this run is unattended" if state.unattended else "the run is about to end"
         content = f"Not done: the server {question.server} asks people a question first, and {why}."
         ended = ev.ToolCallFinished(number=call.number, status="denied", content=content)
-        if not state.unattended:
-            return [ended]
-        message = f"the server of call {call.number} ({call.call.name}) asks people, and the run is unattended"
-        return [ended, ev.RunBlocked(cause=APPROVAL_REQUIRED, message=f"{message}: start it attended")]
+        return [ended, block_on_question(call)] if state.unattended else [ended]
     verdict = ask_all_policies(state, rule=QUESTION, reason="")
     if call.terms:
         verdict = verdict.model_copy(update={"terms": call.terms, "requirements": call.requirements})
@@ -66,6 +63,12 @@ def _ask(
     request = request.model_copy(update={"question": question, "preview": question_preview(question)})
     request = request.model_copy(update={"digest": request.seen.digest})
     return [ev.AnswerRequested(request=request, signed=signed)]
+
+
+def block_on_question(call: CallState) -> ev.RunBlocked:
+    """Return the block of an unattended run whose call's server asks people."""
+    message = f"the server of call {call.number} ({call.call.name}) asks people, and the run is unattended"
+    return ev.RunBlocked(cause=APPROVAL_REQUIRED, message=f"{message}: start it attended")
 
 
 def tasks_of(state: RunState) -> dict[int, str]:

@@ -12,6 +12,7 @@ from holdfast.core.authority.policy import Policy, Terms, allow, ask
 from holdfast.core.log.events import AnswerRequested, ToolCallFinished, WaitPolled
 from holdfast.core.run.contracts.commands import Call
 from holdfast.core.run.contracts.record import ArchiveRequest
+from holdfast.core.run.contracts.subagents import PARENT_ENDS
 from holdfast.core.run.contracts.tool_calls import ToolOutcome, ToolRequest
 from holdfast.core.run.decide.reactions import CLOSED_EARLY
 from holdfast.core.run.state.features import FOREIGN_WAITS
@@ -292,6 +293,56 @@ def test_the_end_of_a_run_cancels_its_task() -> None:
         assert thread.state.outcome == "cancelled"
         assert [status for status, _ in ends(thread)] == ["unknown"]
         audited(thread)
+
+
+@pytest.mark.parametrize("tool", ["order", "look"])
+def test_a_run_that_fails_cancels_its_task(tool: str) -> None:
+    """The server of another call asks people, which blocks an unattended run. The server of the task is told, and
+    people say what became of an effect.
+    """
+    thread = Thread(agent_spec(tools=(*TOOLS, tool_spec("asks", Effect.UNSAFE)), policy=ALLOWED), when_blocked="fail")
+    thread.load(FOREIGN_WAITS)
+    thread.reply(calls(tool, "asks"))
+    works, asks = thread.waiting(ToolRequest)
+    thread.end(works, ToolOutcome(status="failed", content="pending", task=task()))
+    thread.end(asks, ToolOutcome(status="failed", content="pending", question=QUESTION))
+    (request,) = requests(thread)
+    assert request.cancels
+    assert request.resumed is not None
+    assert request.resumed.task == "t-1"
+    assert "run_finished" not in thread.types()
+    bring(thread, status="failed", content="not reached")
+    if tool == "order":
+        (asked,) = thread.state.pending_view()
+        assert asked["kind"] == "reconcile"
+        assert thread.decide("1", "absent") == "accepted"
+        assert requests(thread) == [], "nothing starts in a run that fails"
+    assert thread.state.outcome == "failed"
+    audited(thread)
+
+
+def test_a_question_of_a_task_in_an_unattended_run_cancels_the_task() -> None:
+    """Nobody answers it, and the task would wait for ever."""
+    thread = working(when_blocked="fail")
+    bring(thread, status="ok", question=QUESTION.model_copy(update={"task": "t-1", "state": ""}))
+    (request,) = requests(thread)
+    assert request.cancels
+    bring(thread, status="ok", content="cancelled")
+    (asked,) = thread.state.pending_view()
+    assert "may have carried it out" in asked["why"]
+    assert thread.decide("1", "happened") == "accepted"
+    assert thread.state.outcome == "failed"
+    audited(thread)
+
+
+def test_a_sub_agent_that_ends_with_its_parent_asks_about_its_task() -> None:
+    """As about any effect of an unattended run whose outcome is unknown."""
+    thread = working(when_blocked="fail")
+    thread.cancel(PARENT_ENDS)
+    bring(thread, status="ok", content="cancelled")
+    assert thread.decide("1", "absent") == "accepted"
+    assert thread.state.outcome == "cancelled"
+    audited(thread)
 
 
 def test_a_run_that_was_closed_does_not_continue_a_question() -> None:

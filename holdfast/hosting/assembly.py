@@ -73,6 +73,7 @@ async def assembled(parts: Components, catalog: Catalog, secrets: Secrets) -> As
             publisher=publisher,
             node=node_of(settings),
             node_policy=load_policy(settings.policy) if settings.policy else None,
+            traced=settings.traces_endpoint is not None,
             interceptors=measuring,
         )
 

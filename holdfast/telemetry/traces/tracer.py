@@ -15,6 +15,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from holdfast.core.base.canonical import exact_json
+from holdfast.core.base.trace_context import SpanContext
 from holdfast.core.llm.blocks import Content, text_of
 from holdfast.core.llm.messages import AssistantMessage, Usage
 from holdfast.core.log import events as ev
@@ -23,7 +24,6 @@ from holdfast.telemetry.traces.progress import WORK, OpenCall, Progress, Totals
 from holdfast.telemetry.traces.spans import (
     Link,
     Span,
-    SpanContext,
     SpanEvent,
     Trace,
     Value,
@@ -316,7 +316,7 @@ class Tracer:
         if state.previous:
             links.append(_link(state.previous, "previous_activation"))
         if state.caller and state.activations == 1:
-            links.append(_link(state.caller, "caller"))
+            links.append(self._caller(state.caller))
         name = f"{names.INVOKE_AGENT} {state.agent}".strip()
         error, events = now.failed or None, tuple(now.events)
         return Span(root, "", name, "internal", now.start, state.last_at, attributes, tuple(links), events, error=error)
@@ -340,9 +340,15 @@ class Tracer:
             state.began or state.last_at,
             state.last_at,
             attributes | ({names.ERROR: error} if error else {}),
-            (_link(last, "activation"), *((_link(state.caller, "caller"),) if state.caller else ())),
+            (_link(last, "activation"), *((self._caller(state.caller),) if state.caller else ())),
             error=error,
         )
+
+    def _caller(self, span: SpanContext) -> Link:
+        """Return the link to the span that caused the start."""
+        if not self._state.parent:
+            return _link(span, "caller")
+        return Link(span, {names.LINK: "parent_run", names.PARENT_CALL: self._state.parent_call})
 
     def _about(self) -> dict[str, Value]:
         state = self._state

@@ -4,7 +4,7 @@ Nothing here touches the process: no signal handler, no logging set-up, no event
 """
 
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
 from inspect import signature
 from typing import Any, Final
 
@@ -20,8 +20,8 @@ from holdfast.core.agents.catalog import Catalog
 from holdfast.core.temporal.converter import seals_in
 from holdfast.core.tools.secrets import Secrets
 from holdfast.streaming.publisher import Publisher, publishing
-from holdfast.telemetry.exporting import exporting
-from holdfast.telemetry.metrics.instruments import instruments_of, meter_of
+from holdfast.telemetry.exporting import exporting, is_traced
+from holdfast.telemetry.metrics.instruments import Instruments, instruments_of, meter_of
 from holdfast.worker.construction import new_worker
 from holdfast.worker.resources import open_resources
 from holdfast.workflows import WORKFLOWS
@@ -73,24 +73,30 @@ async def assembled(parts: Components, catalog: Catalog, secrets: Secrets) -> As
             publisher=publisher,
             node=node_of(settings),
             node_policy=load_policy(settings.policy) if settings.policy else None,
-            traced=settings.traces_endpoint is not None,
+            traced=is_traced(parts),
             interceptors=measuring,
         )
 
 
 @asynccontextmanager
 async def _measuring(parts: Components, catalog: Catalog, client: Client) -> AsyncIterator[Sequence[Interceptor]]:
-    """Measure what a worker does during a block, if the SDK's runtime of its client exports metrics."""
-    if (meter := meter_of(client)) is None:
+    """Measure what a worker does during a block, if the SDK's runtime of its client or the program exports metrics."""
+    every: list[Instruments] = [instruments_of(meter)] if (meter := meter_of(client)) else []
+    if (provider := parts.observers.meter_provider) is not None:
+        from holdfast.telemetry.metrics.provided import provided_instruments
+
+        every.append(provided_instruments(provider))
+    if not every:
         yield ()
         return
     from holdfast.telemetry.metrics.measuring import Measuring
     from holdfast.telemetry.metrics.observing import observing
 
-    instruments = instruments_of(meter)
     llms = [parts.default_llm] if isinstance(parts.default_llm, str) else parts.default_llm
-    async with observing(instruments, client, await parts.migrated_pool()):
-        yield (Measuring(instruments, catalog, llms),)
+    async with AsyncExitStack() as block:
+        for instruments in every:
+            await block.enter_async_context(observing(instruments, client, await parts.migrated_pool()))
+        yield tuple(Measuring(instruments, catalog, llms) for instruments in every)
 
 
 def _publisher(parts: Components) -> AbstractAsyncContextManager[Publisher | None]:

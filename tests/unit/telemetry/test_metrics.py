@@ -18,7 +18,7 @@ from holdfast.core.nodes import NodeTerms
 from holdfast.core.run.contracts.llm_calls import LLMReply, LLMRequest
 from holdfast.core.run.contracts.tool_calls import ToolOutcome, ToolRequest
 from holdfast.core.transcript.transcript import TranscriptRef
-from holdfast.telemetry.metrics.instruments import Instruments, Names
+from holdfast.telemetry.metrics.instruments import Names, SDKInstruments
 from holdfast.telemetry.metrics.measuring import Measuring
 from holdfast.telemetry.metrics.names import METRICS, OTHER
 
@@ -48,7 +48,7 @@ def look() -> str:
 def test_labels_are_bounded_whoever_names_things() -> None:
     """A million names of agents, tools and LLMs that are not the catalog's make one series; none of them is a label."""
     buffer = MetricBuffer(100_000)
-    instruments = Instruments(Runtime(telemetry=TelemetryConfig(metrics=buffer)).metric_meter)
+    instruments = SDKInstruments(Runtime(telemetry=TelemetryConfig(metrics=buffer)).metric_meter)
     catalog = Catalog(agents=[Agent(name="clerk", instructions="Work.", tools=[look], llm="gpt-5-mini")])
     measuring = Measuring(instruments, catalog, ["scripted"])
     series: set[tuple[str, tuple[tuple[str, Any], ...]]] = set()
@@ -71,7 +71,7 @@ def test_labels_are_bounded_whoever_names_things() -> None:
 
 def test_a_metric_has_exactly_its_labels() -> None:
     """A label that the table does not name is a mistake, and so is one that is missing."""
-    instruments = Instruments(Runtime(telemetry=TelemetryConfig(metrics=MetricBuffer(100))).metric_meter)
+    instruments = SDKInstruments(Runtime(telemetry=TelemetryConfig(metrics=MetricBuffer(100))).metric_meter)
     steps = METRICS[0]
     instruments.add(steps, agent="a", llm="b")
     for wrong in ({"agent": "a"}, {"agent": "a", "llm": "b", "thread": "t"}):

@@ -96,7 +96,8 @@ async def _measuring(parts: Components, catalog: Catalog, client: Client) -> Asy
     async with AsyncExitStack() as block:
         for instruments in every:
             await block.enter_async_context(observing(instruments, client, await parts.migrated_pool()))
-        yield tuple(Measuring(instruments, catalog, llms) for instruments in every)
+        tenants = parts.settings.tenants
+        yield tuple(Measuring(instruments, catalog, llms, tenants) for instruments in every)
 
 
 def _publisher(parts: Components) -> AbstractAsyncContextManager[Publisher | None]:

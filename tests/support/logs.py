@@ -56,8 +56,8 @@ class WrittenLog:
         """Let time pass."""
         self.at += timedelta(**time)
 
-    def reply(self, *tools: str, text: str = "") -> list[int]:
-        """Record a reply that calls tools, one second later; return the calls' numbers."""
+    def reply(self, *tools: str, text: str = "", cost: int | None = None) -> list[int]:
+        """Record a reply that calls tools, one second later; return the calls' numbers. `cost` is in nano-dollars."""
         self.later(seconds=1)
         numbers = [self._number + index for index, _ in enumerate(tools, 1)]
         self._number += len(tools)
@@ -65,7 +65,7 @@ class WrittenLog:
         message = AssistantMessage(content=(*([TextBlock(text=text)] if text else []), *calls) if calls else text)
         usage = Usage(prompt_tokens=100, completion_tokens=10)
         replied = ev.LLMReplied(
-            message=message, transcript_length=1, usage=usage, finish_reason="stop", llm="m", duration_ms=800
+            message=message, transcript_length=1, usage=usage, finish_reason="stop", llm="m", duration_ms=800, cost=cost
         )
         self.add(replied)
         for number, call in zip(numbers, calls, strict=True):

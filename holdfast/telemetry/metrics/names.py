@@ -29,8 +29,9 @@ TOKENS: Final = Metric(
 COST: Final = Metric(
     "holdfast_cost_micro_usd_total",
     "counter",
-    ("agent", "llm"),
-    "Cost of LLM calls by list prices, in millionths of a US dollar; calls without a known price are left out.",
+    ("agent", "llm", "tenant"),
+    "Cost of LLM calls by list prices, in millionths of a US dollar; calls without a known price are left out. "
+    "`tenant` is one of `HOLDFAST_TENANTS`, or `other`.",
 )
 LLM_SECONDS: Final = Metric(
     "holdfast_llm_call_seconds", "histogram", ("llm",), "Time of the LLM call that was answered.", "s"

@@ -63,7 +63,8 @@ LEVELS: Mapping[int, str] = {
     "waits for people; what a call does, in a sentence of its tool (`consequence`); questions of a foreign server to "
     "people (`answer_requested`, and requests of the kind `question`), and waits for its tasks; a conversation from "
     "elsewhere that a start brings along; `reclassify`, which changes a run's agent, trust level or budget; a start "
-    "that continues a thread may lift a constraint; a start names the span that caused it",
+    "that continues a thread may lift a constraint; a start names the span that caused it; the cost of each LLM call "
+    "by list prices",
 }
 """Feature level → the release, and its additions."""
 
@@ -300,6 +301,10 @@ them. A start with a scope carries this level: a worker that lacks it would igno
 TRACE_LINKS = 2
 """A start may name the span that caused it (`traceparent`), and carries this level: the log of a worker that lacks it
 would be another one."""
+
+
+RECORDS_COSTS = 2
+"""The cost of each LLM call by list prices is recorded. Below it, only with a budget of money."""
 
 
 def level_of_start(

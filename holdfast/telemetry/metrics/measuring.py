@@ -57,6 +57,10 @@ class Measuring(Interceptor):
             asked = activity.info().scheduled_time
             self._instruments.record(names.ARCHIVE_SECONDS, (datetime.now(UTC) - asked).total_seconds())
 
+    def streamed(self, seconds: float) -> None:
+        """Record how long the pieces of a reply waited until readers could get them."""
+        self._instruments.record(names.STREAM_SECONDS, seconds)
+
     def _replied(self, request: LLMRequest, reply: LLMReply) -> None:
         llm = self._llms.beginning(reply.llm)
         own = {"agent": self._agents.of(request.nodes.agent if request.nodes else ""), "llm": llm}

@@ -65,6 +65,13 @@ ARCHIVE_SECONDS: Final = Metric(
     "Time from the moment a run wanted to write to the record until it was written.",
     "s",
 )
+STREAM_SECONDS: Final = Metric(
+    "holdfast_stream_lag_seconds",
+    "histogram",
+    (),
+    "Time from the moment a piece of a reply was to be shown until its readers could get it.",
+    "s",
+)
 RUNS: Final = Metric(
     "holdfast_runs",
     "gauge",
@@ -95,7 +102,7 @@ OBSERVED: Final = Metric(
 
 METRICS: Final[tuple[Metric, ...]] = (
     *(STEPS, TOKENS, COST, LLM_SECONDS, TOOL_CALLS, TOOL_SECONDS, FAILED_ATTEMPTS, WORKER_DEATHS, TAKEOVERS),
-    *(ARCHIVE_SECONDS, RUNS, REQUESTS, REQUEST_AGE, BUDGET_SPENT, FEED_BACKLOG, OBSERVED),
+    *(ARCHIVE_SECONDS, STREAM_SECONDS, RUNS, REQUESTS, REQUEST_AGE, BUDGET_SPENT, FEED_BACKLOG, OBSERVED),
 )
 """All of them, in the order of the reference page."""
 

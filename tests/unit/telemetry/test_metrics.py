@@ -99,7 +99,7 @@ async def test_the_lag_of_streams_is_the_wait_until_a_batch_is_stored() -> None:
     async def fail(*args: object) -> None:
         raise OSError("the database is down")
 
-    transport.append = fail  # type: ignore[method-assign]
+    transport.append = fail  # type: ignore[assignment,method-assign]
     reply.emit(Delta("text", "More. " * 300))
     await publisher.flush()
     assert len(lags) == 1

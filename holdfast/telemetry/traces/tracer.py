@@ -7,6 +7,7 @@
 """
 
 import json
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -40,6 +41,8 @@ MOST_EVENTS = 128
 
 CONTENT_CHARS = 16_000
 """The most characters of a text, if content is recorded."""
+
+_WORD = re.compile(r"[A-Za-z_-]{1,40}")
 
 _PROGRESS: TypeAdapter[Progress] = TypeAdapter(Progress)
 
@@ -193,7 +196,7 @@ class Tracer:
             names.PROVIDER: event.endpoint or "openai",
             names.REQUEST_MODEL: requested,
             names.RESPONSE_MODEL: event.llm,
-            names.FINISH_REASONS: (event.finish_reason,),
+            names.FINISH_REASONS: (_word(event.finish_reason),),
             names.INPUT_TOKENS: event.usage.prompt_tokens,
             names.OUTPUT_TOKENS: event.usage.completion_tokens,
             names.CACHE_READ_TOKENS: event.usage.cached_tokens,
@@ -415,6 +418,11 @@ def _add(totals: Totals, more: Totals) -> None:
 
 def _link(to: SpanContext, kind: str) -> Link:
     return Link(to, {names.LINK: kind})
+
+
+def _word(text: str) -> str:
+    """Return a text of a provider that is one word of a protocol; `other` for any other text, which may be content."""
+    return text if _WORD.fullmatch(text) else "other"
 
 
 def _clipped(text: str) -> str:

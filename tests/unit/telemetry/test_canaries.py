@@ -41,7 +41,7 @@ def planted(value: Any, path: Path) -> Any:
     if not path:
         return f"{CANARY} {value}"
     at, *rest = path
-    copy = dict(value) if isinstance(value, dict) else list(value)
+    copy: Any = dict(value) if isinstance(value, dict) else list(value)
     copy[at] = planted(value[at], tuple(rest))
     return copy
 

@@ -33,6 +33,7 @@ from holdfast.activities.signed_results import SignedResults
 from holdfast.activities.subagents import Subagents
 from holdfast.activities.tool_calls.call_tool import Tools
 from holdfast.activities.tool_calls.previews import Previews
+from holdfast.activities.trace_context import TraceContext
 from holdfast.composition.stores import choose_stores
 from holdfast.core.agents.catalog import Catalog
 from holdfast.core.agents.required_secrets import read_secrets
@@ -85,6 +86,7 @@ def assemble(
     publisher: Publisher | None = None,
     node: Node = NO_NODE,
     node_policy: Policy | None = None,
+    traced: bool = False,
     interceptors: Sequence[Interceptor] = (),
 ) -> Assembly:
     """Put the activities of a worker together.
@@ -111,6 +113,7 @@ def assemble(
         publisher: Streams replies to readers while they arrive; None if nobody can read them.
         node: The node that the worker runs on.
         node_policy: Its own policy, which judges the work of every run; None for none.
+        traced: Runs are exported as traces: logs, tools and requests to LLMs get the ids of the run's trace.
         interceptors: Interceptors in addition to our own.
 
     Raises:
@@ -162,7 +165,7 @@ def assemble(
         secrets=secrets,
         node=node,
     )
-    subagents = Subagents(threads)
+    subagents = Subagents(threads, chains)
     activities: list[Callable[..., Any]] = [
         Threads(record, keep=transcripts.keep).load_thread,
         archive.load_effects,
@@ -182,5 +185,6 @@ def assemble(
     ]
     signing = (SignedResults(node_key, chains),) if node_key else ()
     gate = NodeGate(node, node_policy, catalog.tools)
-    own = (Redacting(secrets), RequestCheck(chains), gate, handover, DropToolHeartbeats())
+    tracing = (TraceContext(chains),) if traced else ()
+    own = (Redacting(secrets), RequestCheck(chains), *tracing, gate, handover, DropToolHeartbeats())
     return Assembly(tuple(activities), (*signing, *own, *interceptors))

@@ -27,7 +27,7 @@ from temporalio.exceptions import (
 )
 from temporalio.service import RPCError, RPCStatusCode
 
-from holdfast.activities.calling_run import calling_thread
+from holdfast.activities.calling_run import Chains, calling_thread
 from holdfast.activities.heartbeats import heartbeats
 from holdfast.client.reading.costs import spent_by
 from holdfast.client.reading.executions import describe
@@ -66,6 +66,7 @@ from holdfast.core.tools.subagents import child_thread
 from holdfast.core.transcript.transcript import clip
 from holdfast.core.trust import least
 from holdfast.errors import HoldfastError, RecordUnavailable, ServerUnreachable
+from holdfast.telemetry.traces.spans import run_context
 
 ANSWER_TIMEOUT = timedelta(seconds=10)
 """How long Temporal may take to answer; then Temporal retries the activity."""
@@ -89,16 +90,20 @@ class Subagents:
 
     Args:
         record: The permanent record, for sub-agents that Temporal no longer has.
+        chains: Maps a Temporal run to its chain.
     """
 
-    def __init__(self, record: ThreadStore) -> None:
+    def __init__(self, record: ThreadStore, chains: Chains) -> None:
         self._record = record
+        self._chains = chains
 
     @activity.defn
     async def start_subagents(self, request: StartSubagentsRequest) -> StartedSubagents:
         """See `holdfast.core.run.contracts.table.START_CHILDREN`."""
         async with heartbeats():
-            started = await _concurrently(request.children, lambda child: _start(request, child))
+            run = await self._chains.first_run_id(calling_thread(), activity.info().workflow_run_id or "")
+            parent = run_context(run).traceparent
+            started = await _concurrently(request.children, lambda child: _start(request, child, traceparent=parent))
         return StartedSubagents(children=tuple(started))
 
     @activity.defn
@@ -200,11 +205,11 @@ def _text_of(end: RunFinished, limit: int) -> str:
     return clip(f"{end.cause}: {end.result}" if end.outcome == "failed" else end.result, limit)
 
 
-async def _start(request: StartSubagentsRequest, child: SubagentStart) -> StartedSubagent:
+async def _start(request: StartSubagentsRequest, child: SubagentStart, *, traceparent: str) -> StartedSubagent:
     """Start one sub-agent, unless it was started before."""
     client, thread = own_client(), child_thread(calling_thread(), child.number)
     start = {"start": secrets.token_hex(8), "issued_at": datetime.now(UTC)}
-    run_input = child_input(request, child).model_copy(update=start)
+    run_input = child_input(request, child, traceparent=traceparent).model_copy(update=start)
     details = f"Agent `{code(child.agent)}`, started by call {child.number} of `{code(calling_thread())}`."
     try:
         run = await client.start_workflow(

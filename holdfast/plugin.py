@@ -11,6 +11,7 @@ import logging
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from temporalio import activity, workflow
@@ -25,6 +26,7 @@ from temporalio.worker import (
     WorkflowReplayResult,
 )
 
+from holdfast.composition.observers import Observers, OnEvent
 from holdfast.config.extras import is_installed
 from holdfast.config.policy_file import load_policy
 from holdfast.config.programs import base_folder, setup_command
@@ -45,6 +47,10 @@ from holdfast.hosting.queues import offer_of, serving_queue
 from holdfast.worker.hosted_runs import HostedRuns, host, hosted_runs, is_hosting
 from holdfast.workflows import WORKFLOWS
 
+if TYPE_CHECKING:  # optional packages: a program that passes a provider has them
+    from opentelemetry.metrics import MeterProvider
+    from opentelemetry.trace import TracerProvider
+
 log = logging.getLogger("holdfast.plugin")
 
 _NO_NAMESPACE = "ReplayNamespace"
@@ -64,6 +70,9 @@ class HoldfastPlugin(SimplePlugin):
         environ: The variables that configure Holdfast, as for `holdfast worker`; None for the process's environment.
             `HOLDFAST_FLEET_KEYS` and `DATABASE_URL` are required to run agents, except beside an embedded stack, which
             has its own.
+        tracer_provider: As for `holdfast.running`, and so are `meter_provider` and `on_event`.
+        meter_provider: See `tracer_provider`.
+        on_event: See `tracer_provider`.
 
     Raises:
         SettingsError: A setting cannot be used, or the packages that run agents are missing.
@@ -77,6 +86,9 @@ class HoldfastPlugin(SimplePlugin):
         task_queue: str | None = None,
         script: Script | None = None,
         environ: Mapping[str, str] | None = None,
+        tracer_provider: "TracerProvider | None" = None,
+        meter_provider: "MeterProvider | None" = None,
+        on_event: OnEvent | None = None,
     ) -> None:
         super().__init__("holdfast.HoldfastPlugin")
         if catalog is not None and not is_installed("worker"):
@@ -87,6 +99,7 @@ class HoldfastPlugin(SimplePlugin):
         self._catalog = catalog.governed_by(load_policy(policy)) if catalog and policy else catalog
         self._task_queue = task_queue
         self._script = script
+        self._observers = Observers(tracer_provider, meter_provider, on_event)
         self._called: WeakKeyDictionary[HostedRuns, CalledThreads] = WeakKeyDictionary()
         self._hosted: WeakKeyDictionary[HostedRuns, Hosted] = WeakKeyDictionary()
 
@@ -136,7 +149,9 @@ class HoldfastPlugin(SimplePlugin):
             return config
         for cost in costs_of(config):
             log.warning("worker of task queue %s: %s", config["task_queue"], cost)
-        hosted = self._hosted[runner.runs] = Hosted(self._catalog, self._settings, self._environ, self._script)
+        hosted = self._hosted[runner.runs] = Hosted(
+            self._catalog, self._settings, self._environ, self._script, self._observers
+        )
         config["workflows"] = [*(config.get("workflows") or ()), *WORKFLOWS]
         config["activities"] = [*config["activities"], *hosted.activities]
         config["interceptors"] = [*(config.get("interceptors") or ()), hosted.interceptor]

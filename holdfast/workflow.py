@@ -39,6 +39,7 @@ from typing_extensions import Unpack
 from holdfast.core.agents.agent import WhenBlocked
 from holdfast.core.authority.summaries import memo, summary
 from holdfast.core.base.text import code
+from holdfast.core.base.trace_context import ambient_traceparent, traceparent_or_none
 from holdfast.core.budget.budget import Budget
 from holdfast.core.llm.blocks import Content
 from holdfast.core.mac.seals import is_unsealed
@@ -121,6 +122,7 @@ class RunOptions(TypedDict, total=False):
     workspace: str | None
     task_queue: str | None
     parent_close_policy: ParentClosePolicy
+    traceparent: str | None
 
 
 def _require_plugin() -> None:
@@ -179,6 +181,7 @@ async def start_agent(
     idle_limit: float | None = None,
     task_queue: str | None = None,
     parent_close_policy: ParentClosePolicy = ParentClosePolicy.ABANDON,
+    traceparent: str | None = None,
 ) -> "AgentHandle":
     """Start an agent's run, and return a handle once Temporal has recorded the start.
 
@@ -204,6 +207,8 @@ async def start_agent(
         task_queue: The task queue of the workers that run the agent; None for the workflow's own.
         parent_close_policy: What happens to the run if the workflow ends, or continues as new, without having waited
             for it. By default, it continues: stopping it could leave the outcome of an effect unknown.
+        traceparent: The span to which the run's traces link, as a W3C `traceparent`. None for OpenTelemetry's current
+            span, as Temporal's tracing interceptor sets it; empty for none.
 
     Raises:
         AgentRunFailed: There is or was a thread of that id, the context cannot be recorded, or `nodes` selects none.
@@ -227,6 +232,7 @@ async def start_agent(
         unattended=unattended,
         when_blocked=when_blocked,
         nodes=nodes,
+        traceparent=ambient_traceparent() if traceparent is None else traceparent_or_none(traceparent),
     )
     shown: Any = Own(f"Agent `{code(agent)}`, started by the workflow `{code(info.workflow_id)}`.")
     title: Any = Own(summary(task))

@@ -41,6 +41,7 @@ from holdfast.activities.llm_calls.transcript_cache import CachedTranscript, Tra
 from holdfast.activities.middleware import MiddlewareStack, RunReader
 from holdfast.activities.safe_logs import SafeLogger
 from holdfast.activities.tool_calls.tool_outcomes import clip_to
+from holdfast.activities.trace_context import trace_headers
 from holdfast.core.agents.agent import AgentSpec
 from holdfast.core.agents.catalog import Catalog
 from holdfast.core.agents.middleware import LLMCall, LLMResult
@@ -358,7 +359,12 @@ class LLM:
                     cast_to=httpx2.Response,
                     options={
                         "timeout": timeout,
-                        "headers": {**route.endpoint.headers, **headers, "Content-Type": "application/json"},
+                        "headers": {
+                            **trace_headers(),
+                            **route.endpoint.headers,
+                            **headers,
+                            "Content-Type": "application/json",
+                        },
                     },
                 )
         except TimeoutError:

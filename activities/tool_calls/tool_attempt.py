@@ -19,6 +19,7 @@ from holdfast.activities.tool_calls.context_updates import NO_CONTEXT, CallConte
 from holdfast.activities.tool_calls.tool_functions import TimedOut, call_function, raise_if_stopped
 from holdfast.activities.tool_calls.tool_outcomes import RawResult, result_of_value
 from holdfast.activities.tool_calls.tool_threads import NoThread
+from holdfast.activities.trace_context import trace_headers
 from holdfast.core.llm.blocks import with_heading
 from holdfast.core.log.events import ToolStatus
 from holdfast.core.nodes import NO_NODE, Node
@@ -66,6 +67,7 @@ def tool_context(
         progress=(request.progress if isinstance(request, ToolRequest) else None) or USUAL_FILE,
         secrets=secrets.only(tool.secrets) if tool.secrets else NO_SECRETS,
         resumed=resumed,
+        trace_headers=trace_headers(),
         pends=isinstance(request, ToolRequest) and request.pends,
     )
 

@@ -24,6 +24,7 @@ from holdfast.composition.components import Components
 from holdfast.config.programs import base_folder, setup_command
 from holdfast.config.settings import Settings, variables
 from holdfast.core.agents.agent import WhenBlocked
+from holdfast.core.base.trace_context import ambient_traceparent
 from holdfast.core.budget.budget import Budget
 from holdfast.core.llm.blocks import Content
 from holdfast.core.llm.conversation import read_conversation
@@ -217,6 +218,7 @@ class Client:
         when_blocked: WhenBlocked | None = None,
         nodes: Sequence[str] = (),
         conversation: Sequence[BaseModel | Mapping[str, object]] = (),
+        traceparent: str | None = None,
     ) -> Thread:
         """Start a thread. With a thread id, it starts at most once: repeating the start returns the existing thread.
 
@@ -247,6 +249,8 @@ class Client:
             conversation: A conversation from elsewhere, for the LLM to read as a claim: at most 200 messages and
                 100,000 bytes, as in Chat Completions or from `Thread.messages`. Its calls are only text, nothing in it
                 counts as approved, and the run has the trust level `web`. Empty for none.
+            traceparent: The span to which the run's traces link, as a W3C `traceparent`; a malformed one counts as
+                none. None for OpenTelemetry's current span, if the program uses that; empty for none.
 
         Raises:
             TaskDiffers: A thread with this id has another task, agent or context. `Thread.say` continues it.
@@ -269,6 +273,7 @@ class Client:
             when_blocked=check_when_blocked(when_blocked, unattended=unattended),
             nodes=selected_nodes(nodes),
             conversation=read_conversation(conversation),
+            traceparent=ambient_traceparent() if traceparent is None else traceparent,
         )
         if thread is None:
             return self.thread((await self._threads.start(task, options=options)).thread)

@@ -24,6 +24,7 @@ from holdfast.client.sending import REOPENED, UPDATE_UNAVAILABLE, UpdateResult, 
 from holdfast.client.start_options import StartOptions
 from holdfast.client.threads import Threads
 from holdfast.core.authority.interventions import WhenBusy, read_message
+from holdfast.core.base.trace_context import ambient_traceparent
 from holdfast.core.llm.blocks import Content
 from holdfast.core.run.contracts.runs import View
 from holdfast.encryption.signing_keys import signed_once
@@ -130,7 +131,9 @@ async def _reopen_closed_thread(
     if id and (received := await _received(threads, thread, message, id=id)):
         return received
     try:
-        started = await threads.start(message, thread, StartOptions(by=by), message_id=id)
+        started = await threads.start(
+            message, thread, StartOptions(by=by, traceparent=ambient_traceparent()), message_id=id
+        )
     except ThreadExists:
         if threads.reader.ownership.foreign(thread):
             raise

@@ -10,6 +10,7 @@ from holdfast.config.programs import CLI
 from holdfast.core.agents.names import id_if_any
 from holdfast.core.authority.statements import Lift
 from holdfast.core.base.text import code, quoted
+from holdfast.core.base.trace_context import traceparent_or_none
 from holdfast.core.budget.budget import Budget
 from holdfast.core.llm.blocks import Content, text_of
 from holdfast.core.llm.conversation import Conversation
@@ -61,6 +62,9 @@ class StartOptions(BaseModel):
     conversation: Conversation = ()
     """A conversation from elsewhere (`holdfast.core.llm.conversation`), as a claim; empty for none."""
 
+    traceparent: Annotated[str, AfterValidator(traceparent_or_none)] = ""
+    """The caller's span, to which the traces of the run link; empty for none, and for a text that is no traceparent: a
+    start never fails because of its trace."""
     lift: Lift | None = None
     """For a closed thread: a lift of one of its constraints, which the policy judges when the agent is loaded."""
 

@@ -157,12 +157,14 @@ class Threads:
             claims |= {"lift": options.lift} if options.lift else {}
             others = max(others, LIFTS_ON_START if options.lift else 0)
             claims |= {"conversation": options.conversation} if options.conversation else {}
+            claims |= {"traceparent": options.traceparent} if options.traceparent else {}
             level = level_of_start(
                 others=others,
                 context=options.context,
                 when_blocked=options.when_blocked,
                 scope=options.scope,
                 conversation=options.conversation,
+                traceparent=options.traceparent,
             )
             claims |= {"features": level} if level else {}
             run_input = issued(run_input.model_copy(update=claims))

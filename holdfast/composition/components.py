@@ -10,6 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from holdfast.composition.observers import NO_OBSERVERS, Observers
 from holdfast.config.running_stacks import is_running
 from holdfast.config.settings import Settings
 from holdfast.config.stack_file import Stack, read_stack
@@ -77,6 +78,7 @@ class Components:
         say: Called with a line if it does.
         quiet: Silence the log of Temporal's SDK.
         runtime: The SDK's runtime, for a log of its own; None for the default one, which logs on stdout.
+        observers: A program's own telemetry.
     """
 
     def __init__(
@@ -94,6 +96,7 @@ class Components:
         say: Callable[[str], None] = lambda line: None,
         quiet: bool = False,
         runtime: "Runtime | None" = None,
+        observers: Observers = NO_OBSERVERS,
     ) -> None:
         self._given = settings
         self._environ = environ
@@ -106,6 +109,7 @@ class Components:
         self._say = say
         self._quiet = quiet
         self._runtime = runtime
+        self.observers = observers
         self._client: Client | None = None
         self._pool: AsyncConnectionPool | None = None
         self._opening = asyncio.Lock()

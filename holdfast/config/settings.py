@@ -92,6 +92,10 @@ def _interval(text: str) -> str:
     return text
 
 
+def _prefixes(given: object) -> object:
+    return tuple(filter(None, map(str.strip, given.split(",")))) if isinstance(given, str) else given
+
+
 def _labels(text: str) -> str:
     read_labels(text)
     return text
@@ -241,6 +245,9 @@ class Settings(BaseModel):
     """`HOLDFAST_NODE`: this node's name, by which trust scopes and constraints select it. Default: the host's name."""
     node_labels: Annotated[str, AfterValidator(_labels)] = ""
     """`HOLDFAST_NODE_LABELS`: this node's labels, by which trust scopes select it, such as `region=eu,gpu=yes`."""
+    tenants: Annotated[tuple[str, ...], BeforeValidator(_prefixes)] = ()
+    """`HOLDFAST_TENANTS`: the prefixes of thread ids by which costs are summed, one for each tenant, such as
+    `acme-,globex-`. Default: none."""
     traces_endpoint: Annotated[str, AfterValidator(traces_url)] | None = None
     """`HOLDFAST_TRACES_ENDPOINT`: workers export a trace of each activation of a run to this OpenTelemetry collector,
     over OTLP/HTTP: `http://collector:4318`. Default: no traces."""

@@ -3,13 +3,13 @@
 Nothing here touches the process: no signal handler, no logging set-up, no event loop of its own.
 """
 
-from collections.abc import AsyncIterator, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
 from inspect import signature
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from temporalio.client import Client
-from temporalio.worker import Interceptor, Worker
+from temporalio.worker import Worker
 
 from holdfast.activities.assembly import Assembly, assemble
 from holdfast.activities.notify import open_notifier
@@ -20,11 +20,14 @@ from holdfast.core.agents.catalog import Catalog
 from holdfast.core.temporal.converter import seals_in
 from holdfast.core.tools.secrets import Secrets
 from holdfast.streaming.publisher import Publisher, publishing
-from holdfast.telemetry.exporting import exporting
-from holdfast.telemetry.metrics.instruments import instruments_of, meter_of
+from holdfast.telemetry.exporting import exporting, is_traced
+from holdfast.telemetry.metrics.instruments import Instruments, instruments_of, meter_of
 from holdfast.worker.construction import new_worker
 from holdfast.worker.resources import open_resources
 from holdfast.workflows import WORKFLOWS
+
+if TYPE_CHECKING:  # imported only if a worker exports metrics
+    from holdfast.telemetry.metrics.measuring import Measuring
 
 _ASSEMBLED: Final = signature(assemble).parameters.keys()
 """The arguments of `assemble`."""
@@ -54,6 +57,8 @@ async def assembled(parts: Components, catalog: Catalog, secrets: Secrets) -> As
         exporting(parts),
         _measuring(parts, catalog, client) as measuring,
     ):
+        if publisher and measuring:
+            publisher.on_sent = _streamed(measuring)
         yield assemble(
             catalog,
             seals_in(client.data_converter),
@@ -73,23 +78,41 @@ async def assembled(parts: Components, catalog: Catalog, secrets: Secrets) -> As
             publisher=publisher,
             node=node_of(settings),
             node_policy=load_policy(settings.policy) if settings.policy else None,
+            traced=is_traced(parts),
             interceptors=measuring,
         )
 
 
 @asynccontextmanager
-async def _measuring(parts: Components, catalog: Catalog, client: Client) -> AsyncIterator[Sequence[Interceptor]]:
-    """Measure what a worker does during a block, if the SDK's runtime of its client exports metrics."""
-    if (meter := meter_of(client)) is None:
+async def _measuring(parts: Components, catalog: Catalog, client: Client) -> AsyncIterator[Sequence["Measuring"]]:
+    """Measure what a worker does during a block, if the SDK's runtime of its client or the program exports metrics."""
+    every: list[Instruments] = [instruments_of(meter)] if (meter := meter_of(client)) else []
+    if (provider := parts.observers.meter_provider) is not None:
+        from holdfast.telemetry.metrics.provided import provided_instruments
+
+        every.append(provided_instruments(provider))
+    if not every:
         yield ()
         return
     from holdfast.telemetry.metrics.measuring import Measuring
     from holdfast.telemetry.metrics.observing import observing
 
-    instruments = instruments_of(meter)
     llms = [parts.default_llm] if isinstance(parts.default_llm, str) else parts.default_llm
-    async with observing(instruments, client, await parts.migrated_pool()):
-        yield (Measuring(instruments, catalog, llms),)
+    async with AsyncExitStack() as block:
+        for instruments in every:
+            await block.enter_async_context(observing(instruments, client, await parts.migrated_pool()))
+        tenants = parts.settings.tenants
+        yield tuple(Measuring(instruments, catalog, llms, tenants) for instruments in every)
+
+
+def _streamed(measuring: Sequence["Measuring"]) -> Callable[[float], None]:
+    """Return a function that records the lag of streams."""
+
+    def record(seconds: float) -> None:
+        for each in measuring:
+            each.streamed(seconds)
+
+    return record
 
 
 def _publisher(parts: Components) -> AbstractAsyncContextManager[Publisher | None]:

@@ -19,6 +19,7 @@ from holdfast.api.client import Client, make_client
 from holdfast.client.connect import own_stack
 from holdfast.composition.components import Components
 from holdfast.composition.hardening import ROOT_NOTICE, is_root
+from holdfast.composition.observers import NO_OBSERVERS, Observers
 from holdfast.config.policy_file import load_policy
 from holdfast.config.settings import Settings
 from holdfast.config.stack_file import Stack
@@ -49,6 +50,7 @@ async def hold(
     task_queue: str | None = None,
     home: Path | str | None = None,
     by: str | None = None,
+    observers: Observers = NO_OBSERVERS,
 ) -> AsyncIterator[Client]:
     """Run a worker of a catalog for a block. See `holdfast.running`, whose arguments these are."""
     program = await asyncio.to_thread(read_program, catalog, task_queue=task_queue, home=home, by=by)
@@ -75,6 +77,7 @@ async def hold(
                 scripted=program.embedded or script is not None,  # a server of a team gets no made-up answers
                 say=log.info,
                 runtime=metrics_runtime(settings, _logging()) or _runtime(),
+                observers=observers,
             )
             if own := own_stack(parts.config):
                 own.check(address := parts.config["target_host"])

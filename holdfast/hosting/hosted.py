@@ -20,6 +20,7 @@ from temporalio.worker import (
 
 from holdfast.client.connect import ensure_search_attributes
 from holdfast.composition.components import Components
+from holdfast.composition.observers import NO_OBSERVERS, Observers
 from holdfast.config.running_stacks import is_running
 from holdfast.config.settings import Settings
 from holdfast.config.stack_file import Stack, read_stack
@@ -48,15 +49,22 @@ class Hosted:
         settings: From `environ`.
         environ: The environment, for Temporal's own settings and the secrets of tools.
         script: Answers in place of an LLM if the settings name none; None to require one.
+        observers: The program's own telemetry.
     """
 
     def __init__(
-        self, catalog: Catalog, settings: Settings, environ: Mapping[str, str], script: Script | None = None
+        self,
+        catalog: Catalog,
+        settings: Settings,
+        environ: Mapping[str, str],
+        script: Script | None = None,
+        observers: Observers = NO_OBSERVERS,
     ) -> None:
         self.catalog = catalog
         self._settings = settings
         self._environ = environ
         self._script = script
+        self._observers = observers
         self._implementations: dict[str, Callable[..., Awaitable[Any]]] = {}
         self.activities = tuple(self._stand_in(each) for each in _TABLE)
         self.interceptor = _Interceptors()
@@ -89,6 +97,7 @@ class Hosted:
                 scripted=self._script is not None,
                 connections=EFFECTS_AT_ONCE,
                 say=log.info,
+                observers=self._observers,
             )
             parts.require_database()
             required_seals(parts.settings, parts.config)

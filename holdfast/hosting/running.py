@@ -5,15 +5,20 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, ExitStack, closing
 from pathlib import Path
 from types import TracebackType
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.api.client import Client
 from holdfast.api.sync import Loop, SyncClient
+from holdfast.composition.observers import Observers, OnEvent
 from holdfast.config.extras import is_installed
 from holdfast.config.programs import setup_command
 from holdfast.core.agents.catalog import Catalog
 from holdfast.endpoints.script import Reply, Script, steps
 from holdfast.errors import CatalogError, StackError
+
+if TYPE_CHECKING:  # optional packages: a program that passes a provider has them
+    from opentelemetry.metrics import MeterProvider
+    from opentelemetry.trace import TracerProvider
 
 
 class Running:
@@ -68,6 +73,9 @@ def running(
     task_queue: str | None = None,
     home: Path | str | None = None,
     by: str | None = None,
+    tracer_provider: "TracerProvider | None" = None,
+    meter_provider: "MeterProvider | None" = None,
+    on_event: OnEvent | None = None,
 ) -> Running:
     """Run agents inside this program for a block, and get a client to start and steer them.
 
@@ -92,6 +100,11 @@ def running(
             whose queue the project's worker and commands share (`holdfast`).
         home: `HOLDFAST_HOME`: the state folder. A process can use one.
         by: `HOLDFAST_BY`: the person who starts runs, decides and sends messages, unless a call names another.
+        tracer_provider: OpenTelemetry's provider that gets the spans of runs; None for none.
+        meter_provider: OpenTelemetry's provider that gets the metrics of the worker; None for none.
+        on_event: Called with a thread's id and each event of the database's threads, soon after it is recorded: in the
+            order of its thread, and at least once, after a crash, too. If it raises, the event is passed again. Of
+            several processes with the same task queue, one calls it. None for none.
 
     Raises:
         CatalogError: `catalog` is no catalog.
@@ -109,7 +122,8 @@ def running(
             raise StackError(f"the packages that run agents are missing: {setup_command('embedded')}")
         from holdfast.hosting.host import hold
 
-        return hold(catalog, script=replies, task_queue=task_queue, home=home, by=by)
+        observers = Observers(tracer_provider, meter_provider, on_event)
+        return hold(catalog, script=replies, task_queue=task_queue, home=home, by=by, observers=observers)
 
     return Running(open_block, _Place(catalog, task_queue, None if home is None else Path(home)))
 

@@ -123,7 +123,10 @@ class Publisher:
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
-        self._due: dict[LiveReply, None] = {}
+        self._due: dict[LiveReply, float] = {}
+        """Replies with chunks to send, and since when."""
+        self.on_sent: Callable[[float], None] | None = None
+        """Called with the seconds that the oldest chunk of a batch waited until it was stored."""
         self._news = asyncio.Event()
         self._down_until = 0.0
 
@@ -141,7 +144,7 @@ class Publisher:
         if time.monotonic() < self._down_until:
             reply.stop()
             return
-        self._due[reply] = None
+        self._due.setdefault(reply, time.monotonic())
         self._news.set()
 
     async def run(self) -> None:
@@ -169,6 +172,9 @@ class Publisher:
             self._down_until = time.monotonic() + RETRY_SECONDS
             for reply in due:
                 reply.stop()
+        else:
+            if self.on_sent is not None and due:
+                self.on_sent(time.monotonic() - min(due.values()))
 
 
 @asynccontextmanager

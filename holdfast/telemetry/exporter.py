@@ -13,10 +13,10 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from holdfast.config.logs import EventLogger
 from holdfast.core.stores import ThreadStore
+from holdfast.telemetry.activations import ExportFailed, traces_of
 from holdfast.telemetry.following import Part, Taken, following
 from holdfast.telemetry.otlp import trace_request
 from holdfast.telemetry.traces.spans import Span, Value
-from holdfast.telemetry.traces.tracer import Tracer
 
 FEED = "traces"
 """The name of the exporter's feed."""
@@ -34,10 +34,6 @@ _ANSWER_BYTES = 65_536
 """The most bytes of an answer that are read."""
 
 log = EventLogger("telemetry")
-
-
-class ExportFailed(Exception):
-    """The collector did not confirm a request, which is sent again later."""
 
 
 class TraceExporter:
@@ -64,16 +60,7 @@ class TraceExporter:
         Raises:
             ExportFailed: The collector did not confirm all of them.
         """
-        spans: list[Span] = []
-        taken = []
-        for part in threads:
-            tracer = Tracer(part.thread, part.carried, content=self._content)
-            position = part.events[0].position
-            traces = [trace for event in part.events for trace in tracer.take(event)]
-            traces += tracer.finish()
-            for trace in traces:
-                spans += trace.spans
-            taken.append(Taken(tracer.position or position, tracer.progress))
+        spans, taken = traces_of(threads, content=self._content)
         for start in range(0, len(spans), MOST_SPANS):
             await self._send(spans[start : start + MOST_SPANS])
         return taken

@@ -5,9 +5,11 @@ Whoever follows by the same name shares one place in the record: if the process 
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
+
+import psycopg
 
 from holdfast.config.logs import EventLogger
 from holdfast.core.log.events import AgentEvent
@@ -29,7 +31,8 @@ MOST_BYTES = 64_000_000
 BATCH_BYTES = 4_000_000
 """Bytes of events that are delivered together, from several threads."""
 
-_OF_LOOPS = (LoopStarted, WorkspaceSurveyed, IterationStarted, IterationEnded)
+OF_LOOPS = (LoopStarted, WorkspaceSurveyed, IterationStarted, IterationEnded)
+"""Events of the logs of loops, which no receiver takes."""
 
 log = EventLogger("telemetry")
 
@@ -42,6 +45,12 @@ class Taken:
     """The position after the last event that it needs no more."""
     carried: Any
     """What it needs from the events before, as JSON."""
+    again: bool = False
+    """The events from `position` on are to be delivered again, although nothing is new."""
+
+
+class Held(Exception):
+    """A receiver did not take the events of some threads, which are delivered again later."""
 
 
 class Receiver(Protocol):
@@ -78,6 +87,9 @@ async def following(
         threads: The record in that database.
         past: Begin with the threads that are already recorded, if the feed is new.
     """
+    with suppress(psycopg.Error):  # otherwise, the feed begins when the database is back
+        async with reading_feed(database_url, name, past=past):
+            pass  # whatever the block records is delivered
     task = asyncio.create_task(_follow(name, receiver, database_url, threads, past))
     try:
         yield
@@ -111,8 +123,10 @@ async def look(feed: Feed, receiver: Receiver, threads: ThreadStore) -> bool:
 
     Raises:
         psycopg.Error: The database is unavailable.
+        Held: The receiver did not take everything. The other threads were delivered.
         Exception: The receiver's. What was not delivered is delivered again.
     """
+    held: list[str] = []
     news = await feed.news()
     moved: list[tuple[Growing, Place]] = []
     unread, size = False, 0
@@ -122,29 +136,35 @@ async def look(feed: Feed, receiver: Receiver, threads: ThreadStore) -> bool:
         if new is None:
             continue
         unread = unread or not new.complete
-        own = [event for event in new.events if not isinstance(event, _OF_LOOPS)]
+        own = [event for event in new.events if not isinstance(event, OF_LOOPS)]
         if own:
             waiting.append((growing, Part(growing.thread, own, new.place.carried)))
         else:
             moved.append((growing, Place(new.events[-1].position + 1, new.events[-1].digest, None)))
         size += new.size
         if size > BATCH_BYTES:
-            moved += await _deliver(receiver, waiting)
+            moved += await _deliver(receiver, waiting, held)
             waiting, size = [], 0
-    moved += await _deliver(receiver, waiting)
-    if unread:
+    moved += await _deliver(receiver, waiting, held)
+    if unread or held:
         feed.stay()
     await feed.move(moved)
+    if held:
+        raise Held(f"{len(held)} threads were not taken, such as {held[0]}")
     return news.more or unread
 
 
-async def _deliver(receiver: Receiver, waiting: Sequence[tuple[Growing, Part]]) -> list[tuple[Growing, Place]]:
-    """Deliver events of threads; return the new place in each that has one."""
+async def _deliver(
+    receiver: Receiver, waiting: Sequence[tuple[Growing, Part]], held: list[str]
+) -> list[tuple[Growing, Place]]:
+    """Deliver events of threads; return the new place in each that has one. Add those that were not taken to `held`."""
     if not waiting:
         return []
     taken = await receiver.deliver([part for _, part in waiting])
     moved = []
     for (growing, part), each in zip(waiting, taken, strict=True):
+        if each.again:
+            held.append(part.thread)
         before = [event for event in part.events if event.position < each.position]
         if before:
             moved.append((growing, Place(each.position, before[-1].digest, each.carried)))

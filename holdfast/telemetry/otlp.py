@@ -13,16 +13,12 @@ from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, St
 from opentelemetry.proto.trace.v1.trace_pb2 import Span as SpanMessage
 
 from holdfast.telemetry.traces import names
+from holdfast.telemetry.traces.bounds import bounded, bounded_text
 from holdfast.telemetry.traces.spans import Attributes, Span, Value, nanoseconds
-from holdfast.telemetry.traces.tracer import CONTENT_CHARS
 from holdfast.version import __version__
-
-TEXT_CHARS = 500
-"""The most characters of a text that is not content: ids and names can be anything that their authors wrote."""
 
 _KINDS = {"internal": SpanMessage.SPAN_KIND_INTERNAL, "client": SpanMessage.SPAN_KIND_CLIENT}
 _SAMPLED = 1
-_LONG = frozenset({names.INPUT_MESSAGES, names.OUTPUT_MESSAGES, names.TOOL_RESULT})
 _IDS = ("traceId", "spanId", "parentSpanId")
 
 
@@ -68,7 +64,7 @@ def _message(span: Span) -> SpanMessage:
         span_id=bytes.fromhex(span.context.span),
         parent_span_id=bytes.fromhex(span.parent),
         flags=_SAMPLED,
-        name=_text(span.name),
+        name=bounded_text(span.name),
         kind=_KINDS[span.kind],
         start_time_unix_nano=nanoseconds(span.start),
         end_time_unix_nano=nanoseconds(span.end),
@@ -88,7 +84,7 @@ def _message(span: Span) -> SpanMessage:
             )
             for event in span.events
         ],
-        status=Status(code=Status.STATUS_CODE_ERROR, message=_text(span.error)) if span.error else None,
+        status=Status(code=Status.STATUS_CODE_ERROR, message=bounded_text(span.error)) if span.error else None,
     )
 
 
@@ -97,18 +93,14 @@ def _pairs(attributes: Attributes) -> list[KeyValue]:
 
 
 def _value(name: str, value: Value) -> AnyValue:
-    if isinstance(value, bool):
-        return AnyValue(bool_value=value)
-    if isinstance(value, int):
-        return AnyValue(int_value=min(value, 2**63 - 1))
-    if isinstance(value, float):
-        return AnyValue(double_value=value)
-    if isinstance(value, str):
-        return AnyValue(string_value=_text(value, most=4 * CONTENT_CHARS if name in _LONG else TEXT_CHARS))
-    return AnyValue(array_value=ArrayValue(values=[AnyValue(string_value=_text(each)) for each in value]))
-
-
-def _text(text: str, *, most: int = TEXT_CHARS) -> str:
-    """Return a text that protobuf accepts, which is valid UTF-8, and of bounded length."""
-    cut = text if len(text) <= most else f"{text[:most]}…"
-    return cut.encode("utf-8", "replace").decode()
+    match bounded(name, value):
+        case bool() as flag:
+            return AnyValue(bool_value=flag)
+        case int() as number:
+            return AnyValue(int_value=number)
+        case float() as number:
+            return AnyValue(double_value=number)
+        case str() as text:
+            return AnyValue(string_value=text)
+        case texts:
+            return AnyValue(array_value=ArrayValue(values=[AnyValue(string_value=each) for each in texts]))

@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from pydantic import BaseModel
@@ -31,6 +31,7 @@ from holdfast.client.reading.runs import retrying
 from holdfast.client.threads import Threads
 from holdfast.client.time_skipping import skip_time
 from holdfast.client.trees import Node, pending_of_tree, read_tree
+from holdfast.composition.observers import Observers, OnEvent
 from holdfast.config.extras import is_installed
 from holdfast.config.programs import setup_command
 from holdfast.core.agents.catalog import Catalog
@@ -48,9 +49,15 @@ from holdfast.endpoints.scripted_server import ScriptedLLM
 from holdfast.errors import HoldfastError, StackError
 from holdfast.mcp.pinning import lock_folder, with_pinned_tools
 from holdfast.storage.in_memory.memories import InMemoryMemories
-from holdfast.storage.in_memory.record import InMemoryArtifacts, InMemoryLedger, InMemoryThreads
+from holdfast.storage.in_memory.record import InMemoryArtifacts, InMemoryLedger
+from holdfast.telemetry.in_memory import observing_in_memory
 from holdfast.testing.call_records import CallRecord, effects_among, records_of
 from holdfast.testing.scripted_worker import scripted_worker
+
+if TYPE_CHECKING:  # optional packages: a program that passes a provider has them
+    from opentelemetry.metrics import MeterProvider
+    from opentelemetry.trace import TracerProvider
+
 
 POLL_SECONDS = 0.01
 
@@ -263,6 +270,9 @@ async def agent(
     by: str = "tester",
     secrets: Mapping[str, str] | None = None,
     patience: float = 60,
+    tracer_provider: "TracerProvider | None" = None,
+    meter_provider: "MeterProvider | None" = None,
+    on_event: OnEvent | None = None,
 ) -> AsyncIterator[ScriptedRun]:
     """Run a worker with your catalog for a block, on a Temporal server that all tests of this process share.
 
@@ -275,6 +285,10 @@ async def agent(
         by: The person who gives tasks, decides and sends messages, unless a call names another one.
         secrets: The secrets that tools declare, by name; None to read them from the environment, as a worker does.
         patience: The most seconds that the run may take from one `result` to the next.
+        tracer_provider: OpenTelemetry's provider that gets the spans of the runs, as in `holdfast.running`.
+        meter_provider: OpenTelemetry's provider that gets the metrics of the worker, without those of the fleet.
+        on_event: Called with a thread's id and each event, as in `holdfast.running`. All are delivered when a run has
+            ended.
 
     Raises:
         StackError: A package of the extra `embedded` is missing, or the server does not start.
@@ -286,7 +300,8 @@ async def agent(
     warnings.filterwarnings("ignore", message="Cannot find activity to cancel", category=UserWarning)
     server = await asyncio.to_thread(shared_server)
     temporal = await connect({"target_host": server.address, "namespace": NAMESPACE}, seals=server.seals)
-    record = InMemoryThreads()
+    observed = observing_in_memory(Observers(tracer_provider, meter_provider, on_event), catalog)
+    record = observed.threads
     catalog = with_pinned_tools(catalog, lock_folder(catalog))
     in_memory = catalog.with_stores(threads=record, artifacts=InMemoryArtifacts(), memories=InMemoryMemories())
     queue = f"test-{uuid4().hex[:8]}"
@@ -300,6 +315,8 @@ async def agent(
             ledger=InMemoryLedger(),
             workspaces=Path(folder) / "workspaces",
             secrets=None if secrets is None else Secrets(secrets),
+            traced=tracer_provider is not None,
+            interceptors=observed.interceptors,
         ) as llm:
             threads = RecordedThreads(temporal, task_queue=queue, record=record)
             run = ScriptedRun(temporal, threads, llm, workspace, by=by, patience=patience)

@@ -4,6 +4,7 @@ import asyncio
 import json
 import re
 from collections.abc import AsyncIterator
+from copy import deepcopy
 from datetime import datetime
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -14,12 +15,15 @@ from psycopg.rows import dict_row
 
 from holdfast.core.base.canonical import canonical
 from holdfast.core.log.event_log import event_line
+from holdfast.core.log.events import RunForked
+from holdfast.core.log.fork_point import ForkPoint
 from holdfast.core.run.contracts.commands import Call
 from holdfast.core.run.contracts.tool_calls import ToolOutcome, ToolRequest
 from holdfast.storage.log_rows import TEXT_CHARS, RowContext, fit, rows_of
 from holdfast.storage.missing_rows import fill_rows
 from holdfast.storage.pool import migrate, open_database, open_pool, schema_of
 from holdfast.storage.threads import PostgresThreads
+from tests.support.logs import WrittenLog
 from tests.support.runs import calls, loaded_thread, says
 
 FORGET_ROWS = "UPDATE holdfast.events SET log_rows = NULL, carried = NULL, origins = NULL"
@@ -89,9 +93,35 @@ async def test_the_documented_queries_work_for_a_role_that_may_read_only_the_vie
             await owner.execute("DELETE FROM holdfast.log")
     assert [(row[1], row[2], row[3], row[4]) for row in approved] == [("t", "pay", 2, "fine")]
     assert failed == [("look", 1, 1)]
-    assert [(agent, prompt, completion) for agent, prompt, completion, _ in cost] == [("agent", 20, 2)]
+    assert [row[1:6] for row in cost] == [("agent", "t", 2, 20, 2)]
     assert slow == [(1_500, "pay", "ok", "t", 2)]
     assert {(row[2], row[4]) for row in denied} == {("pay", "alice"), ("wipe", None)}
+
+
+async def test_each_llm_call_costs_once(url: str) -> None:
+    """A fork does not pay for the events that it begins with, nor an archived branch for what its thread has, too."""
+    log = WrittenLog("acme-1")
+    (number,) = log.reply("look", cost=1_500_000_000)
+    log.run_call(number)
+    shared = len(log.lines)
+    fork, branch = deepcopy(log), deepcopy(log)
+    point = ForkPoint(thread="acme-1", position=shared - 1, head=64 * "0")
+    fork.add(RunForked(thread="acme-2", first_run_id="f", point=point, origin="acme-1"))
+    fork.reply(text="done", cost=250_000_000)
+    log.reply(text="one", cost=10_000_000_000)
+    branch.reply(text="two")
+    await migrate(url)
+    async with open_pool(url, size=1) as pool:
+        threads = PostgresThreads(pool)
+        await threads.append("acme-1", 0, log.lines)
+        await threads.append("acme-2", 0, fork.lines)
+        await threads.set_aside("acme-1", shared, branch.lines[shared:])
+        await threads.append("acme-1", shared, branch.lines[shared:])
+        async with pool.connection() as connection:
+            found = await connection.execute("SELECT thread, day, agent, usd FROM holdfast.costs ORDER BY thread, at")
+            rows = [(row[0], str(row[1]), row[2], row[3] and float(row[3])) for row in await found.fetchall()]
+    day = "2026-03-02"
+    assert rows == [("acme-1", day, "agent", 1.5), ("acme-1", day, "agent", None), ("acme-2", day, "agent", 0.25)]
 
 
 async def test_rows_follow_the_record_through_retries_resets_and_older_releases(url: str) -> None:

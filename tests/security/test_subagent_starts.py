@@ -49,11 +49,11 @@ class Gate:
         self.begun, self.open = asyncio.Event(), asyncio.Event()
         original = children._start
 
-        async def held(order: StartSubagentsRequest, child: SubagentStart) -> StartedSubagent:
-            started = None if before else await original(order, child)
+        async def held(order: StartSubagentsRequest, child: SubagentStart, *, traceparent: str) -> StartedSubagent:
+            started = None if before else await original(order, child, traceparent=traceparent)
             self.begun.set()
             await self.open.wait()
-            return started or await original(order, child)
+            return started or await original(order, child, traceparent=traceparent)
 
         monkeypatch.setattr(children, "_start", held)
 

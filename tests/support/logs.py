@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from holdfast.core.agents.agent import AgentSpec
 from holdfast.core.authority.approvals import ApprovalRequest
@@ -21,15 +22,19 @@ class WrittenLog:
         thread: The thread's id.
         spec: The agent.
         run: Temporal's first run id of the run.
+        task: The task.
+        started: Further fields of its start.
     """
 
-    def __init__(self, thread: str, spec: AgentSpec | None = None, *, run: str = "r-1", task: str = "do it") -> None:
+    def __init__(
+        self, thread: str, spec: AgentSpec | None = None, *, run: str = "r-1", task: str = "do it", **started: Any
+    ) -> None:
         self.thread = thread
         self.at = BEGAN
         self._log = EventLog()
         self._number = 0
         spec = spec or agent_spec()
-        self.add(ev.RunStarted(thread=thread, run_id=run, first_run_id=run, agent=None))
+        self.add(ev.RunStarted(thread=thread, run_id=run, first_run_id=run, agent=None, **started))
         self.add(ev.UserMessageReceived(content=task, task=True, by="dana"))
         self.add(ev.AgentLoaded(spec=spec, spec_hash="h", workspace="/w"))
 
@@ -51,8 +56,8 @@ class WrittenLog:
         """Let time pass."""
         self.at += timedelta(**time)
 
-    def reply(self, *tools: str, text: str = "") -> list[int]:
-        """Record a reply that calls tools, one second later; return the calls' numbers."""
+    def reply(self, *tools: str, text: str = "", cost: int | None = None) -> list[int]:
+        """Record a reply that calls tools, one second later; return the calls' numbers. `cost` is in nano-dollars."""
         self.later(seconds=1)
         numbers = [self._number + index for index, _ in enumerate(tools, 1)]
         self._number += len(tools)
@@ -60,7 +65,7 @@ class WrittenLog:
         message = AssistantMessage(content=(*([TextBlock(text=text)] if text else []), *calls) if calls else text)
         usage = Usage(prompt_tokens=100, completion_tokens=10)
         replied = ev.LLMReplied(
-            message=message, transcript_length=1, usage=usage, finish_reason="stop", llm="m", duration_ms=800
+            message=message, transcript_length=1, usage=usage, finish_reason="stop", llm="m", duration_ms=800, cost=cost
         )
         self.add(replied)
         for number, call in zip(numbers, calls, strict=True):
@@ -100,9 +105,9 @@ class WrittenLog:
         self.add(ev.RunFinished(outcome=outcome, result=result, cause=cause))
 
 
-def three_weeks(thread: str = "invoice-7", *, waits: int = 20, run: str = "r-1") -> WrittenLog:
+def three_weeks(thread: str = "invoice-7", *, waits: int = 20, run: str = "r-1", **started: Any) -> WrittenLog:
     """Return the log of a run that waits for people that often, for three weeks in all."""
-    log = WrittenLog(thread, run=run)
+    log = WrittenLog(thread, run=run, **started)
     for _ in range(waits):
         (read,) = log.reply("look")
         log.run_call(read)

@@ -6,6 +6,7 @@ from typing import Literal
 
 from holdfast.cli.text import brief
 from holdfast.client.threads import JSON
+from holdfast.core.base.tenants import tenant_of
 from holdfast.core.llm.messages import Usage
 
 
@@ -52,22 +53,25 @@ def more_text(budget: JSON | None) -> str:
     return ",".join(f"{each['limit']}={each['allowed']}" for each in spent or limits) or "usd=1"
 
 
-By = Literal["agent", "day", "tree"]
+By = Literal["agent", "day", "tenant", "tree"]
 
 
-def cost_rows(rows: Sequence[JSON], by: By) -> list[JSON]:
-    """Return the total costs of threads by agent, by the day (UTC) on which they began, or by tree.
+def cost_rows(rows: Sequence[JSON], by: By, tenants: Sequence[str] = ()) -> list[JSON]:
+    """Return the total costs of threads by agent, by the day (UTC) on which they began, by tenant, or by tree.
 
-    The most expensive comes first. Each row has the `agent`, `day` or `tree`, `threads`, `tokens`, `cost` in US
-    dollars, and `unknown`: the number of threads without a known price, whose cost is left out.
+    The most expensive comes first. Each row has the `agent`, `day`, `tenant` or `tree`, `threads`, `tokens`, `cost` in
+    US dollars, and `unknown`: the number of threads without a known price, whose cost is left out.
 
     Args:
         rows: Rows of a list, each with its cost.
         by: The key to sum by.
+        tenants: The prefix of each tenant's threads.
     """
     sums: dict[str, JSON] = {}
     for row in rows:
-        keys = {"agent": row["agent"] or "–", "day": row["started_at"][:10], "tree": row.get("root") or row["thread"]}
+        top = row.get("root") or row["thread"]
+        keys = {"agent": row["agent"] or "–", "day": row["started_at"][:10], "tree": top}
+        keys["tenant"] = tenant_of(top, tenants) or "–"
         total = sums.setdefault(keys[by], {by: keys[by], "threads": 0, "tokens": 0, "cost": 0.0, "unknown": 0})
         usage, cost = row.get("usage") or {}, row.get("cost")
         total["threads"] += 1

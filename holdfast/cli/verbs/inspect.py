@@ -67,8 +67,8 @@ async def list_threads(
     limit: Annotated[int, typer.Option(min=1, max=10_000, help="The most threads: the N newest.")] = 100,
     tree: Annotated[bool, typer.Option("--tree", help="Sub-agents below the thread that started them.")] = False,
     cost: Annotated[
-        Literal["agent", "day", "tree"] | None,
-        typer.Option(help="The total cost of these threads, by agent, by day or by tree."),
+        Literal["agent", "day", "tenant", "tree"] | None,
+        typer.Option(help="The total cost of these threads, by agent, by day, by tenant or by tree."),
     ] = None,
 ) -> int:
     """List threads, newest first: status, step, open requests, cost and task.
@@ -86,7 +86,9 @@ async def list_threads(
     rows = [with_cost(row) for row in await list_threads(threads, status=status, limit=limit)]
     listed = len(rows)
     if cost:
-        rows = cost_rows(rows, cost)
+        if cost == "tenant" and not session.settings.tenants:
+            output.note("Set HOLDFAST_TENANTS to the prefixes of the tenants' thread ids, such as acme-,globex-.")
+        rows = cost_rows(rows, cost, session.settings.tenants)
     elif tree:
         rows = as_trees(rows)
     if output.as_json:

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 SKIP_SECONDS = 60.0
 """The most seconds that `skip` may take."""
 
+LOAD_SECONDS = 5.0
+"""How long `doctor --load` measures."""
+
 verbs = Verbs()
 
 
@@ -135,17 +138,22 @@ async def migrate(
     return FAILED if schema.missing else OK
 
 
-@verbs.verb("doctor", "doctor --hardened")
+@verbs.verb("doctor", "doctor --hardened", "doctor --load")
 async def doctor(
     session: Session,
     hardened: Annotated[
         bool, typer.Option("--hardened", help="Fail if something is below the hardening profile.")
     ] = False,
+    load: Annotated[
+        bool, typer.Option("--load", help="Say what limits the throughput now, from measurements of some seconds.")
+    ] = False,
 ) -> int:
-    """Check the requirements of Holdfast, and the hardening profile.
+    """Check the requirements of Holdfast, and the hardening profile; or, with --load, find the bottleneck.
 
-    docs/how-to/harden.md explains the profile.
+    docs/how-to/harden.md explains the profile, docs/how-to/size-a-deployment.md the load.
     """
+    if load:
+        return await _load(session)
     from holdfast.cli.checks.doctor import examine, exit_code, report
     from holdfast.cli.screens.checks import Check
 
@@ -158,6 +166,27 @@ async def doctor(
     rows = [{"name": each.name, "status": each.status, "detail": each.detail, "fix": each.fix} for each in checks]
     session.output.result({"ok": code == OK, "checks": rows}, report(checks))
     return code
+
+
+async def _load(session: Session) -> int:
+    """Print what limits the throughput."""
+    from dataclasses import asdict
+
+    from holdfast.cli.checks.load import limit_of, report, rows_of
+    from holdfast.cli.checks.load_probe import measure
+    from holdfast.config.stack_file import read_stack
+
+    threads = await session.connect()
+    stack, url = read_stack(session.settings.home), session.parts.database_url
+    embedded = stack if stack and stack.temporal_address == session.parts.config["target_host"] else None
+    session.output.note(f"Measuring for {LOAD_SECONDS:g} s …")
+    found = await measure(
+        threads.runs.client, session.settings.task_queue, stack=embedded, database_url=url, seconds=LOAD_SECONDS
+    )
+    rows = rows_of(found)
+    result = {"limit": limit_of(rows), "rows": [asdict(row) for row in rows], "measured": asdict(found)}
+    session.output.result(result, report(rows))
+    return OK
 
 
 @verbs.verb("skip rel-1.2 3w", farewell="No more time is skipped.")

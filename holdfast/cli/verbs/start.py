@@ -1,5 +1,6 @@
 """The verb that starts a run, and optionally waits for it."""
 
+import os
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -131,6 +132,7 @@ async def start(
         when_blocked="fail" if unattended else None,
         nodes=selected,
         conversation=earlier,
+        traceparent=os.environ.get("TRACEPARENT", ""),
     )
     session.farewell = f"It may have been started: {CLI.command('show', thread) if thread else CLI.command('list')}"
     if thread is None:

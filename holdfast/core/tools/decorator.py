@@ -75,6 +75,9 @@ class ToolContext:
     """The progress file of the agent; set only for tools that write it."""
     secrets: Secrets = field(default=NO_SECRETS, compare=False)
     """The secrets that the tool declares. In a test, pass your own: `secrets=Secrets({"STRIPE_KEY": "…"})`."""
+    trace_headers: Mapping[str, str] = field(default_factory=dict, compare=False)
+    """`traceparent` and `tracestate` of the call, for requests to services that trace: `get(url, headers={…,
+    **context.trace_headers})`. Empty if runs are not traced."""
     pends: bool = field(default=False, compare=False, repr=False)
     """For Holdfast's own tools of MCP servers: the run accepts questions and tasks."""
     resumed: Resumed | None = field(default=None, compare=False, repr=False)

@@ -32,6 +32,9 @@ KEY = r'^(?:[!#-\[\]-~]{1,255}|"[!#-\[\]-~]{1,255}")$'
 
 _DERIVED = re.compile(r".*(?:once-[0-9a-f]{32}|task-[0-9a-f]{64})", re.DOTALL)
 
+TRACEPARENT = "traceparent"
+"""The header of W3C Trace Context."""
+
 IdempotencyKey = Annotated[
     str,
     Header(
@@ -73,7 +76,7 @@ def starting_router(threads: Threads, authenticator: Authenticator) -> APIRouter
         body = read_body(await request.body(), StartBody)
         thread = derived_id(caller, key) if key else "".join([*caller.threads[:1], new_thread_id(body.agent)])
         try:
-            await start_exactly(threads, thread, body, caller)
+            await start_exactly(threads, thread, body, caller, request.headers.get(TRACEPARENT, ""))
         except TaskDiffers:
             detail = "this Idempotency-Key was used for another start; repeat the request as it was, or use a new key"
             raise HTTPProblem(422, detail, outcome="key_reused") from None
@@ -96,7 +99,7 @@ def starting_router(threads: Threads, authenticator: Authenticator) -> APIRouter
         """Start a thread with this id, once. 200: the same start has happened before."""
         body, name = read_body(await request.body(), StartBody), own_id(decode_thread(thread, status=422), caller)
         try:
-            new = await start_exactly(threads, name, body, caller)
+            new = await start_exactly(threads, name, body, caller, request.headers.get(TRACEPARENT, ""))
         except (TaskDiffers, ThreadNotFound):
             how = "with another task, agent or context, or by another caller"
             detail = f"{name!r} exists, and was started otherwise: {how}"
@@ -107,8 +110,15 @@ def starting_router(threads: Threads, authenticator: Authenticator) -> APIRouter
     return routes
 
 
-async def start_exactly(threads: Threads, thread: str, body: StartBody, caller: Caller) -> bool:
+async def start_exactly(threads: Threads, thread: str, body: StartBody, caller: Caller, traceparent: str = "") -> bool:
     """Start a thread, once; return whether it is new.
+
+    Args:
+        threads: The threads.
+        thread: The id.
+        body: The start.
+        caller: Whoever starts it.
+        traceparent: The caller's span, to which traces link; a malformed one counts as none.
 
     Raises:
         TaskDiffers: There is a thread of that id that was started otherwise.
@@ -124,6 +134,7 @@ async def start_exactly(threads: Threads, thread: str, body: StartBody, caller: 
         when_blocked=body.when_blocked,
         nodes=body.nodes,
         conversation=read_conversation(body.conversation),
+        traceparent=traceparent,
     )
     return await start_once(threads, body.task, thread, options, exactly=True)
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from functools import cache
+from typing import Protocol
 
 from temporalio.client import Client
 from temporalio.common import MetricCounter, MetricGaugeFloat, MetricHistogramFloat, MetricMeter
@@ -16,8 +17,24 @@ def meter_of(client: Client) -> MetricMeter | None:
     return None if meter is MetricMeter.noop else meter
 
 
-class Instruments:
-    """The metrics of one process.
+class Instruments(Protocol):
+    """The metrics of one process."""
+
+    def add(self, metric: Metric, value: int = 1, /, **labels: str) -> None:
+        """Add to a counter."""
+        ...
+
+    def set(self, metric: Metric, value: float, /, **labels: str) -> None:
+        """Set a gauge."""
+        ...
+
+    def record(self, metric: Metric, value: float, /, **labels: str) -> None:
+        """Record a value of a histogram."""
+        ...
+
+
+class SDKInstruments:
+    """Metrics that Temporal's SDK exports beside its own.
 
     Args:
         meter: Of the SDK's runtime.
@@ -32,21 +49,21 @@ class Instruments:
     def add(self, metric: Metric, value: int = 1, /, **labels: str) -> None:
         """Add to a counter."""
         if value > 0:
-            self._counters[metric].add(value, _checked(metric, labels))
+            self._counters[metric].add(value, checked_labels(metric, labels))
 
     def set(self, metric: Metric, value: float, /, **labels: str) -> None:
         """Set a gauge."""
-        self._gauges[metric].set(value, _checked(metric, labels))
+        self._gauges[metric].set(value, checked_labels(metric, labels))
 
     def record(self, metric: Metric, value: float, /, **labels: str) -> None:
         """Record a value of a histogram."""
-        self._histograms[metric].record(max(0.0, value), _checked(metric, labels))
+        self._histograms[metric].record(max(0.0, value), checked_labels(metric, labels))
 
 
 @cache
 def instruments_of(meter: MetricMeter) -> Instruments:
     """Return the instruments of a meter, each made once."""
-    return Instruments(meter)
+    return SDKInstruments(meter)
 
 
 class Names:
@@ -79,6 +96,7 @@ def _instrument(meter: MetricMeter, metric: Metric) -> MetricCounter | MetricGau
     return meter.create_histogram_float(metric.name, metric.description, unit)
 
 
-def _checked(metric: Metric, labels: dict[str, str]) -> dict[str, str]:
+def checked_labels(metric: Metric, labels: dict[str, str]) -> dict[str, str]:
+    """Return the labels of a value, which are exactly those of its metric."""
     assert labels.keys() == set(metric.labels), f"{metric.name} has the labels {metric.labels}"
     return labels

@@ -1,7 +1,7 @@
 """Measures activities from outside: requests, results and times, never what they say."""
 
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -9,6 +9,7 @@ from temporalio import activity
 from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor
 
 from holdfast.core.agents.catalog import Catalog
+from holdfast.core.base.tenants import tenant_of
 from holdfast.core.llm.names import split_reference
 from holdfast.core.run.contracts.llm_calls import LLMReply, LLMRequest
 from holdfast.core.run.contracts.record import Archived
@@ -25,9 +26,13 @@ class Measuring(Interceptor):
         instruments: Of the process.
         catalog: Its agents, tools and LLMs are the values of labels.
         llms: Further LLMs that its agents use.
+        tenants: The prefix of each tenant's threads.
     """
 
-    def __init__(self, instruments: Instruments, catalog: Catalog, llms: Collection[str]) -> None:
+    def __init__(
+        self, instruments: Instruments, catalog: Catalog, llms: Collection[str], tenants: Sequence[str] = ()
+    ) -> None:
+        self._tenants = tenants
         self._instruments = instruments
         own = [name for agent in catalog.agents.values() for name in _listed(agent.llm)]
         self._llms = Names(split_reference(name)[1] if "/" in name else name for name in [*own, *llms])
@@ -52,6 +57,10 @@ class Measuring(Interceptor):
             asked = activity.info().scheduled_time
             self._instruments.record(names.ARCHIVE_SECONDS, (datetime.now(UTC) - asked).total_seconds())
 
+    def streamed(self, seconds: float) -> None:
+        """Record how long the pieces of a reply waited until readers could get them."""
+        self._instruments.record(names.STREAM_SECONDS, seconds)
+
     def _replied(self, request: LLMRequest, reply: LLMReply) -> None:
         llm = self._llms.beginning(reply.llm)
         own = {"agent": self._agents.of(request.nodes.agent if request.nodes else ""), "llm": llm}
@@ -62,7 +71,9 @@ class Measuring(Interceptor):
         count.add(names.TOKENS, usage.cached_tokens, **own, type="cache_read")
         count.add(names.TOKENS, usage.cache_write_tokens, **own, type="cache_write")
         cost = reply.cost if reply.cost is not None else cost_of(reply.llm, usage)
-        count.add(names.COST, (cost or 0) // 1_000, **own)
+        if cost:
+            tenant = tenant_of(activity.info().workflow_id or "", self._tenants) or names.OTHER
+            count.add(names.COST, cost // 1_000, **own, tenant=tenant)
         count.record(names.LLM_SECONDS, reply.duration_ms / 1_000, llm=llm)
         recorded = reply.outage.failed if reply.outage else 0
         self._died(reply.attempt - 1 - recorded)

@@ -29,8 +29,9 @@ TOKENS: Final = Metric(
 COST: Final = Metric(
     "holdfast_cost_micro_usd_total",
     "counter",
-    ("agent", "llm"),
-    "Cost of LLM calls by list prices, in millionths of a US dollar; calls without a known price are left out.",
+    ("agent", "llm", "tenant"),
+    "Cost of LLM calls by list prices, in millionths of a US dollar; calls without a known price are left out. "
+    "`tenant` is one of `HOLDFAST_TENANTS`, or `other`.",
 )
 LLM_SECONDS: Final = Metric(
     "holdfast_llm_call_seconds", "histogram", ("llm",), "Time of the LLM call that was answered.", "s"
@@ -64,6 +65,13 @@ ARCHIVE_SECONDS: Final = Metric(
     "Time from the moment a run wanted to write to the record until it was written.",
     "s",
 )
+STREAM_SECONDS: Final = Metric(
+    "holdfast_stream_lag_seconds",
+    "histogram",
+    (),
+    "Time from the moment a piece of a reply was to be shown until its readers could get it.",
+    "s",
+)
 RUNS: Final = Metric(
     "holdfast_runs",
     "gauge",
@@ -94,7 +102,7 @@ OBSERVED: Final = Metric(
 
 METRICS: Final[tuple[Metric, ...]] = (
     *(STEPS, TOKENS, COST, LLM_SECONDS, TOOL_CALLS, TOOL_SECONDS, FAILED_ATTEMPTS, WORKER_DEATHS, TAKEOVERS),
-    *(ARCHIVE_SECONDS, RUNS, REQUESTS, REQUEST_AGE, BUDGET_SPENT, FEED_BACKLOG, OBSERVED),
+    *(ARCHIVE_SECONDS, STREAM_SECONDS, RUNS, REQUESTS, REQUEST_AGE, BUDGET_SPENT, FEED_BACKLOG, OBSERVED),
 )
 """All of them, in the order of the reference page."""
 

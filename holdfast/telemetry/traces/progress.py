@@ -10,9 +10,10 @@ from datetime import datetime
 from typing import Literal
 
 from holdfast.core.agents.agent import llms_of
+from holdfast.core.base.trace_context import SpanContext, read_traceparent
 from holdfast.core.log import events as ev
 from holdfast.core.run.state.features import KEEPS_TRACE
-from holdfast.telemetry.traces.spans import SpanContext, run_context
+from holdfast.telemetry.traces.spans import run_context
 
 WaitKind = Literal["", "approval", "wake", "subagent", "hours", "node", "message", "blocked", "paused"]
 """What a run or a call waits for; empty for nothing."""
@@ -87,6 +88,7 @@ class Progress:
     parent: str = ""
     parent_call: int = 0
     caller: SpanContext | None = None
+    """The span that caused the start: the caller's, or that of the parent's run."""
     calls: dict[int, OpenCall] = field(default_factory=dict)
     expected: int = 0
     """How many calls of the last reply have not been requested yet."""
@@ -179,6 +181,7 @@ class Progress:
         self.began, self.depth, self.schedule = event.at, event.depth, event.schedule
         self.parent = event.lineage.parent if event.lineage else ""
         self.parent_call = event.lineage.number if event.lineage else 0
+        self.caller = read_traceparent(event.traceparent)
         self.outcome = self.cause = ""
         self.answered = self.blocked = self.paused = self.calling = self.no_node = False
         self.expected = self.activations = self.waits = 0

@@ -1,34 +1,19 @@
 """Spans as data, and their deterministic ids: whoever exports a span again exports the same one."""
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from holdfast.core.base.canonical import digest
+from holdfast.core.base.trace_context import SpanContext
 from holdfast.portable.format.origins import trace_id
 
 Value = str | int | float | bool | tuple[str, ...]
 Attributes = Mapping[str, Value]
 SpanKind = Literal["internal", "client"]
 
-_TRACEPARENT = re.compile(r"00-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-class SpanContext(NamedTuple):
-    """The ids of a span."""
-
-    trace: str
-    """32 hex digits."""
-    span: str
-    """16 hex digits."""
-
-    @property
-    def traceparent(self) -> str:
-        """The ids as the value of a W3C `traceparent` header, sampled."""
-        return f"00-{self.trace}-{self.span}-01"
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,14 +85,6 @@ def child_context(root: SpanContext, run: str, position: int) -> SpanContext:
 
 def _span_id(kind: str, run: str, position: int) -> str:
     return digest(["span/1", kind, run, position])[:16]
-
-
-def read_traceparent(text: str) -> SpanContext | None:
-    """Return the ids in a W3C `traceparent` of version 00; None if it is not a valid one."""
-    found = _TRACEPARENT.fullmatch(text)
-    if found is None or found[1] == "0" * 32 or found[2] == "0" * 16:
-        return None
-    return SpanContext(found[1], found[2])
 
 
 def nanoseconds(at: datetime) -> int:

@@ -7,6 +7,7 @@
 """
 
 import json
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -15,6 +16,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from holdfast.core.base.canonical import exact_json
+from holdfast.core.base.trace_context import SpanContext
 from holdfast.core.llm.blocks import Content, text_of
 from holdfast.core.llm.messages import AssistantMessage, Usage
 from holdfast.core.log import events as ev
@@ -23,7 +25,6 @@ from holdfast.telemetry.traces.progress import WORK, OpenCall, Progress, Totals
 from holdfast.telemetry.traces.spans import (
     Link,
     Span,
-    SpanContext,
     SpanEvent,
     Trace,
     Value,
@@ -40,6 +41,8 @@ MOST_EVENTS = 128
 
 CONTENT_CHARS = 16_000
 """The most characters of a text, if content is recorded."""
+
+_WORD = re.compile(r"[A-Za-z_-]{1,40}")
 
 _PROGRESS: TypeAdapter[Progress] = TypeAdapter(Progress)
 
@@ -193,7 +196,7 @@ class Tracer:
             names.PROVIDER: event.endpoint or "openai",
             names.REQUEST_MODEL: requested,
             names.RESPONSE_MODEL: event.llm,
-            names.FINISH_REASONS: (event.finish_reason,),
+            names.FINISH_REASONS: (_word(event.finish_reason),),
             names.INPUT_TOKENS: event.usage.prompt_tokens,
             names.OUTPUT_TOKENS: event.usage.completion_tokens,
             names.CACHE_READ_TOKENS: event.usage.cached_tokens,
@@ -316,7 +319,7 @@ class Tracer:
         if state.previous:
             links.append(_link(state.previous, "previous_activation"))
         if state.caller and state.activations == 1:
-            links.append(_link(state.caller, "caller"))
+            links.append(self._caller(state.caller))
         name = f"{names.INVOKE_AGENT} {state.agent}".strip()
         error, events = now.failed or None, tuple(now.events)
         return Span(root, "", name, "internal", now.start, state.last_at, attributes, tuple(links), events, error=error)
@@ -340,9 +343,15 @@ class Tracer:
             state.began or state.last_at,
             state.last_at,
             attributes | ({names.ERROR: error} if error else {}),
-            (_link(last, "activation"), *((_link(state.caller, "caller"),) if state.caller else ())),
+            (_link(last, "activation"), *((self._caller(state.caller),) if state.caller else ())),
             error=error,
         )
+
+    def _caller(self, span: SpanContext) -> Link:
+        """Return the link to the span that caused the start."""
+        if not self._state.parent:
+            return _link(span, "caller")
+        return Link(span, {names.LINK: "parent_run", names.PARENT_CALL: self._state.parent_call})
 
     def _about(self) -> dict[str, Value]:
         state = self._state
@@ -409,6 +418,11 @@ def _add(totals: Totals, more: Totals) -> None:
 
 def _link(to: SpanContext, kind: str) -> Link:
     return Link(to, {names.LINK: kind})
+
+
+def _word(text: str) -> str:
+    """Return a text of a provider that is one word of a protocol; `other` for any other text, which may be content."""
+    return text if _WORD.fullmatch(text) else "other"
 
 
 def _clipped(text: str) -> str:

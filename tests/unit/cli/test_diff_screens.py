@@ -57,11 +57,12 @@ def test_a_hint_names_the_limit_that_ended(left: dict[str, str], short: str, wor
     [
         ("agent", [("a", 2, 30, 0.75, 0), ("b", 1, 5, 0.0, 1)]),
         ("day", [("2026-11-25", 1, 10, 0.5, 0), ("2026-11-26", 2, 25, 0.25, 1)]),
+        ("tenant", [("t", 2, 15, 0.5, 1), ("–", 1, 20, 0.25, 0)]),
         ("tree", [("t", 2, 15, 0.5, 1), ("u", 1, 20, 0.25, 0)]),
     ],
 )
 def test_costs_are_summed(by: By, sums: list[tuple[str, int, int, float, int]]) -> None:
-    """Costs are summed by agent, day or tree, most expensive first; a thread without a known price is counted
+    """Costs are summed by agent, day, tenant or tree, most expensive first; a thread without a known price is counted
     separately.
     """
 
@@ -78,7 +79,7 @@ def test_costs_are_summed(by: By, sums: list[tuple[str, int, int, float, int]]) 
         }
 
     rows = [row("t", "a", 25, 10, 0.5), row("t.1", "b", 26, 5, None, "t"), row("u", "a", 26, 20, 0.25)]
-    cost_sums = cost_rows(rows, by)
+    cost_sums = cost_rows(rows, by, ("t",))
     assert [(each[by], each["threads"], each["tokens"], each["cost"], each["unknown"]) for each in cost_sums] == sums
     assert [line.split()[0] for line in costs_screen(cost_sums, by).plain.splitlines()] == [
         by.upper(),

@@ -1,5 +1,6 @@
 """Metrics: bounded labels, whoever names threads, tools and LLMs; rules and dashboards that name what exists."""
 
+import asyncio
 import json
 import re
 import shutil
@@ -13,12 +14,17 @@ from temporalio.runtime import MetricBuffer, Runtime, TelemetryConfig
 
 from holdfast import Agent, Catalog, tool
 from holdfast.core.llm.blocks import ToolCall
+from holdfast.core.llm.deltas import Delta
 from holdfast.core.llm.messages import Usage
 from holdfast.core.nodes import NodeTerms
 from holdfast.core.run.contracts.llm_calls import LLMReply, LLMRequest
 from holdfast.core.run.contracts.tool_calls import ToolOutcome, ToolRequest
+from holdfast.core.tools.secrets import Secrets
 from holdfast.core.transcript.transcript import TranscriptRef
-from holdfast.telemetry.metrics.instruments import Instruments, Names
+from holdfast.streaming.in_memory import InMemoryStreams
+from holdfast.streaming.publisher import Publisher
+from holdfast.streaming.transport import Attempt
+from holdfast.telemetry.metrics.instruments import Names, SDKInstruments
 from holdfast.telemetry.metrics.measuring import Measuring
 from holdfast.telemetry.metrics.names import METRICS, OTHER
 
@@ -48,7 +54,7 @@ def look() -> str:
 def test_labels_are_bounded_whoever_names_things() -> None:
     """A million names of agents, tools and LLMs that are not the catalog's make one series; none of them is a label."""
     buffer = MetricBuffer(100_000)
-    instruments = Instruments(Runtime(telemetry=TelemetryConfig(metrics=buffer)).metric_meter)
+    instruments = SDKInstruments(Runtime(telemetry=TelemetryConfig(metrics=buffer)).metric_meter)
     catalog = Catalog(agents=[Agent(name="clerk", instructions="Work.", tools=[look], llm="gpt-5-mini")])
     measuring = Measuring(instruments, catalog, ["scripted"])
     series: set[tuple[str, tuple[tuple[str, Any], ...]]] = set()
@@ -69,9 +75,39 @@ def test_labels_are_bounded_whoever_names_things() -> None:
     assert names.beginning("gpt-4") == OTHER
 
 
+async def test_the_lag_of_streams_is_the_wait_until_a_batch_is_stored() -> None:
+    """Each stored batch reports how long its oldest piece waited; one that is dropped reports nothing."""
+    lags: list[float] = []
+    transport = InMemoryStreams()
+    publisher = Publisher(transport)
+    publisher.on_sent = lags.append
+    attempt = Attempt("t", 3, 0, 1)
+
+    async def find() -> Attempt:
+        return attempt
+
+    reply = publisher.reply(find, Secrets({}))
+    reply.emit(Delta("text", "Hello."))
+    assert reply.finding is not None
+    await reply.finding
+    await asyncio.sleep(0)
+    await publisher.flush()
+    await publisher.flush()  # nothing is due
+    assert len(lags) == 1
+    assert lags[0] >= 0
+
+    async def fail(*args: object) -> None:
+        raise OSError("the database is down")
+
+    transport.append = fail  # type: ignore[assignment,method-assign]
+    reply.emit(Delta("text", "More. " * 300))
+    await publisher.flush()
+    assert len(lags) == 1
+
+
 def test_a_metric_has_exactly_its_labels() -> None:
     """A label that the table does not name is a mistake, and so is one that is missing."""
-    instruments = Instruments(Runtime(telemetry=TelemetryConfig(metrics=MetricBuffer(100))).metric_meter)
+    instruments = SDKInstruments(Runtime(telemetry=TelemetryConfig(metrics=MetricBuffer(100))).metric_meter)
     steps = METRICS[0]
     instruments.add(steps, agent="a", llm="b")
     for wrong in ({"agent": "a"}, {"agent": "a", "llm": "b", "thread": "t"}):

@@ -6,12 +6,14 @@ from itertools import pairwise
 
 import pytest
 
+from holdfast.core.base.trace_context import SpanContext, read_traceparent
+from holdfast.core.lineage import Lineage
 from holdfast.core.llm.blocks import ToolCall
 from holdfast.core.log import events as ev
 from holdfast.core.tools.triggers import TimeTrigger
 from holdfast.telemetry.otlp import as_json, json_line, trace_request
 from holdfast.telemetry.traces import names
-from holdfast.telemetry.traces.spans import Span, activation_context, read_traceparent, run_context
+from holdfast.telemetry.traces.spans import Span, activation_context, run_context
 from holdfast.telemetry.traces.tracer import MOST_STEPS, Tracer, spans_of
 from tests.replay.test_verifiers import recorded_logs
 from tests.support.logs import WrittenLog, three_weeks
@@ -101,6 +103,27 @@ def test_a_sleep_is_no_span() -> None:
     root, tool, _ = second
     assert attribute(root, names.WAITED) == timedelta(days=7).total_seconds()
     assert tool.start == root.start, "what arrived in the meantime did not begin an activation"
+
+
+def test_the_first_activation_and_the_summary_link_to_the_caller() -> None:
+    """A start's `traceparent` becomes a link of the first root and of the summary, and no parent."""
+    caller = SpanContext("a" * 32, "b" * 16)
+    *activations, (summary,) = traces_of(three_weeks(waits=2, traceparent=caller.traceparent))
+    linked = [[link.to for link in root.links if link.attributes[names.LINK] == "caller"] for root, *_ in activations]
+    assert linked == [[caller], [], []]
+    assert [link.to for link in summary.links if link.attributes[names.LINK] == "caller"] == [caller]
+    assert not any(root.parent for root, *_ in activations)
+    (root, *_), *_ = traces_of(three_weeks(waits=1, traceparent="00-nonsense"))
+    assert {link.attributes[names.LINK] for link in root.links} == {"run"}
+
+
+def test_a_sub_agent_links_to_its_parents_call() -> None:
+    """The first root of a sub-agent leads to the span that sums up its parent's run, and names the call there."""
+    lineage = Lineage(path=("top", "parent"), number=4, key="k", deepest=3)
+    log = three_weeks(waits=1, traceparent=run_context("parent-run").traceparent, lineage=lineage)
+    (root, *_), *_ = traces_of(log)
+    (link,) = [each for each in root.links if each.attributes[names.LINK] == "parent_run"]
+    assert (link.to, link.attributes[names.PARENT_CALL]) == (run_context("parent-run"), 4)
 
 
 def test_a_sub_agent_is_found_from_the_call_that_started_it() -> None:

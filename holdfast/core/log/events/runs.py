@@ -79,6 +79,9 @@ class RunStarted(Event):
     conversation: Conversation = ()
     """A conversation from elsewhere that the start brings along: a claim, of which nothing happened here. Recorded from
     feature level 2 on."""
+    traceparent: str = ""
+    """The span that caused the start, as a W3C `traceparent`; of a sub-agent, the span that sums up its parent's run. A
+    claim, to which traces link; empty for none. Recorded from feature level 2 on."""
 
 
 class RunContinued(Event):

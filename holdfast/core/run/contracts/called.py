@@ -77,6 +77,7 @@ def called_input(
     unattended: bool,
     when_blocked: WhenBlocked | None,
     nodes: Sequence[str],
+    traceparent: str = "",
 ) -> RunInput:
     """Return the input of a run that a program's workflow starts.
 
@@ -96,6 +97,7 @@ def called_input(
         unattended: The short form of `when_blocked="fail"`.
         when_blocked: What the run does if it cannot continue without a person; None for the agent's own.
         nodes: The nodes that may execute the run; empty for those of the agent.
+        traceparent: The span that caused the start; empty for none.
 
     Raises:
         AgentRunFailed: The context cannot be recorded, a selector selects no nodes, or `unattended` and `when_blocked`
@@ -122,6 +124,7 @@ def called_input(
         context=values,
         when_blocked=blocked,
         scope=scope,
+        traceparent=traceparent,
         features=level_of_start(others=CALLED, context=values, when_blocked=blocked, scope=scope),
     )
 

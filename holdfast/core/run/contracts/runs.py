@@ -115,6 +115,9 @@ class RunInput(Start):
     lift: Lift | None = None
     """A person's lift of a constraint of the closed thread, which is judged when the agent is loaded. Only a sealed
     start may have one, with the feature level of such lifts."""
+    traceparent: str = ""
+    """The span that caused the start, as a W3C `traceparent`: a claim, to which traces link; empty for none. Only a
+    sealed start may have one, with the feature level of such links."""
     snapshot: RunSnapshot | None = None
     """The state at the end of the Temporal run before this one. Only the workflow sets it, when it continues as new."""
     held: tuple[tuple[str, Any], ...] = ()

@@ -12,6 +12,7 @@ from holdfast.core.log.events import SubagentStatus
 from holdfast.core.mac.seals import ActivityRequest, ActivityResult
 from holdfast.core.nodes import TrustScope
 from holdfast.core.run.contracts.runs import RunInput
+from holdfast.core.run.state.features import TRACE_LINKS
 from holdfast.core.tools.cannot import InheritedConstraint
 from holdfast.core.tools.subagents import child_thread
 from holdfast.core.trust import Trust
@@ -70,8 +71,14 @@ class StartSubagentsRequest(ActivityRequest):
     features: int
 
 
-def child_input(order: StartSubagentsRequest, child: SubagentStart) -> RunInput:
-    """Return the input of a child run. Only this function propagates data from a parent."""
+def child_input(order: StartSubagentsRequest, child: SubagentStart, *, traceparent: str = "") -> RunInput:
+    """Return the input of a child run. Only this function propagates data from a parent.
+
+    Args:
+        order: What the sub-agents have in common.
+        child: The sub-agent.
+        traceparent: The span of the parent's run.
+    """
     lineage = Lineage(
         path=order.path,
         number=child.number,
@@ -97,6 +104,7 @@ def child_input(order: StartSubagentsRequest, child: SubagentStart) -> RunInput:
         budget=child.budget,
         when_blocked="fail" if order.unattended else None,
         scope=order.scope,
+        traceparent=traceparent if order.features >= TRACE_LINKS else "",
         features=order.features,
     )
 

@@ -33,6 +33,7 @@ from holdfast.core.run.state.features import (
     BLOCK_SAYS_WHY,
     CUT_OFF_CALLS,
     PROVIDERS,
+    RECORDS_COSTS,
     SIGNED_RESULTS,
     SIZED_REQUESTS,
     UNSAFE_ONCE_A_REPLY,
@@ -79,7 +80,7 @@ def on_reply(state: RunState, reply: LLMReply, *, shown: int, at: datetime) -> E
             outage=reply.outage,
             artifact=reply.artifact,
             request_tokens=reply.request_tokens if state.features >= SIZED_REQUESTS else 0,
-            cost=reply.cost if state.account.priced else None,
+            cost=_cost(state, reply),
             signed=reply.signed if state.features >= SIGNED_RESULTS else "",
             endpoint=reply.endpoint if state.features >= PROVIDERS else "",
             passed_over=reply.passed_over if state.features >= PROVIDERS else (),
@@ -229,7 +230,7 @@ def on_summary(
             rejected = rejected.model_copy(update={"usage": reply.usage, "outage": reply.outage, "cost": cost})
         return [rejected, *_on_last_rejected(state, reply, why)]
     compaction = on_compaction(state, summary, compacted=compacted, kept=kept, originals=originals)
-    cost = reply.cost if state.account.priced else None
+    cost = _cost(state, reply)
     signed = reply.signed if state.features >= SIGNED_RESULTS else ""
     update = {"usage": reply.usage, "outage": reply.outage, "cost": cost, "signed": signed}
     return [compaction.model_copy(update=update)]
@@ -248,6 +249,11 @@ def on_compaction(
         originals=originals,
         by=state.context.author,
     )
+
+
+def _cost(state: RunState, reply: LLMReply) -> int | None:
+    """Return the cost of a reply as it is recorded; None if it is unknown, or the run records none."""
+    return reply.cost if state.account.priced or state.features >= RECORDS_COSTS else None
 
 
 def on_lost_llm(state: RunState, cause: str, message: str, outage: Outage | None = None) -> Events:

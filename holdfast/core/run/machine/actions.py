@@ -30,7 +30,7 @@ from holdfast.core.run.rules.budget import on_call, on_report
 from holdfast.core.run.rules.closing_work import on_complete, on_learning_due, on_progress_due
 from holdfast.core.run.rules.unattended import on_failing
 from holdfast.core.run.state import next_actions as act
-from holdfast.core.run.state.features import SIZED_REQUESTS
+from holdfast.core.run.state.features import RECORDS_COSTS, SIZED_REQUESTS
 from holdfast.core.run.state.state import RunState
 from holdfast.core.run.waits.polling import refuse_poll
 from holdfast.core.transcript.transcript import TranscriptRef
@@ -107,7 +107,7 @@ def _llm_request(state: RunState, transcript: TranscriptRef, *, compacting: bool
     return LLMRequest(
         transcript=transcript,
         compacting=compacting,
-        priced=budgeted and account.priced,
+        priced=(budgeted and account.priced) or state.features >= RECORDS_COSTS,
         budgeted=budgeted,
         lost=account.lost,
         sized=state.features >= SIZED_REQUESTS,

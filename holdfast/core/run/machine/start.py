@@ -34,6 +34,7 @@ from holdfast.core.run.state.features import (
     PLACES,
     SCHEDULED,
     SUBAGENTS,
+    TRACE_LINKS,
     TYPED_CONTEXT,
     UNATTENDED,
     require_features,
@@ -213,6 +214,8 @@ def opening_events(begin: RunInput, past: RunState, ids: RunIds) -> Events:
         started = started.model_copy(update={"lift": begin.lift})
     if begin.conversation:
         started = started.model_copy(update={"conversation": begin.conversation})
+    if begin.traceparent and begin.features >= TRACE_LINKS:
+        started = started.model_copy(update={"traceparent": begin.traceparent})
     if begin.context is not None:
         started = started.model_copy(update={"context": begin.context})
     if begin.returns_partial and begin.features >= LOOP_BUDGETS:

@@ -63,7 +63,8 @@ LEVELS: Mapping[int, str] = {
     "waits for people; what a call does, in a sentence of its tool (`consequence`); questions of a foreign server to "
     "people (`answer_requested`, and requests of the kind `question`), and waits for its tasks; a conversation from "
     "elsewhere that a start brings along; `reclassify`, which changes a run's agent, trust level or budget; a start "
-    "that continues a thread may lift a constraint",
+    "that continues a thread may lift a constraint; a start names the span that caused it; the cost of each LLM call "
+    "by list prices",
 }
 """Feature level → the release, and its additions."""
 
@@ -297,6 +298,15 @@ PLACES = 2
 them. A start with a scope carries this level: a worker that lacks it would ignore the scope."""
 
 
+TRACE_LINKS = 2
+"""A start may name the span that caused it (`traceparent`), and carries this level: the log of a worker that lacks it
+would be another one."""
+
+
+RECORDS_COSTS = 2
+"""The cost of each LLM call by list prices is recorded. Below it, only with a budget of money."""
+
+
 def level_of_start(
     *,
     others: int = 0,
@@ -304,6 +314,7 @@ def level_of_start(
     when_blocked: str | None = None,
     scope: object = (),
     conversation: object = (),
+    traceparent: str = "",
 ) -> int:
     """Return the feature level that a sealed start carries: a worker that lacks it would ignore what the start asks.
 
@@ -313,9 +324,10 @@ def level_of_start(
         when_blocked: What the start says about a run that needs a person; None if it says nothing.
         scope: The nodes that may execute the run; empty for all.
         conversation: The conversation that it brings along; empty for none.
+        traceparent: The span that caused it; empty for none.
     """
     asked = (TYPED_CONTEXT if context is not None else 0, UNATTENDED if when_blocked else 0, PLACES if scope else 0)
-    return max(others, *asked, CONVERSATIONS if conversation else 0)
+    return max(others, *asked, CONVERSATIONS if conversation else 0, TRACE_LINKS if traceparent else 0)
 
 
 def require_features(level: int) -> None:

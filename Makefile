@@ -45,7 +45,7 @@ help: ## This list
 	@awk -F ':.*## ' '/^##@/ { print "\n" substr($$0, 5) } /^[a-z-]+:.*## / { printf "  %-13s %s\n", $$1, $$2 }' Makefile
 
 ##@ Tests
-.PHONY: test test-quick test-all test-package test-mcp histories kill-matrix
+.PHONY: test test-quick test-all test-package test-mcp client histories kill-matrix
 test: setup ## The default tests; those of the wheel are in test-package
 	$(PY) -m pytest -m "not slow" $(SIDE_BY_SIDE) --ignore tests/package
 test-quick: setup ## Those without servers; on another Python: VENV=.venv-3.13 PYTHON=python3.13
@@ -59,6 +59,11 @@ test-mcp: setup ## Call every tool of foreign MCP servers: npm's, and one of eac
 	@npm ci --prefix tests/foreign --ignore-scripts --no-audit --no-fund --silent || \
 	echo "The servers of npm are skipped: npm is missing, or its registry cannot be reached."
 	$(PY) -m pytest -rs tests/foreign
+client: setup ## Generate the types of the TypeScript client from /openapi.json, and build it; needs Node and npm
+	$(PY) -m scripts.openapi
+	npm ci --prefix clients/typescript --ignore-scripts --no-audit --no-fund --silent
+	npm run --prefix clients/typescript --silent generate && $(PY) -m scripts.openapi --stamp
+	npm run --prefix clients/typescript --silent build
 histories: setup ## Record workflow histories for the replay tests, and freeze the formats of this release
 	$(PY) -m tests.replay.record && $(PY) -m tests.replay.freeze
 kill-matrix: setup ## Kill a worker at every boundary, then KILLS=500 times at random; print what was lost

@@ -175,6 +175,18 @@ async def list_page(
     return await _rows(threads, [run for run in latest if run.id.startswith(tuple(prefixes) or "")], status), following
 
 
+async def list_loops(threads: Threads, *, prefixes: Sequence[str] = (), limit: int = 100) -> list[JSON]:
+    """List loops, those started last first, each in a row as `list_threads` returns it.
+
+    Args:
+        threads: The namespace's threads.
+        prefixes: Only loops whose id begins with one of these; none for all.
+        limit: Maximum number of loops.
+    """
+    query = f"WorkflowType = '{LOOP_WORKFLOW}' AND ExecutionStatus != 'ContinuedAsNew'{of_prefixes(prefixes)}"
+    return await _rows(threads, await newest(threads, query, limit=limit), None)
+
+
 async def _rows(threads: Threads, found: Sequence[WorkflowExecution], status: str | None) -> list[JSON]:
     """Return the rows of threads, in the same order, completed with values from the runs themselves."""
     rows = {run.id: await _row(threads, run) for run in found}

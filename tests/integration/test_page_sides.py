@@ -216,3 +216,14 @@ async def test_a_long_run_is_shown_in_parts(rig: StartRig) -> None:
         assert "Call 60: look" not in first
         assert "Call 60: look" in (await site.http.get(f"{path}/calls")).text
         assert "61 replies" in (await site.http.get(f"{path}/costs")).text
+        async with asyncio.timeout(PATIENCE):  # visibility lags
+            while run.id not in (listed := (await site.http.get("/page/runs?agent=clerk")).text):  # noqa: ASYNC110
+                await asyncio.sleep(0.2)
+        assert "As Temporal lists them" in listed
+        asked = (await site.http.get("/page/runs?agent=clerk", headers={"HX-Request": "true"})).text
+        assert ("<html" in asked, "As Temporal" in asked, run.id in asked, "completed" in asked) == (
+            False,
+            False,
+            True,
+            True,
+        )

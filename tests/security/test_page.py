@@ -7,6 +7,7 @@ from functools import partial
 from html.parser import HTMLParser
 from itertools import islice
 from typing import Any, get_args
+from urllib.parse import quote
 
 import pytest
 from playwright.async_api import expect
@@ -283,8 +284,16 @@ def pages_with(text: str) -> Iterator[Callable[[], str]]:
     yield partial(rendered, "run_live.html", **shared, **run)
     listed = run_row({"thread": text, "status": text, "agent": text, "task": text, "started_at": text}, NOW)
     yield from sides_with(text, shared, head, state)
-    filters: JSON = {"statuses": [text], "status": text, "agent": text, "next": text, "may_start": True}
+    filters: JSON = {
+        "query": quote(text.encode("utf-8", "replace")),
+        "statuses": [text],
+        "status": text,
+        "agent": text,
+        "next": text,
+        "may_start": True,
+    }
     yield partial(rendered, "runs.html", **shared, rows=[listed], **filters)
+    yield partial(rendered, "runs_list.html", **shared, rows=[listed], **filters)
     yield partial(rendered, "new_run.html", **shared, task=text, agent=text, problem=text)
     yield partial(rendered, "sign_in.html", next=own_path(text), link=text, problem=text)
     yield partial(rendered, "problem.html", title=text, detail=text)

@@ -51,7 +51,7 @@ class Watching:
         self._badge = badge
 
     async def list_runs(self, visit: Visit) -> Response:
-        """List runs, newest first, by status and agent."""
+        """List runs, newest first, by status and agent: first as Temporal lists them, then, for htmx, as they say."""
         visit.require("list")
         query = visit.request.query_params
         status, agent, cursor = (query.get(name, "")[:2_000] for name in ("status", "agent", "cursor"))
@@ -64,9 +64,11 @@ class Watching:
             prefixes=visit.caller.threads,
             limit=RUNS,
             cursor=cursor,
+            asked=visit.is_fragment,
         )
         return visit.render(
-            "runs.html",
+            "runs_list.html" if visit.is_fragment else "runs.html",
+            query=str(visit.request.query_params),
             rows=[run_row(row, visit.now) for row in rows],
             statuses=STATUSES,
             status=status,

@@ -46,7 +46,7 @@ help: ## This list
 	@awk -F ':.*## ' '/^##@/ { print "\n" substr($$0, 5) } /^[a-z-]+:.*## / { printf "  %-13s %s\n", $$1, $$2 }' Makefile
 
 ##@ Tests
-.PHONY: test test-quick test-all test-package test-mcp histories kill-matrix
+.PHONY: test test-quick test-all test-package test-mcp client histories kill-matrix
 test: setup ## The default tests; those of the wheel are in test-package
 	$(PY) -m pytest -m "not slow" $(SIDE_BY_SIDE) --ignore tests/package
 test-quick: setup ## Those without servers; on another Python: VENV=.venv-3.13 PYTHON=python3.13
@@ -60,6 +60,11 @@ test-mcp: setup ## Call every tool of foreign MCP servers: npm's, and one of eac
 	@scripts/node.sh npm ci --prefix tests/foreign --ignore-scripts --no-audit --no-fund --silent || \
 	echo "What is from npm is skipped: its registry cannot be reached."
 	scripts/node.sh $(PY) -m pytest -rs tests/foreign
+client: setup ## Generate the types of the TypeScript client from /openapi.json, and build it
+	$(PY) -m scripts.openapi
+	scripts/node.sh npm ci --prefix clients/typescript --ignore-scripts --no-audit --no-fund --silent
+	scripts/node.sh npm run --prefix clients/typescript --silent generate && $(PY) -m scripts.openapi --stamp
+	scripts/node.sh npm run --prefix clients/typescript --silent build
 histories: setup ## Record workflow histories for the replay tests, and freeze the formats of this release
 	$(PY) -m tests.replay.record && $(PY) -m tests.replay.freeze
 kill-matrix: setup ## Kill a worker at every boundary, then KILLS=500 times at random; print what was lost
@@ -93,7 +98,7 @@ bench: setup ## Measure a step and a prompt, and print a table
 bench-long: setup ## Measure a run of 10,000 steps, 500 runs that wait, 100 sub-agents, policies, seals, files, recall, and what follows kills
 	$(PY) -m bench.endurance && $(PY) -m bench.paused && $(PY) -m bench.authority && $(PY) -m bench.seals && $(PY) -m bench.portable && \
 	$(PY) -m bench.recall && $(PY) -m bench.takeover && $(PY) -m bench.freezes && $(PY) -m bench.fanout && $(PY) -m bench.streams && \
-	$(PY) -m bench.mcp_cost
+	$(PY) -m bench.mcp_cost && $(PY) -m bench.page
 conformance: setup ## Run MCP's conformance suite against a gateway; it comes from npm, and is skipped without
 	$(PY) -m bench.mcp_conformance
 bench-peers: ## Measure Holdfast beside its alternatives; ARGS=--help lists the options

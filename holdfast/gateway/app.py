@@ -15,6 +15,7 @@ from holdfast.audit.evidence.anchors import Anchors
 from holdfast.client.reading.record import Evidence
 from holdfast.client.threads import Threads
 from holdfast.core.authority.signatures import public_key
+from holdfast.core.memory.semantic import MemoryStore
 from holdfast.core.stores import ArtifactStore
 from holdfast.encryption.codec_server import MAX_BYTES as CODEC_BYTES
 from holdfast.encryption.codec_server import codec_router
@@ -91,6 +92,7 @@ def build_app(
     page_of: RequestPage = lambda thread, request: None,
     page: str | None = None,
     sessions: Sessions | None = None,
+    memories: MemoryStore | None = None,
 ) -> Limits:
     """Build the gateway.
 
@@ -117,6 +119,7 @@ def build_app(
         page_of: See `holdfast.gateway.page.links.RequestPage`.
         page: This gateway's URL, by which browsers reach the page; None to serve no page.
         sessions: The sessions on the page; None for new ones.
+        memories: The memories of agents, for the page; None without a store of them.
     """
     authenticator = Authenticator(callers, audience, each_caller)
     app = FastAPI(
@@ -161,7 +164,18 @@ def build_app(
     if page and is_servable(page):
         public = public_key(key) if key else ""
         sessions = sessions or Sessions()
-        app.mount(PREFIX, build_page(threads, authenticator, actions, url=page, gateway_key=public, sessions=sessions))
+        pages = build_page(
+            threads,
+            authenticator,
+            actions,
+            url=page,
+            gateway_key=public,
+            sessions=sessions,
+            evidence=evidence,
+            anchors=anchors,
+            memories=memories,
+        )
+        app.mount(PREFIX, pages)
     body_bytes_below = {}
     if codec and ui:
         dependencies = [Depends(authenticator.for_scope("codec"))]

@@ -46,12 +46,14 @@ Scope = Literal[
     "schedule",
     "schedules",
     "fork",
+    "memory",
 ]
 """`decide` requests, `say`: send messages, `read` states, results, requests and events, `codec`: decrypt payloads,
 `start` and `list` threads, read `transcript` and `artifacts`, `delegate` authority, `retry`, `cancel` runs,
 `pause` and resume them, `wake` them and send them events, `publish` events, `refine` their tasks,
 `extend` their budgets, `schedule`: add, pause, resume, trigger and delete schedules, `schedules`: list and read
-them, `fork` threads and start their tasks again, which needs `start`, too."""
+them, `fork` threads and start their tasks again, which needs `start`, too, `memory`: browse, correct and remove the
+memories that the agents of readable threads recall."""
 
 APPROVERS_MAY: tuple[Scope, ...] = ("decide", "say", "read")
 """The scopes of the keys of the policy's approvers."""

@@ -70,6 +70,7 @@ async def run_gateway(settings: Settings, environ: Mapping[str, str], *, host: s
                 exposed=exposed_agents(settings, key, audience),
                 page_of=request_page(audience, ui=parts.ui, namespace=client.namespace),
                 page=audience,
+                memories=stores.memories,
             )
         )
         for number in (signal.SIGINT, signal.SIGTERM):

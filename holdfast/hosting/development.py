@@ -30,6 +30,7 @@ async def serving_page(parts: Components, say: Callable[[str], None]) -> AsyncIt
         say("Page       pip install 'holdfast-agents[gateway]' adds a page to decide and watch on")
         yield
         return
+    from holdfast.composition.witnesses import witnesses_of
     from holdfast.config.policy_file import load_policy
     from holdfast.gateway.app import build_app
     from holdfast.gateway.callers import Caller, Callers, CallersFile, Scope
@@ -57,7 +58,19 @@ async def serving_page(parts: Components, say: Callable[[str], None]) -> AsyncIt
         record=parts.threads(),
     )
     callers = Callers(CallersFile(), load_policy(settings.policy) if settings.policy else None)
-    server = Server(build_app(threads, callers, audience=url, page=url, sessions=sessions))
+    stores = await parts.stores()
+    server = Server(
+        build_app(
+            threads,
+            callers,
+            audience=url,
+            page=url,
+            sessions=sessions,
+            evidence=await parts.evidence(),
+            anchors=witnesses_of(parts.settings),
+            memories=stores.memories,
+        )
+    )
     serving = asyncio.create_task(server.serve(sockets=[socket]))
     print_link()
     try:

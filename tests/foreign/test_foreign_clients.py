@@ -26,7 +26,7 @@ async def test_a_client_of_the_typescript_sdk_waits_for_an_approval(rig: StartRi
         pytest.skip("the client is not installed: `make test-mcp` installs and runs it")
     async with site(rig) as gateway:
         program = await asyncio.create_subprocess_exec(
-            *("node", str(HERE / "client.mjs"), f"{gateway.url}/mcp", "of-alice", mode),
+            *("node", str(HERE / "mcp_client.mjs"), f"{gateway.url}/mcp", "of-alice", mode),
             stdout=asyncio.subprocess.PIPE,
         )
         assert program.stdout is not None

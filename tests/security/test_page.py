@@ -7,16 +7,28 @@ from functools import partial
 from html.parser import HTMLParser
 from itertools import islice
 from typing import Any, get_args
+from urllib.parse import quote
 
 import pytest
 from playwright.async_api import expect
 
 from holdfast import Agent, Catalog, tool
+from holdfast.audit.evidence.evidence import Finding, Unchecked
+from holdfast.audit.evidence.verdicts import Verification
+from holdfast.client.trees import Node
+from holdfast.client.workers import Poller
+from holdfast.core.memory.semantic import MemoryItem
+from holdfast.errors import HoldfastError
 from holdfast.gateway.callers import Caller, Scope
 from holdfast.gateway.page.guards import Origin, is_servable, own_path, path_of
 from holdfast.gateway.page.rendering import rendered
 from holdfast.gateway.page.sessions import SESSIONS, SESSIONS_EACH, Session, Sessions
+from holdfast.gateway.page.views.calls import call_rows, timed
 from holdfast.gateway.page.views.diffs import difference
+from holdfast.gateway.page.views.fleet import loop_row, schedule_row, service_facts, worker_row
+from holdfast.gateway.page.views.insights import prompt_page, state_blocks, tree_rows, verdict_view
+from holdfast.gateway.page.views.memories import memory_view
+from holdfast.gateway.page.views.plots import costs_view, slim
 from holdfast.gateway.page.views.requests import Person, call_view
 from holdfast.gateway.page.views.runs import head_view, run_row, spent
 from holdfast.gateway.page.views.text import when
@@ -30,14 +42,16 @@ NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 ALICE = Caller("alice", tuple(get_args(Scope)))
 
 TAG_NAMES = (
-    "a bdi blockquote body br button code dd details div dl dt form h1 h2 h3 head header html input label li link main "
-    "meta nav ol option p pre script section select span summary textarea time title ul"
+    "a bdi blockquote body br button caption code dd details div dl dt figcaption figure form h1 h2 h3 head header "
+    "html input label li link main meta nav ol option p polyline pre rect script section select span summary svg table "
+    "tbody td textarea th thead time title tr ul"
 )
 TAGS = frozenset(TAG_NAMES.split())
 ATTRIBUTE_NAMES = (
-    "action aria-current aria-describedby aria-label aria-live autocomplete autofocus charset class content datetime "
-    "defer disabled for href hx-get hx-swap hx-swap-oob hx-trigger id lang maxlength method name open rel required "
-    "role rows selected spellcheck src tabindex title type value"
+    "action aria-current aria-describedby aria-hidden aria-label aria-live autocomplete autofocus charset class "
+    "content datetime defer disabled for height href hx-get hx-select hx-swap hx-swap-oob hx-target hx-trigger id "
+    "lang max maxlength method min name open points preserveaspectratio rel required role rows scope selected "
+    "spellcheck src tabindex title type value viewbox width x y"
 )
 ATTRIBUTES = frozenset(ATTRIBUTE_NAMES.split())
 LINKS = ("action", "hx-get", "src")
@@ -171,6 +185,72 @@ def hostile_events(text: str) -> list[JSON]:
     return [{"position": number, "at": text, **event} for number, event in enumerate(kinds)]
 
 
+def hostile_verification(text: str) -> Verification:
+    """Return a verdict with the text in every part."""
+    fault, gap = Finding(text, text, 1), Unchecked(text, text)
+    return Verification(text, "altered", 3, (text,), checked=(text,), unchecked=(gap,), faults=(fault,), advice=text)
+
+
+def hostile_calls(text: str) -> list[JSON]:
+    """Return the events of calls with the text in every part, at times that can be read."""
+    last = {"kind": text, "message": text, "cause": text}
+    kinds: list[JSON] = [
+        {
+            "type": "llm_replied",
+            "llm": text,
+            "attempt": 3,
+            "outage": {"failed": 1, "last": [last]},
+            "usage": {text: text},
+        },
+        {"type": "tool_call_requested", "number": 1, "call": {"name": text}},
+        {"type": "verdict_given", "number": 1, "verdict": text},
+        {"type": "approval_requested", "request": {"id": text, "number": 1}},
+        {"type": "decision_received", "request": text, "outcome": "accepted"},
+        {"type": "tool_call_finished", "number": 1, "status": text, "failures": {"count": 2, "last": [last]}},
+    ]
+    return [{"position": number, "at": NOW.isoformat(), **event} for number, event in enumerate(kinds)]
+
+
+def sides_with(text: str, shared: JSON, head: object, state: JSON) -> Iterator[Callable[[], str]]:
+    """Yield the other sides of a run, and the fleet."""
+    side = partial(rendered, **shared, run=head, silent=True)
+    events = hostile_calls(text)
+    yield partial(side, "calls.html", rows=call_rows(map(timed, events), NOW, is_open=True), first=9, last_page=False)
+    yield partial(side, "costs.html", costs=costs_view(map(slim, events), NOW))
+    tier = {"tier": text, "text": text, "tokens": 3, "chars": 9, "budget": 2}
+    sizes: JSON = {"bytes": 9, "tokens": 3, "messages": 1, "compactions": 0, "llm": text, "compacting": True}
+    prompt = sizes | {"tiers": [tier], "waits": [{"kind": text, "text": text}], "provider": {}}
+    yield partial(side, "prompt.html", prompt=prompt_page(prompt))
+    below = Node(text, text, text, blocked={"cause": text}, error=HoldfastError(text))
+    yield partial(side, "tree.html", rows=tree_rows(Node(text, text, text, children=[below])))
+    parts = state_blocks({"context": {text: text}, "constraints": [{text: text}]})
+    at: JSON = {"position": 1, "last": 2, "entry": entry(hostile_events(text)[0], text, NOW), "at": when(NOW, NOW)}
+    at |= {"blocks": parts, "may_fork": True, "lacks": text, "problem": text, "typed": text}
+    yield partial(side, "at.html", **at)
+    yield partial(side, "at_state.html", **at | {"may_fork": False})
+    verdict = verdict_view(hostile_verification(text), NOW, NOW)
+    yield partial(side, "verify.html", verdict=verdict, problem=text, checking=True)
+    portable = text.encode("utf-8", "replace").decode()
+    item = MemoryItem(id=text, scope=text, text=portable, trust="web", kind=text, thread=text, by=text, created_at=NOW)
+    memory: JSON = {"items": [memory_view(item, NOW)], "scopes": [text], "remark": text, "query": text, "problem": text}
+    yield partial(side, "memory.html", **memory)
+    times: JSON = {
+        "schedule": text,
+        "cron": text,
+        "tz": text,
+        "task": text,
+        "paused": True,
+        "note": text,
+        "problem": text,
+    }
+    loop = {"thread": text, "status": text, "task": text, "started_at": text}
+    fleet: JSON = {"facts": service_facts(text, text, namespace=text, queue=text, own=text)}
+    fleet |= {"workers": [worker_row(Poller(text, text, NOW), NOW, "1")], "may_read_schedules": True}
+    fleet |= {"schedules": [schedule_row(times, NOW)], "loops": [loop_row(loop, NOW)]}
+    yield partial(rendered, "fleet.html", **shared, **fleet)
+    yield partial(rendered, "fleet.html", **shared, **fleet | dict.fromkeys(("workers", "schedules", "loops"), text))
+
+
 def pages_with(text: str) -> Iterator[Callable[[], str]]:
     """Yield every page and fragment, to be rendered with the text wherever it can come from outside."""
     request = hostile_request(text)
@@ -198,12 +278,22 @@ def pages_with(text: str) -> Iterator[Callable[[], str]]:
     entries = [entry(event, text, NOW) for event in hostile_events(text)]
     run: JSON = {"run": head, "raw_status": text, "entries": entries, "after": 3}
     more: JSON = {"problem": text, "typed": text, "silent": True, "first": 0, "last_page": True, "may_say": True}
+    more["verdict"] = verdict_view(hostile_verification(text), NOW, NOW)
     yield partial(rendered, "run.html", **shared, **run, **more)
     yield partial(rendered, "run.html", **shared, **run, **{**more, "last_page": False})
     yield partial(rendered, "run_live.html", **shared, **run)
     listed = run_row({"thread": text, "status": text, "agent": text, "task": text, "started_at": text}, NOW)
-    filters: JSON = {"statuses": [text], "status": text, "agent": text, "next": text, "may_start": True}
+    yield from sides_with(text, shared, head, state)
+    filters: JSON = {
+        "query": quote(text.encode("utf-8", "replace")),
+        "statuses": [text],
+        "status": text,
+        "agent": text,
+        "next": text,
+        "may_start": True,
+    }
     yield partial(rendered, "runs.html", **shared, rows=[listed], **filters)
+    yield partial(rendered, "runs_list.html", **shared, rows=[listed], **filters)
     yield partial(rendered, "new_run.html", **shared, task=text, agent=text, problem=text)
     yield partial(rendered, "sign_in.html", next=own_path(text), link=text, problem=text)
     yield partial(rendered, "problem.html", title=text, detail=text)

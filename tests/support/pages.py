@@ -14,6 +14,7 @@ from playwright.async_api import Browser, async_playwright
 from holdfast import Agent, Catalog, Policy, Preview, allow, ask, tool
 from holdfast.client.threads import Threads
 from holdfast.core.authority.policy import Approver, Terms
+from holdfast.core.memory.semantic import MemoryStore
 from holdfast.gateway.app import build_app
 from holdfast.gateway.callers import Callers, CallersFile, Scope, Token
 from holdfast.gateway.http.serving import Server, listen
@@ -105,6 +106,7 @@ async def page_site(
     *,
     catalog: Catalog | None = None,
     key: str | None = None,
+    memories: MemoryStore | None = None,
     **agent: Any,
 ) -> AsyncIterator[PageSite]:
     """Run a worker and a gateway with its page."""
@@ -114,7 +116,8 @@ async def page_site(
     sessions = Sessions()
     async with rig(catalog or Catalog(agents=[own]), script) as worker:
         threads = Threads(worker.client, task_queue=worker.task_queue, answer_within=60.0)
-        server = Server(build_app(threads, Callers(CALLERS, policy), key=key, page=url, sessions=sessions))
+        app = build_app(threads, Callers(CALLERS, policy), key=key, page=url, sessions=sessions, memories=memories)
+        server = Server(app)
         serving = asyncio.create_task(server.serve(sockets=[listening]))
         try:
             async with httpx2.AsyncClient(base_url=url, timeout=2 * PATIENCE, trust_env=False) as http:

@@ -6,11 +6,7 @@ workers do not, so for them the command only prints a note.
 
 import asyncio
 from collections.abc import Iterable
-from datetime import UTC, datetime, timedelta
 
-from temporalio.api.enums.v1 import TaskQueueType
-from temporalio.api.taskqueue.v1 import TaskQueue
-from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
 from temporalio.client import Client
 from temporalio.service import RPCError
 
@@ -18,14 +14,11 @@ from holdfast.cli.checks.project_checks import offers
 from holdfast.cli.session import Session
 from holdfast.cli.text import visible
 from holdfast.client.threads import Threads
+from holdfast.client.workers import pollers
 from holdfast.errors import AgentNotFound
 from holdfast.worker.takeover.liveness import is_gone, this_process
 from holdfast.worker.takeover.registry import Offer
 from holdfast.worker.takeover.worker_identity import parse_identity
-
-_LIMIT = timedelta(seconds=5)
-_FRESH = timedelta(seconds=75)
-"""The age of a live worker's last poll: at most a minute, while Temporal lists pollers for minutes after they end."""
 
 
 async def fresh_workers(client: Client, task_queue: str) -> list[str]:
@@ -34,14 +27,7 @@ async def fresh_workers(client: Client, task_queue: str) -> list[str]:
     Raises:
         RPCError: The server does not list them.
     """
-    request = DescribeTaskQueueRequest(
-        namespace=client.namespace,
-        task_queue=TaskQueue(name=task_queue),
-        task_queue_type=TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW,
-    )
-    answer = await client.workflow_service.describe_task_queue(request, timeout=_LIMIT)
-    now = datetime.now(UTC)
-    return sorted({each.identity for each in answer.pollers if now - each.last_access_time.ToDatetime(UTC) < _FRESH})
+    return [each.identity for each in await pollers(client, task_queue)]
 
 
 async def check_offered(session: Session, threads: Threads, agents: Iterable[str | None]) -> None:

@@ -6,22 +6,38 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
+from holdfast.audit.evidence.anchors import Anchors
+from holdfast.client.reading.record import Evidence
 from holdfast.client.threads import Threads
+from holdfast.core.memory.semantic import MemoryStore
 from holdfast.errors import HoldfastError
 from holdfast.gateway.authentication import Authenticator
 from holdfast.gateway.http.problems import TITLES, HTTPProblem, problem_of
 from holdfast.gateway.page.deciding import Deciding
+from holdfast.gateway.page.fleet import Fleet
 from holdfast.gateway.page.guards import HEADERS, Origin, path_of
+from holdfast.gateway.page.inspecting import Inspecting
+from holdfast.gateway.page.remembering import Remembering
 from holdfast.gateway.page.rendering import page, static_file
 from holdfast.gateway.page.sessions import Sessions
 from holdfast.gateway.page.signing_in import SigningIn
+from holdfast.gateway.page.verifying import Verifying
 from holdfast.gateway.page.visits import Door
 from holdfast.gateway.page.watching import Watching
 from holdfast.gateway.routes.interventions import Actions
 
 
 def build_page(
-    threads: Threads, authenticator: Authenticator, actions: Actions, *, url: str, gateway_key: str, sessions: Sessions
+    threads: Threads,
+    authenticator: Authenticator,
+    actions: Actions,
+    *,
+    url: str,
+    gateway_key: str,
+    sessions: Sessions,
+    evidence: Evidence | None = None,
+    anchors: Anchors | None = None,
+    memories: MemoryStore | None = None,
 ) -> Starlette:
     """Build the page.
 
@@ -32,9 +48,14 @@ def build_page(
         url: The gateway's URL, by which browsers reach it.
         gateway_key: The public key with which the gateway vouches for people; empty for none.
         sessions: The sessions of people.
+        evidence: Ledger and artifacts, to verify runs; None without them.
+        anchors: The anchors with seals of threads; None for none.
+        memories: The memories of agents; None without a store of them.
     """
     door = Door(Origin(url), sessions, authenticator, gateway_key)
-    signing_in, deciding, watching = SigningIn(door), Deciding(threads, actions), Watching(threads, actions)
+    signing_in, deciding = SigningIn(door), Deciding(threads, actions)
+    verifying, remembering = Verifying(threads, evidence, anchors), Remembering(threads, memories)
+    watching, inspecting, fleet = Watching(threads, actions, verifying.badge), Inspecting(threads), Fleet(threads)
     visit = door.visit
 
     async def static(request: Request) -> Response:
@@ -60,6 +81,17 @@ def build_page(
             Route("/new-run", visit(watching.new), methods=["GET"]),
             Route("/runs/{thread}", visit(watching.show), methods=["GET"]),
             Route("/runs/{thread}/live", visit(watching.live), methods=["GET"]),
+            Route("/runs/{thread}/calls", visit(inspecting.calls), methods=["GET"]),
+            Route("/runs/{thread}/costs", visit(inspecting.costs), methods=["GET"]),
+            Route("/runs/{thread}/prompt", visit(inspecting.prompt), methods=["GET"]),
+            Route("/runs/{thread}/tree", visit(inspecting.tree), methods=["GET"]),
+            Route("/runs/{thread}/at", visit(inspecting.at), methods=["GET"]),
+            Route("/runs/{thread}/forks", visit(inspecting.fork), methods=["POST"]),
+            Route("/runs/{thread}/verify", visit(verifying.show), methods=["GET"]),
+            Route("/runs/{thread}/verify", visit(verifying.check), methods=["POST"]),
+            Route("/runs/{thread}/memory", visit(remembering.show), methods=["GET"]),
+            Route("/runs/{thread}/memory", visit(remembering.change), methods=["POST"]),
+            Route("/fleet", visit(fleet.show), methods=["GET"]),
             Route("/runs/{thread}/messages", visit(watching.say), methods=["POST"]),
             Route("/runs/{thread}/{act}", visit(watching.act), methods=["POST"]),
         ],

@@ -115,6 +115,11 @@ def path_of(*segments: str) -> str:
     return "/".join([PREFIX, *(quote(each.encode("utf-8", "replace"), safe="") for each in segments)])
 
 
+def number_of(text: str | None, otherwise: int) -> int:
+    """Return a number of at most 15 digits in a query or a form; `otherwise` for any other text."""
+    return int(text) if text and text.isascii() and text.isdigit() and len(text) < 16 else otherwise
+
+
 def own_path(text: str) -> str:
     """Return a path to go to after signing in, if it is one of the page; else that of the inbox.
 

@@ -1,7 +1,8 @@
 """The list of runs, the page of a run with its timeline, and the forms that start and steer runs."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from datetime import datetime
 from typing import Any
 
 from starlette.responses import RedirectResponse, Response
@@ -14,7 +15,8 @@ from holdfast.gateway.bodies import MessageBody, PauseBody, ReasonBody, StartBod
 from holdfast.gateway.callers import Scope
 from holdfast.gateway.http.pages import note, take
 from holdfast.gateway.http.problems import HTTPProblem
-from holdfast.gateway.page.guards import HEADERS, path_of
+from holdfast.gateway.page.guards import HEADERS, number_of, path_of
+from holdfast.gateway.page.views.insights import Verdict
 from holdfast.gateway.page.views.runs import head_view, run_row
 from holdfast.gateway.page.views.timeline import entry
 from holdfast.gateway.page.visits import Visit
@@ -40,14 +42,16 @@ class Watching:
     Args:
         threads: The threads.
         actions: Sends interventions, in the name of the person who is signed in.
+        badge: Returns the last verdict on a thread's record, at a time; None if there is none.
     """
 
-    def __init__(self, threads: Threads, actions: Actions) -> None:
+    def __init__(self, threads: Threads, actions: Actions, badge: Callable[[str, datetime], Verdict | None]) -> None:
         self._threads = threads
         self._actions = actions
+        self._badge = badge
 
     async def list_runs(self, visit: Visit) -> Response:
-        """List runs, newest first, by status and agent."""
+        """List runs, newest first, by status and agent: first as Temporal lists them, then, for htmx, as they say."""
         visit.require("list")
         query = visit.request.query_params
         status, agent, cursor = (query.get(name, "")[:2_000] for name in ("status", "agent", "cursor"))
@@ -60,9 +64,11 @@ class Watching:
             prefixes=visit.caller.threads,
             limit=RUNS,
             cursor=cursor,
+            asked=visit.is_fragment,
         )
         return visit.render(
-            "runs.html",
+            "runs_list.html" if visit.is_fragment else "runs.html",
+            query=str(visit.request.query_params),
             rows=[run_row(row, visit.now) for row in rows],
             statuses=STATUSES,
             status=status,
@@ -79,7 +85,7 @@ class Watching:
     async def live(self, visit: Visit) -> Response:
         """Return the events after a position, and the head of the run, to an open page; 204 if nothing is new."""
         visit.require("read")
-        thread, after = visit.thread(), _number(visit.request.query_params.get("after"), -1)
+        thread, after = visit.thread(), number_of(visit.request.query_params.get("after"), -1)
         seen = visit.request.query_params.get("seen", "")
         state = await self._threads.state(thread, note=note)
         if int(state["events"]) <= after + 1 and seen == state["status"]:
@@ -143,7 +149,7 @@ class Watching:
         silence: list[str] = []
         state = await self._threads.state(thread, note=silence.append)
         total = int(state["events"])
-        before = min(_number(visit.request.query_params.get("before"), total), total)
+        before = min(number_of(visit.request.query_params.get("before"), total), total)
         first = max(0, before - EVENTS)
         events, _ = await take(self._threads.events(thread, after=first - 1, note=note), limit=before - first or 1)
         parts = self._parts(visit, thread, state, events, after=before - 1)
@@ -155,6 +161,7 @@ class Watching:
             silent=bool(silence),
             first=first,
             last_page=before >= total,
+            verdict=self._badge(thread, visit.now),
             may_say="say" in visit.caller.scopes,
             **parts,
         )
@@ -174,10 +181,6 @@ def _to_run(thread: str) -> Response:
 
 def _body(fields: dict[str, Any], kind: Any) -> Any:
     return read_body(json.dumps(fields).encode(), kind)
-
-
-def _number(text: str | None, otherwise: int) -> int:
-    return int(text) if text and text.isascii() and text.isdigit() and len(text) < 16 else otherwise
 
 
 def _is_agent(name: str) -> bool:

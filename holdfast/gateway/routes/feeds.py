@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Annotated, Any, NamedTuple
 
 from fastapi import APIRouter, Depends, Header, Query, Request, Response
+from fastapi.responses import StreamingResponse
 from pydantic import BaseModel
 
 from holdfast.client.idempotent_starts import recorded_starts
@@ -112,8 +113,7 @@ def _add(routes: APIRouter, protocol: _Protocol, feeds: "_Feeds", authenticator:
         description=f"Follow the thread as {protocol.title}, until the agent waits for a person.",
         responses={**streamed, **over, **problems(*ON_THREAD)},
         response_model=None,
-        response_class=EventStream,
-        status_code=200,
+        response_class=StreamingResponse,
     )
     routes.add_api_route(
         f"/threads/{{thread}}/{protocol.path}",
@@ -124,8 +124,7 @@ def _add(routes: APIRouter, protocol: _Protocol, feeds: "_Feeds", authenticator:
         responses={**streamed, **problems(*ON_THREAD)},
         openapi_extra=body_of(protocol.body),
         response_model=None,
-        response_class=EventStream,
-        status_code=200,
+        response_class=StreamingResponse,
     )
 
 

@@ -81,7 +81,7 @@ def head_view(state: JSON, scopes: tuple[Scope, ...]) -> Head:
         thread=line(thread, 300),
         path=path_of("runs", thread),
         agent=line(state.get("agent") or "not loaded yet"),
-        status=_css(status),
+        status=css_class(status),
         status_words=status.replace("_", " "),
         is_open=is_open,
         now=line(state.get("now") or "", 400),
@@ -109,7 +109,7 @@ def run_row(row: JSON, now: datetime) -> RunRow:
         thread=line(row["thread"], 300),
         path=path_of("runs", str(row["thread"])),
         agent=line(row.get("agent") or ""),
-        status=_css(status),
+        status=css_class(status),
         status_words=line(status.replace("_", " ")),
         task=line(row.get("task") or "", 160),
         step=int(row.get("step") or 0),
@@ -162,7 +162,7 @@ def _lacks(scope: Scope, scopes: tuple[Scope, ...]) -> str:
     return "" if scope in scopes else f"Your token does not have the scope {scope}."
 
 
-def _css(status: str) -> str:
+def css_class(status: str) -> str:
     """Return a status as a class: letters and underscores alone."""
     return "".join(each for each in status if each.isascii() and (each.isalpha() or each == "_"))[:40]
 

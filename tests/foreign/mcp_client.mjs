@@ -1,6 +1,6 @@
 // A client of the official TypeScript SDK: gives an agent a task, and reads the result with the tool `result`.
 //
-//     node client.mjs URL TOKEN MODE
+//     node mcp_client.mjs URL TOKEN MODE
 //
 // It prints a line of JSON for what it sees. The SDK has no tasks extension, so the run's thread comes at once.
 import { Client, StreamableHTTPClientTransport } from "@modelcontextprotocol/client";

@@ -63,7 +63,7 @@ LEVELS: Mapping[int, str] = {
     "waits for people; what a call does, in a sentence of its tool (`consequence`); questions of a foreign server to "
     "people (`answer_requested`, and requests of the kind `question`), and waits for its tasks; a conversation from "
     "elsewhere that a start brings along; `reclassify`, which changes a run's agent, trust level or budget; a start "
-    "that continues a thread may lift a constraint",
+    "that continues a thread may lift a constraint; `events_lost`, a gap that a restored backup leaves",
 }
 """Feature level → the release, and its additions."""
 
@@ -243,6 +243,9 @@ CONSEQUENCES = 2
 OWN_SUMMARIES = 2
 """The field `summary` of `compact`. Below it, the request is read without that field, as an older release reads it."""
 
+
+LOSSES = 2
+"""The log says which events a restored backup lacks (`events_lost`), and carries this level."""
 
 LIFTS_ON_START = 2
 """A start that continues a closed thread may lift one of its constraints, and carries this level."""

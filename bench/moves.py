@@ -191,7 +191,11 @@ class Traveller:
             if time.monotonic() > until:
                 raise TimeoutError(f"{self.thread} has not ended: {await self._here.threads.state(self.thread)}")
             await self._act()
+            await self._unblock()
             await asyncio.sleep(0.5)
+
+    async def _unblock(self) -> None:
+        """Let a thread continue that cannot end in its current place; here, each can."""
 
     async def audit(self) -> tuple[list[str], Counter[str], set[str]]:
         """Return the thread's faults, counts of its events, and the keys of its effects."""

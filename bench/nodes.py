@@ -89,9 +89,12 @@ class NodeTraveller(Traveller):
                 await self._move()
             elif self._plan.chance.random() < 0.3:
                 await self._move()
-        if await self._waits_for_node():
-            await self._move()
         await self._finish()
+
+    async def _unblock(self) -> None:
+        if await self._waits_for_node():
+            self.awaited += 1
+            await self._move()
 
     async def _waits_for_node(self) -> bool:
         try:

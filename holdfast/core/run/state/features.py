@@ -63,7 +63,8 @@ LEVELS: Mapping[int, str] = {
     "waits for people; what a call does, in a sentence of its tool (`consequence`); questions of a foreign server to "
     "people (`answer_requested`, and requests of the kind `question`), and waits for its tasks; a conversation from "
     "elsewhere that a start brings along; `reclassify`, which changes a run's agent, trust level or budget; a start "
-    "that continues a thread may lift a constraint; `events_lost`, a gap that a restored backup leaves",
+    "that continues a thread may lift a constraint; `events_lost`, a gap that a restored backup leaves; "
+    "sleep until a constraint ends",
 }
 """Feature level → the release, and its additions."""
 
@@ -294,6 +295,9 @@ AGENT_EVENTS = 2
 
 COUNTED_EVENTS = 2
 """A wait may count events (`EventTrigger.count`)."""
+
+CONSTRAINT_TRIGGERS = 2
+"""A call of `sleep_until` may wait for the end of a constraint (`ConstraintTrigger`)."""
 
 PLACES = 2
 """A run may have a trust scope; nodes judge its work by their own policies, and a tool may say that it cannot run on

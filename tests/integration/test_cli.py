@@ -459,9 +459,9 @@ def test_a_task_is_refined_and_shown(shell: Shell) -> None:
         ("refine", "narrowed", "--reclassify", "from a mail", "--trust", "web", "--by", "alice", "--json"),
         ("refine", "narrowed", "--reclassify", "nothing"),
     )
-    assert (changed.code, changed.json["outcome"], unchanged.code) == (0, "accepted", 2)
+    assert (changed.code, changed.json["outcome"], unchanged.code) == (0, "queued", 2)
     assert shell("show", "narrowed", "--json").json["trust"] == "web"
-    (event,) = (each for each in shell("log", "narrowed", "--json").rows if each["type"] == "run_reclassified")
+    (event,) = (each for each in shell("log", "narrowed", "--json").lines if each["type"] == "run_reclassified")
     assert (event["trust"], event["by"], event["reason"]) == ("web", "alice", "from a mail")
     assert shell("cancel", "narrowed").code == 0
     late = shell("refine", "narrowed", "--narrow", "Less")

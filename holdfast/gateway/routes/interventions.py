@@ -147,8 +147,11 @@ class Actions:
         """
         found = await self._threads.reader.find(thread)
         if found is None or found.status in ENDED:
-            words = {"by": by, "reason": body.reason, "message": body.say or None}
-            return _response(await lift(self._threads, thread, body.constraint, private=self._key, **words), by=by)
+            said = body.say or None
+            lifted = await lift(
+                self._threads, thread, body.constraint, by=by, reason=body.reason, message=said, private=self._key
+            )
+            return _response(lifted, by=by)
         answer = await self.intervene("lift", thread, LiftBody(constraint=body.constraint, reason=body.reason), by=by)
         if body.say:
             await self.say(thread, MessageBody(message=body.say), by=by)

@@ -37,10 +37,10 @@ def test_it_wakes_when_a_person_lifts_the_constraint() -> None:
         thread = sleeping(until)
         continue_as_new(thread)
         thread.advance(hours=1)
-        assert thread.state.status == "dormant"
+        assert thread.state.dormancy.waits
         assert thread.update("lift", {"constraint": 1, "by": "alice"})["outcome"] == "accepted"
         assert result(thread, 2).text.startswith("Constraint 1 ended after 1h")
-        assert thread.state.status == "running"
+        assert not thread.state.dormancy.waits
         audited(thread)
 
 

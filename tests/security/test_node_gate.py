@@ -237,6 +237,7 @@ async def test_an_llm_call_that_a_lost_worker_has_begun_waits_for_a_node_as_ever
     details = details_of(SentOn(answers="1.abc", count=PATIENCE - 1, last=PATIENCE), "own", "details")
     answer = await Attempt(llm(scope=US), attempt=PATIENCE + 1, heartbeat_details=details).run()
     assert isinstance(answer, LLMReply)
+    assert answer.placement
     assert answer.placement.rejected
 
 

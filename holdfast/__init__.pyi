@@ -88,6 +88,7 @@ from holdfast.core.log.events import ContextUpdated as ContextUpdated
 from holdfast.core.log.events import DecisionReceived as DecisionReceived
 from holdfast.core.log.events import DelegationRevoked as DelegationRevoked
 from holdfast.core.log.events import DormancyBegan as DormancyBegan
+from holdfast.core.log.events import EventsLost as EventsLost
 from holdfast.core.log.events import Finding as Finding
 from holdfast.core.log.events import KeyRevoked as KeyRevoked
 from holdfast.core.log.events import LearningRequested as LearningRequested
@@ -113,6 +114,7 @@ from holdfast.core.log.events import RunForked as RunForked
 from holdfast.core.log.events import RunImported as RunImported
 from holdfast.core.log.events import RunOutcome as RunOutcome
 from holdfast.core.log.events import RunPaused as RunPaused
+from holdfast.core.log.events import RunReclassified as RunReclassified
 from holdfast.core.log.events import RunReset as RunReset
 from holdfast.core.log.events import RunResumed as RunResumed
 from holdfast.core.log.events import RunStarted as RunStarted

@@ -69,8 +69,8 @@ histories: setup ## Record workflow histories for the replay tests, and freeze t
 	$(PY) -m tests.replay.record && $(PY) -m tests.replay.freeze
 kill-matrix: setup ## Kill a worker at every boundary, then KILLS=500 times at random; print what was lost
 	$(PY) -m pytest $(SIDE_BY_SIDE) tests/integration/test_kill_matrix.py && $(PY) -m bench.kills --kills $(KILLS) && \
-	$(PY) -m bench.loops && $(PY) -m bench.trees --kills $(KILLS) && $(PY) -m bench.moves && $(PY) -m bench.programs && \
-	$(PY) -m bench.mcp_kills
+	$(PY) -m bench.loops && $(PY) -m bench.trees --kills $(KILLS) && $(PY) -m bench.moves && $(PY) -m bench.nodes && \
+	$(PY) -m bench.programs && $(PY) -m bench.mcp_kills
 
 ##@ Demos
 .PHONY: demo demo-loop demo-tree

@@ -5,7 +5,8 @@
 2. No attempt that was sent on counts as one. Its number stands in the heartbeat details beside those of the activity,
    which sees neither: the interceptor hides both from `activity.info()`.
 3. After `PATIENCE` attempts in a row, the activity answers that no node took the work, and the run waits (rule 2 of
-   `holdfast.core.run.decide.placements`).
+   `holdfast.core.run.decide.placements`). If an attempt that was lost may have begun an effect, a node that may settle
+   it gets more time, `SETTLING_PATIENCE`; then the activity fails, and the outcome of the call is unknown.
 4. A crash before an attempt that was sent on is reported to the next one, which counts it.
 5. Local activities run on the worker that has the workflow: one that does not take the work fails its attempt, and the
    run makes the call as an ordinary activity.
@@ -53,6 +54,7 @@ from holdfast.core.run.contracts.tool_calls import PreviewedCall, PreviewRequest
 from holdfast.core.run.decide.placements import rejection_text
 from holdfast.core.temporal.sealed_details import from_details
 from holdfast.core.tools.decorator import Tool
+from holdfast.core.tools.effects import Effect
 from holdfast.core.tools.numbers import with_floats
 from holdfast.worker.takeover.takeover import WORKER_DIED
 
@@ -60,6 +62,9 @@ log = SafeLogger(__name__)
 
 PATIENCE = 20
 """Attempts in a row that are sent on before the activity answers that no node took the work."""
+
+SETTLING_PATIENCE = 3 * PATIENCE
+"""The same for a call whose effect may have begun: about two minutes, in which a worker that was restarted is back."""
 
 FIRST_DELAY, LATER_DELAY = timedelta(seconds=0.1), timedelta(seconds=3)
 """Delay until Temporal offers the work again: at first, and if the run has waited for a node already. Each further
@@ -203,6 +208,12 @@ class _Gated(ActivityInboundInterceptor):
         self._outbound.hide(sent_on)
         return sent_on
 
+    def _has_effect(self, request: NodeRequest) -> bool:
+        if not isinstance(request, ToolRequest):
+            return False
+        tool = self._gate.tools.get(request.call.name)
+        return tool is None or tool.spec.effect is not Effect.READ or request.undo
+
     async def _send_on(self, request: NodeRequest, before: SentOn, declined: NodeDeclines) -> Any:
         """Leave the work to another node, or answer that none took it.
 
@@ -219,15 +230,19 @@ class _Gated(ActivityInboundInterceptor):
         if info.is_local:
             raise ApplicationError(message, type=NODE_DECLINED, category=ApplicationErrorCategory.BENIGN) from None
         tries = request.nodes.tries if request.nodes else 0
-        untouched = before.count == info.attempt - 1  # no attempt before this one has begun the work
-        if request.nodes and untouched and (info.attempt >= PATIENCE or declined.kind == "approval"):
+        # No attempt before this one has begun the work, or it did no harm.
+        untouched = before.count == info.attempt - 1 or not self._has_effect(request)
+        if request.nodes and untouched and (before.count + 1 >= PATIENCE or declined.kind == "approval"):
             return _none_took(request, rejected)
+        if request.nodes and before.count + 1 >= SETTLING_PATIENCE:
+            words = f"{message}. An earlier attempt may have begun it"
+            raise ApplicationError(words, type=NODE_DECLINED, non_retryable=True) from None
         crashed = before.crashed if info.attempt == before.last + 1 else info.attempt > 1 and await _crashed(info)
         count, last = before.count + 1, info.attempt
         after = before.model_copy(update={"count": count, "last": last, "rejected": rejected, "crashed": crashed})
         self._outbound.leave(after)
         first = LATER_DELAY if tries else FIRST_DELAY
-        delay = min(first * 1.5 ** min(before.count, 10), 5 * first)
+        delay = min(first * 1.5 ** min(before.count, 10), 5 * first) if before.count < PATIENCE else LATER_DELAY
         kind, benign = WORKER_DIED if crashed else NODE_DECLINED, ApplicationErrorCategory.BENIGN
         raise ApplicationError(message, type=kind, next_retry_delay=delay, category=benign) from None
 

@@ -6,7 +6,7 @@ import multiprocessing
 import os
 import sys
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Container, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +21,7 @@ from holdfast.client.reading.record import Evidence
 from holdfast.client.threads import Threads
 from holdfast.composition.stores import collect_evidence
 from holdfast.config.stack_file import Stack
+from holdfast.core.authority.signatures import encode_key
 from holdfast.core.log.event_log import event_line
 from holdfast.storage.artifacts import PostgresArtifacts
 from holdfast.storage.pool import migrate, open_pool
@@ -30,6 +31,8 @@ from holdfast.testing.kill_matrix.audit import RecordedLog
 from holdfast.testing.kill_matrix.process import KillableWorker
 
 QUEUE = "moves"
+KEY = encode_key(b"moves" * 6 + b"xx")
+"""The private key with which the files are signed."""
 _FORKED = multiprocessing.get_context("forkserver")
 """Forks commands from a process that has loaded the program, which saves most of their time."""
 
@@ -123,6 +126,7 @@ async def open_place(
     outside: Mapping[str, str],
     *,
     nodes: Mapping[str, Mapping[str, str]] = ONE_WORKER,
+    late: Container[str] = (),
 ) -> AsyncIterator[Cluster]:
     """Run a place's workers during the block, with a client and a pool of connections.
 
@@ -133,6 +137,7 @@ async def open_place(
         llm: The LLM of all places.
         outside: The environment variables of the tools.
         nodes: The environment variables of each worker, by the name of its folder.
+        late: The workers that the caller starts later.
     """
     client = await connect_stack(stack)
     await ensure_search_attributes(client)
@@ -149,9 +154,12 @@ async def open_place(
     workers = [KillableWorker(home / folder, environ={**environ, **outside, **own}) for folder, own in nodes.items()]
     folder = home / "commands"
     folder.mkdir()
+    (folder / "key").write_text(KEY)
+    (folder / "key").chmod(0o600)
     try:
-        for worker in workers:
-            await asyncio.to_thread(worker.start)
+        for worker, node in zip(workers, nodes, strict=True):
+            if node not in late:
+                await asyncio.to_thread(worker.start)
         async with open_pool(stack.database_url, size=4) as pool:
             threads = Threads(client, task_queue=QUEUE, answer_within=60, record=PostgresThreads(pool))
             commands = inherited | environ | {"HOLDFAST_CATALOG": next(iter(nodes.values()))["HOLDFAST_CATALOG"]}

@@ -12,10 +12,10 @@ import random
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from temporalio.service import RPCError
@@ -23,11 +23,11 @@ from temporalio.service import RPCError
 from bench import document
 from bench.environment import open_stack
 from bench.move_audit import Actors, Logs, audit_moved, file_faults, logs_of, summarize
-from bench.move_places import Cluster, CommandResult, MovedLog, json_output, open_place, preload
+from bench.move_places import KEY, Cluster, CommandResult, MovedLog, json_output, open_place, preload
 from holdfast import Budget
 from holdfast.client.start_options import StartOptions
 from holdfast.config.stack_file import Stack
-from holdfast.core.authority.signatures import encode_key, public_key
+from holdfast.core.authority.signatures import public_key
 from holdfast.errors import HoldfastError
 from holdfast.testing import ScriptedLLM
 from holdfast.testing.kill_matrix.audit import Effects
@@ -45,7 +45,6 @@ ABOUT = (
     "logs of all sub-agents; no thread may have been open in both places; and every account must balance and every "
     "thread verify."
 )
-KEY = encode_key(b"moves" * 6 + b"xx")
 SIGNER = public_key(KEY)
 PATIENCE = 600.0
 """Time limit in seconds for each expected change of a thread."""
@@ -192,7 +191,11 @@ class Traveller:
             if time.monotonic() > until:
                 raise TimeoutError(f"{self.thread} has not ended: {await self._here.threads.state(self.thread)}")
             await self._act()
+            await self._unblock()
             await asyncio.sleep(0.5)
+
+    async def _unblock(self) -> None:
+        """Let a thread continue that cannot end in its current place; here, each can."""
 
     async def audit(self) -> tuple[list[str], Counter[str], set[str]]:
         """Return the thread's faults, counts of its events, and the keys of its effects."""
@@ -226,21 +229,10 @@ async def measure(
             open_place("a", one, home, llm, outside.environ) as a,
             open_place("b", two, other, llm, outside.environ) as b,
         ):
-            for place in (a, b):
-                (place.folder / "key").write_text(KEY)
-                (place.folder / "key").chmod(0o600)
             travellers = [Traveller(f"moved-{number}", (a, b), outside.effects, plan) for number in range(runs)]
             for traveller in travellers:
                 await traveller.start()
-            background = [asyncio.create_task(each.watch()) for each in travellers]
-            background.append(asyncio.create_task(_kill_workers(plan, (a, b))))
-            background.append(asyncio.create_task(_report_progress(plan)))
-            try:
-                ended = await asyncio.gather(*(each.travel() for each in travellers), return_exceptions=True)
-                plan.wrong += [f"{type(error).__name__}: {error}" for error in ended if error]
-            finally:
-                for task in background:
-                    task.cancel()
+            await drive(travellers, plan, _kill_workers(plan, (a, b)), report_progress(plan))
             audits = [await each.audit() for each in travellers]
     kinds, keys = Counter[str](), set[str]()
     for wrong, counts, own in audits:
@@ -253,18 +245,34 @@ async def measure(
     return Result(plan, summarize(kinds, effects, plan.statuses))
 
 
+async def drive(travellers: Sequence[Traveller], plan: Plan, *others: Coroutine[Any, Any, None]) -> None:
+    """Move the threads until they have ended. Meanwhile, watch them, and run the others."""
+    background = [asyncio.create_task(each) for each in (*(each.watch() for each in travellers), *others)]
+    try:
+        ended = await asyncio.gather(*(each.travel() for each in travellers), return_exceptions=True)
+        plan.wrong += [f"{type(error).__name__}: {error}" for error in ended if error]
+    finally:
+        for task in background:
+            task.cancel()
+
+
 async def _kill_workers(plan: Plan, places: Sequence[Cluster]) -> None:
     """Kill a worker at random moments, whenever a kill is due."""
     while True:
         await asyncio.sleep(plan.chance.uniform(0.2, 2))
         if plan.worker_due:
-            worker = plan.chance.choice([worker for place in places for worker in place.workers])
-            before = worker.kills
-            worker.kill()
-            plan.killed["worker"] += worker.kills - before
+            kill_worker(plan, places)
 
 
-async def _report_progress(plan: Plan) -> None:
+def kill_worker(plan: Plan, places: Sequence[Cluster]) -> None:
+    """Kill a random worker, if its process runs."""
+    worker = plan.chance.choice([worker for place in places for worker in place.workers])
+    before = worker.kills
+    worker.kill()
+    plan.killed["worker"] += worker.kills - before
+
+
+async def report_progress(plan: Plan) -> None:
     """Print the numbers every 30 seconds."""
     while True:
         await asyncio.sleep(30)

@@ -20,7 +20,7 @@ import typer
 from bench import document
 from bench.environment import open_stack
 from bench.move_places import Cluster, open_place, preload
-from bench.moves import KEY, Plan, Traveller
+from bench.moves import PATIENCE, Plan, Traveller, drive, kill_worker, report_progress
 from holdfast import Budget
 from holdfast.client.start_options import StartOptions
 from holdfast.config.stack_file import Stack
@@ -40,10 +40,11 @@ from tests.support.outside import LATE, Api
 
 ABOUT = (
     "Runs with the trust scope `region=eu` in two places. In the first, a node in scope whose policy denies `transfer` "
-    "and `pay`, one in scope that has no route for `mail` and `pay`, and a node out of scope; in the second, one in "
-    "scope that may and can do everything. A run that waits for a node is moved to the other place, and others are "
-    "moved at random. Half of the kills (SIGKILL) hit workers, the others `move` and `import`. At the end, every "
-    "effect in the logs must have happened once, on a node in scope that may and can, and every thread must verify."
+    "and `pay`, and which starts after the agents are loaded; one in scope that has no route for `mail` and `pay`; and "
+    "a node out of scope. In the second, one in scope that may and can do everything. A run that waits for a node is "
+    "moved to the other place, and others are moved at random. Half of the kills (SIGKILL) hit workers, the others "
+    "`move` and `import`. At the end, every effect in the logs must have happened once, on a node in scope that may "
+    "and can, and every thread must verify."
 )
 SCOPE = "region=eu"
 STRICT, UNABLE, FOREIGN, ABLE = "strict", "unable", "paris", "able"
@@ -71,6 +72,14 @@ class NodeTraveller(Traveller):
         options = StartOptions(agent="shop", nodes=(SCOPE,), budget=budget, by="dana")
         await self._here.threads.start("Serve.", self.thread, options)
 
+    async def loaded(self) -> None:
+        """Wait until a worker has loaded the agent."""
+        until = time.monotonic() + PATIENCE
+        while not (await self._here.threads.state(self.thread))["agent"]:
+            if time.monotonic() > until:
+                raise TimeoutError(f"{self.thread}: no worker has loaded its agent")
+            await asyncio.sleep(0.2)
+
     async def travel(self) -> None:
         """Move the thread until the plan has enough kills, and then end it."""
         while self._plan.killed.total() < self._plan.kills and time.monotonic() < self._plan.until:
@@ -80,9 +89,12 @@ class NodeTraveller(Traveller):
                 await self._move()
             elif self._plan.chance.random() < 0.3:
                 await self._move()
-        if await self._waits_for_node():
-            await self._move()
         await self._finish()
+
+    async def _unblock(self) -> None:
+        if await self._waits_for_node():
+            self.awaited += 1
+            await self._move()
 
     async def _waits_for_node(self) -> bool:
         try:
@@ -163,23 +175,17 @@ async def measure(
     second = {ABLE: environ(other, ABLE, "eu")}
     with ScriptedLLM(script) as llm:
         async with (
-            open_place("a", one, home, llm, witness.environ, nodes=first) as a,
+            open_place("a", one, home, llm, witness.environ, nodes=first, late=(STRICT,)) as a,
             open_place("b", two, other, llm, witness.environ, nodes=second) as b,
         ):
-            for place in (a, b):
-                (place.folder / "key").write_text(KEY)
-                (place.folder / "key").chmod(0o600)
             travellers = [NodeTraveller(f"r-{n}", (a, b), witness.effects, plan) for n in range(runs)]
             for each in travellers:
                 await each.start()
-            background = [asyncio.create_task(each.watch()) for each in travellers]
-            background.append(asyncio.create_task(_kill_workers(plan, (a, b))))
-            try:
-                ended = await asyncio.gather(*(each.travel() for each in travellers), return_exceptions=True)
-                tally.wrong += [f"{type(error).__name__}: {error}" for error in ended if error]
-            finally:
-                for task in background:
-                    task.cancel()
+            for each in travellers:
+                await each.loaded()
+            # A worker's own policy that loads the agent becomes the run's: it would deny the call, not send it on.
+            await asyncio.to_thread(a.workers[[*first].index(STRICT)].start)
+            await drive(travellers, plan, _kill_workers(plan, (a, b)), report_progress(plan))
             for each in travellers:
                 tally.wrong += (await each.audit())[0]
             found = [await each.nodes() for each in travellers]
@@ -191,14 +197,9 @@ async def measure(
 
 async def _kill_workers(plan: Plan, places: Sequence[Cluster]) -> None:
     """Kill a worker at random moments until half of the kills are done."""
-    workers = [worker for place in places for worker in place.workers]
     while plan.killed["worker"] < plan.kills / 2:
         await asyncio.sleep(plan.chance.uniform(0.5, 3))
-        worker = plan.chance.choice(workers)
-        before = worker.kills
-        worker.kill()
-        plan.killed["worker"] += worker.kills - before
-        print(f"kills: {dict(plan.killed)}, {plan.moved} moves …", file=sys.stderr, flush=True)
+        kill_worker(plan, places)
 
 
 def main(

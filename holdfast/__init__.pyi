@@ -88,6 +88,7 @@ from holdfast.core.log.events import ContextUpdated as ContextUpdated
 from holdfast.core.log.events import DecisionReceived as DecisionReceived
 from holdfast.core.log.events import DelegationRevoked as DelegationRevoked
 from holdfast.core.log.events import DormancyBegan as DormancyBegan
+from holdfast.core.log.events import EventsLost as EventsLost
 from holdfast.core.log.events import Finding as Finding
 from holdfast.core.log.events import KeyRevoked as KeyRevoked
 from holdfast.core.log.events import LearningRequested as LearningRequested

@@ -37,7 +37,8 @@ def dormancy_tools() -> list[Tool]:
 
         Args:
             until: A time with its offset from UTC, such as 2026-05-06T07:08:00Z, or how long from now: 90s, 15m, 3h,
-                20d. At most ten years.
+                20d. At most ten years. Or `constraint 3`: until constraint 3 ends, by its time or because a
+                person lifts it.
             context: Filled in by Holdfast.
         """
         return read_trigger("sleep_until", {"until": until}, at=context.at)

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 from collections.abc import Callable
+from datetime import UTC, datetime
 
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
@@ -19,13 +20,14 @@ from holdfast.client.reading.own_client import own_client
 from holdfast.client.reading.reader import Reader
 from holdfast.client.reading.runs import Runs
 from holdfast.core.log.event_log import event_line, has_ended
-from holdfast.core.log.events import AgentEvent, RunForked, RunImported, RunStarted
+from holdfast.core.log.events import AgentEvent, EventsLost, RunForked, RunImported, RunStarted
 from holdfast.core.log.fork_point import ForkPoint
 from holdfast.core.log.stored_lines import read_lines, run_events
 from holdfast.core.log.upcasters import decode_stored
 from holdfast.core.run.contracts.error_types import RECORD_UNREADABLE, START_REFUSED, THREAD_EXISTS
 from holdfast.core.run.contracts.loading import LoadedThread, ThreadRequest
 from holdfast.core.run.contracts.snapshot import snapshot_of
+from holdfast.core.run.inputs.losses import LostLog, lost_after, says
 from holdfast.core.run.state import features
 from holdfast.core.tools.subagents import parent_thread
 from holdfast.core.transcript.transcript import Transcript
@@ -160,11 +162,15 @@ class Threads:
         """Record the events that the record lacks, read from Temporal's histories: the last ones of a run that was
         closed from outside, or those of the runs since a backup that was restored.
 
+        If those in between are in no history any more, record that they are lost.
+
         Raises:
-            ApplicationError: RECORD_UNREADABLE: events in between are in no history any more.
+            ApplicationError: RECORD_UNREADABLE: events in between cannot be read, or there are none before them; or the
+                record says that events are lost, and they are not.
         """
         recorded: list[AgentEvent] = []
         before: str | None = run_id
+        unreadable = False
         while before and (not recorded or recorded[0].position > len(events)):
             try:
                 own, before = await events_of_run(thread, before)
@@ -172,12 +178,18 @@ class Threads:
                 if isinstance(error, RPCError) and error.status is not RPCStatusCode.NOT_FOUND:
                     raise
                 log.warning("thread_not_caught_up", thread=thread, run_id=before, reason=str(error))
+                unreadable = isinstance(error, HistoryUnreadable)
                 break
             recorded = [event for event in own if not recorded or event.position < recorded[0].position] + recorded
         missing = [event for event in recorded if event.position >= len(events)]
         if missing and missing[0].position > len(events):
-            lost = f"events {len(events)} to {missing[0].position - 1} of thread {thread}"
-            message = f"{lost} are neither in the record nor in Temporal's histories: restore a later backup"
+            if unreadable or not events:
+                lost = f"events {len(events)} to {missing[0].position - 1} of thread {thread}"
+                message = f"{lost} are neither in the record nor readable in Temporal's histories: verify it"
+                raise ApplicationError(message, type=RECORD_UNREADABLE, non_retryable=True)
+            return await self._record_loss(thread, events, missing[-1])
+        if missing and events and isinstance(events[-1], EventsLost):
+            message = f"the record of {thread} says that events are lost which Temporal's histories have: verify it"
             raise ApplicationError(message, type=RECORD_UNREADABLE, non_retryable=True)
         if missing and not events and isinstance(missing[0], RunForked):
             lines = await self._record.forked_lines(thread, missing[0].point)
@@ -186,6 +198,16 @@ class Threads:
         elif missing:
             await self._record.append(thread, missing[0].position, [event_line(e) for e in missing])
         return [*events, *missing]
+
+    async def _record_loss(self, thread: str, events: list[AgentEvent], last: AgentEvent) -> list[AgentEvent]:
+        """Record that the events of a log that ended with `last` are lost, unless the record says so already."""
+        lost = LostLog(events=last.position + 1, head=last.digest)
+        if says(events[-1], lost):
+            return events
+        loss = lost_after(events[-1], lost, at=datetime.now(UTC))
+        await self._record.append(thread, loss.position, [event_line(loss)])
+        log.warning("events_lost", thread=thread, events=lost.events - loss.position)
+        return [*events, loss]
 
 
 def _first_position(events: list[AgentEvent], chain: str) -> int | None:

@@ -132,7 +132,9 @@ class ThreadWait(Frozen):
     """A sleeping call, and its wake trigger."""
 
     call: int
-    kind: Literal["time", "event", "poll", "task"]
+    kind: Literal["time", "constraint", "event", "poll", "task"]
+    constraint: int = 0
+    """The number of the constraint whose end it waits for; 0 for anything else."""
     event: str = ""
     """The name of the event that it waits for; empty for anything else."""
     match: dict[str, Any] = {}

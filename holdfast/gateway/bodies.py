@@ -349,6 +349,8 @@ class LiftBody(ReasonBody):
 
     constraint: Annotated[int, BeforeValidator(_whole)] = Field(ge=0, le=1_000_000_000, examples=[3])
     """Its number, as the thread's state lists it; 0 to let the effects of a fork run as the policy says."""
+    say: str = Field(default="", max_length=MAX_TEXT_BYTES)
+    """A message for the agent, which needs the scope `say`, too. A closed thread continues with it."""
 
 
 _Sent = TypeVar("_Sent", bound=Body)

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 from holdfast.audit.judge.signed_results import MadeCall
 from holdfast.audit.judge.trees import Family, difference
+from holdfast.core.log.events import EventsLost
 from holdfast.portable.format.layout import Unsound
 from holdfast.portable.format.members import LOG, child_member
 from holdfast.portable.judging import LogFindings
@@ -21,6 +22,8 @@ class TreeFindings:
     """The LLM and tool calls of all logs, with the nodes that made them."""
     one_login: list[str] = field(default_factory=list)
     """Sentences about quorums that one login has filled."""
+    losses: list[EventsLost] = field(default_factory=list)
+    """The gaps that restored backups have left in any of them."""
     policies: set[str] = field(default_factory=set)
     """Digests of the policies that have been in force."""
     missing: list[str] = field(default_factory=list)
@@ -44,6 +47,7 @@ class TreeFindings:
         self.signatures += audit.signatures
         self.calls += audit.results.calls
         self.one_login += audit.one_login
+        self.losses += audit.losses
         self.policies |= audit.policies
         above = path.rpartition(".")[0]
         self._above = {each: self._above[each] for each in self._above if not each or f"{path}.".startswith(f"{each}.")}

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from holdfast.audit.evidence.evidence import Unchecked
+from holdfast.audit.evidence.losses import lost
 from holdfast.core.authority.policy import Policy
 from holdfast.portable.judging import LogFindings
 from holdfast.portable.reader import PortableFile
@@ -31,6 +32,7 @@ def not_proven(
         gaps.append(("bodies", text))
     else:
         gaps += _of_logs(judged, tree, trusted)
+        gaps += [(gap.what, gap.why) for gap in lost(tree.losses)]
     if "ledger" in manifest.left_out or judged is None:
         gaps.append(("ledger", "the file has no rows of the ledger, or no outcomes"))
     if "artifacts" in manifest.left_out or not artifacts:

@@ -7,12 +7,14 @@
 3. Effects that the histories start get their rows in the ledger again, so that none happens twice, and their outcomes.
 4. Anchors may have seals of events that are lost for good. A node then seals that a backup was restored, so that those
    seals do not accuse the record; they still hold for the events that it kept.
+5. If a closed thread lacks events that neither a history nor the record has any more, the record says so
+   (`events_lost`), so that nobody mistakes what is left for the whole thread.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Container, Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 from psycopg_pool import AsyncConnectionPool
 from temporalio.service import RPCError
@@ -21,7 +23,7 @@ from holdfast.audit.evidence.anchors import Anchors, find_seals
 from holdfast.audit.evidence.sources import Log, from_histories, from_record, join, least_recorded
 from holdfast.audit.evidence.verify import audit_segments
 from holdfast.audit.judge.anchors import explaining_seal
-from holdfast.audit.judge.audit import StartedEffect
+from holdfast.audit.judge.audit import Effects, StartedEffect
 from holdfast.audit.judge.events import as_outcome
 from holdfast.client.reading.continuity import follows
 from holdfast.client.reading.executions import list_runs
@@ -32,6 +34,7 @@ from holdfast.core.log.events import AgentEvent
 from holdfast.core.log.node_seals import SignRecord
 from holdfast.core.mac.seals import FleetKeys
 from holdfast.core.run.contracts.runs import WORKFLOW
+from holdfast.core.run.inputs.losses import LostLog, lost_after, says
 from holdfast.errors import ThreadNotFound
 from holdfast.storage.imported_effects import ImportedEffect, put_effects
 from holdfast.storage.threads import PostgresThreads
@@ -49,6 +52,8 @@ class Rerecorded:
     """The number of effects whose rows in the ledger were missing, or lacked the outcome."""
     left: dict[str, str] = field(default_factory=dict)
     """Threads that lack events which could not be written again → the reason."""
+    lost: dict[str, LostLog] = field(default_factory=dict)
+    """Closed threads whose remaining histories do not join the record → the log of which events are lost."""
 
 
 async def rerecord(threads: Threads, pool: AsyncConnectionPool, *, seals: FleetKeys) -> Rerecorded:
@@ -92,6 +97,11 @@ async def _write(
     if not history.digests or max(history.digests) < known:
         return
     wanted = least_recorded(history)
+    if history.closed and _begins_after(history, record, known):
+        last = max(history.digests)
+        done.lost[thread] = LostLog(events=last + 1, head=history.digests[last])
+        await _put_effects(thread, audit_segments(history.segments, thread, None).effects, pool, done, seals=seals)
+        return
     if reason := _unusable(history, record, known):
         done.left |= {thread: reason} if wanted > known else {}
         return
@@ -105,8 +115,20 @@ async def _write(
     if missing:
         await PostgresThreads(pool).append(thread, known, [event_line(event) for event in missing])
         done.events[thread] = len(missing)
-    effects = [_row(effect) for effect in audit.effects.values() if _is_new(effect, known)]
-    done.effects += await put_effects(pool, thread, effects, seals=seals)
+    new = {name: effect for name, effect in audit.effects.items() if _is_new(effect, known)}
+    await _put_effects(thread, new, pool, done, seals=seals)
+
+
+async def _put_effects(
+    thread: str, effects: Effects, pool: AsyncConnectionPool, done: Rerecorded, *, seals: FleetKeys
+) -> None:
+    done.effects += await put_effects(pool, thread, [_row(effect) for effect in effects.values()], seals=seals)
+
+
+def _begins_after(history: Log, record: Log, known: int) -> bool:
+    """Whether the histories can be trusted, and have no event that follows the last recorded one."""
+    sound = history.sealed and not (history.fault or record.fault)
+    return sound and 0 < known < min(history.digests)
 
 
 def _unusable(history: Log, record: Log, known: int) -> str:
@@ -142,8 +164,11 @@ def _row(effect: StartedEffect) -> ImportedEffect:
     return ImportedEffect(effect.effect, outcome.model_copy(update={"content": content}).model_dump_json())
 
 
-async def seal_restored(threads: Threads, anchors: Anchors, restored: Iterable[str], seal: SignRecord) -> int:
-    """Seal for each restored thread with later seals that a backup without those events was restored; return how many.
+async def seal_restored(
+    threads: Threads, anchors: Anchors, restored: Iterable[str], seal: SignRecord
+) -> dict[str, LostLog]:
+    """Seal for each restored thread with later seals that a backup without those events was restored, unless a node has
+    sealed that before; return the lost logs, by thread.
 
     Args:
         threads: Reads the restored record.
@@ -154,7 +179,7 @@ async def seal_restored(threads: Threads, anchors: Anchors, restored: Iterable[s
     Raises:
         SettingsError: An anchor cannot be read.
     """
-    count = 0
+    lost: dict[str, LostLog] = {}
     for thread in sorted(restored):
         record = await from_record(threads, thread)
         found = find_seals(anchors, thread, namespace=threads.runs.client.namespace)
@@ -165,5 +190,36 @@ async def seal_restored(threads: Threads, anchors: Anchors, restored: Iterable[s
         last, trusting = later[-1], anchors.nodes is None
         if explaining_seal(last, result.gone, (), trusting=trusting) is None:
             await seal(thread, last.events, last.head, gone="restored", kept=len(record.digests))
-            count += 1
-    return count
+        lost[thread] = LostLog(events=last.events, head=last.head)
+    return lost
+
+
+async def record_losses(
+    threads: Threads, pool: AsyncConnectionPool, lost: Mapping[str, LostLog], *, histories: Container[str] = ()
+) -> dict[str, int]:
+    """Append to the record of each thread that its later events are lost; return their numbers.
+
+    A thread that Temporal has is left out, unless its remaining histories have shown the loss: its own runs write the
+    rest. So is one whose record says so already. Call it after `seal_restored`, whose seals count what the backup had.
+
+    Args:
+        threads: Reads the restored record.
+        pool: Connections to the restored database.
+        lost: The lost logs, by thread.
+        histories: The threads whose histories have shown the loss (`Rerecorded.lost`).
+
+    Raises:
+        ServerUnreachable: Temporal does not answer.
+        RecordConflict: The thread has grown meanwhile.
+    """
+    counts: dict[str, int] = {}
+    for thread, log in sorted(lost.items()):
+        record = await from_record(threads, thread)
+        if record.fault or not record.segments or (thread not in histories and await threads.reader.find(thread)):
+            continue
+        last = record.segments[0].events[-1]
+        if log.events > len(record.digests) and not says(last, log):
+            loss = lost_after(last, log, at=datetime.now(UTC))
+            await PostgresThreads(pool).append(thread, loss.position, [event_line(loss)])
+            counts[thread] = log.events - loss.position
+    return counts

@@ -455,6 +455,14 @@ def test_a_task_is_refined_and_shown(shell: Shell) -> None:
     assert "Refined    1, narrow, by alice (claimed)" in shown.out
     assert any("(refined) release" in line for line in listed.out.splitlines() if "narrowed" in line)
     assert "refinement 1, narrow, by alice (claimed): Only the notes" in shell("log", "narrowed").out
+    changed, unchanged = shell.all(
+        ("refine", "narrowed", "--reclassify", "from a mail", "--trust", "web", "--by", "alice", "--json"),
+        ("refine", "narrowed", "--reclassify", "nothing"),
+    )
+    assert (changed.code, changed.json["outcome"], unchanged.code) == (0, "queued", 2)
+    assert shell("show", "narrowed", "--json").json["trust"] == "web"
+    (event,) = (each for each in shell("log", "narrowed", "--json").lines if each["type"] == "run_reclassified")
+    assert (event["trust"], event["by"], event["reason"]) == ("web", "alice", "from a mail")
     assert shell("cancel", "narrowed").code == 0
     late = shell("refine", "narrowed", "--narrow", "Less")
     assert (late.code, "say narrowed" in late.err) == (5, True)

@@ -85,6 +85,7 @@ FILE = CallersFile(
         Token(name="bob", sha256=sha256("of-bob"), scopes=RUNS),
         Token(name="billing", sha256=sha256("of-billing"), scopes=RUNS, threads=("billing-",)),
         Token(name="talker", sha256=sha256("of-talker"), scopes=("say", "list", "transcript", "artifacts")),
+        Token(name="decider", sha256=sha256("of-decider"), scopes=("decide", "read")),
         Token(name="old", sha256=sha256("of-old"), scopes=("decide", "say", "read")),
     )
 )
@@ -549,6 +550,40 @@ async def test_a_constraint_is_read_and_removed(rig: StartRig, tmp_path: Any) ->
         page = await http.get(f"{path}/events", headers={"Accept": "application/json"})
         (lifted,) = (event for event in page.json()["events"] if event["type"] == "constraint_lifted")
         assert lifted["by"] == "alice"
+
+
+async def test_a_lift_continues_a_closed_thread_in_the_callers_name(rig: StartRig, tmp_path: Any) -> None:
+    """It needs a message, and the scope to send one; the log has the lift before the agent reads the message."""
+    async with http_site(rig, tmp_path) as (http, _):
+        path = f"/threads/{named()}"
+        await http.put(path, json={"task": "fetch"})
+        await settled(http, path.rpartition("/")[2], until="end")
+        alone = await http.post(f"{path}/lifts", json={"constraint": 1})
+        unknown = await http.post(f"{path}/lifts", json={"constraint": 9, "say": "fetch"})
+        bobs = await http.post(f"{path}/lifts", json={"constraint": 1, "say": "fetch"}, headers=bearer("of-decider"))
+        assert [each.status_code for each in (alone, unknown, bobs)] == [409, 404, 403]
+        lifted = await http.post(f"{path}/lifts", json={"constraint": 1, "say": "once more", "reason": "unlocked"})
+        assert (lifted.status_code, lifted.json()["outcome"], lifted.json()["by"]) == (200, "reopened", "alice")
+        await settled(http, path.rpartition("/")[2], until="end")
+        page = await http.get(f"{path}/events", headers={"Accept": "application/json"})
+        (event,) = (event for event in page.json()["events"] if event["type"] == "constraint_lifted")
+        assert (event["by"], event["reason"]) == ("alice", "unlocked")
+
+
+async def test_another_agent_continues_in_the_callers_name(rig: StartRig, tmp_path: Any) -> None:
+    """A reclassification is recorded with its caller; one that changes nothing, or is too generous, is rejected."""
+    async with http_site(rig, tmp_path) as (http, _):
+        path = f"/threads/{(thread := named())}"
+        await http.put(path, json={"task": "read", "idle_limit": 60})
+        await settled(http, thread, until="answer")
+        answers = [
+            await http.post(f"{path}/reclassifications", json=body)
+            for body in ({}, {"trust": "person"}, {"agent": "desk", "reason": "it delegates"})
+        ]
+        assert [each.status_code for each in answers] == [422, 422, 200], [each.text for each in answers]
+        page = await http.get(f"{path}/events", headers={"Accept": "application/json"})
+        (event,) = (event for event in page.json()["events"] if event["type"] == "run_reclassified")
+        assert (event["agent"], event["by"], event["reason"]) == ("desk", "alice", "it delegates")
 
 
 async def test_an_artifact_is_read_whole_and_in_ranges(rig: StartRig, tmp_path: Any) -> None:

@@ -1,5 +1,6 @@
 """The drill: destroy the database, restore the backup, and every thread continues. It uses separate servers."""
 
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -10,13 +11,15 @@ from typing import Any
 import psycopg
 from google.protobuf.duration_pb2 import Duration
 from psycopg_pool import AsyncConnectionPool
-from temporalio.api.workflowservice.v1 import RegisterNamespaceRequest
+from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.workflowservice.v1 import DeleteWorkflowExecutionRequest, RegisterNamespaceRequest
 
 from holdfast import Agent, Catalog, Policy, allow, ask, tool
 from holdfast.audit.evidence.verify import verify
 from holdfast.client.connect import connect_stack, ensure_search_attributes
 from holdfast.client.interventions import intervene
 from holdfast.client.messages import say as send
+from holdfast.client.reading.histories import fetch
 from holdfast.client.reading.record import Evidence
 from holdfast.client.start_options import StartOptions
 from holdfast.client.threads import Threads
@@ -25,7 +28,7 @@ from holdfast.config.stack_file import Stack
 from holdfast.core.memory.semantic import NewMemory
 from holdfast.encryption.fleet_keys import stack_seals
 from holdfast.retention.backup import back_up
-from holdfast.retention.rerecord import rerecord
+from holdfast.retention.rerecord import record_losses, rerecord
 from holdfast.retention.restore import restore
 from holdfast.retention.source import Source
 from holdfast.storage.artifacts import PostgresArtifacts
@@ -62,6 +65,8 @@ def script(conversation: Conversation) -> Reply:
     """Look, then pay if asked to; answer later messages."""
     if "continue" in conversation.last_user_message:
         return say("Continued.")
+    if "once more" in conversation.last_user_message:
+        return say("Done.") if conversation.results else call("pay", amount=1)
     pays = [call("pay", amount=1)] if "pay" in conversation.last_user_message else []
     return steps([call("look", at="it"), *pays, say("Done.")])(conversation)
 
@@ -207,16 +212,79 @@ async def test_a_thread_that_continued_after_the_backup_is_recorded_again(tmp_pa
                 assert (report.reason, {gap.what for gap in report.unchecked}) == ("", {"artifacts"}), thread
 
 
+async def test_the_log_says_which_events_a_restored_backup_and_temporal_have_lost(tmp_path: Path) -> None:
+    """A run between the backup and the last one is gone: the gap is an event, with the restore or when the thread
+    continues; the thread continues, and no verification calls that altered or proven.
+    """
+    with open_stack(tmp_path / "stack") as stack:
+        await ensure_search_attributes(await connect_stack(stack))
+        async with site(stack, tmp_path) as (_, threads, pool):
+            await threads.start("look and pay", thread="closed")
+            await until(threads, "closed", "waiting_approval")
+            approval = {"decision": "approve", "request": "1", "by": "ann", "remember": True}
+            assert (await intervene(threads, "closed", "decide", approval)).outcome == "accepted"
+            await until(threads, "closed", "completed")
+            first = await lines_of(threads, "closed")
+            await eventually(partial(PostgresThreads(pool).length, "closed"), lambda length: length == len(first))
+            await back_up(stack.database_url, tmp_path / "backup", artifacts=None)
+            await continue_closed(threads, "closed")
+            second = await threads.runs.describe("closed")
+            await continue_closed(threads, "closed", "once more")
+            whole = await lines_of(threads, "closed")
+            await delete_run(threads, "closed", second.run_id)
+
+        for restores in (True, False):
+            await wipe_and_restore(stack, tmp_path / "backup")
+            async with site(stack, tmp_path) as (_, threads, pool):
+                if restores:
+                    await record_losses_twice(stack, threads, pool)
+                    lines = await lines_of(threads, "closed")
+                    assert json.loads(lines[-1])["type"] == "events_lost"
+                    assert (await threads.state("closed"))["lost"]["events"] == len(whole) - len(first)
+                    report = await verify(threads, "closed", evidence=evidence_of(pool))
+                    assert (report.verdict, report.reason) == ("not_proven", "")
+                await continue_closed(threads, "closed")
+                lines = await lines_of(threads, "closed")
+                loss = json.loads(lines[len(first)])
+                assert lines[: len(first)] == first
+                assert (loss["type"], loss["events"]) == ("events_lost", len(whole))
+                assert loss["head"] == json.loads(whole[-1])["digest"]
+                assert (await threads.state("closed"))["remembered"] == []
+                report = await verify(threads, "closed", evidence=evidence_of(pool))
+                assert (report.verdict, report.reason) == ("not_proven", "")
+                assert "lost" in {gap.what for gap in report.unchecked}
+                whole = lines
+
+
+async def record_losses_twice(stack: Stack, threads: Threads, pool: AsyncConnectionPool) -> None:
+    """Do what `restore` does after the rows of the backup are there, twice."""
+    done = await rerecord(threads, pool, seals=stack_seals(stack))
+    assert (set(done.lost), done.left, done.effects) == ({"closed"}, {}, 1)
+    assert await record_losses(threads, pool, done.lost, histories=done.lost)
+    assert not await record_losses(threads, pool, done.lost, histories=done.lost)
+    again = await rerecord(threads, pool, seals=stack_seals(stack))
+    assert (again.lost, again.left, again.events) == ({}, {}, {})
+
+
+async def delete_run(threads: Threads, thread: str, run_id: str) -> None:
+    """Delete the history of a run, as Temporal does after its retention."""
+    execution = WorkflowExecution(workflow_id=thread, run_id=run_id)
+    await threads.runs.client.workflow_service.delete_workflow_execution(
+        DeleteWorkflowExecutionRequest(namespace=threads.runs.client.namespace, workflow_execution=execution)
+    )
+    await eventually(lambda: fetch(threads.runs, thread, run_id), lambda run: run is None)
+
+
 async def lines_of(threads: Threads, thread: str) -> list[bytes]:
     """Return the lines of a thread's log."""
     return [line async for line in threads.reader.lines(thread, 0, found=None, note=None, use_worker=False)]
 
 
-async def continue_closed(threads: Threads, thread: str) -> None:
+async def continue_closed(threads: Threads, thread: str, message: str = "continue") -> None:
     """Continue a closed thread, and wait for its end, which is in the record."""
-    assert (await send(threads, thread, "continue")).counts
+    assert (await send(threads, thread, message)).counts
     state = await until(threads, thread, "completed")
-    assert state["result"] == "Continued."
+    assert state["result"] == ("Continued." if message == "continue" else "Done.")
     assert threads.reader.record is not None
     lines = await lines_of(threads, thread)
     await eventually(partial(threads.reader.record.length, thread), lambda length: length == len(lines))

@@ -104,11 +104,13 @@ def test_every_scenario_of_this_release_is_recorded(recorded: list[WorkflowHisto
 
 
 def test_the_histories_of_this_release_have_every_event_type(recorded: list[WorkflowHistory]) -> None:
-    """Each type of event is in some log, so that a later release proves to read and repeat it."""
+    """Each type of event that runs and loops record is in some log, so that a later release proves to read and repeat
+    it.
+    """
     types: set[str] = {event.type for history in recorded if is_run(history) for event in read_events(history.events)}
     loops = [history for history in recorded if not is_run(history)]
     types |= {json.loads(line)["type"] for history in loops for line in lines_in(history.events).values()}
-    assert set(EVENT_TYPES) - types == set()
+    assert set(EVENT_TYPES) - types == {"events_lost"}  # which is written into the record alone
 
 
 def test_the_histories_of_this_release_have_a_loop_that_reaches_its_limit_of_tokens(

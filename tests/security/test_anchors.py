@@ -26,6 +26,7 @@ from holdfast.audit.evidence.loops import verify_loop
 from holdfast.audit.evidence.verdicts import Verification
 from holdfast.audit.evidence.verify import verify
 from holdfast.client.connect import connect_stack
+from holdfast.client.messages import say as send
 from holdfast.client.prune import prune as prune_threads
 from holdfast.client.reading.record import Evidence, OpenRecord
 from holdfast.client.reading.runs import Runs
@@ -37,10 +38,11 @@ from holdfast.core.log.event_log import EventLog, event_line
 from holdfast.core.log.events import AgentEvent, UserMessageReceived
 from holdfast.core.log.node_seals import SignedCheckpoint, make_seal, read_seal
 from holdfast.core.log.stored_lines import read_lines, run_events
+from holdfast.core.run.inputs.losses import LostLog, lost_after
 from holdfast.errors import ThreadNotFound
 from holdfast.portable.export import export_thread
 from holdfast.portable.verify import verify_file
-from holdfast.retention.rerecord import seal_restored
+from holdfast.retention.rerecord import record_losses, seal_restored
 from holdfast.storage.artifacts import PostgresArtifacts
 from holdfast.storage.forget import find_tombstone, forget
 from holdfast.storage.ledger import effects_of
@@ -289,10 +291,19 @@ async def test_an_older_backup_does_not_accuse_its_record(rig: StartRig, auditor
         await auditor.write(run.id, kept)
         anchors = Anchors([auditor.folder], {NODE: None})
         async with sealer_to(FolderAnchor(auditor.folder), key=STRANGER) as stranger:
-            assert await seal_restored(auditor.threads, anchors, [run.id], stranger.seal) == 1
+            lost = await seal_restored(auditor.threads, anchors, [run.id], stranger.seal)
+        assert lost == {run.id: LostLog(events=len(events), head=events[-1].digest)}
         assert (await auditor.verify(run.id, NODE)).verdict == "altered"
-        assert await seal_restored(auditor.threads, anchors, [run.id], sealer.seal) == 1
-        assert await seal_restored(auditor.threads, anchors, [run.id], sealer.seal) == 0
+        for _ in range(2):
+            assert await seal_restored(auditor.threads, anchors, [run.id], sealer.seal) == lost
+
+        async def restorations() -> int:
+            return sum(seal.gone == "restored" and seal.node == NODE for seal in await auditor.sealed(run.id))
+
+        await eventually(restorations, lambda count: count == 1)
+        assert await record_losses(auditor.threads, auditor.pool, lost) == {run.id: len(events) - len(kept)}
+        assert await record_losses(auditor.threads, auditor.pool, lost) == {}
+        assert unchecked(await auditor.verify(run.id, NODE)).keys() >= {"anchors", "lost"}
     report = await auditor.verify(run.id, NODE)
     assert (report.verdict, report.reason) == ("not_proven", "")
     assert any("an older backup was restored" in gap.why for gap in report.unchecked)
@@ -300,6 +311,32 @@ async def test_an_older_backup_does_not_accuse_its_record(rig: StartRig, auditor
     assert (await auditor.verify(run.id, NODE)).verdict == "altered"
     await auditor.write(run.id, kept[:-1])
     assert (await auditor.verify(run.id, NODE)).verdict == "altered"
+
+
+async def test_a_forged_gap_hides_nothing(rig: StartRig, auditor: Auditor) -> None:
+    """The database's owner removes the end of a thread, and writes that it was lost: seals and Temporal's history still
+    accuse the record, without both it is not proven and the gap is named, and no worker continues it.
+    """
+    async with sealer_to(FolderAnchor(auditor.folder)) as sealer, rig(CATALOG, SCRIPT, seal=sealer.seal) as r:
+        run = await r.start()
+        events = await auditor.finished(run)
+        kept = truncated(events)
+        lost = LostLog(events=len(events), head=events[-1].digest)
+        await auditor.write(run.id, [*kept, lost_after(kept[-1], lost, at=kept[-1].at)])
+        assert (await auditor.verify(run.id, NODE)).verdict == "altered"
+        alone = await verify(auditor.threads, run.id)
+        assert (alone.verdict, alone.reason) == ("not_proven", "")
+        assert f"events {len(kept)} to {len(events) - 1} were lost" in unchecked(alone)["lost"]
+        here = Threads(r.client, task_queue=r.task_queue, record=PostgresThreads(auditor.pool))
+        assert (await verify(here, run.id)).verdict == "altered"
+        assert (await send(here, run.id, "go on")).outcome == "reopened"
+
+        async def ended() -> dict[str, Any]:
+            return await here.state(run.id)
+
+        state = await eventually(ended, lambda state: state["status"] in ("failed", "completed"))
+    assert state["status"] == "failed"
+    assert "says that events are lost" in state["result"]
 
 
 async def test_a_reset_does_not_accuse_an_honest_log(rig: StartRig, auditor: Auditor) -> None:

@@ -12,7 +12,7 @@ from temporalio.testing import ActivityEnvironment
 from temporalio.worker import ActivityInboundInterceptor, ActivityOutboundInterceptor, ExecuteActivityInput
 
 from holdfast.activities.heartbeats import sealed_details
-from holdfast.activities.node_gate import PATIENCE, NodeGate, SentOn
+from holdfast.activities.node_gate import PATIENCE, SETTLING_PATIENCE, NodeGate, SentOn
 from holdfast.core.authority.policy import Policy, Rule, allow, ask, deny
 from holdfast.core.llm.blocks import ToolCall
 from holdfast.core.mac.seals import FleetKeys
@@ -212,16 +212,33 @@ async def test_attempts_that_were_sent_on_are_hidden_from_the_activity() -> None
 
 
 async def test_work_that_an_attempt_has_begun_is_never_reported_as_taken_by_none(no_crash: None) -> None:
-    """Its effect may have happened: after the attempt 4, which ran, other nodes send the work on without end."""
+    """Its effect may have happened: after attempt 4, which ran, other nodes send the work on for two minutes, so that
+    a node that may can settle it. Then its outcome is unknown, and people decide.
+    """
     details: Sequence[Any] = details_of(SentOn(answers="1.abc", count=3, last=3), "own", "details")
-    for number in range(5, 3 * PATIENCE):
+    seconds = 0.0
+    for number in range(5, SETTLING_PATIENCE + 1):
         attempt = Attempt(payment(scope=US), attempt=number, heartbeat_details=list(details))
-        assert isinstance(await attempt.run(), ApplicationError)
+        error = await attempt.run()
+        assert not error.non_retryable
+        seconds += error.next_retry_delay.total_seconds()
         details = attempt.server.beats[-1]
+    assert 120 < seconds < 180
+    last = await Attempt(payment(scope=US), attempt=SETTLING_PATIENCE + 1, heartbeat_details=list(details)).run()
+    assert (last.type, last.non_retryable) == (NODE_DECLINED, True)
     assert details[:2] == ("own", "details")
-    settling = Attempt(payment(scope=EU), attempt=3 * PATIENCE, heartbeat_details=list(details))
+    settling = Attempt(payment(scope=EU), attempt=SETTLING_PATIENCE + 1, heartbeat_details=list(details))
     await settling.run()
     assert settling.activity.seen[0].attempt == 2
+
+
+async def test_an_llm_call_that_a_lost_worker_has_begun_waits_for_a_node_as_ever(no_crash: None) -> None:
+    """It has no effect, so the run can say for which node it waits."""
+    details = details_of(SentOn(answers="1.abc", count=PATIENCE - 1, last=PATIENCE), "own", "details")
+    answer = await Attempt(llm(scope=US), attempt=PATIENCE + 1, heartbeat_details=details).run()
+    assert isinstance(answer, LLMReply)
+    assert answer.placement
+    assert answer.placement.rejected
 
 
 async def test_a_crash_before_an_attempt_that_was_sent_on_is_passed_on() -> None:

@@ -55,8 +55,8 @@ class Unchecked:
 
     what: str
     """`history`, `record`, `beginning`, `end`, `keys`, `policy`, `seals`, `ledger`, `artifacts`, `iterations`,
-    `anchors`, `nodes`, `results`, `content`, `original`; for a file, also `signature`, `signer`, `bodies`, `parent`,
-    `subagents`.
+    `anchors`, `nodes`, `results`, `content`, `original`, `lost`; for a file, also `signature`, `signer`, `bodies`,
+    `parent`, `subagents`.
     """
     why: str
 

@@ -12,6 +12,7 @@ from holdfast.client.threads import Threads
 from holdfast.core.log.event_log import first_altered
 from holdfast.core.log.events import AgentEvent
 from holdfast.core.log.upcasters import decode_event
+from holdfast.core.run.state.origin import Loss
 from holdfast.core.run.state.state import RunState
 from holdfast.core.temporal.history import READING
 from holdfast.core.transcript.transcript import TranscriptBase
@@ -54,6 +55,18 @@ class Log:
     """For the histories: whether their MACs were checked."""
     unchecked: list[Unchecked] = field(default_factory=list)
 
+    def leave_out(self, lost: Loss) -> None:
+        """Leave out the events of a log that a later run knows to be lost, if they are its last ones.
+
+        They stay if they join the events before the gap: then they are not lost.
+        """
+        if self.digests.get(lost.events - 1) != lost.head or lost.position in self.digests:
+            return
+        self.digests = {at: digest for at, digest in self.digests.items() if at < lost.position}
+        self.heads = {at: digest for at, digest in self.heads.items() if at < lost.position}
+        self.segments = [each for each in self.segments if each.events[-1].position < lost.position]
+        self.archived = 0
+
 
 # Temporal's histories.
 
@@ -95,8 +108,10 @@ def _add_run(log: Log, run: RecordedRun) -> None:
         HistoryUnreadable: The events cannot be read.
     """
     events, begin, archived = run.log, run.begin, run.archived
-    log.archived = max(log.archived, archived)
     start, head = begin.position, begin.head
+    if begin.state.lost and start <= max(log.digests, default=-1):
+        log.leave_out(begin.state.lost)
+    log.archived = max(log.archived, archived)
     if log.digests.get(start - 1, head) != head:
         log.fault = log.fault or Finding("history", "it does not follow from the run before it", start)
     if start:

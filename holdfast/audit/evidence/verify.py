@@ -32,6 +32,7 @@ from holdfast.audit.evidence.evidence import (
     ledger_rows,
 )
 from holdfast.audit.evidence.forgotten import forgotten_faults, tombstone_of
+from holdfast.audit.evidence.losses import lost
 from holdfast.audit.evidence.results import all_signed, any_signed, unchecked_results
 from holdfast.audit.evidence.sources import Log, Segment, differences, from_histories, from_record, join
 from holdfast.audit.evidence.verdicts import Verification, conclude
@@ -41,7 +42,7 @@ from holdfast.audit.judge.signed_results import MadeCall, NodeKeys
 from holdfast.client.reading.record import Evidence
 from holdfast.client.threads import Threads
 from holdfast.core.authority.policy import Policy
-from holdfast.core.log.events import RunForked, RunImported, RunStarted
+from holdfast.core.log.events import EventsLost, RunForked, RunImported, RunStarted
 from holdfast.core.mac.outcomes import OutcomeMACs
 from holdfast.core.stores import origin_of
 from holdfast.core.temporal.converter import seals_in
@@ -74,6 +75,8 @@ class AuditResult:
     """The number of events that belong to another thread."""
     imported: int = 0
     """The number of events that were imported from a file."""
+    losses: list[EventsLost] = field(default_factory=list)
+    """The gaps that restored backups have left."""
 
 
 async def verify(
@@ -140,7 +143,8 @@ async def verify(
                 began |= branch.effects
                 past |= branch.past
             # For an archived branch, the ledger also has the effects that its thread started after the reset.
-            whole = log.whole and origin == thread
+            # After a loss, it has those of the lost events.
+            whole = log.whole and origin == thread and not log.losses
             macs = OutcomeMACs(seals_in(threads.runs.client.data_converter))
             faults += await ledger_faults(
                 evidence, origin, rows, log.effects, began=began, past=past, whole=whole, macs=macs
@@ -150,7 +154,7 @@ async def verify(
             unchecked.append(Unchecked("ledger", reason))
     if not log.fault:
         faults += await artifact_faults(evidence.artifacts if evidence else None, log.artifacts, unchecked)
-    unchecked += [*_unproven(history, log, trusted=trusted), *unchecked_results(log.calls)]
+    unchecked += [*_unproven(history, log, trusted=trusted), *lost(log.losses), *unchecked_results(log.calls)]
     compared = CheckpointComparison(unchecked=() if history.digests else (NONE_GIVEN,))
     if seals and origin != thread:
         reason = f"seals are of threads, and this log was set aside: verify {origin}"
@@ -212,6 +216,7 @@ def audit_segments(
         result.signatures += audit.signatures
         result.calls += audit.results.calls
         result.one_login += audit.one_login
+        result.losses += audit.losses
         result.last = segment.events[-1].type
         if audit.fault:
             result.fault = audit.fault

@@ -96,6 +96,8 @@ class Audit:
         """Key → effect of a branch that a reset abandoned, from the log."""
         self.artifacts: dict[str, int] = {}
         """Address → position of the first event that refers to it."""
+        self.losses: list[ev.EventsLost] = []
+        """The gaps that restored backups have left."""
         self.one_login: list[str] = []
         """Sentences about quorums that one login has filled."""
         self.policies: set[str] = set()
@@ -196,6 +198,8 @@ class Audit:
         if isinstance(event, ev.RunForked):  # earlier events and their effects belong to the original
             self._thread, self.effects, self.past, self._under_way = event.thread, {}, {}, {}
             self._forked = event
+        if isinstance(event, ev.EventsLost):
+            self.losses.append(event)
         if isinstance(event, ev.ToolCallStarted):
             self._begun(event)
         if isinstance(event, ev.ToolCallFinished):

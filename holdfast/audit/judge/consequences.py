@@ -102,9 +102,15 @@ def possible_batches(
 
     if not state.events and not isinstance(event, ev.RunStarted):
         raise IllegalEvent("a log begins with run_started")
+    if before.last == "events_lost" and not isinstance(event, ev.RunStarted | ev.RunForked | ev.RunImported):
+        raise IllegalEvent("no run has started since events were lost")
     match event:
         case ev.RunForked():
             yield _forks(before, event)
+        case ev.EventsLost():
+            if event.events <= state.events:
+                raise IllegalEvent(f"nothing was lost: it says that the thread had {event.events} events")
+            yield [event]
         case ev.RunImported():
             reason = refuse_import(event.point, state, thread=before.thread, position=state.events, head=before.head)
             if reason:

@@ -44,6 +44,7 @@ PROGRESS = frozenset(
         *("approval_reminded", "approval_escalated", "approval_expired", "rule_remembered", "state_verified"),
         *(
             "run_reset",
+            "events_lost",
             "run_forked",
             "move_requested",
             "run_imported",
@@ -80,6 +81,7 @@ _STYLES = {
     "reply_rejected": "yellow",
     "run_blocked": "bold red",
     "run_reset": "yellow",
+    "events_lost": "bold yellow",
     "signal_rejected": "yellow",
     "refusals_counted": "yellow",
     "budget_low": "yellow",
@@ -169,6 +171,9 @@ def _summary(event: JSON) -> str:
         case "run_reset":
             done = "; ".join(f"{effect['call'] or effect['tool']}: {effect['status']}" for effect in event["effects"])
             return brief(f"reset to here; effects since then: {done or 'none'}", 240)
+        case "events_lost":
+            last = event["events"] - 1
+            return f"events {event['position']} to {last} were lost: the record was restored from an older backup"
         case "run_forked":
             point, by = event["point"], f" by {event['by']}" if event.get("by") else ""
             changes = f", with LLM {event['llm']}" if event.get("llm") else ""

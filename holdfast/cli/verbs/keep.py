@@ -96,11 +96,17 @@ async def restore(
         restored = await restore_backup(
             source, await _pool(session), stores, into_existing=into_existing, report=session.output.note
         )
-        again = await _record_again(session, restored.threads)
+        again, lost = await _record_again(session, restored.threads)
     counts = {"threads": len(restored.threads), "events": restored.events, "effects": restored.effects}
     counts |= {"memories": restored.memories, "artifacts": restored.artifacts}
     summary = ", ".join(f"{number:,} {kind}" for kind, number in counts.items())
-    result = {**counts, "forgotten": sorted(restored.forgotten), "damaged": restored.damaged, "recorded_again": again}
+    result = {
+        **counts,
+        "forgotten": sorted(restored.forgotten),
+        "damaged": restored.damaged,
+        "recorded_again": again,
+        "lost": lost,
+    }
     session.output.result(result, Text(f"Restored: {summary}"))
     for thread in sorted(restored.forgotten)[:_SHOWN]:
         session.output.note(f"{visible(thread)} was left out: this database has forgotten it.")
@@ -109,25 +115,28 @@ async def restore(
     return FAILED if restored.damaged else OK
 
 
-async def _record_again(session: Session, restored: set[str]) -> dict[str, int]:
-    """Record again what Temporal has of the time since the backup; return the number of events of each thread.
+async def _record_again(session: Session, restored: set[str]) -> tuple[dict[str, int], dict[str, int]]:
+    """Record again what Temporal has of the time since the backup; return the numbers of recorded and of lost events of
+    each thread.
 
     Seal that the rest is gone, where an anchor has seals of it.
     """
     from holdfast.composition.witnesses import witnesses_of
     from holdfast.errors import ServerUnreachable
-    from holdfast.retention.rerecord import rerecord, seal_restored
+    from holdfast.retention.rerecord import record_losses, rerecord, seal_restored
 
     try:
         threads = await session.connect()
         done = await rerecord(threads, await _pool(session), seals=session.parts.seals)
+        sealed = {}
         if anchors := witnesses_of(session.parts.settings):
-            await seal_restored(threads, anchors, restored, await session.parts.seal())
+            sealed = await seal_restored(threads, anchors, restored, await session.parts.seal())
+        lost = await record_losses(threads, await _pool(session), sealed | done.lost, histories=done.lost)
     except ServerUnreachable as error:
         session.output.note(
             f"Events since the backup were not recorded again: {visible(str(error))} Repeat `restore` when it answers."
         )
-        return {}
+        return {}, {}
     for thread, why in done.left.items():
         session.output.note(f"{visible(thread)} lacks events since the backup: {visible(why)}")
     if done.events:
@@ -135,7 +144,11 @@ async def _record_again(session: Session, restored: set[str]) -> dict[str, int]:
         session.output.note(
             f"{count(events, 'event')} of {of} since the backup were recorded again from Temporal's histories."
         )
-    return done.events
+    for thread, number in lost.items():
+        session.output.note(
+            f"{visible(thread)} has lost {count(number, 'event')} since the backup, and its log says so."
+        )
+    return done.events, lost
 
 
 @verbs.verb("forget-thread rel-1.2", 'forget-thread rel-1.2 --reason "asked to" --yes', name="forget-thread")

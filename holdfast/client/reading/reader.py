@@ -14,11 +14,13 @@ from temporalio.client import WorkflowExecutionDescription
 
 from holdfast.client.reading.continuity import Continuity, fork_of, position_of
 from holdfast.client.reading.histories import RecordedRun, converter_for, fetch, previous_of, runs_back
+from holdfast.client.reading.losses import is_lost
 from holdfast.client.reading.ownership import Ownership
 from holdfast.client.reading.record import Record
 from holdfast.client.reading.runs import ENDED, NeverRan, Runs
 from holdfast.core.log.event_log import event_line
 from holdfast.core.log.fork_point import ForkPoint
+from holdfast.core.run.contracts.runs import WORKFLOW
 from holdfast.core.stores import ThreadStore
 from holdfast.errors import (
     EventsMissing,
@@ -54,7 +56,8 @@ class Reader:
     async def find(self, thread: str, *, loops: bool = False) -> WorkflowExecutionDescription | None:
         """Return Temporal's description of a thread's latest run; None if only the permanent record has the thread.
 
-        A run that somebody else started under the id of a closed thread is ignored (`ownership.foreign`).
+        A run that somebody else started under the id of a closed thread is ignored (`ownership.foreign`), and so is a
+        closed run whose events are lost.
 
         Args:
             thread: The thread id.
@@ -74,7 +77,14 @@ class Reader:
                 raise ThreadNotFound(f"{unknown} {error}") from error
             raise
         found = await self.ownership.own(newest)
-        return await self.runs.readable(found, loops=loops) if found else None
+        if found is None or (self.record and await self._is_lost(found)):
+            return None
+        return await self.runs.readable(found, loops=loops)
+
+    async def _is_lost(self, found: WorkflowExecutionDescription) -> bool:
+        assert self.record is not None
+        closed = found.status in ENDED and found.workflow_type == WORKFLOW
+        return closed and await is_lost(self.runs, self.record, found.id, found.run_id)
 
     async def lines(
         self,

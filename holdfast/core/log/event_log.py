@@ -97,9 +97,10 @@ LATE = frozenset(
         "rule_revoked",
         "run_unblocked",
         "run_imported",  # of a thread that was closed elsewhere; else `agent_loaded` comes with it
+        "events_lost",
     )
 )
-"""Types of events that a finished run may still record while it writes to the permanent record."""
+"""Types of events that may come after `run_finished` without a new run."""
 
 
 def has_ended(newest_first: Iterable[str]) -> bool:

@@ -13,6 +13,7 @@ from pydantic import Field, TypeAdapter
 from pydantic_core import from_json
 
 from holdfast.core.base.canonical import exact_json
+from holdfast.core.base.constraint_names import constraint_name, constraint_number
 from holdfast.core.base.durations import read_seconds, rounded_span
 from holdfast.core.base.models import Frozen
 from holdfast.core.base.text import one_line
@@ -50,6 +51,9 @@ _TIME = re.compile(
 )
 
 
+_CONSTRAINT = re.compile(r"constraint (?P<name>\d{1,9}(\.\d{1,9})?)", re.ASCII | re.IGNORECASE)
+
+
 class TimeTrigger(Frozen):
     """A time is reached."""
 
@@ -60,6 +64,22 @@ class TimeTrigger(Frozen):
     def words(self) -> str:
         """A short description of the trigger."""
         return clock(self.until)
+
+
+class ConstraintTrigger(Frozen):
+    """A constraint of the thread ends: its time is over, or a person lifts it."""
+
+    kind: Literal["constraint"]
+    constraint: int
+    """Its number."""
+    until: datetime | None = None
+    """When it ends by itself; None if only a person can lift it."""
+
+    @property
+    def words(self) -> str:
+        """A short description of the trigger."""
+        end = f", until {clock(self.until)}" if self.until else ""
+        return f"the end of constraint {constraint_name(self.constraint)}{end}"
 
 
 class EventTrigger(Frozen):
@@ -145,7 +165,9 @@ class TaskTrigger(Frozen):
         return f"the end of task {one_line(self.task, 100)} of {self.server}"
 
 
-WakeTrigger = Annotated[TimeTrigger | EventTrigger | PollTrigger | TaskTrigger, Field(discriminator="kind")]
+WakeTrigger = Annotated[
+    TimeTrigger | ConstraintTrigger | EventTrigger | PollTrigger | TaskTrigger, Field(discriminator="kind")
+]
 """The trigger that ends a wait. Its `kind` has no default, because encodings leave defaults out."""
 
 WAKE_TRIGGER: TypeAdapter[WakeTrigger] = TypeAdapter(WakeTrigger)
@@ -155,7 +177,7 @@ WAKE_TRIGGER: TypeAdapter[WakeTrigger] = TypeAdapter(WakeTrigger)
 def deadline(trigger: WakeTrigger) -> datetime | None:
     """Return the time at which a wait ends by itself; None for never."""
     match trigger:
-        case TimeTrigger() | EventTrigger() | PollTrigger():
+        case TimeTrigger() | ConstraintTrigger() | EventTrigger() | PollTrigger():
             return trigger.until
         case TaskTrigger():
             return None
@@ -207,6 +229,15 @@ def read_trigger(tool: str, arguments: Mapping[str, Any], *, at: datetime) -> Wa
                 return f"this release of Holdfast cannot carry out {tool}"
     except ValueError as error:
         return str(error)
+
+
+def awaited_constraint(tool: str, arguments: Mapping[str, Any]) -> int | None:
+    """Return the number of the constraint whose end a call of `sleep_until` waits for; None for another call."""
+    until = arguments.get("until")
+    if tool != "sleep_until" or not isinstance(until, str) or not (match := _CONSTRAINT.fullmatch(until.strip())):
+        return None
+    number = constraint_number(match["name"])
+    return number if isinstance(number, int) else None
 
 
 def clock(time: datetime) -> str:

@@ -290,6 +290,7 @@ READ: Mapping[type[events.Event], Callable[[Transcript, Any], None]] = {
     events.ToolCallFinished: Transcript._finish_call,
     events.ContextCompacted: Transcript._compact,
     events.RunReset: Transcript._reset,
+    events.EventsLost: lambda transcript, event: transcript._note(event, loss_notice(event)),
     events.MemoryRecalled: lambda transcript, event: transcript._note(event, memory_text(event)),
     events.StateVerified: lambda transcript, event: transcript._note(event, verification_text(event)),
     events.RunImported: lambda transcript, event: transcript._note(event, IMPORTED),
@@ -354,6 +355,15 @@ def reset_notice(event: events.RunReset) -> str:
     return (
         "This conversation was reset to an earlier point. It no longer shows what came after that point, but these "
         f"calls happened and were not undone. If you repeat one exactly, it returns the same result:\n\n{done}{older}"
+    )
+
+
+def loss_notice(event: events.EventsLost) -> str:
+    """Explain to the LLM that a part of the conversation is lost."""
+    return (
+        f"[{event.events - event.position} events of this conversation were lost from here on: its record was restored "
+        "from an older backup. Messages, answers and calls are missing, and what the calls did was not undone. Look "
+        "before you repeat anything.]"
     )
 
 

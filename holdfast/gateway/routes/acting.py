@@ -10,7 +10,7 @@ from fastapi import APIRouter, Depends, Request, Response
 
 from holdfast.gateway import bodies
 from holdfast.gateway.answers import Outcome
-from holdfast.gateway.authentication import Access, Authenticator
+from holdfast.gateway.authentication import Access, Authenticator, check_scope
 from holdfast.gateway.callers import Scope
 from holdfast.gateway.descriptions import ON_THREAD, body_of, problems
 from holdfast.gateway.routes.interventions import Actions
@@ -97,7 +97,7 @@ ROUTES = (
         "lift_constraint",
         "decide",
         bodies.LiftBody,
-        "Lift a constraint: the policy judges the calls that it refuses again.",
+        "Lift a constraint: the policy judges the calls that it refuses again. A closed thread needs a message.",
     ),
     Route(
         "retry",
@@ -156,12 +156,14 @@ def acting_router(authenticator: Authenticator, actions: Actions) -> APIRouter:
 
 
 def _add(routes: APIRouter, row: Route, authenticator: Authenticator, actions: Actions) -> None:
-    own: dict[str, Any] = {"decide": actions.decide, "say": actions.say, "cancel": actions.cancel}
+    own: dict[str, Any] = {"decide": actions.decide, "say": actions.say, "lift": actions.lift, "cancel": actions.cancel}
     act = own.get(row.act) or partial(actions.intervene, row.act)
     may = Depends(authenticator.for_thread(row.scope))
 
     async def route(request: Request, response: Response, access: Annotated[Access, may]) -> Outcome:
         body = bodies.read_body(await request.body() or (b"" if row.needs_body else b"{}"), row.body)
+        if isinstance(body, bodies.LiftBody) and body.say:
+            check_scope(access.caller, "say")
         response.status_code, outcome = await act(access.thread, body, by=access.caller.name)
         return outcome
 

@@ -6,6 +6,7 @@ Slack buttons lead here, too: `slack.py` identifies the user, and calls `Actions
 from typing import Any
 
 from holdfast.client.interventions import cancel, intervene
+from holdfast.client.lifts import lift
 from holdfast.client.messages import say
 from holdfast.client.reading.runs import ENDED
 from holdfast.client.sending import REOPENED, SENT, UpdateResult
@@ -16,7 +17,7 @@ from holdfast.core.run.inputs.interventions import INTERVENTIONS
 from holdfast.encryption.signing_keys import check_shown
 from holdfast.errors import ServerUnreachable
 from holdfast.gateway.answers import Outcome
-from holdfast.gateway.bodies import Body, DecisionBody, MessageBody, ReasonBody
+from holdfast.gateway.bodies import Body, DecisionBody, LiftBody, MessageBody, ReasonBody
 from holdfast.gateway.http.problems import HTTPProblem
 
 STATUS = {
@@ -136,6 +137,25 @@ class Actions:
             )
             raise HTTPProblem(503, detail) from None
         return _response(result, by=by)
+
+    async def lift(self, thread: str, body: LiftBody, *, by: str) -> tuple[int, Outcome]:
+        """Lift a constraint, and send the message that comes with it; return status and outcome of the lift.
+
+        Raises:
+            HTTPProblem: It was rejected; or the message was, after the lift.
+            HoldfastError: There is no such thread, it cannot be read, or no worker can judge the lift.
+        """
+        found = await self._threads.reader.find(thread)
+        if found is None or found.status in ENDED:
+            said = body.say or None
+            lifted = await lift(
+                self._threads, thread, body.constraint, by=by, reason=body.reason, message=said, private=self._key
+            )
+            return _response(lifted, by=by)
+        answer = await self.intervene("lift", thread, LiftBody(constraint=body.constraint, reason=body.reason), by=by)
+        if body.say:
+            await self.say(thread, MessageBody(message=body.say), by=by)
+        return answer
 
     async def cancel(self, thread: str, body: ReasonBody, *, by: str) -> tuple[int, Outcome]:
         """Ask a run to stop; Temporal's history records `by` with the reason.

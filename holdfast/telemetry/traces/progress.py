@@ -149,7 +149,7 @@ class Progress:
             case ev.LLMReplied():
                 self.calling = self.answered = self.no_node = False
                 self.expected = len(event.message.tool_calls) if event.message else 0
-            case ev.ReplyRejected() | ev.RunReset():
+            case ev.ReplyRejected() | ev.RunReset() | ev.EventsLost():
                 self.expected = 0
             case ev.MessageAwaited():
                 self.answered = True

@@ -155,7 +155,14 @@ class Tracer:
                 self._say("user", event.content)
             case ev.TaskRefined():
                 self._say("user", event.text)
-            case ev.RunReset() | ev.RunContinued() | ev.RunPaused() | ev.RunResumed() | ev.BudgetSpent():
+            case (
+                ev.RunReset()
+                | ev.EventsLost()
+                | ev.RunContinued()
+                | ev.RunPaused()
+                | ev.RunResumed()
+                | ev.BudgetSpent()
+            ):
                 self._note(f"holdfast.{event.type}", event.at, {})
             case ev.RunFinished():
                 self._now.failed = (event.cause or "failed") if event.outcome == "failed" else ""

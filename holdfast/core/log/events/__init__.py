@@ -50,6 +50,7 @@ from holdfast.core.log.events.llm_calls import (
     LLMReplied,
     ReplyRejected,
 )
+from holdfast.core.log.events.losses import EventsLost
 from holdfast.core.log.events.messages import (
     MessageAwaited,
     MessageTaken,
@@ -110,6 +111,7 @@ __all__ = [
     "DelegationRevoked",
     "DormancyBegan",
     "Event",
+    "EventsLost",
     "Finding",
     "KeyRevoked",
     "LLMCallLost",
@@ -164,6 +166,7 @@ AgentEvent = Annotated[
     RunStarted
     | RunContinued
     | RunReset
+    | EventsLost
     | RunForked
     | MoveRequested
     | RunImported

@@ -8,11 +8,13 @@ from holdfast.core.nodes import narrowed
 from holdfast.core.run.state.authority import Authority, with_reason
 from holdfast.core.run.state.calls import Calls, CallState, Move
 from holdfast.core.run.state.features import KEEPS_TRUST
+from holdfast.core.run.state.origin import Loss
 from holdfast.core.run.state.progress import Ending, Idle, Pause, Repeats
 from holdfast.core.run.state.state import Blocked, RunState
 from holdfast.core.run.state.typed_context import TypedContext
 from holdfast.core.tools.effects import PastEffect
 from holdfast.core.trust import Trust, least
+from holdfast.errors import EventOutOfPlace
 
 REASON_CHARS = 2_000
 """Characters of a request's reason, after a reset has added to it."""
@@ -237,6 +239,22 @@ def reset_run(state: RunState, event: ev.RunReset) -> RunState:
         elif effect.key not in known:
             calls = replace(calls, past=(*calls.past, effect))
     return replace(state, calls=calls, authority=replace(state.authority, requests=requests))
+
+
+def lose_events(state: RunState, event: ev.EventsLost) -> RunState:
+    """Record a gap. What people have allowed ends: a lost event may have revoked it.
+
+    Raises:
+        EventOutOfPlace: Nothing was lost.
+    """
+    if event.events <= state.events:
+        raise EventOutOfPlace(f"the thread has all {event.events} events")
+    return replace(
+        state,
+        features=max(state.features, event.features),
+        lost=Loss(position=state.events, events=event.events, head=event.head),
+        authority=replace(state.authority, proposed_rule=None, rules=(), delegations=()),
+    )
 
 
 def _adopting_call(calls: Calls, state: RunState, effect: PastEffect) -> CallState | None:

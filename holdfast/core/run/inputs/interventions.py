@@ -74,7 +74,7 @@ from holdfast.core.run.state.features import (
     UNREAD_CLAIMS,
 )
 from holdfast.core.run.state.state import RunState
-from holdfast.core.run.waits.dormancy import on_wake
+from holdfast.core.run.waits.dormancy import on_lifted_while_asleep, on_wake
 
 InputT = TypeVar("InputT")
 StatementT = TypeVar("StatementT", bound=Signed)
@@ -123,6 +123,14 @@ def _on_decision(state: RunState, decision: Decision, *, at: datetime) -> Reacti
     return Reaction([received, *consequences], received.outcome, why)
 
 
+def _on_lift(state: RunState, lift: Lift, *, at: datetime) -> Reaction | Rejection:
+    """Lift a constraint, and wake the calls that wait for that."""
+    lifted = on_lift(state, lift, at=at)
+    if isinstance(lifted, Rejection):
+        return lifted
+    return lifted._replace(events=[*lifted.events, *on_lifted_while_asleep(state, lift.constraint, at=at)])
+
+
 def _on_unknown_subagent(state: RunState, payload: Any, *, at: datetime) -> Rejection:
     """Reject the report of a sub-agent that is not open. `holdfast.core.run.machine.machine` handles reports of open
     ones.
@@ -141,7 +149,7 @@ INTERVENTIONS: dict[str, Intervention[Any]] = {
     "delegate_authority": _statement(AuthorityDelegation, on_delegation, since=0),
     "revoke": _statement(Revocation, on_revocation, since=0),
     "revoke_key": _statement(KeyRevocation, on_key_revocation, since=KEYS_REVOKED),
-    "lift": _statement(Lift, on_lift, since=CONSTRAINTS),
+    "lift": _statement(Lift, _on_lift, since=CONSTRAINTS),
     # People steer the run. The reaction parses the payload, and only if it is signed.
     "pause": Intervention(react=on_pause, statement=Pause, signal=PAUSE_BY_PERSON, update=PAUSE_BY_PERSON),
     "resume": Intervention(react=on_resume, statement=Resume, signal=PAUSE_BY_PERSON, update=PAUSE_BY_PERSON),

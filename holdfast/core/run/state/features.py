@@ -64,7 +64,7 @@ LEVELS: Mapping[int, str] = {
     "people (`answer_requested`, and requests of the kind `question`), and waits for its tasks; a conversation from "
     "elsewhere that a start brings along; `reclassify`, which changes a run's agent, trust level or budget; a start "
     "that continues a thread may lift a constraint; a start names the span that caused it; the cost of each LLM call "
-    "by list prices",
+    "by list prices; `events_lost`, a gap that a restored backup leaves; sleep until a constraint ends",
 }
 """Feature level → the release, and its additions."""
 
@@ -245,6 +245,9 @@ OWN_SUMMARIES = 2
 """The field `summary` of `compact`. Below it, the request is read without that field, as an older release reads it."""
 
 
+LOSSES = 2
+"""The log says which events a restored backup lacks (`events_lost`), and carries this level."""
+
 LIFTS_ON_START = 2
 """A start that continues a closed thread may lift one of its constraints, and carries this level."""
 
@@ -292,6 +295,9 @@ AGENT_EVENTS = 2
 
 COUNTED_EVENTS = 2
 """A wait may count events (`EventTrigger.count`)."""
+
+CONSTRAINT_TRIGGERS = 2
+"""A call of `sleep_until` may wait for the end of a constraint (`ConstraintTrigger`)."""
 
 PLACES = 2
 """A run may have a trust scope; nodes judge its work by their own policies, and a tool may say that it cannot run on

@@ -96,6 +96,22 @@ class Fork:
 
 
 @dataclass(frozen=True)
+class Loss:
+    """The last gap in a thread's log: events that a restored backup lacks."""
+
+    position: int
+    """The position of its `events_lost`; the events from there on are lost."""
+    events: int
+    """How many events the thread had before, as far as anything shows it."""
+    head: str
+    """The digest of the last of them."""
+
+    def view(self) -> dict[str, Any]:
+        """Return the gap as `show` presents it."""
+        return {"position": self.position, "events": self.events - self.position, "head": self.head}
+
+
+@dataclass(frozen=True)
 class Move:
     """A person has asked for the run to be moved."""
 

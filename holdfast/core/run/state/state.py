@@ -38,7 +38,7 @@ from holdfast.core.run.state.features import (
     TYPED_CONTEXT,
 )
 from holdfast.core.run.state.freshness import Freshness
-from holdfast.core.run.state.origin import Fork, Import, Move, RunOrigin
+from holdfast.core.run.state.origin import Fork, Import, Loss, Move, RunOrigin
 from holdfast.core.run.state.pacing import Pacing
 from holdfast.core.run.state.places import Places
 from holdfast.core.run.state.progress import Ending, Idle, Pause, Repeats, Steps
@@ -107,6 +107,8 @@ class RunState:
     """The thread's last fork; None if it was not forked from another."""
     imported: Import | None = None
     """The thread's last import; None if it began in this cluster."""
+    lost: Loss | None = None
+    """The thread's last gap; None if it has all of its events."""
     moving: Move | None = None
     """The run is being moved to another cluster: nothing starts any more."""
     steps: Steps = field(default_factory=Steps)
@@ -360,6 +362,7 @@ class RunState:
             **({"caller": self.origin.caller} if self.origin.caller else {}),
             "fork": self.fork.view() if self.fork else None,
             "imported": self.imported.view() if self.imported else None,
+            **({"lost": self.lost.view()} if self.lost else {}),
             "lineage": self.origin.lineage.view() if self.origin.lineage else None,
             "subagents": [child.view() for child in self.subagents.children],
             "pending": self.pending_view(),

@@ -9,7 +9,8 @@
    nothing.
 4. An event that an agent sends says how many agents in a row led to it, so that agents cannot wake one another forever
    (`MAX_HOPS`). A person's message begins anew, and so does an event from outside.
-5. During a person's pause, waits may end, but the run does not act on that before it resumes.
+5. A wait for the end of a constraint ends when that is over, or lifted.
+6. During a person's pause, waits may end, but the run does not act on that before it resumes.
 """
 
 import re
@@ -22,6 +23,7 @@ from pydantic_core import PydanticCustomError
 
 from holdfast.core.authority.statements import parsed, validation_message
 from holdfast.core.base.canonical import exact_json
+from holdfast.core.base.constraint_names import constraint_name
 from holdfast.core.base.durations import rounded_span
 from holdfast.core.base.models import Frozen
 from holdfast.core.base.text import one_line, visible_json
@@ -30,10 +32,21 @@ from holdfast.core.log import events as ev
 from holdfast.core.run.rules.authority import Reaction, Rejection, read_claim
 from holdfast.core.run.rules.refusals import bound_refusals
 from holdfast.core.run.state.dormancy import BUFFERED, BUFFERED_BYTES, COUNTED_CHARS, WAITS, BufferedEvent, Wait
-from holdfast.core.run.state.features import AGENT_EVENTS, COUNTED_EVENTS
+from holdfast.core.run.state.features import AGENT_EVENTS, CONSTRAINT_TRIGGERS, COUNTED_EVENTS
 from holdfast.core.run.state.state import RunState
 from holdfast.core.run.waits.polling import poll_problem
-from holdfast.core.tools.triggers import EVENT_NAME, NAME_RULE, EventTrigger, TimeTrigger, clock, deadline, read_trigger
+from holdfast.core.tools.triggers import (
+    EVENT_NAME,
+    NAME_RULE,
+    ConstraintTrigger,
+    EventTrigger,
+    TimeTrigger,
+    WakeTrigger,
+    awaited_constraint,
+    clock,
+    deadline,
+    read_trigger,
+)
 from holdfast.core.transcript.transcript import clip
 from holdfast.core.trust import Trust
 from holdfast.errors import NotPortable
@@ -77,7 +90,7 @@ def on_sleep(state: RunState, number: int, *, at: datetime) -> list[ev.AgentEven
     """
     call = state.calls.get(number)
     arguments = parsed(call.call.arguments)
-    trigger = read_trigger(call.call.name, arguments if isinstance(arguments, dict) else {}, at=at)
+    trigger = _read_trigger(state, call.call.name, arguments if isinstance(arguments, dict) else {}, at=at)
     if state.spec and (problem := poll_problem(state.spec, trigger)):
         trigger = problem
     if isinstance(trigger, str):
@@ -102,6 +115,17 @@ def on_sleep(state: RunState, number: int, *, at: datetime) -> list[ev.AgentEven
     return [ev.DormancyBegan(number=number, trigger=trigger)]
 
 
+def _read_trigger(state: RunState, tool: str, arguments: dict[str, Any], *, at: datetime) -> WakeTrigger | str:
+    """Return the trigger of a call, or a sentence about the error in its arguments."""
+    constraint = awaited_constraint(tool, arguments) if state.features >= CONSTRAINT_TRIGGERS else None
+    if constraint is None:
+        return read_trigger(tool, arguments, at=at)
+    kept = state.constraints.find(constraint)
+    if kept is None or not kept.is_active(at):
+        return f"until: constraint {constraint_name(constraint)} does not hold; call what it refused again"
+    return ConstraintTrigger(kind="constraint", constraint=constraint, until=kept.until)
+
+
 def _count(state: RunState, number: int, trigger: EventTrigger, *, at: datetime) -> list[ev.AgentEvent]:
     """Return the events that follow the start of a call that counts events; those that are kept count, too."""
     if state.features < COUNTED_EVENTS:
@@ -117,12 +141,31 @@ def _count(state: RunState, number: int, trigger: EventTrigger, *, at: datetime)
 
 
 def on_sleep_due(state: RunState, *, at: datetime) -> list[ev.AgentEvent]:
-    """Return the events that end the waits whose time is over. Waits that poll end with a last poll instead."""
+    """Return the events that end the waits whose time is over, or whose constraint is. Waits that poll end with a last
+    poll instead.
+    """
     return [
         _finished(state, wait.number, _time_is_over(wait, at))
         for wait in state.dormancy.waits
-        if wait.until and wait.until <= at and not wait.polls
+        if (wait.until and wait.until <= at and not wait.polls) or _is_lifted(state, wait, at=at)
     ]
+
+
+def on_lifted_while_asleep(state: RunState, constraint: int, *, at: datetime) -> list[ev.AgentEvent]:
+    """Return the events that end the waits for the end of a constraint, which a person has lifted."""
+    return [
+        _finished(state, wait.number, _time_is_over(wait, at))
+        for wait in state.dormancy.waits
+        if isinstance(wait.trigger, ConstraintTrigger) and wait.trigger.constraint == constraint
+    ]
+
+
+def _is_lifted(state: RunState, wait: Wait, *, at: datetime) -> bool:
+    """Return whether the constraint whose end a call waits for holds no longer, before its time or without one."""
+    if not isinstance(wait.trigger, ConstraintTrigger):
+        return False
+    kept = state.constraints.find(wait.trigger.constraint)
+    return kept is None or not kept.is_active(at)
 
 
 def on_arrival_while_asleep(state: RunState, what: str, *, at: datetime) -> list[ev.AgentEvent]:
@@ -257,6 +300,9 @@ def _finished(
 
 
 def _time_is_over(wait: Wait, at: datetime) -> str:
+    if isinstance(wait.trigger, ConstraintTrigger):
+        name = constraint_name(wait.trigger.constraint)
+        return f"Constraint {name} ended after {_slept(wait, at)}: what it refused may be possible now. {_now(at)}"
     if isinstance(wait.trigger, TimeTrigger):
         return f"You slept for {_slept(wait, at)}. {_now(at)}"
     return f"No such event arrived within {_slept(wait, at)}. {_now(at)}"

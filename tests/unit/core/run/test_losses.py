@@ -1,0 +1,96 @@
+"""A gap in a log: events that a restored backup lacks (`events_lost`)."""
+
+import pytest
+
+from holdfast.audit.judge.audit import Audit
+from holdfast.core.log.event_log import event_line
+from holdfast.core.log.events import AgentEvent
+from holdfast.core.run.contracts.snapshot import snapshot_of
+from holdfast.core.run.inputs.losses import LostLog, lost_after, says
+from holdfast.core.run.state.features import FEATURES
+from holdfast.errors import EventOutOfPlace
+from tests.support.runs import NOW, Thread, calls, loaded_thread
+from tests.support.runs import says as answers
+
+LOST = LostLog(events=60, head="f" * 64)
+
+
+def restored() -> Thread:
+    """Return a thread that continues after a gap; it had remembered a rule."""
+    thread = loaded_thread(features=FEATURES)
+    thread.reply(calls("pay"))
+    assert thread.decide("1", remember=True) == "accepted"
+    thread.finish(1)
+    thread.reply(answers("done"))
+    thread.archive()
+    assert thread.state.authority.rules
+    thread.reopen()
+    gap = lost_after(thread.events[-1], LOST, at=NOW)
+    thread.record.append(event_line(gap))
+    thread.events.append(gap)
+    thread.load_thread()
+    return thread
+
+
+def fault(events: list[AgentEvent]) -> str:
+    """Return why the audit rejects a log; empty if it does not."""
+    audit = Audit("t")
+    audit.take(events)
+    return audit.fault.reason if audit.fault else ""
+
+
+def test_what_people_have_allowed_ends_with_a_gap() -> None:
+    """A lost event may have revoked it: the thread continues, and asks again."""
+    thread = restored()
+    thread.load(FEATURES)
+    state = thread.state
+    assert (state.authority.rules, state.authority.delegations) == ((), ())
+    position = len(thread.events) - 1
+    assert state.view()["lost"] == {"position": position, "events": 60 - position, "head": LOST.head}
+    thread.reply(calls("pay"))
+    assert [request.tool for request in thread.state.authority.requests] == ["pay"]
+
+
+def test_the_llm_reads_that_events_are_lost() -> None:
+    """Its next prompt says how many, and that effects were not undone."""
+    thread = restored()
+    lost = 60 - (len(thread.record) - 1)
+    assert [m for m in thread.messages() if f"{lost} events of this conversation were lost" in str(m["content"])]
+
+
+def test_the_audit_accepts_a_gap_that_a_start_follows() -> None:
+    """The rest of the log is audited as ever."""
+    thread = restored()
+    thread.load(FEATURES)
+    thread.reply(answers("done again"))
+    thread.archive()
+    thread.check_consistent()
+    assert fault(thread.log) == ""
+
+
+def test_the_audit_rejects_a_gap_inside_a_run() -> None:
+    """Nothing but a start can follow: an outcome or a decision after a gap has no cause."""
+    thread = loaded_thread(features=FEATURES)
+    thread.reply(calls("pay"))
+    events = thread.log
+    gap = lost_after(events[-1], LOST, at=NOW)
+    thread.decide("1")
+    later = [event.model_copy(update={"position": event.position + 1}) for event in thread.log[len(events) :]]
+    assert "no run has started" in fault([*events, gap, *later])
+
+
+def test_a_gap_without_a_loss_is_out_of_place() -> None:
+    """A thread that has all its events has lost none."""
+    events = loaded_thread(features=FEATURES).log
+    gap = lost_after(events[-1], LostLog(events=len(events), head=events[-1].digest), at=NOW)
+    assert "nothing was lost" in fault([*events, gap])
+    with pytest.raises(EventOutOfPlace):
+        snapshot_of([*events, gap])
+
+
+def test_a_gap_is_recorded_once() -> None:
+    """A record says of one lost log only once that it is lost."""
+    gap = lost_after(loaded_thread(features=FEATURES).log[-1], LOST, at=NOW)
+    assert says(gap, LOST)
+    assert not says(gap, LostLog(events=61, head=LOST.head))
+    assert gap.features == FEATURES

@@ -66,7 +66,8 @@ class AgentFunctions:
         try:
             return self._completed(agent, request)
         except ContextInvalid as error:
-            raise ApplicationError(f"agent {agent.name!r}: {error}", type=CONTEXT_INVALID, non_retryable=True) from None
+            why = self._shown(f"agent {agent.name!r}: {error}")  # a validator's message may quote anything
+            raise ApplicationError(why, type=CONTEXT_INVALID, non_retryable=True) from None
 
     def _completed(self, agent: Agent, request: AgentRequest) -> dict[str, Any] | None:
         values = request.context
@@ -84,7 +85,13 @@ class AgentFunctions:
         completed = {**(values or {}), **read.model_dump(mode="json", by_alias=False, round_trip=True)}
         if why := context_excess(completed):
             raise ContextInvalid(f"its context {why}")
-        recorded: dict[str, Any] = json.loads(canonical(completed))
+        text = canonical(completed).decode()
+        if self.secrets.redact(text) != text:
+            raise ContextInvalid(
+                "its context holds the value of a secret of this worker, which no run uses: hold a reference instead "
+                "(holdfast.SecretRef); if the start gave the value, the run has recorded it: replace that secret"
+            )
+        recorded: dict[str, Any] = json.loads(text)
         return recorded
 
     async def spec(

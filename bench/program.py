@@ -12,6 +12,7 @@ import os
 import signal
 import sys
 import time
+import traceback
 from contextlib import suppress
 from pathlib import Path
 
@@ -21,9 +22,14 @@ from holdfast import Agent, Catalog, Client, HoldfastError, Limits, PendingReque
 from holdfast.testing import Conversation, Reply, call, say, together
 from tests.support.outside import charge, look, mail, transfer
 
-TASKS = 6
+TASKS = 8
 """Tasks of a round, side by side."""
-TURNS = (("charge", "look"), ("mail",), ("transfer",), ("charge", "mail", "transfer"), ("look", "charge"))
+TURNS = (
+    ("charge", "mail", "look"),
+    ("transfer", "charge"),
+    ("mail", "charge", "transfer"),
+    ("look", "charge", "mail"),
+)
 """The calls of each reply."""
 SERVED = "served"
 OPENED = "opened"
@@ -104,6 +110,8 @@ def serve(folder: Path) -> None:
                 signal.signal(signal.SIGINT, signal.SIG_DFL)
                 asyncio.run(main(folder, line.strip()))
                 code = 0
+            except BaseException:
+                traceback.print_exc()
             finally:
                 sys.stdout.flush()
                 sys.stderr.flush()

@@ -20,18 +20,17 @@ from typing import IO, Annotated
 import psutil
 import typer
 
+import holdfast
 from bench import document
-from bench.program import OPENED, SERVED, TASKS
-from holdfast import Client
+from bench.program import OPENED, SERVED, TASKS, catalog, script
 from holdfast.config.stack_file import read_stack
-from holdfast.devstack.devstack import DevStack
 from holdfast.testing.kill_matrix.audit import audit
 from tests.support.outside import Api, Outside
 from tests.support.processes import reserve_ports
 
 ROOT = Path(__file__).resolve().parents[1]
 ABOUT = (
-    "A program runs six tasks at a time with `holdfast.run`, in a block of `holdfast.running`: embedded servers, "
+    f"A program runs {TASKS} tasks at a time with `holdfast.run`, in a block of `holdfast.running`: embedded servers, "
     "worker and client of one process, and a person who decides. A kill is a SIGKILL of that process at a random "
     "moment, its start and its end included; every fifth also kills its servers. The program is then run again, until "
     "it has done its tasks. Each call in each log is compared with an HTTP server that counts and a file that grows."
@@ -51,6 +50,8 @@ class Tally:
     rounds: int = 0
     logs: int = 0
     effects: int = 0
+    effects_amid: int = 0
+    """Those that happened before the last kill of their round."""
     asked: int = 0
     wrong: list[str] = field(default_factory=list)
 
@@ -131,19 +132,22 @@ def measure(folder: Path, outside: Outside, *, kills: int, a_round: int, seed: i
     try:
         while tally.kills < kills:
             rounds.append(turn := f"{seed}-{len(rounds)}")
-            last = min(kills, tally.kills + a_round)
+            last, done = min(kills, tally.kills + a_round), sum(outside.effects().values())
+            amid = done
             while programs.results(turn) is None:
                 program = programs.start(turn)
-                if tally.kills < last:
-                    tally.kills += _kill(program, programs.opened, chance)
+                if tally.kills < last and _kill(program, programs.opened, chance):
+                    tally.kills += 1
+                    amid = sum(outside.effects().values())
                 if (code := programs.wait()) > 0:
-                    printed = programs.log.read_text()[-2000:]
+                    printed = programs.log.read_text()[-6000:]
                     tally.wrong.append(f"the program of round {turn} ended with {code}: {printed}")
                     return tally
                 if code < 0 and tally.kills % 5 == 0:
                     programs.kill_servers()
                     tally.with_servers += 1
-                print(f"{tally.kills} kills, round {turn} …", file=sys.stderr, flush=True)
+                print(f"{tally.kills} kills, round {turn}, {amid} effects …", file=sys.stderr, flush=True)
+            tally.effects_amid += amid - done
     finally:
         programs.stop()
     tally.rounds = len(rounds)
@@ -155,7 +159,7 @@ def measure(folder: Path, outside: Outside, *, kills: int, a_round: int, seed: i
     return tally
 
 
-def _kill(program: psutil.Process, opened: Path, chance: random.Random) -> int:
+def _kill(program: psutil.Process, opened: Path, chance: random.Random) -> bool:
     """Kill a program at a random moment; return whether it was still running."""
     if chance.random() > STARTING:
         while not opened.exists() and _runs(program):
@@ -164,10 +168,10 @@ def _kill(program: psutil.Process, opened: Path, chance: random.Random) -> int:
     while time.monotonic() < moment and _runs(program):
         time.sleep(0.005)
     if not _runs(program):
-        return 0
+        return False
     with suppress(psutil.NoSuchProcess):  # it has ended this moment
         program.kill()
-    return 1
+    return True
 
 
 def _runs(program: psutil.Process) -> bool:
@@ -179,28 +183,23 @@ def _runs(program: psutil.Process) -> bool:
 
 def _judge(home: Path, threads: list[str], outside: Outside, tally: Tally) -> None:
     """Compare every log with the outside world."""
-    servers = DevStack(home)
-    servers.start()
-    try:
-        outside.api.drain()
-        effects, keys = outside.effects(), set[str]()
+    outside.api.drain()
+    effects, keys = outside.effects(), set[str]()
 
-        async def read() -> None:
-            async with Client.connect(home=home) as client:
-                for summary in await client.threads(limit=10_000):
-                    events = [event async for event in client.thread(summary.thread).events()]
-                    tally.logs += 1
-                    tally.asked += sum(event.type == "reconcile_requested" for event in events)
-                    tally.wrong.extend(f"{summary.thread}: {fault}" for fault in audit(events, effects=effects))
-                    keys.update(event.key for event in events if event.type == "tool_call_started")
-                    if summary.thread not in threads:
-                        tally.wrong.append(f"{summary.thread} belongs to no task of a round")
+    async def read() -> None:
+        async with holdfast.running(catalog, script=script, home=home) as client:
+            for summary in await client.threads(limit=10_000):
+                events = [event async for event in client.thread(summary.thread).events()]
+                tally.logs += 1
+                tally.asked += sum(event.type == "reconcile_requested" for event in events)
+                tally.wrong.extend(f"{summary.thread}: {fault}" for fault in audit(events, effects=effects))
+                keys.update(event.key for event in events if event.type == "tool_call_started")
+                if summary.thread not in threads:
+                    tally.wrong.append(f"{summary.thread} belongs to no task of a round")
 
-        asyncio.run(read())
-        tally.effects = sum(effects.values())
-        tally.wrong += [f"effect {key} belongs to no call of any run" for key in effects if key not in keys]
-    finally:
-        servers.stop()
+    asyncio.run(read())
+    tally.effects = sum(effects.values())
+    tally.wrong += [f"effect {key} belongs to no call of any run" for key in effects if key not in keys]
 
 
 def main(
@@ -220,7 +219,8 @@ def main(
         f"- {tally.kills} SIGKILLs of one process ({tally.with_servers} with its servers), over {tally.rounds} rounds"
         f" of {TASKS} tasks, in {minutes:.0f} min: **{len(tally.wrong)} duplicates, lost effects or tasks without a"
         " result**",
-        f"- {tally.logs} threads, one for each task; {tally.effects:,} external effects; {tally.asked} times a person"
+        f"- {tally.logs} threads, one for each task; {tally.effects:,} external effects, {tally.effects_amid:,} of them"
+        f" amid the kills; {tally.asked} times a person"
         " was asked whether an effect had happened",
         *(f"- WRONG: {fault}" for fault in tally.wrong),
     ]

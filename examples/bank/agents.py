@@ -1,10 +1,15 @@
 """A bank's support agent: the program says whom it talks to, and the LLM cannot.
 
+    python -m holdfast.examples.bank.agents 4711 "Block my card, please: my PIN is 0815."
+
 The typed context names the customer. The tools read it, so no argument of the LLM selects an account. The instructions
 greet the customer, and a tool appears only for those who may use it. Once the PIN is right, `verify` changes the
 context; the policy lets a card be blocked only for verified customers.
 """
 
+import asyncio
+import re
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -12,6 +17,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel
 
+import holdfast
 from holdfast import (
     Agent,
     Catalog,
@@ -26,6 +32,7 @@ from holdfast import (
     deny,
     tool,
 )
+from holdfast.testing import Conversation, Reply, call, say
 
 
 class Customer(BaseModel):
@@ -84,7 +91,7 @@ def block_card(customer: Context[Customer], bank: Resource[Bank]) -> str:
 
 
 @tool(effect="idempotent", not_done_on=(KeyError,))
-def raise_limit(euros: int, customer: Context[Customer], bank: Resource[Bank]) -> str:
+def raise_limit(euros: Annotated[int, "The new limit"], customer: Context[Customer], bank: Resource[Bank]) -> str:
     """Raise the daily limit of the customer's card, in euros."""
     if bank.accounts[customer.number].card_blocked:
         raise NotDone("the card is blocked")
@@ -120,3 +127,28 @@ support = Agent(
 )
 
 catalog = Catalog(agents=[support], tools=[balance, verify, block_card, raise_limit], resources=[bank])
+
+CUSTOMERS = {"4711": Customer(number="4711", name="Ann", tier="gold"), "4712": Customer(number="4712", name="Bob")}
+"""The customers who have logged in; your program knows its own."""
+
+
+def script(conversation: Conversation) -> Reply:
+    """Answer in place of an LLM, as long as none is configured."""
+    pin = re.search(r"\b\d{4}\b", conversation.last_user_message)
+    match conversation.replies:
+        case 0:
+            return call("verify", pin=pin.group() if pin else "")
+        case 1:
+            return call("block_card")
+        case _:
+            return say(conversation.results[-1])
+
+
+async def main(number: str = "4711", question: str = "Block my card, please: my PIN is 0815.") -> None:
+    """Answer one question of a customer."""
+    result = await holdfast.run(catalog, question, context=CUSTOMERS[number], script=script)
+    print(result.text)
+
+
+if __name__ == "__main__":
+    asyncio.run(main(*sys.argv[1:3]))

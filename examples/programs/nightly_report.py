@@ -1,14 +1,16 @@
 """A nightly report that fails instead of waiting for somebody: nobody is there at three o'clock.
 
-export HOLDFAST_SCRIPT=holdfast.examples.programs.nightly_report:script
-holdfast worker --dev --catalog holdfast.examples.programs.nightly_report:catalog
-python -m holdfast.examples.programs.nightly_report 2026-11-26
+    python -m holdfast.examples.programs.nightly_report 2026-11-26
+
+It prints the outcome, and exits with 1 if there is no report, as cron expects. Run again, it returns the same for a day
+that is done. On the 25th of a month the till is offline, so that you see the report fail.
 """
 
 import asyncio
 import sys
 from pathlib import Path
 
+import holdfast
 from holdfast import (
     Agent,
     AttentionNeeded,
@@ -88,13 +90,13 @@ async def report(client: Client, day: str) -> tuple[bool, str]:
         return False, str(error)
 
 
-async def main(day: str) -> int:
+async def main(day: str = "2026-11-26") -> int:
     """Write one report; return the exit code for cron."""
-    async with Client.connect(by="reports") as client:
+    async with holdfast.running(catalog, script=script, by="reports") as client:
         written, text = await report(client, day)
     print(text)
     return 0 if written else 1
 
 
 if __name__ == "__main__":
-    sys.exit(asyncio.run(main(sys.argv[1])))
+    sys.exit(asyncio.run(main(*sys.argv[1:2])))

@@ -1,11 +1,9 @@
 """Plan and execute: one agent plans, another carries out each step, and the first one plans again or answers.
 
+    python -m holdfast.examples.programs.plan_and_execute trip-1 "Plan a trip to Lisbon"
+
 The planner's result is one of two types, so the program knows what comes next without reading prose. Thread ids derive
 from the goal's name: run again after a crash, the program finds each finished run, and continues with the next.
-
-export HOLDFAST_SCRIPT=holdfast.examples.programs.plan_and_execute:script
-holdfast worker --dev --catalog holdfast.examples.programs.plan_and_execute:catalog
-python -m holdfast.examples.programs.plan_and_execute trip-1 "Plan a trip to Lisbon"
 """
 
 import asyncio
@@ -13,6 +11,7 @@ import sys
 
 from pydantic import BaseModel, Field
 
+import holdfast
 from holdfast import Agent, Catalog, Client, Policy, allow, tool
 from holdfast.testing import Conversation, Reply, call, say
 
@@ -84,9 +83,9 @@ async def reach(client: Client, name: str, goal: str) -> str:
     raise TimeoutError(f"{goal!r} is not reached after {MOST_PLANS} plans")
 
 
-async def main(name: str, goal: str) -> None:
+async def main(name: str = "trip-1", goal: str = "Plan a trip to Lisbon") -> None:
     """Reach one goal."""
-    async with Client.connect(by="planner") as client:
+    async with holdfast.running(catalog, script=script, by="planner") as client:
         print(await reach(client, name, goal))
 
 

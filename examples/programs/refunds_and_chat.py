@@ -1,17 +1,18 @@
 """A chat that goes on while a refund waits for its approval, for a week if need be.
 
-The chat's agent gives the refund to a sub-agent in the background. Only that one waits for people.
+    python -m holdfast.examples.programs.refunds_and_chat customer-7
+    python -m holdfast.examples.programs.refunds_and_chat customer-7 --approve
 
-export HOLDFAST_SCRIPT=holdfast.examples.programs.refunds_and_chat:script
-holdfast worker --dev --catalog holdfast.examples.programs.refunds_and_chat:catalog
-python -m holdfast.examples.programs.refunds_and_chat customer-7
-python -m holdfast.examples.programs.refunds_and_chat customer-7 --approve
+The first command chats, line by line: "Please refund order 7", "When do you open?". The second one approves the refund,
+in another terminal or a week later. The chat's agent gives the refund to a sub-agent in the background, and only that
+one waits for people.
 """
 
 import asyncio
 import re
 import sys
 
+import holdfast
 from holdfast import Agent, Catalog, Client, Limits, Policy, Thread, ThreadNotFound, allow, ask, tool
 from holdfast.testing import Conversation, Reply, call, say
 
@@ -85,7 +86,7 @@ async def approve_refunds(thread: Thread, client: Client, *, by: str) -> list[st
 
 async def main(chat: str, *, approve: bool) -> None:
     """Approve the chat's refunds, or chat line by line."""
-    async with Client.connect(by="desk") as client:
+    async with holdfast.running(catalog, script=script, by="desk") as client:
         if approve:
             print("\n".join(await approve_refunds(client.thread(chat), client, by="desk")) or "no refund is open")
             return
@@ -94,4 +95,4 @@ async def main(chat: str, *, approve: bool) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1], approve="--approve" in sys.argv))
+    asyncio.run(main(sys.argv[1] if sys.argv[1:] else "customer-7", approve="--approve" in sys.argv))

@@ -1,15 +1,16 @@
 """A tree whose sub-agent asks while the program waits: it shows each request with its place in the tree, and decides.
 
-export HOLDFAST_SCRIPT=holdfast.examples.programs.tree_that_asks:script
-holdfast worker --dev --catalog holdfast.examples.programs.tree_that_asks:catalog
-python -m holdfast.examples.programs.tree_that_asks issue-12 "Publish issue 12"
+    python -m holdfast.examples.programs.tree_that_asks issue-12 "Publish issue 12"
+
+Answer with y, or decide in another terminal, with `holdfast pending` and `holdfast approve`.
 """
 
 import asyncio
 import sys
 from collections.abc import Awaitable, Callable
 
-from holdfast import Agent, Catalog, Client, PendingRequest, Policy, Thread, allow, ask, tool
+import holdfast
+from holdfast import Agent, Catalog, PendingRequest, Policy, Thread, allow, ask, tool
 from holdfast.testing import Conversation, Reply, call, say
 
 
@@ -73,9 +74,9 @@ async def ask_at_terminal(request: PendingRequest) -> bool:
     return answer.strip() == "y"
 
 
-async def main(name: str, task: str) -> None:
+async def main(name: str = "issue-12", task: str = "Publish issue 12") -> None:
     """See one tree through, then show it."""
-    async with Client.connect(by="editor") as client:
+    async with holdfast.running(catalog, script=script, by="editor") as client:
         thread = await client.start(task, agent="editor", thread=name)
         print(await see_through(thread, ask_at_terminal, by="editor"))
         for run in (await thread.tree()).walk():

@@ -1,7 +1,9 @@
 """The examples that are one process each: their agents and their workers, on the session's servers."""
 
 import asyncio
+import io
 from collections import Counter
+from collections.abc import Callable
 from uuid import uuid4
 
 import pytest
@@ -10,7 +12,15 @@ from fastapi.testclient import TestClient
 import holdfast
 from holdfast import SyncClient
 from holdfast.config.stack_file import Stack
-from holdfast.examples.programs import chat, research
+from holdfast.examples.bank import agents as bank
+from holdfast.examples.programs import (
+    chat,
+    nightly_report,
+    plan_and_execute,
+    refunds_and_chat,
+    research,
+    tree_that_asks,
+)
 from holdfast.testing import Conversation, Reply
 from tests.support.rig import environ_of
 
@@ -79,3 +89,58 @@ async def test_an_application_in_the_loop_of_a_test() -> None:
             assert "18:00" in (await begun.result(until="attention")).text
             await begun.cancel()
             await asyncio.sleep(0)
+
+
+Printed = Callable[[], str]
+
+
+@pytest.fixture
+def printed(capsys: pytest.CaptureFixture[str]) -> Printed:
+    """Return what has been printed."""
+    return lambda: capsys.readouterr().out
+
+
+@pytest.fixture
+def typed(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Type lines at the terminal."""
+    return lambda lines: monkeypatch.setattr("sys.stdin", io.StringIO(lines))
+
+
+async def test_a_report_is_one_command(printed: Printed) -> None:
+    """The script writes its report, or fails with the cause and the exit code of a failure."""
+    assert await nightly_report.main("2018-01-24") == 0
+    assert "is written" in printed()
+    assert await nightly_report.main("2018-01-25") == 1
+    assert "ApprovalRequired" in printed()
+
+
+async def test_a_chat_with_refunds_is_one_command(printed: Printed, typed: Callable[[str], None]) -> None:
+    """Lines at the terminal are answered; the second command, after the first has ended, approves the refund."""
+    chat_id = f"customer-{uuid4().hex[:8]}"
+    typed("Please refund order 7\nWhen do you open?\n\n")
+    await refunds_and_chat.main(chat_id, approve=False)
+    first, second = printed().splitlines()
+    assert first.startswith("I have asked for your refund")
+    assert second == "We open at nine."
+    await refunds_and_chat.main(chat_id, approve=True)
+    assert "order 7 is refunded: 500 cents" in printed()
+
+
+async def test_plans_and_trees_are_one_command(printed: Printed, typed: Callable[[str], None]) -> None:
+    """One program executes its plan; another shows the request of a sub-agent, and the tree after its end."""
+    await plan_and_execute.main(f"trip-{uuid4().hex[:8]}", "Plan a trip")
+    assert "All is settled. 3 steps were done." in printed()
+    typed("y\n")
+    name = f"issue-{uuid4().hex[:8]}"
+    await tree_that_asks.main(name, "Publish it")
+    shown = printed()
+    assert f"{name} > {name}.1 > {name}.1.1\n  may it call publish" in shown
+    assert f"{name}.1.1: printer completed" in shown
+
+
+async def test_bank_support_is_one_command(printed: Printed) -> None:
+    """The program says who asks; the PIN in the question verifies the customer, and the card is blocked."""
+    await bank.main("4711", "Block my card, please: my PIN is 0815.")
+    assert printed() == "The card is blocked.\n"
+    await bank.main("4711", "Block my card, please: my PIN is 0816.")
+    assert "The card is blocked." not in printed()

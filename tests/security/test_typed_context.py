@@ -2,13 +2,16 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NewType
 
 import pytest
 import typer
-from pydantic import BaseModel, Field, Secret, SecretStr
+from pydantic import BaseModel, Field, Secret, SecretStr, field_validator
+from temporalio.exceptions import ApplicationError
+from typing_extensions import TypedDict
 
 from holdfast import (
     Agent,
@@ -22,12 +25,14 @@ from holdfast import (
     SecretRef,
     Secrets,
     Template,
+    ToolContext,
     ToolSignatureError,
     allow,
     ask,
     deny,
     tool,
 )
+from holdfast.activities.agent_functions import AgentFunctions
 from holdfast.activities.builtin_tools.offer import subagent_tools
 from holdfast.activities.tool_calls.context_updates import CallContext, checked_changes, split_update
 from holdfast.audit.judge.audit import Audit
@@ -44,7 +49,8 @@ from holdfast.core.log.events import (
     VerdictGiven,
 )
 from holdfast.core.run.contracts.commands import Call
-from holdfast.core.run.contracts.error_types import START_REFUSED
+from holdfast.core.run.contracts.error_types import CONTEXT_INVALID, START_REFUSED
+from holdfast.core.run.contracts.loading import AgentRequest
 from holdfast.core.run.contracts.runs import RunInput
 from holdfast.core.run.contracts.tool_calls import ToolOutcome, ToolRequest
 from holdfast.core.run.fold.evolve import evolve
@@ -231,7 +237,50 @@ class Number(BaseModel):
     pin: Secret[int]
 
 
-@pytest.mark.parametrize("model", [Hidden, Marked, Holder, Number], ids=lambda model: model.__name__)
+@dataclass
+class Key:
+    """A dataclass with a secret."""
+
+    pin: SecretStr | None = None
+
+
+class Entry(TypedDict, total=False):
+    """A typed dictionary with a secret."""
+
+    pin: SecretStr
+
+
+Pin = NewType("Pin", SecretStr)
+
+
+class Disguised(BaseModel):
+    """A model with a dataclass that holds a secret."""
+
+    key: Key = Key()
+
+
+class Keyed(BaseModel):
+    """A model with dictionaries that hold a secret."""
+
+    entries: list[Entry] = []
+
+
+class Renamed(BaseModel):
+    """A model with a new type of secrets."""
+
+    pin: Pin = Pin(SecretStr(""))
+
+
+class Formatted(BaseModel):
+    """A model with a text whose schema says that it is a password."""
+
+    text: str = Field(default="", json_schema_extra={"format": "password"})
+
+
+SECRETIVE = [Hidden, Marked, Holder, Number, Disguised, Keyed, Renamed, Formatted]
+
+
+@pytest.mark.parametrize("model", SECRETIVE, ids=lambda model: model.__name__)
 def test_no_model_of_a_context_holds_a_secret(model: type[BaseModel]) -> None:
     """A context is recorded, so the catalog rejects a model with a secret's value, and a client its instance."""
     assert "secret" in model_problem(model)
@@ -242,6 +291,57 @@ def test_no_model_of_a_context_holds_a_secret(model: type[BaseModel]) -> None:
         context_values(instance)
     with pytest.raises(ContextInvalid):
         context_values({"pin": Secret(1234)})
+
+
+def test_a_field_may_be_called_like_a_mark_of_secrets() -> None:
+    """The names of fields and their default values hide nothing."""
+
+    class Plain(BaseModel):
+        format: str = "password"
+        writeOnly: bool = True  # noqa: N815
+        default: dict[str, bool] = {"writeOnly": True}
+
+    assert model_problem(Plain) == ""
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"note": "the key is k-0123456789"},
+        {"key": "k-0123456789"},
+        {"note": "refuse k-0123456789"},
+        {"key": {"secret": "KEY"}},
+    ],
+    ids=["in a text", "for a reference", "in an error", "by default"],
+)
+def test_the_value_of_a_secret_is_in_no_context_and_no_error(values: dict[str, Any]) -> None:
+    """A worker rejects a context that holds the value of one of its secrets, wherever it came from, without it."""
+
+    class Tenant(BaseModel):
+        key: SecretRef = SecretRef(secret="KEY")
+        note: str = Field(default_factory=lambda: "k-0123456789", validate_default=True)
+
+        @field_validator("note")
+        @classmethod
+        def _is_polite(cls, note: str) -> str:
+            if note.startswith("refuse"):
+                raise ValueError(f"{note!r} is not polite")
+            return note
+
+    @tool(effect="read", secrets=("KEY",))
+    def look(tenant: Context[Tenant], context: ToolContext) -> str:
+        """Look."""
+        return context.secret(tenant.key)
+
+    agent = Agent(name="a", instructions="x", tools=[look], context=Tenant)
+    functions = AgentFunctions(Catalog(agents=[agent]), {}, Secrets({"KEY": "k-0123456789"}))
+    request = AgentRequest(agent="a", workspace=None, context=values, given=True)
+    with pytest.raises(ApplicationError) as rejected:
+        functions.context(agent, request)
+    assert rejected.value.type == CONTEXT_INVALID
+    assert "k-0123456789" not in str(rejected.value)
+    kind = functions.context(agent, request.model_copy(update={"context": {"note": "kind"}}))
+    assert kind == {"key": {"secret": "KEY"}, "note": "kind"}
 
 
 def test_a_reference_is_no_value() -> None:

@@ -116,6 +116,8 @@ class Audit:
         self._head = head
         self._forked: ev.RunForked | None = None
         """The last fork, until its run starts."""
+        self._started: ev.RunStarted | None = None
+        """The last start, until its agent is loaded."""
 
     @property
     def thread(self) -> str:
@@ -164,7 +166,7 @@ class Audit:
         first, nearest = events[0], None
         if self.state.thread not in ("", self._thread):
             raise IllegalEvent(f"it belongs to thread {self.state.thread!r}, and this is {self._thread!r}")
-        before = PriorLog(self.state, self._thread, self._head, self._last, self._forked)
+        before = PriorLog(self.state, self._thread, self._head, self._last, self._forked, self._started)
         for expected in filter(None, possible_batches(before, first, events)):
             differs = next((n for n, pair in enumerate(zip(expected, events, strict=False)) if not same(*pair)), None)
             if differs is None:
@@ -213,7 +215,9 @@ class Audit:
         self.family.take(before, event, self.state)
         self._head, self._last = event.digest, event.type
         if isinstance(event, ev.RunStarted):
-            self._forked = None
+            self._forked, self._started = None, event
+        elif isinstance(event, ev.AgentLoaded | ev.RunImported):
+            self._started = None
 
     # Signatures and effects.
 

@@ -16,6 +16,7 @@ from holdfast.audit.judge.events import (
     as_unended_poll,
     as_unended_task_poll,
 )
+from holdfast.audit.judge.loading import check_loaded
 from holdfast.audit.judge.subagents import (
     allowance_raises,
     call_results,
@@ -80,6 +81,8 @@ class PriorLog(NamedTuple):
     """The type of the last event."""
     forked: ev.RunForked | None
     """The last fork, until its run starts."""
+    started: ev.RunStarted | None = None
+    """The last start, until its agent is loaded."""
 
 
 def possible_batches(
@@ -125,17 +128,7 @@ def possible_batches(
             else:
                 yield [*on_reopen(state), event, *_task(events)]
         case ev.AgentLoaded() if (state.spec is None or state.next_agent) and not state.outcome:
-            policy = event.spec.policy
-            if event.spec_hash != event.spec.hash or event.policy_hash not in ("", policy.hash):
-                raise IllegalEvent("its digests are not those of the agent and of the policy that it holds")
-            if (own := event.spec.budget) and event.budget != own.narrowed(event.budget):
-                raise IllegalEvent(f"its budget allows more than the agent's own ({own.words})")
-            if event.context is not None and (why := context_excess(event.context)):
-                raise IllegalEvent(f"its context {why}")
-            if state.next_agent:
-                _check_successor(state, event)
-            if (allowance := state.origin.inherited_budget) and event.budget != allowance.narrowed(event.budget):
-                raise IllegalEvent(f"its budget allows more than its parent gave it ({allowance.words})")
+            check_loaded(state, event, started=before.started)
             entered = evolve(state, event) if state.resumes_import else state
             yield [
                 event,
@@ -407,15 +400,6 @@ def _check_start(before: PriorLog, event: ev.RunStarted) -> None:
         raise IllegalEvent(f"its conversation {why}")
     if event.start and event.start in before.state.origin.starts:
         raise IllegalEvent(f"the start {event.start} began another run of this thread before")
-
-
-def _check_successor(state: RunState, event: ev.AgentLoaded) -> None:
-    if event.spec.name != state.next_agent:
-        raise IllegalEvent(f"the run was reclassified to the agent {state.next_agent}, and this is {event.spec.name}")
-    if state.calls.waiting or state.calls.startable(event.at):
-        raise IllegalEvent("the agent of a run changes at the end of a step, and calls of this one are open")
-    if (kept := state.account.budget) and (event.budget is None or event.budget != kept.narrowed(event.budget)):
-        raise IllegalEvent(f"its budget allows more than the run had left ({kept.words})")
 
 
 def _tools(event: ev.BaselineRecorded | ev.StateVerified) -> list[str]:

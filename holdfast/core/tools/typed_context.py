@@ -182,19 +182,24 @@ def model_problem(model: type[BaseModel]) -> str:
     if not is_model(model):
         return f"is no pydantic model with fields: {model!r}"
     if (secret := _secret_in(model, set())) is not None:
-        return (
-            f"has the secret {model.__name__}.{secret}: a run records its context, so hold a reference to an "
-            "environment variable of the worker instead (holdfast.SecretRef)"
-        )
+        return _holds_secret(model, secret)
     if excluded := [name for name, each in model.model_fields.items() if each.exclude]:
         return f"would lack {model.__name__}.{excluded[0]}, which is excluded from its JSON"
     try:
-        schema = canonical(schema_of(model))
+        schema = canonical(found := schema_of(model))
     except Exception as error:  # a field may be of any type
         return f"has no JSON schema: {model.__name__}: {type(error).__name__}: {error}"
     if len(schema) > SCHEMA_BYTES:
         return f"has a JSON schema of more than {SCHEMA_BYTES:,} bytes: {model.__name__}"
-    return ""
+    secret = _secret_in_schema(found)
+    return "" if secret is None else _holds_secret(model, secret)
+
+
+def _holds_secret(model: type[BaseModel], place: str) -> str:
+    return (
+        f"has the secret {model.__name__}.{place}: a run records its context, so hold a reference to an "
+        "environment variable of the worker instead (holdfast.SecretRef)"
+    )
 
 
 def schema_of(model: type[BaseModel]) -> dict[str, Any]:
@@ -248,6 +253,30 @@ def _secret_in(hint: Any, seen: set[Any]) -> str | None:
     return next((found for each in get_args(hint) if (found := _secret_in(each, seen)) is not None), None)
 
 
+def _secret_in_schema(schema: Any, *, names: bool = False) -> str | None:
+    """Return the path of a secret's value within a JSON schema, as dataclasses, typed dictionaries and new types have
+    it; None if there is none.
+
+    Args:
+        schema: The schema, or a part of it.
+        names: The keys of this part are names of fields or of definitions.
+    """
+    if isinstance(schema, dict):
+        if not names and (schema.get("writeOnly") is True or schema.get("format") == "password"):
+            return ""
+        parts = (
+            (key, each, key in _NAMED and not names) for key, each in schema.items() if names or key not in _VALUES
+        )
+    elif isinstance(schema, list):
+        parts = (("", each, False) for each in schema)
+    else:
+        return None
+    for key, each, named in parts:
+        if (inner := _secret_in_schema(each, names=named)) is not None:
+            return ".".join(part for part in (key if names else "", inner) if part)
+    return None
+
+
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
 
@@ -267,7 +296,7 @@ def read_context(model: type[ModelT], values: Mapping[str, Any], *, more: bool =
             json.dumps(dict(values)), extra="ignore" if more else "forbid", by_alias=False, by_name=True
         )
     except ValidationError as error:
-        problems = error.errors(include_url=False, include_input=False, include_context=False)
+        problems = error.errors(include_url=False, include_input=False)
         raise ContextInvalid(
             f"the context does not fit {model.__name__}: {'; '.join(_shown(model, each) for each in problems[:5])}"
         ) from None
@@ -279,6 +308,11 @@ def _shown(model: type[BaseModel], problem: Any) -> str:
     place = ".".join(str(part) for part in problem["loc"]) or "it"
     if problem["type"] == "extra_forbidden" and len(problem["loc"]) == 1:
         return f"{place}: unknown field; {nearest(place, list(model.model_fields))}"
+    if (problem.get("ctx") or {}).get("class_name") == SecretRef.__name__:
+        return (
+            f'{place}: it is a reference, such as {{"secret": "NAME"}}, to an environment variable of the worker; if '
+            "the start gave the value of a secret, the run has recorded it: replace that secret"
+        )
     return f"{place}: {problem['msg']}"[:300]
 
 

@@ -75,11 +75,11 @@ def agent_request(begin: RunInput, state: RunState, *, agent: str | None, record
         after=state.calls.count,
         budget=state.account.budget if state.next_agent else begin.budget,
         llm=state.fork.llm if state.fork else "",
-        when_blocked="fail" if state.unattended else begin.when_blocked,
+        when_blocked="fail" if state.unattended else begin.when_blocked or state.origin.when_blocked,
         position=recorded,
         zones=tuple(dict.fromkeys(zone for policy in state.origin.policies for zone in policy.zones)),
         context=state.typed_context.values,
-        given=begin.context is not None and state.origin.lineage is None,
+        given=begin.context is not None and state.origin.lineage is None and not state.next_agent,
         nodes=node_terms(state),
     )
 

@@ -44,6 +44,7 @@ def start_run(state: RunState, event: ev.RunStarted) -> RunState:
             lineage=event.lineage or without_allowance(state.origin.lineage),
             policies=event.policies or state.origin.policies,
             allowance=event.allowance,
+            when_blocked=event.when_blocked,
         ),
         spec=None,
         next_agent="",

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from holdfast.core.agents.agent import WhenBlocked
 from holdfast.core.authority.policy import Policy
 from holdfast.core.base.models import replace
 from holdfast.core.budget.budget import Budget
@@ -40,6 +41,9 @@ class RunOrigin:
     """The policies of the runs above, which judge its calls in addition to its own."""
     allowance: Budget | None = None
     """The budget that a loop gives to this run, its iteration; None for none."""
+    when_blocked: WhenBlocked | None = None
+    """Whether the start lets the run wait for a person or makes it fail; None if it says nothing, and then the agent
+    decides."""
     deepest: int | None = None
     """For a fork of a sub-agent's thread: the greatest depth in the original's tree, which limits the fork, too."""
 

@@ -15,7 +15,7 @@ from holdfast.core.run.contracts.record import ArchiveRequest
 from holdfast.core.run.contracts.subagents import PARENT_ENDS
 from holdfast.core.run.contracts.tool_calls import ToolOutcome, ToolRequest
 from holdfast.core.run.decide.reactions import CLOSED_EARLY
-from holdfast.core.run.state.features import FOREIGN_WAITS
+from holdfast.core.run.state.features import FOREIGN_WAITS, UNATTENDED
 from holdfast.core.run.views.web_ui import current_details
 from holdfast.core.tools.effects import Effect
 from holdfast.core.tools.foreign_waits import ForeignTask, QuestionPart, ServerQuestion
@@ -199,7 +199,7 @@ def test_people_decline() -> None:
 
 def test_an_unattended_run_asks_nobody() -> None:
     """The call ends, and the run fails with the cause."""
-    thread = asking(when_blocked="fail")
+    thread = asking(when_blocked="fail", features=UNATTENDED)
     assert [status for status, _ in ends(thread)] == ["denied"]
     assert thread.state.outcome == "failed"
     audited(thread)

@@ -236,3 +236,30 @@ def test_the_next_agent_survives_continue_as_new() -> None:
     load_next(thread, BOLD)
     thread.check_consistent()
     assert not fault(thread.log)
+
+
+def test_what_the_start_said_about_blocks_and_context_counts_for_the_next_agent() -> None:
+    """A start that lets the run wait also lets it wait under an agent that would not, before and after the run
+    continues as new; its context was given for the agent before, so fields that the next one lacks are kept.
+    """
+    careful = CAREFUL.model_copy(update={"context": {"type": "object", "properties": {"n": {"type": "number"}}}})
+    strict = BOLD.model_copy(update={"when_blocked": "fail"})
+    for continues in (False, True):
+        thread = loaded(careful, **SEALED, idle_limit=600, when_blocked="wait", context={"n": 1})
+        if continues:
+            thread.reply(calls("look"))
+            thread.continue_suggested = True
+            thread.finish(1)
+            while not thread.snapshots:
+                thread.archive(features=FEATURES)
+            thread.continue_suggested = False
+        assert reclassify(thread, agent="bold") == "queued"
+        thread.reply(calls("look", first=1))
+        thread.finish(2 if continues else 1)
+        (call,) = thread.waiting(AgentRequest)
+        assert isinstance(call, Call)
+        assert isinstance(call.request, AgentRequest)
+        assert (call.request.when_blocked, call.request.context, call.request.given) == ("wait", {"n": 1}, False)
+        load_next(thread, strict)
+        assert not thread.state.unattended
+        assert not fault(thread.log)

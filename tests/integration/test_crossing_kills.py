@@ -82,7 +82,7 @@ async def run_thread(client: Client, worker: WorkerProcess, folder: Path) -> tup
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(2_400)
+@pytest.mark.timeout(5_400)
 async def test_a_thread_that_crosses_three_providers_survives_kills_within_replies(tmp_path: Path) -> None:
     """Workers are killed while replies are streamed: the log differs in attempts alone, and a reader sees no word
     twice.
@@ -103,7 +103,7 @@ async def test_a_thread_that_crosses_three_providers_survives_kills_within_repli
             script.kills = kills
             running = asyncio.create_task(run_thread(client, worker, tmp_path))
             for _ in range(kills):
-                assert await asyncio.to_thread(script.within.acquire, timeout=PATIENCE)
+                assert await asyncio.to_thread(script.within.acquire, timeout=3 * PATIENCE)
                 worker.kill()
                 worker.start()
             disturbed, seen = await asyncio.wait_for(running, PATIENCE)
@@ -114,4 +114,5 @@ async def test_a_thread_that_crosses_three_providers_survives_kills_within_repli
     assert [event.endpoint for event in replied] == ["anthropic"] * 3 + ["openai"] * 3 + ["chat"] * 4
     assert sum(event.attempt - 1 for event in replied) >= kills
     texts = {event.position: event.message.text for event in replied if event.message}
-    assert all(text in ("", texts[position]) for position, text in drafts(seen).items())
+    # The reply may be recorded before a reader has its last pieces: then it has seen the beginning of the text.
+    assert [(text, texts[at]) for at, text in drafts(seen).items() if not texts[at].startswith(text)] == []

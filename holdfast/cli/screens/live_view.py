@@ -5,7 +5,7 @@
 """
 
 import difflib
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 
 from pydantic import ValidationError
@@ -37,6 +37,9 @@ from holdfast.errors import EventOutOfPlace
 
 DRAFT_CHARS = 4_000
 """The most characters of a reply that is being written; the log shows the whole one."""
+
+SUBAGENT_CHARS = 200
+"""The most characters of a reply that a sub-agent is writing: its end, on one row."""
 
 FEWEST_ROWS = 2
 """The minimum number of rows of a request, on the smallest terminal."""
@@ -71,6 +74,8 @@ class View:
         self._console = console
         self.draft = Draft()
         """The reply that the LLM is writing, which nobody has recorded."""
+        self.subagent_drafts: Mapping[str, Draft] = {}
+        """The same for sub-agents, by thread."""
         self._recent: list[JSON] = []
         self._spinner = Spinner("dots")
 
@@ -208,6 +213,13 @@ class View:
         yield from (Text(visible(line)) for line in draft.text[-DRAFT_CHARS:].splitlines())
         for call in draft.calls.values():
             yield Text(f"  {brief(call.tool)} {brief(call.arguments[-DRAFT_CHARS:], 200)}", "cyan dim")
+        for thread, each in list(self.subagent_drafts.items()):  # another thread draws
+            calls = "".join(f"{call.tool} {call.arguments[-SUBAGENT_CHARS:]}" for call in list(each.calls.values()))
+            if written := each.text or calls or each.reasoning:
+                words, head = " ".join(visible(written[-SUBAGENT_CHARS:]).split()), f"  {brief(thread)}: "
+                while words and cell_len(head + words) > self._console.width:
+                    words = words[1:]
+                yield Text.assemble((head, "dim"), words)
 
     def _spinning(self) -> Iterator[Spinner]:
         if self.state.status == "running":

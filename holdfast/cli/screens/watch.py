@@ -18,12 +18,13 @@ from holdfast.cli.screens.event_lines import event_row
 from holdfast.cli.screens.keyboard import Keyboard
 from holdfast.cli.screens.keys import Answer, Edit, Message
 from holdfast.cli.screens.live_view import View
+from holdfast.cli.screens.subagent_drafts import SubagentDrafts, following_subagents
 from holdfast.cli.screens.tree_screens import node_lines
 from holdfast.cli.text import brief
 from holdfast.client.interventions import intervene
 from holdfast.client.messages import say
 from holdfast.client.reading.runs import retrying
-from holdfast.client.threads import JSON, Threads
+from holdfast.client.threads import Threads
 from holdfast.client.trees import Node, read_tree
 from holdfast.config.programs import CLI
 from holdfast.core.streams.chunks import Chunk
@@ -62,6 +63,22 @@ async def watch(
         Whether the run ended.
     """
     view = View(thread, console)
+    async with following_subagents(threads, hub) as drafts:
+        view.subagent_drafts = drafts.drafts
+        return await _watch(threads, thread, view, drafts, console=console, by=by, private=private, hub=hub)
+
+
+async def _watch(
+    threads: Threads,
+    thread: str,
+    view: View,
+    drafts: SubagentDrafts,
+    *,
+    console: Console,
+    by: str,
+    private: str | None,
+    hub: Hub | None,
+) -> bool:
     with Keyboard() as keyboard, ExitStack() as panels:
 
         def panel() -> Live:
@@ -92,7 +109,10 @@ async def watch(
             while True:
                 with suppress(HoldfastError):  # `show` reports a lasting error
                     view.retrying = retrying(await threads.runs.describe(thread))
-                    view.update_subagents(*await _subagents(threads, view))
+                    nodes = await _subagents(threads, view)
+                    drafts.follow([node.thread for _, node in nodes])
+                    requests = [request for _, node in nodes for request in node.pending]
+                    view.update_subagents(subagent_rows(nodes, thread=thread) if nodes else [], requests)
                 await asyncio.sleep(POLL_SECONDS)
 
         async def edit(action: Edit) -> str:
@@ -128,14 +148,12 @@ async def watch(
         return await _first(show, process_keys, poll)
 
 
-async def _subagents(threads: Threads, view: View) -> tuple[list[Text], list[JSON]]:
-    """Return a line for each open sub-agent at any depth, and their open requests."""
+async def _subagents(threads: Threads, view: View) -> list[tuple[int, Node]]:
+    """Return the open sub-agents at any depth, each with its depth below the run."""
     if not view.state.subagents.open:
-        return [], []
+        return []
     tree = await read_tree(threads, view.state.thread, only=lambda subagent: subagent["status"] == "open")
-    subagents = [(depth, node) for depth, node in tree.walk() if depth]
-    requests = [request for _, node in subagents for request in node.pending]
-    return subagent_rows(subagents, thread=view.state.thread), requests
+    return [(depth, node) for depth, node in tree.walk() if depth]
 
 
 def subagent_rows(runs: Sequence[tuple[int, Node]], *, thread: str) -> list[Text]:

@@ -3,6 +3,7 @@
 Reference: https://platform.openai.com/docs/api-reference/responses-streaming. The last event has the whole response,
 so the deltas before it are only a preview. Servers that leave the output out of the last event have sent each item in
 `response.output_item.done`. Events are numbered: one that comes twice is skipped, and after a gap the preview stops.
+llama.cpp sends neither numbers nor `output_index`: there, an event belongs to the item that it names.
 """
 
 import json
@@ -34,6 +35,8 @@ class ResponsesStream:
         self._events = EventParser()
         self._response: dict[str, Any] = {}
         """The response as the last event describes it that has one."""
+        self._named: dict[str, int] = {}
+        """The index of each item that events without an index name."""
         self._items: dict[int, Any] = {}
         """The items of the output that have arrived whole, by their index."""
         self._error: dict[str, Any] = {}
@@ -87,13 +90,13 @@ class ResponsesStream:
             self._response = as_dict(fields.get("response"))
             self._ended = kind if kind in _ENDED else ""
         elif kind == "response.output_item.done":
-            self._items[_index(fields)] = fields.get("item")
-        if self._numbers.follow(fields.get("sequence_number")):
+            self._items[self._index(fields)] = fields.get("item")
+        if self._numbers.follow(fields.get("sequence_number"), begins=kind in _BEGUN):
             if kind == "response.output_item.added":
-                yield from self._begin(_index(fields), as_dict(fields.get("item")))
+                yield from self._begin(self._index(fields), as_dict(fields.get("item")))
             elif kind in _DELTAS:
                 yield from self._delta(kind, fields)
-            elif kind == "response.output_text.done" and (thoughts := self._thoughts.get(_key(fields, "text"))):
+            elif kind == "response.output_text.done" and (thoughts := self._thoughts.get(self._key(fields, "text"))):
                 yield from thoughts.end()
 
     def _begin(self, index: int, item: dict[str, Any]) -> Iterator[Delta]:
@@ -102,8 +105,8 @@ class ResponsesStream:
             yield Delta("arguments", as_text(item.get("arguments")), number, tool)
 
     def _delta(self, event: str, fields: dict[str, Any]) -> Iterator[Delta]:
-        kind, index = _DELTAS[event], _index(fields)
-        key = _key(fields, kind)
+        kind, index = _DELTAS[event], self._index(fields)
+        key = self._key(fields, kind)
         text = self._texts.setdefault(key, JoinedText()).feed(as_text(fields.get("delta")))
         if not text:
             return
@@ -120,15 +123,16 @@ class ResponsesStream:
             case "refusal":
                 yield Delta("refusal", text)
 
+    def _index(self, fields: dict[str, Any]) -> int:
+        index, item = fields.get("output_index"), as_dict(fields.get("item"))
+        if isinstance(index, int):
+            return index
+        names = map(as_text, (fields.get("item_id"), item.get("id"), item.get("call_id")))
+        return self._named.setdefault(next(filter(None, names), ""), len(self._named))
 
-def _index(fields: dict[str, Any]) -> int:
-    index = fields.get("output_index")
-    return index if isinstance(index, int) else 0
-
-
-def _key(fields: dict[str, Any], kind: str) -> _Key:
-    parts = (fields.get("content_index"), fields.get("summary_index"))
-    return (_index(fields), *(part if isinstance(part, int) else 0 for part in parts), kind)
+    def _key(self, fields: dict[str, Any], kind: str) -> _Key:
+        parts = (fields.get("content_index"), fields.get("summary_index"))
+        return (self._index(fields), *(part if isinstance(part, int) else 0 for part in parts), kind)
 
 
 class _Numbers:
@@ -138,11 +142,17 @@ class _Numbers:
         self._last: int | None = None
         self._gap = False
 
-    def follow(self, number: Any) -> bool:
-        """Take the number of the next event; return whether the event belongs to the preview."""
+    def follow(self, number: Any, *, begins: bool) -> bool:
+        """Take the number of the next event; return whether the event belongs to the preview.
+
+        Args:
+            number: The number; anything else if the server sends none.
+            begins: Streams may begin with an event of this type, whatever its number.
+        """
         if isinstance(number, int):
             if self._last is not None and number <= self._last:
                 return False
-            self._gap = self._gap or (self._last is not None and number != self._last + 1)
+            first = self._last is None and (begins or number == 0)
+            self._gap = self._gap or not (first or number - 1 == self._last)
             self._last = number
         return not self._gap

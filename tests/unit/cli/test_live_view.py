@@ -18,6 +18,7 @@ from holdfast.core.llm.blocks import ToolCall
 from holdfast.core.llm.messages import AssistantMessage
 from holdfast.core.run.contracts.llm_calls import LLMReply
 from holdfast.core.streams.chunks import Chunk
+from holdfast.core.streams.drafts import Draft, DraftCall
 from tests.support.runs import loaded_thread
 
 SIZES = [(40, 10), (80, 10), (40, 24), (80, 24)]
@@ -217,3 +218,20 @@ def test_a_reply_that_is_being_written_is_shown_and_cannot_draw_on_the_terminal(
     assert "\x1b[2J" not in "".join(rows)
     view.draft.add(Chunk(position=9, attempt=2, chunk=0, kind="superseded"))
     assert not any("last words" in row for row in screen(view))
+
+
+def test_what_sub_agents_write_is_shown_by_its_end_on_a_line_each() -> None:
+    """A sub-agent cannot draw on the screen of a person who decides, nor take all of it."""
+    view = View("top", Console(width=80, height=10, file=io.StringIO(), color_system=None))
+    for each in loaded_thread().log:
+        view.add(each.model_dump(mode="json"))
+    view.subagent_drafts = {f"top.{n}": Draft(text=HOSTILE + "a\n" * 500 + f"end {n}") for n in (1, 2)} | {
+        "top.3": Draft(),
+        "top.4": Draft(calls={0: DraftCall("pay", '{"cents": 5')}),
+    }
+    rows = screen(view)
+    assert [sum(f"top.{n}:" in row for row in rows) for n in (1, 2, 3, 4)] == [1, 1, 0, 1]
+    assert any("end 2" in row for row in rows)
+    assert any("pay {" in row for row in rows)
+    assert len(rows) <= 10
+    assert "\x1b[2J" not in "".join(rows)

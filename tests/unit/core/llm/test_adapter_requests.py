@@ -11,7 +11,7 @@ from holdfast.core.llm.adapters import Adapter, ToolDescription
 from holdfast.core.llm.anthropic_messages import AnthropicMessages
 from holdfast.core.llm.blocks import AudioBlock, FileBlock, ImageBlock, ProviderPart, TextBlock, ToolCall
 from holdfast.core.llm.chat_completions import ChatCompletions
-from holdfast.core.llm.messages import AnyMessage, AssistantMessage, ToolMessage, UserMessage
+from holdfast.core.llm.messages import AnyMessage, AssistantMessage, ToolMessage, UserMessage, decode, encode
 from holdfast.core.llm.responses import Responses
 from tests.support.examples import examples
 from tests.support.neutral import Thread, thread
@@ -62,6 +62,15 @@ def test_each_request_to_anthropic_begins_with_the_one_before() -> None:
             else:
                 assert after.startswith(before.removesuffix(b"]}]}")), seed
     assert replied > THREADS
+
+
+@each_adapter
+def test_a_thread_that_is_read_back_from_the_transcript_is_the_same_request(adapter: Adapter) -> None:
+    """Every worker sends the same bytes for a thread, whether it has the messages at hand or reads them back."""
+    for seed in range(THREADS):
+        generated = thread(seed)
+        stored = Thread([decode(encode(message)) for message in generated.messages], generated.calls)
+        assert requests(adapter, stored) == requests(adapter, generated), seed
 
 
 @each_adapter

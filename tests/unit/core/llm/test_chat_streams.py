@@ -74,6 +74,37 @@ def test_a_stream_cut_at_any_byte_is_no_reply_or_the_whole_one(drawn: st.DataObj
         assert read.message == whole
 
 
+def _is_piece(event: bytes) -> bool:
+    """Whether nothing in the API tells this event from another one: Chat Completions numbers no pieces."""
+    data = event.partition(b"data: ")[2].strip()
+    choices = json.loads(data).get("choices", ()) if data.startswith(b"{") else ()
+    return any(value for choice in choices for name, value in choice["delta"].items() if name != "role")
+
+
+@settings(max_examples=examples(40, 1_000), deadline=None)
+@given(st.data())
+def test_events_without_words_may_come_twice_late_or_not_at_all(drawn: st.DataObject) -> None:
+    """The role, the reason of the end, usage, `[DONE]`, empty choices and keep-alives: the reply is the whole one, or
+    it is none.
+    """
+    reply = drawn.draw(chat_replies())
+    events = drawn.draw(chat_streams(reply))
+    at = drawn.draw(st.sampled_from([n for n, event in enumerate(events) if not _is_piece(event)]))
+    to = drawn.draw(st.integers(0, len(events)))
+    match drawn.draw(st.sampled_from(["twice", "moved", "lost"])):
+        case "twice":
+            events.insert(to, events[at])
+        case "moved":
+            events.insert(to, events.pop(at))
+        case _:
+            del events[at]
+    try:
+        read = read_reply(b"".join(events), adapter=ADAPTER, spec=agent_spec(), tools={}, step_id="c")
+    except NotAReply:
+        return
+    assert read.message == ADAPTER.decode(reply, ids="c").message
+
+
 @pytest.mark.parametrize("place", range(4))
 def test_an_error_in_a_stream_makes_it_no_reply(place: int) -> None:
     """A provider reports errors inside HTTP 200, at any place, as a field or as an event of its own."""

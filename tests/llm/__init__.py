@@ -1,0 +1,1 @@
+"""Agents with a small real LLM: `make test-llm`."""

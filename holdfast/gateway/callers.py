@@ -165,6 +165,10 @@ class Callers:
         """Return the owner of a public key. This proves nothing: check the signature."""
         return self._keys.get(key)
 
+    def keys_of(self, name: str) -> tuple[str, ...]:
+        """Return the public keys of a caller."""
+        return tuple(key for key, caller in self._keys.items() if caller.name == name)
+
     def with_slack_id(self, user: str) -> Caller | None:
         """Return the caller with a Slack user id."""
         name = self._slack.get(user)

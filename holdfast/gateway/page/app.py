@@ -34,7 +34,11 @@ def build_page(
         sessions: The sessions of people.
     """
     door = Door(Origin(url), sessions, authenticator, gateway_key)
-    signing_in, deciding, watching = SigningIn(door), Deciding(threads, actions), Watching(threads, actions)
+    signing_in, deciding, watching = (
+        SigningIn(door),
+        Deciding(threads, actions, authenticator.callers),
+        Watching(threads, actions),
+    )
     visit = door.visit
 
     async def static(request: Request) -> Response:
@@ -52,6 +56,7 @@ def build_page(
             Route("/sign-in", signing_in.show, methods=["GET"]),
             Route("/sign-in", signing_in.sign_in, methods=["POST"]),
             Route("/sign-out", visit(signing_in.sign_out), methods=["POST"]),
+            Route("/key", visit(deciding.key), methods=["GET"]),
             Route("/inbox", visit(deciding.inbox), methods=["GET"]),
             Route("/requests/{thread}/{request}", visit(deciding.show), methods=["GET"]),
             Route("/requests/{thread}/{request}", visit(deciding.decide), methods=["POST"]),

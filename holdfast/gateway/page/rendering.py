@@ -16,6 +16,7 @@ HERE = Path(__file__).parent
 FILES: Mapping[str, str] = {
     "page.css": "text/css; charset=utf-8",
     "htmx-4.0.1.min.js": "text/javascript; charset=utf-8",
+    "sign.js": "text/javascript; charset=utf-8",
     "icon.svg": "image/svg+xml",
 }
 """Files → their media types. Nothing else of the folder is served."""

@@ -13,6 +13,7 @@ from holdfast.core.authority.previews import CallPreview, cut_words, preview_row
 from holdfast.core.authority.statements import DecisionKind
 from holdfast.core.run.views.web_ui import HARMLESS
 from holdfast.gateway.page.guards import path_of
+from holdfast.gateway.page.views.signing import signable
 from holdfast.gateway.page.views.text import Block, Piece, When, block, blocks, editable, line, sentence, when
 
 JSON = Mapping[str, Any]
@@ -50,6 +51,8 @@ class Choice(NamedTuple):
     follows: str
     refused: str
     """Why this person cannot make it here; empty if they can."""
+    needs_key: bool = False
+    """Only a signature of the person is missing, so a key in the browser makes it possible."""
 
 
 class Call(NamedTuple):
@@ -88,12 +91,14 @@ class Call(NamedTuple):
     settles: When | None
     escalates: When | None
     signed: bool
+    signable: str
+    """What the browser signs (`holdfast.gateway.page.views.signing`)."""
     choices: tuple[Choice, ...]
 
     @property
     def open_to_me(self) -> bool:
         """Whether this person can make at least one decision."""
-        return any(not choice.refused for choice in self.choices)
+        return any(choice.needs_key or not choice.refused for choice in self.choices)
 
     def choice(self, decision: str) -> Choice | None:
         """Return a decision, if the request accepts it."""
@@ -143,10 +148,9 @@ def call_view(request: JSON, person: Person, now: datetime) -> Call:
         settles=when(request.get("settles_at"), now),
         escalates=when(request.get("escalate_at"), now),
         signed=bool(may.get("signed")),
+        signable=signable(request, person.name),
         choices=tuple(
-            Choice(each, *LABELS[each], refused=_refused(each, request, may, preview, person))
-            for each in request.get("answers") or ()
-            if each in LABELS
+            _choice(each, request, preview, person) for each in request.get("answers") or () if each in LABELS
         ),
     )
 
@@ -166,19 +170,36 @@ def is_for(request: JSON, name: str) -> bool:
     return any(each is None or name in each for each in named)
 
 
-def _refused(decision: DecisionKind, request: JSON, may: JSON, preview: CallPreview | None, person: Person) -> str:
-    """Return why a person cannot make a decision here; empty if they can."""
+def _choice(decision: DecisionKind, request: JSON, preview: CallPreview | None, person: Person) -> Choice:
+    """Return a decision as a button, with the reason if the person cannot make it."""
+    label, follows = LABELS[decision]
+    refused = _refused(decision, request, preview, person)
+    unsigned = "" if refused else _unsigned(decision, request, person)
+    return Choice(decision, label, follows, refused or unsigned, needs_key=bool(unsigned))
+
+
+def _refused(decision: DecisionKind, request: JSON, preview: CallPreview | None, person: Person) -> str:
+    """Return why a person cannot make a decision here, signed or not; empty if they can."""
+    may = request.get("may") or {}
     if not person.may_decide:
         return "Your token does not have the scope decide."
     entitled = may.get("deny" if decision == "deny" else "decide")
     if entitled is not None and person.name not in entitled:
         return f"{_deciders(entitled, request)} can do this, and you are signed in as {line(person.name)}."
-    if may.get("signed") and person.gateway_key not in may.get("gateways", ()):
-        command = f"holdfast {_VERBS.get(decision, 'reconcile')} {request['thread']} {request['request']}"
-        return f"The policy requires a signature, and does not list this gateway's. In a terminal: {line(command)}"
     if preview and not preview.complete and decision not in HARMLESS:
         return "Its preview is cut. Read all of it first, and decide in a terminal."
     return ""
+
+
+def _unsigned(decision: DecisionKind, request: JSON, person: Person) -> str:
+    """Return why a decision without the person's own signature does not count; empty if it does."""
+    may = request.get("may") or {}
+    if not may.get("signed") or person.gateway_key in may.get("gateways", ()):
+        return ""
+    command = f"holdfast {_VERBS.get(decision, 'reconcile')} {request['thread']} {request['request']}"
+    return (
+        f"The policy requires your signature: make a key on the page Your key, or sign in a terminal: {line(command)}"
+    )
 
 
 _VERBS: Mapping[str, str] = {"approve": "approve", "deny": "deny", "respond": "respond"}

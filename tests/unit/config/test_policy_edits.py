@@ -13,7 +13,7 @@ from tests.support.people import KEYS
 ALICE, BOB, CAROL = (public_key(KEYS[name]) for name in ("alice", "bob", "carol"))
 
 FORMS = {
-    "a block": "# who\napprovers:\n  - name: alice   # head\n    roles: [x]\n\n  - name: bob\n# end\nsignatures: optional\n",
+    "a block": "# who\napprovers:\n  - name: alice   # head\n    roles: [x]\n\n  - name: bob\n# end\nrules: []\n",
     "a flow": "approvers: [{name: alice}, {name: bob}]  # two\n",
     "lines of flow": "approvers:\n- {name: Alice, keys: []} # none yet\n- {name: bob}\n",
     "JSON": '{"approvers": [{"name": "alice", "roles": ["head"]}, {"name": "bob"}], "signatures": "optional"}',

@@ -217,7 +217,8 @@ class Settings(BaseModel):
     gateway_port: Annotated[int, Field(ge=0, le=65_535)] = 8470
     """`HOLDFAST_GATEWAY_PORT`: the port on which the gateway listens; 0 for any free port."""
     gateway_url: Annotated[str, _url_of("https", "http")] | None = None
-    """`HOLDFAST_GATEWAY_URL`: the gateway's public URL, for links in notifications."""
+    """`HOLDFAST_GATEWAY_URL`: the gateway's public URL, at which browsers reach the page; for links in notifications,
+    too."""
     mcp_agents: NonEmpty | None = None
     """`HOLDFAST_MCP_AGENTS`: the agents that the gateway exposes to MCP clients at `/mcp`, separated by commas.
     Default: none."""

@@ -14,6 +14,7 @@ from temporalio.converter import PayloadCodec
 from holdfast.audit.evidence.anchors import Anchors
 from holdfast.client.reading.record import Evidence
 from holdfast.client.threads import Threads
+from holdfast.config.page_links import PREFIX, is_servable
 from holdfast.core.authority.signatures import public_key
 from holdfast.core.stores import ArtifactStore
 from holdfast.encryption.codec_server import MAX_BYTES as CODEC_BYTES
@@ -33,7 +34,6 @@ from holdfast.gateway.http.problems import (
 from holdfast.gateway.http.quotas import EACH_ADDRESS, EACH_CALLER, Quota, Slots
 from holdfast.gateway.mcp.exposed import ExposedAgent
 from holdfast.gateway.page.app import build_page
-from holdfast.gateway.page.guards import PREFIX, is_servable
 from holdfast.gateway.page.sessions import Sessions
 from holdfast.gateway.routes.acting import acting_router
 from holdfast.gateway.routes.artifacts import artifacts_router

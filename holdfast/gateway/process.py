@@ -13,6 +13,7 @@ from holdfast.composition.process import say
 from holdfast.composition.witnesses import witnesses_of
 from holdfast.config.extras import is_installed
 from holdfast.config.loading import load
+from holdfast.config.page_links import PREFIX, is_servable
 from holdfast.config.policy_file import load_policy
 from holdfast.config.programs import setup_command
 from holdfast.config.settings import Settings
@@ -23,7 +24,6 @@ from holdfast.gateway.app import build_app
 from holdfast.gateway.callers import read_callers
 from holdfast.gateway.http.serving import Server, listen
 from holdfast.gateway.mcp.exposed import ExposedAgent, expose
-from holdfast.gateway.page.guards import PREFIX, is_servable
 
 _INDENT = " " * 11
 

@@ -10,9 +10,9 @@ from playwright.async_api import Browser, Page, expect
 from temporalio.client import Client
 
 from holdfast.composition.components import Components
+from holdfast.config.page_links import path_of
 from holdfast.config.settings import Settings
 from holdfast.gateway.http.serving import listen
-from holdfast.gateway.page.guards import path_of
 from holdfast.hosting.development import serving_page
 from tests.support.pages import CHROMIUM, PageSite, chromium, open_inbox, page_site
 from tests.support.rig import PATIENCE, StartRig, events_of, status_of

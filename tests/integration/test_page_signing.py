@@ -10,9 +10,9 @@ from pydantic import BaseModel
 from holdfast import Agent, Catalog, Context, Policy, allow, ask, tool
 from holdfast.client.start_options import StartOptions
 from holdfast.client.threads import Threads
+from holdfast.config.page_links import path_of
 from holdfast.core.authority.policy import Approver
 from holdfast.core.authority.signatures import fingerprint
-from holdfast.gateway.page.guards import path_of
 from holdfast.testing import call, say, steps
 from tests.support.pages import CHROMIUM, chromium, look, open_inbox, page_site, pay
 from tests.support.rig import StartRig, events_of, eventually, status_of

@@ -12,8 +12,9 @@ import pytest
 from playwright.async_api import expect
 
 from holdfast import Agent, Catalog, tool
+from holdfast.config.page_links import is_servable, path_of
 from holdfast.gateway.callers import Caller, Scope
-from holdfast.gateway.page.guards import Origin, is_servable, own_path, path_of
+from holdfast.gateway.page.guards import Origin, own_path
 from holdfast.gateway.page.rendering import rendered
 from holdfast.gateway.page.sessions import SESSIONS, SESSIONS_EACH, Session, Sessions
 from holdfast.gateway.page.views.diffs import difference

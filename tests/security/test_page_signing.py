@@ -10,10 +10,10 @@ from playwright.async_api import Route, expect
 from holdfast import Agent, Catalog, Policy, allow, ask
 from holdfast.client.interventions import intervene
 from holdfast.client.threads import Threads
+from holdfast.config.page_links import path_of
 from holdfast.core.authority.policy import Approver, Terms
 from holdfast.core.authority.signatures import public_key, sign
 from holdfast.core.authority.statements import Decision
-from holdfast.gateway.page.guards import path_of
 from holdfast.gateway.page.views.requests import Person, call_view
 from holdfast.testing import call, say, steps
 from tests.support.pages import CHROMIUM, PageSite, chromium, look, open_inbox, page_site, pay

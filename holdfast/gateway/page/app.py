@@ -7,11 +7,12 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from holdfast.client.threads import Threads
+from holdfast.config.page_links import path_of
 from holdfast.errors import HoldfastError
 from holdfast.gateway.authentication import Authenticator
 from holdfast.gateway.http.problems import TITLES, HTTPProblem, problem_of
 from holdfast.gateway.page.deciding import Deciding
-from holdfast.gateway.page.guards import HEADERS, Origin, path_of
+from holdfast.gateway.page.guards import HEADERS, Origin
 from holdfast.gateway.page.rendering import page, static_file
 from holdfast.gateway.page.sessions import Sessions
 from holdfast.gateway.page.signing_in import SigningIn

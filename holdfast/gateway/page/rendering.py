@@ -9,8 +9,9 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.responses import HTMLResponse, Response
 
+from holdfast.config.page_links import path_of
 from holdfast.core.base.text import escape_invisible
-from holdfast.gateway.page.guards import HEADERS, path_of
+from holdfast.gateway.page.guards import HEADERS
 
 HERE = Path(__file__).parent
 FILES: Mapping[str, str] = {

@@ -3,7 +3,8 @@
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from holdfast.gateway.page.guards import HEADERS, own_path, path_of, read_form
+from holdfast.config.page_links import path_of
+from holdfast.gateway.page.guards import HEADERS, own_path, read_form
 from holdfast.gateway.page.rendering import page
 from holdfast.gateway.page.visits import Door, Visit
 

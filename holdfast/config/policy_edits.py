@@ -64,8 +64,9 @@ def remove_key(path: Path, name: str, key: str) -> None:
 
 
 def _owner(policy: Policy, key: str) -> str:
-    owners = (each.name for each in (*policy.approvers, *policy.gateways) if key in each.keys)
-    return next(owners, "")
+    holders = [(each.name, each.keys) for each in policy.approvers]
+    holders += [(each.name, each.keys) for each in policy.gateways]
+    return next((name for name, keys in holders if key in keys), "")
 
 
 def _with_keys(policy: Policy, name: str, keys: tuple[str, ...], *, roles: tuple[str, ...]) -> Policy:

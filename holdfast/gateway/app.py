@@ -90,6 +90,7 @@ def build_app(
     page_of: Callable[[str], str | None] = lambda thread: None,
     page: str | None = None,
     sessions: Sessions | None = None,
+    openid_secret: str = "",
 ) -> Limits:
     """Build the gateway.
 
@@ -116,6 +117,7 @@ def build_app(
         page_of: Returns the page at which people read about a thread; None if there is none.
         page: This gateway's URL, by which browsers reach the page; None to serve no page.
         sessions: The sessions on the page; None for new ones.
+        openid_secret: The client's secret at the OpenID Connect provider; empty for a public client.
     """
     authenticator = Authenticator(callers, audience, each_caller)
     app = FastAPI(
@@ -160,7 +162,16 @@ def build_app(
     if page and is_servable(page):
         public = public_key(key) if key else ""
         sessions = sessions or Sessions()
-        app.mount(PREFIX, build_page(threads, authenticator, actions, url=page, gateway_key=public, sessions=sessions))
+        served = build_page(
+            threads,
+            authenticator,
+            actions,
+            url=page,
+            gateway_key=public,
+            sessions=sessions,
+            openid_secret=openid_secret,
+        )
+        app.mount(PREFIX, served)
     body_bytes_below = {}
     if codec and ui:
         dependencies = [Depends(authenticator.for_scope("codec"))]

@@ -33,9 +33,6 @@ from holdfast.gateway.http.problems import HTTPProblem, validation_text
 NOT_BLANK = r"[^\t-\r\u001c-\u0020\u0085\u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]"
 """For OpenAPI: a character that `str.strip` keeps. JSON Schema's own `\\S` differs in some characters."""
 
-MOST_AT_ONCE = 50
-"""The most decisions at once."""
-
 AGENT_NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"
 PERSON_NAME = r"^[A-Za-z0-9][A-Za-z0-9_.@-]{0,99}$"
 
@@ -97,12 +94,6 @@ class SignedDecision(Body):
     thread: str = Field(min_length=1, max_length=1_000)
     statement: DecisionBody
     signature: str = Field(pattern=r"^[A-Za-z0-9_-]{86}$")
-
-
-class SignedDecisions(Body):
-    """Decisions that a browser has signed at once, each by itself."""
-
-    decisions: list[SignedDecision] = Field(min_length=1, max_length=MOST_AT_ONCE)
 
 
 class MessageBody(Body):

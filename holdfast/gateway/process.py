@@ -71,6 +71,7 @@ async def run_gateway(settings: Settings, environ: Mapping[str, str], *, host: s
                 exposed=exposed_agents(settings, key, audience),
                 page_of=partial(thread_page, parts.ui, client.namespace),
                 page=audience,
+                openid_secret=settings.openid_secret.get_secret_value() if settings.openid_secret else "",
             )
         )
         for number in (signal.SIGINT, signal.SIGTERM):

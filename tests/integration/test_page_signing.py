@@ -1,6 +1,8 @@
 """People sign decisions with a key of their browser, under a policy that requires signatures."""
 
+import os
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,6 +24,8 @@ pytestmark = [
     pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed (Debian: apt install chromium)"),
 ]
 
+PICTURES = os.environ.get("HOLDFAST_PICTURES")
+"""A folder for pictures of the pages."""
 IBAN = "DE89 3704 0044 0532 0130 00"
 
 
@@ -66,13 +70,15 @@ def asks(id: str, state: dict[str, Any]) -> bool:
     return [each["request"] for each in state["pending"]] == [id]
 
 
-async def test_a_browser_signs_every_decision(rig: StartRig) -> None:
+async def test_a_browser_signs_every_decision(rig: StartRig, tmp_path: Path) -> None:
     """A person makes a key that nothing can export; once the policy lists it, they approve, change, deny and answer
     calls, and each decision is recorded with their own signature of what the dialog showed.
     """
     async with page_site(rig) as site, chromium() as browser:
+        folder = Path(PICTURES) if PICTURES else tmp_path
         page = await open_inbox(browser, site.url)
         key = await make_key(page, site.url)
+        await page.screenshot(path=folder / "page-key.png", full_page=True)
         agent = Agent(name="payer", instructions="Pay.", policy=signed_policy(key), tools=[pay, look])
         async with rig(Catalog(agents=[agent]), PAYMENTS) as worker:
             run = await worker.start("Pay", thread="signed/1")
@@ -83,6 +89,9 @@ async def test_a_browser_signs_every_decision(rig: StartRig) -> None:
                 dialog = page.get_by_role("dialog")
                 await expect(dialog).to_contain_text(f"with the key {fingerprint(key)}")
                 await expect(dialog).to_contain_text(r"a\u{202e}b\nü😀")
+                await page.set_viewport_size({"width": 390, "height": 844})
+                await page.screenshot(path=folder / f"page-sign-{number}.png")
+                assert await page.evaluate("document.documentElement.scrollWidth") <= 390
                 await dialog.get_by_role("button", name="Sign and send").click()
                 await expect(page.get_by_role("status")).to_contain_text("Accepted")
             await status_of(run, "completed")

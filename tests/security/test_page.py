@@ -208,7 +208,7 @@ def pages_with(text: str) -> Iterator[Callable[[], str]]:
     yield partial(rendered, "runs.html", **shared, rows=[listed], **filters)
     yield partial(rendered, "key.html", **shared, name=text, known=[text])
     yield partial(rendered, "new_run.html", **shared, task=text, agent=text, problem=text)
-    yield partial(rendered, "sign_in.html", next=own_path(text), link=text, problem=text)
+    yield partial(rendered, "sign_in.html", next=own_path(text), link=text, problem=text, provider=text)
     yield partial(rendered, "problem.html", title=text, detail=text)
 
 

@@ -40,10 +40,10 @@ def signed(thread: str, request: JSON, *, key: str = "alice", **said: Any) -> JS
     return {"thread": thread, "statement": statement, "signature": sign(KEYS[key], message)}
 
 
-async def send(site: PageSite, thread: str, id: str, *decisions: JSON) -> str:
-    """Send signed decisions as the form of a request does, and return the page that answers."""
+async def send(site: PageSite, thread: str, id: str, decision: JSON) -> str:
+    """Send a signed decision as the form of a request does, and return the page that answers."""
     page = path_of("requests", thread, id)
-    form = {"decision": "approve", "digest": "0" * 64, "signed": json.dumps({"decisions": list(decisions)})}
+    form = {"decision": "approve", "digest": "0" * 64, "signed": json.dumps(decision)}
     return (await site.post(page, {**form, "form": await site.form_token(page, page)})).text
 
 
@@ -74,13 +74,12 @@ async def test_only_the_persons_own_fresh_signature_counts(rig: StartRig) -> Non
             page = await send(site, run.id, "1", decision)
             assert "Not signed" not in page
             assert "bad_signature" in page or "has changed since" in page, name
-        for name, decisions in (
-            ("for another page", [signed(other.id, elsewhere)]),
-            ("two at once", [good, good]),
-            ("no signature", [{**good, "signature": ""}]),
-            ("a name", [{**good, "by": "bob"}]),
+        for name, decision in (
+            ("for another page", signed(other.id, elsewhere)),
+            ("no signature", {**good, "signature": ""}),
+            ("a name", {**good, "by": "bob"}),
         ):
-            assert 'role="alert"' in await send(site, run.id, "1", *decisions), name
+            assert 'role="alert"' in await send(site, run.id, "1", decision), name
         assert not [e for e in await events_of(run) if e.type == "decision_received" and e.outcome == "accepted"]
 
         revoked = {"revoked": public_key(KEYS["dave"]), "by": "bob", "reason": "a lost phone"}

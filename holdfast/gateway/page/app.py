@@ -22,7 +22,14 @@ from holdfast.gateway.routes.interventions import Actions
 
 
 def build_page(
-    threads: Threads, authenticator: Authenticator, actions: Actions, *, url: str, gateway_key: str, sessions: Sessions
+    threads: Threads,
+    authenticator: Authenticator,
+    actions: Actions,
+    *,
+    url: str,
+    gateway_key: str,
+    sessions: Sessions,
+    openid_secret: str = "",
 ) -> Starlette:
     """Build the page.
 
@@ -33,6 +40,7 @@ def build_page(
         url: The gateway's URL, by which browsers reach it.
         gateway_key: The public key with which the gateway vouches for people; empty for none.
         sessions: The sessions of people.
+        openid_secret: The client's secret at the OpenID Connect provider; empty for a public client.
     """
     door = Door(Origin(url), sessions, authenticator, gateway_key)
     signing_in, deciding, watching = (
@@ -41,6 +49,12 @@ def build_page(
         Watching(threads, actions),
     )
     visit = door.visit
+    federated = []
+    if provider := authenticator.callers.openid:
+        from holdfast.gateway.page.federated import Federated  # its package is slow to import
+
+        signing = Federated(door, provider, openid_secret)
+        federated = [Route("/openid/begin", signing.begin), Route("/openid/callback", signing.finish)]
 
     async def static(request: Request) -> Response:
         if (file := static_file(request.path_params["name"])) is None:
@@ -56,6 +70,7 @@ def build_page(
             Route("/static/{name}", static),
             Route("/sign-in", signing_in.show, methods=["GET"]),
             Route("/sign-in", signing_in.sign_in, methods=["POST"]),
+            *federated,
             Route("/sign-out", visit(signing_in.sign_out), methods=["POST"]),
             Route("/key", visit(deciding.key), methods=["GET"]),
             Route("/inbox", visit(deciding.inbox), methods=["GET"]),

@@ -8,7 +8,7 @@ from starlette.responses import Response
 from holdfast.client.threads import JSON, Threads
 from holdfast.core.base.names import person_name
 from holdfast.gateway.answers import Outcome
-from holdfast.gateway.bodies import Body, DecisionBody, SignedDecisions, read_body
+from holdfast.gateway.bodies import Body, DecisionBody, SignedDecision, read_body
 from holdfast.gateway.callers import Callers
 from holdfast.gateway.http.problems import HTTPProblem
 from holdfast.gateway.page.inbox import Inbox
@@ -183,8 +183,8 @@ def _signed(thread: str, id: str, fields: dict[str, str]) -> tuple[DecisionBody,
     Raises:
         HTTPProblem: 422: it is none, or is about another request than the page.
     """
-    signed, *others = read_body(fields["signed"].encode(), SignedDecisions).decisions
-    if others or (signed.thread, signed.statement.request) != (thread, id):
+    signed = read_body(fields["signed"].encode(), SignedDecision)
+    if (signed.thread, signed.statement.request) != (thread, id):
         raise HTTPProblem(422, "the signed decision is about another request than this page")
     return signed.statement, signed.signature
 

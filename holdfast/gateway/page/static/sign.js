@@ -161,16 +161,16 @@
   }
 
   /** Ask the person; true if they confirm. */
-  function confirmed(pairs, decision, person, key) {
+  function confirmed(call, said, key) {
     const dialog = element("dialog", "", "signing");
-    const title = element("h2", `Sign: ${DECISIONS[decision]}${pairs.length > 1 ? ` (${pairs.length} requests)` : ""}`);
+    const title = element("h2", `Sign: ${DECISIONS[said.decision]}`);
     title.id = "signing-title";
     dialog.setAttribute("aria-labelledby", title.id);
-    const sign = element("button", `Sign and send`, "primary"), back = element("button", "Back");
+    const sign = element("button", "Sign and send", "primary"), back = element("button", "Back");
     const actions = element("p", "", "actions");
     actions.append(sign, " ", back);
-    const who = element("p", visible(`You sign as ${person}, with the key ${key.fingerprint}.`), "dim");
-    dialog.append(title, ...pairs.map(([call, said]) => drawn(call, said)), who, actions);
+    const who = element("p", visible(`You sign as ${call.by}, with the key ${key.fingerprint}.`), "dim");
+    dialog.append(title, drawn(call, said), who, actions);
     document.body.append(dialog);
     return new Promise((resolve) => {
       sign.onclick = () => dialog.close("sign");
@@ -183,10 +183,7 @@
 
   // ---- Forms ----
 
-  const callsOf = (form) =>
-    [...document.querySelectorAll("[data-call]")]
-      .filter((each) => form.elements.namedItem("chosen") === null || each.querySelector("[name=chosen]")?.checked)
-      .map((each) => JSON.parse(each.dataset.call));
+  const callOnPage = () => JSON.parse(document.querySelector("[data-call]")?.dataset.call || "null");
 
   function send(form, fields) {
     for (const [name, value] of Object.entries(fields)) {
@@ -198,21 +195,14 @@
   }
 
   async function sign(form, decision) {
-    const calls = callsOf(form);
-    const key = calls.length ? await keyOf(calls[0].by) : null;
-    if (!key || !calls.every((call) => call.keys.includes(key.text))) return send(form, { decision });
-    const pairs = [];
-    for (const call of calls) {
-      await check(call, decision);
-      pairs.push([call, statementOf(form, call, decision)]);
-    }
-    if (!(await confirmed(pairs, decision, calls[0].by, key))) return;
-    const decisions = [];
-    for (const [call, statement] of pairs) {
-      const signature = await crypto.subtle.sign("Ed25519", key.pair.privateKey, encoded(signedText(call, statement)));
-      decisions.push({ thread: call.thread, statement, signature: base64(signature) });
-    }
-    send(form, { decision, signed: JSON.stringify({ decisions }) });
+    const call = callOnPage();
+    const key = call && (await keyOf(call.by));
+    if (!key || !call.keys.includes(key.text)) return send(form, { decision });
+    await check(call, decision);
+    const statement = statementOf(form, call, decision);
+    if (!(await confirmed(call, statement, key))) return;
+    const signed = await crypto.subtle.sign("Ed25519", key.pair.privateKey, encoded(signedText(call, statement)));
+    send(form, { decision, signed: JSON.stringify({ thread: call.thread, statement, signature: base64(signed) }) });
   }
 
   function report(form, error) {
@@ -222,13 +212,13 @@
     form.prepend(shown);
   }
 
-  /** Enable the buttons that only wait for a signature, if this browser has a key that all calls accept. */
+  /** Enable the buttons that only wait for a signature, if the policy lists the key of this browser. */
   async function enable() {
     const waiting = [...document.querySelectorAll("button[data-needs-key]")];
-    const calls = [...document.querySelectorAll("[data-call]")].map((each) => JSON.parse(each.dataset.call));
-    const key = calls.length && waiting.length ? await keyOf(calls[0].by) : null;
+    const call = callOnPage();
+    const key = call && waiting.length ? await keyOf(call.by) : null;
     if (!key) return;
-    const enrolled = calls.every((call) => call.keys.includes(key.text));
+    const enrolled = call.keys.includes(key.text);
     for (const button of waiting) {
       button.disabled = !enrolled;
       const why = document.getElementById(button.getAttribute("aria-describedby"));

@@ -170,7 +170,7 @@
     const actions = element("p", "", "actions");
     actions.append(sign, " ", back);
     const who = element("p", visible(`You sign as ${call.by}, with the key ${key.fingerprint}.`), "dim");
-    dialog.append(title, drawn(call, said), who, actions);
+    dialog.append(title, who, drawn(call, said), actions);
     document.body.append(dialog);
     return new Promise((resolve) => {
       sign.onclick = () => dialog.close("sign");

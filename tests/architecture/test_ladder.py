@@ -121,7 +121,7 @@ GATEWAY = {
     "mcp": "authentication bodies callers http routes",
     "page": "answers authentication bodies callers http routes",
     "app": "authentication callers http mcp page routes",
-    "process": "app callers http mcp page",
+    "process": "app callers http mcp",
 }
 """The gateway."""
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
+from holdfast.config.page_links import page_link
 from holdfast.config.programs import CLI
 from holdfast.config.webhooks import Receiver
 from holdfast.core.authority.approvals import SHORT_DIGEST, ApprovalRequest
@@ -66,6 +67,11 @@ class Links:
             return None
         return f"{self.ui.rstrip('/')}/namespaces/{quote(namespace, safe='')}/workflows/{quote(thread, safe='')}"
 
+    def page(self, thread: str, notice: Notice) -> str | None:
+        """Return the page to decide the notice's request on, or that of the run; None without a page."""
+        request = notice.request.id if notice.request and notice.occasion in OPEN else ""
+        return page_link(self.gateway, thread, request)
+
     def decisions(self, thread: str) -> str:
         """Return the gateway's URL for decisions."""
         return f"{self._thread(thread)}/decisions"
@@ -103,6 +109,7 @@ def _plain(notice: Notice, *, thread: str, links: Links, ui: str | None, **_: An
         "status": notice.status,
         "text": notice.text,
         "ui": ui,
+        "page": links.page(thread, notice),
         "request": {**notice.request.view(), "claim": notice.claim} if notice.request else None,
     }
     if notice.request and notice.occasion in OPEN:
@@ -148,17 +155,20 @@ def _slack(notice: Notice, *, thread: str, links: Links, ui: str | None, buttons
     about = notice.request.tool if notice.request else notice.status if notice.status in _ENDS else ""
     title = f"{headline}: {about}" if about else headline
     origin = f"*Thread* {_inline(thread)}" + (f"   *Agent* {_inline(notice.agent)}" if notice.agent else "")
-    blocks = [_header(title), _section(origin)]
+    blocks, page = [_header(title), _section(origin)], links.page(thread, notice)
     if request := notice.request:
         request_blocks, complete = _request(request)
         blocks += [*request_blocks, *_claim(notice.claim)]
         if notice.occasion in OPEN:
+            blocks += [_section(f"*<{page}|Decide on the page>*")] if page else []
             blocks.append(_section(_instructions(thread, request, links, complete=complete)))
             if buttons and request.kind == "approval":
                 with_buttons = _buttons(thread, request, complete=complete)
                 blocks += [*(_feedback() if with_buttons and notice.feedback else []), *with_buttons]
     if notice.text:
         blocks.append(_section(_code(notice.text, TEXT_CHARS)[0]))
+    if page and notice.occasion not in OPEN:
+        blocks.append(_section(f"<{page}|The run on the page>"))
     if ui:
         blocks.append(_section(f"<{ui}|Temporal's Web UI>"))
     return {"text": _escaped(f"{title} ({thread})"), "blocks": blocks}

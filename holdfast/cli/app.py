@@ -16,6 +16,7 @@ from typer.core import TyperGroup
 
 from holdfast.cli.options import Invocation
 from holdfast.cli.verbs import (
+    approvers,
     budgets,
     decisions,
     evaluating,
@@ -58,7 +59,7 @@ HELP = """Start agent runs, look at them, and decide what they ask.
 RUN = "Run agents"
 GROUPS = {
     RUN: (projects, start, runs, budgets, events, loops, schedules),
-    "Decide": (decisions, signing, trust),
+    "Decide": (decisions, signing, approvers, trust),
     "Look": (inspect, verify),
     "Move and compare": (portable, forks, evaluating),
     "Memory": (memory,),

@@ -5,7 +5,7 @@ from importlib.util import find_spec
 _STORES = ("dotenv", "httpx2", "openai", "psycopg", "psycopg_pool", "typer")
 EXTRAS = {
     "cli": (*_STORES, "rich", "securesystemslib"),
-    "gateway": (*_STORES, "fastapi", "jinja2", "securesystemslib", "uvicorn", "uvloop"),
+    "gateway": (*_STORES, "fastapi", "jinja2", "joserfc", "securesystemslib", "uvicorn", "uvloop"),
     "mcp": ("httpx2", "mcp"),
     "telemetry": ("httpx2", "opentelemetry.proto"),
     "worker": (*_STORES, "genai_prices", "uvloop"),

@@ -168,6 +168,7 @@ _KINDS: Final[Mapping[str, Callable[[str], Iterator[str]]]] = {
     "HOLDFAST_GATEWAY_KEY": _file,
     "HOLDFAST_KEY": _file,
     "HOLDFAST_NODE_KEY": _file,
+    "HOLDFAST_OPENID_SECRET": _itself,
     "HOLDFAST_SLACK_SIGNING_SECRET": _itself,
     "HOLDFAST_STREAM_URL": _url,
     "HOLDFAST_WEBHOOKS": _webhooks,

@@ -122,6 +122,7 @@ _SECRET = frozenset(
         "fleet_keys",
         "llm_endpoints",
         "openai_api_key",
+        "openid_secret",
         "slack_signing_secret",
         "stream_url",
         "telemetry_headers",
@@ -221,7 +222,11 @@ class Settings(BaseModel):
     gateway_port: Annotated[int, Field(ge=0, le=65_535)] = 8470
     """`HOLDFAST_GATEWAY_PORT`: the port on which the gateway listens; 0 for any free port."""
     gateway_url: Annotated[str, _url_of("https", "http")] | None = None
-    """`HOLDFAST_GATEWAY_URL`: the gateway's public URL, for links in notifications."""
+    """`HOLDFAST_GATEWAY_URL`: the gateway's public URL, at which browsers reach the page; for links in notifications,
+    too."""
+    openid_secret: SecretStr | None = None
+    """`HOLDFAST_OPENID_SECRET`: the gateway's client secret at the OpenID Connect provider that the file of
+    `HOLDFAST_GATEWAY_TOKENS` names. Default: a public client."""
     mcp_agents: NonEmpty | None = None
     """`HOLDFAST_MCP_AGENTS`: the agents that the gateway exposes to MCP clients at `/mcp`, separated by commas.
     Default: none."""

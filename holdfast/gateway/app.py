@@ -14,6 +14,7 @@ from temporalio.converter import PayloadCodec
 from holdfast.audit.evidence.anchors import Anchors
 from holdfast.client.reading.record import Evidence
 from holdfast.client.threads import Threads
+from holdfast.config.page_links import PREFIX, is_servable
 from holdfast.core.authority.signatures import public_key
 from holdfast.core.memory.semantic import MemoryStore
 from holdfast.core.stores import ArtifactStore
@@ -34,7 +35,6 @@ from holdfast.gateway.http.problems import (
 from holdfast.gateway.http.quotas import EACH_ADDRESS, EACH_CALLER, Quota, Slots
 from holdfast.gateway.mcp.exposed import ExposedAgent
 from holdfast.gateway.page.app import build_page
-from holdfast.gateway.page.guards import PREFIX, is_servable
 from holdfast.gateway.page.links import RequestPage
 from holdfast.gateway.page.sessions import Sessions
 from holdfast.gateway.routes.acting import acting_router
@@ -93,6 +93,7 @@ def build_app(
     page: str | None = None,
     sessions: Sessions | None = None,
     memories: MemoryStore | None = None,
+    openid_secret: str = "",
 ) -> Limits:
     """Build the gateway.
 
@@ -120,6 +121,7 @@ def build_app(
         page: This gateway's URL, by which browsers reach the page; None to serve no page.
         sessions: The sessions on the page; None for new ones.
         memories: The memories of agents, for the page; None without a store of them.
+        openid_secret: The client's secret at the OpenID Connect provider; empty for a public client.
     """
     authenticator = Authenticator(callers, audience, each_caller)
     app = FastAPI(
@@ -164,7 +166,7 @@ def build_app(
     if page and is_servable(page):
         public = public_key(key) if key else ""
         sessions = sessions or Sessions()
-        pages = build_page(
+        served = build_page(
             threads,
             authenticator,
             actions,
@@ -174,8 +176,9 @@ def build_app(
             evidence=evidence,
             anchors=anchors,
             memories=memories,
+            openid_secret=openid_secret,
         )
-        app.mount(PREFIX, pages)
+        app.mount(PREFIX, served)
     body_bytes_below = {}
     if codec and ui:
         dependencies = [Depends(authenticator.for_scope("codec"))]

@@ -88,6 +88,14 @@ class DecisionBody(Body):
     _request_is_not_blank = field_validator("request")(not_blank)
 
 
+class SignedDecision(Body):
+    """A decision that a browser has signed: sent on exactly as it was signed."""
+
+    thread: str = Field(min_length=1, max_length=1_000)
+    statement: DecisionBody
+    signature: str = Field(pattern=r"^[A-Za-z0-9_-]{86}$")
+
+
 class MessageBody(Body):
     """A message to the agent, in the name of the owner of the token or key."""
 

@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal, Self
+from urllib.parse import urlsplit
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -102,6 +103,38 @@ class KeyHolder(_Entry):
     key: Key
 
 
+class Identity(_Entry):
+    """A person whom the OpenID Connect provider identifies."""
+
+    value: Annotated[str, Field(min_length=1, max_length=300)]
+    """The value of the provider's claim."""
+
+
+class OpenIDProvider(BaseModel):
+    """An OpenID Connect provider, with which people sign in on the page."""
+
+    model_config = _STRICT
+
+    issuer: Annotated[str, Field(pattern=r"^(https://|http://(127\.0\.0\.1|localhost)[:/])[!-~]+$", max_length=500)]
+    """The issuer's address, exactly as its tokens name it."""
+    client_id: Annotated[str, Field(min_length=1, max_length=300)]
+    claim: Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_:./-]{0,99}$")] = "sub"
+    """The claim that identifies a person: `sub`, or `email`, which the provider then must have verified."""
+    people: Annotated[tuple[Identity, ...], Field(min_length=1)]
+
+    @model_validator(mode="after")
+    def _names_each_once(self) -> Self:
+        values = [person.value for person in self.people]
+        if len(set(values)) < len(values):
+            raise ValueError("people: a value is there twice")
+        return self
+
+    @property
+    def name(self) -> str:
+        """The provider's host, for people."""
+        return urlsplit(self.issuer).netloc
+
+
 class CallersFile(BaseModel):
     """The file that `HOLDFAST_GATEWAY_TOKENS` names."""
 
@@ -109,6 +142,7 @@ class CallersFile(BaseModel):
 
     tokens: tuple[Token, ...] = ()
     keys: tuple[KeyHolder, ...] = ()
+    openid: OpenIDProvider | None = None
     slack: dict[str, Name] = {}
     """Slack user ids, and the names of these people in the policy."""
 
@@ -141,6 +175,8 @@ class Callers:
     def __init__(self, file: CallersFile, policy: Policy | None = None) -> None:
         self._tokens = file.tokens
         self._slack = file.slack
+        self.openid = file.openid
+        """The provider with which people sign in; None for none."""
         self._keys: dict[str, Caller] = {}
         for key, caller in _keys(file, policy):
             if self._keys.setdefault(key, caller).name != caller.name:
@@ -155,6 +191,7 @@ class Callers:
 
     def _all_scopes(self) -> Iterator[tuple[Scope, ...]]:
         yield from (token.scopes for token in self._tokens)
+        yield from (person.scopes for person in (self.openid.people if self.openid else ()))
         yield from (caller.scopes for caller in self._keys.values())
 
     def with_token(self, token: str) -> Caller | None:
@@ -163,9 +200,18 @@ class Callers:
         matching = [each for each in self._tokens if hmac.compare_digest(each.sha256, digest)]
         return matching[0].caller if matching else None
 
+    def with_identity(self, value: str) -> Caller | None:
+        """Return the person whom the OpenID Connect provider has identified by the value of its claim."""
+        people = self.openid.people if self.openid else ()
+        return next((each.caller for each in people if each.value == value), None)
+
     def with_key(self, key: str) -> Caller | None:
         """Return the owner of a public key. This proves nothing: check the signature."""
         return self._keys.get(key)
+
+    def keys_of(self, name: str) -> tuple[str, ...]:
+        """Return the public keys of a caller."""
+        return tuple(key for key, caller in self._keys.items() if caller.name == name)
 
     def with_slack_id(self, user: str) -> Caller | None:
         """Return the caller with a Slack user id."""

@@ -11,6 +11,7 @@ from holdfast.composition.process import say
 from holdfast.composition.witnesses import witnesses_of
 from holdfast.config.extras import is_installed
 from holdfast.config.loading import load
+from holdfast.config.page_links import PREFIX, is_servable
 from holdfast.config.policy_file import load_policy
 from holdfast.config.programs import setup_command
 from holdfast.config.settings import Settings
@@ -21,7 +22,6 @@ from holdfast.gateway.app import build_app
 from holdfast.gateway.callers import read_callers
 from holdfast.gateway.http.serving import Server, listen
 from holdfast.gateway.mcp.exposed import ExposedAgent, expose
-from holdfast.gateway.page.guards import PREFIX, is_servable
 from holdfast.gateway.page.links import request_page
 
 _INDENT = " " * 11
@@ -71,6 +71,7 @@ async def run_gateway(settings: Settings, environ: Mapping[str, str], *, host: s
                 page_of=request_page(audience, ui=parts.ui, namespace=client.namespace),
                 page=audience,
                 memories=stores.memories,
+                openid_secret=settings.openid_secret.get_secret_value() if settings.openid_secret else "",
             )
         )
         for number in (signal.SIGINT, signal.SIGTERM):

@@ -31,11 +31,11 @@ async def serving_page(parts: Components, say: Callable[[str], None]) -> AsyncIt
         yield
         return
     from holdfast.composition.witnesses import witnesses_of
+    from holdfast.config.page_links import PREFIX
     from holdfast.config.policy_file import load_policy
     from holdfast.gateway.app import build_app
     from holdfast.gateway.callers import Caller, Callers, CallersFile, Scope
     from holdfast.gateway.http.serving import Server, listen
-    from holdfast.gateway.page.guards import PREFIX
     from holdfast.gateway.page.sessions import SESSION_SECONDS, Sessions
 
     settings = parts.settings

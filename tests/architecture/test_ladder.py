@@ -121,7 +121,7 @@ GATEWAY = {
     "page": "answers authentication bodies callers http routes",
     "mcp": "authentication bodies callers http page routes",
     "app": "authentication callers http mcp page routes",
-    "process": "app callers http mcp page",
+    "process": "app callers http mcp",
 }
 """The gateway."""
 

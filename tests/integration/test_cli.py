@@ -1124,12 +1124,14 @@ def test_help_has_examples_for_every_verb(nowhere: Shell) -> None:
     verbs = re.findall(r"^  ([a-z-]+)  ", overview.out.partition("Run agents:")[2], re.MULTILINE)
     expected = (
         "init start say refine retry pause resume compact cancel extend wake publish loop schedule approve deny "
-        "respond reconcile delegate-authority revoke lift keygen revoke-key trust show list log transcript artifact "
-        "prompt pending watch verify export move import fork restart diff eval remember recall forget replay prune "
-        "migrate doctor skip backup restore forget-thread policy mcp"
+        "respond reconcile delegate-authority revoke lift keygen revoke-key trust approvers show list log transcript "
+        "artifact prompt pending watch verify export move import fork restart diff eval remember recall forget replay "
+        "prune migrate doctor skip backup restore forget-thread policy mcp"
     )
     assert (0, expected.split()) == (overview.code, verbs)
-    commands: list[tuple[str, ...]] = [(verb,) for verb in verbs if verb not in ("mcp", "policy", "schedule")]
+    groups = ("approvers", "mcp", "policy", "schedule")
+    commands: list[tuple[str, ...]] = [(verb,) for verb in verbs if verb not in groups]
+    commands += [("approvers", verb) for verb in ("list", "add", "remove")]
     commands += [("policy", verb) for verb in ("check", "explain")]
     commands += [("mcp", verb) for verb in ("lock", "diff", "show")]
     commands += [("schedule", verb) for verb in ("add", "list", "show", "pause", "resume", "trigger", "delete")]

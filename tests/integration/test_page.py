@@ -10,11 +10,11 @@ from playwright.async_api import Browser, Page, expect
 from temporalio.client import Client
 
 from holdfast.composition.components import Components
+from holdfast.config.page_links import path_of
 from holdfast.config.settings import Settings
 from holdfast.gateway.http.serving import listen
-from holdfast.gateway.page.guards import path_of
 from holdfast.hosting.development import serving_page
-from tests.support.pages import CHROMIUM, PageSite, chromium, page_site
+from tests.support.pages import CHROMIUM, PageSite, chromium, open_inbox, page_site
 from tests.support.rig import PATIENCE, StartRig, events_of, status_of
 
 pytestmark = [
@@ -26,17 +26,6 @@ PICTURES = os.environ.get("HOLDFAST_PICTURES")
 """A folder for pictures of the pages; they are taken in any case, and then removed with the test's folder."""
 
 
-async def open_inbox(browser: Browser, site: PageSite, **context: object) -> Page:
-    """Sign in as Alice in a new browser context, and return the page with the inbox."""
-    page = await (await browser.new_context(**context)).new_page()  # type: ignore[arg-type]
-    page.set_default_timeout(PATIENCE * 1_000)
-    await page.goto(f"{site.url}/page/")
-    await page.get_by_label("Your token").fill("of-alice")
-    await page.get_by_role("button", name="Sign in").click()
-    await expect(page.get_by_role("heading", name="Inbox")).to_be_visible()
-    return page
-
-
 async def test_a_person_approves_edits_and_reads_the_run(rig: StartRig, tmp_path: Path) -> None:
     """From the inbox, a person reads what a call does, changes an argument, sees the difference, approves, and finds
     the result in the run, which is followed live.
@@ -45,7 +34,7 @@ async def test_a_person_approves_edits_and_reads_the_run(rig: StartRig, tmp_path
         run = await site.rig.start("Pay invoice 4711", thread="pay/4711")
         (request,) = (await status_of(run, "waiting_approval"))["pending"]
         size = {"width": 1280, "height": 900}
-        page = await open_inbox(browser, site, viewport=size)
+        page = await open_inbox(browser, site.url, viewport=size)
         errors: list[str] = []
         page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
         await page.get_by_role("link", name="It pays 125000 cents").click()

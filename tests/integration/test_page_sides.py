@@ -11,8 +11,8 @@ import pytest
 from playwright.async_api import Browser, Page, expect
 
 from holdfast import Agent, Catalog, Policy, allow
+from holdfast.config.page_links import path_of
 from holdfast.core.memory.semantic import NewMemory
-from holdfast.gateway.page.guards import path_of
 from holdfast.storage.in_memory.memories import InMemoryMemories
 from holdfast.testing import call, say, steps
 from tests.support.pages import CHROMIUM, POLICY, PageSite, chromium, look, page_site

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, get_args
 
 import httpx2
-from playwright.async_api import Browser, async_playwright
+from playwright.async_api import Browser, Page, async_playwright, expect
 
 from holdfast import Agent, Catalog, Policy, Preview, allow, ask, tool
 from holdfast.client.threads import Threads
@@ -134,3 +134,14 @@ async def chromium() -> AsyncIterator[Browser]:
         browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
         yield browser
         await browser.close()
+
+
+async def open_inbox(browser: Browser, url: str, **context: object) -> Page:
+    """Sign in as Alice in a new browser context, and return the page with the inbox."""
+    page = await (await browser.new_context(**context)).new_page()  # type: ignore[arg-type]
+    page.set_default_timeout(PATIENCE * 1_000)
+    await page.goto(f"{url}/page/")
+    await page.get_by_label("Your token").fill("of-alice")
+    await page.get_by_role("button", name="Sign in").click()
+    await expect(page.get_by_role("heading", name="Inbox")).to_be_visible()
+    return page

@@ -6,6 +6,7 @@ exactly one valid encoding: without padding, in one alphabet, and with no unused
 
 import base64
 import binascii
+import hashlib
 
 from temporalio import workflow
 
@@ -86,6 +87,16 @@ def verifies(public: str, signature: bytes, message: bytes) -> bool:
 def encode_key(key: bytes) -> str:
     """Encode 32 bytes as the text of a key."""
     return PREFIX + _text(key)
+
+
+def fingerprint(public: str) -> str:
+    """Return the fingerprint of a public key, to be read aloud: 20 hex digits of its SHA-256, in five groups.
+
+    Raises:
+        ValueError: The text is not a key.
+    """
+    digits = hashlib.sha256(key_bytes(public)).hexdigest()[:20]
+    return " ".join(digits[start : start + 4] for start in range(0, 20, 4))
 
 
 def key_bytes(text: str) -> bytes:

@@ -9,13 +9,14 @@ from starlette.routing import Route
 from holdfast.audit.evidence.anchors import Anchors
 from holdfast.client.reading.record import Evidence
 from holdfast.client.threads import Threads
+from holdfast.config.page_links import path_of
 from holdfast.core.memory.semantic import MemoryStore
 from holdfast.errors import HoldfastError
 from holdfast.gateway.authentication import Authenticator
 from holdfast.gateway.http.problems import TITLES, HTTPProblem, problem_of
 from holdfast.gateway.page.deciding import Deciding
 from holdfast.gateway.page.fleet import Fleet
-from holdfast.gateway.page.guards import HEADERS, Origin, path_of
+from holdfast.gateway.page.guards import HEADERS, Origin
 from holdfast.gateway.page.inspecting import Inspecting
 from holdfast.gateway.page.remembering import Remembering
 from holdfast.gateway.page.rendering import page, static_file
@@ -38,6 +39,7 @@ def build_page(
     evidence: Evidence | None = None,
     anchors: Anchors | None = None,
     memories: MemoryStore | None = None,
+    openid_secret: str = "",
 ) -> Starlette:
     """Build the page.
 
@@ -51,12 +53,19 @@ def build_page(
         evidence: Ledger and artifacts, to verify runs; None without them.
         anchors: The anchors with seals of threads; None for none.
         memories: The memories of agents; None without a store of them.
+        openid_secret: The client's secret at the OpenID Connect provider; empty for a public client.
     """
     door = Door(Origin(url), sessions, authenticator, gateway_key)
-    signing_in, deciding = SigningIn(door), Deciding(threads, actions)
+    signing_in, deciding = SigningIn(door), Deciding(threads, actions, authenticator.callers)
     verifying, remembering = Verifying(threads, evidence, anchors), Remembering(threads, memories)
     watching, inspecting, fleet = Watching(threads, actions, verifying.badge), Inspecting(threads), Fleet(threads)
     visit = door.visit
+    federated = []
+    if provider := authenticator.callers.openid:
+        from holdfast.gateway.page.federated import Federated  # its package is slow to import
+
+        signing = Federated(door, provider, openid_secret)
+        federated = [Route("/openid/begin", signing.begin), Route("/openid/callback", signing.finish)]
 
     async def static(request: Request) -> Response:
         if (file := static_file(request.path_params["name"])) is None:
@@ -72,7 +81,9 @@ def build_page(
             Route("/static/{name}", static),
             Route("/sign-in", signing_in.show, methods=["GET"]),
             Route("/sign-in", signing_in.sign_in, methods=["POST"]),
+            *federated,
             Route("/sign-out", visit(signing_in.sign_out), methods=["POST"]),
+            Route("/key", visit(deciding.key), methods=["GET"]),
             Route("/inbox", visit(deciding.inbox), methods=["GET"]),
             Route("/requests/{thread}/{request}", visit(deciding.show), methods=["GET"]),
             Route("/requests/{thread}/{request}", visit(deciding.decide), methods=["POST"]),

@@ -6,8 +6,10 @@ from typing import Any
 from starlette.responses import Response
 
 from holdfast.client.threads import JSON, Threads
+from holdfast.core.base.names import person_name
 from holdfast.gateway.answers import Outcome
-from holdfast.gateway.bodies import Body, DecisionBody, read_body
+from holdfast.gateway.bodies import Body, DecisionBody, SignedDecision, read_body
+from holdfast.gateway.callers import Callers
 from holdfast.gateway.http.problems import HTTPProblem
 from holdfast.gateway.page.inbox import Inbox
 from holdfast.gateway.page.views.diffs import difference
@@ -36,11 +38,13 @@ class Deciding:
     Args:
         threads: The threads.
         actions: Sends decisions, in the name of the person who is signed in.
+        callers: The gateway's callers, whose keys it knows.
     """
 
-    def __init__(self, threads: Threads, actions: Actions) -> None:
+    def __init__(self, threads: Threads, actions: Actions, callers: Callers) -> None:
         self._threads = threads
         self._actions = actions
+        self._callers = callers
         self._inbox = Inbox(threads)
 
     async def inbox(self, visit: Visit) -> Response:
@@ -66,6 +70,15 @@ class Deciding:
             read=when(reading.at, now),
         )
 
+    async def key(self, visit: Visit) -> Response:
+        """Show the page on which the browser makes a key to sign with."""
+        visit.require("decide")
+        try:
+            name = person_name(visit.caller.name)
+        except ValueError as error:
+            raise HTTPProblem(422, f"nobody can sign as {visit.caller.name}: {error}") from None
+        return visit.render("key.html", name=name, known=self._callers.keys_of(visit.caller.name))
+
     async def show(self, visit: Visit) -> Response:
         """Show a request."""
         visit.require("read")
@@ -78,13 +91,13 @@ class Deciding:
         thread, id = visit.thread(), visit.segment("request")
         fields = {name: values[-1] for name, values in (await visit.form()).items()}
         try:
-            body = _decision(id, fields)
+            body, signature = _signed(thread, id, fields) if fields.get("signed") else (_decision(id, fields), "")
         except HTTPProblem as problem:
             return await self._request_page(visit, thread, id, problem=problem, typed=fields)
         if fields.get("decision") == "review":
             return await self._request_page(visit, thread, id, edited=body.arguments, digest=body.digest)
         try:
-            _, outcome = await self._actions.decide(thread, body, by=visit.caller.name)
+            _, outcome = await self._actions.decide(thread, body, by=visit.caller.name, signature=signature)
         except HTTPProblem as problem:
             return await self._request_page(visit, thread, id, problem=problem, typed=fields)
         self._inbox.forget(thread, id)
@@ -162,6 +175,18 @@ def _decision(id: str, fields: dict[str, str]) -> DecisionBody:
         text = fields.get("edited") or fields.get("arguments", "")
         payload["arguments"] = read_body(b'{"arguments":' + text.encode() + b"}", ArgumentsBody).arguments
     return read_body(json.dumps(payload).encode(), DecisionBody)
+
+
+def _signed(thread: str, id: str, fields: dict[str, str]) -> tuple[DecisionBody, str]:
+    """Read the decision that the browser has signed, and the signature. The run verifies it.
+
+    Raises:
+        HTTPProblem: 422: it is none, or is about another request than the page.
+    """
+    signed = read_body(fields["signed"].encode(), SignedDecision)
+    if (signed.thread, signed.statement.request) != (thread, id):
+        raise HTTPProblem(422, "the signed decision is about another request than this page")
+    return signed.statement, signed.signature
 
 
 def _words(problem: HTTPProblem | None, *, changed: bool) -> str:

@@ -7,13 +7,12 @@
    because browsers send a cookie to every port of a host.
 """
 
-from urllib.parse import parse_qsl, quote, unquote, urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 from starlette.requests import Request
 
+from holdfast.config.page_links import PREFIX, path_of
 from holdfast.gateway.http.problems import HTTPProblem
-
-PREFIX = "/page"
 
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
@@ -28,7 +27,6 @@ HEADERS = {
 
 FIELDS = 1_000
 """The most fields of a form."""
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 class Origin:
@@ -73,12 +71,6 @@ class Origin:
         return f"{self.cookie}={id}; Path=/; HttpOnly; SameSite=Strict{age}{'; Secure' if self.secure else ''}"
 
 
-def is_servable(url: str) -> bool:
-    """Whether a browser keeps a page at this address apart from other machines: over https, or on this machine."""
-    parts = urlsplit(url)
-    return parts.scheme == "https" or (parts.hostname or "") in LOOPBACK
-
-
 def is_from_elsewhere(request: Request) -> bool:
     """Whether a person followed a link of another site: the browser then leaves out a `SameSite=Strict` cookie."""
     return request.headers.get("sec-fetch-site", "") in ("cross-site", "same-site")
@@ -108,11 +100,6 @@ async def read_form(request: Request) -> dict[str, list[str]]:
     for name, value in pairs:
         fields.setdefault(name, []).append(value.replace("\r\n", "\n"))
     return fields
-
-
-def path_of(*segments: str) -> str:
-    """Return a path of the page, each segment percent-encoded: a thread's id may have a slash."""
-    return "/".join([PREFIX, *(quote(each.encode("utf-8", "replace"), safe="") for each in segments)])
 
 
 def number_of(text: str | None, otherwise: int) -> int:

@@ -10,12 +10,13 @@ from holdfast.client.forks import fork, new_fork_id
 from holdfast.client.prompts import prompt_of
 from holdfast.client.threads import JSON, Threads
 from holdfast.client.trees import read_tree
+from holdfast.config.page_links import path_of
 from holdfast.errors import EventsMissing, PositionInvalid, TaskInvalid, ThreadExists, ThreadIdInvalid
 from holdfast.gateway.bodies import read_body
 from holdfast.gateway.http.pages import note
 from holdfast.gateway.http.problems import HTTPProblem
 from holdfast.gateway.http.quotas import Slots
-from holdfast.gateway.page.guards import HEADERS, number_of, path_of
+from holdfast.gateway.page.guards import HEADERS, number_of
 from holdfast.gateway.page.views.calls import call_rows, timed
 from holdfast.gateway.page.views.insights import prompt_page, state_blocks, tree_rows
 from holdfast.gateway.page.views.plots import costs_view, slim

@@ -1,10 +1,9 @@
-"""Addresses of the page, for people who are sent to it from elsewhere."""
+"""The address of a request, for people who are sent to it by an MCP client."""
 
 from collections.abc import Callable
-from urllib.parse import quote
 
 from holdfast.client.ui_links import thread_page
-from holdfast.gateway.page.guards import PREFIX, Origin, is_servable
+from holdfast.config.page_links import page_link
 
 RequestPage = Callable[[str, str], str | None]
 """Returns the address at which people decide a request, given its thread and its name; None if there is none."""
@@ -19,7 +18,4 @@ def request_page(gateway: str | None, *, ui: str | None, namespace: str) -> Requ
         ui: The address of the Web UI; None for none.
         namespace: Temporal's namespace.
     """
-    if gateway is None or not is_servable(gateway):
-        return lambda thread, request: thread_page(ui, namespace, thread)
-    base = f"{Origin(gateway).text}{PREFIX}/requests"
-    return lambda thread, request: f"{base}/{quote(thread, safe='')}/{quote(request, safe='')}"
+    return lambda thread, request: page_link(gateway, thread, request) or thread_page(ui, namespace, thread)

@@ -13,12 +13,13 @@ from typing import NoReturn
 from starlette.responses import RedirectResponse, Response
 
 from holdfast.client.threads import Threads
+from holdfast.config.page_links import path_of
 from holdfast.core.base.names import person_name
 from holdfast.core.memory.semantic import GLOBAL, ItemNotFound, ItemRefused, MemoryItem, MemoryStore, NewMemory
 from holdfast.errors import HoldfastError
 from holdfast.gateway.http.pages import note
 from holdfast.gateway.http.problems import HTTPProblem
-from holdfast.gateway.page.guards import HEADERS, path_of
+from holdfast.gateway.page.guards import HEADERS
 from holdfast.gateway.page.views.memories import memory_view
 from holdfast.gateway.page.views.runs import head_view
 from holdfast.gateway.page.visits import Visit

@@ -9,13 +9,15 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.responses import HTMLResponse, Response
 
+from holdfast.config.page_links import path_of
 from holdfast.core.base.text import escape_invisible
-from holdfast.gateway.page.guards import HEADERS, path_of
+from holdfast.gateway.page.guards import HEADERS
 
 HERE = Path(__file__).parent
 FILES: Mapping[str, str] = {
     "page.css": "text/css; charset=utf-8",
     "htmx-4.0.1.min.js": "text/javascript; charset=utf-8",
+    "sign.js": "text/javascript; charset=utf-8",
     "icon.svg": "image/svg+xml",
 }
 """Files → their media types. Nothing else of the folder is served."""

@@ -3,7 +3,8 @@
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from holdfast.gateway.page.guards import HEADERS, own_path, path_of, read_form
+from holdfast.config.page_links import path_of
+from holdfast.gateway.page.guards import HEADERS, own_path, read_form
 from holdfast.gateway.page.rendering import page
 from holdfast.gateway.page.visits import Door, Visit
 
@@ -20,6 +21,8 @@ class SigningIn:
 
     def __init__(self, door: Door) -> None:
         self._door = door
+        openid = door.authenticator.callers.openid
+        self._provider = openid.name if openid else ""
 
     async def show(self, request: Request) -> Response:
         """Show the form: with a one-time link, a button alone. Opening the link does not use it up: programs that
@@ -27,7 +30,8 @@ class SigningIn:
         """
         self._door.origin.check(request)
         link = request.query_params.get("link", "")
-        return page("sign_in.html", next=own_path(request.query_params.get("next", "")), link=link, problem="")
+        next_path = own_path(request.query_params.get("next", ""))
+        return page("sign_in.html", next=next_path, link=link, problem="", provider=self._provider)
 
     async def sign_in(self, request: Request) -> Response:
         """Begin a session under a new id, and end the browser's earlier one.
@@ -46,7 +50,7 @@ class SigningIn:
         next_path = own_path(fields.get("next", [""])[-1])
         if caller is None:
             problem = "This link was used, or is too old." if link else "This token is unknown."
-            return page("sign_in.html", 401, next=next_path, link="", problem=problem)
+            return page("sign_in.html", 401, next=next_path, link="", problem=problem, provider=self._provider)
         sessions.end(request.cookies.get(self._door.origin.cookie, ""))
         headers = {**HEADERS, "Set-Cookie": self._door.origin.set_cookie(sessions.begin(caller))}
         return RedirectResponse(next_path, 303, headers=headers)

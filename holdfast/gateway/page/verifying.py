@@ -16,10 +16,11 @@ from holdfast.audit.evidence.verdicts import Verification
 from holdfast.audit.evidence.verify import verify
 from holdfast.client.reading.record import Evidence
 from holdfast.client.threads import Threads
+from holdfast.config.page_links import path_of
 from holdfast.errors import HoldfastError
 from holdfast.gateway.http.pages import note
 from holdfast.gateway.http.quotas import Slots
-from holdfast.gateway.page.guards import HEADERS, path_of
+from holdfast.gateway.page.guards import HEADERS
 from holdfast.gateway.page.views.insights import Verdict, verdict_view
 from holdfast.gateway.page.views.runs import head_view
 from holdfast.gateway.page.visits import Visit

@@ -13,11 +13,12 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from holdfast.client.start_options import check_thread_id
+from holdfast.config.page_links import path_of
 from holdfast.errors import ThreadNotFound
 from holdfast.gateway.authentication import Authenticator, decode_thread
 from holdfast.gateway.callers import Caller, Scope
 from holdfast.gateway.http.problems import HTTPProblem
-from holdfast.gateway.page.guards import HEADERS, Origin, is_from_elsewhere, path_of, read_form
+from holdfast.gateway.page.guards import HEADERS, Origin, is_from_elsewhere, read_form
 from holdfast.gateway.page.rendering import page
 from holdfast.gateway.page.sessions import Session, Sessions
 from holdfast.gateway.page.views.requests import Person

@@ -11,11 +11,12 @@ from holdfast.client.idempotent_starts import start_once
 from holdfast.client.listing import STATUSES, list_page
 from holdfast.client.start_options import StartOptions, new_thread_id
 from holdfast.client.threads import JSON, Threads
+from holdfast.config.page_links import path_of
 from holdfast.gateway.bodies import MessageBody, PauseBody, ReasonBody, StartBody, read_body
 from holdfast.gateway.callers import Scope
 from holdfast.gateway.http.pages import note, take
 from holdfast.gateway.http.problems import HTTPProblem
-from holdfast.gateway.page.guards import HEADERS, number_of, path_of
+from holdfast.gateway.page.guards import HEADERS, number_of
 from holdfast.gateway.page.views.insights import Verdict
 from holdfast.gateway.page.views.runs import head_view, run_row
 from holdfast.gateway.page.views.timeline import entry

@@ -2,6 +2,7 @@
 judges each decision by itself (`holdfast.core.run.rules.standings`).
 """
 
+from collections.abc import Collection
 from typing import Any
 
 from holdfast.core.authority.approvals import ApprovalRequest
@@ -19,7 +20,7 @@ def open_requests(state: RunState) -> list[dict[str, Any]]:
 
 def _may(state: RunState, request: ApprovalRequest) -> dict[str, Any]:
     """Return who may give any answer, and who may deny, each null for everybody; whether a decision has to be signed;
-    and the keys of the gateways whose signature suffices for all policies that ask.
+    the keys of the gateways whose signature suffices for all policies that ask; and each approver's own keys.
     """
     policies = [policy_for(state, each) or Policy() for each in request.required]
     answer = [_entitled(state, request, number, policy, denies=False) for number, policy in enumerate(policies)]
@@ -31,7 +32,16 @@ def _may(state: RunState, request: ApprovalRequest) -> dict[str, Any]:
         "deny": _for_any(deny),
         "signed": any(policy.signatures == "required" for policy in policies),
         "gateways": sorted(key for key in set.intersection(*keys) if key not in revoked),
+        "keys": _keys(policies, revoked),
     }
+
+
+def _keys(policies: list[Policy], revoked: Collection[str]) -> dict[str, list[str]]:
+    """Return the keys of each approver that any of the policies lists and nobody has revoked in this thread."""
+    found: dict[str, set[str]] = {}
+    for person in (person for policy in policies for person in policy.approvers):
+        found.setdefault(person.name, set()).update(key for key in person.keys if key not in revoked)
+    return {name: sorted(keys) for name, keys in sorted(found.items()) if keys}
 
 
 def _for_any(names: list[list[str] | None]) -> list[str] | None:

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from holdfast.audit.evidence.verdicts import Verification
 from holdfast.client.trees import Node
-from holdfast.gateway.page.guards import path_of
+from holdfast.config.page_links import path_of
 from holdfast.gateway.page.views.runs import Fact, css_class
 from holdfast.gateway.page.views.text import Block, Piece, When, block, line, pieces, when
 

@@ -8,11 +8,15 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
+from pydantic import ValidationError
+
+from holdfast.config.page_links import path_of
 from holdfast.core.authority.claims import claim_rows
-from holdfast.core.authority.previews import CallPreview, cut_words, preview_rows
+from holdfast.core.authority.previews import CallPreview, cut_words, preview_heading, preview_rows
 from holdfast.core.authority.statements import DecisionKind
 from holdfast.core.run.views.web_ui import HARMLESS
-from holdfast.gateway.page.guards import path_of
+from holdfast.core.tools.foreign_waits import ServerQuestion
+from holdfast.gateway.page.views.signing import signable
 from holdfast.gateway.page.views.text import Block, Piece, When, block, blocks, editable, line, sentence, when
 
 JSON = Mapping[str, Any]
@@ -27,6 +31,20 @@ LABELS: Mapping[DecisionKind, tuple[str, str]] = {
     "abandon": ("Leave it unknown", "The agent reads that the outcome is unknown."),
 }
 """Decision → its button, and what follows."""
+
+QUESTION_LABELS: Mapping[DecisionKind, tuple[str, str]] = {
+    "respond": ("Answer", "The server gets this answer, and the call continues."),
+    "approve": ("I have visited it", "The server reads that, and the call continues."),
+    "deny": ("Decline", "The server gets no answer."),
+}
+"""The same for the question of a tool's server."""
+
+QUESTIONS = {
+    "approval": "May this run?",
+    "reconcile": "Did this happen?",
+    "question": "What do you answer its server?",
+}
+"""Kind of a request → its heading."""
 
 URGENT = timedelta(hours=1)
 """Requests that expire within this time come first."""
@@ -50,6 +68,8 @@ class Choice(NamedTuple):
     follows: str
     refused: str
     """Why this person cannot make it here; empty if they can."""
+    needs_key: bool = False
+    """Only a signature of the person is missing, so a key in the browser makes it possible."""
 
 
 class Call(NamedTuple):
@@ -68,6 +88,10 @@ class Call(NamedTuple):
     arguments: tuple[Block, ...]
     context: tuple[Block, ...]
     editable: str
+    heading: str
+    """The line above the preview."""
+    blank: str
+    """Of a question with several fields, an answer to fill in; else empty."""
     claim: tuple[str, ...]
     preview: tuple[tuple[str, str], ...]
     """Rows, each with `+`, `-` or a space before it."""
@@ -88,12 +112,14 @@ class Call(NamedTuple):
     settles: When | None
     escalates: When | None
     signed: bool
+    signable: str
+    """What the browser signs (`holdfast.gateway.page.views.signing`)."""
     choices: tuple[Choice, ...]
 
     @property
     def open_to_me(self) -> bool:
         """Whether this person can make at least one decision."""
-        return any(not choice.refused for choice in self.choices)
+        return any(choice.needs_key or not choice.refused for choice in self.choices)
 
     def choice(self, decision: str) -> Choice | None:
         """Return a decision, if the request accepts it."""
@@ -109,7 +135,6 @@ def call_view(request: JSON, person: Person, now: datetime) -> Call:
         now: The time.
     """
     thread, id = str(request["thread"]), str(request["request"])
-    reconcile = request["kind"] == "reconcile"
     preview = CallPreview(**request["preview"]) if request.get("preview") else None
     context = request.get("context")
     may = request.get("may") or {}
@@ -121,11 +146,13 @@ def call_view(request: JSON, person: Person, now: datetime) -> Call:
         run_path=path_of("runs", thread),
         kind=str(request["kind"]),
         tool=line(request["tool"], 100),
-        question="Did this happen?" if reconcile else "May this run?",
+        question=QUESTIONS.get(str(request["kind"]), QUESTIONS["approval"]),
         consequence=sentence(str(request.get("consequence") or "")),
         arguments=blocks(request["arguments"]),
         context=() if context is None else tuple(block(name, value) for name, value in context.items()),
-        editable=editable(request["arguments"]) if isinstance(request["arguments"], dict) else "",
+        editable=editable(request["arguments"]) if _is_editable(request) else "",
+        heading=preview_heading(str(request["kind"])),
+        blank=_blank_answer(request.get("question")),
         claim=claim_rows(str(request.get("claim") or ""), columns=90),
         preview=tuple((_sign(row), row) for row in preview_rows(preview, columns=110)) if preview else (),
         preview_cut=line(cut_words(preview, thread), 400) if preview else "",
@@ -143,10 +170,9 @@ def call_view(request: JSON, person: Person, now: datetime) -> Call:
         settles=when(request.get("settles_at"), now),
         escalates=when(request.get("escalate_at"), now),
         signed=bool(may.get("signed")),
+        signable=signable(request, person.name),
         choices=tuple(
-            Choice(each, *LABELS[each], refused=_refused(each, request, may, preview, person))
-            for each in request.get("answers") or ()
-            if each in LABELS
+            _choice(each, request, preview, person) for each in request.get("answers") or () if each in LABELS
         ),
     )
 
@@ -166,22 +192,62 @@ def is_for(request: JSON, name: str) -> bool:
     return any(each is None or name in each for each in named)
 
 
-def _refused(decision: DecisionKind, request: JSON, may: JSON, preview: CallPreview | None, person: Person) -> str:
-    """Return why a person cannot make a decision here; empty if they can."""
+def _choice(decision: DecisionKind, request: JSON, preview: CallPreview | None, person: Person) -> Choice:
+    """Return a decision as a button, with the reason if the person cannot make it."""
+    asks = request["kind"] == "question"
+    label, follows = (QUESTION_LABELS.get(decision) if asks else None) or LABELS[decision]
+    refused = _refused(decision, request, preview, person)
+    unsigned = "" if refused else _unsigned(decision, request, person)
+    return Choice(decision, label, follows, refused or unsigned, needs_key=bool(unsigned))
+
+
+def _refused(decision: DecisionKind, request: JSON, preview: CallPreview | None, person: Person) -> str:
+    """Return why a person cannot make a decision here, signed or not; empty if they can."""
+    may = request.get("may") or {}
     if not person.may_decide:
         return "Your token does not have the scope decide."
     entitled = may.get("deny" if decision == "deny" else "decide")
     if entitled is not None and person.name not in entitled:
         return f"{_deciders(entitled, request)} can do this, and you are signed in as {line(person.name)}."
-    if may.get("signed") and person.gateway_key not in may.get("gateways", ()):
-        command = f"holdfast {_VERBS.get(decision, 'reconcile')} {request['thread']} {request['request']}"
-        return f"The policy requires a signature, and does not list this gateway's. In a terminal: {line(command)}"
     if preview and not preview.complete and decision not in HARMLESS:
         return "Its preview is cut. Read all of it first, and decide in a terminal."
     return ""
 
 
+def _unsigned(decision: DecisionKind, request: JSON, person: Person) -> str:
+    """Return why a decision without the person's own signature does not count; empty if it does."""
+    may = request.get("may") or {}
+    if not may.get("signed") or person.gateway_key in may.get("gateways", ()):
+        return ""
+    command = f"holdfast {_VERBS.get(decision, 'reconcile')} {request['thread']} {request['request']}"
+    return (
+        f"The policy requires your signature: make a key on the page Your key, or sign in a terminal: {line(command)}"
+    )
+
+
 _VERBS: Mapping[str, str] = {"approve": "approve", "deny": "deny", "respond": "respond"}
+
+
+def _is_editable(request: JSON) -> bool:
+    """Whether a person can approve the call with other arguments."""
+    return request["kind"] == "approval" and isinstance(request["arguments"], dict)
+
+
+def _blank_answer(question: Any) -> str:
+    """Return the JSON of an answer with every field of a question, to be filled in; empty for a single field."""
+    try:
+        parts = ServerQuestion.model_validate(question).parts if question else ()
+    except ValidationError:
+        return ""
+    blanks: dict[str, Any] = {part.key: True if part.url else _blank_form(part.form) for part in parts}
+    answer = next(iter(blanks.values())) if len(blanks) == 1 else blanks
+    single = isinstance(answer, dict) and len(parts) == 1 and len(answer) < 2
+    return "" if single or not isinstance(answer, dict) else editable(answer)
+
+
+def _blank_form(form: JSON) -> dict[str, None]:
+    fields = form.get("properties")
+    return dict.fromkeys(sorted(map(str, fields))) if isinstance(fields, dict) else {}
 
 
 def _deciders(names: Sequence[str] | None, request: JSON) -> str:

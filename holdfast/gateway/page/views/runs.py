@@ -5,8 +5,8 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from holdfast.client.reading.states import CLOSED
+from holdfast.config.page_links import path_of
 from holdfast.gateway.callers import Scope
-from holdfast.gateway.page.guards import path_of
 from holdfast.gateway.page.views.text import Piece, When, line, pieces, when
 
 JSON = Mapping[str, Any]

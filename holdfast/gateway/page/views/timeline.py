@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any, NamedTuple
 
+from holdfast.config.page_links import path_of
 from holdfast.core.llm.blocks import text_of
 from holdfast.core.llm.messages import read_content
-from holdfast.gateway.page.guards import path_of
 from holdfast.gateway.page.views.text import Block, When, block, blocks, line, when
 
 JSON = Mapping[str, Any]

@@ -39,7 +39,7 @@ def judged(thread: Thread, name: str, decision: DecisionKind) -> bool:
 
 def test_without_approvers_everybody_decides() -> None:
     """A policy that names nobody accepts anybody, and the screens say so."""
-    assert may(asking(NOBODY)) == {"decide": None, "deny": None, "signed": False, "gateways": []}
+    assert may(asking(NOBODY)) == {"decide": None, "deny": None, "signed": False, "gateways": [], "keys": {}}
 
 
 def test_roles_are_people_and_those_with_a_veto_only_deny() -> None:

@@ -1,0 +1,30 @@
+"""Addresses of the gateway's page, below `HOLDFAST_GATEWAY_URL`."""
+
+from urllib.parse import quote, urlsplit
+
+PREFIX = "/page"
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+
+def is_servable(url: str) -> bool:
+    """Whether a browser keeps a page at this address apart from other machines: over https, or on this machine."""
+    parts = urlsplit(url)
+    return parts.scheme == "https" or (parts.hostname or "") in LOOPBACK
+
+
+def path_of(*segments: str) -> str:
+    """Return a path of the page, each segment percent-encoded: a thread's id may have a slash."""
+    return "/".join([PREFIX, *(quote(each.encode("utf-8", "replace"), safe="") for each in segments)])
+
+
+def page_link(gateway: str | None, thread: str, request: str = "") -> str | None:
+    """Return the address at which people decide a request, or look at a run; None if there is no page.
+
+    Args:
+        gateway: `HOLDFAST_GATEWAY_URL`; None if it is not set.
+        thread: The thread's id.
+        request: The request's id; empty for the run.
+    """
+    if not gateway or not is_servable(gateway):
+        return None
+    return gateway.rstrip("/") + (path_of("requests", thread, request) if request else path_of("runs", thread))

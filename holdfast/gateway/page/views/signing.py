@@ -1,0 +1,47 @@
+"""What the browser needs to sign a decision on a request: the values that its digest covers, and the person's keys.
+
+`static/sign.js` computes the digest from these values, draws the dialog from them, and signs with one of the keys.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from holdfast.core.base.canonical import canonical, exact_json
+from holdfast.core.base.names import person_name
+from holdfast.errors import NotPortable
+
+BOUND = ("tool", "spec_hash", "effect_key", "epoch", "digest", "kind")
+
+
+def signable(request: Mapping[str, Any], name: str) -> str:
+    """Return what a person may sign, as JSON for the browser; empty if the request has no canonical JSON.
+
+    Args:
+        request: As `pending` presents it, with its `thread`.
+        name: The person who is signed in.
+    """
+    arguments, context, preview = request["arguments"], request.get("context"), request.get("preview")
+    try:
+        by = person_name(name)
+        values = {each: request[each] for each in BOUND} | {
+            "thread": request["thread"],
+            "request": request["request"],
+            "by": by,
+            "arguments": arguments if isinstance(arguments, str) else exact_json(arguments),
+            "context": None if context is None else canonical(context).decode(),
+            "preview": preview or None,
+            "keys": keys_of(request, name),
+        }
+        return json.dumps(values)
+    except (KeyError, ValueError, NotPortable):
+        return ""
+
+
+def keys_of(request: Mapping[str, Any], name: str) -> list[str]:
+    """Return the keys with which a person can sign a decision on a request."""
+    try:
+        listed = ((request.get("may") or {}).get("keys") or {}).get(person_name(name), [])
+    except ValueError:
+        return []
+    return list(listed)

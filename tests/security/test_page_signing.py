@@ -1,0 +1,151 @@
+"""Attacks on decisions that a browser signs: forged, replayed and moved signatures; pages that lie to the signer."""
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from playwright.async_api import Route, expect
+
+from holdfast import Agent, Catalog, Policy, allow, ask
+from holdfast.client.interventions import intervene
+from holdfast.client.threads import Threads
+from holdfast.config.page_links import path_of
+from holdfast.core.authority.policy import Approver, Terms
+from holdfast.core.authority.signatures import public_key, sign
+from holdfast.core.authority.statements import Decision
+from holdfast.gateway.page.views.requests import Person, call_view
+from holdfast.testing import call, say, steps
+from tests.support.pages import CHROMIUM, PageSite, chromium, look, open_inbox, page_site, pay
+from tests.support.people import KEYS
+from tests.support.rig import StartRig, events_of, eventually, status_of
+
+JSON = dict[str, Any]
+IBAN = "DE89 3704 0044 0532 0130 00"
+SIGNED = Policy(
+    rules=(ask("pay"), allow()),
+    approvers=(
+        Approver(name="alice", keys=(public_key(KEYS["alice"]), public_key(KEYS["dave"]))),
+        Approver(name="bob", keys=(public_key(KEYS["bob"]),)),
+    ),
+    signatures="required",
+    terms=Terms(by=("alice",)),
+)
+
+
+def signed(thread: str, request: JSON, *, key: str = "alice", **said: Any) -> JSON:
+    """Return a decision as the page's script sends it; by default Alice's approval."""
+    statement = {"decision": "approve", "request": request["request"], "digest": request["digest"], **said}
+    message = Decision.model_validate({**statement, "by": "alice"}).signed_bytes(thread)
+    return {"thread": thread, "statement": statement, "signature": sign(KEYS[key], message)}
+
+
+async def send(site: PageSite, thread: str, id: str, decision: JSON) -> str:
+    """Send a signed decision as the form of a request does, and return the page that answers."""
+    page = path_of("requests", thread, id)
+    form = {"decision": "approve", "digest": "0" * 64, "signed": json.dumps(decision)}
+    return (await site.post(page, {**form, "form": await site.form_token(page, page)})).text
+
+
+async def test_only_the_persons_own_fresh_signature_counts(rig: StartRig) -> None:
+    """Signatures by another approver's key, by an unlisted key, of another thread, request, decision, digest or
+    arguments, and one that was used before, count for nothing; nor does one by a key that was revoked meanwhile.
+    """
+    script = steps([call("pay", cents=cents, iban=IBAN) for cents in (1, 1)] + [say("Done.")])
+    async with page_site(rig, SIGNED, script) as site:
+        threads = Threads(site.rig.client, task_queue=site.rig.task_queue, answer_within=60.0)
+        run = await site.rig.start("Pay", thread="signed-1")
+        other = await site.rig.start("Pay", thread="signed-2")
+        (request,) = (await status_of(run, "waiting_approval"))["pending"]
+        (elsewhere,) = (await status_of(other, "waiting_approval"))["pending"]
+        await site.sign_in()
+        good = signed(run.id, request)
+        altered: list[tuple[str, JSON]] = [
+            ("another approver's key", signed(run.id, request, key="bob")),
+            ("an unlisted key", signed(run.id, request, key="mallory")),
+            ("another decision", {**good, "statement": {**good["statement"], "decision": "deny"}}),
+            ("arguments added", {**good, "statement": {**good["statement"], "arguments": {"cents": 9, "iban": "X"}}}),
+            ("a standing permission added", {**good, "statement": {**good["statement"], "remember": True}}),
+            ("a message added", {**good, "statement": {**good["statement"], "say": "And 5 more."}}),
+            ("signed for another thread", {**signed(other.id, request), "thread": run.id}),
+            ("another request's digest", signed(run.id, elsewhere)),
+        ]
+        for name, decision in altered:
+            page = await send(site, run.id, "1", decision)
+            assert "Not signed" not in page
+            assert "bad_signature" in page or "has changed since" in page, name
+        for name, decision in (
+            ("for another page", signed(other.id, elsewhere)),
+            ("no signature", {**good, "signature": ""}),
+            ("a name", {**good, "by": "bob"}),
+        ):
+            assert 'role="alert"' in await send(site, run.id, "1", decision), name
+        assert not [e for e in await events_of(run) if e.type == "decision_received" and e.outcome == "accepted"]
+
+        revoked = {"revoked": public_key(KEYS["dave"]), "by": "bob", "reason": "a lost phone"}
+        assert (await intervene(threads, run.id, "revoke_key", revoked, private=KEYS["bob"])).counts
+        (shown,) = (await run.query("state"))["pending"]
+        assert (
+            call_view({**shown, "thread": run.id}, Person("alice", True), datetime.now(UTC)).signable.count("ed25519:")
+            == 1
+        )
+        assert "was revoked" in await send(site, run.id, "1", signed(run.id, request, key="dave"))
+
+        assert "Accepted" in await send(site, run.id, "1", good)
+        await eventually(lambda: run.query("state"), lambda state: [r["request"] for r in state["pending"]] == ["2"])
+        again = {**good, "statement": {**good["statement"], "request": "2"}}
+        for replayed in (good, again):  # the same call, of another effect
+            assert "Accepted" not in await send(site, run.id, "2", replayed)
+        accepted = [e for e in await events_of(run) if e.type == "decision_received" and e.outcome == "accepted"]
+        assert [(each.request, each.by, each.proof) for each in accepted] == [("1", "alice", "signed")]
+
+
+@pytest.mark.browser
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed (Debian: apt install chromium)")
+async def test_the_signer_sees_what_is_signed(rig: StartRig) -> None:
+    """If the page's data names another call than the digest, nothing is signed; if the text around it is altered, the
+    dialog still shows the call that is signed; a changed field after the dialog changes nothing.
+    """
+    async with page_site(rig, SIGNED) as site, chromium() as browser:
+        page = await open_inbox(browser, site.url)
+        await page.goto(site.url + path_of("key"))
+        await page.get_by_role("button", name="Make a key").click()
+        await expect(page.locator("#public-key")).to_contain_text("ed25519:")
+        key = await page.locator("#public-key").inner_text()
+        policy = SIGNED.model_copy(update={"approvers": (Approver(name="alice", keys=(key,)),)})
+        agent = Agent(name="payer", instructions="Pay.", policy=policy, tools=[pay, look])
+        script = steps([call("pay", cents=125_000, iban=IBAN), say("Paid.")])
+        async with rig(Catalog(agents=[agent]), script) as worker:
+            run = await worker.start("Pay", thread="lied")
+            await status_of(run, "waiting_approval")
+            address = site.url + path_of("requests", run.id, "1")
+            lies: list[tuple[str, str]] = [
+                (r"\&#34;cents\&#34;:125000", r"\&#34;cents\&#34;:1"),
+                ("&#34;pay&#34;", "&#34;look&#34;"),
+            ]
+
+            async def lie(route: Route) -> None:
+                response = await route.fetch()
+                text = await response.text()
+                assert lies[0][0] in text
+                await route.fulfill(response=response, body=text.replace(*lies[0]))
+
+            await page.route(address, lie)
+            while lies:
+                await page.goto(address)
+                await page.get_by_role("button", name="Approve", exact=True).click()
+                await expect(page.get_by_role("alert")).to_contain_text("claims another digest")
+                await expect(page.get_by_role("dialog")).to_have_count(0)
+                lies.pop(0)
+            lies.append((">125000<", ">1<"))
+            await page.goto(address)
+            await page.unroute(address)
+            await expect(page.locator(".blocks")).not_to_contain_text("125000")
+            await page.get_by_role("button", name="Approve", exact=True).click()
+            await expect(page.get_by_role("dialog")).to_contain_text('"cents": 125000')
+            await page.evaluate("document.querySelector('form[data-signs] [name=say]').value = 'Pay twice.'")
+            await page.get_by_role("button", name="Sign and send").click()
+            await expect(page.get_by_role("status")).to_contain_text("Accepted")
+            await status_of(run, "completed")
+            (decided,) = [event for event in await events_of(run) if event.type == "decision_received"]
+            assert (decided.proof, decided.key, decided.say) == ("signed", key, "")

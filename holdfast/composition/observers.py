@@ -4,13 +4,13 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from holdfast.core.log.events import AgentEvent
-
-if TYPE_CHECKING:  # optional packages: a program that passes a provider has them
+if TYPE_CHECKING:  # the first two are optional, and the last is slow to import
     from opentelemetry.metrics import MeterProvider
     from opentelemetry.trace import TracerProvider
 
-OnEvent = Callable[[str, AgentEvent], Awaitable[None] | None]
+    from holdfast.core.log.events import AgentEvent
+
+OnEvent = Callable[[str, "AgentEvent"], Awaitable[None] | None]
 """Called with the thread's id and an event. A function that is not a coroutine function is called in a thread."""
 
 

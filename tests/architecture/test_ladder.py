@@ -115,13 +115,13 @@ GATEWAY = {
     "answers": "http",
     "bodies": "http",
     "authentication": "callers http signed_requests",
-    "descriptions": "bodies http",
+    "descriptions": "http",
     "feeds": "bodies http",
     "routes": "answers authentication bodies callers descriptions feeds http stream",
     "page": "answers authentication bodies callers http routes",
     "mcp": "authentication bodies callers http page routes",
     "app": "authentication callers http mcp page routes",
-    "process": "app callers http mcp",
+    "process": "app callers http mcp page",
 }
 """The gateway."""
 

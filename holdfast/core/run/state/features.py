@@ -245,6 +245,9 @@ OWN_SUMMARIES = 2
 """The field `summary` of `compact`. Below it, the request is read without that field, as an older release reads it."""
 
 
+JUDGED_LOADS = 2
+"""An audit compares the name of the agent that was loaded with the start's."""
+
 LOSSES = 2
 """The log says which events a restored backup lacks (`events_lost`), and carries this level."""
 

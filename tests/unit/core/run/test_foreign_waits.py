@@ -31,6 +31,8 @@ QUESTION = ServerQuestion(
 ALLOWED = Policy(rules=(allow(),), approvers=PEOPLE)
 VISIT = ServerQuestion(server="shop", parts=(QuestionPart(key="page", message="Pay.", url="https://pay.example/1"),))
 
+UNATTENDED_START: dict[str, Any] = {"when_blocked": "fail", "features": UNATTENDED}
+
 
 def ordering(policy: Policy = ALLOWED, tool: str = "order", **begin: Any) -> Thread:
     """Return a thread whose LLM has called a foreign tool, which has started."""
@@ -199,7 +201,7 @@ def test_people_decline() -> None:
 
 def test_an_unattended_run_asks_nobody() -> None:
     """The call ends, and the run fails with the cause."""
-    thread = asking(when_blocked="fail", features=UNATTENDED)
+    thread = asking(**UNATTENDED_START)
     assert [status for status, _ in ends(thread)] == ["denied"]
     assert thread.state.outcome == "failed"
     audited(thread)
@@ -300,7 +302,7 @@ def test_a_run_that_fails_cancels_its_task(tool: str) -> None:
     """The server of another call asks people, which blocks an unattended run. The server of the task is told, and
     people say what became of an effect.
     """
-    thread = Thread(agent_spec(tools=(*TOOLS, tool_spec("asks", Effect.UNSAFE)), policy=ALLOWED), when_blocked="fail")
+    thread = Thread(agent_spec(tools=(*TOOLS, tool_spec("asks", Effect.UNSAFE)), policy=ALLOWED), **UNATTENDED_START)
     thread.load(FOREIGN_WAITS)
     thread.reply(calls(tool, "asks"))
     works, asks = thread.waiting(ToolRequest)
@@ -323,7 +325,7 @@ def test_a_run_that_fails_cancels_its_task(tool: str) -> None:
 
 def test_a_question_of_a_task_in_an_unattended_run_cancels_the_task() -> None:
     """Nobody answers it, and the task would wait for ever."""
-    thread = working(when_blocked="fail")
+    thread = working(**UNATTENDED_START)
     bring(thread, status="ok", question=QUESTION.model_copy(update={"task": "t-1", "state": ""}))
     (request,) = requests(thread)
     assert request.cancels
@@ -337,7 +339,7 @@ def test_a_question_of_a_task_in_an_unattended_run_cancels_the_task() -> None:
 
 def test_a_sub_agent_that_ends_with_its_parent_asks_about_its_task() -> None:
     """As about any effect of an unattended run whose outcome is unknown."""
-    thread = working(when_blocked="fail")
+    thread = working(**UNATTENDED_START)
     thread.cancel(PARENT_ENDS)
     bring(thread, status="ok", content="cancelled")
     assert thread.decide("1", "absent") == "accepted"

@@ -227,7 +227,10 @@ def test_the_plays_have_every_kind_of_event() -> None:
     # `test_later.py` has calls that wait for hours, and `test_foreign_waits.py` questions of servers.
     elsewhere = {"run_forked", "move_requested", "run_imported", "key_revoked", "context_updated"}
     elsewhere |= {"tool_call_postponed", "answer_requested"}
-    elsewhere |= {"run_reclassified"}  # `test_reclassifying.py`
+    elsewhere |= {
+        "run_reclassified",
+        "events_lost",
+    }  # `test_reclassifying.py`, `tests/integration/test_restore_drill.py`
     elsewhere |= {"node_accepted", "node_awaited", "tool_call_rerouted"}  # `test_places.py`
     assert seen | elsewhere == {kind.model_fields["type"].default for kind in get_args(get_args(AgentEvent)[0])}
 

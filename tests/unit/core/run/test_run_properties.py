@@ -31,6 +31,7 @@ from holdfast.core.log.events import (
     ContextUpdated,
     DecisionReceived,
     DelegationRevoked,
+    EventsLost,
     KeyRevoked,
     MessageTaken,
     MoveRequested,
@@ -504,7 +505,7 @@ def test_the_plays_have_everything_in_them() -> None:
     elsewhere = {RunForked, MoveRequested, RunImported, KeyRevoked, ContextUpdated}
     elsewhere |= {NodeAccepted, NodeAwaited, ToolCallRerouted}  # `test_places.py`
     elsewhere |= {ToolCallPostponed, RunReclassified}  # `test_later.py`, `test_reclassifying.py`
-    elsewhere |= {AnswerRequested}  # `test_foreign_waits.py`
+    elsewhere |= {AnswerRequested, EventsLost}  # `test_foreign_waits.py`, `tests/integration/test_restore_drill.py`
     for kind in set(get_args(get_args(AgentEvent)[0])) - elsewhere:
         name = kind.model_fields["type"].default
         # Plays rarely use 80 % of a limit and still have room for a call: `test_budgets` covers that.

@@ -55,6 +55,11 @@ EXPECTED = {
     + (INVALID + "reply_rejected " + STEP + "llm_replied " + ALLOWED + RAN + "run_finished"),
     "previewed": LOADED
     + ("llm_replied " + ALLOWED + "preview_requested approval_requested decision_received " + RAN + DONE),
+    "answered": LOADED
+    + ("llm_replied " + ALLOWED + "tool_call_started answer_requested decision_received " + RAN + DONE),
+    "reclassified": LOADED
+    + "llm_replied message_awaited signal_rejected signal_rejected run_reclassified agent_loaded message_taken "
+    + ("llm_replied reply_rejected " + STEP + "message_awaited run_finished"),
     "postponed": LOADED
     + ("llm_replied " + ALLOWED + "tool_call_postponed user_message_received tool_call_finished message_taken " + DONE),
     "placed": "run_started user_message_received node_awaited node_accepted agent_loaded llm_replied "

@@ -13,9 +13,10 @@ from uuid import uuid4
 
 import httpx2
 import pytest
+from pydantic import BaseModel
 from temporalio.service import RPCError
 
-from holdfast import Agent, Cannot, Catalog, Policy, allow, ask, tool
+from holdfast import Agent, Cannot, Catalog, Context, Policy, allow, ask, tool
 from holdfast.audit.anchors.folder import FolderAnchor
 from holdfast.audit.evidence.anchors import Anchors
 from holdfast.client.reading.record import Evidence
@@ -55,6 +56,18 @@ def page() -> str:
 def fetch() -> Cannot:
     """Fail to fetch a locked page."""
     return Cannot("it is locked", scope="everywhere")
+
+
+class Account(BaseModel):
+    """The context of the teller's runs."""
+
+    number: str
+
+
+@tool(effect="read")
+def balance(account: Context[Account]) -> str:
+    """Return the balance."""
+    return f"{account.number} has 5 cents"
 
 
 POLICY = Policy(
@@ -97,6 +110,7 @@ def script(conversation: Conversation) -> Reply:
         return say("Done.")
     message = conversation.last_user_message.strip()
     calls = {"pay": call("pay", amount=7), "read": call("page"), "fetch": call("fetch")}
+    calls |= {"balance": call("balance")}
     calls |= {"wait": call("wait_for_event", name="built"), "delegate": call("run_agent", agent="clerk", task="pay")}
     return calls.get(message) or say(f"You said: {message}")
 
@@ -108,9 +122,10 @@ async def http_site(rig: StartRig, folder: Any, **options: Any) -> AsyncIterator
         agents=[
             Agent(name="clerk", instructions="Work.", policy=POLICY, tools=[pay, page, fetch]),
             Agent(name="sleeper", instructions="Wait.", tools=(), dormancy=True),
+            Agent(name="teller", instructions="Tell.", policy=POLICY, tools=[balance], context=Account),
             Agent(name="desk", instructions="Delegate.", tools=(), policy=POLICY, subagents=("clerk",)),
         ],
-        tools=[pay, page, fetch],
+        tools=[pay, page, fetch, balance],
         artifacts=FolderArtifacts(folder / "artifacts"),
     )
     async with rig(catalog, script) as worker, gateway_of(worker, artifacts=catalog.artifacts, **options) as http:
@@ -210,6 +225,28 @@ async def test_an_unattended_start_fails_with_the_cause(rig: StartRig, tmp_path:
         for other in ({"when_blocked": None}, {"when_blocked": "wait"}):
             assert (await http.put(f"/threads/{thread}", json=body | other)).status_code == 409
         assert (await http.put(f"/threads/{named()}", json=body | {"when_blocked": "die"})).status_code == 422
+
+
+async def test_a_start_has_a_typed_context(rig: StartRig, tmp_path: Any) -> None:
+    """Tools get it; another one is another start; one that does not fit ends the run with the field, not its value."""
+    async with http_site(rig, tmp_path) as (http, _):
+        thread, body = named(), {"task": "balance", "agent": "teller", "context": {"number": "4711"}}
+        assert (await http.put(f"/threads/{thread}", json=body)).status_code == 201
+        assert (await settled(http, thread, "end"))["status"] == "completed"
+        messages = (await http.get(f"/threads/{thread}/messages")).json()["messages"]
+        assert "4711 has 5 cents" in str(messages)
+        assert (await http.put(f"/threads/{thread}", json=body | {"context": {"number": "1"}})).status_code == 409
+        for wrong, field in (
+            ({"numero": "secret-1"}, "numero"),
+            ({"number": ["secret-1"]}, "number"),
+            (None, "number"),
+        ):
+            other = named()
+            assert (await http.put(f"/threads/{other}", json=body | {"context": wrong})).status_code == 201
+            failed = await settled(http, other, "end")
+            assert (failed["status"], failed["cause"]) == ("failed", "ContextInvalid")
+            assert field in failed["text"]
+            assert "secret-1" not in failed["text"]
 
 
 async def test_a_start_happens_once_through_any_gateway(rig: StartRig, tmp_path: Any) -> None:

@@ -50,7 +50,6 @@ from holdfast.errors import HoldfastError, StackError
 from holdfast.mcp.pinning import lock_folder, with_pinned_tools
 from holdfast.storage.in_memory.memories import InMemoryMemories
 from holdfast.storage.in_memory.record import InMemoryArtifacts, InMemoryLedger
-from holdfast.telemetry.in_memory import observing_in_memory
 from holdfast.testing.call_records import CallRecord, effects_among, records_of
 from holdfast.testing.scripted_worker import scripted_worker
 
@@ -296,6 +295,8 @@ async def agent(
     """
     if not is_installed("worker"):
         raise StackError(f"the packages that run a worker are missing: {setup_command('embedded')}")
+    from holdfast.telemetry.in_memory import observing_in_memory  # importing this module needs no extra
+
     # The SDK warns about every local activity that ends right at its timeout.
     warnings.filterwarnings("ignore", message="Cannot find activity to cancel", category=UserWarning)
     server = await asyncio.to_thread(shared_server)

@@ -58,7 +58,7 @@ def test_the_wheel_has_all_of_holdfast_and_nothing_else(wheel: Path) -> None:
     parts |= {"examples/research/library/later/2026-03-soak-test.md", "cli/templates/research/holdfast.toml"}
     assert {f"holdfast/{part}" for part in parts} < names
     assert {f"holdfast/storage/migrations/{file.name}" for file in ROOT.rglob("migrations/*.sql")} < names
-    assert wheel.stat().st_size < 1_900_000
+    assert wheel.stat().st_size < 2_300_000
 
 
 def test_links_of_the_index_page_are_absolute(wheel: Path) -> None:
@@ -139,12 +139,12 @@ except holdfast.SettingsError as error:
     ("extra", "modules"),
     [
         ("cli", ("starter", "cli", "audit", "composition", "storage")),
-        ("gateway", ("gateway", "composition", "storage")),
+        ("gateway", ("gateway.app", "gateway.process", "gateway.routes", "gateway.page", "composition", "storage")),
         ("worker", ("worker", "hosting", "activities", "composition", "storage")),
     ],
 )
 def test_a_program_needs_its_own_extra_only(extra: str, modules: tuple[str, ...]) -> None:
-    """No program imports a package of another program's extra."""
+    """No program imports a package of another program's extra. Only `gateway.mcp` needs that of `mcp`."""
     code = f"""
 for name in {modules}:
     module = importlib.import_module("holdfast." + name)
@@ -159,5 +159,5 @@ for name in {modules}:
 def test_an_extra_has_the_distributions_of_its_modules(extra: str) -> None:
     """An extra installs the modules that its program looks for before it starts."""
     named = {requirement.split(">")[0].split("[")[0] for requirement in PROJECT["optional-dependencies"][extra]}
-    owners = packages_distributions()
+    owners = packages_distributions() | {"opentelemetry.proto": ["opentelemetry-proto"]}  # several share its package
     assert {owner.lower() for module in EXTRAS[extra] for owner in owners[module]} - {"psycopg-pool"} == named

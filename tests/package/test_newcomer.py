@@ -125,7 +125,7 @@ def test_completion_is_written_only_when_asked_for(developed: Installation, tmp_
     values = {"HOME": str(home), "SHELL": "/bin/bash"}
     assert "--install-completion" in developed.holdfast("--help", folder=tmp_path, **values).stdout
     completing = {"_HOLDFAST_COMPLETE": "complete_bash", "COMP_WORDS": "holdfast appr", "COMP_CWORD": "1"}
-    assert developed.holdfast(folder=tmp_path, **values, **completing).stdout.split() == ["approve"]
+    assert developed.holdfast(folder=tmp_path, **values, **completing).stdout.split() == ["approve", "approvers"]
     assert list(home.iterdir()) == []
     shell = ["bash", "--norc", "-c", f"{developed.command} --install-completion; exit $?"]
     installed = developed.run(*shell, folder=tmp_path, **values)

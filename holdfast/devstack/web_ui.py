@@ -64,9 +64,15 @@ class WebUI:
             argv = processes.command_line(running)
             held = option(argv, "--port") or ""
             if held.isdigit() and argv[1:] == self._argv(int(held), behind)[1:]:
-                self._wait(running.pid, int(held), deadline=deadline, cancelled=cancelled)
-                return running.pid, int(held)
-            self.stop(running)
+                try:
+                    self._wait(running.pid, int(held), deadline=deadline, cancelled=cancelled)
+                    return running.pid, int(held)
+                except StackError:
+                    if self.find(running.pid) is not None:
+                        raise
+                    # It has ended meanwhile, perhaps killed just before: start a new one.
+            else:
+                self.stop(running)
         while True:
             port = pick(port, "the Web UI", report=self._report)
             process = processes.spawn(self._argv(port, behind), self._log, environ=processes.environment())

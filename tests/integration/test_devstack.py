@@ -7,6 +7,8 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from datetime import UTC, datetime
@@ -26,7 +28,7 @@ from holdfast.devstack.ports import HOST, Ports, any_free
 from holdfast.devstack.postgres import Postgres
 from holdfast.devstack.supervisor import restart_dead_servers
 from holdfast.devstack.temporal_server import TemporalServer
-from holdfast.devstack.web_ui import WebUI
+from holdfast.devstack.web_ui import PROGRAM, WebUI, hidden_address
 from holdfast.errors import StackError
 from tests.support.rig import eventually
 
@@ -180,6 +182,25 @@ def test_taken_ports_are_replaced_and_a_deep_folder_puts_its_socket_elsewhere(tm
     finally:
         devstack.stop()
     assert not sockets.exists()
+
+
+def test_a_guard_that_is_killed_before_it_listens_is_replaced(home: Path) -> None:
+    """Another process has started the guard of the Web UI, and dies with it."""
+    home.mkdir()
+    web_ui, port, behind = WebUI(home, report=ignore), any_free(), hidden_address()
+    argv = [sys.executable, "-I", str(PROGRAM), f"--for={home}", "--ip", HOST, "--port", str(port), "--to"]
+    with subprocess.Popen([*argv, f"http://{behind}"]) as other:
+        other.send_signal(signal.SIGSTOP)
+        doomed = threading.Timer(0.5, other.kill)
+        doomed.start()
+        deadline = time.monotonic() + 60
+        pid, _ = web_ui.ensure(port, behind, hint=None, deadline=deadline, cancelled=threading.Event())
+        doomed.join()
+    assert pid != other.pid
+    started = web_ui.find()
+    assert started is not None
+    assert started.pid == pid
+    web_ui.stop(started)
 
 
 async def test_any_process_of_the_stack_may_be_killed(home: Path, usual: Ports) -> None:

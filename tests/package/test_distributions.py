@@ -159,5 +159,7 @@ for name in {modules}:
 def test_an_extra_has_the_distributions_of_its_modules(extra: str) -> None:
     """An extra installs the modules that its program looks for before it starts."""
     named = {requirement.split(">")[0].split("[")[0] for requirement in PROJECT["optional-dependencies"][extra]}
-    owners = packages_distributions() | {"opentelemetry.proto": ["opentelemetry-proto"]}  # several share its package
+    owners = dict(packages_distributions()) | {
+        "opentelemetry.proto": ["opentelemetry-proto"]
+    }  # several share its package
     assert {owner.lower() for module in EXTRAS[extra] for owner in owners[module]} - {"psycopg-pool"} == named

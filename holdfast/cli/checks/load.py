@@ -130,7 +130,8 @@ def _database(load: Load) -> Row:
 
 def _workers(load: Load) -> tuple[Row, ...]:
     busiest = max(load.worker_cpu, default=0.0)
-    here = f"{count(len(load.worker_cpu), 'process')} here" if load.worker_cpu else "none on this machine"
+    own = len(load.worker_cpu)
+    here = f"{own:,} {'process' if own == 1 else 'processes'} here" if own else "none on this machine"
     queue = f"{load.backlog:,} tasks wait, the oldest for {load.backlog_seconds:.1f} s"
     busy = busiest >= BUSY_WORKER
     calls = sum(load.calls.values())

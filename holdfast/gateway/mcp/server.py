@@ -92,7 +92,7 @@ class Backend:
     longest_wait: int
     """The longest wait for a result, in seconds."""
     page_of: RequestPage = lambda thread, request: None
-    """Returns the URL of the page at which people read about a thread, and how to sign; None if there is none."""
+    """See `holdfast.gateway.page.links.RequestPage`."""
     begun: OrderedDict[str, datetime] = field(default_factory=OrderedDict)
     """When runs began, the latest read last."""
 

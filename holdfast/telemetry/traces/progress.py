@@ -68,7 +68,7 @@ class Totals:
     cache_write: int = 0
     nano_usd: int = 0
     priced: bool = False
-    """Whether some cost is known: runs without a budget of money record none."""
+    """Whether some cost is known: runs that began before feature level 2 record none without a budget of money."""
 
 
 @dataclass

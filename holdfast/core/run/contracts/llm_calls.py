@@ -17,7 +17,7 @@ class LLMRequest(ActivityRequest):
     compacting: bool = False
     """Ask for the summary that replaces the transcript (context compaction)."""
     priced: bool = False
-    """Compute the cost of the reply, because the run has a budget of money."""
+    """Compute the cost of the reply, which the run records."""
     budgeted: bool = False
     """The run has a budget: an attempt that may have cost something ends the call, before another one is made."""
     lost: int = 0

@@ -110,3 +110,8 @@ def test_a_run_without_prices_has_no_plot_of_money() -> None:
     costs = costs_view([event(1, "llm_replied", usage={"prompt_tokens": 5}, llm="m")], BEGIN)
     assert [plot.name for plot in costs.plots] == ["Tokens"]
     assert (costs.unpriced, costs.replies[0].cost) == (1, "")
+
+
+def test_a_run_without_replies_has_no_plot() -> None:
+    """The page of costs can be opened before the LLM has replied."""
+    assert costs_view([], BEGIN) == ((), (), 0, 0)

@@ -54,9 +54,17 @@ class Costs(NamedTuple):
 
 
 class _Spent(NamedTuple):
-    at: str
-    tokens: int
-    nano_usd: int
+    event: JSON
+    usage: JSON
+    nano_usd: int | None
+
+    @property
+    def at(self) -> str:
+        return str(self.event.get("at"))
+
+    @property
+    def tokens(self) -> int:
+        return _int(self.usage.get("prompt_tokens")) + _int(self.usage.get("completion_tokens"))
 
 
 def costs_view(events: Iterable[JSON], now: datetime) -> Costs:
@@ -66,19 +74,12 @@ def costs_view(events: Iterable[JSON], now: datetime) -> Costs:
         events: Those that used something, oldest first; others are ignored.
         now: The time.
     """
-    spent: list[_Spent] = []
-    replies: list[Reply] = []
-    count = unpriced = 0
-    for event in events:
-        for usage, cost in _usages(event):
-            tokens = _int(usage.get("prompt_tokens")) + _int(usage.get("completion_tokens"))
-            spent.append(_Spent(str(event.get("at")), tokens, _int(cost)))
-            count, unpriced = count + 1, unpriced + (cost is None)
-            replies.append(_reply(event, usage, cost, now))
-    plots = [_plot("Tokens", spent, [each.tokens for each in spent], now)]
+    spent = [each for event in events if (each := _spent(event))]
+    plots = [_plot("Tokens", spent, [each.tokens for each in spent], now)] if spent else []
     if any(each.nano_usd for each in spent):
-        plots.append(_plot("Cost", spent, [each.nano_usd for each in spent], now))
-    return Costs(tuple(plots) if spent else (), tuple(reversed(replies[-ROWS:])), count, unpriced)
+        plots.append(_plot("Cost", spent, [_int(each.nano_usd) for each in spent], now))
+    unpriced = sum(each.nano_usd is None for each in spent)
+    return Costs(tuple(plots), tuple(_reply(each, now) for each in reversed(spent[-ROWS:])), len(spent), unpriced)
 
 
 def slim(event: JSON) -> JSON:
@@ -86,17 +87,19 @@ def slim(event: JSON) -> JSON:
     return {name: event[name] for name in ("type", "position", "at", "usage", "cost", "llm") if name in event}
 
 
-def _usages(event: JSON) -> Iterable[tuple[JSON, int | None]]:
-    """Yield the tokens that an event reports, each with its cost in nano-dollars; None for an unknown one."""
-    usage = event.get("usage")
-    if event.get("type") in ("llm_replied", "llm_call_lost", "context_compacted", "reply_rejected") and isinstance(
-        usage, Mapping
-    ):
-        cost = event.get("cost")
-        yield usage, cost if isinstance(cost, int) else None
+def _spent(event: JSON) -> _Spent | None:
+    """Return what an event says that an LLM call used, with its cost if that is known; None for other events."""
+    usage, cost = event.get("usage"), event.get("cost")
+    if event.get("type") not in _USING or not isinstance(usage, Mapping):
+        return None
+    return _Spent(event, usage, cost if isinstance(cost, int) else None)
 
 
-def _reply(event: JSON, usage: JSON, cost: int | None, now: datetime) -> Reply:
+_USING = frozenset({"llm_replied", "llm_call_lost", "context_compacted", "reply_rejected"})
+
+
+def _reply(spent: _Spent, now: datetime) -> Reply:
+    event, usage, cost = spent
     return Reply(
         _int(event.get("position")),
         when(event.get("at"), now),

@@ -174,10 +174,9 @@ async def list_page(
     if agent:
         query += f" AND {_AGENT.name} = '{agent}'"
     found, following = await search_page(threads, query, size=limit, cursor=cursor)
-    if not asked:
-        return [await _row(threads, run) for run in found if run.id.startswith(tuple(prefixes) or "")], following
-    latest = await _without_reopened(threads, found)
-    return await _rows(threads, [run for run in latest if run.id.startswith(tuple(prefixes) or "")], status), following
+    latest = await _without_reopened(threads, found) if asked else found
+    own = [run for run in latest if run.id.startswith(tuple(prefixes) or "")]
+    return await _rows(threads, own, status) if asked else [await _row(threads, run) for run in own], following
 
 
 async def list_loops(threads: Threads, *, prefixes: Sequence[str] = (), limit: int = 100) -> list[JSON]:

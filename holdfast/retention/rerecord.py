@@ -23,7 +23,7 @@ from holdfast.audit.evidence.anchors import Anchors, find_seals
 from holdfast.audit.evidence.sources import Log, from_histories, from_record, join, least_recorded
 from holdfast.audit.evidence.verify import audit_segments
 from holdfast.audit.judge.anchors import explaining_seal
-from holdfast.audit.judge.audit import Effects, StartedEffect
+from holdfast.audit.judge.audit import StartedEffect
 from holdfast.audit.judge.events import as_outcome
 from holdfast.client.reading.continuity import follows
 from holdfast.client.reading.executions import list_runs
@@ -100,7 +100,8 @@ async def _write(
     if history.closed and _begins_after(history, record, known):
         last = max(history.digests)
         done.lost[thread] = LostLog(events=last + 1, head=history.digests[last])
-        await _put_effects(thread, audit_segments(history.segments, thread, None).effects, pool, done, seals=seals)
+        effects = [_row(effect) for effect in audit_segments(history.segments, thread, None).effects.values()]
+        done.effects += await put_effects(pool, thread, effects, seals=seals)
         return
     if reason := _unusable(history, record, known):
         done.left |= {thread: reason} if wanted > known else {}
@@ -115,14 +116,8 @@ async def _write(
     if missing:
         await PostgresThreads(pool).append(thread, known, [event_line(event) for event in missing])
         done.events[thread] = len(missing)
-    new = {name: effect for name, effect in audit.effects.items() if _is_new(effect, known)}
-    await _put_effects(thread, new, pool, done, seals=seals)
-
-
-async def _put_effects(
-    thread: str, effects: Effects, pool: AsyncConnectionPool, done: Rerecorded, *, seals: FleetKeys
-) -> None:
-    done.effects += await put_effects(pool, thread, [_row(effect) for effect in effects.values()], seals=seals)
+    effects = [_row(effect) for effect in audit.effects.values() if _is_new(effect, known)]
+    done.effects += await put_effects(pool, thread, effects, seals=seals)
 
 
 def _begins_after(history: Log, record: Log, known: int) -> bool:

@@ -79,10 +79,8 @@ class Federated:
             authorize = (await self._openid.metadata()).authorize
         except NotIdentified as error:
             raise HTTPProblem(503, f"{error}; sign in with a token, or try again later") from None
-        id, flow = (
-            secrets.token_urlsafe(32),
-            _Flow(own_path(request.query_params.get("next", "")), self._now() + FLOW_SECONDS),
-        )
+        id = secrets.token_urlsafe(32)
+        flow = _Flow(own_path(request.query_params.get("next", "")), self._now() + FLOW_SECONDS)
         if len(self._flows) >= FLOWS:
             del self._flows[next(iter(self._flows))]
         self._flows[_digest(id)] = flow

@@ -1,8 +1,8 @@
 """Records metrics with bounded labels."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cache
-from typing import Protocol
+from typing import Any
 
 from temporalio.client import Client
 from temporalio.common import MetricCounter, MetricGaugeFloat, MetricHistogramFloat, MetricMeter
@@ -17,53 +17,34 @@ def meter_of(client: Client) -> MetricMeter | None:
     return None if meter is MetricMeter.noop else meter
 
 
-class Instruments(Protocol):
-    """The metrics of one process."""
-
-    def add(self, metric: Metric, value: int = 1, /, **labels: str) -> None:
-        """Add to a counter."""
-        ...
-
-    def set(self, metric: Metric, value: float, /, **labels: str) -> None:
-        """Set a gauge."""
-        ...
-
-    def record(self, metric: Metric, value: float, /, **labels: str) -> None:
-        """Record a value of a histogram."""
-        ...
-
-
-class SDKInstruments:
-    """Metrics that Temporal's SDK exports beside its own.
+class Instruments:
+    """The metrics of one process.
 
     Args:
-        meter: Of the SDK's runtime.
+        made: The instrument of each metric: those of Temporal's SDK and of OpenTelemetry have the same methods.
     """
 
-    def __init__(self, meter: MetricMeter) -> None:
-        made = {each: _instrument(meter, each) for each in METRICS}
-        self._counters = {each: one for each, one in made.items() if isinstance(one, MetricCounter)}
-        self._gauges = {each: one for each, one in made.items() if isinstance(one, MetricGaugeFloat)}
-        self._histograms = {each: one for each, one in made.items() if isinstance(one, MetricHistogramFloat)}
+    def __init__(self, made: Mapping[Metric, Any]) -> None:
+        self._made = made
 
     def add(self, metric: Metric, value: int = 1, /, **labels: str) -> None:
         """Add to a counter."""
         if value > 0:
-            self._counters[metric].add(value, checked_labels(metric, labels))
+            self._made[metric].add(value, _checked(metric, labels))
 
     def set(self, metric: Metric, value: float, /, **labels: str) -> None:
         """Set a gauge."""
-        self._gauges[metric].set(value, checked_labels(metric, labels))
+        self._made[metric].set(value, _checked(metric, labels))
 
     def record(self, metric: Metric, value: float, /, **labels: str) -> None:
         """Record a value of a histogram."""
-        self._histograms[metric].record(max(0.0, value), checked_labels(metric, labels))
+        self._made[metric].record(max(0.0, value), _checked(metric, labels))
 
 
 @cache
 def instruments_of(meter: MetricMeter) -> Instruments:
-    """Return the instruments of a meter, each made once."""
-    return SDKInstruments(meter)
+    """Return the instruments of a meter of Temporal's SDK, which exports them beside its own; each is made once."""
+    return Instruments({each: _instrument(meter, each) for each in METRICS})
 
 
 class Names:
@@ -96,7 +77,7 @@ def _instrument(meter: MetricMeter, metric: Metric) -> MetricCounter | MetricGau
     return meter.create_histogram_float(metric.name, metric.description, unit)
 
 
-def checked_labels(metric: Metric, labels: dict[str, str]) -> dict[str, str]:
+def _checked(metric: Metric, labels: dict[str, str]) -> dict[str, str]:
     """Return the labels of a value, which are exactly those of its metric."""
     assert labels.keys() == set(metric.labels), f"{metric.name} has the labels {metric.labels}"
     return labels

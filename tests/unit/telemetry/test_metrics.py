@@ -24,7 +24,7 @@ from holdfast.core.transcript.transcript import TranscriptRef
 from holdfast.streaming.in_memory import InMemoryStreams
 from holdfast.streaming.publisher import Publisher
 from holdfast.streaming.transport import Attempt
-from holdfast.telemetry.metrics.instruments import Names, SDKInstruments
+from holdfast.telemetry.metrics.instruments import Names, instruments_of
 from holdfast.telemetry.metrics.measuring import Measuring
 from holdfast.telemetry.metrics.names import METRICS, OTHER
 
@@ -54,7 +54,7 @@ def look() -> str:
 def test_labels_are_bounded_whoever_names_things() -> None:
     """A million names of agents, tools and LLMs that are not the catalog's make one series; none of them is a label."""
     buffer = MetricBuffer(100_000)
-    instruments = SDKInstruments(Runtime(telemetry=TelemetryConfig(metrics=buffer)).metric_meter)
+    instruments = instruments_of(Runtime(telemetry=TelemetryConfig(metrics=buffer)).metric_meter)
     catalog = Catalog(agents=[Agent(name="clerk", instructions="Work.", tools=[look], llm="gpt-5-mini")])
     measuring = Measuring(instruments, catalog, ["scripted"])
     series: set[tuple[str, tuple[tuple[str, Any], ...]]] = set()
@@ -107,7 +107,7 @@ async def test_the_lag_of_streams_is_the_wait_until_a_batch_is_stored() -> None:
 
 def test_a_metric_has_exactly_its_labels() -> None:
     """A label that the table does not name is a mistake, and so is one that is missing."""
-    instruments = SDKInstruments(Runtime(telemetry=TelemetryConfig(metrics=MetricBuffer(100))).metric_meter)
+    instruments = instruments_of(Runtime(telemetry=TelemetryConfig(metrics=MetricBuffer(100))).metric_meter)
     steps = METRICS[0]
     instruments.add(steps, agent="a", llm="b")
     for wrong in ({"agent": "a"}, {"agent": "a", "llm": "b", "thread": "t"}):

@@ -212,15 +212,13 @@ def _number(event: JSON, requests: dict[str, int]) -> int:
 
 def _parts(call: _Call, end: datetime) -> list[tuple[Part, datetime, datetime]]:
     """Split a call into what it did, one after the other."""
-    open_waits: list[tuple[Part, datetime, datetime]] = []
+    stop, waiting = call.end or end, False
     if call.end is None:
-        open_waits += [("person", call.asked, end)] if call.asked else []
-        open_waits += [("held", call.held_since, end)] if call.held_since else []
-    stop = call.end or end
-    waits = sorted((*call.waits, *open_waits), key=lambda wait: wait[1])
+        waiting = bool(call.asked or call.held_since)
+        call.end_waits(end)
     parts: list[tuple[Part, datetime, datetime]] = []
     at = call.begin
-    for part, since, until in waits:
+    for part, since, until in sorted(call.waits, key=lambda wait: wait[1]):
         if since > at:
             parts.append(("worker", at, since))
         if until > max(at, since):
@@ -229,7 +227,7 @@ def _parts(call: _Call, end: datetime) -> list[tuple[Part, datetime, datetime]]:
     running = call.subagent
     if running is None and call.duration:
         running = datetime.fromtimestamp(stop.timestamp() - call.duration, stop.tzinfo)
-    if running is None and call.end is None and call.started and not open_waits:
+    if running is None and call.end is None and call.started and not waiting:
         running = call.started
     if running is not None:
         running = max(at, min(running, stop))

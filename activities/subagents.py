@@ -102,7 +102,7 @@ class Subagents:
         """See `holdfast.core.run.contracts.table.START_CHILDREN`."""
         async with heartbeats():
             run = await self._chains.first_run_id(calling_thread(), activity.info().workflow_run_id or "")
-            parent = run_context(run).traceparent
+            parent = run_context(request.trace_run or run).traceparent
             started = await _concurrently(request.children, lambda child: _start(request, child, traceparent=parent))
         return StartedSubagents(children=tuple(started))
 

@@ -1,7 +1,8 @@
 """The trace context of the calling run, for logs, tools, and requests to LLMs.
 
 It is the span that sums up the run, in the trace whose id portable files name for the run (`trace/1`): the ids follow
-from the first run id alone, so an activity knows them before anything is exported. The call is in `tracestate`.
+from the first run id alone, so an activity knows them before anything is exported. A run that was moved keeps the trace
+that it had: its requests name the chain in which it began. The call is in `tracestate`.
 """
 
 import sys
@@ -13,10 +14,17 @@ from typing import Any
 
 import structlog
 from temporalio import activity
-from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor
+from temporalio.worker import (
+    ActivityInboundInterceptor,
+    ExecuteActivityInput,
+    Interceptor,
+    WorkflowInterceptorClassInput,
+)
 
 from holdfast.activities.calling_run import Chains
 from holdfast.core.base.trace_context import SpanContext
+from holdfast.core.mac.seals import ActivityRequest
+from holdfast.core.run.contracts.commands import KEEP_TRACE
 from holdfast.core.run.contracts.tool_calls import PreviewRequest, ToolRequest
 from holdfast.telemetry.traces.spans import run_context
 
@@ -46,6 +54,14 @@ class TraceContext(Interceptor):
         """Wrap an activity."""
         return _Traced(next, self._chains)
 
+    def workflow_interceptor_class(self, input: WorkflowInterceptorClassInput) -> None:
+        """Let the log lines of workflows have the ids of their runs' traces: nothing else is intercepted."""
+        input.unsafe_extern_functions[KEEP_TRACE] = _no_move
+
+
+def _no_move(run: str) -> None:
+    """Ignore a kept trace: `holdfast.worker.traced_runs` replaces this function for each workflow."""
+
 
 class _Traced(ActivityInboundInterceptor):
     def __init__(self, next: ActivityInboundInterceptor, chains: Chains) -> None:
@@ -53,13 +69,20 @@ class _Traced(ActivityInboundInterceptor):
         self._chains = chains
 
     async def execute_activity(self, input: ExecuteActivityInput) -> Any:
-        info = activity.info()
+        info, request = activity.info(), input.args[0] if input.args else None
         try:
-            run = await self._chains.first_run_id(info.workflow_id or "", info.workflow_run_id or "")
+            run = _kept_trace(request) or await self._chains.first_run_id(
+                info.workflow_id or "", info.workflow_run_id or ""
+            )
         except Exception:  # Temporal is unavailable, and an activity does not fail because of its trace
             return await super().execute_activity(input)
-        with traced(run_context(run), _state_of(input.args[0] if input.args else None)):
+        with traced(run_context(run), _state_of(request)):
             return await super().execute_activity(input)
+
+
+def _kept_trace(request: Any) -> str:
+    """Return the first run id of the chain whose trace a moved run keeps; empty for the trace of its own."""
+    return request.trace_run if isinstance(request, ActivityRequest) else ""
 
 
 def _state_of(request: Any) -> str:

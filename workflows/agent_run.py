@@ -22,7 +22,7 @@ from holdfast.core.run.contracts.runs import WORKFLOW, RunInput, RunResult
 from holdfast.core.run.machine.machine import AgentRun
 from holdfast.core.run.state.state import RunState
 from holdfast.core.run.views.web_ui import current_details
-from holdfast.workflows.driver import Attributes, accept_any_arguments, pass_in_process, start, wait_for_end
+from holdfast.workflows.driver import Attributes, accept_any_arguments, keep_trace, pass_in_process, start, wait_for_end
 from holdfast.workflows.replay_safe_inbox import Input, ReplaySafeInbox
 from holdfast.workflows.run_interface import RunInterface, shared_signals
 from holdfast.workflows.signal_menu import list_signals
@@ -117,6 +117,7 @@ class AgentRunWorkflow(RunInterface):
 
     def _carry_out(self) -> None:
         """Carry out the run's commands, in order."""
+        keep_trace(self._run.state)
         commands = self._run.commands()
         for command in commands:
             if isinstance(command, Stop):

@@ -11,7 +11,7 @@ from temporalio.common import RetryPolicy, SearchAttributeKey, SearchAttributeUp
 from temporalio.exceptions import FailureError
 from temporalio.workflow import ActivityCancellationType
 
-from holdfast.core.run.contracts.commands import HAND_OVER, Call, Caller, Failure, Request, Sleep
+from holdfast.core.run.contracts.commands import HAND_OVER, KEEP_TRACE, Call, Caller, Failure, Request, Sleep
 from holdfast.core.run.contracts.table import PATIENT, Activity, RequestT, ResultT, StateT, activity_of
 from holdfast.core.run.machine.machine import AgentRun
 from holdfast.core.run.machine.open_calls import CallEnd
@@ -130,6 +130,12 @@ def pass_in_process(run: AgentRun, request: Request) -> None:
     if pass_lines := workflow.extern_functions().get(HAND_OVER):
         info = workflow.info()
         pass_lines(run, request, caller=Caller(info.namespace, info.workflow_id, info.run_id))
+
+
+def keep_trace(state: RunState) -> None:
+    """Let the log lines of a moved run have the ids of the trace that it keeps, if the worker traces runs."""
+    if state.kept_trace and (keep := workflow.extern_functions().get(KEEP_TRACE)):
+        keep(state.kept_trace)
 
 
 # Search attributes: `list`, `publish` and the Web UI find a run by them.

@@ -16,6 +16,7 @@ from holdfast.core.temporal.converter import seals_in
 from holdfast.errors import SettingsError
 from holdfast.version import __version__
 from holdfast.worker.early_events import EarlyEventsGuard
+from holdfast.worker.traced_runs import TracedRuns
 
 STICKY_TIMEOUT = timedelta(seconds=3)
 """How long a task waits for the worker that has its workflow cached before any other may take it. With the heartbeat
@@ -60,7 +61,7 @@ def new_worker(
     """
     if not seals_in(client.data_converter):
         raise SettingsError("the worker's client has no fleet key: connect it with seals (HOLDFAST_FLEET_KEYS)")
-    guard = EarlyEventsGuard(SandboxedWorkflowRunner() if strict else UnsandboxedWorkflowRunner())
+    guard = EarlyEventsGuard(TracedRuns(SandboxedWorkflowRunner() if strict else UnsandboxedWorkflowRunner()))
     worker = Worker(
         client,
         task_queue=task_queue,

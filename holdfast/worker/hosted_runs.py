@@ -27,6 +27,7 @@ from typing_extensions import TypeIs
 from holdfast.core.run.contracts.runs import WORKFLOW_TYPES
 from holdfast.core.temporal.composed import OwnContext
 from holdfast.worker.early_events import EarlyEventsGuard, GuardedInstance
+from holdfast.worker.traced_runs import TracedRuns
 
 PASSED_THROUGH = "holdfast"
 """The package that sandboxed workflows import as it is: it is deterministic, and its types have one identity."""
@@ -40,7 +41,7 @@ class HostedRuns(EarlyEventsGuard):
     """
 
     def __init__(self, own: DataConverter) -> None:
-        super().__init__(UnsandboxedWorkflowRunner())
+        super().__init__(TracedRuns(UnsandboxedWorkflowRunner()))
         self._own = own
 
     def create_instance(self, det: WorkflowInstanceDetails) -> WorkflowInstance:

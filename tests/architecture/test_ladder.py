@@ -40,7 +40,7 @@ ROOMS = {
     "telemetry": "composition config core endpoints errors storage telemetry.traces version",
     "retention": "audit audit.judge client composition config core errors storage version",
     "api": "audit client composition config core encryption errors portable portable.format streaming",
-    "worker": "client composition config core devstack errors mcp storage telemetry version",
+    "worker": "client composition config core devstack errors mcp storage telemetry telemetry.traces version",
     "gateway": "api audit client composition config core encryption errors portable portable.format streaming version",
     "evaluation": (
         "api client core devstack endpoints errors evaluation.compare portable portable.format storage worker"

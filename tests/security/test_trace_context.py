@@ -3,12 +3,16 @@
 from datetime import UTC, datetime
 
 from holdfast.client.start_options import StartOptions
+from holdfast.core.base.models import replace
 from holdfast.core.base.trace_context import SpanContext
 from holdfast.core.mac.starts import refusal
 from holdfast.core.run.contracts.runs import RunInput
 from holdfast.core.run.contracts.subagents import StartSubagentsRequest, SubagentStart, child_input
+from holdfast.core.run.state.features import KEEPS_TRACE
+from holdfast.core.run.state.state import MOST_RUN_ID
 from holdfast.telemetry.traces.tracer import spans_of
 from tests.support.logs import three_weeks
+from tests.support.runs import Thread, agent_spec
 
 GOOD = SpanContext("a" * 32, "b" * 16).traceparent
 
@@ -51,3 +55,13 @@ def test_a_sub_agent_of_an_older_run_starts_as_before() -> None:
             children=(child,), path=("t",), depth=1, deepest=3, workspace="/w", trust="person", features=level
         )
         assert child_input(order, child, traceparent=GOOD).traceparent == expected
+
+
+def test_a_file_cannot_make_each_request_long() -> None:
+    """The id whose trace an imported run keeps comes from the file: requests repeat a bounded part of it."""
+    there = Thread(agent_spec(), features=KEEPS_TRACE)
+    there.load(KEEPS_TRACE)
+    state = there.moved().imported(features=KEEPS_TRACE).run.state
+    assert state.kept_trace
+    long = replace(state, origin=replace(state.origin, first_run_id="x" * 1_000_000))
+    assert len(long.kept_trace) == MOST_RUN_ID

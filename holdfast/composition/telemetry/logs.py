@@ -15,6 +15,7 @@ import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
 from temporalio.exceptions import ApplicationError
 
+from holdfast.config.traced_lines import line_trace
 from holdfast.core.tools.secrets import NO_SECRETS, Secrets
 
 WITHHELD = frozenset(
@@ -49,6 +50,7 @@ def configure_logging(
     target = sys.stderr if stream is None else stream
     shared: list[Processor] = [
         structlog.contextvars.merge_contextvars,
+        _add_trace_of_workflow,
         structlog.stdlib.add_logger_name,
         structlog.stdlib.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
@@ -105,6 +107,15 @@ def _renderers(form: Literal["console", "json"], stream: TextIO) -> list[Process
             colors=stream.isatty(), exception_formatter=structlog.dev.plain_traceback, pad_event_to=32
         )
     ]
+
+
+def _add_trace_of_workflow(logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
+    """Add the ids of the trace of the workflow that writes the line, as activities bind theirs."""
+    if (trace := line_trace.get()) is not None:
+        span = trace()
+        event.setdefault("trace_id", span.trace)
+        event.setdefault("span_id", span.span)
+    return event
 
 
 def _extract_temporal_ids(logger: WrappedLogger, method: str, event: EventDict) -> EventDict:

@@ -159,6 +159,9 @@ class ActivityRequest(Sealed):
 
     order: str = ""
     """The name of the call: `NUMBER.DIGEST`."""
+    trace_run: str = ""
+    """The first run id of the chain of Temporal runs whose trace a moved run keeps; empty for the trace of its own.
+    Recorded from feature level 2 on."""
 
 
 class ActivityResult(Sealed):

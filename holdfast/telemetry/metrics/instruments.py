@@ -32,6 +32,10 @@ class Instruments:
         if value > 0:
             self._made[metric].add(value, _checked(metric, labels))
 
+    def begin(self, metric: Metric, /, **labels: str) -> None:
+        """Export a counter as 0, so that what reads its growth sees the first event, too."""
+        self._made[metric].add(0, _checked(metric, labels))
+
     def set(self, metric: Metric, value: float, /, **labels: str) -> None:
         """Set a gauge."""
         self._made[metric].set(value, _checked(metric, labels))

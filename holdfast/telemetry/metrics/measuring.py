@@ -13,6 +13,7 @@ from holdfast.core.base.tenants import tenant_of
 from holdfast.core.llm.names import split_reference
 from holdfast.core.run.contracts.llm_calls import LLMReply, LLMRequest
 from holdfast.core.run.contracts.record import Archived
+from holdfast.core.run.contracts.table import ACTIVITIES, CALL_LLM, CALL_TOOL
 from holdfast.core.run.contracts.tool_calls import ToolOutcome, ToolRequest
 from holdfast.endpoints.prices import cost_of
 from holdfast.telemetry.metrics import names
@@ -38,10 +39,23 @@ class Measuring(Interceptor):
         self._llms = Names(split_reference(name)[1] if "/" in name else name for name in [*own, *llms])
         self._agents = Names(catalog.agents)
         self._tools = Names(catalog.tools)
+        self._begin(catalog)
 
     def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:
         """Wrap an activity."""
         return _Measured(next, self)
+
+    def _begin(self, catalog: Catalog) -> None:
+        """Export the counters that alerts read, before the first failure: an increase needs a value before it."""
+        begin = self._instruments.begin
+        begin(names.TAKEOVERS)
+        for activity_type in (CALL_LLM.name, CALL_TOOL.name):
+            begin(names.WORKER_DEATHS, activity=activity_type)
+        for each in ACTIVITIES.values():
+            begin(names.FAILED_ATTEMPTS, activity=each.name)
+        for tool in catalog.tools:
+            for status in ("ok", "failed", "unknown"):
+                begin(names.TOOL_CALLS, tool=tool, status=status)
 
     def failed(self) -> None:
         """Count an attempt that raised."""

@@ -57,6 +57,7 @@ def test_labels_are_bounded_whoever_names_things() -> None:
     instruments = instruments_of(Runtime(telemetry=TelemetryConfig(metrics=buffer)).metric_meter)
     catalog = Catalog(agents=[Agent(name="clerk", instructions="Work.", tools=[look], llm="gpt-5-mini")])
     measuring = Measuring(instruments, catalog, ["scripted"])
+    buffer.retrieve_updates()
     series: set[tuple[str, tuple[tuple[str, Any], ...]]] = set()
     for number in range(2_000):
         name = f"MADE-UP-{number}"
@@ -73,6 +74,21 @@ def test_labels_are_bounded_whoever_names_things() -> None:
     assert {names.of(f"n{number}") for number in range(1_000_000)} == {OTHER}
     assert names.beginning("gpt-5-mini-2026-08-07") == "gpt-5-mini"
     assert names.beginning("gpt-4") == OTHER
+
+
+def test_an_alert_sees_the_first_failure() -> None:
+    """Counters of failures begin at 0: without a value before it, Prometheus sees no increase in the first one."""
+    buffer = MetricBuffer(1_000)
+    instruments = instruments_of(Runtime(telemetry=TelemetryConfig(metrics=buffer)).metric_meter)
+    Measuring(instruments, Catalog(agents=[Agent(name="clerk", instructions="Work.", tools=[look])]), [])
+    begun = {(each.metric.name, *sorted(each.attributes.values())): each.value for each in buffer.retrieve_updates()}
+    assert set(begun.values()) == {0}
+    assert {
+        ("holdfast_takeovers_total",),
+        ("holdfast_worker_deaths_total", "call_tool"),
+        ("holdfast_failed_attempts_total", "archive"),
+        ("holdfast_tool_calls_total", "failed", "look"),
+    } <= {tuple(str(text) for text in key if text != "temporal-core-sdk") for key in begun}
 
 
 async def test_the_lag_of_streams_is_the_wait_until_a_batch_is_stored() -> None:

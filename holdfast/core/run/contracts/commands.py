@@ -130,6 +130,10 @@ class End:
     """The run continues as new (continue-as-new) with this input."""
 
 
+KEEP_TRACE = "holdfast_keep_trace"
+"""The function of a worker by which a moved run names the chain whose trace its log lines belong to; only if runs are
+traced."""
+
 HAND_OVER = "holdfast_hand_over"
 """The name under which a worker offers its workflows the function that receives a run's answers
 (`holdfast.worker.handover`)."""

@@ -15,6 +15,7 @@ from holdfast.core.run.rules.authority import Principal, policy_of, refuse_exten
 from holdfast.core.run.state.authority import Authority, with_votes
 from holdfast.core.run.state.calls import CallState
 from holdfast.core.run.state.dormancy import Dormancy
+from holdfast.core.run.state.features import KEEPS_TRACE
 from holdfast.core.run.state.origin import Fork, Import, RunOrigin
 from holdfast.core.run.state.places import Places
 from holdfast.core.run.state.progress import Ending
@@ -112,7 +113,14 @@ def import_run(state: RunState, event: ev.RunImported) -> RunState:
         raise EventOutOfPlace(f"it imports what was open after event {state.events - 1}")
     fork = replace(state.fork, workspace="") if state.fork else None
     moved = state.outcome == "moved"
-    imported = Import(point=event.point, by=event.by, at=event.at, spec_hash=state.spec_hash, entered=not moved)
+    imported = Import(
+        point=event.point,
+        by=event.by,
+        at=event.at,
+        spec_hash=state.spec_hash,
+        entered=not moved,
+        keeps_trace=event.features >= KEEPS_TRACE,
+    )
     unproven = state.authority.requesters_unproven or not event.point.signer
     authority = replace(state.authority.add_requester(event.by), requesters_unproven=unproven, proposed_rule=None)
     if not moved:

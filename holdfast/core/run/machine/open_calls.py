@@ -89,6 +89,8 @@ class OpenCalls:
         """
         slow = isinstance(request, ToolRequest) and request.call.name in self._slow
         seconds = 0 if slow else activity_of(request).local_seconds(request, state)
+        if state.kept_trace not in ("", self.first_run_id):
+            request = request.model_copy(update={"trace_run": state.kept_trace})
         self._begin(self._named(request, number, seconds=seconds))
 
     def call_again(self, call: Call) -> None:

@@ -64,7 +64,8 @@ LEVELS: Mapping[int, str] = {
     "people (`answer_requested`, and requests of the kind `question`), and waits for its tasks; a conversation from "
     "elsewhere that a start brings along; `reclassify`, which changes a run's agent, trust level or budget; a start "
     "that continues a thread may lift a constraint; a start names the span that caused it; the cost of each LLM call "
-    "by list prices; `events_lost`, a gap that a restored backup leaves; sleep until a constraint ends",
+    "by list prices; `events_lost`, a gap that a restored backup leaves; sleep until a constraint ends; requests of a "
+    "moved run name the chain whose trace it keeps",
 }
 """Feature level → the release, and its additions."""
 
@@ -267,7 +268,8 @@ and the LLMs that were passed over."""
 
 
 KEEPS_TRACE = 2
-"""An imported thread keeps its trace id. Below it, the trace id follows from the chain of Temporal runs alone."""
+"""An imported thread keeps its trace id, which its requests name. Below it, the trace id follows from the chain of
+Temporal runs alone."""
 PARTIAL_RESULTS = 2
 """The outcome of a call names the part of its result that is missing (`Partial`). Below it, the result's text does."""
 

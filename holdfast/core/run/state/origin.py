@@ -138,6 +138,8 @@ class Import:
     """Digest of the agent that the thread had before the import."""
     entered: bool = False
     """The agent of this cluster is loaded."""
+    keeps_trace: bool = False
+    """The run keeps the trace that it had before the import."""
 
     def view(self) -> dict[str, Any]:
         """Return the import as `show` presents it."""

@@ -64,6 +64,10 @@ Status = Literal[
 set; or a paused loop of feature level 0."""
 
 
+MOST_RUN_ID = 64
+"""The most characters of a run id from a file that a run repeats; Temporal's have 36."""
+
+
 class Blocked(Frozen):
     """The cause of a block."""
 
@@ -199,6 +203,14 @@ class RunState:
     def resumes_import(self) -> bool:
         """Whether an imported run waits for the agent of this cluster."""
         return self.imported is not None and not self.imported.entered
+
+    @property
+    def kept_trace(self) -> str:
+        """The first run id of the chain of Temporal runs in which a run began that was moved and keeps its trace; empty
+        for the trace of the chain that executes it. A file may name anything, so the id is bounded.
+        """
+        kept = self.imported is not None and self.imported.keeps_trace
+        return self.origin.first_run_id[:MOST_RUN_ID] if kept else ""
 
     @property
     def awaits_message(self) -> bool:

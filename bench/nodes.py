@@ -43,11 +43,11 @@ ABOUT = (
     "Runs with the trust scope `region=eu` in two places. In the first, a node in scope whose policy denies `transfer` "
     "and `pay`, and which starts after the agents are loaded; one in scope that has no route for `mail` and `pay`; and "
     "a node out of scope. In the second, one in scope that may and can do everything. Half of the runs have the scope "
-    "`region=eu,desk=front`, too, which one node of each place meets, and that of the first place is stopped as soon as "
-    "it has loaded their agents: there they wait, and must say for which node. A run that waits for a node is moved to "
-    "the other place, and others are moved at random. Half of the kills (SIGKILL) hit workers, the others `move` and "
-    "`import`. At the end, every effect in the logs must have happened once, on a node in scope that may and can, every "
-    "thread must verify, and have the scope with which it began."
+    "`region=eu,desk=front`, which one node of each place meets, and that of the first place is stopped as soon as it "
+    "has loaded their agents: there they wait, and must say for which node. A run that waits for a node is moved to the "
+    "other place, and others are moved at random. Half of the kills (SIGKILL) hit workers, the others `move` and "
+    "`import`. At the end, every effect in the logs must have happened once, on a node in scope that may and can, and "
+    "every thread must verify, with the scope with which it began."
 )
 SCOPE = "region=eu"
 DESK = "region=eu,desk=front"
@@ -155,7 +155,9 @@ def scope_faults(events: Sequence[AgentEvent], selector: str) -> list[str]:
     taken = [event.node for event in events if isinstance(event, NodeAccepted)]
     awaited = [event.scope for event in events if isinstance(event, NodeAwaited)]
     wrong = [f"{node.name} is out of scope" for node in taken if not node.fits(selector)]
-    return wrong + [f"it waited for {scope_text(scope)}, not {selector}" for scope in awaited if scope != ((selector,),)]
+    return wrong + [
+        f"it waited for {scope_text(scope)}, not {selector}" for scope in awaited if scope != ((selector,),)
+    ]
 
 
 @dataclass

@@ -64,7 +64,8 @@ LEVELS: Mapping[int, str] = {
     "people (`answer_requested`, and requests of the kind `question`), and waits for its tasks; a conversation from "
     "elsewhere that a start brings along; `reclassify`, which changes a run's agent, trust level or budget; a start "
     "that continues a thread may lift a constraint; a start names the span that caused it; the cost of each LLM call "
-    "by list prices; `events_lost`, a gap that a restored backup leaves; sleep until a constraint ends",
+    "by list prices; `events_lost`, a gap that a restored backup leaves; sleep until a constraint ends; "
+    "`adopt_policy`, by which an open run adopts another policy, and the event `policy_changed`",
 }
 """Feature level → the release, and its additions."""
 
@@ -301,6 +302,9 @@ COUNTED_EVENTS = 2
 
 CONSTRAINT_TRIGGERS = 2
 """A call of `sleep_until` may wait for the end of a constraint (`ConstraintTrigger`)."""
+
+POLICY_CHANGES = 2
+"""The signal and update `adopt_policy`, and the event `policy_changed` that wakes calls, which only the run sends."""
 
 PLACES = 2
 """A run may have a trust scope; nodes judge its work by their own policies, and a tool may say that it cannot run on

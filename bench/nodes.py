@@ -36,6 +36,7 @@ from holdfast.core.log.events import (
 from holdfast.core.nodes import scope_text
 from holdfast.errors import HoldfastError
 from holdfast.testing import ScriptedLLM
+from holdfast.testing.kill_matrix.process import KillableWorker
 from tests.support.nodes import CANNOT, Witness, catalog, script
 from tests.support.outside import LATE, Api
 
@@ -43,9 +44,9 @@ ABOUT = (
     "Runs with the trust scope `region=eu` in two places. In the first, a node in scope whose policy denies `transfer` "
     "and `pay`, and which starts after the agents are loaded; one in scope that has no route for `mail` and `pay`; and "
     "a node out of scope. In the second, one in scope that may and can do everything. Half of the runs have the scope "
-    "`region=eu,desk=front`, which one node of each place meets, and that of the first place is stopped as soon as it "
-    "has loaded their agents: there they wait, and must say for which node. A run that waits for a node is moved to the "
-    "other place, and others are moved at random. Half of the kills (SIGKILL) hit workers, the others `move` and "
+    "`region=eu,desk=front`, which one node of each place meets; that of the first place has loaded their agents, "
+    "and is there for 5 of 30 seconds from then on: the runs wait, and must say for which node, until it is back or "
+    "they are moved. Runs are moved at random, too. Half of the kills (SIGKILL) hit workers, the others `move` and "
     "`import`. At the end, every effect in the logs must have happened once, on a node in scope that may and can, and "
     "every thread must verify, with the scope with which it began."
 )
@@ -98,16 +99,15 @@ class NodeTraveller(Traveller):
         """Move the thread until the plan has enough kills, and then end it."""
         while self._plan.killed.total() < self._plan.kills and time.monotonic() < self._plan.until:
             await self._stay(self._plan.chance.uniform(1, 4))
-            if await self._waits_for_node():
-                self.awaited += 1
-                await self._move()
-            elif self._leaves():
+            waits = await self._waits_for_node()
+            if self._leaves(waits=waits):
+                self.awaited += waits
                 await self._move()
         await self._finish()
 
-    def _leaves(self) -> bool:
-        """Whether the thread is moved now although it does not wait."""
-        return self._plan.chance.random() < 0.3
+    def _leaves(self, *, waits: bool) -> bool:
+        """Whether the thread is moved now."""
+        return waits or self._plan.chance.random() < 0.3
 
     async def _unblock(self) -> None:
         if await self._waits_for_node():
@@ -131,12 +131,15 @@ class NodeTraveller(Traveller):
 
 
 class DeskTraveller(NodeTraveller):
-    """A thread that waits in the first place, and is moved there only because of that."""
+    """A thread that waits in the first place while the clerk is away, and is moved at some time because of that.
+
+    It never comes back: an import needs a node that may load the agent.
+    """
 
     scope = DESK
 
-    def _leaves(self) -> bool:
-        return self._here.name != "a" and super()._leaves()
+    def _leaves(self, *, waits: bool) -> bool:
+        return waits and self._here.name == "a" and self._plan.chance.random() < 0.1
 
     async def nodes(self) -> tuple[list[AgentEvent], list[str]]:
         """Return the events of the ended thread, and what is wrong about the nodes in them."""
@@ -235,7 +238,7 @@ async def measure(
             clerk = a.workers[[*first].index(CLERK)]
             await asyncio.to_thread(clerk.stop)
             a = replace(a, workers=[worker for worker in a.workers if worker is not clerk])
-            await drive(travellers, plan, _kill_workers(plan, (a, b)), report_progress(plan))
+            await drive(travellers, plan, _kill_workers(plan, (a, b)), _come_and_go(clerk), report_progress(plan))
             for each in travellers:
                 tally.wrong += (await each.audit())[0]
             found = [await each.nodes() for each in travellers]
@@ -250,6 +253,15 @@ async def _kill_workers(plan: Plan, places: Sequence[Cluster]) -> None:
     while plan.killed["worker"] < plan.kills / 2:
         await asyncio.sleep(plan.chance.uniform(0.5, 3))
         kill_worker(plan, places)
+
+
+async def _come_and_go(clerk: KillableWorker) -> None:
+    """Start the clerk again and again, for a few seconds."""
+    while True:
+        await asyncio.sleep(25)
+        await asyncio.to_thread(clerk.start)
+        await asyncio.sleep(5)
+        await asyncio.to_thread(clerk.stop)
 
 
 def main(

@@ -119,6 +119,7 @@ class Finish:
 
 OwnAction = (
     LoadAgent
+    | LoadPolicy
     | CallLLM
     | Compact
     | TakeMessages

@@ -20,6 +20,7 @@ from holdfast.core.run.contracts.loading import AgentRequest, LoadedAgent
 from holdfast.core.run.inputs.adopt_policy import ASKED_BEFORE
 from holdfast.core.run.inputs.interventions import on_signal
 from holdfast.core.run.state.features import FEATURES
+from holdfast.core.run.views.status import run_view
 from holdfast.core.tools.effects import Effect
 from holdfast.workflows.driver import _dormancy_of
 from tests.support.people import PEOPLE, signed
@@ -250,6 +251,7 @@ def test_repeating_it_changes_nothing_and_a_second_one_waits() -> None:
     thread.reply(calling(deploy_web={}))
     assert adopt(thread, thread.spec.policy) == "duplicate"
     assert adopt(thread, OPEN) == "accepted"
+    assert f"asks its workers for the policy {OPEN.hash[:16]}" in str(run_view(thread.state))
     assert adopt(thread, OPEN) == "duplicate"
     assert adopt(thread, Policy(rules=(deny(),))) == "busy"
     load(thread, OPEN)

@@ -137,6 +137,8 @@ class Agents:
         agent = resolve_agent(self._catalog, request.agent)
         if outside := self._node.missing((tuple(agent.nodes),)):
             raise NodeDeclines("scope", f"it is not {outside}, where the agent {agent.name} runs")
+        if request.policy:
+            return self._policy(agent, request)
         context = self._functions.context(agent, request)
         async with heartbeats():
             try:
@@ -177,6 +179,21 @@ class Agents:
             return spec
         llm, llms = recorded_llms(request.llm, self._endpoints)
         return spec.model_copy(update={"llm": llm, "llms": llms})
+
+    def _policy(self, agent: Agent, request: AgentRequest) -> LoadedAgent:
+        """The answer to a request for the agent's policy alone.
+
+        Raises:
+            NodeDeclines: The agent has another policy here.
+        """
+        if agent.policy.hash != request.policy:
+            why = f"its policy for the agent {agent.name} is {agent.policy.hash[:16]}…, not {request.policy[:16]}…"
+            raise NodeDeclines("policy", why)
+        try:
+            zones = zone_offsets((*request.zones, *agent.policy.zones))
+        except ZoneUnknown as error:
+            return self._blocked(agent, f"the policy has hours in {error}")
+        return self._blocked(agent, "").model_copy(update={"zones": zones})
 
     def _blocked(self, agent: Agent, problem: str) -> LoadedAgent:
         """The answer if a function of the agent fails. An older worker that would use its spec lacks its level."""

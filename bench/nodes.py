@@ -1,6 +1,6 @@
 """`python -m bench.nodes`: kills the workers of nodes with different labels, keys and policies, and moves their runs.
 
-Three nodes are in one place, and a fourth in another. Finally, the logs are compared with the outside world, which
+Four nodes are in one place, and a fifth in another. Finally, the logs are compared with the outside world, which
 knows the node of each request.
 """
 
@@ -11,7 +11,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -33,23 +33,37 @@ from holdfast.core.log.events import (
     ToolCallRerouted,
     ToolCallStarted,
 )
+from holdfast.core.nodes import scope_text
 from holdfast.errors import HoldfastError
 from holdfast.testing import ScriptedLLM
+from holdfast.testing.kill_matrix.process import KillableWorker
 from tests.support.nodes import CANNOT, Witness, catalog, script
 from tests.support.outside import LATE, Api
 
 ABOUT = (
     "Runs with the trust scope `region=eu` in two places. In the first, a node in scope whose policy denies `transfer` "
     "and `pay`, and which starts after the agents are loaded; one in scope that has no route for `mail` and `pay`; and "
-    "a node out of scope. In the second, one in scope that may and can do everything. A run that waits for a node is "
-    "moved to the other place, and others are moved at random. Half of the kills (SIGKILL) hit workers, the others "
-    "`move` and `import`. At the end, every effect in the logs must have happened once, on a node in scope that may "
-    "and can, and every thread must verify."
+    "a node out of scope. In the second, one in scope that may and can do everything. Half of the runs have the scope "
+    "`region=eu,desk=front`, which one node of each place meets; that of the first place has loaded their agents, "
+    "and is there for 5 of 30 seconds from then on: the runs wait, and must say for which node, until it is back or "
+    "they are moved. Runs are moved at random, too. Half of the kills (SIGKILL) hit workers, the others `move` and "
+    "`import`. At the end, every effect in the logs must have happened once, on a node in scope that may and can, and "
+    "every thread must verify, with the scope with which it began."
 )
 SCOPE = "region=eu"
-STRICT, UNABLE, FOREIGN, ABLE = "strict", "unable", "paris", "able"
-REFUSED = {STRICT: {"transfer", "pay"}, UNABLE: {"mail", "pay"}, FOREIGN: {*catalog.tools}, ABLE: set[str]()}
+DESK = "region=eu,desk=front"
+"""A scope that no node of the first place meets, once its clerk is gone."""
+STRICT, UNABLE, FOREIGN, CLERK, ABLE = "strict", "unable", "paris", "clerk", "able"
+REFUSED = {
+    STRICT: {"transfer", "pay"},
+    UNABLE: {"mail", "pay"},
+    FOREIGN: {*catalog.tools},
+    CLERK: set[str](),
+    ABLE: set[str](),
+}
 """The tools that each node does not run."""
+LABELS = {STRICT: SCOPE, UNABLE: SCOPE, FOREIGN: "region=us", CLERK: DESK, ABLE: DESK}
+"""The labels of each node."""
 POLICY = """\
 rules:
   - deny: transfer
@@ -63,13 +77,14 @@ rules:
 class NodeTraveller(Traveller):
     """A thread with a trust scope, which is moved if it waits for a node, and sometimes otherwise."""
 
+    scope = SCOPE
     awaited = 0
     """How often it has been moved because no node took its work."""
 
     async def start(self) -> None:
         """Start the thread's run."""
         budget = Budget(steps=50_000, tokens=500_000_000)
-        options = StartOptions(agent="shop", nodes=(SCOPE,), budget=budget, by="dana")
+        options = StartOptions(agent="shop", nodes=(self.scope,), budget=budget, by="dana")
         await self._here.threads.start("Serve.", self.thread, options)
 
     async def loaded(self) -> None:
@@ -84,12 +99,15 @@ class NodeTraveller(Traveller):
         """Move the thread until the plan has enough kills, and then end it."""
         while self._plan.killed.total() < self._plan.kills and time.monotonic() < self._plan.until:
             await self._stay(self._plan.chance.uniform(1, 4))
-            if await self._waits_for_node():
-                self.awaited += 1
-                await self._move()
-            elif self._plan.chance.random() < 0.3:
+            waits = await self._waits_for_node()
+            if self._leaves(waits=waits):
+                self.awaited += waits
                 await self._move()
         await self._finish()
+
+    def _leaves(self, *, waits: bool) -> bool:
+        """Whether the thread is moved now."""
+        return waits or self._plan.chance.random() < 0.3
 
     async def _unblock(self) -> None:
         if await self._waits_for_node():
@@ -101,17 +119,48 @@ class NodeTraveller(Traveller):
             state = await self._here.threads.state(self.thread)
         except HoldfastError:
             return False  # its worker has just been killed
-        return bool((state.get("places") or {}).get("waits_for"))
+        waits_for = (state.get("places") or {}).get("waits_for")
+        if waits_for and waits_for["nodes"] != self.scope:
+            self._plan.wrong.append(f"{self.thread} waits for {waits_for['nodes']}, and its scope is {self.scope}")
+        return bool(waits_for)
 
     async def nodes(self) -> tuple[list[AgentEvent], list[str]]:
-        """Return the events of the ended thread, and the nodes out of scope that took its work."""
+        """Return the events of the ended thread, and what is wrong about the nodes in them."""
         events = await self._here.threads.recorded_events(self.thread)
-        wrong = [
-            f"{self.thread}: {event.node.name} is out of scope"
-            for event in events
-            if isinstance(event, NodeAccepted) and event.node.labels.get("region") != "eu"
-        ]
-        return events, wrong
+        return events, [f"{self.thread}: {what}" for what in scope_faults(events, self.scope)]
+
+
+class DeskTraveller(NodeTraveller):
+    """A thread that waits in the first place while the clerk is away, and is moved at some time because of that.
+
+    It never comes back: an import needs a node that may load the agent.
+    """
+
+    scope = DESK
+
+    def _leaves(self, *, waits: bool) -> bool:
+        return waits and self._here.name == "a" and self._plan.chance.random() < 0.1
+
+    async def nodes(self) -> tuple[list[AgentEvent], list[str]]:
+        """Return the events of the ended thread, and what is wrong about the nodes in them."""
+        events, wrong = await super().nodes()
+        waited = any(isinstance(event, NodeAwaited) for event in events)
+        return events, wrong if waited else [*wrong, f"{self.thread} never waited for a node"]
+
+
+def scope_faults(events: Sequence[AgentEvent], selector: str) -> list[str]:
+    """Return the nodes out of a thread's scope that took its work, and the waits that name another scope.
+
+    Args:
+        events: The thread's events.
+        selector: The only selector of the scope with which it was started.
+    """
+    taken = [event.node for event in events if isinstance(event, NodeAccepted)]
+    awaited = [event.scope for event in events if isinstance(event, NodeAwaited)]
+    wrong = [f"{node.name} is out of scope" for node in taken if not node.fits(selector)]
+    return wrong + [
+        f"it waited for {scope_text(scope)}, not {selector}" for scope in awaited if scope != ((selector,),)
+    ]
 
 
 @dataclass
@@ -143,7 +192,7 @@ def _name(events: Sequence[AgentEvent], number: int) -> str:
     return next(e.call.name for e in events if e.type == "tool_call_requested" and e.number == number)
 
 
-def environ(home: Path, name: str, region: str) -> dict[str, str]:
+def environ(home: Path, name: str) -> dict[str, str]:
     """Return the environment of a node, with a key of its own."""
     folder = home / name
     folder.mkdir(parents=True)
@@ -153,7 +202,7 @@ def environ(home: Path, name: str, region: str) -> dict[str, str]:
     own = {
         "HOLDFAST_CATALOG": "tests.support.nodes:catalog",
         "HOLDFAST_NODE": name,
-        "HOLDFAST_NODE_LABELS": f"region={region}",
+        "HOLDFAST_NODE_LABELS": LABELS[name],
         "HOLDFAST_NODE_KEY": str(key),
     }
     if name == UNABLE:
@@ -171,21 +220,25 @@ async def measure(
     plan, tally = Plan(max(1, kills // 3), kills, random.Random(seed)), Tally()
     preload()
     (one, home), (two, other) = stacks
-    first = {name: environ(home, name, region) for name, region in ((UNABLE, "eu"), (STRICT, "eu"), (FOREIGN, "us"))}
-    second = {ABLE: environ(other, ABLE, "eu")}
+    first = {name: environ(home, name) for name in (UNABLE, STRICT, FOREIGN, CLERK)}
+    second = {ABLE: environ(other, ABLE)}
     with ScriptedLLM(script) as llm:
         async with (
             open_place("a", one, home, llm, witness.environ, nodes=first, late=(STRICT,)) as a,
             open_place("b", two, other, llm, witness.environ, nodes=second) as b,
         ):
-            travellers = [NodeTraveller(f"r-{n}", (a, b), witness.effects, plan) for n in range(runs)]
+            kinds = (NodeTraveller, DeskTraveller)
+            travellers = [kinds[n % 2](f"r-{n}", (a, b), witness.effects, plan) for n in range(runs)]
             for each in travellers:
                 await each.start()
             for each in travellers:
                 await each.loaded()
             # A worker's own policy that loads the agent becomes the run's: it would deny the call, not send it on.
             await asyncio.to_thread(a.workers[[*first].index(STRICT)].start)
-            await drive(travellers, plan, _kill_workers(plan, (a, b)), report_progress(plan))
+            clerk = a.workers[[*first].index(CLERK)]
+            await asyncio.to_thread(clerk.stop)
+            a = replace(a, workers=[worker for worker in a.workers if worker is not clerk])
+            await drive(travellers, plan, _kill_workers(plan, (a, b)), _come_and_go(clerk), report_progress(plan))
             for each in travellers:
                 tally.wrong += (await each.audit())[0]
             found = [await each.nodes() for each in travellers]
@@ -202,9 +255,18 @@ async def _kill_workers(plan: Plan, places: Sequence[Cluster]) -> None:
         kill_worker(plan, places)
 
 
+async def _come_and_go(clerk: KillableWorker) -> None:
+    """Start the clerk again and again, for a few seconds."""
+    while True:
+        await asyncio.sleep(25)
+        await asyncio.to_thread(clerk.start)
+        await asyncio.sleep(5)
+        await asyncio.to_thread(clerk.stop)
+
+
 def main(
     kills: Annotated[int, typer.Option(min=1)] = 100,
-    runs: Annotated[int, typer.Option(min=1)] = 6,
+    runs: Annotated[int, typer.Option(min=2, help="Every second one waits in the first place.")] = 6,
     seed: int = 7,
     write: Annotated[bool, typer.Option(help="Write the figures to RESULTS.md.")] = True,
 ) -> None:

@@ -16,6 +16,7 @@ from holdfast.core.log.events import (
     BudgetReserved,
     LLMCallLost,
     LLMReplied,
+    NodeAwaited,
     RunFinished,
     SubagentEnded,
     SubagentStarted,
@@ -167,6 +168,8 @@ def own_cost(run: Run, account: Account) -> Cost:
         elif isinstance(event, LLMCallLost):
             pending = None
             total += _lost_cost(event, account)
+        elif isinstance(event, NodeAwaited) and not event.number:
+            pending = None  # no node made the call
         elif isinstance(event, RunFinished) or (isinstance(event, BudgetReserved) and event.call is None):
             if pending:
                 total += Cost(tokens=pending.tokens, usd=pending.nano_usd)

@@ -15,10 +15,11 @@ from holdfast.core.run.contracts.commands import HAND_OVER, KEEP_TRACE, Call, Ca
 from holdfast.core.run.contracts.table import PATIENT, Activity, RequestT, ResultT, StateT, activity_of
 from holdfast.core.run.machine.machine import AgentRun
 from holdfast.core.run.machine.open_calls import CallEnd
-from holdfast.core.run.state.features import DORMANCY
+from holdfast.core.run.state.features import DORMANCY, POLICY_CHANGES
 from holdfast.core.run.state.state import RunState
 from holdfast.core.run.views.web_ui import wait_summary
 from holdfast.core.temporal.sealed_details import failure_of
+from holdfast.core.tools.triggers import POLICY_CHANGED
 
 ONCE = RetryPolicy(maximum_attempts=1)
 """For local activities: the run makes a call that fails there again as an ordinary activity, which Temporal retries."""
@@ -173,7 +174,9 @@ def _dormancy_of(state: RunState) -> tuple[datetime | None, tuple[str, ...]] | N
         return None
     ends = (state.dormancy.until, *(call.starts_at for call in state.calls.postponed))
     until = min((end for end in ends if end), default=None)
-    return until if state.status == "dormant" else None, state.dormancy.events
+    hours = (POLICY_CHANGED,) if state.calls.postponed and state.features >= POLICY_CHANGES else ()
+    events = tuple(dict.fromkeys((*state.dormancy.events, *hours)))
+    return until if state.status == "dormant" else None, events
 
 
 def _values(state: RunState) -> dict[SearchAttributeKey[Any], Any]:

@@ -43,6 +43,7 @@ DESCRIPTIONS = {
     "compact": 'Compact the context: {"by"}, and {"summary"} for a summary of your own.',
     "refine": 'Refine the task: {"kind": "narrow", "rescope" or "correct", "text", "by"}.',
     "reclassify": 'Reclassify the run: {"by", "reason"}, and {"agent"}, {"trust"} or {"budget"}.',
+    "adopt_policy": 'Have the run adopt the policy of a worker: {"policy", "by", "reason"}.',
     "extend": 'Extend the budget: {"by"}, and {"usd"}, {"tokens"} or another limit with what is added.',
     "wake": 'Wake a dormant run: {"by", "reason"}; or send it an event: {"event", "id", "data", "by"}.',
 }

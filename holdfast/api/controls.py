@@ -8,6 +8,7 @@ from holdfast.api.dialogue import Dialogue
 from holdfast.api.request_views import PendingRequest
 from holdfast.client import interventions, lifts, messages
 from holdfast.client.sending import UpdateResult
+from holdfast.core.authority.policy import Policy
 from holdfast.core.authority.statements import DecisionKind
 from holdfast.core.budget.budget import Amounts
 from holdfast.core.llm.blocks import Content
@@ -137,6 +138,31 @@ class Controls(Dialogue):
         payload = {name: value for name, value in changes.items() if value}
         payload |= {"by": self._person(by), "reason": reason}
         return await self._intervene("reclassify", payload, what="reclassification", key=key)
+
+    async def adopt_policy(
+        self, policy: Policy | str, *, by: str | None = None, reason: str = "", key: Path | str | None = None
+    ) -> UpdateResult:
+        """Have an open run adopt another policy, which the workers have for its agent, and judge its calls again.
+
+        Args:
+            policy: The policy, or its digest (`Policy.hash`).
+            by: The person who asks for it; None for the client's `by`.
+            reason: The reason, which is logged.
+            key: The file of the private key to sign with; None for the client's `key`.
+
+        Returns:
+            `accepted`, or `sent` if no worker responded: Temporal keeps it for the next worker. The log says whether a
+            worker had the policy: `policy_changed` or `policy_change_failed`.
+
+        Raises:
+            NotAccepted: Nothing has changed; `outcome` is `duplicate` if the run has the policy, `not_entitled`,
+                `unsigned` or `bad_signature` for a person who may not change it, `busy` while another one is adopted,
+                or `too_late` for a closed run.
+            SettingsError: `by` is not set, or the key cannot be read.
+        """
+        digest = policy if isinstance(policy, str) else policy.hash
+        payload = {"policy": digest, "by": self._person(by), "reason": reason}
+        return await self._intervene("adopt_policy", payload, what="adoption of a policy", key=key)
 
     async def retry(self, *, by: str | None = None, reason: str = "", key: Path | str | None = None) -> UpdateResult:
         """Resume a blocked run after its cause is fixed.

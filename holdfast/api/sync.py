@@ -160,6 +160,7 @@ class SyncThread(_Wrapper[Thread]):
     say = sync(Thread.say)
     refine = sync(Thread.refine)
     reclassify = sync(Thread.reclassify)
+    adopt_policy = sync(Thread.adopt_policy)
     extend = sync(Thread.extend)
     retry = sync(Thread.retry)
     compact = sync(Thread.compact)

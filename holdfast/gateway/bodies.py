@@ -211,6 +211,17 @@ class ReclassificationBody(Body):
         return self
 
 
+class AdoptionBody(Body):
+    """The adoption of another policy by an open run, in the name of the owner of the token or key."""
+
+    policy: str = Field(pattern=r"^[0-9a-f]{64}$", examples=["0" * 64])
+    """The digest of the policy, as `policy check` prints it. The policy itself comes from a worker."""
+    reason: str = Field(default="", max_length=2_000)
+    """The reason, for the log."""
+    id: str = Field(default="", min_length=1, max_length=100, pattern=r"^[A-Za-z0-9._:-]*$", examples=["night-1"])
+    """The caller's id for it, if it is signed: a statement that is sent again with the same id counts once."""
+
+
 ContextBody = Annotated[dict[str, Any] | None, AfterValidator(_fits)]
 """A typed context: at most 16,384 bytes of JSON, which the worker validates by the agent's model."""
 

@@ -236,14 +236,13 @@ class RandomRun:
             case dice if dice < 0.96:
                 thread.reset()
             case dice if dice < 0.99:
-                name = chance.choice([*sorted({*SIGNALS} - {"move", "reclassify", "revoke_key"}), "what?", ""])
+                elsewhere = {"adopt_policy", "move", "reclassify", "revoke_key"}
+                name = chance.choice([*sorted({*SIGNALS} - elsewhere), "what?", ""])
                 garbage = chance.choice(GARBAGE)
                 for _ in range(RECORDED if self.flooded and name != "say" else 1):
                     thread.signal(name, garbage)
                 thread.update(
-                    chance.choice(
-                        sorted({*UPDATES} - {"compact", "pause", "move", "reclassify", "retry", "revoke_key"})
-                    ),
+                    chance.choice(sorted({*UPDATES} - elsewhere - {"compact", "pause", "retry"})),
                     chance.choice(GARBAGE),
                 )
                 self._delegate()

@@ -192,6 +192,8 @@ class Audit:
             self.one_login.append(f"event {event.position}: the votes of {people} came from one login")
         if isinstance(event, ev.AgentLoaded):
             self.policies.add(event.spec.policy.hash)
+        if isinstance(event, ev.PolicyChanged):
+            self.policies.add(event.policy.hash)
         if isinstance(event, ev.RunStarted | ev.RunForked):
             self.policies.update(policy.hash for policy in event.policies)
         if isinstance(event, ev.RunReset):

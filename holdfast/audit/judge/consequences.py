@@ -43,6 +43,7 @@ from holdfast.core.run.decide.reactions import (
 )
 from holdfast.core.run.decide.replies import on_reply
 from holdfast.core.run.fold.evolve import evolve
+from holdfast.core.run.inputs.adopt_policy import on_policy_loaded
 from holdfast.core.run.inputs.decisions import on_due
 from holdfast.core.run.inputs.import_run import on_import_loaded, refuse_import
 from holdfast.core.run.inputs.interventions import react
@@ -164,6 +165,12 @@ def possible_batches(
             yield sent("say", event.said.model_dump())
         case ev.RunReclassified():
             yield sent("reclassify", event.said.model_dump())
+        case ev.PolicyChangeRequested():
+            yield sent("adopt_policy", event.said.model_dump())
+        case ev.PolicyChanged():
+            yield on_policy_loaded(state, event.policy, event.zones, at=at)
+        case ev.PolicyChangeFailed() if state.policy_change == event.policy:
+            yield [event]
         case ev.TaskRefined(call=None):
             yield sent("refine", event.said.model_dump())
         case ev.MessageTaken() if isinstance(next_action(state, at=at), act.TakeMessages):
@@ -243,6 +250,7 @@ def possible_batches(
             | ev.RunUnblocked()
             | ev.NodeAwaited()
             | ev.ToolCallRerouted()
+            | ev.PolicyChangeFailed()
         ):
             return  # not possible in this state
         case (

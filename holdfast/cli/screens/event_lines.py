@@ -50,6 +50,9 @@ PROGRESS = frozenset(
             "run_imported",
             "task_refined",
             "run_reclassified",
+            "policy_change_requested",
+            "policy_changed",
+            "policy_change_failed",
             "message_taken",
             "message_awaited",
             "learning_requested",
@@ -93,6 +96,8 @@ _STYLES = {
     "user_message_received": "bold",
     "task_refined": "bold",
     "run_reclassified": "bold",
+    "policy_changed": "bold",
+    "policy_change_failed": "yellow",
     "llm_replied": "cyan",
     "iteration_started": "cyan",
 }
@@ -197,6 +202,13 @@ def _summary(event: JSON) -> str:
             agent, trust = event["agent"] and f"agent {event['agent']}", event["trust"] and f"trust {event['trust']}"
             why = event["reason"] and f": {event['reason']}"
             return brief(f"{', '.join(filter(None, (agent, trust, limits)))}, by {principal_text(event)}{why}", 300)
+        case "policy_change_requested":
+            why = event["reason"] and f": {event['reason']}"
+            return brief(f"policy {event['policy'][:16]}…, by {principal_text(event)}{why}", 300)
+        case "policy_changed":
+            return f"the run has another policy, of {count(len(event['policy']['rules']), 'rule')}"
+        case "policy_change_failed":
+            return brief(f"the run keeps its policy: {event['problem']}", 300)
         case "message_taken":
             return f"message {event['message']} is shown to the LLM"
         case "message_awaited":

@@ -1,6 +1,6 @@
-"""Screens of the `policy` verbs: a policy in a few lines, and the verdict on a call."""
+"""Screens of the `policy` verbs: a policy in a few lines, the verdict on a call, and who adopts a policy."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rich.text import Text
@@ -73,3 +73,18 @@ def _people(explanation: Explanation) -> Text:
         how = {"deny": "denied", "approve": "approved"}[terms.on_expiry]
         lines.append(f"Without a decision {how} after {span_text(terms.expires_after)}")
     return Text("".join(f"  {line}\n" for line in lines))
+
+
+def adoption_screen(adopting: Sequence[str], refused: Mapping[str, str], left: Sequence[str]) -> Text:
+    """Return which runs adopt a policy, and which do not.
+
+    Args:
+        adopting: The threads that do.
+        refused: The threads that do not, each with the reason.
+        left: The threads that were not asked, because no worker answered for those before.
+    """
+    lines = [f"{count(len(adopting), 'run')} that waited adopt it, if a worker has it"]
+    lines += [f"{visible(thread)}: {visible(why)}" for thread, why in refused.items()]
+    if left:
+        lines.append(f"{count(len(left), 'run')} left alone: no worker answers. Start one, and repeat the command")
+    return Text("\n".join(lines))

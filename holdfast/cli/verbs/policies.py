@@ -1,12 +1,14 @@
-"""Verbs for policy files: policy check, policy explain. They need no server."""
+"""Verbs for policies: policy check and policy explain, which need no server, and policy adopt."""
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from holdfast.cli.exits import OK, USAGE
-from holdfast.cli.options import Verbs
+from holdfast.cli.exits import FAILED, OK, USAGE
+from holdfast.cli.options import By, Key, Reason, Verbs
+from holdfast.cli.reports import report_outcome
 from holdfast.cli.session import Session
 from holdfast.cli.text import visible
 
@@ -15,7 +17,7 @@ if TYPE_CHECKING:
 
 File = Annotated[Path, typer.Argument(metavar="FILE", help="A policy, as YAML or JSON.")]
 
-verbs = Verbs(under="policy", help="Check a policy file, or explain its verdict on a call.")
+verbs = Verbs(under="policy", help="Check a policy file, explain its verdict on a call, or have open runs adopt it.")
 
 
 @verbs.verb(
@@ -99,6 +101,53 @@ async def explain(
     explanation = explain_use(policy, use)
     session.output.result({**explanation.view(), "hash": policy.hash}, explanation_screen(explanation))
     return OK
+
+
+@verbs.verb(
+    'policy adopt policy.yaml rel-1.2 --reason "deploys on Sundays, too"',
+    "policy adopt policy.yaml --waiting",
+)
+async def adopt(
+    session: Session,
+    policy: Annotated[str, typer.Argument(metavar="POLICY", help="The workers' policy file, or a policy's digest.")],
+    thread: Annotated[str | None, typer.Argument(metavar="[THREAD]", help="The thread.", show_default=False)] = None,
+    waiting: Annotated[
+        bool, typer.Option("--waiting", help="All runs that wait for hours of a policy, or for another policy.")
+    ] = False,
+    by: By = None,
+    reason: Reason = "",
+    key: Key = None,
+) -> int:
+    """Have open runs adopt the policy of the workers, and judge their waiting calls again.
+
+    The workers have to be started with it before. A run keeps its policy if none of them has it. What people have
+    denied stays denied, and what they were asked about, or approved, asks them again.
+    """
+    if bool(thread) is waiting:
+        raise typer.BadParameter("name a thread, or give --waiting")
+    digest = policy
+    if not re.fullmatch("[0-9a-f]{64}", policy):
+        loaded = _load(session, Path(policy))
+        if loaded is None:
+            return USAGE
+        digest = loaded.hash
+    name, private = session.person(by), session.private_key(key)
+    threads = await session.connect(*([thread] if thread else []))
+    from holdfast.client.adopting import adopt_policy, adopt_where_waiting
+
+    if thread:
+        sent = await adopt_policy(threads, thread, digest, by=name, reason=reason, private=private)
+        return report_outcome(session, thread, sent)
+    from holdfast.cli.screens.policy_screens import adoption_screen
+
+    with session.output.err.status("Looking for runs that wait for hours or for another policy"):
+        done = await adopt_where_waiting(threads, digest, by=name, reason=reason, private=private)
+    refused = {each: str(error) for each, error in done.failed.items()}
+    refused |= {each: answer.explanation for each, answer in done.answers.items() if not answer.counts}
+    adopting = sorted(each for each, answer in done.answers.items() if answer.counts)
+    result = {"policy": digest, "adopting": adopting, "refused": refused, "left": list(done.left)}
+    session.output.result(result, adoption_screen(adopting, refused, done.left))
+    return FAILED if refused or done.left else OK
 
 
 def _load(session: Session, file: Path) -> "Policy | None":

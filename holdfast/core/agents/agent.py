@@ -336,6 +336,10 @@ class AgentSpec(Frozen):
         fields: dict[str, Any] = json.loads(canonical(self.model_dump(mode="json", exclude_defaults=True)))
         return fields
 
+    def governed_by(self, policy: Policy) -> "AgentSpec":
+        """Return the agent with another policy."""
+        return AgentSpec(**{**{name: getattr(self, name) for name in AgentSpec.model_fields}, "policy": policy})
+
     @cached_property
     def depends_on_trust(self) -> bool:
         """Whether any of its tools or rules depends on the trust level of the content that the LLM has read."""

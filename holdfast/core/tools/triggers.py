@@ -36,6 +36,9 @@ COUNTED = 20
 POLLED_BYTES = 4_000
 """Maximum size of a polled call's arguments as JSON: a sleeping run carries them along."""
 
+POLICY_CHANGED = "policy_changed"
+"""The event that a run sends itself when it adopts another policy, and that nobody else can send."""
+
 RUNTIME_TOOLS = ("sleep_until", "wait_for_event", "check_back", "wait_for_run")
 """The tools that the run itself carries out. If an agent of a catalog has them, no other tool may have these names."""
 

@@ -68,6 +68,14 @@ ROUTES = (
         "Change the agent of an open run, or lower its trust level or budget, in the caller's name.",
     ),
     Route(
+        "adopt_policy",
+        "policy-adoptions",
+        "adopt_policy",
+        "refine",
+        bodies.AdoptionBody,
+        "Have an open run adopt a policy that its workers have, in the caller's name; its calls are judged again.",
+    ),
+    Route(
         "extend",
         "extensions",
         "extend_budget",

@@ -100,6 +100,8 @@ class DerivedMembers:
             case "agent_loaded":
                 self._agents[event["spec_hash"]] = event["spec"]
                 self._policy(event["spec"].get("policy", {}))
+            case "policy_changed":
+                self._policy(event["policy"])
             case "tool_call_started":
                 self.keys.add(event["key"])
             case "run_reset":

@@ -191,7 +191,7 @@ def test_runs_of_earlier_releases_have_no_signatures() -> None:
 
 def test_a_summary_is_signed() -> None:
     """The reply that compacts the context is signed, too, and its text cannot be altered."""
-    log = RandomRun(10, 20, node=NODE).thread.log
+    log = RandomRun(10, 23, node=NODE).thread.log
     event = next(event for event in log if isinstance(event, ContextCompacted) and event.signed)
     _, fault = audited(changed(log, event.position, summary=event.summary + "!"))
     assert fault is not None

@@ -59,6 +59,7 @@ from holdfast.core.log.events.messages import (
     UserMessageReceived,
 )
 from holdfast.core.log.events.nodes import NodeAccepted, NodeAwaited, ToolCallRerouted
+from holdfast.core.log.events.policies import PolicyChanged, PolicyChangeFailed, PolicyChangeRequested
 from holdfast.core.log.events.refusals import RefusalsCounted, SignalRejected
 from holdfast.core.log.events.runs import (
     AgentLoaded,
@@ -124,6 +125,9 @@ __all__ = [
     "MoveRequested",
     "NodeAccepted",
     "NodeAwaited",
+    "PolicyChangeFailed",
+    "PolicyChangeRequested",
+    "PolicyChanged",
     "PollKind",
     "PreviewRequested",
     "Proven",
@@ -200,6 +204,9 @@ AgentEvent = Annotated[
     | AuthorityDelegated
     | DelegationRevoked
     | KeyRevoked
+    | PolicyChangeRequested
+    | PolicyChanged
+    | PolicyChangeFailed
     | BaselineRecorded
     | StateVerified
     | ToolCallPostponed

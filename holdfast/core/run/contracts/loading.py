@@ -100,6 +100,9 @@ class AgentRequest(ActivityRequest):
     """The time zones of the hours in the policies above, each once."""
     position: int | None = None
     """How many events the run has. If the record has a later move of the thread, the run was reset."""
+    policy: str = ""
+    """Only the policy is asked for, of this digest: a worker on which the agent has another one sends the request on.
+    Empty if the agent is asked for."""
     nodes: NodeTerms | None = None
     """The terms for the node that loads the agent; None for any node. With terms, the answer has a placement."""
 

@@ -84,6 +84,19 @@ def agent_request(begin: RunInput, state: RunState, *, agent: str | None, record
     )
 
 
+def policy_request(state: RunState) -> AgentRequest:
+    """Return the request to load the policy that the run adopts."""
+    assert state.spec is not None
+    zones = dict.fromkeys(zone for policy in state.origin.policies for zone in policy.zones)
+    return AgentRequest(
+        agent=state.spec.name,
+        workspace=None,
+        policy=state.policy_change,
+        zones=tuple(zones),
+        nodes=node_terms(state),
+    )
+
+
 def tool_request(
     state: RunState,
     call: ToolCall,

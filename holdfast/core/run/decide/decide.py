@@ -11,7 +11,9 @@
 6. Every LLM call fits the budget of the run, or is the last one (`holdfast.core.run.rules.budget`).
 7. While a person pauses or moves the run, nothing starts (`holdfast.core.run.inputs.pause`,
    `holdfast.core.run.inputs.move`).
-8. If no node takes the work, the run offers it again later (`holdfast.core.run.decide.placements`).
+8. If the run adopts another policy, nothing starts before that judges the calls again
+   (`holdfast.core.run.inputs.adopt_policy`).
+9. If no node takes the work, the run offers it again later (`holdfast.core.run.decide.placements`).
 """
 
 from datetime import datetime
@@ -33,6 +35,7 @@ from holdfast.core.run.state.next_actions import (
     Fail,
     Finish,
     LoadAgent,
+    LoadPolicy,
     NoteProgress,
     Poll,
     ReportBudget,
@@ -76,6 +79,8 @@ def _unverified_action(state: RunState, *, at: datetime) -> Action:
         return Finish()
     if state.unattended and state.blocked:
         return _failing_action(state, at=at)
+    if state.policy_change and state.adopts_policy:
+        return LoadPolicy()
     if state.calls.current and (action := _call_action(state, at=at)):
         return action
     if state.subagents.children and state.subagents.open and state.ends_at(at):

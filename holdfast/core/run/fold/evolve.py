@@ -50,6 +50,7 @@ from holdfast.core.run.fold.context import (
 )
 from holdfast.core.run.fold.imports import fork_run, import_run, lift_fork, resume_import
 from holdfast.core.run.fold.places import accept_node, await_node, reroute_call
+from holdfast.core.run.fold.policies import change_policy, request_policy
 from holdfast.core.run.fold.runs import (
     block_run,
     continue_run,
@@ -176,6 +177,9 @@ _CHANGES: Mapping[type[ev.Event], Change] = {
     ev.UserMessageReceived: receive_message,
     ev.TaskRefined: refine_task,
     ev.RunReclassified: reclassify_run,
+    ev.PolicyChangeRequested: request_policy,
+    ev.PolicyChanged: change_policy,
+    ev.PolicyChangeFailed: lambda state, event: replace(state, policy_change=""),
     ev.MessageTaken: take_message,
     ev.SignalRejected: _unchanged,
     ev.RefusalsCounted: _unchanged,

@@ -48,6 +48,7 @@ def start_run(state: RunState, event: ev.RunStarted) -> RunState:
         ),
         spec=None,
         next_agent="",
+        policy_change="",
         lift=event.lift,
         unattended=False,
         steps=state.steps.use_reply(),
@@ -144,6 +145,7 @@ def load_agent(state: RunState, event: ev.AgentLoaded) -> RunState:
     return replace(
         state,
         next_agent="",
+        policy_change="",
         lift=None,
         spec=event.spec,
         spec_hash=event.spec_hash,

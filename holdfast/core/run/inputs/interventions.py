@@ -33,6 +33,7 @@ from holdfast.core.authority.interventions import (
     read_message,
     read_refinement,
 )
+from holdfast.core.authority.policy_adoption import PolicyAdoption, read_adoption
 from holdfast.core.authority.reclassification import Reclassification, read_reclassification
 from holdfast.core.authority.statements import (
     AuthorityDelegation,
@@ -47,6 +48,7 @@ from holdfast.core.authority.statements import (
 from holdfast.core.base.models import is_unread
 from holdfast.core.log.events import SignalRejected
 from holdfast.core.run.fold.evolve import evolve
+from holdfast.core.run.inputs.adopt_policy import on_adoption
 from holdfast.core.run.inputs.compact import on_compact, refuse_summary
 from holdfast.core.run.inputs.decisions import on_decision, on_due, refuse_feedback
 from holdfast.core.run.inputs.delegations import on_delegation, on_key_revocation, on_revocation
@@ -67,6 +69,7 @@ from holdfast.core.run.state.features import (
     KEYS_REVOKED,
     MOVES,
     PAUSE_BY_PERSON,
+    POLICY_CHANGES,
     RECLASSIFY,
     REFINE_TASK,
     SIGNED_STEERING,
@@ -169,6 +172,13 @@ INTERVENTIONS: dict[str, Intervention[Any]] = {
         statement=Reclassification,
         signal=RECLASSIFY,
         update=RECLASSIFY,
+    ),
+    "adopt_policy": Intervention(
+        react=on_adoption,
+        read=read_adoption,
+        statement=PolicyAdoption,
+        signal=POLICY_CHANGES,
+        update=POLICY_CHANGES,
     ),
     "extend": Intervention(
         react=on_extension, read=read_extension, statement=Extension, signal=BUDGETS, update=BUDGETS

@@ -13,6 +13,7 @@ from holdfast.core.authority.interventions import (
     Refinement,
     WhenBusy,
 )
+from holdfast.core.authority.policy_adoption import PolicyAdoption
 from holdfast.core.authority.reclassification import Reclassification
 from holdfast.core.llm.messages import size_of
 from holdfast.core.log.events import RunReclassified, TaskRefined, UserMessageReceived
@@ -77,7 +78,7 @@ def _refuse_repeated(state: RunState, message: Message) -> Rejection | None:
 
 def verify_sender(
     state: RunState,
-    sent: Message | Refinement | Extension | Compaction | Reclassification,
+    sent: Message | Refinement | Extension | Compaction | Reclassification | PolicyAdoption,
     *,
     required: bool,
     at: datetime,

@@ -75,15 +75,28 @@ def on_reclassification(state: RunState, change: Reclassification, *, at: dateti
 def _refuse_sender(state: RunState, change: Reclassification) -> Rejection | None:
     """Return a refusal if this person may not make this change; else None."""
     assert state.spec is not None
+    if change.agent:
+        return refuse_changer(state, change.by, "reclassifies no run")
     if change.by == state.spec.name:
         return Rejection("not_entitled", f"{change.by} is the agent of this run, and an agent reclassifies no run")
-    if not change.agent:
-        return refuse_bystander(state, change.by)
-    if stranger := refuse_stranger(state, change.by):
+    return refuse_bystander(state, change.by)
+
+
+def refuse_changer(state: RunState, by: str, never: str) -> Rejection | None:
+    """Return a refusal unless a person may change the agent of a run, or its policy; else None.
+
+    Args:
+        state: The state before.
+        by: The person.
+        never: What no agent does, in words: `reclassifies no run`.
+    """
+    if state.spec and by == state.spec.name:
+        return Rejection("not_entitled", f"{by} is the agent of this run, and an agent {never}")
+    if stranger := refuse_stranger(state, by):
         return stranger
     barred = any(policy.approvers and not policy.terms.requester_may_decide for policy in policies_of(state))
-    if barred and state.authority.is_requester(change.by):
-        why = f"{change.by} asked for this with the task or a message; another approver changes its agent"
+    if barred and state.authority.is_requester(by):
+        why = f"{by} asked for this with the task or a message; another approver changes its agent or policy"
         return Rejection("not_entitled", why)
     return None
 

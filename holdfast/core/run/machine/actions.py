@@ -8,6 +8,7 @@ from holdfast.core.run.contracts.requests import (
     agent_request,
     node_terms,
     origin_of,
+    policy_request,
     poll_request,
     tool_request,
     verify_request,
@@ -35,7 +36,16 @@ from holdfast.core.run.state.state import RunState
 from holdfast.core.run.waits.polling import refuse_poll
 from holdfast.core.transcript.transcript import TranscriptRef
 
-STARTS = act.Verify | act.ResolveCalls | act.StartCalls | act.Poll | act.LoadAgent | act.CallLLM | act.Compact
+STARTS = (
+    act.Verify
+    | act.ResolveCalls
+    | act.StartCalls
+    | act.Poll
+    | act.LoadAgent
+    | act.LoadPolicy
+    | act.CallLLM
+    | act.Compact
+)
 """Actions that start work: a run that is about to continue as new leaves them to the next Temporal run."""
 
 
@@ -51,6 +61,8 @@ def carry_out(action: act.OwnAction, begin: RunInput, *, log: RunLog, calls: Ope
     match action:
         case act.LoadAgent():
             _load_agent(begin, log, calls)
+        case act.LoadPolicy():
+            calls.call(policy_request(log.state), log.state)
         case act.CallLLM():
             if log.state.account.limits:
                 log.record(*on_call(log.state))

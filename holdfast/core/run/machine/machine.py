@@ -276,7 +276,8 @@ class AgentRun:
             self._log.archive_at_pause()
             at = self._log.at
             due = self.state.wake_at(at), self.state.next_start(at), self._tree.due() if self._tree else None
-            self._calls.wake_at(min(filter(None, due), default=None), now=at, awaited=awaited_input(self.state, at=at))
+            until, awaited = min(filter(None, due), default=None), awaited_input(self.state, at=at)
+            self._calls.wake_at(until, now=at, awaited=awaited, writing=self._log.archiving)
 
     def _advance(self) -> bool:
         """Take one action; return False if the run waits for an input."""

@@ -99,19 +99,23 @@ class OpenCalls:
             self._slow.add(call.request.call.name)
         self._begin(self._named(call.request, call.number))
 
-    def wake_at(self, until: datetime | None, *, now: datetime, awaited: str = "") -> None:
+    def wake_at(self, until: datetime | None, *, now: datetime, awaited: str = "", writing: bool = False) -> None:
         """Replace the sleep under way by one until that time.
 
         Args:
             until: The time; None if nothing is due.
             now: Now.
             awaited: What the run waits for from outside; if there is anything, the sleep shows it.
+            writing: The record is being written. A sleep that only shows the wait does not begin before that has ended:
+                an input that arrives sooner costs no timer.
         """
         open_ended = until is None and bool(awaited)
         for call in [call for call in self._open.values() if isinstance(call, Sleep)]:
             if call.awaited == awaited and (call.open_ended if open_ended else call.until == until):
                 return
             self.drop(call.id)
+        if open_ended and writing:
+            return
         if end := now + OPEN_WAIT if open_ended else until:
             # Never zero: with a clock that lags, the run would wake repeatedly within one workflow task.
             self._begin(Sleep(self._next_id(), end, max(0.01, (end - now).total_seconds()), awaited, open_ended))

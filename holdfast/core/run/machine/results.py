@@ -40,6 +40,7 @@ from holdfast.core.run.decide.foreign_tasks import on_task_poll
 from holdfast.core.run.decide.placements import could_not, on_accepted, on_no_node
 from holdfast.core.run.decide.reactions import on_loaded, on_lost_agent, on_lost_call, on_outcome
 from holdfast.core.run.decide.replies import on_lost_attempts, on_lost_llm, on_reply, on_summary
+from holdfast.core.run.inputs.adopt_policy import on_policy_loaded, on_policy_missing
 from holdfast.core.run.inputs.interventions import react
 from holdfast.core.run.inputs.resets import on_reset
 from holdfast.core.run.machine.open_calls import OpenCalls
@@ -73,6 +74,9 @@ def on_answer(call: Call, request: OwnRequest, answer: Any, *, log: RunLog, call
         calls: The open calls.
     """
     placement = getattr(answer, "placement", None)
+    if isinstance(request, AgentRequest) and request.policy:
+        _on_policy(answer, log)
+        return
     if placement and placement.node is None and _offers_again(call, request, answer, log):
         log.record(*on_no_node(log.state, call.number, placement.rejected, at=log.at))
         return
@@ -127,6 +131,8 @@ def on_failure(call: Call, request: OwnRequest, failure: Failure, *, log: RunLog
             calls.call(request, log.state)
         case ThreadRequest() | EffectsRequest():
             return failure
+        case AgentRequest() if request.policy:
+            log.record(*on_policy_missing(log.state, f"{cause}: {message}"))
         case AgentRequest() if not log.loaded:
             return failure  # the import has recorded nothing yet
         case AgentRequest() if log.state.next_agent:
@@ -169,6 +175,14 @@ def _on_effects(past: PastEffects, log: RunLog, calls: OpenCalls) -> None:
     if (effects or reset) and not state.outcome:
         asking = bool(calls.under_way(LLMRequest))
         log.record(*on_reset(state, effects, left_out=past.left_out, asking=asking, at=log.at))
+
+
+def _on_policy(loaded: LoadedAgent, log: RunLog) -> None:
+    """Handle the policy that a worker has loaded, or that none has."""
+    if loaded.problem:
+        log.record(*on_policy_missing(log.state, loaded.problem))
+    else:
+        log.record(*on_policy_loaded(log.state, loaded.spec.policy, loaded.zones, at=log.at))
 
 
 def on_agent(request: AgentRequest, loaded: LoadedAgent, *, log: RunLog, calls: OpenCalls) -> None:

@@ -65,7 +65,8 @@ LEVELS: Mapping[int, str] = {
     "elsewhere that a start brings along; `reclassify`, which changes a run's agent, trust level or budget; a start "
     "that continues a thread may lift a constraint; a start names the span that caused it; the cost of each LLM call "
     "by list prices; `events_lost`, a gap that a restored backup leaves; sleep until a constraint ends; requests of a "
-    "moved run name the chain whose trace it keeps",
+    "moved run name the chain whose trace it keeps; `adopt_policy`, by which an open run adopts another policy, and the "
+    "event `policy_changed`",
 }
 """Feature level → the release, and its additions."""
 
@@ -303,6 +304,9 @@ COUNTED_EVENTS = 2
 
 CONSTRAINT_TRIGGERS = 2
 """A call of `sleep_until` may wait for the end of a constraint (`ConstraintTrigger`)."""
+
+POLICY_CHANGES = 2
+"""The signal and update `adopt_policy`, and the event `policy_changed` that wakes calls, which only the run sends."""
 
 PLACES = 2
 """A run may have a trust scope; nodes judge its work by their own policies, and a tool may say that it cannot run on

@@ -12,6 +12,11 @@ class LoadAgent:
 
 
 @dataclass(frozen=True)
+class LoadPolicy:
+    """Have a worker load the policy that the run adopts."""
+
+
+@dataclass(frozen=True)
 class CallLLM:
     """Make the next LLM call."""
 
@@ -114,6 +119,7 @@ class Finish:
 
 OwnAction = (
     LoadAgent
+    | LoadPolicy
     | CallLLM
     | Compact
     | TakeMessages

@@ -81,6 +81,10 @@ class Blocked(Frozen):
         return self.model_dump(exclude_defaults=True)
 
 
+_IN_DOUBT = ("outcome_unknown", "awaiting_answer", "orphaned")
+"""The phases of calls whose requests would be decided by another policy than the one by which they were opened."""
+
+
 @dataclass(frozen=True)
 class RunState:
     """Everything that a decision depends on."""
@@ -96,6 +100,8 @@ class RunState:
     spec_hash: str = ""
     next_agent: str = ""
     """The agent that is loaded at the end of the step, after a reclassification; empty for none."""
+    policy_change: str = ""
+    """The digest of the policy that the run adopts as soon as a worker has loaded it; empty for none."""
     lift: Lift | None = None
     """A lift that came with the start, and is judged when the agent is loaded; None for none."""
     workspace: str = ""
@@ -177,6 +183,14 @@ class RunState:
         """The started calls of the step, without dormant ones."""
         asleep = {wait.number for wait in self.dormancy.waits}
         return tuple(call for call in self.calls.current if call.phase == "started" and call.number not in asleep)
+
+    @property
+    def adopts_policy(self) -> bool:
+        """Whether another policy can take effect now: one is asked for, no tool runs, and no outcome is open."""
+        if not self.policy_change or self.outcome or self.spec is None:
+            return False
+        running = any(call.call.name not in SUBAGENT_TOOLS for call in self.running_calls)
+        return not running and all(call.phase not in _IN_DOUBT for call in self.calls.current)
 
     @property
     def in_tree(self) -> bool:
@@ -378,6 +392,7 @@ class RunState:
             "lineage": self.origin.lineage.view() if self.origin.lineage else None,
             "subagents": [child.view() for child in self.subagents.children],
             "pending": self.pending_view(),
+            **({"policy_change": self.policy_change} if self.policy_change else {}),
             "remembered": [rule.view() for rule in self.authority.rules],
             "delegated": [delegation.view() for delegation in self.authority.delegations],
             "constraints": [constraint.view() for constraint in self.constraints.kept],

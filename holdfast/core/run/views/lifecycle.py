@@ -59,6 +59,7 @@ def kind_of(action: act.Action) -> Kind:
     match action:
         case (
             act.LoadAgent()
+            | act.LoadPolicy()
             | act.CallLLM()
             | act.Compact()
             | act.StartCalls()
@@ -90,6 +91,8 @@ def phase_of(state: RunState) -> Phase:
     action = next_action(state, at=state.updated_at)
     match action:
         case act.CallLLM() | act.Compact() | act.AskForLearnings() | act.ReportBudget() | act.Complete() | act.Fail():
+            return "evaluating"
+        case act.LoadPolicy():
             return "evaluating"
         case act.Verify(baseline=True):
             return "executing"

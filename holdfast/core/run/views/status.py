@@ -59,6 +59,8 @@ def doing(state: RunState) -> str:
     match action:
         case act.LoadAgent():
             return "waits for a worker to load its agent"
+        case act.LoadPolicy():
+            return f"asks its workers for the policy {state.policy_change[:16]}…, which it adopts"
         case act.CallLLM():
             return f"calls the LLM for step {state.steps.count + 1}"
         case act.Compact():
@@ -168,6 +170,8 @@ def _after(state: RunState, action: act.Action) -> tuple[NextStep, ...]:
     match action:
         case act.LoadAgent():
             return (NextStep(when="its agent is loaded", then=calls_llm),)
+        case act.LoadPolicy():
+            return (NextStep(when="a worker has it", then="the calls that have not started are judged again"),)
         case act.CallLLM():
             last = "its answer" if state.idle.limit else "the result, and ends the run"
             then = f"the calls in the reply are judged; a reply without calls is {last}"

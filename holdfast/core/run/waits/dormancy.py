@@ -10,7 +10,8 @@
 4. An event that an agent sends says how many agents in a row led to it, so that agents cannot wake one another forever
    (`MAX_HOPS`). A person's message begins anew, and so does an event from outside.
 5. A wait for the end of a constraint ends when that is over, or lifted.
-6. During a person's pause, waits may end, but the run does not act on that before it resumes.
+6. The run itself sends the event `policy_changed`, when it has adopted another policy; nobody else can.
+7. During a person's pause, waits may end, but the run does not act on that before it resumes.
 """
 
 import re
@@ -32,12 +33,13 @@ from holdfast.core.log import events as ev
 from holdfast.core.run.rules.authority import Reaction, Rejection, read_claim
 from holdfast.core.run.rules.refusals import bound_refusals
 from holdfast.core.run.state.dormancy import BUFFERED, BUFFERED_BYTES, COUNTED_CHARS, WAITS, BufferedEvent, Wait
-from holdfast.core.run.state.features import AGENT_EVENTS, CONSTRAINT_TRIGGERS, COUNTED_EVENTS
+from holdfast.core.run.state.features import AGENT_EVENTS, CONSTRAINT_TRIGGERS, COUNTED_EVENTS, POLICY_CHANGES
 from holdfast.core.run.state.state import RunState
 from holdfast.core.run.waits.polling import poll_problem
 from holdfast.core.tools.triggers import (
     EVENT_NAME,
     NAME_RULE,
+    POLICY_CHANGED,
     ConstraintTrigger,
     EventTrigger,
     TimeTrigger,
@@ -101,6 +103,9 @@ def on_sleep(state: RunState, number: int, *, at: datetime) -> list[ev.AgentEven
     if len(state.dormancy.waits) >= WAITS:
         why = f"You did not sleep: {WAITS} calls wait already, which is the limit. {_now(at)}"
         return [_finished(state, number, why, status="failed", trust="agent")]
+    if isinstance(trigger, EventTrigger) and trigger.counts and _is_own(state, trigger.event):
+        why = f"You did not sleep: {trigger.event} cannot be counted. {_now(at)}"
+        return [_finished(state, number, why, status="failed", trust="agent")]
     if isinstance(trigger, EventTrigger) and trigger.counts:
         return _count(state, number, trigger, at=at)
     if event := state.dormancy.find_buffered(trigger):
@@ -157,6 +162,24 @@ def on_lifted_while_asleep(state: RunState, constraint: int, *, at: datetime) ->
         _finished(state, wait.number, _time_is_over(wait, at))
         for wait in state.dormancy.waits
         if isinstance(wait.trigger, ConstraintTrigger) and wait.trigger.constraint == constraint
+    ]
+
+
+def on_policy_changed_while_asleep(state: RunState, policy: str, *, at: datetime) -> list[ev.AgentEvent]:
+    """Return the events that end the waits for another policy.
+
+    Args:
+        state: The state after the run has adopted it.
+        policy: Its digest.
+        at: Now.
+    """
+    data = exact_json({"policy": policy})
+    changed = "The policy that judges your calls has changed after"
+    may = "What it denied or postponed may be possible now; call it again if it is still to be done."
+    return [
+        _finished(state, wait.number, f"{changed} {_slept(wait, at)}. {may} {_now(at)}")
+        for wait in state.dormancy.wakeable
+        if wait.fits(POLICY_CHANGED, data)
     ]
 
 
@@ -267,6 +290,8 @@ def _refuse(state: RunState, wake: Wake) -> Rejection | None:
         return Rejection("not_waiting", f"agent {state.spec.name} never sleeps: it has no dormancy")
     if wake.id and wake.id in state.dormancy.seen:
         return Rejection("duplicate", f"an event with the id {wake.id} was accepted before")
+    if _is_own(state, wake.event):
+        return Rejection("wrong_event", f"only the run itself sends {POLICY_CHANGED}: when it adopts another policy")
     target = next((wait for wait in state.dormancy.wakeable if wait.number == wake.call), None)
     if wake.call is not None and target is None:
         others = _numbers(state.dormancy.wakeable)
@@ -276,6 +301,11 @@ def _refuse(state: RunState, wake: Wake) -> Rejection | None:
     if target and wake.event and not (target.counts(wake.event) or target.fits(wake.event, exact_json(wake.data))):
         return Rejection("wrong_event", f"call {target.number} waits for something else: {target.trigger.words}")
     return None
+
+
+def _is_own(state: RunState, event: str) -> bool:
+    """Return whether only the run itself sends this event."""
+    return event == POLICY_CHANGED and state.features >= POLICY_CHANGES
 
 
 def _rejected(refusal: Rejection, payload: Any) -> Reaction:

@@ -1,6 +1,7 @@
 """The waits for people, which Temporal's Web UI shows as a pending timer. Pure functions.
 
-A wait without a deadline has a timer, too, whose end changes nothing. The timer is started anew when the run waits for
+A wait without a deadline has a timer, too, whose end changes nothing. It starts when the events before the wait are in
+the permanent record, so that an input which arrives sooner costs none. It is started anew when the run waits for
 something else, because its summary cannot change. So that a later release replays the same timers, this depends on
 `awaited_input` alone, and not on the words of the summary.
 """

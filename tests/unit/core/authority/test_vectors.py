@@ -21,6 +21,7 @@ from holdfast.core.authority.interventions import (
     Resume,
     Retry,
 )
+from holdfast.core.authority.policy_adoption import PolicyAdoption
 from holdfast.core.authority.previews import CallPreview
 from holdfast.core.authority.reclassification import Reclassification
 from holdfast.core.authority.signatures import encode_key, is_signed, public_key, sign
@@ -54,6 +55,7 @@ STATEMENTS: list[Signed] = [
     KeyRevocation(by="alice", revoked=public_key(KEY), reason="a lost laptop"),
     Compaction(by="dana", summary="Step ä is done.", id="c1", until=UNTIL),
     Reclassification(by="alice", agent="auditor", budget=Amounts(usd="1.50"), reason="ä", id="r2", until=UNTIL),
+    PolicyAdoption(policy="7" * 64, by="alice", reason="ä", id="p1", until=UNTIL),
     Pause(by="alice", run="r0", seen=2, until=UNTIL),
     Resume(by="alice", run="r0", seen=3),
     Retry(by="alice", run="r0", seen=4),
@@ -138,6 +140,7 @@ def test_each_signed_statement_names_its_own_format() -> None:
         "message/1",
         "refine/1",
         "reclassify/1",
+        "adopt_policy/1",
         "extend/1",
     }
     formats |= {"key-revocation/1", "pause/1", "resume/1", "retry/1", "move/1", "compact/1"}

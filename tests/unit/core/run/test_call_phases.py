@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.core.authority.approvals import ApprovalRequest, RequestKind
+from holdfast.core.authority.policy import Policy
 from holdfast.core.authority.statements import DecisionKind
 from holdfast.core.base.models import replace
 from holdfast.core.budget.budget import Amounts
@@ -49,6 +50,9 @@ from holdfast.core.log.events import (
     MoveRequested,
     NodeAccepted,
     NodeAwaited,
+    PolicyChanged,
+    PolicyChangeFailed,
+    PolicyChangeRequested,
     PreviewRequested,
     ReconcileRequested,
     RefusalsCounted,
@@ -217,6 +221,8 @@ UNRELATED: list[AgentEvent] = [
     TaskRefined(refinement=1, kind="narrow", text="less", by="alice", position=8),
     MessageTaken(message=5),
     RunReclassified(by="alice", trust="web", notice="n"),
+    PolicyChangeRequested(policy="p", by="alice"),
+    PolicyChangeFailed(policy="p", problem="p"),
     EventsLost(events=1_000, head="h"),
     MessageAwaited(result="done"),
     LearningRequested(notice="n"),
@@ -274,6 +280,7 @@ REFUSED: list[AgentEvent] = [
     SubagentStarted(number=77, thread="t.77", agent="a", run_id="r"),
     SubagentEnded(number=1, thread="t.1", status="completed"),
     MessageTaken(message=77),
+    PolicyChanged(policy=Policy(), spec_hash="h"),  # nobody asked for it
 ]
 """Events about a call, a request, a rule or a message that does not exist: rejected in every phase."""
 

@@ -230,6 +230,9 @@ def test_the_plays_have_every_kind_of_event() -> None:
     elsewhere |= {
         "run_reclassified",
         "events_lost",
+        "policy_change_requested",
+        "policy_changed",
+        "policy_change_failed",
     }  # `test_reclassifying.py`, `tests/integration/test_restore_drill.py`
     elsewhere |= {"node_accepted", "node_awaited", "tool_call_rerouted"}  # `test_places.py`
     assert seen | elsewhere == {kind.model_fields["type"].default for kind in get_args(get_args(AgentEvent)[0])}

@@ -37,6 +37,9 @@ from holdfast.core.log.events import (
     MoveRequested,
     NodeAccepted,
     NodeAwaited,
+    PolicyChanged,
+    PolicyChangeFailed,
+    PolicyChangeRequested,
     ReconcileRequested,
     RunForked,
     RunImported,
@@ -505,6 +508,7 @@ def test_the_plays_have_everything_in_them() -> None:
     elsewhere = {RunForked, MoveRequested, RunImported, KeyRevoked, ContextUpdated}
     elsewhere |= {NodeAccepted, NodeAwaited, ToolCallRerouted}  # `test_places.py`
     elsewhere |= {ToolCallPostponed, RunReclassified}  # `test_later.py`, `test_reclassifying.py`
+    elsewhere |= {PolicyChangeRequested, PolicyChanged, PolicyChangeFailed}  # `test_adopting_policies.py`
     elsewhere |= {AnswerRequested, EventsLost}  # `test_foreign_waits.py`, `tests/integration/test_restore_drill.py`
     for kind in set(get_args(get_args(AgentEvent)[0])) - elsewhere:
         name = kind.model_fields["type"].default

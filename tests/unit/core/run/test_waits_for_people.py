@@ -5,7 +5,9 @@ from datetime import timedelta
 import pytest
 
 from holdfast.core.agents.agent import Limits
+from holdfast.core.authority.policy import Policy, Terms
 from holdfast.core.run.contracts.commands import Sleep
+from holdfast.core.run.contracts.record import ArchiveRequest
 from holdfast.core.run.state.features import FEATURES
 from holdfast.core.run.views.web_ui import wait_summary
 from holdfast.core.run.waits.people import OPEN_WAIT
@@ -24,6 +26,8 @@ def test_an_open_request_has_a_timer_until_it_is_decided() -> None:
     thread = loaded_thread(features=FEATURES)
     assert waiting_timer(thread) is None
     thread.reply(calls("pay", "pay"))
+    assert waiting_timer(thread) is None
+    thread.archive()
     timer = waiting_timer(thread)
     assert timer is not None
     assert (timer.awaited, timer.open_ended) == ("decide 1 2", True)
@@ -37,14 +41,30 @@ def test_an_open_request_has_a_timer_until_it_is_decided() -> None:
     assert waiting_timer(thread) is None
 
 
+def test_a_decision_during_the_write_of_the_record_costs_no_timer() -> None:
+    """The timer that only shows a wait begins when the record is written; one with a deadline begins at once."""
+    thread = loaded_thread(features=FEATURES)
+    thread.reply(calls("pay"))
+    assert thread.waiting(ArchiveRequest)
+    assert waiting_timer(thread) is None
+    thread.decide("1", "deny")
+    assert waiting_timer(thread) is None
+    asking = loaded_thread(agent_spec(policy=Policy(terms=Terms(expires_after=60))), features=FEATURES)
+    asking.reply(calls("pay"))
+    assert asking.waiting(ArchiveRequest)
+    timer = waiting_timer(asking)
+    assert timer is not None
+    assert not timer.open_ended
+
+
 def test_the_end_of_an_open_wait_changes_nothing() -> None:
     """After a year, nothing is recorded, and another timer begins."""
     thread = loaded_thread(features=FEATURES)
     thread.reply(calls("pay"))
     before = thread.types()
+    thread.archive()
     timer = waiting_timer(thread)
     assert timer is not None
-    thread.archive()
     thread.advance(seconds=OPEN_WAIT.total_seconds() + 1)
     assert thread.types() == before
     after = waiting_timer(thread)
@@ -56,12 +76,14 @@ def test_pauses_blocks_and_messages_are_waits() -> None:
     """Each has a timer that names it; what the summary says is plain text of bounded length."""
     thread = loaded_thread(agent_spec(limits=Limits(idle_limit=60)), features=FEATURES)
     thread.refuse("LLMRejected")
+    thread.archive()
     timer = waiting_timer(thread)
     assert timer is not None
     assert timer.awaited == "retry LLMRejected"
     assert wait_summary(thread.state).startswith("waits for a person to fix the cause (LLMRejected)")
     thread.signal("retry", {"by": "bob"})
     thread.signal("pause", {"by": "bob"})
+    thread.archive()
     timer = waiting_timer(thread)
     assert timer is not None
     assert timer.awaited == "resume"

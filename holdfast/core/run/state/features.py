@@ -65,8 +65,8 @@ LEVELS: Mapping[int, str] = {
     "elsewhere that a start brings along; `reclassify`, which changes a run's agent, trust level or budget; a start "
     "that continues a thread may lift a constraint; a start names the span that caused it; the cost of each LLM call "
     "by list prices; `events_lost`, a gap that a restored backup leaves; sleep until a constraint ends; requests of a "
-    "moved run name the chain whose trace it keeps; `adopt_policy`, by which an open run adopts another policy, and the "
-    "event `policy_changed`",
+    "moved run name the chain whose trace it keeps; `adopt_policy`, by which an open run adopts another policy, and "
+    "`policy_changed`",
 }
 """Feature level → the release, and its additions."""
 

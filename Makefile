@@ -27,7 +27,7 @@ docs: ## Build the documentation as a site: build/docs/index.html; a warning fai
 lock: setup ## Refresh requirements/*.lock from pyproject.toml; UPGRADE= keeps the versions that they have
 	$(COMPILE) --extra all -o requirements/runtime.lock
 	$(COMPILE) --extra embedded --group dev -c requirements/runtime.lock -o $(LOCK)
-	$(COMPILE) --extra embedded -c requirements/runtime.lock -o requirements/bench.lock
+	$(COMPILE) --extra embedded --group recall -c requirements/runtime.lock -o requirements/bench.lock
 	$(COMPILE) --extra embedded --group package -c requirements/runtime.lock -o requirements/package.lock
 	$(COMPILE) --extra embedded --group peers -c requirements/runtime.lock -o requirements/peers.lock
 	$(COMPILE) --extra all --group docs -c requirements/runtime.lock -o requirements/docs.lock
@@ -97,13 +97,16 @@ down: ## Stop the team stack; its data stays
 	docker compose down
 
 ##@ Measurements
-.PHONY: bench bench-long bench-peers conformance
+.PHONY: bench bench-long bench-recall bench-peers conformance
 bench: setup ## Measure a step and a prompt, and print a table
 	$(PY) -m bench && $(PY) -m bench.prompt
 bench-long: setup ## Measure a run of 10,000 steps, 500 runs that wait, 100 sub-agents, policies, seals, files, recall, and what follows kills
 	$(PY) -m bench.endurance && $(PY) -m bench.paused && $(PY) -m bench.authority && $(PY) -m bench.seals && $(PY) -m bench.portable && \
-	$(PY) -m bench.recall && $(PY) -m bench.takeover && $(PY) -m bench.freezes && $(PY) -m bench.fanout && $(PY) -m bench.streams && \
+	$(MAKE) --no-print-directory bench-recall && $(PY) -m bench.takeover && $(PY) -m bench.freezes && $(PY) -m bench.fanout && $(PY) -m bench.streams && \
 	$(PY) -m bench.mcp_cost && $(PY) -m bench.page
+bench-recall: setup ## Measure recall; with vectors of wordllama too, a small model of words, if PyPI can be reached
+	@if $(MAKE) --no-print-directory setup VENV=.venv-bench LOCK=requirements/bench.lock; then \
+	.venv-bench/bin/python -m bench.recall; else $(PY) -m bench.recall; fi
 conformance: setup ## Run MCP's conformance suite against a gateway; it comes from npm, and is skipped without
 	$(PY) -m bench.mcp_conformance
 bench-peers: ## Measure Holdfast beside its alternatives; ARGS=--help lists the options

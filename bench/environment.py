@@ -24,8 +24,10 @@ from holdfast.config.stack_file import Stack
 from holdfast.core.authority.signatures import SigningKey
 from holdfast.core.run.contracts.runs import WORKFLOW, RunInput, RunResult
 from holdfast.devstack.devstack import DevStack
+from holdfast.endpoints.http_client import http_client
 from holdfast.hosting.assembly import build_worker
 from holdfast.storage.pool import EFFECTS_AT_ONCE, migrate, open_pool
+from holdfast.streaming.publisher import Publisher
 from holdfast.worker.construction import running
 from holdfast.worker.takeover.takeover import taking_over
 
@@ -79,10 +81,11 @@ async def serving(
     connections: int = 4,
     client: Client | None = None,
     node_key: SigningKey | None = None,
+    publisher: Publisher | None = None,
 ) -> AsyncIterator[tuple[Client, Worker, openai.AsyncOpenAI]]:
     """Run a Holdfast worker in this process during the block, with takeover as in `worker.py`.
 
-    With a key, it signs the results of LLM and tool calls.
+    With a key, it signs the results of LLM and tool calls; with a publisher, it streams replies.
 
     Yields:
         The Temporal client, the worker, and the worker's LLM client.
@@ -92,7 +95,12 @@ async def serving(
     await migrate(stack.database_url)
     async with (
         open_pool(stack.database_url, size=connections) as pool,
-        openai.AsyncOpenAI(api_key="bench", base_url=llm_url, max_retries=0) as llm,
+        openai.AsyncOpenAI(
+            api_key="bench",
+            base_url=llm_url,
+            max_retries=0,
+            http_client=http_client(llm_url) if publisher else None,  # ours reports the pieces of a stream
+        ) as llm,
         taking_over(client, home=home, task_queue=queue) as identity,
     ):
         worker = build_worker(
@@ -106,6 +114,7 @@ async def serving(
             workspaces=home / "workspaces",
             identity=identity,
             node_key=node_key,
+            publisher=publisher,
         )
         async with running(worker):
             gc.freeze()  # as `worker.py` does
@@ -120,8 +129,10 @@ def leave(code: int = 0) -> NoReturn:
 
 
 @asynccontextmanager
-async def open_contenders(stack: Stack, home: Path, llm_url: str) -> AsyncIterator[tuple[Client, dict[str, Contender]]]:
-    """Run the workers of all contenders during the block.
+async def open_contenders(
+    stack: Stack, home: Path, llm_url: str, *, publisher: Publisher | None = None
+) -> AsyncIterator[tuple[Client, dict[str, Contender]]]:
+    """Run the workers of all contenders during the block; with a publisher, ours streams replies.
 
     Yields:
         The client that they share, and the contenders by name.
@@ -148,11 +159,8 @@ async def open_contenders(stack: Stack, home: Path, llm_url: str) -> AsyncIterat
         limits=limits,
     )
     catalog = Catalog(agents=[reader, actor], tools=[observe, act])
-    async with serving(stack, home, llm_url, catalog, queue=HOLDFAST, connections=EFFECTS_AT_ONCE) as (
-        client,
-        ours,
-        llm,
-    ):
+    ours_open = serving(stack, home, llm_url, catalog, queue=HOLDFAST, connections=EFFECTS_AT_ONCE, publisher=publisher)
+    async with ours_open as (client, ours, llm):
         # The floor's worker has the same options: sandbox, pass-through modules, time-outs.
         options = ours.config()
         options["task_queue"] = FLOOR

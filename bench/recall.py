@@ -11,6 +11,7 @@ import random
 import tempfile
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from importlib import import_module
 from itertools import accumulate
 from pathlib import Path
 
@@ -34,7 +35,8 @@ from tests.retrieval.labelled import keep, recall_at_five
 ABOUT = (
     "Searches of semantic memory in the embedded PostgreSQL, where every item has a vector of 512 dimensions. The time "
     "that an embedding endpoint needs for the vector of the query is not included. The vectors are hashes of words and "
-    "parts of words, not embeddings of a model, with which `other words` would score better."
+    "parts of words, not embeddings of a model; `wordllama` is one, a small model of words that `make bench-recall` "
+    "installs, and its vectors have 256 dimensions."
 )
 MODEL, DIMENSIONS = "scripted", 512
 VOCABULARY = 30_000
@@ -55,6 +57,25 @@ _LEXEMES = """
     SET lexemes = strip(to_tsvector('english', text)) || array_to_tsvector(ARRAY[' ' || scope]) WHERE lexemes IS NULL
 """
 _COPY_VECTORS = "COPY holdfast.memory_vectors (number, space, scope, embedding) FROM STDIN"
+
+
+class WordLlama(Embeddings):
+    """The small model in the wheel of `wordllama`, without an endpoint.
+
+    Raises:
+        ImportError: `wordllama` is not installed.
+    """
+
+    def __init__(self) -> None:
+        wordllama = import_module("wordllama")
+        # It looks for its tokenizer in its cache alone, although that is in the wheel beside the weights.
+        self._words = wordllama.WordLlama.load(cache_dir=Path(wordllama.__file__).parent, disable_download=True)
+        self.model, self.dimensions = "wordllama", 256
+
+    async def embed(self, texts: Sequence[str]) -> list[list[float]]:
+        """See `Embeddings`."""
+        vectors: list[list[float]] = self._words.embed(list(texts), norm=True).tolist()
+        return vectors
 
 
 class Sentences:
@@ -173,11 +194,24 @@ async def run(url: str, *, count: int, queries: int) -> list[str]:
                 embeddings = Embeddings(client, MODEL, DIMENSIONS)
                 labels = await keep(pool, embeddings, "agent:labelled")
                 recalls = await recall_at_five(pool, embeddings, "agent:labelled", labels)
+        recalls |= await recalls_by_wordllama(pool)
     kinds = list(next(iter(recalls.values())))
     lines += ["", f"| recall@5 of the labelled set | {' | '.join(kinds)} |", "|---" + "|--:" * len(kinds) + "|"]
     for way, shares in recalls.items():
         lines.append(f"| {way} | {' | '.join(f'{shares[kind]:.2f}' for kind in kinds)} |")
     return lines
+
+
+async def recalls_by_wordllama(pool: AsyncConnectionPool) -> dict[str, dict[str, float]]:
+    """Return the recalls of `recall_at_five` with vectors of wordllama; none, with a line that says so, without it."""
+    try:
+        words = WordLlama()
+    except ImportError:
+        print("Skipped: recall with wordllama, which is not installed (`make bench-recall` installs it).")
+        return {}
+    labels = await keep(pool, words, "agent:wordllama")
+    recalls = await recall_at_five(pool, words, "agent:wordllama", labels)
+    return {f"{way}, wordllama": recalls[way] for way in ("vectors", "fused")}
 
 
 def main() -> None:

@@ -11,14 +11,16 @@ from typing import Annotated
 import typer
 
 from bench import document
-from bench.environment import open_stack
+from bench.environment import leave, open_stack
+from bench.peers import stream_report
 from bench.peers.contender import Setup
-from bench.peers.contenders import CONTENDERS
+from bench.peers.contenders import CONTENDERS, STREAMED
 from bench.peers.driver import measure_contender, measure_resume
 from bench.peers.figures import PLAIN, TUNED, Resume, Run
-from bench.peers.llm import serve_model
+from bench.peers.llm import Pace, serve_model
 from bench.peers.report import Report, as_json, make_report, markdown
 from bench.peers.servers import plain_temporal
+from bench.peers.stream_driver import measure_streams
 
 
 def compare(
@@ -51,6 +53,16 @@ def compare(
     return make_report(runs, resumes, lengths=lengths, limit=limit, load=load)
 
 
+def compare_streams(names: list[str], *, steps: int, pace: Pace, limit: float) -> str:
+    """Start the servers, measure the contenders that stream, stop the servers; return the section."""
+    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else None
+    with open_stack() as (stack, home), serve_model(pace) as model:
+        log = str(home / "logs" / "temporal.log")
+        setup = Setup(stack.model_dump(mode="json"), str(home), model.url, limit, log)
+        results = [measure_streams(name, setup, model, pace, steps=steps, progress=_report) for name in names]
+    return stream_report.markdown(results, steps=steps, pace=pace, limit=limit, load=load)
+
+
 def _report(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
@@ -75,6 +87,8 @@ def main(
     repeat: Annotated[int | None, typer.Option(min=1, help="Runs of each length. Default: more short ones.")] = None,
     resume: Annotated[str, typer.Option(help="Lengths of the runs whose worker is killed; empty for none.")] = "100",
     plain: Annotated[str, typer.Option(help="Lengths on an untuned Temporal server; empty for none.")] = "50",
+    streaming: Annotated[bool, typer.Option("--streaming", help="Measure streams alone.")] = False,
+    stream_steps: Annotated[int, typer.Option(min=4, help="With --streaming: steps of a run.")] = 20,
     time_limit: Annotated[float, typer.Option(help="Seconds after which a run is aborted.")] = 120,
     write: Annotated[bool, typer.Option("--write/--no-write", help="Write the section to bench/RESULTS.md.")] = True,
     json_file: Annotated[Path | None, typer.Option("--json", help="A file for the figures of each run.")] = None,
@@ -89,6 +103,13 @@ def main(
         raise typer.BadParameter("nothing to compare", param_hint="--only" if lengths else "--steps")
     code = 0
     try:
+        if streaming:
+            streamed = [name for name in names if name in STREAMED]
+            section = compare_streams(streamed, steps=stream_steps, pace=Pace(50, 0.02), limit=time_limit)
+            print(section)
+            if write:
+                document.write("peer-streams", section)
+            leave()
         report = compare(
             names,
             lengths=lengths,

@@ -9,9 +9,17 @@ AGENT_HARNESS = "agent_harness"
 LANGGRAPH = "langgraph"
 LANGGRAPH_SYNC = "langgraph_sync"
 DBOS = "dbos"
+HOLDFAST_STREAM = "holdfast_stream"
+OPENAI_AGENTS_STREAM = "openai_agents_stream"
+PYDANTIC_AI_STREAM = "pydantic_ai_stream"
 
 INSTRUCTIONS = "Call observe until you are done."
 """The instructions of every agent."""
+
+
+def module_of(name: str) -> str:
+    """Return the module that implements the contender called `name`."""
+    return f"bench.peers.{name}_"
 
 
 def task(steps: int) -> str:
@@ -34,10 +42,6 @@ class About:
     """Its settings, and their source in its documentation."""
     longest: int | None = None
     """The longest run to try; None for no limit."""
-
-    def module(self, name: str) -> str:
-        """Return the module that implements the contender called `name`."""
-        return f"bench.peers.{name}_"
 
 
 CONTENDERS = {
@@ -108,3 +112,20 @@ CONTENDERS = {
         "defaults; the new worker has the same executor id and recovers at launch.",
     ),
 }
+
+
+STREAMED = {HOLDFAST: HOLDFAST_STREAM, OPENAI_AGENTS: OPENAI_AGENTS_STREAM, PYDANTIC_AI: PYDANTIC_AI_STREAM}
+"""The contenders that stream a reply to readers outside of the worker, each with its streaming variant."""
+
+STREAM_SETTINGS = {
+    HOLDFAST: "Streams in PostgreSQL, as `worker.py` has by default. The reader follows the rule of the ids: a chunk "
+    "`superseded` and the event of the reply replace the chunks before them.",
+    OPENAI_AGENTS: "`Runner.run_streamed` with `streaming_topic`, a `WorkflowStream` in the workflow, read with "
+    "`WorkflowStreamClient`; batches of 100 ms, the default. A heartbeat time-out of 10 s, which its documentation "
+    "recommends for streams. Its README says that a retry publishes a second sequence of events; the model activity "
+    "is the library's own, so the application cannot publish the `RETRY` event which that page proposes.",
+    PYDANTIC_AI: "`TemporalDurability(event_stream_topic=…)` with `AgentEventStream` in the workflow, read with "
+    "`stream_agent_events`; batches of 100 ms and a heartbeat time-out of 30 s, the defaults. Its docstrings say that "
+    "a retry of the activity publishes its events again, and name no event that tells a reader so.",
+}
+"""The settings of the streaming variants, and what their documentation says of retries."""

@@ -55,12 +55,8 @@ def make_report(
     runs: Sequence[Run], resumes: Sequence[Resume], *, lengths: Sequence[int], limit: float, load: float | None
 ) -> Report:
     """Combine the figures with the machine and the versions."""
-    packages = sorted({package for about in CONTENDERS.values() for package in about.packages} | {"pydantic"})
-    versions = {"python": platform.python_version()} | {name: _version(name) for name in packages}
-    memory = psutil.virtual_memory().total / 2**30
-    machine = f"{_cpu()}, {os.cpu_count()} cores, {memory:.0f} GB, {platform.system()} {platform.machine()}"
     date = datetime.now(UTC).date().isoformat()
-    return Report(runs, resumes, lengths, limit, machine, versions, date, load)
+    return Report(runs, resumes, lengths, limit, machine(), versions_used(), date, load)
 
 
 def markdown(report: Report) -> str:
@@ -115,7 +111,7 @@ def markdown(report: Report) -> str:
         "",
         *[f"- {CONTENDERS[name].title}: {CONTENDERS[name].settings}" for name in report.names],
         "",
-        _foot(report),
+        foot(report.limit, report.load),
     ]
     return "\n".join(lines)
 
@@ -144,7 +140,7 @@ def _table(report: Report, measure: Measure) -> list[str]:
                 number = f"{value:,.{measure.digits}f}"
                 row.append(f"**{number}**" if (name, steps) in winners else number)
         rows.append(row)
-    return [_line(row) for row in rows]
+    return [line(row) for row in rows]
 
 
 def _death(run: Run, measure: Measure) -> str:
@@ -178,7 +174,7 @@ def _plain(report: Report) -> list[str]:
         return []
     lines = ["", "### On an untuned Temporal server", ""]
     lines += ["`temporal server start-dev` with only its ports set: in memory, 20 workflow tasks a second.", ""]
-    lines += [_line(["", "steps", "ms, tuned", "ms, plain", "bytes, plain"]), _line(["---", *["--:"] * 4])]
+    lines += [line(["", "steps", "ms, tuned", "ms, plain", "bytes, plain"]), line(["---", *["--:"] * 4])]
     for name in report.names:
         for steps in tried:
             plain = cells(report.runs, MS, server=PLAIN).get((name, steps))
@@ -187,7 +183,7 @@ def _plain(report: Report) -> list[str]:
             tuned = cells(report.runs, MS, server=TUNED).get((name, steps))
             size = cells(report.runs, BYTES, server=PLAIN)[name, steps]
             before = "–" if tuned is None else f"{tuned:.1f}"
-            lines.append(_line([CONTENDERS[name].title, str(steps), before, f"{plain:.1f}", f"{size:,.0f}"]))
+            lines.append(line([CONTENDERS[name].title, str(steps), before, f"{plain:.1f}", f"{size:,.0f}"]))
     dead = deaths(report.runs, server=PLAIN).items()
     lines += ["", *[f"- {CONTENDERS[name].title} reached step {run.reached}: {run.died}." for name, run in dead]]
     return lines if dead else lines[:-1]
@@ -203,8 +199,8 @@ def _resumes(report: Report) -> list[str]:
         "The worker is killed when the model server has answered 90 % of the steps, and another one is started at "
         "once. Seconds from the kill, including the start of the interpreter and imports.",
         "",
-        _line(["", "steps", "killed after", "next model call", "run finished", "model calls made twice"]),
-        _line(["---", *["--:"] * 5]),
+        line(["", "steps", "killed after", "next model call", "run finished", "model calls made twice"]),
+        line(["---", *["--:"] * 5]),
     ]
     survived = [resume for resume in report.resumes if not resume.died]
     for one in report.resumes:
@@ -214,7 +210,7 @@ def _resumes(report: Report) -> list[str]:
         elif one.next_call == min(other.next_call for other in survived if other.steps == one.steps):
             numbers[0] = f"**{numbers[0]}**"
         killed = f"{answers_before_kill(one.steps):,} answers"
-        lines.append(_line([CONTENDERS[one.contender].title, f"{one.steps:,}", killed, *numbers]))
+        lines.append(line([CONTENDERS[one.contender].title, f"{one.steps:,}", killed, *numbers]))
     return lines
 
 
@@ -227,13 +223,27 @@ def _wins(report: Report) -> list[str]:
     return [f"- {CONTENDERS[name].title}, {sentence}" for name, sentence in found]
 
 
-def _foot(report: Report) -> str:
-    load = "" if report.load is None else f" The load before the first run was {report.load:.2f}."
-    versions = ", ".join(f"{name} {number}" for name, number in report.versions.items())
-    return f"{report.date}, on {report.machine}.{load} At most {report.limit:.0f} s a run. {versions}."
+def foot(limit: float, load: float | None) -> str:
+    """Return the last line of a section: when, on what and with which versions it was measured."""
+    loaded = "" if load is None else f" The load before the first run was {load:.2f}."
+    versions = ", ".join(f"{name} {number}" for name, number in versions_used().items())
+    return f"{datetime.now(UTC).date().isoformat()}, on {machine()}.{loaded} At most {limit:.0f} s a run. {versions}."
 
 
-def _line(cells: Sequence[str]) -> str:
+def machine() -> str:
+    """Describe the machine."""
+    memory = psutil.virtual_memory().total / 2**30
+    return f"{_cpu()}, {os.cpu_count()} cores, {memory:.0f} GB, {platform.system()} {platform.machine()}"
+
+
+def versions_used() -> dict[str, str]:
+    """Return the versions of Python and of the contenders' packages."""
+    packages = sorted({package for about in CONTENDERS.values() for package in about.packages} | {"pydantic"})
+    return {"python": platform.python_version()} | {name: _version(name) for name in packages}
+
+
+def line(cells: Sequence[str]) -> str:
+    """Return a row of a table."""
     return f"| {' | '.join(cells)} |"
 
 

@@ -1,13 +1,42 @@
 """Shared by contenders on Temporal: starts a run by its workflow's name, measures its history, diagnoses failures."""
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client, WorkflowExecutionStatus, WorkflowHistoryEventFilterType
+from temporalio.exceptions import TemporalError
 from temporalio.service import RPCError, RPCStatusCode
+
+Item = TypeVar("Item")
+
+
+async def wait_until_started(client: Client, name: str) -> None:
+    """Wait until the server has a run: a reader may be faster than the command that starts it."""
+    while True:
+        try:
+            await client.get_workflow_handle(name).describe()
+            return
+        except RPCError as error:
+            if error.status != RPCStatusCode.NOT_FOUND:
+                raise
+        await asyncio.sleep(0.02)
+
+
+async def patient(subscribe: Callable[[int], AsyncIterator[tuple[int, Item]]]) -> AsyncIterator[Item]:
+    """Yield the items of a stream; subscribe again after the last offset if that fails, as it may without a worker."""
+    after = 0
+    while True:
+        try:
+            async for offset, item in subscribe(after):
+                after = offset + 1
+                yield item
+            return
+        except TemporalError:
+            await asyncio.sleep(0.2)
 
 
 class TemporalRuns:

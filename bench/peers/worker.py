@@ -16,7 +16,7 @@ from typing import IO, Any
 import uvloop
 
 from bench.peers.contender import Contender, Setup
-from bench.peers.contenders import CONTENDERS
+from bench.peers.contenders import module_of
 
 
 async def serve(contender: Contender, setup: Setup, answers: IO[str]) -> None:
@@ -94,7 +94,7 @@ def _send(answers: IO[str], answer: dict[str, Any]) -> None:
 
 
 async def _main(name: str, setup: Setup, answers: IO[str]) -> None:
-    module = importlib.import_module(CONTENDERS[name].module(name))
+    module = importlib.import_module(module_of(name))
     async with module.open_contender(setup) as contender:
         await serve(contender, setup, answers)
         os._exit(0)  # temporalio can crash the interpreter at exit; nothing is left to do

@@ -177,6 +177,7 @@ def build_app(
             anchors=anchors,
             memories=memories,
             openid_secret=openid_secret,
+            private_key=key or "",
         )
         app.mount(PREFIX, served)
     body_bytes_below = {}

@@ -31,6 +31,7 @@ async def follow(
     pulse: Callable[[], None] = lambda: None,
     loops: bool = False,
     ahead: asyncio.Event | None = None,
+    until_quiet: bool = False,
 ) -> AsyncIterator[JSON]:
     """Yield events after position `after` as they are recorded, until the latest run of the thread has ended.
 
@@ -45,6 +46,7 @@ async def follow(
         pulse: Called after each poll that was answered.
         loops: Whether `thread` may be the id of a loop.
         ahead: Set if there is reason to poll at once; None to poll at intervals alone.
+        until_quiet: Whether to end once all events so far have been read, even if the run goes on.
 
     Raises:
         ThreadNotFound: There is no such thread.
@@ -70,6 +72,8 @@ async def follow(
             describe = quiet % DESCRIBE_EVERY == 1
             patient, noted = True, ""
             pulse()
+            if until_quiet:
+                return
         except EventsMissing as error:
             if error.stop is None:
                 raise

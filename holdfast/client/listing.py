@@ -5,10 +5,10 @@ Temporal's visibility store finds the threads but lags a little, so running thre
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, get_args
+from typing import Any, NamedTuple, get_args
 
 from temporalio.client import (
     WorkflowExecution,
@@ -93,9 +93,7 @@ async def list_pending(
             count such threads as unread.
         within: Time limit for all of them, in seconds.
     """
-    # Not by ExecutionStatus: paused runs have a separate one, which older servers reject in a query.
-    query = f"{_LATEST} AND HoldfastPending > 0 AND CloseTime IS NULL{of_prefixes(prefixes)}"
-    found = await search(threads, query, limit=limit)
+    first = await _waiting(threads, limit=limit, prefixes=prefixes)
     silent: list[str] = []
 
     async def pending(thread: str) -> list[JSON]:
@@ -103,14 +101,48 @@ async def list_pending(
         keep = silent.append if note else None
         return await threads.pending(thread, note=keep, use_worker=not silent)
 
-    first = sorted(found, key=lambda run: run.task_queue != threads.task_queue)
-    answers = await _query_all([run.id for run in first], pending, within=within, at_once=PENDING_AT_ONCE)
+    answers = await read_each([run.id for run in first], pending, within=within, at_once=PENDING_AT_ONCE)
     late = f"it was not read within the {within:g} s for all open requests: read it alone"
     answers |= {run.id: NoWorker(f"thread {run.id!r}: {late}") for run in first if run.id not in answers}
     if silent and note:
         note(f"{silent[0]} These requests are from Temporal's histories.")
     unanswered = [UnreachableThread(*each) for each in answers.items() if isinstance(each[1], HoldfastError)]
     return [request for each in answers.values() if isinstance(each, list) for request in each], unanswered
+
+
+class RowVersion(NamedTuple):
+    """What Temporal's visibility store has about a run that waits. It changes with the run, though not always: a
+    request that replaces another at once leaves it as it was.
+    """
+
+    run_id: str
+    status: str
+    step: int
+    pending: int
+
+
+async def list_waiting(threads: Threads, *, limit: int = 1_000) -> dict[str, RowVersion]:
+    """Return the threads that have open requests by Temporal's visibility store, which lags, and which anybody with
+    access to Temporal can write: those on this client's task queue first.
+
+    Args:
+        threads: The namespace's threads.
+        limit: Maximum number of threads.
+    """
+    rows: dict[str, RowVersion] = {}
+    for run in await _waiting(threads, limit=limit):
+        known = run.typed_search_attributes
+        row = RowVersion(run.run_id, status_of(run), known.get(_STEP) or 0, known.get(_PENDING) or 0)
+        rows.setdefault(run.id, row)
+    return rows
+
+
+async def _waiting(threads: Threads, *, limit: int, prefixes: Sequence[str] = ()) -> list[WorkflowExecution]:
+    """Return the runs with open requests, those on this client's task queue first."""
+    # Not by ExecutionStatus: paused runs have a separate one, which older servers reject in a query.
+    query = f"{_LATEST} AND HoldfastPending > 0 AND CloseTime IS NULL{of_prefixes(prefixes)}"
+    found = await search(threads, query, limit=limit)
+    return sorted(found, key=lambda run: run.task_queue != threads.task_queue)
 
 
 async def list_threads(
@@ -198,7 +230,7 @@ async def _rows(threads: Threads, found: Sequence[WorkflowExecution], status: st
     # most, come first.
     first = sorted(found, key=lambda run: rows[run.id]["status"] != "running")
     runs = {run.id: run for run in first if run.workflow_type == WORKFLOW}
-    answers = await _query_all(list(runs), lambda name: _reported(threads, runs[name]), within=VALUES_SECONDS)
+    answers = await read_each(list(runs), lambda name: _reported(threads, runs[name]), within=VALUES_SECONDS)
     for thread, reported in answers.items():
         if isinstance(reported, dict):
             rows[thread] |= reported
@@ -206,7 +238,7 @@ async def _rows(threads: Threads, found: Sequence[WorkflowExecution], status: st
             rows[thread] |= _NOTHING | {"status": UNAUTHENTICATED}
     # A sealed answer comes from a worker of this fleet, which only runs threads' own runs.
     others = [run for run in found if not isinstance(answers.get(run.id), dict)]
-    owned = await _query_all([run.id for run in others], lambda name: _own_row(threads, name), within=OWN_SECONDS)
+    owned = await read_each([run.id for run in others], lambda name: _own_row(threads, name), within=OWN_SECONDS)
     for run in others:
         if isinstance(row := owned.get(run.id), dict) and row["run_id"] != run.run_id:
             rows[run.id] = {name: row[name] for name in rows[run.id]}
@@ -296,7 +328,7 @@ async def _without_reopened(threads: Threads, found: list[WorkflowExecution]) ->
         newest = await threads.runs.newest(name)
         return newest if newest.run_id == closed[name].run_id else await threads.reader.ownership.own(newest)
 
-    answers = await _query_all(sorted(closed), own)
+    answers = await read_each(sorted(closed), own)
     return [run for run in found if _run_id(answers.get(run.id)) in ("", run.run_id)]
 
 
@@ -310,10 +342,21 @@ def of_prefixes(prefixes: Sequence[str]) -> str:
     return f" AND ({' OR '.join(each)})" if prefixes else ""
 
 
-async def _query_all(
-    names: Sequence[str], query: Any, *, within: float | None = None, at_once: int = _MAX_CONCURRENT
+async def read_each(
+    names: Sequence[str],
+    query: Callable[[str], Awaitable[Any]],
+    *,
+    within: float | None = None,
+    at_once: int = _MAX_CONCURRENT,
 ) -> dict[str, Any]:
-    """Return each thread's answer or HoldfastError, without the threads that returned neither within the limit."""
+    """Return each thread's answer or HoldfastError, without the threads that returned neither within the limit.
+
+    Args:
+        names: The threads.
+        query: Reads one of them.
+        within: Time limit for all of them, in seconds; None for none.
+        at_once: The most that are read at once.
+    """
     slots = asyncio.Semaphore(at_once)
 
     async def one(thread: str) -> Any:

@@ -51,11 +51,12 @@ from holdfast.gateway.routes.schedules import scheduling_router
 from holdfast.gateway.routes.slack import slack_router
 from holdfast.gateway.routes.starts import starting_router
 from holdfast.gateway.routes.threads import reading_router
+from holdfast.streaming.followers import Followers
 from holdfast.streaming.hub import Hub
 
 FOLLOWERS = 64
 """The most concurrent streams; also of waits, and of downloads. A stream or a wait queries its worker four times a
-second, a few milliseconds each."""
+second, a few milliseconds each; all streams of a thread do so together."""
 FOLLOWERS_EACH = 16
 """The same for one caller."""
 EXPORTS, EXPORTS_EACH = 8, 2
@@ -138,13 +139,13 @@ def build_app(
     app.include_router(health_router(threads))
     actions = Actions(threads, key)
     slots = partial(Slots, limit=followers, each=followers_each)
-    waits, streams = slots("waits"), slots("streams")
+    waits, streams, followed = slots("waits"), slots("streams"), Followers(threads)
     for router in (
         starting_router(threads, authenticator),
         forking_router(threads, authenticator),
         reading_router(threads, authenticator),
-        events_router(threads, authenticator, streams, hub),
-        feeds_router(threads, authenticator, streams, actions, hub),
+        events_router(threads, authenticator, streams, hub, followed),
+        feeds_router(threads, authenticator, streams, actions, hub, followed),
         results_router(threads, authenticator, waits, longest=wait_seconds),
         artifacts_router(threads, authenticator, artifacts, slots("downloads")),
         exports_router(
@@ -177,6 +178,7 @@ def build_app(
             anchors=anchors,
             memories=memories,
             openid_secret=openid_secret,
+            private_key=key or "",
         )
         app.mount(PREFIX, served)
     body_bytes_below = {}

@@ -4,7 +4,8 @@
    follower that reconnects with `Last-Event-ID` gets what comes after it. An id grants nothing: it is a place in the
    thread of the path, which the caller must be allowed to read.
 2. The stream ends with the run. It reads by queries, which leave no trace and delay no decision.
-3. Each connection has one reader; their number is limited, in total and for each caller.
+3. Each connection has one reader; their number is limited, in total and for each caller. All readers of a thread share
+   one follower.
 """
 
 import asyncio
@@ -20,6 +21,7 @@ from holdfast.errors import HoldfastError
 from holdfast.gateway.http.limits import Message, Receive, Send
 from holdfast.gateway.http.problems import problem_of
 from holdfast.gateway.http.quotas import Slots
+from holdfast.streaming.followers import Followers
 from holdfast.streaming.hub import Hub
 from holdfast.streaming.reading import read_stream
 
@@ -48,7 +50,9 @@ def problem_frame(detail: str) -> str:
     return frame("problem", {"detail": detail})
 
 
-async def event_frames(threads: Threads, hub: Hub | None, thread: str, after: Cursor) -> AsyncIterator[str]:
+async def event_frames(
+    threads: Threads, hub: Hub | None, thread: str, after: Cursor, *, followers: Followers
+) -> AsyncIterator[str]:
     """Yield a thread's events and chunks as server-sent events, until its run is over.
 
     Args:
@@ -56,11 +60,12 @@ async def event_frames(threads: Threads, hub: Hub | None, thread: str, after: Cu
         hub: The streams, for replies while they are written; None for events alone.
         thread: The thread id.
         after: The last id that the follower has.
+        followers: The threads that this process follows.
 
     Raises:
         HoldfastError: See `read_stream`.
     """
-    async for each in read_stream(threads, hub, thread, after, patient=True):
+    async for each in read_stream(threads, hub, thread, after, patient=True, followers=followers):
         yield _chunk_frame(each) if isinstance(each, Chunk) else frame(each["type"], each, id=str(each["position"]))
     yield frame("end", {"thread": thread})
 

@@ -11,7 +11,8 @@ from holdfast.client.follow import follow
 from holdfast.client.threads import JSON, Threads
 from holdfast.core.streams.chunks import Chunk, Cursor
 from holdfast.core.streams.following import Following
-from holdfast.streaming.hub import Hub
+from holdfast.streaming.followers import Followers
+from holdfast.streaming.hub import Hub, Subscription
 
 AHEAD = 64
 """The most events that are read ahead of the reader."""
@@ -29,6 +30,7 @@ async def read_stream(
     patient: bool = False,
     note: Callable[[str], None] = lambda line: None,
     pulse: Callable[[], None] = lambda: None,
+    followers: Followers | None = None,
 ) -> AsyncIterator[JSON | Chunk]:
     """Yield the events after a cursor and the chunks of replies, until the latest run of the thread has ended.
 
@@ -40,12 +42,20 @@ async def read_stream(
         patient: See `follow`.
         note: See `follow`.
         pulse: See `follow`.
+        followers: The followers of this process, whose readers are patient and get no notes; None to follow alone.
 
     Raises:
         HoldfastError: See `follow`.
     """
+
+    def followed(after: int, reader: Subscription | None) -> AsyncIterator[JSON]:
+        if followers:
+            return followers.follow(thread, after=after, subscription=reader)
+        ahead = reader.ahead if reader else None
+        return follow(threads, thread, after=after, patient=patient, note=note, pulse=pulse, ahead=ahead)
+
     if hub is None:
-        async for event in follow(threads, thread, after=cursor.after, patient=patient, note=note, pulse=pulse):
+        async for event in followed(cursor.after, None):
             yield event
         return
     following = Following(cursor)
@@ -60,9 +70,7 @@ async def read_stream(
 
         async def read_events() -> None:
             try:
-                async for event in follow(
-                    threads, thread, after=after, patient=patient, note=note, pulse=pulse, ahead=reader.ahead
-                ):
+                async for event in followed(after, reader):
                     await events.put(event)
                     reader.news.set()
             finally:

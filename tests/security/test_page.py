@@ -268,7 +268,15 @@ def pages_with(text: str) -> Iterator[Callable[[], str]]:
     }
     deciding: JSON = {"call": view, "agent": text, "run": head, "spent": spent(state), "silent": True, "problem": text}
     typed = dict.fromkeys(("say", "reason", "result", "arguments"), text)
-    inbox: JSON = {"calls": [view], "total": 1, "others": 1, "everybody": False, "blocked": [head], "unread": [text]}
+    inbox: JSON = {
+        "calls": [view],
+        "total": 1,
+        "others": 1,
+        "everybody": False,
+        "blocked": [head],
+        "unread": [text],
+        "missing": 0,
+    }
     yield partial(rendered, "inbox.html", **shared, **inbox, read=when(NOW, NOW))
     yield partial(rendered, "request.html", **shared, **deciding, typed=typed)
     rows = difference({text: text}, {text: "x"})

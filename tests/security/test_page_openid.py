@@ -20,11 +20,14 @@ from holdfast.client.threads import Threads
 from holdfast.gateway.app import build_app
 from holdfast.gateway.callers import Callers, CallersFile, Identity, OpenIDProvider
 from holdfast.gateway.http.limits import Limits
+from holdfast.gateway.http.quotas import Quota
+from holdfast.gateway.page.flows import FLOW_SECONDS, Flow, Flows, flow_key
 from tests.support.issuer import CLIENT, SECRET, Issuer, new_key, part, rs256, serve_issuer, unsigned
 from tests.support.pages import ALL
 from tests.support.serving import served
 
 JSON = dict[str, Any]
+PLENTY = Quota(at_once=100, a_second=100_000, burst=100_000)
 FROM_PROVIDER = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}
 
 
@@ -55,19 +58,31 @@ class Browser:
         return (await self.http.get("/page/key")).status_code == 200
 
 
+class Site:
+    """A page behind one address, and the gateway that its proxy chooses."""
+
+    def __init__(self) -> None:
+        self.gateways: list[Limits] = []
+        self.chosen = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on."""
+        await self.gateways[self.chosen](scope, receive, send)
+
+
 @asynccontextmanager
-async def page_with(client: Client, issuer: Issuer, *, claim: str = "email") -> AsyncIterator[str]:
+async def page_with(
+    client: Client, issuer: Issuer, *, claim: str = "email", site: Site | None = None, gateways: int = 1
+) -> AsyncIterator[str]:
     """Serve a page on which Alice signs in with the provider; yield its address."""
     people = (Identity(name="alice", value=issuer.person[claim], scopes=ALL),)
     provider = OpenIDProvider(issuer=issuer.url, client_id=CLIENT, claim=claim, people=people)
-    apps: list[Limits] = []
-
-    async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        await apps[0](scope, receive, send)
-
-    async with served(app) as url:
-        callers = Callers(CallersFile(openid=provider))
-        apps.append(build_app(Threads(client, task_queue="none"), callers, page=url, openid_secret=SECRET))
+    site = site or Site()
+    async with served(site) as url:
+        for _ in range(gateways):
+            threads, callers = Threads(client, task_queue="none"), Callers(CallersFile(openid=provider))
+            built = build_app(threads, callers, page=url, openid_secret=SECRET, each_address=PLENTY)
+            site.gateways.append(built)
         yield url
 
 
@@ -170,6 +185,76 @@ async def test_a_sign_in_counts_once_in_the_browser_that_began_it(client: Client
             assert (await third.sign_in(next)).headers["location"] == "/page/inbox"
         for browser in (one, other, third):
             await browser.http.aclose()
+
+
+async def test_a_sign_in_ends_at_any_gateway_of_the_page(client: Client) -> None:
+    """A sign-in that began at one gateway ends at another, once: a copy of its cookie and its answer signs nobody in a
+    second time, at either, because the provider exchanges no code twice.
+    """
+    site = Site()
+    async with serve_issuer() as issuer, page_with(client, issuer, site=site, gateways=2) as url:
+        browser, thief = Browser(url), Browser(url)
+        address = await browser.begin()
+        thief.http.cookies.update(browser.http.cookies)
+        site.chosen = 1
+        assert (await browser.finish(address)).status_code == 303
+        assert await browser.is_in()
+        assert not any(name.endswith("-openid") for name in browser.http.cookies)
+        for site.chosen in (0, 1):
+            refused = await thief.finish(address)
+            assert (refused.status_code, await thief.is_in()) == (403, False)
+        for each in (browser, thief):
+            await each.http.aclose()
+
+
+async def test_strangers_end_no_sign_in(client: Client) -> None:
+    """However many sign-ins strangers begin, those under way go on; an answer with a wrong state ends none either."""
+    async with serve_issuer() as issuer, page_with(client, issuer) as url:
+        browser, stranger = Browser(url), Browser(url)
+        address = await browser.begin()
+        for _ in range(1_001):
+            assert (await stranger.http.get("/page/openid/begin")).status_code == 303
+        led = await browser.finish("/page/openid/callback?code=x&state=planted")
+        assert led.status_code == 403
+        assert (await browser.finish(address)).status_code == 303
+        assert await browser.is_in()
+        for each in (browser, stranger):
+            await each.http.aclose()
+
+
+def test_a_cookie_counts_for_its_place_and_time_alone() -> None:
+    """A cookie of another key, page, provider or client, one that was altered, is too long or too old, or is none, is
+    no sign-in; equal secrets make equal keys, and a gateway without any has a key of its own.
+    """
+    key, place = flow_key(openid_secret=SECRET, gateway_key=""), ("https://page", "https://issuer", CLIENT)
+    flows, flow = Flows(key, *place), Flow("/page/inbox", until=FLOW_SECONDS)
+    sealed = flows.seal(flow)
+    assert Flows(flow_key(openid_secret=SECRET, gateway_key="k"), *place).open(sealed, now=0.0) == flow
+    assert flow.verifier not in sealed
+    assert flows.seal(flow) != sealed
+    assert len(flows.seal(Flow("/page/" + "x" * 1_994, until=1.0))) < 3_900, "browsers keep 4,096 with the name"
+    assert flows.open(sealed, now=FLOW_SECONDS) is None
+    for other in (
+        Flows(flow_key(openid_secret="", gateway_key=SECRET + "x"), *place),
+        Flows(flow_key(openid_secret="", gateway_key=""), *place),
+        *(Flows(key, *(*place[:n], "https://evil", *place[n + 1 :])) for n in range(3)),
+        Flows(key, "https://page", f"https://issuer{CLIENT}", ""),
+    ):
+        assert other.open(sealed, now=0.0) is None
+    flipped = [f"{sealed[:n]}{'A' if sealed[n] != 'A' else 'B'}{sealed[n + 1 :]}" for n in range(0, len(sealed) - 4, 7)]
+    for forged in (
+        *flipped,
+        sealed[:-8],
+        sealed * 20,
+        "",
+        "x",
+        "=",
+        "\ud800",
+        "ä" * 90,
+        urlsafe_b64encode(b"{}").decode(),
+    ):
+        assert flows.open(forged, now=0.0) is None, forged
+    assert flow_key(openid_secret="", gateway_key="") != flow_key(openid_secret="", gateway_key="")
 
 
 async def test_the_metadata_leads_nowhere_else(client: Client) -> None:

@@ -40,6 +40,7 @@ def build_page(
     anchors: Anchors | None = None,
     memories: MemoryStore | None = None,
     openid_secret: str = "",
+    private_key: str = "",
 ) -> Starlette:
     """Build the page.
 
@@ -54,6 +55,7 @@ def build_page(
         anchors: The anchors with seals of threads; None for none.
         memories: The memories of agents; None without a store of them.
         openid_secret: The client's secret at the OpenID Connect provider; empty for a public client.
+        private_key: The gateway's private key, which seals sign-ins of a public client; empty for none.
     """
     door = Door(Origin(url), sessions, authenticator, gateway_key)
     signing_in, deciding = SigningIn(door), Deciding(threads, actions, authenticator.callers)
@@ -62,9 +64,11 @@ def build_page(
     visit = door.visit
     federated = []
     if provider := authenticator.callers.openid:
-        from holdfast.gateway.page.federated import Federated  # its package is slow to import
+        from holdfast.gateway.page.federated import Federated  # its packages are slow to import
+        from holdfast.gateway.page.flows import flow_key
 
-        signing = Federated(door, provider, openid_secret)
+        key = flow_key(openid_secret=openid_secret, gateway_key=private_key)
+        signing = Federated(door, provider, openid_secret, key=key)
         federated = [Route("/openid/begin", signing.begin), Route("/openid/callback", signing.finish)]
 
     async def static(request: Request) -> Response:

@@ -68,6 +68,7 @@ class Deciding:
             blocked=[head_view(each, visit.caller.scopes) for each in reading.blocked if reaches(each["thread"])],
             unread=[each for each in reading.unread if reaches(each)],
             read=when(reading.at, now),
+            missing=None if reading.missing is None else sum(map(reaches, reading.missing)),
         )
 
     async def key(self, visit: Visit) -> Response:

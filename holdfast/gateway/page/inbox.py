@@ -1,25 +1,34 @@
 """The open requests and the blocked runs of all threads, for everybody's inbox.
 
-1. Reading them asks every run that waits. So one reading is shared by all who look, for `FRESH_SECONDS`, and an older
-   one is shown while the next is under way: it says its time.
-2. An old reading is safe to decide on: each decision names the digest of what was shown, and the run compares it.
-3. A thread that has just been decided on is left out of readings from before the decision.
+1. One reading is shared by all who look, for `FRESH_SECONDS`, and what an older one has found is shown while the next
+   is under way. Nobody waits longer than `FIRST_SECONDS`: the page says how many runs have not been read yet.
+2. Temporal's visibility store names the runs that wait, in one call. A run is asked when it appears there, when its row
+   changes, and else once in `ROUNDS` readings: two changes within one reading can leave a row as it was.
+3. What is old is safe to decide on: each decision names the digest of what was shown, and the run compares it.
+4. A request that was just decided here is left out until its run has been asked again.
 """
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Any, NamedTuple
 
 import structlog
 
-from holdfast.client.listing import list_page, list_pending
+from holdfast.client.listing import PENDING_SECONDS, RowVersion, list_page, list_waiting, read_each
 from holdfast.client.threads import JSON, Threads
 from holdfast.errors import HoldfastError
 
 FRESH_SECONDS = 5.0
 """How old a reading may be before the next one begins."""
+FIRST_SECONDS = 2.0
+"""How long the first who look wait for the first reading."""
+ROUNDS, ROUND = 12, 20
+"""A reading asks a twelfth of the runs again that seem unchanged, and at least so many."""
+AT_ONCE = 16
+"""The most runs that are asked at once: more would delay the answers to people."""
 BLOCKED = 50
 """The most blocked runs that are read."""
 
@@ -36,6 +45,18 @@ class Reading:
     """Threads with requests that could not be read."""
     blocked: tuple[JSON, ...]
     """The states of blocked runs: `thread`, `agent` and `blocked`."""
+    missing: tuple[str, ...] | None
+    """Threads with requests that have not been read yet; None if not even these are known yet."""
+
+
+class _Answer(NamedTuple):
+    """What a run has said."""
+
+    version: RowVersion | None
+    """Its row when it was asked; None if it has to be asked again."""
+    asked_at: float
+    requests: Sequence[JSON] | None
+    """None if it could not be read."""
 
 
 class Inbox:
@@ -47,55 +68,105 @@ class Inbox:
 
     def __init__(self, threads: Threads) -> None:
         self._threads = threads
-        self._reading: Reading | None = None
-        self._read_at = float("-inf")
-        self._task: asyncio.Task[Reading] | None = None
+        self._waiting: Mapping[str, RowVersion] | None = None
+        """The threads with open requests, by Temporal's visibility store; None before it has named them."""
+        self._failure: BaseException | None = None
+        """Why the last reading failed; None if it did not."""
+        self._answers: dict[str, _Answer] = {}
+        self._blocked: Sequence[JSON] = ()
+        self._at = datetime.now(UTC)
+        self._read_at: float | None = None
+        """When the last reading ended; None before the first one has."""
+        self._task: asyncio.Task[None] | None = None
         self._decided: dict[tuple[str, str], float] = {}
 
     async def look(self) -> Reading:
-        """Return the latest reading; wait only for the first one.
+        """Return what is known; wait only for the first reading, and not long.
 
         Raises:
-            HoldfastError: There is no reading yet, and none can be made.
+            HoldfastError: Nothing is known yet, because the first reading failed.
         """
-        if self._task is None and (self._reading is None or time.monotonic() - self._read_at > FRESH_SECONDS):
+        if self._task is None and (self._read_at is None or time.monotonic() - self._read_at > FRESH_SECONDS):
             self._task = asyncio.create_task(self._read())
             self._task.add_done_callback(self._done)
-        if self._reading is None:
-            assert self._task is not None
-            return await asyncio.shield(self._task)
-        left_out = self._decided.keys()
-        requests = tuple(each for each in self._reading.requests if (each["thread"], each["request"]) not in left_out)
-        return Reading(self._reading.at, requests, self._reading.unread, self._reading.blocked)
+        if self._read_at is None and self._task:
+            await asyncio.wait({self._task}, timeout=FIRST_SECONDS)
+        if self._waiting is None and self._failure:
+            raise self._failure
+        known = [(thread, self._answers.get(thread)) for thread in self._waiting or ()]
+        return Reading(
+            self._at,
+            tuple(
+                each
+                for thread, answer in known
+                for each in (answer.requests if answer else None) or ()
+                if (thread, each["request"]) not in self._decided
+            ),
+            tuple(thread for thread, answer in known if answer and answer.requests is None),
+            tuple(self._blocked),
+            None if self._waiting is None else tuple(thread for thread, answer in known if answer is None),
+        )
 
     def forget(self, thread: str, request: str) -> None:
-        """Leave out a request that was decided, until a reading that began later."""
+        """Leave out a request that was decided, until its run has been asked again."""
         self._decided[thread, request] = time.monotonic()
+        if answer := self._answers.get(thread):
+            self._answers[thread] = answer._replace(version=None)
 
-    async def _read(self) -> Reading:
-        began = time.monotonic()
-        requests, unread = await list_pending(self._threads)
-        reading = Reading(
-            datetime.now(UTC), tuple(requests), tuple(each.thread for each in unread), tuple(await self._blocked())
-        )
-        self._decided = {key: at for key, at in self._decided.items() if at > began}
-        self._reading, self._read_at = reading, time.monotonic()
-        return reading
+    async def _read(self) -> None:
+        rows = await list_waiting(self._threads)
+        self._waiting, self._at, self._failure = rows, datetime.now(UTC), None
+        self._answers = {thread: answer for thread, answer in self._answers.items() if thread in rows}
+        self._decided = {key: at for key, at in self._decided.items() if key[0] in rows}
+        await read_each(self._due(rows), self._ask, within=PENDING_SECONDS, at_once=AT_ONCE)
+        for thread in rows.keys() - self._answers.keys():  # not in time
+            self._answers[thread] = _Answer(rows[thread], time.monotonic(), None)
+        self._blocked = await self._blocked_states()
+        self._read_at = time.monotonic()
 
-    async def _blocked(self) -> Sequence[JSON]:
-        rows, _ = await list_page(self._threads, status="blocked", limit=BLOCKED)
-        states = await asyncio.gather(*(self._state(row) for row in rows))
-        return [state for state in states if state.get("blocked")]
+    def _due(self, rows: Mapping[str, RowVersion]) -> list[str]:
+        """Return the threads to ask: what is new or has changed, then some of the others, and of those that have not
+        answered. Anybody with access to Temporal can start runs that never do, so these come last.
+        """
+        share = max(ROUND, len(rows) // ROUNDS)
+        known = sorted(self._answers.items(), key=lambda item: item[1].asked_at)
+        same = [(thread, answer) for thread, answer in known if answer.version == rows[thread]]
+        changed = rows.keys() - {thread for thread, _ in same}
+        answered = [thread for thread, answer in same if answer.requests is not None]
+        silent = [thread for thread, answer in same if answer.requests is None]
+        return [*(thread for thread in rows if thread in changed), *answered[:share], *silent[:share]]
 
-    async def _state(self, row: JSON) -> JSON:
+    async def _ask(self, thread: str) -> None:
+        """Ask a run for its open requests, and keep the answer."""
+        began, row = time.monotonic(), (self._waiting or {}).get(thread)
+        requests: Sequence[JSON] | None = None
         try:
-            return await self._threads.state(row["thread"])
-        except HoldfastError as error:
-            why = {"cause": "not read", "message": f"its state could not be read: {type(error).__name__}"}
-            return {**row, "blocked": why}
+            requests = await self._threads.pending(thread)
+        finally:
+            decided = [key for key in self._decided if key[0] == thread]
+            for key in decided:
+                if self._decided[key] <= began:
+                    del self._decided[key]
+            stale = any(key in self._decided for key in decided)
+            self._answers[thread] = _Answer(None if stale else row, began, requests)
 
-    def _done(self, task: "asyncio.Task[Reading]") -> None:
+    async def _blocked_states(self) -> Sequence[JSON]:
+        rows, _ = await list_page(self._threads, status="blocked", limit=BLOCKED, asked=False)
+        states: dict[str, Any] = await read_each([row["thread"] for row in rows], self._threads.state, within=None)
+        return [state for row in rows if (state := _state(row, states[row["thread"]])).get("blocked")]
+
+    def _done(self, task: asyncio.Task[None]) -> None:
         self._task = None
         if not task.cancelled() and (error := task.exception()):
-            self._read_at = time.monotonic()  # not at once again
+            self._failure = error
+            if self._read_at is not None:
+                self._read_at = time.monotonic()  # not at once again
             log.warning("inbox_unread", error=type(error).__name__)
+
+
+def _state(row: JSON, answer: Any) -> JSON:
+    """Return the state of a run that may be blocked, or why it could not be read."""
+    if not isinstance(answer, HoldfastError):
+        return dict(answer)
+    why = {"cause": "not read", "message": f"its state could not be read: {type(answer).__name__}"}
+    return {**row, "blocked": why}

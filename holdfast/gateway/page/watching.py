@@ -16,6 +16,7 @@ from holdfast.gateway.bodies import MessageBody, PauseBody, ReasonBody, StartBod
 from holdfast.gateway.callers import Scope
 from holdfast.gateway.http.pages import note, take
 from holdfast.gateway.http.problems import HTTPProblem
+from holdfast.gateway.page.glances import Glances
 from holdfast.gateway.page.guards import HEADERS, number_of
 from holdfast.gateway.page.views.insights import Verdict
 from holdfast.gateway.page.views.runs import head_view, run_row
@@ -50,6 +51,7 @@ class Watching:
         self._threads = threads
         self._actions = actions
         self._badge = badge
+        self._glances = Glances(lambda thread: threads.state(thread, note=note))
 
     async def list_runs(self, visit: Visit) -> Response:
         """List runs, newest first, by status and agent: first as Temporal lists them, then, for htmx, as they say."""
@@ -88,10 +90,10 @@ class Watching:
         visit.require("read")
         thread, after = visit.thread(), number_of(visit.request.query_params.get("after"), -1)
         seen = visit.request.query_params.get("seen", "")
-        state = await self._threads.state(thread, note=note)
+        state = await self._glances.state(thread)
         if int(state["events"]) <= after + 1 and seen == state["status"]:
             return Response(status_code=204, headers=HEADERS)
-        events, _ = await take(self._threads.events(thread, after=after, note=note), limit=EVENTS)
+        events = await self._glances.events(thread, after, lambda: self._events(thread, after + 1, EVENTS))
         return visit.render("run_live.html", **self._parts(visit, thread, state, events, after=after))
 
     async def act(self, visit: Visit) -> Response:
@@ -111,6 +113,8 @@ class Watching:
                 await self._actions.intervene(act, thread, body, by=visit.caller.name)
         except HTTPProblem as problem:
             return await self._run_page(visit, thread, problem=problem)
+        finally:
+            self._glances.forget(thread)
         return _to_run(thread)
 
     async def say(self, visit: Visit) -> Response:
@@ -123,6 +127,8 @@ class Watching:
             await self._actions.say(thread, _body({"message": message}, MessageBody), by=visit.caller.name)
         except HTTPProblem as problem:
             return await self._run_page(visit, thread, problem=problem, typed=message)
+        finally:
+            self._glances.forget(thread)
         return _to_run(thread)
 
     async def new(self, visit: Visit) -> Response:
@@ -149,10 +155,11 @@ class Watching:
     ) -> Response:
         silence: list[str] = []
         state = await self._threads.state(thread, note=silence.append)
+        self._glances.put(thread, state)
         total = int(state["events"])
         before = min(number_of(visit.request.query_params.get("before"), total), total)
         first = max(0, before - EVENTS)
-        events, _ = await take(self._threads.events(thread, after=first - 1, note=note), limit=before - first or 1)
+        events = await self._events(thread, first, before - first or 1)
         parts = self._parts(visit, thread, state, events, after=before - 1)
         return visit.render(
             "run.html",
@@ -166,6 +173,9 @@ class Watching:
             may_say="say" in visit.caller.scopes,
             **parts,
         )
+
+    async def _events(self, thread: str, start: int, limit: int) -> list[JSON]:
+        return (await take(self._threads.events(thread, after=start - 1, note=note), limit=limit))[0]
 
     def _parts(self, visit: Visit, thread: str, state: JSON, events: list[JSON], *, after: int) -> dict[str, Any]:
         return {

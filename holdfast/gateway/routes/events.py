@@ -15,6 +15,7 @@ from holdfast.gateway.http.pages import PageLimit, note, take
 from holdfast.gateway.http.problems import HTTPProblem
 from holdfast.gateway.http.quotas import Slots
 from holdfast.gateway.stream import EventStream, event_frames
+from holdfast.streaming.followers import Followers
 from holdfast.streaming.hub import Hub
 
 _EVENT = {
@@ -34,7 +35,7 @@ _EVENT = {
 
 
 def events_router(
-    threads: Threads, authenticator: Authenticator, followers: Slots, hub: Hub | None = None
+    threads: Threads, authenticator: Authenticator, followers: Slots, hub: Hub | None, followed: Followers
 ) -> APIRouter:
     """Return the route of events.
 
@@ -43,6 +44,7 @@ def events_router(
         authenticator: Authenticates callers.
         followers: The streams.
         hub: The streams of replies; None for events alone.
+        followed: The threads that this process follows.
     """
     routes = APIRouter()
     reads = Depends(authenticator.for_thread("read"))
@@ -88,7 +90,7 @@ def events_router(
             return Response(status_code=204)  # so that a browser does not reconnect
         followers.acquire(access.caller.name)
         request.state.cleanup.close()  # from here on it counts as a stream, not as a request
-        frames = event_frames(threads, hub if deltas else None, access.thread, cursor)
+        frames = event_frames(threads, hub if deltas else None, access.thread, cursor, followers=followed)
         return EventStream(frames, access.thread, followers=followers, caller=access.caller.name)
 
     return routes

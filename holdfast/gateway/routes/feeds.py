@@ -33,6 +33,7 @@ from holdfast.gateway.http.quotas import Slots
 from holdfast.gateway.routes.interventions import Actions
 from holdfast.gateway.routes.starts import own_id, start_exactly
 from holdfast.gateway.stream import EventStream, frame
+from holdfast.streaming.followers import Followers
 from holdfast.streaming.hub import Hub
 from holdfast.streaming.reading import read_stream
 
@@ -71,7 +72,12 @@ UI_MESSAGES = _Protocol(
 
 
 def feeds_router(
-    threads: Threads, authenticator: Authenticator, followers: Slots, actions: Actions, hub: Hub | None = None
+    threads: Threads,
+    authenticator: Authenticator,
+    followers: Slots,
+    actions: Actions,
+    hub: Hub | None,
+    followed: Followers,
 ) -> APIRouter:
     """Return the routes of feeds.
 
@@ -81,10 +87,11 @@ def feeds_router(
         followers: The streams.
         actions: Sends decisions and messages.
         hub: The streams of replies; None for recorded replies alone.
+        followed: The threads that this process follows.
     """
     routes = APIRouter()
     for protocol in (AG_UI, UI_MESSAGES):
-        _add(routes, protocol, _Feeds(protocol, threads, followers, actions, hub), authenticator)
+        _add(routes, protocol, _Feeds(protocol, threads, followers, actions, hub, followed), authenticator)
     return routes
 
 
@@ -132,13 +139,20 @@ class _Feeds:
     """Answers the requests of one protocol."""
 
     def __init__(
-        self, protocol: _Protocol, threads: Threads, followers: Slots, actions: Actions, hub: Hub | None
+        self,
+        protocol: _Protocol,
+        threads: Threads,
+        followers: Slots,
+        actions: Actions,
+        hub: Hub | None,
+        followed: Followers,
     ) -> None:
         self._protocol = protocol
         self._threads = threads
         self._followers = followers
         self._actions = actions
         self._hub = hub
+        self._followed = followed
 
     async def follow(self, request: Request, access: Access, last: str, run: str) -> Response:
         """Follow a thread."""
@@ -227,7 +241,8 @@ class _Feeds:
             until: The position of the last event when the request came: an earlier close is not the end.
             news: Whether something will come, so that a conversation that is closed yet is not the end.
         """
-        async for each in read_stream(self._threads, self._hub, thread, place.cursor, patient=True):
+        frames = read_stream(self._threads, self._hub, thread, place.cursor, patient=True, followers=self._followed)
+        async for each in frames:
             if isinstance(each, Chunk):
                 for sent in feed.chunk(each):
                     yield _written(sent)

@@ -47,7 +47,7 @@ help: ## This list
 	@awk -F ':.*## ' '/^##@/ { print "\n" substr($$0, 5) } /^[a-z-]+:.*## / { printf "  %-13s %s\n", $$1, $$2 }' Makefile
 
 ##@ Tests
-.PHONY: test test-quick test-all test-package test-mcp test-llm client histories kill-matrix
+.PHONY: test test-quick test-all test-package test-mcp test-clients test-llm client histories kill-matrix
 test: setup ## The default tests; those of the wheel are in test-package
 	$(PY) -m pytest -m "not slow" $(SIDE_BY_SIDE) --ignore tests/package
 test-quick: setup ## Those without servers; on another Python: VENV=.venv-3.13 PYTHON=python3.13
@@ -61,6 +61,10 @@ test-mcp: setup ## Call every tool of foreign MCP servers: npm's, and one of eac
 	@scripts/node.sh npm ci --prefix tests/foreign --ignore-scripts --no-audit --no-fund --silent || \
 	echo "What is from npm is skipped: its registry cannot be reached."
 	scripts/node.sh $(PY) -m pytest -rs tests/foreign
+test-clients: setup ## Use the gateway by npm's clients of AG-UI and of Vercel's AI SDK
+	@scripts/node.sh npm ci --prefix tests/clients --ignore-scripts --no-audit --no-fund --silent || \
+	echo "The tests are skipped: npm's registry cannot be reached."
+	scripts/node.sh $(PY) -m pytest -rs tests/clients
 client: setup ## Generate the types of the TypeScript client from /openapi.json, and build it
 	$(PY) -m scripts.openapi
 	scripts/node.sh npm ci --prefix clients/typescript --ignore-scripts --no-audit --no-fund --silent

@@ -90,7 +90,8 @@ async def test_a_client_of_ag_ui_answers_an_interrupt_with_a_signature(rig: Star
         assert [(each.outcome, each.by, each.proof) for each in decisions if each.outcome == "accepted"] == [
             ("accepted", "alice", "signed")
         ]
-        assert [each.content for each in recorded if each.type == "user_message_received"] == ["Pay 7 cents.", "Thanks!"]
+        messages = [each.content for each in recorded if each.type == "user_message_received"]
+        assert messages == ["Pay 7 cents.", "Thanks!"]
         await run.cancel()
 
 

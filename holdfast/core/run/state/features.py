@@ -64,7 +64,8 @@ LEVELS: Mapping[int, str] = {
     "people (`answer_requested`, and requests of the kind `question`), and waits for its tasks; a conversation from "
     "elsewhere that a start brings along; `reclassify`, which changes a run's agent, trust level or budget; a start "
     "that continues a thread may lift a constraint; a start names the span that caused it; the cost of each LLM call "
-    "by list prices; `events_lost`, a gap that a restored backup leaves; sleep until a constraint ends",
+    "by list prices; `events_lost`, a gap that a restored backup leaves; sleep until a constraint ends; the address of "
+    "the page",
 }
 """Feature level → the release, and its additions."""
 
@@ -314,6 +315,9 @@ would be another one."""
 
 RECORDS_COSTS = 2
 """The cost of each LLM call by list prices is recorded. Below it, only with a budget of money."""
+
+PAGE_LINKS = 2
+"""The agent's load records the address of the page, to which the details in Temporal's Web UI link."""
 
 
 def level_of_start(

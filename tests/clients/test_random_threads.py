@@ -51,7 +51,7 @@ def expected(play: Play) -> dict[str, Any]:
     return {"texts": [text for text in recorded if text and text != "I learnt"], "results": results}
 
 
-@settings(max_examples=2, database=None, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=4, database=None, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(plays(), min_size=10, max_size=10))
 def test_published_clients_show_each_reply_and_result_once(some: list[Play]) -> None:
     """Both clients read every event without a complaint, and end with the recorded texts and all results."""

@@ -47,7 +47,7 @@ help: ## This list
 	@awk -F ':.*## ' '/^##@/ { print "\n" substr($$0, 5) } /^[a-z-]+:.*## / { printf "  %-13s %s\n", $$1, $$2 }' Makefile
 
 ##@ Tests
-.PHONY: test test-quick test-all test-package test-mcp test-llm client histories kill-matrix
+.PHONY: test test-quick test-all test-package test-mcp test-clients test-llm client histories pictures kill-matrix
 test: setup ## The default tests; those of the wheel are in test-package
 	$(PY) -m pytest -m "not slow" $(SIDE_BY_SIDE) --ignore tests/package
 test-quick: setup ## Those without servers; on another Python: VENV=.venv-3.13 PYTHON=python3.13
@@ -61,6 +61,10 @@ test-mcp: setup ## Call every tool of foreign MCP servers: npm's, and one of eac
 	@scripts/node.sh npm ci --prefix tests/foreign --ignore-scripts --no-audit --no-fund --silent || \
 	echo "What is from npm is skipped: its registry cannot be reached."
 	scripts/node.sh $(PY) -m pytest -rs tests/foreign
+test-clients: setup ## Use the gateway by npm's clients of AG-UI and of Vercel's AI SDK
+	@scripts/node.sh npm ci --prefix tests/clients --ignore-scripts --no-audit --no-fund --silent || \
+	echo "The tests are skipped: npm's registry cannot be reached."
+	scripts/node.sh $(PY) -m pytest -rs tests/clients
 client: setup ## Generate the types of the TypeScript client from /openapi.json, and build it
 	$(PY) -m scripts.openapi
 	scripts/node.sh npm ci --prefix clients/typescript --ignore-scripts --no-audit --no-fund --silent
@@ -72,6 +76,8 @@ test-llm: setup ## Run agents with a small real LLM, offline once it is installe
 	$(PY) -m pytest -rs tests/llm
 histories: setup ## Record workflow histories for the replay tests, and freeze the formats of this release
 	$(PY) -m tests.replay.record && $(PY) -m tests.replay.freeze
+pictures: setup ## Take the documentation's pictures of the page again, in Chromium
+	HOLDFAST_REFRESH_PICTURES=1 $(PY) -m pytest -rs tests/integration/test_page_pictures.py
 kill-matrix: setup ## Kill a worker at every boundary, then KILLS=500 times at random; print what was lost
 	$(PY) -m pytest $(SIDE_BY_SIDE) tests/integration/test_kill_matrix.py && $(PY) -m bench.kills --kills $(KILLS) && \
 	$(PY) -m bench.loops && $(PY) -m bench.trees --kills $(KILLS) && $(PY) -m bench.moves && $(PY) -m bench.nodes && \

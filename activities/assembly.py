@@ -87,6 +87,7 @@ def assemble(
     node: Node = NO_NODE,
     node_policy: Policy | None = None,
     traced: bool = False,
+    page: str | None = None,
     interceptors: Sequence[Interceptor] = (),
 ) -> Assembly:
     """Put the activities of a worker together.
@@ -114,6 +115,7 @@ def assemble(
         node: The node that the worker runs on.
         node_policy: Its own policy, which judges the work of every run; None for none.
         traced: Runs are exported as traces: logs, tools and requests to LLMs get the ids of the run's trace.
+        page: The address of the gateway with the page, for links to it; None for none.
         interceptors: Interceptors in addition to our own.
 
     Raises:
@@ -164,6 +166,7 @@ def assemble(
         resources=resources,
         secrets=secrets,
         node=node,
+        page=page,
     )
     subagents = Subagents(threads, chains)
     activities: list[Callable[..., Any]] = [

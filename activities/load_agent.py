@@ -20,6 +20,7 @@ from holdfast.core.agents.agent import Agent, AgentSpec, llms_of
 from holdfast.core.agents.catalog import Catalog
 from holdfast.core.agents.run_functions import RunContext
 from holdfast.core.agents.skills import add_workspace_skills
+from holdfast.core.base.page_paths import linkable
 from holdfast.core.llm.names import BUILT_IN, recorded_llms
 from holdfast.core.llm.tokens import BYTES_PER_TOKEN, tokens_of
 from holdfast.core.log.events import AgentLoaded, RunStarted
@@ -89,6 +90,7 @@ class Agents:
         resources: The catalog's resources by type, for the functions of agents.
         secrets: Redacted from what those functions return.
         node: This node, which loads only agents whose runs it may execute.
+        page: The address of the gateway with the page, for links to it; None for none.
     """
 
     def __init__(
@@ -108,6 +110,7 @@ class Agents:
         resources: Mapping[Any, Any] = NO_RESOURCES,
         secrets: Secrets = NO_SECRETS,
         node: Node = NO_NODE,
+        page: str | None = None,
     ) -> None:
         self._catalog = catalog
         self._default_llm = default_llm
@@ -123,6 +126,7 @@ class Agents:
         self._moved_threads = MovedThreads(threads, chains)
         self._plain_starts = plain_starts
         self._node = node
+        self._page = linkable(page)
         self._functions = AgentFunctions(catalog, resources, secrets, endpoints)
 
     @activity.defn
@@ -167,6 +171,7 @@ class Agents:
             price=dearest_price(llms_of(spec)) if budget and budget.usd is not None else None,
             context=context if context != request.context else None,
             zones=zones,
+            page=self._page,
         )
 
     async def _spec(self, agent: Agent, request: AgentRequest, context: dict[str, Any] | None) -> AgentSpec:

@@ -1,8 +1,11 @@
 """Addresses of the gateway's page, below `HOLDFAST_GATEWAY_URL`."""
 
-from urllib.parse import quote, urlsplit
+from urllib.parse import urlsplit
 
-PREFIX = "/page"
+from holdfast.core.base.page_paths import PREFIX as PREFIX
+from holdfast.core.base.page_paths import address_of
+from holdfast.core.base.page_paths import path_of as path_of
+
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
@@ -10,11 +13,6 @@ def is_servable(url: str) -> bool:
     """Whether a browser keeps a page at this address apart from other machines: over https, or on this machine."""
     parts = urlsplit(url)
     return parts.scheme == "https" or (parts.hostname or "") in LOOPBACK
-
-
-def path_of(*segments: str) -> str:
-    """Return a path of the page, each segment percent-encoded: a thread's id may have a slash."""
-    return "/".join([PREFIX, *(quote(each.encode("utf-8", "replace"), safe="") for each in segments)])
 
 
 def page_link(gateway: str | None, thread: str, request: str = "") -> str | None:
@@ -27,4 +25,4 @@ def page_link(gateway: str | None, thread: str, request: str = "") -> str | None
     """
     if not gateway or not is_servable(gateway):
         return None
-    return gateway.rstrip("/") + (path_of("requests", thread, request) if request else path_of("runs", thread))
+    return address_of(gateway, thread, request)

@@ -222,8 +222,8 @@ class Settings(BaseModel):
     gateway_port: Annotated[int, Field(ge=0, le=65_535)] = 8470
     """`HOLDFAST_GATEWAY_PORT`: the port on which the gateway listens; 0 for any free port."""
     gateway_url: Annotated[str, _url_of("https", "http")] | None = None
-    """`HOLDFAST_GATEWAY_URL`: the gateway's public URL, at which browsers reach the page; for links in notifications,
-    too."""
+    """`HOLDFAST_GATEWAY_URL`: the gateway's public URL, at which browsers reach the page; for links in notifications
+    and in Temporal's Web UI, too."""
     openid_secret: SecretStr | None = None
     """`HOLDFAST_OPENID_SECRET`: the gateway's client secret at the OpenID Connect provider that the file of
     `HOLDFAST_GATEWAY_TOKENS` names. Default: a public client."""

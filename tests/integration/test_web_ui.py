@@ -51,9 +51,11 @@ async def page() -> AsyncIterator[Page]:
 async def test_a_person_reads_the_request_and_approves_it_in_the_web_ui(
     rig: StartRig, stack: Stack, page: Page
 ) -> None:
-    """The details show task, request and the JSON to send; sending it from the signal dialog finishes the run."""
+    """The details show task, request, a link to the page and the JSON to send; sending that from the signal dialog
+    finishes the run.
+    """
     catalog = Catalog(agents=[Agent(name="clerk", instructions="Work.", tools=[pay])])
-    async with rig(catalog, steps([call("pay", amount=7), say("done")])) as r:
+    async with rig(catalog, steps([call("pay", amount=7), say("done")]), page="https://gateway.example") as r:
         run = await r.start("settle the invoice")
         await status_of(run, "waiting_approval")
         address = f"{stack.ui_url}/namespaces/default/workflows/{run.id}/{run.first_execution_run_id}"
@@ -62,6 +64,8 @@ async def test_a_person_reads_the_request_and_approves_it_in_the_web_ui(
         details = page.frame_locator("iframe").last  # the UI renders Markdown in a sandbox
         await expect(details.get_by_text("Request 1: may this run?")).to_be_visible(timeout=PATIENCE)
         await expect(details.get_by_text("settle the invoice")).to_be_visible()
+        link = details.get_by_role("link", name="Decide on the page")
+        assert await link.get_attribute("href") == f"https://gateway.example/page/requests/{run.id}/1"
         payload = await details.get_by_text('"request": "1"').first.inner_text()
 
         await page.goto(f"{address}/timeline")

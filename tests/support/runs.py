@@ -153,6 +153,8 @@ class Thread:
         """Whether a continued run gets the ledger's empty answer at once."""
         self.price: TokenPrice | None = None
         """The list price of the agent's LLM."""
+        self.page = ""
+        """The address of the gateway that the worker which loads the agent names."""
         self.recalled: tuple[RecalledTier, ...] = ()
         """The memories that are recalled when the agent is loaded."""
         self.node: SigningKey | None = None
@@ -259,6 +261,7 @@ class Thread:
             recalled=self.recalled,
             features=features,
             price=self.price,
+            page=self.page,
         )
         self.end(call, loaded)
 

@@ -150,6 +150,10 @@ class AgentLoaded(Event):
     """The offsets of the time zones in the hours of the policies, from the worker's time zone data. Recorded from
     feature level 2 on."""
 
+    page: str = ""
+    """The address of the gateway with the page, for the links in Temporal's Web UI; empty for none. Recorded from
+    feature level 2 on."""
+
     @field_serializer("spec", mode="wrap", when_used="json")
     def _recorded(self, spec: AgentSpec, encode: SerializerFunctionWrapHandler, info: SerializationInfo) -> Any:
         """Encode the spec once for all runs that share it."""

@@ -129,5 +129,7 @@ class LoadedAgent(ActivityResult):
     """The offsets of those time zones, and of those in the agent's own policy."""
     price: TokenPrice | None = None
     """With a budget of money: the list price of the agent's LLM; None if it is unknown."""
+    page: str = ""
+    """The address of the gateway with the page, for links to it; empty for none."""
     placement: Placement | None = None
     """If the request has terms for nodes: the node that took it. If none did, `spec` is not used."""

@@ -72,6 +72,7 @@ def fork_run(state: RunState, event: ev.RunForked) -> RunState:
         thread=event.thread,
         fork=fork,
         workspace="",
+        page="",  # the other cluster's
         features=max(state.features, event.features),
         origin=origin,
         subagents=Subagents(),

@@ -153,6 +153,7 @@ def load_agent(state: RunState, event: ev.AgentLoaded) -> RunState:
         notify=event.notify,
         unattended=event.unattended,
         zones=event.zones,
+        page=event.page,
         features=max(state.features, event.features),
         steps=replace(state.steps, limit=steps),
         context=replace(state.context, standing_memory=""),  # `memory_recalled` comes next

@@ -8,6 +8,7 @@ from typing import Any, assert_never
 
 from holdfast.core.agents.agent import shared
 from holdfast.core.authority.previews import PROBLEM_CHARS, CallPreview
+from holdfast.core.base.page_paths import linkable
 from holdfast.core.base.text import one_line
 from holdfast.core.llm.outages import Outage
 from holdfast.core.log.events import AgentLoaded, LearningSkipped, MemoryRecalled, RunBlocked
@@ -48,7 +49,7 @@ from holdfast.core.run.machine.run_log import RunLog
 from holdfast.core.run.rules.approval_requests import on_preview
 from holdfast.core.run.rules.baselines import on_findings
 from holdfast.core.run.rules.budget import short_of
-from holdfast.core.run.state.features import BUDGETS, UNATTENDED
+from holdfast.core.run.state.features import BUDGETS, PAGE_LINKS, UNATTENDED
 from holdfast.core.run.waits.polling import on_poll
 
 
@@ -215,6 +216,7 @@ def on_agent(request: AgentRequest, loaded: LoadedAgent, *, log: RunLog, calls: 
             context=loaded.context,
             unattended=unattended,
             zones=loaded.zones,
+            page=linkable(loaded.page) if max(loaded.features, log.state.features) >= PAGE_LINKS else "",
         )
     )
     if lift:

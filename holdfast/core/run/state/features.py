@@ -66,7 +66,7 @@ LEVELS: Mapping[int, str] = {
     "that continues a thread may lift a constraint; a start names the span that caused it; the cost of each LLM call "
     "by list prices; `events_lost`, a gap that a restored backup leaves; sleep until a constraint ends; requests of a "
     "moved run name the chain whose trace it keeps; `adopt_policy`, by which an open run adopts another policy, and "
-    "`policy_changed`",
+    "`policy_changed`; the address of the page",
 }
 """Feature level → the release, and its additions."""
 
@@ -320,6 +320,9 @@ would be another one."""
 
 RECORDS_COSTS = 2
 """The cost of each LLM call by list prices is recorded. Below it, only with a budget of money."""
+
+PAGE_LINKS = 2
+"""The agent's load records the address of the page, to which the details in Temporal's Web UI link."""
 
 
 def level_of_start(

@@ -111,6 +111,8 @@ class RunState:
     """The run fails instead of waiting for a person."""
     zones: tuple[ZoneOffsets, ...] = ()
     """The offsets of the time zones of the policies' hours."""
+    page: str = ""
+    """The address of the gateway with the page, as the worker that loaded the agent gave it; empty for none."""
     features: int = 0
     """The feature level: the release whose behaviour the run has (`holdfast.core.run.state.features`)."""
     fork: Fork | None = None

@@ -5,6 +5,7 @@
 2. The JSON to send stands above long arguments, and names the digest of the request on the page: it cannot decide on
    any other.
 3. Text of people, models and tools is plain: it cannot form a heading, link, image or code block.
+4. Its only links lead to the page of the gateway that the worker named (`holdfast.core.base.page_paths`).
 
 Temporal does not keep details in history but queries a worker for them, so the only limit is that of a query's answer
 (2 MB).
@@ -19,6 +20,7 @@ from holdfast.core.authority.interventions import RefinementKind
 from holdfast.core.authority.previews import cut_words, preview_heading, preview_rows
 from holdfast.core.authority.statements import DecisionKind, parsed, speaker_words
 from holdfast.core.authority.summaries import describe_call, describe_terms
+from holdfast.core.base.page_paths import address_of, linkable
 from holdfast.core.base.readable_json import readable_call
 from holdfast.core.base.text import code, plain, quoted, wrapped
 from holdfast.core.budget.account import Account
@@ -127,7 +129,8 @@ def current_details(state: RunState, refused: Sequence[AgentEvent] = ()) -> str:
     # The headline covers other statuses: "dormant" and "terminated" would mislead after an approval request or an end.
     phase = f" · {phase_of(state)}" if state.status == "running" else ""
     position = f"agent `{code(agent)}` · step {state.steps.count}{refined}{phase}"
-    lines = [f"**{_headline(state)}** · {position}", "", *budget_details(state.account)]
+    lines = [f"**{_headline(state)}** · {position}", "", *_link(state, "This run on the page")]
+    lines += budget_details(state.account)
     if state.pause:
         lines += paused_details(state.pause, state.thread, signed=signatures_required(state) or bool(state.pause.proof))
     if state.blocked:
@@ -191,6 +194,7 @@ def _request(state: RunState, request: ApprovalRequest) -> list[str]:
     rows = [row for line in shown[:SHOWN_CHARS].split("\n") for row in wrapped(line, COLUMNS)]
     pending = code(f"holdfast pending {state.thread}")
     lines = [f"### Request {request.id}: {question}", "", f"`{code(request.tool)}` ({plain(request.why, 1_000)})", ""]
+    lines += _link(state, "Decide on the page", request.id)
     answers = request.answers
     if consequence := state.consequence_of(request):
         lines += [f"It {plain(consequence, 2_000)}", ""]
@@ -217,6 +221,12 @@ def _request(state: RunState, request: ApprovalRequest) -> list[str]:
     extent = f"{len(shown):,} characters, {shown.count(chr(10)) + 1:,} lines"
     below = f"**Its arguments are below ({extent}). Read all of them before you let it run.**"
     return [*lines, below, "", *signals, f"Arguments of request {request.id}:", "", *block]
+
+
+def _link(state: RunState, words: str, request: str = "") -> list[str]:
+    """Return the lines with a link to the page; none if the worker that loaded the agent named no gateway."""
+    page = linkable(state.page)
+    return [f"[{words}](<{address_of(page, state.thread, request)}>)", ""] if page else []
 
 
 def _preview(state: RunState, request: ApprovalRequest) -> list[str]:

@@ -1,0 +1,1 @@
+"""Published clients of other user interfaces, from npm, against a real gateway: `make test-clients`."""

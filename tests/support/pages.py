@@ -83,7 +83,7 @@ class PageSite:
         return await self.post("/page/sign-in", {"token": token})
 
     async def post(
-        self, path: str, fields: Mapping[str, str], headers: Mapping[str, str] | None = None
+        self, path: str, fields: Mapping[str, str | list[str]], headers: Mapping[str, str] | None = None
     ) -> httpx2.Response:
         """Send a form from this origin, unless the headers say otherwise."""
         own = {"Origin": self.url, "Sec-Fetch-Site": "same-origin", **(headers or {})}

@@ -160,17 +160,17 @@
     return section;
   }
 
-  /** Ask the person; true if they confirm. */
-  function confirmed(call, said, key) {
+  /** Ask the person; true if they confirm. The title is ours, `by` signs, and the sections show all that is signed. */
+  function confirmed(words, by, key, sections) {
     const dialog = element("dialog", "", "signing");
-    const title = element("h2", `Sign: ${DECISIONS[said.decision]}`);
+    const title = element("h2", `Sign: ${words}`);
     title.id = "signing-title";
     dialog.setAttribute("aria-labelledby", title.id);
     const sign = element("button", "Sign and send", "primary"), back = element("button", "Back");
     const actions = element("p", "", "actions");
     actions.append(sign, " ", back);
-    const who = element("p", visible(`You sign as ${call.by}, with the key ${key.fingerprint}.`), "dim");
-    dialog.append(title, who, drawn(call, said), actions);
+    const who = element("p", visible(`You sign as ${by}, with the key ${key.fingerprint}.`), "dim");
+    dialog.append(title, who, ...sections, actions);
     document.body.append(dialog);
     return new Promise((resolve) => {
       sign.onclick = () => dialog.close("sign");
@@ -183,7 +183,9 @@
 
   // ---- Forms ----
 
-  const callOnPage = () => JSON.parse(document.querySelector("[data-call]")?.dataset.call || "null");
+  const callsIn = (elements) => [...elements].map((each) => JSON.parse(each.dataset.call || "null"));
+  const callOnPage = () => callsIn(document.querySelectorAll("[data-call]"))[0] ?? null;
+  const isListed = (key, call) => call !== null && call.keys.includes(key.text);
 
   function send(form, fields) {
     for (const [name, value] of Object.entries(fields)) {
@@ -197,13 +199,39 @@
   async function sign(form, decision) {
     const call = callOnPage();
     const key = call && (await keyOf(call.by));
-    if (!key || !call.keys.includes(key.text)) return send(form, { decision });
+    if (!key || !isListed(key, call)) return send(form, { decision });
     await check(call, decision);
     const statement = statementOf(form, call, decision);
-    if (!(await confirmed(call, statement, key))) return;
-    const signed = await crypto.subtle.sign("Ed25519", key.pair.privateKey, encoded(signedText(call, statement)));
-    send(form, { decision, signed: JSON.stringify({ thread: call.thread, statement, signature: base64(signed) }) });
+    if (!(await confirmed(DECISIONS[decision], call.by, key, [drawn(call, statement)]))) return;
+    const signature = await signatureOf(key, signedText(call, statement));
+    send(form, { decision, signed: JSON.stringify({ thread: call.thread, statement, signature }) });
   }
+
+  /** The same for several calls: one dialog that shows all of them, and a signature each. */
+  async function signAll(form, decision) {
+    const onPage = callsIn(document.querySelectorAll("[data-call]"));
+    const person = onPage.find((call) => call)?.by;
+    const key = person === undefined ? null : await keyOf(person);
+    const calls = key ? onPage.filter((call) => isListed(key, call)) : [];
+    if (!calls.length) return send(form, { decision });
+    for (const call of calls) await check(call, decision);
+    const statements = calls.map((call) => statementOf(form, call, decision));
+    const title = `${DECISIONS[decision]} ${calls.length} ${calls.length === 1 ? "call" : "calls"}`;
+    const sections = calls.flatMap((call, at) => [
+      element("p", `${at + 1} of ${calls.length}`, "dim"),
+      drawn(call, statements[at]),
+    ]);
+    if (!(await confirmed(title, person, key, sections))) return;
+    const signatures = [];
+    for (const [at, call] of calls.entries()) {
+      const signature = await signatureOf(key, signedText(call, statements[at]));
+      signatures.push({ thread: call.thread, request: call.request, digest: call.digest, signature });
+    }
+    const { request, digest, ...said } = statements[0];
+    send(form, { decision, signed: JSON.stringify({ said, signatures }) });
+  }
+
+  const signatureOf = async (key, text) => base64(await crypto.subtle.sign("Ed25519", key.pair.privateKey, encoded(text)));
 
   function report(form, error) {
     form.querySelector(".unsigned")?.remove();
@@ -215,10 +243,11 @@
   /** Enable the buttons that only wait for a signature, if the policy lists the key of this browser. */
   async function enable() {
     const waiting = [...document.querySelectorAll("button[data-needs-key]")];
-    const call = callOnPage();
-    const key = call && waiting.length ? await keyOf(call.by) : null;
+    const marked = document.querySelectorAll("[data-must-sign]"); // of several calls, those that need a signature
+    const calls = marked.length ? callsIn(marked) : [callOnPage()];
+    const key = calls[0] && waiting.length ? await keyOf(calls[0].by) : null;
     if (!key) return;
-    const enrolled = call.keys.includes(key.text);
+    const enrolled = calls.every((call) => isListed(key, call));
     for (const button of waiting) {
       button.disabled = !enrolled;
       const why = document.getElementById(button.getAttribute("aria-describedby"));
@@ -254,9 +283,10 @@
 
   document.addEventListener("submit", (event) => {
     const decision = event.submitter?.value;
-    if (!event.target.matches("form[data-signs]") || !(decision in DECISIONS)) return;
+    const signs = event.target.matches("form[data-signs]") ? sign : event.target.matches("form[data-signs-all]") ? signAll : null;
+    if (!signs || !(decision in DECISIONS)) return;
     event.preventDefault();
-    sign(event.target, decision).catch((error) => report(event.target, error));
+    signs(event.target, decision).catch((error) => report(event.target, error));
   });
   const page = document.getElementById("key");
   if (page) offerKey(page);

@@ -54,9 +54,9 @@ TAGS = frozenset(TAG_NAMES.split())
 ATTRIBUTE_NAMES = (
     "action aria-current aria-describedby aria-hidden aria-label aria-labelledby aria-live autocomplete autofocus "
     "charset checked class content data-call data-known data-must-sign data-needs-key data-person data-signs "
-    "data-signs-all datetime defer disabled for height hidden href hx-get hx-select hx-swap hx-swap-oob hx-target "
-    "hx-trigger id lang max maxlength method min name open points preserveaspectratio rel required role rows "
-    "scope selected spellcheck src tabindex title type value viewbox width x y"
+    "data-signs-all data-steers datetime defer disabled for height hidden href hx-get hx-select hx-swap "
+    "hx-swap-oob hx-target hx-trigger id lang max maxlength method min name open points preserveaspectratio rel "
+    "required role rows scope selected spellcheck src tabindex title type value viewbox width x y"
 )
 ATTRIBUTES = frozenset(ATTRIBUTE_NAMES.split())
 LINKS = ("action", "hx-get", "src")
@@ -152,6 +152,7 @@ def hostile_request(text: str) -> JSON:
 
 def hostile_state(text: str, request: JSON) -> JSON:
     """Return the state of a run with the text in every part."""
+    keys = {"alice": [text]}
     return {
         "thread": text,
         "agent": text,
@@ -169,6 +170,8 @@ def hostile_state(text: str, request: JSON) -> JSON:
         "lineage": {"path": [text]},
         "budget": {"limits": [{"limit": text, "spent": text, "allowed": text}]},
         "events": 3,
+        "steering": {"run": text, "seen": 3},
+        "may_steer": {"signed": True, "resume_signed": True, "messages_signed": True, "gateways": [], "keys": keys},
     }
 
 
@@ -274,7 +277,7 @@ def pages_with(text: str) -> Iterator[Callable[[], str]]:
     request = hostile_request(text)
     state = hostile_state(text, request)
     person = Person("alice", True)
-    view, head = call_view(request, person, NOW), head_view(state, ALICE.scopes)
+    view, head = call_view(request, person, NOW), head_view(state, ALICE.scopes, person)
     session = Session(ALICE, b"x" * 32, 0)
     shared: JSON = {
         "me": Caller(text, ALICE.scopes),

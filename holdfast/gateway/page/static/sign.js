@@ -1,4 +1,4 @@
-/* Signs decisions with a key of this browser.
+/* Signs decisions, and statements that steer a run, with a key of this browser.
 
    1. WebCrypto makes the key, nothing can export it, and IndexedDB keeps it: one for each person who signs in here.
    2. The dialog that asks for confirmation is drawn from the values that are signed, and from nothing else of the page.
@@ -16,6 +16,11 @@
     absent: "It did not happen",
     undo: "Undo it",
     abandon: "Leave it unknown",
+  };
+  const STEERING = {
+    pause: "Pause the run",
+    resume: "Resume the run",
+    retry: "Let the blocked run continue",
   };
   const HARMLESS = ["deny", "respond", "happened", "abandon"];
   const TEXTS = { reason: "Reason", say: "Message to the agent", result: "Answer" };
@@ -231,6 +236,20 @@
     send(form, { decision, signed: JSON.stringify({ said, signatures }) });
   }
 
+  /** The same for a statement that steers a run: it is bound to the state that the page has shown. */
+  async function steer(form) {
+    const { act, thread, by, run, seen, keys } = JSON.parse(form.dataset.steers);
+    const key = await keyOf(by);
+    if (!key || !keys.includes(key.text)) return form.submit();
+    const section = element("section");
+    section.append(element("p", visible(`Thread ${thread}`), "consequence"));
+    section.append(element("p", `It counts once, and only while the run is as this page shows it (run ${visible(run)}, change ${seen}).`, "dim"));
+    if (!(await confirmed(STEERING[act], by, key, [section]))) return;
+    const said = { run, ...(seen ? { seen } : {}), ...(by === "unknown" ? {} : { by }) };
+    const signature = await signatureOf(key, canonical({ holdfast: `${act}/1`, thread, ...said }));
+    send(form, { signed: JSON.stringify({ thread, run, seen, signature }) });
+  }
+
   const signatureOf = async (key, text) => base64(await crypto.subtle.sign("Ed25519", key.pair.privateKey, encoded(text)));
 
   function report(form, error) {
@@ -247,14 +266,24 @@
     const calls = marked.length ? callsIn(marked) : [callOnPage()];
     const key = calls[0] && waiting.length ? await keyOf(calls[0].by) : null;
     if (!key) return;
-    const enrolled = calls.every((call) => isListed(key, call));
-    for (const button of waiting) {
-      button.disabled = !enrolled;
-      const why = document.getElementById(button.getAttribute("aria-describedby"));
-      why.textContent = enrolled
-        ? `Signed with the key of this browser, ${key.fingerprint}.`
-        : `The policy of this run does not list the key of this browser, ${key.fingerprint}. A run keeps the policy that it began with.`;
+    for (const button of waiting) mark(button, key, calls.every((call) => isListed(key, call)));
+  }
+
+  /** The same for the buttons that steer a run. */
+  async function enableSteering() {
+    for (const button of document.querySelectorAll("form[data-steers] button[data-needs-key]")) {
+      const { by, keys } = JSON.parse(button.form.dataset.steers);
+      const key = await keyOf(by);
+      if (key) mark(button, key, keys.includes(key.text));
     }
+  }
+
+  function mark(button, key, enrolled) {
+    button.disabled = !enrolled;
+    const why = document.getElementById(button.getAttribute("aria-describedby"));
+    why.textContent = enrolled
+      ? `Signed with the key of this browser, ${key.fingerprint}.`
+      : `The policy of this run does not list the key of this browser, ${key.fingerprint}. A run keeps the policy that it began with.`;
   }
 
   // ---- The page of the key ----
@@ -283,12 +312,14 @@
 
   document.addEventListener("submit", (event) => {
     const decision = event.submitter?.value;
-    const signs = event.target.matches("form[data-signs]") ? sign : event.target.matches("form[data-signs-all]") ? signAll : null;
-    if (!signs || !(decision in DECISIONS)) return;
+    const form = event.target;
+    const signs = ["signs", "signsAll"].find((name) => name in form.dataset && decision in DECISIONS);
+    if (!signs && !("steers" in form.dataset)) return;
     event.preventDefault();
-    signs(event.target, decision).catch((error) => report(event.target, error));
+    const signing = !signs ? steer(form) : signs === "signs" ? sign(form, decision) : signAll(form, decision);
+    signing.catch((error) => report(form, error));
   });
   const page = document.getElementById("key");
   if (page) offerKey(page);
-  enable().catch(() => {}); // the buttons stay disabled, with the reason that the page gives
+  enable().then(enableSteering).catch(() => {}); // the buttons stay disabled, with the reason that the page gives
 })();

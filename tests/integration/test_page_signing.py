@@ -15,6 +15,7 @@ from holdfast.client.threads import Threads
 from holdfast.config.page_links import path_of
 from holdfast.core.authority.policy import Approver
 from holdfast.core.authority.signatures import fingerprint
+from holdfast.core.log.events import RunPaused, RunResumed, RunUnblocked
 from holdfast.testing import call, fail, say, steps
 from tests.support.pages import CHROMIUM, chromium, look, open_inbox, page_site, pay
 from tests.support.rig import StartRig, events_of, eventually, status_of
@@ -222,8 +223,8 @@ async def test_a_browser_signs_what_steers_a_run(rig: StartRig, tmp_path: Path) 
                 await expect(page.get_by_role("dialog")).to_have_count(0)
                 await expect(page.get_by_role("button", name=act)).to_be_disabled()
             await status_of(run, "completed")
-            kinds = ("run_paused", "run_resumed", "run_unblocked")
-            steered = [event for event in await events_of(run) if event.type in kinds]
-            assert [(each.type, each.by, each.proof, each.key) for each in steered] == [
+            kinds = (RunPaused, RunResumed, RunUnblocked)
+            steered = [event for event in await events_of(run) if isinstance(event, kinds)]
+            assert [(type(each), each.by, each.proof, each.key) for each in steered] == [
                 (kind, "alice", "signed", key) for kind in kinds
             ]

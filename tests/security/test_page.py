@@ -304,7 +304,7 @@ def pages_with(text: str) -> Iterator[Callable[[], str]]:
     more["verdict"] = verdict_view(hostile_verification(text), NOW, NOW)
     yield partial(rendered, "run.html", **shared, **run, **more)
     yield partial(rendered, "run.html", **shared, **run, **{**more, "last_page": False})
-    yield partial(rendered, "run_live.html", **shared, **run)
+    yield partial(rendered, "run_live.html", **shared, **run, seen="")
     listed = run_row({"thread": text, "status": text, "agent": text, "task": text, "started_at": text}, NOW)
     yield from sides_with(text, shared, head, state)
     filters: JSON = {

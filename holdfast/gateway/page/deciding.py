@@ -14,7 +14,7 @@ from holdfast.gateway.http.problems import HTTPProblem
 from holdfast.gateway.page.inbox import Inbox
 from holdfast.gateway.page.views.bulk import groups
 from holdfast.gateway.page.views.diffs import difference
-from holdfast.gateway.page.views.requests import Call, call_view, is_for, urgency
+from holdfast.gateway.page.views.requests import LABELS, Call, call_view, is_for, urgency
 from holdfast.gateway.page.views.runs import head_view, spent
 from holdfast.gateway.page.views.text import when
 from holdfast.gateway.page.visits import Visit
@@ -111,7 +111,7 @@ class Deciding:
             "decided.html",
             thread=thread,
             request=id,
-            decision=body.decision,
+            decision=LABELS[body.decision][0],
             outcome=outcome.outcome.replace("_", " "),
             explanation=outcome.explanation,
         )

@@ -92,7 +92,7 @@ class Watching:
         if int(state["events"]) <= after + 1 and seen == state["status"]:
             return Response(status_code=204, headers=HEADERS)
         events, _ = await take(self._threads.events(thread, after=after, note=note), limit=EVENTS)
-        return visit.render("run_live.html", **self._parts(visit, thread, state, events, after=after))
+        return visit.render("run_live.html", seen=seen, **self._parts(visit, thread, state, events, after=after))
 
     async def act(self, visit: Visit) -> Response:
         """Pause, resume, retry or cancel a run."""

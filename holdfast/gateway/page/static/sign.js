@@ -321,5 +321,6 @@
   });
   const page = document.getElementById("key");
   if (page) offerKey(page);
+  document.addEventListener("htmx:after:swap", () => enableSteering().catch(() => {}));
   enable().then(enableSteering).catch(() => {}); // the buttons stay disabled, with the reason that the page gives
 })();

@@ -173,7 +173,7 @@ async def look_at(page: Page, name: str, folder: Path) -> None:
         await page.evaluate(AXE.read_text(encoding="utf-8"))
     found: dict[str, Any] = {}
     for scheme in ("light", "dark"):
-        await page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+        await page.emulate_media(color_scheme=scheme)
         for width, height in ((1280, 900), (390, 844)):
             await page.set_viewport_size({"width": width, "height": height})
             await page.screenshot(path=folder / f"{name}-{width}-{scheme}.png", full_page=True)

@@ -15,7 +15,7 @@ DIGEST = "a" * 64
 
 def request(**changed: Any) -> JSON:
     """Return an open request as `pending` presents it."""
-    may = {"decide": ["alice"], "deny": None, "signed": False, "gateways": [], "keys": {}}
+    may: JSON = {"decide": ["alice"], "deny": None, "signed": False, "gateways": [], "keys": {}}
     plain: JSON = {"thread": "t", "request": "1", "kind": "approval", "tool": "pay", "rule": "ask pay", "why": "money"}
     plain |= {"digest": DIGEST, "arguments": {"cents": 1}, "answers": ["approve", "deny", "respond"], "may": may}
     return {**plain, "who": ["alice"], "quorum": 1} | changed
@@ -54,4 +54,4 @@ def test_a_signature_is_needed_from_each() -> None:
     for signed, expected in ((None, 1), ({item}, 1), (set[Item](), 0)):
         result = sort_items([item], found, kind_of(asked), "approve", person, NOW, signed=signed)
         assert (len(result.open), len(result.left_out)) == (expected, 1 - expected)
-    assert "requires your signature" in result.left_out[0].why
+        assert all("requires your signature" in each.why for each in result.left_out)

@@ -96,6 +96,15 @@ class SignedDecision(Body):
     signature: str = Field(pattern=r"^[A-Za-z0-9_-]{86}$")
 
 
+class SignedSteering(Body):
+    """A statement that steers a run, which a browser has signed, bound to the state that its sender saw."""
+
+    thread: str = Field(min_length=1, max_length=1_000)
+    run: str = Field(min_length=1, max_length=200)
+    seen: int = Field(ge=0, le=1_000_000_000)
+    signature: str = Field(pattern=r"^[A-Za-z0-9_-]{86}$")
+
+
 class MessageBody(Body):
     """A message to the agent, in the name of the owner of the token or key."""
 

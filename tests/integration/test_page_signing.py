@@ -15,7 +15,8 @@ from holdfast.client.threads import Threads
 from holdfast.config.page_links import path_of
 from holdfast.core.authority.policy import Approver
 from holdfast.core.authority.signatures import fingerprint
-from holdfast.testing import call, say, steps
+from holdfast.core.log.events import RunPaused, RunResumed, RunUnblocked
+from holdfast.testing import call, fail, say, steps
 from tests.support.pages import CHROMIUM, chromium, look, open_inbox, page_site, pay
 from tests.support.rig import StartRig, events_of, eventually, status_of
 
@@ -26,6 +27,8 @@ pytestmark = [
 
 PICTURES = os.environ.get("HOLDFAST_PICTURES")
 """A folder for pictures of the pages."""
+OTHER = "ed25519:PbIeLO-fxqj66fPSMYWy63Sy_izsb4xm0ZWk9t2zkqg"
+"""A key that no browser has."""
 IBAN = "DE89 3704 0044 0532 0130 00"
 
 
@@ -176,8 +179,7 @@ async def test_without_a_listed_key_nothing_can_be_signed(rig: StartRig) -> None
     """A browser without a key, and one whose key the policy does not list, offer no decision and say why."""
     async with page_site(rig) as site, chromium() as browser:
         page = await open_inbox(browser, site.url)
-        other = "ed25519:PbIeLO-fxqj66fPSMYWy63Sy_izsb4xm0ZWk9t2zkqg"
-        agent = Agent(name="payer", instructions="Pay.", policy=signed_policy(other), tools=[pay, look])
+        agent = Agent(name="payer", instructions="Pay.", policy=signed_policy(OTHER), tools=[pay, look])
         async with rig(Catalog(agents=[agent]), PAYMENTS) as worker:
             run = await worker.start("Pay", thread="signed/2")
             await status_of(run, "waiting_approval")
@@ -187,3 +189,42 @@ async def test_without_a_listed_key_nothing_can_be_signed(rig: StartRig) -> None
                 await expect(page.get_by_role("button", name="Approve", exact=True)).to_be_disabled()
                 if "make" in words:
                     await make_key(page, site.url)
+
+
+async def test_a_browser_signs_what_steers_a_run(rig: StartRig, tmp_path: Path) -> None:
+    """Where signatures are required, people pause, resume and retry a run by their own signatures, and the log has
+    them; without a listed key the buttons are disabled and say which command does it.
+    """
+    async with page_site(rig) as site, chromium() as browser:
+        page = await open_inbox(browser, site.url, viewport={"width": 390, "height": 844})
+        agent = Agent(name="payer", instructions="Pay.", policy=signed_policy(OTHER), tools=[pay, look])
+        async with rig(Catalog(agents=[agent]), PAYMENTS) as worker:
+            run = await worker.start("Pay", thread="steered/1")
+            await status_of(run, "waiting_approval")
+            await page.goto(site.url + path_of("runs", run.id))
+            await expect(page.get_by_role("button", name="Pause")).to_be_disabled()
+            await expect(page.locator("#why-pause")).to_contain_text("holdfast pause steered/1 --key FILE")
+            key = await make_key(page, site.url)
+            await page.goto(site.url + path_of("runs", run.id))
+            await expect(page.locator("#why-pause")).to_contain_text("does not list the key of this browser")
+            await expect(page.get_by_role("button", name="Pause")).to_be_disabled()
+        agent = Agent(name="payer", instructions="Pay.", policy=signed_policy(key), tools=[pay, look])
+        replies = iter([fail(400, "no such model")])
+        async with rig(Catalog(agents=[agent]), lambda conversation: next(replies, say("Done."))) as worker:
+            run = await worker.start("Pay", thread="steered/2")
+            await status_of(run, "blocked")
+            for act in ("Pause", "Resume", "Retry"):
+                await page.goto(site.url + path_of("runs", run.id))
+                await page.get_by_role("button", name=act).click()
+                dialog = page.get_by_role("dialog")
+                await expect(dialog).to_contain_text("steered/2")
+                await page.screenshot(path=(Path(PICTURES) if PICTURES else tmp_path) / f"page-steer-{act}.png")
+                await dialog.get_by_role("button", name="Sign and send").click()
+                await expect(page.get_by_role("dialog")).to_have_count(0)
+                await expect(page.get_by_role("button", name=act)).to_be_disabled()
+            await status_of(run, "completed")
+            kinds = (RunPaused, RunResumed, RunUnblocked)
+            steered = [event for event in await events_of(run) if isinstance(event, kinds)]
+            assert [(type(each), each.by, each.proof, each.key) for each in steered] == [
+                (kind, "alice", "signed", key) for kind in kinds
+            ]

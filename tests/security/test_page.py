@@ -1,5 +1,6 @@
 """Attacks on the page: other sites' forms and frames, rebinding, forged sessions and forms, and stored scripts."""
 
+import json
 import random
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
@@ -21,16 +22,18 @@ from holdfast.config.page_links import is_servable, path_of
 from holdfast.core.memory.semantic import MemoryItem
 from holdfast.errors import HoldfastError
 from holdfast.gateway.callers import Caller, Scope
+from holdfast.gateway.page.bulk import Result
 from holdfast.gateway.page.guards import Origin, own_path
 from holdfast.gateway.page.rendering import rendered
 from holdfast.gateway.page.sessions import SESSIONS, SESSIONS_EACH, Session, Sessions
+from holdfast.gateway.page.views.bulk import Group, Item, sort_items
 from holdfast.gateway.page.views.calls import call_rows, timed
 from holdfast.gateway.page.views.diffs import difference
 from holdfast.gateway.page.views.fleet import loop_row, schedule_row, service_facts, worker_row
 from holdfast.gateway.page.views.insights import prompt_page, state_blocks, tree_rows, verdict_view
 from holdfast.gateway.page.views.memories import memory_view
 from holdfast.gateway.page.views.plots import costs_view, slim
-from holdfast.gateway.page.views.requests import Person, call_view
+from holdfast.gateway.page.views.requests import Call, Person, call_view
 from holdfast.gateway.page.views.runs import head_view, run_row, spent
 from holdfast.gateway.page.views.text import when
 from holdfast.gateway.page.views.timeline import entry
@@ -43,17 +46,17 @@ NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 ALICE = Caller("alice", tuple(get_args(Scope)))
 
 TAG_NAMES = (
-    "a bdi blockquote body br button caption code dd details div dl dt figcaption figure form h1 h2 h3 head header "
-    "html input label li link main meta nav noscript ol option p polyline pre rect script section select span "
+    "a article bdi blockquote body br button caption code dd details div dl dt figcaption figure form h1 h2 h3 head "
+    "header html input label li link main meta nav noscript ol option p polyline pre rect script section select span "
     "summary svg table tbody td textarea th thead time title tr ul"
 )
 TAGS = frozenset(TAG_NAMES.split())
 ATTRIBUTE_NAMES = (
-    "action aria-current aria-describedby aria-hidden aria-label aria-live autocomplete autofocus charset class "
-    "content data-call data-known data-needs-key data-person data-signs datetime defer disabled for height hidden "
-    "href hx-get hx-select hx-swap hx-swap-oob hx-target hx-trigger id lang max maxlength method min name open "
-    "points preserveaspectratio rel required role rows scope selected spellcheck src tabindex title type value "
-    "viewbox width x y"
+    "action aria-current aria-describedby aria-hidden aria-label aria-labelledby aria-live autocomplete autofocus "
+    "charset checked class content data-call data-known data-must-sign data-needs-key data-person data-signs "
+    "data-signs-all data-steers datetime defer disabled for height hidden href hx-get hx-select hx-swap "
+    "hx-swap-oob hx-target hx-trigger id lang max maxlength method min name open points preserveaspectratio rel "
+    "required role rows scope selected spellcheck src tabindex title type value viewbox width x y"
 )
 ATTRIBUTES = frozenset(ATTRIBUTE_NAMES.split())
 LINKS = ("action", "hx-get", "src")
@@ -149,6 +152,7 @@ def hostile_request(text: str) -> JSON:
 
 def hostile_state(text: str, request: JSON) -> JSON:
     """Return the state of a run with the text in every part."""
+    keys = {"alice": [text]}
     return {
         "thread": text,
         "agent": text,
@@ -166,6 +170,8 @@ def hostile_state(text: str, request: JSON) -> JSON:
         "lineage": {"path": [text]},
         "budget": {"limits": [{"limit": text, "spent": text, "allowed": text}]},
         "events": 3,
+        "steering": {"run": text, "seen": 3},
+        "may_steer": {"signed": True, "resume_signed": True, "messages_signed": True, "gateways": [], "keys": keys},
     }
 
 
@@ -253,12 +259,25 @@ def sides_with(text: str, shared: JSON, head: object, state: JSON) -> Iterator[C
     yield partial(rendered, "fleet.html", **shared, **fleet | dict.fromkeys(("workers", "schedules", "loops"), text))
 
 
+def bulk_pages_with(text: str, shared: JSON, view: Call) -> Iterator[Callable[[], str]]:
+    """Yield the pages on which people decide several requests."""
+    item = Item(text, text, text)
+    found = sort_items([item], {item[:2]: text}, "", "deny", Person("alice", True), NOW, signed=None)
+    shared, field = {**shared, "here": path_of("bulk", text)}, json.dumps(item._asdict())
+    chosen: JSON = {"calls": [view], "items": [field]}
+    yield partial(rendered, "bulk_select.html", **shared, **chosen, picked={field}, total=2, problem=text)
+    left: JSON = {"decision": "approve", "left_out": found.left_out}
+    yield partial(rendered, "bulk_review.html", **shared, **chosen, **left, needs_key=text)
+    results = [Result(view, done, text) for done in (True, False)]
+    yield partial(rendered, "bulk_decided.html", **shared, **left, results=results, done=1)
+
+
 def pages_with(text: str) -> Iterator[Callable[[], str]]:
     """Yield every page and fragment, to be rendered with the text wherever it can come from outside."""
     request = hostile_request(text)
     state = hostile_state(text, request)
     person = Person("alice", True)
-    view, head = call_view(request, person, NOW), head_view(state, ALICE.scopes)
+    view, head = call_view(request, person, NOW), head_view(state, ALICE.scopes, person)
     session = Session(ALICE, b"x" * 32, 0)
     shared: JSON = {
         "me": Caller(text, ALICE.scopes),
@@ -277,7 +296,9 @@ def pages_with(text: str) -> Iterator[Callable[[], str]]:
         "unread": [text],
         "missing": 0,
     }
+    inbox["groups"] = [Group(view.tool, view.rule, 2, path_of("bulk", text))]
     yield partial(rendered, "inbox.html", **shared, **inbox, read=when(NOW, NOW))
+    yield from bulk_pages_with(text, shared, view)
     yield partial(rendered, "request.html", **shared, **deciding, typed=typed)
     rows = difference({text: text}, {text: "x"})
     yield partial(rendered, "review.html", **shared, **deciding, rows=rows, edited=text)
@@ -291,7 +312,7 @@ def pages_with(text: str) -> Iterator[Callable[[], str]]:
     more["verdict"] = verdict_view(hostile_verification(text), NOW, NOW)
     yield partial(rendered, "run.html", **shared, **run, **more)
     yield partial(rendered, "run.html", **shared, **run, **{**more, "last_page": False})
-    yield partial(rendered, "run_live.html", **shared, **run)
+    yield partial(rendered, "run_live.html", **shared, **run, seen="")
     listed = run_row({"thread": text, "status": text, "agent": text, "task": text, "started_at": text}, NOW)
     yield from sides_with(text, shared, head, state)
     filters: JSON = {

@@ -11,6 +11,7 @@ from holdfast import Agent, Catalog, Policy, allow, ask
 from holdfast.client.interventions import intervene
 from holdfast.client.threads import Threads
 from holdfast.config.page_links import path_of
+from holdfast.core.authority.interventions import Pause, Resume, Steering
 from holdfast.core.authority.policy import Approver, Terms
 from holdfast.core.authority.signatures import public_key, sign
 from holdfast.core.authority.statements import Decision
@@ -98,6 +99,61 @@ async def test_only_the_persons_own_fresh_signature_counts(rig: StartRig) -> Non
             assert "Accepted" not in await send(site, run.id, "2", replayed)
         accepted = [e for e in await events_of(run) if e.type == "decision_received" and e.outcome == "accepted"]
         assert [(each.request, each.by, each.proof) for each in accepted] == [("1", "alice", "signed")]
+
+
+STEERING: dict[str, type[Steering]] = {"pause": Pause, "resume": Resume}
+
+
+def steering(thread: str, state: JSON, *, act: str = "pause", key: str = "alice", by: str = "alice") -> JSON:
+    """Return a statement that steers a run, as the page's script sends it."""
+    bound = state["steering"]
+    message = STEERING[act].model_validate({**bound, "by": by}).signed_bytes(thread)
+    return {"thread": thread, **bound, "signature": sign(KEYS[key], message)}
+
+
+async def steer(site: PageSite, thread: str, act: str, signed: JSON | None) -> tuple[int, str]:
+    """Send the form that steers a run, and return the status and the page that answers."""
+    run, path = path_of("runs", thread), path_of("runs", thread, act)
+    form = {"form": await site.form_token(run, path), **({"signed": json.dumps(signed)} if signed else {})}
+    answer = await site.post(path, form)
+    return answer.status_code, answer.text
+
+
+async def test_only_the_persons_own_fresh_signature_steers(rig: StartRig) -> None:
+    """Where signatures are required, the page steers a run by the person's own signature of this act, run and state: by
+    none without one, by another's, for another run or act, or one that was used before.
+    """
+    async with page_site(rig, SIGNED) as site:
+        run = await site.rig.start("Pay", thread="steered-1")
+        other = await site.rig.start("Pay", thread="steered-2")
+        state, elsewhere = [await status_of(each, "waiting_approval") for each in (run, other)]
+        await site.sign_in()
+        good = steering(run.id, state)
+        for name, wrong, status in (
+            ("unsigned", None, 403),
+            ("another approver's key", steering(run.id, state, key="bob"), 403),
+            ("another approver", steering(run.id, state, key="bob", by="bob"), 403),
+            ("an unlisted key", steering(run.id, state, key="mallory"), 403),
+            ("signed for another run", {**steering(other.id, elsewhere), "thread": run.id}, 409),
+            ("for another page", steering(other.id, elsewhere), 422),
+            ("another act", steering(run.id, state, act="resume"), 403),
+            ("another state", {**good, "seen": good["seen"] + 1}, 409),
+            ("a name", {**good, "by": "bob"}, 422),
+            ("a reason", {**good, "reason": "x"}, 422),
+        ):
+            assert (await steer(site, run.id, "pause", wrong))[0] == status, name
+        assert not [event for event in await events_of(run) if event.type == "run_paused"]
+
+        assert (await steer(site, run.id, "pause", good))[0] == 303
+        paused = await run.query("state")
+        assert paused["may_steer"]["resume_signed"]
+        assert (await steer(site, run.id, "resume", None))[0] == 403
+        resume = steering(run.id, paused, act="resume")
+        assert (await steer(site, run.id, "resume", resume))[0] == 303
+        for act, replayed in (("pause", good), ("resume", resume)):
+            assert (await steer(site, run.id, act, replayed))[0] == 409
+        (event,) = [event for event in await events_of(run) if event.type == "run_paused"]
+        assert (event.by, event.proof, event.key) == ("alice", "signed", public_key(KEYS["alice"]))
 
 
 @pytest.mark.browser

@@ -1,11 +1,13 @@
 """Serve the gateway's page on a loopback port, with a worker behind it, and open it in a browser."""
 
 import asyncio
+import json
 import re
 import shutil
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, get_args
 
 import httpx2
@@ -24,6 +26,7 @@ from tests.support.rig import PATIENCE, Rig, StartRig
 from tests.support.serving import sha256
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+AXE = Path(__file__).parents[1] / "foreign" / "node_modules" / "axe-core" / "axe.min.js"
 FLAGS = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"]
 FLAGS += ["--disable-component-update", "--disable-sync", "--host-resolver-rules=MAP evil.example 127.0.0.1"]
 
@@ -83,7 +86,7 @@ class PageSite:
         return await self.post("/page/sign-in", {"token": token})
 
     async def post(
-        self, path: str, fields: Mapping[str, str], headers: Mapping[str, str] | None = None
+        self, path: str, fields: Mapping[str, str | list[str]], headers: Mapping[str, str] | None = None
     ) -> httpx2.Response:
         """Send a form from this origin, unless the headers say otherwise."""
         own = {"Origin": self.url, "Sec-Fetch-Site": "same-origin", **(headers or {})}
@@ -111,20 +114,27 @@ async def page_site(
 ) -> AsyncIterator[PageSite]:
     """Run a worker and a gateway with its page."""
     own = Agent(name="clerk", instructions="Work.", policy=policy, tools=[pay, look], **agent)
-    listening = listen("127.0.0.1", 0)
-    url = f"http://127.0.0.1:{listening.getsockname()[1]}"
-    sessions = Sessions()
     async with rig(catalog or Catalog(agents=[own]), script) as worker:
         threads = Threads(worker.client, task_queue=worker.task_queue, answer_within=60.0)
-        app = build_app(threads, Callers(CALLERS, policy), key=key, page=url, sessions=sessions, memories=memories)
-        server = Server(app)
-        serving = asyncio.create_task(server.serve(sockets=[listening]))
-        try:
-            async with httpx2.AsyncClient(base_url=url, timeout=2 * PATIENCE, trust_env=False) as http:
-                yield PageSite(worker, url, http, sessions)
-        finally:
-            server.stop()
-            await serving
+        async with served_page(threads, policy, key=key, memories=memories) as (url, http, sessions):
+            yield PageSite(worker, url, http, sessions)
+
+
+@asynccontextmanager
+async def served_page(
+    threads: Threads, policy: Policy = POLICY, **options: Any
+) -> AsyncIterator[tuple[str, httpx2.AsyncClient, Sessions]]:
+    """Serve a gateway with its page; yield its URL, a client of it, and its sessions."""
+    listening = listen("127.0.0.1", 0)
+    url, sessions = f"http://127.0.0.1:{listening.getsockname()[1]}", Sessions()
+    server = Server(build_app(threads, Callers(CALLERS, policy), page=url, sessions=sessions, **options))
+    serving = asyncio.create_task(server.serve(sockets=[listening]))
+    try:
+        async with httpx2.AsyncClient(base_url=url, timeout=2 * PATIENCE, trust_env=False) as http:
+            yield url, http, sessions
+    finally:
+        server.stop()
+        await serving
 
 
 @asynccontextmanager
@@ -145,3 +155,29 @@ async def open_inbox(browser: Browser, url: str, **context: object) -> Page:
     await page.get_by_role("button", name="Sign in").click()
     await expect(page.get_by_role("heading", name="Inbox")).to_be_visible()
     return page
+
+
+FINDINGS = """
+async () => (await axe.run(document, {resultTypes: ['violations']})).violations
+  .filter(each => ['serious', 'critical'].includes(each.impact))
+  .map(each => `${each.id}: ${each.nodes.map(node => node.html).join(' | ').slice(0, 500)}`)
+"""
+
+
+async def look_at(page: Page, name: str, folder: Path) -> None:
+    """Take pictures of an open page at two widths, light and dark.
+
+    It is no wider than its window, and axe-core, if it is installed, has no serious finding.
+    """
+    if AXE.is_file() and not await page.evaluate("'axe' in window"):
+        await page.evaluate(AXE.read_text(encoding="utf-8"))
+    found: dict[str, Any] = {}
+    for scheme in ("light", "dark"):
+        await page.emulate_media(color_scheme=scheme)
+        for width, height in ((1280, 900), (390, 844)):
+            await page.set_viewport_size({"width": width, "height": height})
+            await page.screenshot(path=folder / f"{name}-{width}-{scheme}.png", full_page=True)
+            assert await page.evaluate("document.documentElement.scrollWidth") <= width, (name, width)
+            if AXE.is_file() and (findings := await page.evaluate(FINDINGS)):
+                found[f"{name} {width} {scheme}"] = findings
+    assert found == {}, json.dumps(found, indent=1)

@@ -14,9 +14,11 @@ from holdfast.core.memory.semantic import MemoryStore
 from holdfast.errors import HoldfastError
 from holdfast.gateway.authentication import Authenticator
 from holdfast.gateway.http.problems import TITLES, HTTPProblem, problem_of
+from holdfast.gateway.page.bulk import BulkDeciding
 from holdfast.gateway.page.deciding import Deciding
 from holdfast.gateway.page.fleet import Fleet
 from holdfast.gateway.page.guards import HEADERS, Origin
+from holdfast.gateway.page.inbox import Inbox
 from holdfast.gateway.page.inspecting import Inspecting
 from holdfast.gateway.page.remembering import Remembering
 from holdfast.gateway.page.rendering import page, static_file
@@ -58,7 +60,9 @@ def build_page(
         private_key: The gateway's private key, which seals sign-ins of a public client; empty for none.
     """
     door = Door(Origin(url), sessions, authenticator, gateway_key)
-    signing_in, deciding = SigningIn(door), Deciding(threads, actions, authenticator.callers)
+    inbox = Inbox(threads)
+    signing_in, deciding = SigningIn(door), Deciding(threads, actions, authenticator.callers, inbox)
+    bulk = BulkDeciding(threads, actions, inbox)
     verifying, remembering = Verifying(threads, evidence, anchors), Remembering(threads, memories)
     watching, inspecting, fleet = Watching(threads, actions, verifying.badge), Inspecting(threads), Fleet(threads)
     visit = door.visit
@@ -91,6 +95,8 @@ def build_page(
             Route("/inbox", visit(deciding.inbox), methods=["GET"]),
             Route("/requests/{thread}/{request}", visit(deciding.show), methods=["GET"]),
             Route("/requests/{thread}/{request}", visit(deciding.decide), methods=["POST"]),
+            Route("/bulk/{kind}", visit(bulk.show), methods=["GET"]),
+            Route("/bulk/{kind}", visit(bulk.act), methods=["POST"]),
             Route("/runs", visit(watching.list_runs), methods=["GET"]),
             Route("/runs", visit(watching.start), methods=["POST"]),
             Route("/new-run", visit(watching.new), methods=["GET"]),

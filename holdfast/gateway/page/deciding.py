@@ -12,8 +12,9 @@ from holdfast.gateway.bodies import Body, DecisionBody, SignedDecision, read_bod
 from holdfast.gateway.callers import Callers
 from holdfast.gateway.http.problems import HTTPProblem
 from holdfast.gateway.page.inbox import Inbox
+from holdfast.gateway.page.views.bulk import groups
 from holdfast.gateway.page.views.diffs import difference
-from holdfast.gateway.page.views.requests import Call, call_view, is_for, urgency
+from holdfast.gateway.page.views.requests import LABELS, Call, call_view, is_for, urgency
 from holdfast.gateway.page.views.runs import head_view, spent
 from holdfast.gateway.page.views.text import when
 from holdfast.gateway.page.visits import Visit
@@ -39,20 +40,21 @@ class Deciding:
         threads: The threads.
         actions: Sends decisions, in the name of the person who is signed in.
         callers: The gateway's callers, whose keys it knows.
+        inbox: The open requests.
     """
 
-    def __init__(self, threads: Threads, actions: Actions, callers: Callers) -> None:
+    def __init__(self, threads: Threads, actions: Actions, callers: Callers, inbox: Inbox) -> None:
         self._threads = threads
         self._actions = actions
         self._callers = callers
-        self._inbox = Inbox(threads)
+        self._inbox = inbox
 
     async def inbox(self, visit: Visit) -> Response:
         """Show the requests that the person may decide, and the runs that are blocked."""
         visit.require("read")
         reading = await self._inbox.look()
         reaches, now = visit.caller.reaches, visit.now
-        everybody = "all" in visit.request.query_params
+        everybody, may_decide = "all" in visit.request.query_params, "decide" in visit.caller.scopes
         mine = [each for each in reading.requests if reaches(each["thread"])]
         others = [each for each in mine if not is_for(each, visit.caller.name)]
         shown = sorted(
@@ -65,6 +67,7 @@ class Deciding:
             total=len(shown),
             others=len(others),
             everybody=everybody,
+            groups=groups(each for each in mine if is_for(each, visit.caller.name)) if may_decide else (),
             blocked=[head_view(each, visit.caller.scopes) for each in reading.blocked if reaches(each["thread"])],
             unread=[each for each in reading.unread if reaches(each)],
             read=when(reading.at, now),
@@ -109,7 +112,7 @@ class Deciding:
             "decided.html",
             thread=thread,
             request=id,
-            decision=body.decision,
+            decision=LABELS[body.decision][0],
             outcome=outcome.outcome.replace("_", " "),
             explanation=outcome.explanation,
         )

@@ -12,7 +12,7 @@ from holdfast.client.listing import STATUSES, list_page
 from holdfast.client.start_options import StartOptions, new_thread_id
 from holdfast.client.threads import JSON, Threads
 from holdfast.config.page_links import path_of
-from holdfast.gateway.bodies import MessageBody, PauseBody, ReasonBody, StartBody, read_body
+from holdfast.gateway.bodies import MessageBody, PauseBody, ReasonBody, SignedSteering, StartBody, read_body
 from holdfast.gateway.callers import Scope
 from holdfast.gateway.http.pages import note, take
 from holdfast.gateway.http.problems import HTTPProblem
@@ -94,7 +94,7 @@ class Watching:
         if int(state["events"]) <= after + 1 and seen == state["status"]:
             return Response(status_code=204, headers=HEADERS)
         events = await self._glances.events(thread, after, lambda: self._events(thread, after + 1, EVENTS))
-        return visit.render("run_live.html", **self._parts(visit, thread, state, events, after=after))
+        return visit.render("run_live.html", seen=seen, **self._parts(visit, thread, state, events, after=after))
 
     async def act(self, visit: Visit) -> Response:
         """Pause, resume, retry or cancel a run."""
@@ -110,7 +110,8 @@ class Watching:
             if act == "cancel":
                 await self._actions.cancel(thread, body, by=visit.caller.name)
             else:
-                await self._actions.intervene(act, thread, body, by=visit.caller.name)
+                signature = _signature(thread, fields.get("signed", [""])[-1])
+                await self._actions.intervene(act, thread, body, by=visit.caller.name, signature=signature)
         except HTTPProblem as problem:
             return await self._run_page(visit, thread, problem=problem)
         finally:
@@ -179,7 +180,7 @@ class Watching:
 
     def _parts(self, visit: Visit, thread: str, state: JSON, events: list[JSON], *, after: int) -> dict[str, Any]:
         return {
-            "run": head_view(state, visit.caller.scopes),
+            "run": head_view(state, visit.caller.scopes, visit.person),
             "raw_status": state["status"],
             "entries": [entry(event, thread, visit.now) for event in events],
             "after": max([after, *(int(event["position"]) for event in events)]),
@@ -192,6 +193,20 @@ def _to_run(thread: str) -> Response:
 
 def _body(fields: dict[str, Any], kind: Any) -> Any:
     return read_body(json.dumps(fields).encode(), kind)
+
+
+def _signature(thread: str, signed: str) -> JSON | None:
+    """Read what the browser has signed: the signature, and the state to which it is bound; None for nothing.
+
+    Raises:
+        HTTPProblem: 422: it is none, or is about another run than the page.
+    """
+    if not signed:
+        return None
+    body = read_body(signed.encode(), SignedSteering)
+    if body.thread != thread:
+        raise HTTPProblem(422, "the signed statement is about another run than this page")
+    return body.model_dump(exclude={"thread"})
 
 
 def _is_agent(name: str) -> bool:

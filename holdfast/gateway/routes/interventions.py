@@ -3,6 +3,7 @@
 Slack buttons lead here, too: `slack.py` identifies the user, and calls `Actions.decide`.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 from holdfast.client.interventions import cancel, intervene
@@ -74,8 +75,17 @@ class Actions:
         self._threads = threads
         self._key = key
 
-    async def intervene(self, name: str, thread: str, body: Body, *, by: str) -> tuple[int, Outcome]:
+    async def intervene(
+        self, name: str, thread: str, body: Body, *, by: str, signature: Mapping[str, Any] | None = None
+    ) -> tuple[int, Outcome]:
         """Send the intervention with this name; return status and outcome.
+
+        Args:
+            name: Its name.
+            thread: The thread id.
+            body: Its fields.
+            by: The caller.
+            signature: The caller's own signature, with the fields to which it is bound; None for that of the gateway.
 
         Raises:
             HTTPProblem: It was rejected.
@@ -85,7 +95,8 @@ class Actions:
         statement = INTERVENTIONS[name].statement
         if statement and not issubclass(statement, Steering):
             await self._threads.runs.query(thread, "pending_approvals")  # fails if no worker can judge it
-        return _response(await self._send(name, thread, {**body.payload(), "by": by}, self._key), by=by)
+        payload = {**body.payload(), "by": by, **(signature or {})}
+        return _response(await self._send(name, thread, payload, None if signature else self._key), by=by)
 
     async def decide(self, thread: str, body: DecisionBody, *, by: str, signature: str = "") -> tuple[int, Outcome]:
         """Decide a request; return status and outcome.

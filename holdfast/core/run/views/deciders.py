@@ -1,14 +1,17 @@
-"""The people who may decide an open request, for the screens on which they do. Pure, and presentation only: the run
-judges each decision by itself (`holdfast.core.run.rules.standings`).
+"""The people who may decide an open request or steer a run, for the screens on which they do.
+
+Pure, and presentation only: the run judges each statement by itself (`holdfast.core.run.rules.standings` and
+`holdfast.core.run.inputs.steering`).
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from holdfast.core.authority.approvals import ApprovalRequest
 from holdfast.core.authority.policy import Policy
-from holdfast.core.run.rules.authority import policy_for
+from holdfast.core.run.rules.authority import policies_of, policy_for, signatures_required
 from holdfast.core.run.rules.standings import stands_for
+from holdfast.core.run.state.features import SIGNED_STEERING
 from holdfast.core.run.state.state import RunState
 
 
@@ -25,18 +28,39 @@ def _may(state: RunState, request: ApprovalRequest) -> dict[str, Any]:
     policies = [policy_for(state, each) or Policy() for each in request.required]
     answer = [_entitled(state, request, number, policy, denies=False) for number, policy in enumerate(policies)]
     deny = [_entitled(state, request, number, policy, denies=True) for number, policy in enumerate(policies)]
-    keys = [{key for gateway in policy.gateways for key in gateway.keys} for policy in policies]
-    revoked = state.authority.revoked_keys
     return {
         "decide": _for_any(answer),
         "deny": _for_any(deny),
         "signed": any(policy.signatures == "required" for policy in policies),
-        "gateways": sorted(key for key in set.intersection(*keys) if key not in revoked),
-        "keys": _keys(policies, revoked),
+        **_known_keys(policies, state.authority.revoked_keys),
     }
 
 
-def _keys(policies: list[Policy], revoked: Collection[str]) -> dict[str, list[str]]:
+def may_steer(state: RunState) -> dict[str, Any] | None:
+    """Return which statements about a run have to be signed, and the keys as in `may`; None if none can be signed.
+
+    `signed`: pauses and retries. `resume_signed`: the end or the change of its pause. `messages_signed`: messages.
+    """
+    if state.features < SIGNED_STEERING:
+        return None
+    policies = policies_of(state)
+    signed = signatures_required(state)
+    return {
+        "signed": signed,
+        "resume_signed": signed or bool(state.pause and state.pause.proof),
+        "messages_signed": any(policy.proves_requesters for policy in policies),
+        **_known_keys(policies, state.authority.revoked_keys),
+    }
+
+
+def _known_keys(policies: Sequence[Policy], revoked: Collection[str]) -> dict[str, Any]:
+    """Return the keys of the gateways whose signature suffices for all policies, and each approver's own keys."""
+    keys = [{key for gateway in policy.gateways for key in gateway.keys} for policy in policies]
+    gateways = sorted(key for key in set.intersection(*keys) if key not in revoked)
+    return {"gateways": gateways, "keys": _keys(policies, revoked)}
+
+
+def _keys(policies: Sequence[Policy], revoked: Collection[str]) -> dict[str, list[str]]:
     """Return the keys of each approver that any of the policies lists and nobody has revoked in this thread."""
     found: dict[str, set[str]] = {}
     for person in (person for policy in policies for person in policy.approvers):

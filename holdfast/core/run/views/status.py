@@ -19,7 +19,7 @@ from holdfast.core.run.state import next_actions as act
 from holdfast.core.run.state.calls import Phase as CallPhase
 from holdfast.core.run.state.dormancy import Wait as Sleep
 from holdfast.core.run.state.state import RunState
-from holdfast.core.run.views.deciders import open_requests
+from holdfast.core.run.views.deciders import may_steer, open_requests
 from holdfast.core.run.views.lifecycle import phase_of
 
 SHOWN_REQUESTS = 10
@@ -44,6 +44,7 @@ def run_view(state: RunState) -> dict[str, Any]:
         "next": [each.model_dump() for each in following(state)],
     }
     view["pending"] = open_requests(state)
+    view["may_steer"] = may_steer(state)
     return {**{name: view[name] for name in ("thread", "agent", "status")}, **status, **view}
 
 

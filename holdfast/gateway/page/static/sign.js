@@ -1,4 +1,4 @@
-/* Signs decisions with a key of this browser.
+/* Signs decisions, and statements that steer a run, with a key of this browser.
 
    1. WebCrypto makes the key, nothing can export it, and IndexedDB keeps it: one for each person who signs in here.
    2. The dialog that asks for confirmation is drawn from the values that are signed, and from nothing else of the page.
@@ -16,6 +16,11 @@
     absent: "It did not happen",
     undo: "Undo it",
     abandon: "Leave it unknown",
+  };
+  const STEERING = {
+    pause: "Pause the run",
+    resume: "Resume the run",
+    retry: "Let the blocked run continue",
   };
   const HARMLESS = ["deny", "respond", "happened", "abandon"];
   const TEXTS = { reason: "Reason", say: "Message to the agent", result: "Answer" };
@@ -160,17 +165,17 @@
     return section;
   }
 
-  /** Ask the person; true if they confirm. */
-  function confirmed(call, said, key) {
+  /** Ask the person; true if they confirm. The title is ours, `by` signs, and the sections show all that is signed. */
+  function confirmed(words, by, key, sections) {
     const dialog = element("dialog", "", "signing");
-    const title = element("h2", `Sign: ${DECISIONS[said.decision]}`);
+    const title = element("h2", `Sign: ${words}`);
     title.id = "signing-title";
     dialog.setAttribute("aria-labelledby", title.id);
     const sign = element("button", "Sign and send", "primary"), back = element("button", "Back");
     const actions = element("p", "", "actions");
     actions.append(sign, " ", back);
-    const who = element("p", visible(`You sign as ${call.by}, with the key ${key.fingerprint}.`), "dim");
-    dialog.append(title, who, drawn(call, said), actions);
+    const who = element("p", visible(`You sign as ${by}, with the key ${key.fingerprint}.`), "dim");
+    dialog.append(title, who, ...sections, actions);
     document.body.append(dialog);
     return new Promise((resolve) => {
       sign.onclick = () => dialog.close("sign");
@@ -183,7 +188,9 @@
 
   // ---- Forms ----
 
-  const callOnPage = () => JSON.parse(document.querySelector("[data-call]")?.dataset.call || "null");
+  const callsIn = (elements) => [...elements].map((each) => JSON.parse(each.dataset.call || "null"));
+  const callOnPage = () => callsIn(document.querySelectorAll("[data-call]"))[0] ?? null;
+  const isListed = (key, call) => call !== null && call.keys.includes(key.text);
 
   function send(form, fields) {
     for (const [name, value] of Object.entries(fields)) {
@@ -197,13 +204,53 @@
   async function sign(form, decision) {
     const call = callOnPage();
     const key = call && (await keyOf(call.by));
-    if (!key || !call.keys.includes(key.text)) return send(form, { decision });
+    if (!key || !isListed(key, call)) return send(form, { decision });
     await check(call, decision);
     const statement = statementOf(form, call, decision);
-    if (!(await confirmed(call, statement, key))) return;
-    const signed = await crypto.subtle.sign("Ed25519", key.pair.privateKey, encoded(signedText(call, statement)));
-    send(form, { decision, signed: JSON.stringify({ thread: call.thread, statement, signature: base64(signed) }) });
+    if (!(await confirmed(DECISIONS[decision], call.by, key, [drawn(call, statement)]))) return;
+    const signature = await signatureOf(key, signedText(call, statement));
+    send(form, { decision, signed: JSON.stringify({ thread: call.thread, statement, signature }) });
   }
+
+  /** The same for several calls: one dialog that shows all of them, and a signature each. */
+  async function signAll(form, decision) {
+    const onPage = callsIn(document.querySelectorAll("[data-call]"));
+    const person = onPage.find((call) => call)?.by;
+    const key = person === undefined ? null : await keyOf(person);
+    const calls = key ? onPage.filter((call) => isListed(key, call)) : [];
+    if (!calls.length) return send(form, { decision });
+    for (const call of calls) await check(call, decision);
+    const statements = calls.map((call) => statementOf(form, call, decision));
+    const title = `${DECISIONS[decision]} ${calls.length} ${calls.length === 1 ? "call" : "calls"}`;
+    const sections = calls.flatMap((call, at) => [
+      element("p", `${at + 1} of ${calls.length}`, "dim"),
+      drawn(call, statements[at]),
+    ]);
+    if (!(await confirmed(title, person, key, sections))) return;
+    const signatures = [];
+    for (const [at, call] of calls.entries()) {
+      const signature = await signatureOf(key, signedText(call, statements[at]));
+      signatures.push({ thread: call.thread, request: call.request, digest: call.digest, signature });
+    }
+    const { request, digest, ...said } = statements[0];
+    send(form, { decision, signed: JSON.stringify({ said, signatures }) });
+  }
+
+  /** The same for a statement that steers a run: it is bound to the state that the page has shown. */
+  async function steer(form) {
+    const { act, thread, by, run, seen, keys } = JSON.parse(form.dataset.steers);
+    const key = await keyOf(by);
+    if (!key || !keys.includes(key.text)) return form.submit();
+    const section = element("section");
+    section.append(element("p", visible(`Thread ${thread}`), "consequence"));
+    section.append(element("p", `It counts once, and only while the run is as this page shows it (run ${visible(run)}, change ${seen}).`, "dim"));
+    if (!(await confirmed(STEERING[act], by, key, [section]))) return;
+    const said = { run, ...(seen ? { seen } : {}), ...(by === "unknown" ? {} : { by }) };
+    const signature = await signatureOf(key, canonical({ holdfast: `${act}/1`, thread, ...said }));
+    send(form, { signed: JSON.stringify({ thread, run, seen, signature }) });
+  }
+
+  const signatureOf = async (key, text) => base64(await crypto.subtle.sign("Ed25519", key.pair.privateKey, encoded(text)));
 
   function report(form, error) {
     form.querySelector(".unsigned")?.remove();
@@ -215,17 +262,28 @@
   /** Enable the buttons that only wait for a signature, if the policy lists the key of this browser. */
   async function enable() {
     const waiting = [...document.querySelectorAll("button[data-needs-key]")];
-    const call = callOnPage();
-    const key = call && waiting.length ? await keyOf(call.by) : null;
+    const marked = document.querySelectorAll("[data-must-sign]"); // of several calls, those that need a signature
+    const calls = marked.length ? callsIn(marked) : [callOnPage()];
+    const key = calls[0] && waiting.length ? await keyOf(calls[0].by) : null;
     if (!key) return;
-    const enrolled = call.keys.includes(key.text);
-    for (const button of waiting) {
-      button.disabled = !enrolled;
-      const why = document.getElementById(button.getAttribute("aria-describedby"));
-      why.textContent = enrolled
-        ? `Signed with the key of this browser, ${key.fingerprint}.`
-        : `The policy of this run does not list the key of this browser, ${key.fingerprint}. A run keeps the policy that it began with.`;
+    for (const button of waiting) mark(button, key, calls.every((call) => isListed(key, call)));
+  }
+
+  /** The same for the buttons that steer a run. */
+  async function enableSteering() {
+    for (const button of document.querySelectorAll("form[data-steers] button[data-needs-key]")) {
+      const { by, keys } = JSON.parse(button.form.dataset.steers);
+      const key = await keyOf(by);
+      if (key) mark(button, key, keys.includes(key.text));
     }
+  }
+
+  function mark(button, key, enrolled) {
+    button.disabled = !enrolled;
+    const why = document.getElementById(button.getAttribute("aria-describedby"));
+    why.textContent = enrolled
+      ? `Signed with the key of this browser, ${key.fingerprint}.`
+      : `The policy of this run does not list the key of this browser, ${key.fingerprint}. A run keeps the policy that it began with.`;
   }
 
   // ---- The page of the key ----
@@ -254,11 +312,15 @@
 
   document.addEventListener("submit", (event) => {
     const decision = event.submitter?.value;
-    if (!event.target.matches("form[data-signs]") || !(decision in DECISIONS)) return;
+    const form = event.target;
+    const signs = ["signs", "signsAll"].find((name) => name in form.dataset && decision in DECISIONS);
+    if (!signs && !("steers" in form.dataset)) return;
     event.preventDefault();
-    sign(event.target, decision).catch((error) => report(event.target, error));
+    const signing = !signs ? steer(form) : signs === "signs" ? sign(form, decision) : signAll(form, decision);
+    signing.catch((error) => report(form, error));
   });
   const page = document.getElementById("key");
   if (page) offerKey(page);
-  enable().catch(() => {}); // the buttons stay disabled, with the reason that the page gives
+  document.addEventListener("htmx:after:swap", () => enableSteering().catch(() => {}));
+  enable().then(enableSteering).catch(() => {}); // the buttons stay disabled, with the reason that the page gives
 })();

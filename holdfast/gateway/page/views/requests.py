@@ -239,6 +239,8 @@ def _blank_answer(question: Any) -> str:
         parts = ServerQuestion.model_validate(question).parts if question else ()
     except ValidationError:
         return ""
+    if not parts:
+        return ""
     blanks: dict[str, Any] = {part.key: True if part.url else _blank_form(part.form) for part in parts}
     answer = next(iter(blanks.values())) if len(blanks) == 1 else blanks
     single = isinstance(answer, dict) and len(parts) == 1 and len(answer) < 2

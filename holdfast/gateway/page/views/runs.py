@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 from holdfast.client.reading.states import CLOSED
 from holdfast.config.page_links import path_of
 from holdfast.gateway.callers import Scope
+from holdfast.gateway.page.views.requests import Person
+from holdfast.gateway.page.views.signing import steerable
 from holdfast.gateway.page.views.text import Piece, When, line, pieces, when
 
 JSON = Mapping[str, Any]
@@ -27,6 +29,10 @@ class Control(NamedTuple):
     path: str
     refused: str
     """Why it is not possible; empty if it is."""
+    needs_key: bool = False
+    """Only a signature of the person is missing, so a key in the browser makes it possible."""
+    signable: str = ""
+    """What the browser signs (`holdfast.gateway.page.views.signing`); empty for nothing."""
 
 
 class Head(NamedTuple):
@@ -50,6 +56,8 @@ class Head(NamedTuple):
     requests: tuple[Fact, ...]
     """Open requests: a name, and a path."""
     controls: tuple[Control, ...]
+    say_refused: str
+    """Why a message of this person does not count here; empty if it does."""
     events: int
 
 
@@ -67,12 +75,13 @@ class RunRow(NamedTuple):
     started: When | None
 
 
-def head_view(state: JSON, scopes: tuple[Scope, ...]) -> Head:
+def head_view(state: JSON, scopes: tuple[Scope, ...], person: Person | None = None) -> Head:
     """Return a run for display.
 
     Args:
         state: As `show` presents it.
         scopes: Those of the person who looks.
+        person: The person, if they steer the run here.
     """
     thread, status = str(state["thread"]), str(state["status"])
     is_open = status not in CLOSED and status != "unauthenticated"
@@ -97,7 +106,8 @@ def head_view(state: JSON, scopes: tuple[Scope, ...]) -> Head:
             Fact(line(f"Request {each['request']}: {each['tool']}"), path_of("requests", thread, str(each["request"])))
             for each in state.get("pending") or ()
         ),
-        controls=tuple(_controls(thread, status, is_open, bool(paused), bool(blocked), scopes)),
+        controls=tuple(_controls(state, scopes, person, is_open=is_open)),
+        say_refused=_say_refused(state, person),
         events=int(state.get("events") or 0),
     )
 
@@ -142,20 +152,43 @@ def _facts(state: JSON) -> list[Fact]:
     return facts
 
 
-def _controls(
-    thread: str, status: str, is_open: bool, paused: bool, blocked: bool, scopes: tuple[Scope, ...]
-) -> list[Control]:
-    rows: tuple[tuple[str, str, Scope, str], ...] = (
-        ("pause", "Pause", "pause", "It is paused already." if paused else ""),
-        ("resume", "Resume", "pause", "" if paused else "It is not paused."),
-        ("retry", "Retry", "retry", "" if blocked else "It is not blocked."),
-        ("cancel", "Cancel", "cancel", ""),
+def _controls(state: JSON, scopes: tuple[Scope, ...], person: Person | None, *, is_open: bool) -> list[Control]:
+    """Return the ways to steer a run, each with the reason if the person cannot use it here."""
+    thread, paused, blocked = str(state["thread"]), bool(state.get("paused")), bool(state.get("blocked"))
+    may = state.get("may_steer") or {}
+    rows: tuple[tuple[str, str, Scope, str, bool], ...] = (
+        ("pause", "Pause", "pause", "It is paused already." if paused else "", bool(may.get("signed"))),
+        ("resume", "Resume", "pause", "" if paused else "It is not paused.", bool(may.get("resume_signed"))),
+        ("retry", "Retry", "retry", "" if blocked else "It is not blocked.", bool(may.get("signed"))),
+        ("cancel", "Cancel", "cancel", "", False),
     )
     over = "" if is_open else "The run is over."
-    return [
-        Control(act, label, path_of("runs", thread, act), over or why or _lacks(scope, scopes))
-        for act, label, scope, why in rows
-    ]
+    controls = []
+    for act, label, scope, why, signed in rows:
+        refused = over or why or _lacks(scope, scopes)
+        unsigned = _unsigned(act, thread) if signed and not refused and not _vouches(state, person) else ""
+        signable = steerable(state, act, person.name) if person and not refused and act != "cancel" else ""
+        path = path_of("runs", thread, act)
+        controls.append(Control(act, label, path, refused or unsigned, needs_key=bool(unsigned), signable=signable))
+    return controls
+
+
+def _say_refused(state: JSON, person: Person | None) -> str:
+    if not (state.get("may_steer") or {}).get("messages_signed") or _vouches(state, person):
+        return ""
+    command = line(f"holdfast say {state['thread']} MESSAGE --key FILE")
+    return f"Messages have to be signed, because requesters may not approve here. Sign it in a terminal: {command}"
+
+
+def _vouches(state: JSON, person: Person | None) -> bool:
+    """Whether the gateway's own signature suffices for the person's statements."""
+    return person is not None and person.gateway_key in (state.get("may_steer") or {}).get("gateways", ())
+
+
+def _unsigned(act: str, thread: str) -> str:
+    """Return why a statement without the person's own signature does not count."""
+    command = line(f"holdfast {act} {thread} --key FILE")
+    return f"A signature is required: make a key on the page Your key, or sign in a terminal: {command}"
 
 
 def _lacks(scope: Scope, scopes: tuple[Scope, ...]) -> str:

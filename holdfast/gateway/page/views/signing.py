@@ -1,4 +1,5 @@
-"""What the browser needs to sign a decision on a request: the values that its digest covers, and the person's keys.
+"""What the browser needs to sign a decision on a request, the values that its digest covers, or a statement that steers
+a run; and the person's keys.
 
 `static/sign.js` computes the digest from these values, draws the dialog from them, and signs with one of the keys.
 """
@@ -38,10 +39,29 @@ def signable(request: Mapping[str, Any], name: str) -> str:
         return ""
 
 
-def keys_of(request: Mapping[str, Any], name: str) -> list[str]:
-    """Return the keys with which a person can sign a decision on a request."""
+def steerable(state: Mapping[str, Any], act: str, name: str) -> str:
+    """Return the statement that a person may sign to steer a run, as JSON for the browser; empty if there is none.
+
+    Args:
+        state: As `show` presents it.
+        act: `pause`, `resume` or `retry`.
+        name: The person who is signed in.
+    """
+    bound, may = state.get("steering"), state.get("may_steer")
     try:
-        listed = ((request.get("may") or {}).get("keys") or {}).get(person_name(name), [])
+        by = person_name(name)
+    except ValueError:
+        return ""
+    if not bound or not may:
+        return ""
+    values = {"act": act, "thread": state["thread"], "by": by, "run": bound["run"], "seen": bound["seen"]}
+    return json.dumps({**values, "keys": keys_of(state, name, "may_steer")})
+
+
+def keys_of(view: Mapping[str, Any], name: str, may: str = "may") -> list[str]:
+    """Return the keys with which a person can sign a decision on a request, or steer a run."""
+    try:
+        listed = ((view.get(may) or {}).get("keys") or {}).get(person_name(name), [])
     except ValueError:
         return []
     return list(listed)

@@ -13,6 +13,7 @@ from holdfast.core.lineage import Lineage
 from holdfast.core.log.events import KeyRevoked, RunPaused, RunResumed, RunUnblocked
 from holdfast.core.run.contracts.error_types import LLM_REJECTED
 from holdfast.core.run.contracts.subagents import StartSubagentsRequest
+from holdfast.core.run.views.deciders import may_steer
 from tests.support.people import KEYS, PEOPLE, decision, signed, steering
 from tests.support.plays import SUBAGENT_TOOLS
 from tests.support.runs import Thread, agent_spec, calls, loaded_thread, tool_spec
@@ -274,3 +275,24 @@ def test_a_later_sub_agent_rejects_the_revoked_key() -> None:
     subagent.load(1)
     assert steer(subagent, "pause", "alice") == "bad_signature"
     assert steer(subagent, "pause", "bob") == "accepted"
+
+
+def test_the_state_says_what_has_to_be_signed() -> None:
+    """Screens learn from the state whether a statement has to be signed, and by which keys; the run judges it alike."""
+    thread = run(CLAIMED)
+    assert may_steer(thread.state) == {
+        "signed": False,
+        "resume_signed": False,
+        "messages_signed": False,
+        "gateways": [],
+        "keys": {person.name: sorted(person.keys) for person in PEOPLE if person.keys},
+    }
+    assert steer(thread, "pause", "alice") == "accepted"
+    known = may_steer(thread.state)
+    assert known is not None
+    assert (known["signed"], known["resume_signed"]) == (False, True)
+    assert steer(thread, "resume", "alice", sign=False) == "unsigned"
+    hooks = may_steer(run(HOOKS).state)
+    assert hooks is not None
+    assert (hooks["signed"], hooks["gateways"]) == (True, [public_key(KEYS["mallory"])])
+    assert may_steer(run(features=0).state) is None

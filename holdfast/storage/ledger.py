@@ -364,8 +364,8 @@ async def effects_of(pool: AsyncConnectionPool, thread: str) -> list[EffectRow]:
     with retried_by_temporal(f"the ledger of {thread}"):
         async with pool.connection() as connection:
             rows = await connection.execute(
-                "SELECT key, epoch, tool, outcome, coalesce(call_digest, ''), mac FROM holdfast.effects "
-                "WHERE thread = %s ORDER BY started_at, key, epoch",
+                "SELECT key, epoch, tool, outcome, coalesce(call_digest, ''), mac, number, first_run_id, call "
+                "FROM holdfast.effects WHERE thread = %s ORDER BY started_at, key, epoch",
                 [thread],
             )
-            return [EffectRow(*row) for row in await rows.fetchall()]
+            return [EffectRow(*row[:6], call=row[6:]) for row in await rows.fetchall()]

@@ -79,10 +79,11 @@ async def serving(
     connections: int = 4,
     client: Client | None = None,
     node_key: SigningKey | None = None,
+    node_policy: Policy | None = None,
 ) -> AsyncIterator[tuple[Client, Worker, openai.AsyncOpenAI]]:
     """Run a Holdfast worker in this process during the block, with takeover as in `worker.py`.
 
-    With a key, it signs the results of LLM and tool calls.
+    With a key, it signs the results of LLM and tool calls; with a policy of its own, it judges each of them.
 
     Yields:
         The Temporal client, the worker, and the worker's LLM client.
@@ -106,6 +107,7 @@ async def serving(
             workspaces=home / "workspaces",
             identity=identity,
             node_key=node_key,
+            node_policy=node_policy,
         )
         async with running(worker):
             gc.freeze()  # as `worker.py` does

@@ -368,4 +368,4 @@ async def effects_of(pool: AsyncConnectionPool, thread: str) -> list[EffectRow]:
                 "FROM holdfast.effects WHERE thread = %s ORDER BY started_at, key, epoch",
                 [thread],
             )
-            return [EffectRow(*row[:6], call=row[6:]) for row in await rows.fetchall()]
+            return [EffectRow(*row[:6], tuple(row[6:])) for row in await rows.fetchall()]

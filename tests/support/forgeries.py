@@ -190,7 +190,7 @@ def another_sum(forger: Forger) -> Log:
     digest = ToolCall(id="", name="pay", arguments=text).digest
     key = effect_key(thread=forger.thread, first_run_id=chain, number=2, call_digest=digest)
 
-    def altered(event: AgentEvent) -> AgentEvent:
+    def altered(event: Any) -> AgentEvent:
         match event:
             case ev.LLMReplied(message=message) if (
                 message and message.tool_calls and message.tool_calls[0].name == "pay"
@@ -231,7 +231,7 @@ def another_policy(forger: Forger) -> Log:
     spec = respecified(loaded.spec, policy=Policy(rules=(allow("*"),)))
     verdict = next(event for event in forger.log if isinstance(event, ev.VerdictGiven) and event.number == 2)
 
-    def altered(event: AgentEvent) -> AgentEvent:
+    def altered(event: Any) -> AgentEvent:
         if isinstance(event, ev.AgentLoaded):
             return event.model_copy(update={"spec": spec, "spec_hash": spec.hash, "policy_hash": spec.policy.hash})
         if event is verdict:
@@ -258,11 +258,8 @@ def approved_by_mallory(forger: Forger) -> Log:
 def approval_for_the_denied(forger: Forger) -> Log:
     """Put the payment's approval in the place of the denial of the other call."""
     denied = forger.one(ev.DecisionReceived, last=True)
-    accepted = forger.one(ev.DecisionReceived)
-    return [
-        accepted.model_copy(update={"request": denied.request, "at": denied.at}) if e is denied else e
-        for e in forger.log
-    ]
+    moved = forger.one(ev.DecisionReceived).model_copy(update={"request": denied.request, "at": denied.at})
+    return [moved if e is denied else e for e in forger.log]
 
 
 def denial(forger: Forger) -> list[AgentEvent]:
@@ -361,7 +358,7 @@ async def change_outcome(forger: Forger) -> None:
 
 async def without_payment(forger: Forger) -> None:
     """Cut the log off before the payment, and delete its effect."""
-    replies = (event for event in forger.log if isinstance(event, ev.LLMReplied) and event.message)
+    replies: list[Any] = [event for event in forger.log if isinstance(event, ev.LLMReplied) and event.message]
     paying = next(each for each in replies if any(asked.name == "pay" for asked in each.message.tool_calls))
     await forger.write(unsigned(forger.up_to(paying)))
     await forger.sql("DELETE FROM holdfast.effects WHERE thread = %s", forger.thread)
@@ -403,8 +400,13 @@ async def seal(forger: Forger, private: str, *, gone: Literal["", "reset", "rest
     """Seal the record as it is now; with `gone`, say that the honest log was removed from it."""
     lines = await PostgresThreads(forger.pool).read(forger.thread)
     stored = forger.log if gone else read_lines(forger.thread, 0, lines)
-    fields = {"namespace": forger.namespace, "thread": forger.thread, "at": forger.log[-1].at, "gone": gone}
-    made = make_seal(private, events=len(stored), head=stored[-1].digest, **fields)
+    fields: dict[str, Any] = {
+        "namespace": forger.namespace,
+        "thread": forger.thread,
+        "at": forger.log[-1].at,
+        "gone": gone,
+    }
+    made = make_seal(private, events=len(stored), head=stored[-1].digest, at=forger.log[-1].at, **fields)
     await FolderAnchor(forger.anchors).put(made)
 
 

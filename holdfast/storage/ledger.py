@@ -17,7 +17,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, Final
 
@@ -368,4 +368,5 @@ async def effects_of(pool: AsyncConnectionPool, thread: str) -> list[EffectRow]:
                 "FROM holdfast.effects WHERE thread = %s ORDER BY started_at, key, epoch",
                 [thread],
             )
-            return [EffectRow(*row[:6], tuple(row[6:])) for row in await rows.fetchall()]
+            found = await rows.fetchall()
+            return [replace(EffectRow(*row[:6]), call=(row[6], row[7], row[8])) for row in found]

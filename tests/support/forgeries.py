@@ -190,7 +190,7 @@ def another_sum(forger: Forger) -> Log:
     digest = ToolCall(id="", name="pay", arguments=text).digest
     key = effect_key(thread=forger.thread, first_run_id=chain, number=2, call_digest=digest)
 
-    def altered(event: Any) -> AgentEvent:
+    def altered(event: Any) -> Any:
         match event:
             case ev.LLMReplied(message=message) if (
                 message and message.tool_calls and message.tool_calls[0].name == "pay"
@@ -231,7 +231,7 @@ def another_policy(forger: Forger) -> Log:
     spec = respecified(loaded.spec, policy=Policy(rules=(allow("*"),)))
     verdict = next(event for event in forger.log if isinstance(event, ev.VerdictGiven) and event.number == 2)
 
-    def altered(event: Any) -> AgentEvent:
+    def altered(event: Any) -> Any:
         if isinstance(event, ev.AgentLoaded):
             return event.model_copy(update={"spec": spec, "spec_hash": spec.hash, "policy_hash": spec.policy.hash})
         if event is verdict:

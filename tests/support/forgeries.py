@@ -400,13 +400,15 @@ async def seal(forger: Forger, private: str, *, gone: Literal["", "reset", "rest
     """Seal the record as it is now; with `gone`, say that the honest log was removed from it."""
     lines = await PostgresThreads(forger.pool).read(forger.thread)
     stored = forger.log if gone else read_lines(forger.thread, 0, lines)
-    fields: dict[str, Any] = {
-        "namespace": forger.namespace,
-        "thread": forger.thread,
-        "at": forger.log[-1].at,
-        "gone": gone,
-    }
-    made = make_seal(private, events=len(stored), head=stored[-1].digest, at=forger.log[-1].at, **fields)
+    made = make_seal(
+        private,
+        namespace=forger.namespace,
+        thread=forger.thread,
+        events=len(stored),
+        head=stored[-1].digest,
+        at=forger.log[-1].at,
+        gone=gone,
+    )
     await FolderAnchor(forger.anchors).put(made)
 
 

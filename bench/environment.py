@@ -82,10 +82,12 @@ async def serving(
     client: Client | None = None,
     node_key: SigningKey | None = None,
     publisher: Publisher | None = None,
+    node_policy: Policy | None = None,
 ) -> AsyncIterator[tuple[Client, Worker, openai.AsyncOpenAI]]:
     """Run a Holdfast worker in this process during the block, with takeover as in `worker.py`.
 
-    With a key, it signs the results of LLM and tool calls; with a publisher, it streams replies.
+    With a key, it signs the results of LLM and tool calls; with a publisher, it streams replies; with a policy of its
+    own, it judges each call.
 
     Yields:
         The Temporal client, the worker, and the worker's LLM client.
@@ -115,6 +117,7 @@ async def serving(
             identity=identity,
             node_key=node_key,
             publisher=publisher,
+            node_policy=node_policy,
         )
         async with running(worker):
             gc.freeze()  # as `worker.py` does

@@ -1,8 +1,8 @@
-"""`python -m bench.seals`: the cost of MACs and of signed results for a step.
+"""`python -m bench.seals`: the cost of MACs, of signed results and of a node's own policy for a step.
 
-The same agent runs alternately on three workers of one server. One neither adds nor verifies the MACs of payloads, one
-does, and one also signs the results of calls. Everything else is the same: the activities of all check the origin of
-their requests.
+The same agent runs alternately on four workers of one server. One neither adds nor verifies the MACs of payloads, one
+does, one also signs the results of calls, and one also has a policy of its own. Everything else is the same: the
+activities of all check the origin of their requests.
 """
 
 import os
@@ -31,7 +31,7 @@ from holdfast.core.run.contracts.runs import WORKFLOW, RunInput
 from holdfast.core.temporal.converter import LeanPayloadConverter
 
 LIMIT = 0.03
-"""The maximum cost of MACs, and of signatures, as a share of a step's time."""
+"""The maximum cost of MACs, of signatures, and of the node's policy, each as a share of a step's time."""
 
 
 class Bare(LeanPayloadConverter):
@@ -68,12 +68,15 @@ async def measure(stack: Stack, home: Path, url: str, *, steps: int, rounds: int
     catalog = Catalog(agents=[agent])
     bare = await Client.connect(**stack_config(stack), data_converter=DataConverter(payload_converter_class=Bare))
     clients = {"bare": bare, "sealed": await connect_stack(stack), "signed": await connect_stack(stack)}
-    keys = {"signed": SigningKey(encode_key(os.urandom(32)))}
+    clients["judged"] = await connect_stack(stack)
+    keys = dict.fromkeys(("signed", "judged"), SigningKey(encode_key(os.urandom(32))))
+    policies = {"judged": Policy(rules=(allow(),))}
     times: dict[str, list[float]] = {name: [] for name in clients}
     sizes: dict[str, int] = {}
     async with AsyncExitStack() as workers:
         for name, client in clients.items():
-            worker = serving(stack, home, url, catalog, queue=name, client=client, node_key=keys.get(name))
+            own = {"node_key": keys.get(name), "node_policy": policies.get(name)}
+            worker = serving(stack, home, url, catalog, queue=name, client=client, **own)  # type: ignore[arg-type]
             await workers.enter_async_context(worker)
         for number in range(-1, rounds):
             # The order alternates, because the server has slightly more data for the second run.
@@ -86,7 +89,7 @@ async def measure(stack: Stack, home: Path, url: str, *, steps: int, rounds: int
                 described = await client.get_workflow_handle(thread).describe()
                 sizes[name] = described.raw_description.workflow_execution_info.history_size_bytes
     lines = [f"- {rounds} rounds of {steps} steps"]
-    for name, other in (("sealed", "bare"), ("signed", "sealed")):
+    for name, other in (("sealed", "bare"), ("signed", "sealed"), ("judged", "signed")):
         ratios = sorted(mine / theirs for theirs, mine in zip(times[other], times[name], strict=True))
         lines += [
             f"- {median(times[other]):.2f} ms a step {other}, {median(times[name]):.2f} {name}: ratio within a round "
@@ -94,7 +97,8 @@ async def measure(stack: Stack, home: Path, url: str, *, steps: int, rounds: int
         ]
     lines.append("- history: " + ", ".join(f"{size / steps:.0f} bytes a step {name}" for name, size in sizes.items()))
     print("\n".join(lines))
-    about = "`python -m bench.seals`: a step of one LLM call and one read, alternately bare, sealed, and signed."
+    about = "`python -m bench.seals`: a step of one LLM call and one read, alternately bare, sealed, signed, and judged"
+    about += " by a policy of the node."
     document.write("seals", "\n".join(["## What seals and signatures cost", "", about, "", *lines]))
 
 

@@ -141,3 +141,6 @@ class EffectRow:
     """Digest of tool and arguments; empty if it is unknown."""
     mac: str | None = None
     """The MAC of the outcome (`holdfast.core.mac.outcomes`), if there is one."""
+    call: tuple[int | None, str | None, str | None] | None = None
+    """The number of the call, the first run id of its chain of Temporal runs, and the call on one line; None if the
+    source of the row does not have them."""

@@ -17,7 +17,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, Final
 
@@ -364,8 +364,9 @@ async def effects_of(pool: AsyncConnectionPool, thread: str) -> list[EffectRow]:
     with retried_by_temporal(f"the ledger of {thread}"):
         async with pool.connection() as connection:
             rows = await connection.execute(
-                "SELECT key, epoch, tool, outcome, coalesce(call_digest, ''), mac FROM holdfast.effects "
-                "WHERE thread = %s ORDER BY started_at, key, epoch",
+                "SELECT key, epoch, tool, outcome, coalesce(call_digest, ''), mac, number, first_run_id, call "
+                "FROM holdfast.effects WHERE thread = %s ORDER BY started_at, key, epoch",
                 [thread],
             )
-            return [EffectRow(*row) for row in await rows.fetchall()]
+            found = await rows.fetchall()
+            return [replace(EffectRow(*row[:6]), call=(row[6], row[7], row[8])) for row in found]

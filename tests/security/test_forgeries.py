@@ -1,43 +1,49 @@
-"""Twenty forgeries of a thread whose history Temporal has deleted, by the database's owner, tried on real servers.
+"""Each forgery of a closed thread, tried on real servers: none is ever `proven`.
 
-The forger knows the code, and recomputes every chain of digests. With an anchor outside the database, as the embedded
-servers have it by default, each is `altered`; without any anchor, none is ever `proven`.
+One recorded thread is forged in three settings: while Temporal has its history, afterwards with the anchors that the
+embedded servers have by default, and afterwards without any witness.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
-from datetime import timedelta
+import asyncio
 from functools import partial
+from pathlib import Path
 from typing import Any
 
-from holdfast import Agent, Catalog, Policy, allow, ask, tool
-from holdfast.audit.anchors.folder import FolderAnchor
+from psycopg_pool import AsyncConnectionPool
+from temporalio.client import WorkflowHandle
+
+from holdfast import Agent, Catalog, Policy, Terms, allow, ask, tool
+from holdfast.audit.anchors.lines import AnchoredLines
+from holdfast.audit.anchors.setting import with_embedded_anchor
 from holdfast.audit.evidence.anchors import Anchors
-from holdfast.audit.evidence.verdicts import Verification
 from holdfast.audit.evidence.verify import verify
 from holdfast.client.reading.record import Evidence
-from holdfast.core.authority.signatures import SigningKey, encode_key
-from holdfast.core.llm.blocks import ToolCall
-from holdfast.core.llm.messages import AssistantMessage
-from holdfast.core.log import events as ev
+from holdfast.client.threads import Threads
+from holdfast.composition.sealing import open_sealer, signing_key
+from holdfast.composition.witnesses import own_nodes, witnesses_of
+from holdfast.config.settings import Settings
+from holdfast.config.stack_file import Stack
+from holdfast.core.authority.interventions import KeyRevocation
+from holdfast.core.authority.signatures import public_key
 from holdfast.core.log.events import AgentEvent
-from holdfast.core.run.contracts.signed_results import node_id, sign_result
+from holdfast.core.log.node_seals import read_seal
+from holdfast.core.log.stored_lines import read_lines, run_events
 from holdfast.core.stores import aside_id
-from holdfast.core.tools.effects import effect_key
+from holdfast.encryption.node_key import find_node_key
 from holdfast.storage.artifacts import PostgresArtifacts
 from holdfast.storage.ledger import effects_of
+from holdfast.storage.pool import open_pool
 from holdfast.storage.threads import PostgresThreads
 from holdfast.testing import call, say, steps
-from tests.security.test_anchors import KEY, NODE, Auditor, auditor, sealer_to
-from tests.support.people import answer, request_of
-from tests.support.rig import StartRig
+from tests.integration.test_client import remove
+from tests.support.forgeries import FORGERIES, LIMITS, Forger, Forgery
+from tests.support.people import KEYS, PEOPLE, answer, decision, request_of, signed
+from tests.support.rig import Rig, StartRig, eventually
 
-__all__ = ["auditor"]
-
-MALLORY = SigningKey(encode_key(bytes([66]) * 32))
-SCRIPT = steps([call("dump"), call("pay", cents=100), say("Paid 100.")])
-
-Log = list[AgentEvent]
+SCRIPT = steps([call("dump"), call("pay", cents=100), call("pay", cents=5), say("Paid 100."), say("Nothing more.")])
+POLICY = Policy(
+    rules=(allow("dump"), ask("pay", terms=Terms(by=("finance",)))), approvers=PEOPLE, signatures="required"
+)
 
 
 @tool(effect="read")
@@ -56,224 +62,80 @@ def pay(cents: int) -> str:
     return f"paid {cents}"
 
 
-CATALOG = Catalog(
-    agents=[
-        Agent(name="clerk", instructions="Pay.", policy=Policy(rules=(allow("dump"), ask("pay"))), tools=[dump, pay])
-    ]
-)
+CATALOG = Catalog(agents=[Agent(name="clerk", instructions="Pay.", policy=POLICY, tools=[dump, pay])])
 
 
-@dataclass
-class Forger:
-    """The owner of the database."""
+async def finished(run: WorkflowHandle[Any, Any], pool: AsyncConnectionPool, anchors: Path) -> list[AgentEvent]:
+    """Wait until the run has ended and its end is sealed, and return the thread's events."""
+    await run.result()
 
-    auditor: Auditor
-    thread: str
-    log: Log
+    async def sealed() -> list[AgentEvent]:
+        lines = await PostgresThreads(pool).read(run.id)
+        seals = await asyncio.to_thread(lambda: [read_seal(line) for line in AnchoredLines([anchors], run.id)])
+        done = any(each and each.events == len(lines) for each in seals)
+        return run_events(run.id, read_lines(run.id, 0, lines)) if done else []
 
-    async def write(self, events: Sequence[AgentEvent]) -> None:
-        """Replace the record by these events, renumbered, in a correct chain."""
-        renumbered = [event.model_copy(update={"position": index}) for index, event in enumerate(events)]
-        await self.auditor.write(self.thread, renumbered)
-
-    async def sql(self, statement: str, *values: Any) -> None:
-        """Execute SQL."""
-        async with self.auditor.pool.connection() as connection:
-            await connection.execute(statement, list(values))
-
-    def one(self, kind: Any, *, last: bool = False) -> Any:
-        """Return the first event of a kind, or the last one."""
-        found = [event for event in self.log if isinstance(event, kind)]
-        return found[-1 if last else 0]
-
-    def with_changed(self, event: AgentEvent, **fields: Any) -> Log:
-        """Return the log with one event changed."""
-        return [each.model_copy(update=fields) if each is event else each for each in self.log]
-
-    def without(self, *kinds: Any) -> Log:
-        """Return the log without events of these kinds."""
-        return [event for event in self.log if not isinstance(event, kinds)]
+    log: list[AgentEvent] = await eventually(sealed, lambda log: log and log[-1].type == "run_finished")
+    return log
 
 
-Forge = Callable[[Forger], Awaitable[None]]
+async def paid(rig: Rig) -> WorkflowHandle[Any, Any]:
+    """Start a run that pays once with an approval, and is denied a second payment; a key is revoked meanwhile."""
+    run = await rig.start(by="dana")
+    first = await request_of(run)
+    revoked = signed(KeyRevocation, run.id, by="alice", revoked=public_key(KEYS["carol"]))
+    assert await answer(run, "revoke_key", revoked) == "accepted"
+    assert await answer(run, "decide", decision(run.id, first, by="alice")) == "accepted"
+    second = await eventually(lambda: request_of(run), lambda each: each["request"] != first["request"])
+    assert await answer(run, "decide", decision(run.id, second, by="alice", decision="deny")) == "accepted"
+    return run
 
 
-def rewriting(change: Callable[[Forger], Sequence[AgentEvent]]) -> Forge:
-    """Return the forgery that replaces the record by another log."""
-
-    async def forge(forger: Forger) -> None:
-        await forger.write(change(forger))
-
-    return forge
-
-
-def another_answer(forger: Forger) -> Log:
-    """Change what the LLM said last, and the result of the run with it."""
-    reply, text = forger.one(ev.LLMReplied, last=True), "Paid 999 to Mallory."
-    changed = forger.with_changed(reply, message=AssistantMessage(content=text))
-    return [e.model_copy(update={"result": text}) if isinstance(e, ev.RunFinished) else e for e in changed]
-
-
-def another_sum(forger: Forger) -> Log:
-    """Change the arguments of the call everywhere: in the reply, the call, the request, and the effect key."""
-    text, chain = '{"cents":999}', forger.one(ev.RunStarted).first_run_id
-
-    def altered(event: AgentEvent) -> AgentEvent:
-        match event:
-            case ev.LLMReplied(message=message) if (
-                message and message.tool_calls and message.tool_calls[0].name == "pay"
-            ):
-                (written,) = message.tool_calls
-                paid = written.model_copy(update={"arguments": text})
-                return event.model_copy(update={"message": message.model_copy(update={"content": (paid,)})})
-            case ev.ToolCallRequested(call=ToolCall(name="pay") as paid):
-                return event.model_copy(update={"call": paid.model_copy(update={"arguments": text})})
-            case ev.ApprovalRequested(request=request):
-                digest = ToolCall(id="", name="pay", arguments=text).digest
-                key = effect_key(thread=forger.thread, first_run_id=chain, number=2, call_digest=digest)
-                request = request.model_copy(update={"arguments": text, "effect_key": key})
-                return event.model_copy(update={"request": request.model_copy(update={"digest": request.seen.digest})})
-            case ev.ToolCallStarted(number=2):
-                digest = ToolCall(id="", name="pay", arguments=text).digest
-                key = effect_key(thread=forger.thread, first_run_id=chain, number=2, call_digest=digest)
-                return event.model_copy(update={"key": key})
-            case ev.ToolCallFinished(number=2):
-                return event.model_copy(update={"content": "paid 999", "signed": ""})
-            case _:
-                return event
-
-    return [altered(event) for event in forger.log]
-
-
-def another_policy(forger: Forger) -> Log:
-    """Allow the payment in the recorded policy, with its digests, and remove the approval."""
-    loaded = forger.one(ev.AgentLoaded)
-    spec = loaded.spec.model_copy(update={"policy": Policy(rules=(allow("*"),))})
-    log = [e for e in forger.log if not isinstance(e, ev.ApprovalRequested | ev.DecisionReceived)]
-    verdict = [e for e in log if isinstance(e, ev.VerdictGiven)][-1]
-
-    def altered(event: AgentEvent) -> AgentEvent:
-        if event is loaded:
-            return loaded.model_copy(update={"spec": spec, "spec_hash": spec.hash, "policy_hash": spec.policy.hash})
-        if event is verdict:
-            return verdict.model_copy(update={"verdict": "allow", "rule": "allow *"})
-        return event.model_copy(update={"request": ""}) if isinstance(event, ev.ToolCallStarted) else event
-
-    return [altered(event) for event in log]
-
-
-def another_approver(forger: Forger) -> Log:
-    """Name somebody else as the person who approved."""
-    return forger.with_changed(forger.one(ev.DecisionReceived), by="bob")
-
-
-def exchanged_signatures(forger: Forger) -> Log:
-    """Exchange the signatures of two results."""
-    first, second = (event for event in forger.log if isinstance(event, ev.ToolCallFinished))
-    changed = {id(first): second.signed, id(second): first.signed}
-    return [e.model_copy(update={"signed": changed[id(e)]}) if id(e) in changed else e for e in forger.log]
-
-
-def own_signature(forger: Forger, *, claims: str) -> Log:
-    """Change a result, and sign it with the forger's key, under this id."""
-    result = forger.one(ev.ToolCallFinished, last=True)
-    signed = sign_result(MALLORY, {"result": "paid 999"}, attempt=1)
-    return forger.with_changed(result, content="paid 999", signed=claims + signed[len(claims) :])
-
-
-async def remove(forger: Forger) -> None:
-    """Remove the whole record."""
-    await forger.auditor.remove(forger.thread)
-
-
-async def pretend_reset(forger: Forger) -> None:
-    """Keep the honest log as if a reset had abandoned it, and write another one."""
-    aside = Forger(forger.auditor, aside_id(forger.thread, 1), forger.log)
-    await forger.auditor.write(aside.thread, forger.log)
-    await forger.write(another_answer(forger))
-
-
-async def change_outcome(forger: Forger) -> None:
-    """Change the outcome in the ledger, and the result in the log accordingly."""
-    await forger.sql(
-        "UPDATE holdfast.effects SET outcome = replace(outcome::text, 'paid 100', 'paid 999') WHERE thread = %s",
-        forger.thread,
-    )
-    await forger.write(forger.with_changed(forger.one(ev.ToolCallFinished, last=True), content="paid 999", signed=""))
-
-
-FORGERIES: dict[str, Forge] = {
-    "another task": rewriting(lambda f: f.with_changed(f.one(ev.UserMessageReceived), content="pay Mallory")),
-    "another sender": rewriting(lambda f: f.with_changed(f.one(ev.UserMessageReceived), by="mallory")),
-    "cut off before the last reply": rewriting(lambda f: f.log[: f.one(ev.LLMReplied, last=True).position]),
-    "cut off before the payment": rewriting(lambda f: f.log[: f.one(ev.ToolCallStarted, last=True).position]),
-    "only the beginning": rewriting(lambda f: f.log[:3]),
-    "removed": remove,
-    "another answer": rewriting(another_answer),
-    "another result": rewriting(lambda f: f.with_changed(f.one(ev.ToolCallFinished, last=True), content="paid 999")),
-    "another result without a signature": rewriting(
-        lambda f: f.with_changed(f.one(ev.ToolCallFinished, last=True), content="paid 999", signed="")
-    ),
-    "no signatures": rewriting(
-        lambda f: [e.model_copy(update={"signed": ""}) if getattr(e, "signed", "") else e for e in f.log]
-    ),
-    "exchanged signatures": rewriting(exchanged_signatures),
-    "a result signed by a stranger": rewriting(lambda f: own_signature(f, claims=node_id(MALLORY.public))),
-    "a result signed in the node's name": rewriting(lambda f: own_signature(f, claims=node_id(NODE))),
-    "another attempt": rewriting(
-        lambda f: f.with_changed(
-            f.one(ev.ToolCallFinished, last=True), signed=f.one(ev.ToolCallFinished, last=True).signed + "2"
-        )
-    ),
-    "another sum": rewriting(another_sum),
-    "another policy": rewriting(another_policy),
-    "another approver": rewriting(another_approver),
-    "no approval": rewriting(lambda f: f.without(ev.ApprovalRequested, ev.DecisionReceived)),
-    "other times": rewriting(lambda f: [e.model_copy(update={"at": e.at - timedelta(days=365)}) for e in f.log]),
-    "a reset that never happened": pretend_reset,
-    "another outcome in the ledger": change_outcome,
-}
-
-
-async def test_twenty_forgeries_are_altered_with_the_anchor_and_never_proven_without(
-    rig: StartRig, auditor: Auditor
-) -> None:
-    """No rewritten, cut, removed or newly signed record passes, and the honest one does, before and after them."""
-    key = SigningKey(KEY)
+async def test_no_forgery_is_proven(rig: StartRig, stack: Stack, tmp_path: Path) -> None:
+    """Each forgery has its verdict in each setting, never `proven`; the honest thread is proven before and after."""
+    settings = with_embedded_anchor(Settings.from_env({"HOLDFAST_HOME": str(tmp_path / "home")}, root=tmp_path))
     async with (
-        sealer_to(FolderAnchor(auditor.folder)) as sealer,
-        rig(CATALOG, SCRIPT, seal=sealer.seal, node_key=key) as r,
+        open_pool(stack.database_url, size=4) as pool,
+        open_sealer(settings, namespace="default", say=lambda line: None) as seal,
+        rig(CATALOG, SCRIPT, seal=seal, node_key=signing_key(settings, say=lambda line: None)) as r,
     ):
-        run = await r.start(by="dana")
-        opened = await request_of(run)
-        approval = {"request": opened["request"], "digest": opened["digest"], "decision": "approve", "by": "alice"}
-        assert await answer(run, "decide", approval) == "accepted"
-        log = await auditor.finished(run)
-    forger = Forger(auditor, run.id, log)
-    pool = auditor.pool
-    evidence = Evidence(partial(effects_of, pool), PostgresThreads(pool).asides, PostgresArtifacts(pool))
-    known = {NODE: None}
+        witnesses = witnesses_of(settings)
+        assert witnesses is not None
+        (node,), (folder,) = own_nodes(settings), witnesses.locations
+        run, other = await paid(r), await paid(r)
+        await finished(other, pool, folder)
+        forger = Forger(pool, run.id, other.id, folder, node, find_node_key(settings) or "", "default")
+        forger.log = await finished(run, pool, folder)
+        forger.earlier = await forger.store(tmp_path / "earlier")
+        again = await r.start("and then?", thread=run.id, resume=True, previous_run=run.result_run_id)
+        forger.log = await finished(again, pool, folder)
+        honest = await forger.store(tmp_path / "honest")
+        threads = Threads(r.client, record=PostgresThreads(pool))
+        store = PostgresThreads(pool)
+        evidence = Evidence(partial(effects_of, pool), store.asides, PostgresArtifacts(pool))
 
-    async def verified(anchors: Anchors | None) -> Verification:
-        return await verify(auditor.threads, run.id, evidence=evidence, anchors=anchors, nodes=known)
+        async def verified(anchors: Anchors | None) -> str:
+            nodes = own_nodes(settings)
+            found = await verify(threads, run.id, evidence=evidence, anchors=anchors, nodes=nodes)
+            return found.verdict
 
-    anchors = Anchors([auditor.folder], known)
-    honest = await verified(anchors)
-    assert (honest.verdict, honest.reason) == ("proven", "")
-    assert {each.key for each in honest.calls} == {NODE}
-    assert (await verified(None)).verdict == "not_proven"
-    async with pool.connection() as connection:
-        rows = await (
-            await connection.execute("SELECT outcome::text FROM holdfast.effects WHERE thread = %s", [run.id])
-        ).fetchall()
+        async def tried(forgery: Forgery, *witnesses: Anchors | None) -> list[str]:
+            await forgery.forge(forger)
+            verdicts = [await verified(each) for each in witnesses]
+            await forger.restore(honest)
+            if await store.asides(run.id):
+                await forger.write([], thread=aside_id(run.id, 1))
+            return verdicts
+
+        every = (*FORGERIES, *LIMITS)
+        assert [await verified(None), await verified(witnesses)] == ["proven", "proven"]
+        seen = {each.name: await tried(each, None) for each in every}
+        assert await verified(None) == "proven"
+        await remove(r.client, run.id)
+        assert [await verified(witnesses), await verified(None)] == ["proven", "not_proven"]
+        for each in every:
+            seen[each.name] += await tried(each, witnesses, None)
+        assert [await verified(witnesses), await verified(None)] == ["proven", "not_proven"]
+    assert seen == {each.name: [each.history, each.anchored, each.alone] for each in every}
     assert len(FORGERIES) >= 20
-    for name, forge in FORGERIES.items():
-        await forge(forger)
-        report = await verified(anchors)
-        assert report.verdict == "altered", name
-        if name != "removed":
-            alone = await verified(None)
-            assert alone.verdict != "proven", name
-        await forger.write(log)
-        await forger.sql("UPDATE holdfast.effects SET outcome = %s WHERE thread = %s", rows[0][0], run.id)
-    assert (await verified(anchors)).verdict == "proven"
+    assert not any("proven" in each[2:] for each in FORGERIES)

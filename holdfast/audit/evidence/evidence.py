@@ -140,11 +140,11 @@ def _disagreement(begun: StartedEffect, row: EffectRow | None, mac: MACVerdict) 
     """Return how the ledger contradicts the log about an effect; empty if they agree."""
     if row and row.tool != begun.tool:
         return f"in the ledger it is an effect of {row.tool}"
+    current = begun.features >= OUTCOMES_HAVE_MACS  # releases before 0.2.0 made no MACs
     finished = begun.finished
     if finished is None:  # its outcome is unknown, or a person has reported it
-        # Releases before 0.2.0 made no MACs.
-        planted = mac in ("wrong", "unknown key") or (mac == "missing" and begun.features >= OUTCOMES_HAVE_MACS)
-        return _PLANTED if planted else ""
+        planted = mac in ("wrong", "unknown key") or (mac == "missing" and current)
+        return _PLANTED if planted else _other_call(begun, row)
     if row is None:
         return "the log has its result, but the ledger does not have the effect"
     if row.outcome is None:
@@ -156,7 +156,20 @@ def _disagreement(begun: StartedEffect, row: EffectRow | None, mac: MACVerdict) 
     same = finished.content == (with_heading(begun.note, outcome.content) if begun.note else outcome.content)
     if not same or any(getattr(finished, name) != getattr(outcome, name) for name in _RESULT):
         return f"its result differs: {outcome.status} in the ledger, {finished.status} in the log"
-    return _COPIED if mac == "wrong" else ""
+    if mac == "missing" and current:
+        return "the MAC of its outcome is missing: a worker of ours made one, and somebody has removed it"
+    return _COPIED if mac == "wrong" else _other_call(begun, row)
+
+
+def _other_call(begun: StartedEffect, row: EffectRow | None) -> str:
+    """Return the reason why a row is of another call than the log starts; empty if it is of this one."""
+    effect = begun.effect
+    own = (effect.number, effect.first_run_id, effect.call, effect.call_digest)
+    if row is None or row.call is None or begun.features < OUTCOMES_HAVE_MACS:
+        return ""
+    if (*row.call, row.call_digest) == own:
+        return ""
+    return "in the ledger it is the effect of another call"
 
 
 _COPIED = "the MAC of its outcome is not of this effect and this outcome"

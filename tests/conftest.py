@@ -100,9 +100,10 @@ def patience() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def servers_run() -> None:
+def servers_run(request: pytest.FixtureRequest) -> None:
     """Start shared servers again that have ended: only the tests that they failed are red."""
-    restart_ended()
+    if "stack" in request.fixturenames:
+        restart_ended()
 
 
 @pytest.fixture(autouse=True)

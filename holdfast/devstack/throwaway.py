@@ -15,7 +15,7 @@ from pathlib import Path
 
 from holdfast.devstack import processes
 from holdfast.devstack.ports import HOST, Ports, any_free
-from holdfast.devstack.temporal_server import DYNAMIC_CONFIG, SKIPPING, TemporalServer
+from holdfast.devstack.temporal_server import DYNAMIC_CONFIG, ONE_PARTITION, SKIPPING, TemporalServer
 from holdfast.devstack.web_ui import hidden_address
 from holdfast.errors import StackError
 
@@ -29,7 +29,8 @@ WATCH_SECONDS = 0.2
 def main() -> None:
     """Run a server until standard input is closed."""
     with tempfile.TemporaryDirectory(prefix="holdfast-test-") as folder:
-        server = TemporalServer(Path(folder), report=lambda line: None, config={**DYNAMIC_CONFIG, **SKIPPING})
+        config = {**DYNAMIC_CONFIG, **SKIPPING, **ONE_PARTITION}
+        server = TemporalServer(Path(folder), report=lambda line: None, config=config)
         try:
             _, ports = server.ensure(
                 Ports(any_free(), any_free(), any_free()),

@@ -2,8 +2,8 @@
 
 import asyncio
 import hashlib
+import os
 import signal
-import sys
 from collections.abc import AsyncIterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -43,11 +43,11 @@ from holdfast.storage.forget import forget
 from holdfast.storage.ledger import effects_of
 from holdfast.storage.threads import PostgresThreads
 from tests.support.families import Tree, family
+from tests.support.forked import run as run_program
 from tests.support.keeping import new_pool
 from tests.support.portable_files import ALICE, MALLORY, SIGNER, export, export_tree, log_of, parts_of, rebuilt
 from tests.support.runs import Thread, agent_spec, calls
 
-ROOT = Path(__file__).parents[2]
 PAYS = Policy(rules=(allow(),))
 WHOLE = b"what the log refers to"
 WHOLE_AT = f"sha256:{hashlib.sha256(WHOLE).hexdigest()}"
@@ -426,8 +426,7 @@ async def test_a_killed_import_is_repeated(
     path.write_bytes(file_of(thread, events=log.events, artifacts=[WHOLE]))
     async with new_pool(stack.database_url) as (url, pool):
         words = (stack.model_dump_json(), url, str(path), SIGNER, step, str(after))
-        process = await asyncio.create_subprocess_exec(sys.executable, "-c", KILLED, *words, cwd=ROOT)
-        assert await process.wait() == -signal.SIGKILL
+        assert run_program("-c", [KILLED, *words], environ=os.environ).code == -signal.SIGKILL
         here = Here(client, pool, tmp_path)
         done = await here.bring(path.read_bytes())
         assert done.new is not ((step, after) == ("_begin", True))
@@ -612,8 +611,7 @@ async def test_a_killed_import_of_a_tree_is_repeated(after: bool, client: Client
     path.write_bytes(home.file)
     async with new_pool(stack.database_url) as (url, pool):
         words = (stack.model_dump_json(), url, str(path), SIGNER, "put_child", str(after))
-        process = await asyncio.create_subprocess_exec(sys.executable, "-c", KILLED, *words, cwd=ROOT)
-        assert await process.wait() == -signal.SIGKILL
+        assert run_program("-c", [KILLED, *words], environ=os.environ).code == -signal.SIGKILL
         store = PostgresThreads(pool)
         kept = [await store.length(f"{home.name}{each}") > 0 for each in ("", ".1", ".1.1")]
         assert kept == [False, False, after]

@@ -4,7 +4,7 @@ import io
 import json
 import os
 import sys
-import time
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -31,7 +31,7 @@ from holdfast.testing import call, say, steps, together
 from holdfast.workspace.file_tools import workspace_tools
 from holdfast.workspace.memory.tools import memory_tools
 from tests.security.test_claims import ATTACKS
-from tests.support.rig import Rig, StartRig, answer_of, check_thread, eventually
+from tests.support.rig import PATIENCE, Rig, StartRig, answer_of, check_thread, eventually
 from tests.support.runs import Thread, agent_spec, calls, loaded_thread, tool_spec
 
 PAY = agent_spec(tools=(tool_spec("pay", Effect.UNSAFE, previews=True),), policy=Policy(rules=(ask("pay"),)))
@@ -113,10 +113,13 @@ def test_only_who_can_see_all_of_a_preview_is_offered_to_approve() -> None:
         assert "Cut: the first 8,000 of 9,000 characters" in screen
 
 
+OPENED = threading.Event()
+"""Set once the requests are open: until then, a preview that hangs does."""
+
 EVIL: dict[str, Any] = {
     "raises": lambda: 1 / 0,
     "exits": lambda: sys.exit(3),
-    "hangs": lambda: time.sleep(1.5),
+    "hangs": lambda: OPENED.wait(PATIENCE),
     "lies": lambda: {"verdict": "allow"},
     "floods": lambda: "x" * (MOST_CHARS + 1),
     "surrogate": lambda: "\ud800",
@@ -126,7 +129,7 @@ EVIL: dict[str, Any] = {
 PROBLEMS = {
     "raises": "ZeroDivisionError",
     "exits": "SystemExit: 3",
-    "hangs": "it took longer than 0.3 s",
+    "hangs": "it took longer than 3 s",
     "lies": "returned a dict",
     "floods": "at most 1,000,000",
 }
@@ -137,7 +140,7 @@ def preview_evil(kind: str) -> Any:
     return EVIL[kind]()
 
 
-@tool(effect="unsafe", preview=preview_evil, timeout=0.3)
+@tool(effect="unsafe", preview=preview_evil, timeout=3)
 def pay(kind: str, context: ToolContext) -> str:
     """Pay.
 
@@ -170,9 +173,13 @@ async def test_a_failing_preview_delays_no_decision(rig: StartRig) -> None:
     """Whatever its function does, the request opens, within its limits and without secrets, and says what happened."""
     catalog = Catalog(agents=[Agent(name="clerk", instructions="Pay.", policy=Policy(rules=(ask(),)), tools=[pay])])
     script = steps([together(*(call("pay", kind=kind) for kind in EVIL)), say("done")])
+    OPENED.clear()
     async with rig(catalog, script, secrets=Secrets({"KEY": "hunter2-hunter2"})) as r:
         run = await r.start()
-        state = await eventually(lambda: run.query("state"), lambda state: len(state["pending"]) == len(EVIL))
+        try:
+            state = await eventually(lambda: run.query("state"), lambda state: len(state["pending"]) == len(EVIL))
+        finally:
+            OPENED.set()
         previews = {each["arguments"]["kind"]: each["preview"] for each in state["pending"]}
         for kind, words in PROBLEMS.items():
             assert words in previews[kind]["problem"]

@@ -1,4 +1,4 @@
-"""Run `starter.py` and `worker.py` to their end, in forked processes that skip the imports.
+"""Run `starter.py`, `worker.py` or `python -c` to its end, in forked processes that skip the imports.
 
 A server process imports them once and forks a child for each run: the same code, arguments, environment, folder and
 exit code as in a new process, but saves a second or two of CPU time each. A test of how a process starts uses a
@@ -15,6 +15,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import traceback
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -38,7 +39,7 @@ class Ended:
 def run(
     program: str, words: Sequence[str], *, environ: Mapping[str, str], folder: Path = ROOT, stdin: int | None = None
 ) -> Ended:
-    """Run `starter` or `worker` to its end; its standard input is that open file, or empty.
+    """Run `starter`, `worker` or `-c` with its code to its end; its standard input is that open file, or empty.
 
     Raises:
         TimeoutError: It did not end in time and was killed.
@@ -151,13 +152,21 @@ def _become(request: dict[str, Any], files: Sequence[int]) -> NoReturn:
     sys.argv = [f"{request['program']}.py", *request["words"]]
     code = 1
     try:
-        if request["program"] == "starter":
-            from holdfast import starter
+        match request["program"]:
+            case "starter":
+                from holdfast import starter
 
-            starter.main()
-        from holdfast.worker import __main__ as worker
+                starter.main()
+            case "worker":
+                from holdfast.worker import __main__ as worker
 
-        typer.run(worker.main)
+                typer.run(worker.main)
+            case _:
+                sys.argv = ["-c", *request["words"][1:]]
+                exec(compile(request["words"][0], "<string>", "exec"), {"__name__": "__main__"})
+                code = 0
+    except Exception:
+        traceback.print_exc()
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else int(bool(end.code))
     finally:

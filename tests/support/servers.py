@@ -20,6 +20,7 @@ SETTINGS: dict[str, int | str] = {
     "frontend.WorkflowPauseEnabled": "true",  # as an operator may have it
     # A closed run is deleted only after the queue's progress was stored, by default every 30 s.
     "history.transferProcessorUpdateAckInterval": "500ms",
+    **temporal_server.ONE_PARTITION,
 }
 """Settings of the shared Temporal beyond those of the embedded one."""
 

@@ -67,10 +67,11 @@ def result(thread: Thread, number: int = 1) -> ToolCallFinished:
 
 def continue_as_new(thread: Thread) -> None:
     """Make the run continue as new."""
-    thread.continue_suggested = True
+    before, thread.continue_suggested = len(thread.snapshots), True
     thread.signal("nonsense")
-    while not thread.snapshots:
+    while len(thread.snapshots) == before:
         thread.archive()
+    thread.continue_suggested = False  # the history of the next run is short
 
 
 def audited(thread: Thread) -> Thread:

@@ -64,7 +64,7 @@ from holdfast.core.run.contracts.tool_calls import ToolRequest
 from holdfast.core.run.views.web_ui import current_details
 from holdfast.core.transcript.transcript import Transcript, refinement_text
 from tests.support.examples import examples
-from tests.support.plays import SEEDS, play
+from tests.support.plays import PLAYS, SEEDS, play
 from tests.support.runs import UNGUARDED, agent_spec, calls, loaded_thread, says, through_json
 
 REQUEST = TypeAdapter(CompletionCreateParamsNonStreaming)
@@ -496,7 +496,7 @@ def test_the_plays_have_everything_in_them() -> None:
     events.
     """
     kinds: Counter[str] = Counter()
-    for seed in range(100):
+    for seed in range(PLAYS):
         kinds.update(play(seed).thread.types())
         kinds.update(outcome for outcome in play(seed).sent_messages.values())
         kinds["conflict"] += not play(seed).thread.intact
@@ -511,9 +511,7 @@ def test_the_plays_have_everything_in_them() -> None:
     elsewhere |= {PolicyChangeRequested, PolicyChanged, PolicyChangeFailed}  # `test_adopting_policies.py`
     elsewhere |= {AnswerRequested, EventsLost}  # `test_foreign_waits.py`, `tests/integration/test_restore_drill.py`
     for kind in set(get_args(get_args(AgentEvent)[0])) - elsewhere:
-        name = kind.model_fields["type"].default
-        # Plays rarely use 80 % of a limit and still have room for a call: `test_budgets` covers that.
-        assert kinds[name] > 5 or name == "budget_low", kind
+        assert kinds[kind.model_fields["type"].default], kind
     for wanted in (
         "accepted",
         "queued",
@@ -525,7 +523,7 @@ def test_the_plays_have_everything_in_them() -> None:
         "closed",
         "judged_anew",
     ):
-        assert kinds[wanted] > 2, wanted
+        assert kinds[wanted], wanted
 
 
 def test_a_request_that_does_not_fit_is_compacted_twice_then_blocks() -> None:

@@ -13,6 +13,7 @@ from subprocess import Popen
 from typing import Any, cast
 
 import pytest
+import structlog
 from hypothesis import HealthCheck, settings
 from psycopg_pool import AsyncConnectionPool
 from temporalio.client import Client
@@ -112,6 +113,17 @@ def state_folder(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.M
     folder = tmp_path_factory.mktemp("home")
     monkeypatch.setenv("HOLDFAST_HOME", str(folder))
     return folder
+
+
+@pytest.fixture(autouse=True)
+def logging_as_before() -> Iterator[None]:
+    """Undo how a command in this process has configured logs: it would withhold the lines of later tests."""
+    before = structlog.get_config() if structlog.is_configured() else None
+    yield
+    if before is not None:
+        structlog.configure(**before)
+    elif structlog.is_configured():
+        structlog.reset_defaults()
 
 
 @pytest.fixture(scope="session")

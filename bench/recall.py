@@ -69,7 +69,7 @@ class WordLlama(Embeddings):
     def __init__(self) -> None:
         wordllama = import_module("wordllama")
         # It looks for its tokenizer in its cache alone, although that is in the wheel beside the weights.
-        self._words = wordllama.WordLlama.load(cache_dir=Path(wordllama.__file__).parent, disable_download=True)
+        self._words = wordllama.WordLlama.load(cache_dir=Path(str(wordllama.__file__)).parent, disable_download=True)
         self.model, self.dimensions = "wordllama", 256
 
     async def embed(self, texts: Sequence[str]) -> list[list[float]]:

@@ -101,6 +101,9 @@ from holdfast.core.log.events import MessageTaken as MessageTaken
 from holdfast.core.log.events import MoveRequested as MoveRequested
 from holdfast.core.log.events import NodeAccepted as NodeAccepted
 from holdfast.core.log.events import NodeAwaited as NodeAwaited
+from holdfast.core.log.events import PolicyChanged as PolicyChanged
+from holdfast.core.log.events import PolicyChangeFailed as PolicyChangeFailed
+from holdfast.core.log.events import PolicyChangeRequested as PolicyChangeRequested
 from holdfast.core.log.events import PreviewRequested as PreviewRequested
 from holdfast.core.log.events import ReconcileRequested as ReconcileRequested
 from holdfast.core.log.events import RefusalsCounted as RefusalsCounted

@@ -25,8 +25,8 @@ from holdfast.devstack.devstack import DevStack
 from holdfast.devstack.ports import Ports, any_free
 from holdfast.encryption.fleet_keys import stack_seals
 from tests.replay.releases import CURRENT, ROOT, is_released
-from tests.replay.scenarios import BUILDERS, CATALOG, LAUNCHERS, LOOPS, NODE, SCENARIOS
-from tests.support.rig import runs_of, start_rig
+from tests.replay.scenarios import BUILDERS, CATALOG, EARLIER, LAUNCHERS, LOOPS, NODE, SCENARIOS
+from tests.support.rig import runs_of, start_rig, status_of
 from tests.support.serving import Receiver, served
 
 HISTORIES = Path(__file__).parent / "histories"
@@ -78,6 +78,18 @@ async def record(release: str, only: Sequence[str]) -> None:
                 script, play, begin = scenarios[name]
                 own = Path(temporary) / name  # each scenario has its own workspace
                 own.mkdir()
+                options: dict[str, Any] = {
+                    "worker_client": client,
+                    "database_url": servers.database_url,
+                    "folder": own,
+                    "task_queue": name,
+                    "identity": "holdfast",
+                }
+                run: WorkflowHandle[Any, Any]
+                if name in EARLIER:
+                    async with start_rig(client, EARLIER[name], script, **options) as earlier:
+                        run = await earlier.start(**{"thread": name, **begin})
+                        await status_of(run, "dormant")
                 async with (
                     served(Receiver()) as url,
                     Notifier([To(url=url)] if name == "notified" else ()) as notifier,
@@ -85,23 +97,18 @@ async def record(release: str, only: Sequence[str]) -> None:
                         client,
                         BUILDERS if name in LOOPS else CATALOG,
                         script,
-                        worker_client=client,
-                        database_url=servers.database_url,
-                        folder=own,
-                        task_queue=name,
-                        identity="holdfast",
                         notifier=notifier,
+                        **options,
                         **({"node": NODE} if name == "placed" else {}),
                     ) as rig,
                 ):
                     if begin.get("agent") == "keeper":
                         (rig.workspace / "TASKS.md").write_text("- [ ] one\n")
-                    run: WorkflowHandle[Any, Any]
                     if name in LOOPS:
                         run = await rig.start_loop(name, task="build", **{"limits": LoopLimits(iterations=2), **begin})
                     elif name in LAUNCHERS:
                         run = await rig.launch(name)
-                    else:
+                    elif name not in EARLIER:
                         run = await rig.start(**{"thread": name, **begin})
                     run = await play(run, rig) or run
                     latest = client.get_workflow_handle(run.id)

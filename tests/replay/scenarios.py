@@ -613,6 +613,17 @@ async def postponed(run: Handle, rig: Rig) -> None:
     await run.result()
 
 
+async def adopted(run: Handle, rig: Rig) -> None:
+    """Ask for a policy that no worker has, and then for that of the workers of today; the call that waited is made."""
+    await run.signal("adopt_policy", {"policy": "0" * 64, "by": "alice"})
+    await eventually(lambda: events_of(run), lambda events: events[-1].type == "policy_change_failed")
+    change = {"policy": CATALOG.agents["clerk"].policy.hash, "by": "alice", "reason": "any day"}
+    await answer_of(run.execute_update("adopt_policy", change))
+    await status_of(run, "waiting_approval")
+    await run.signal("approve", {"request": "1", "by": "alice"})
+    await run.result()
+
+
 async def lost(run: Handle, rig: Rig) -> None:
     """Lose an attempt whose request the LLM has received, and have it reply to the next one."""
 
@@ -774,6 +785,7 @@ SCENARIOS: dict[str, Scenario] = {
         {"agent": "reporter"},
     ),
     "previewed": (steps([call("transfer", cents=5), say("done")]), approved, {"agent": "banker"}),
+    "adopted": (steps([call("pay", amount=1), say("done")]), adopted, {}),
     "postponed": (steps([call("pay", amount=1), say("done")]), postponed, {"agent": "sunday_clerk"}),
     "lost_call": (lambda _: hang(), lost, {"agent": "saver"}),
     "pictured": (steps([call("look", at="a picture"), say("done")]), plain, {}),
@@ -892,6 +904,10 @@ SCENARIOS |= {
 
 LOOP = "loop"
 LOOP_CANCELLED = "loop_cancelled"
+_HOURS = Policy(rules=(later("pay", until=ONE_MINUTE_A_WEEK), allow("pay")))
+EARLIER: dict[str, Catalog] = {"adopted": Catalog(agents=[clerk().model_copy(update={"policy": _HOURS})], tools=TOOLS)}
+"""Scenario → the catalog of the workers that begin the run, until it sleeps."""
+
 LOOP_PAUSED = "loop_paused"
 LOOP_BUDGETED = "loop_budgeted"
 BUILDERS = Catalog(

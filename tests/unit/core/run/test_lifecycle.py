@@ -39,6 +39,7 @@ from holdfast.core.run.state.next_actions import (
     Fail,
     Finish,
     LoadAgent,
+    LoadPolicy,
     NoteProgress,
     Poll,
     ReportBudget,
@@ -57,6 +58,7 @@ from tests.support.runs import Thread, agent_spec, calls, loaded_thread, says, t
 ACTIONS: tuple[Action, ...] = (
     LoadAgent(),
     CallLLM(),
+    LoadPolicy(),
     Compact(asking=True, answered_only=False),
     TakeMessages(),
     Verify(("look",)),

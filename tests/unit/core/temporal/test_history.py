@@ -62,6 +62,9 @@ EXPECTED = {
     + ("llm_replied reply_rejected " + STEP + "message_awaited run_finished"),
     "postponed": LOADED
     + ("llm_replied " + ALLOWED + "tool_call_postponed user_message_received tool_call_finished message_taken " + DONE),
+    "adopted": LOADED
+    + ("llm_replied " + ALLOWED + "tool_call_postponed policy_change_requested policy_change_failed ")
+    + ("policy_change_requested policy_changed approval_requested decision_received " + RAN + DONE),
     "placed": "run_started user_message_received node_awaited node_accepted agent_loaded llm_replied "
     + (ALLOWED + "tool_call_started tool_call_rerouted " + RAN + DONE),
     "typed_context": LOADED

@@ -223,6 +223,8 @@ class ReclassificationBody(Body):
 class AdoptionBody(Body):
     """The adoption of another policy by an open run, in the name of the owner of the token or key."""
 
+    model_config = ConfigDict(json_schema_extra={"examples": [{"policy": "0" * 64, "reason": "deploys on Sundays"}]})
+
     policy: str = Field(pattern=r"^[0-9a-f]{64}$", examples=["0" * 64])
     """The digest of the policy, as `policy check` prints it. The policy itself comes from a worker."""
     reason: str = Field(default="", max_length=2_000)

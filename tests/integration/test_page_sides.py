@@ -116,8 +116,8 @@ async def test_a_person_looks_at_a_run_from_all_sides(rig: StartRig) -> None:
 @browsing
 async def test_every_page_fits_and_is_accessible(rig: StartRig, tmp_path: Path) -> None:
     """On a desk and a phone, light and dark, no page is wider than its window, and axe-core has no serious finding."""
-    async with page_site(rig, memories=await memories_of("pay-4711")) as site, chromium() as browser:
-        run = await site.rig.start("Pay invoice 4711", thread="pay-4711", by="alice")
+    async with page_site(rig, memories=await memories_of("pay-4712")) as site, chromium() as browser:
+        run = await site.rig.start("Pay invoice 4711", thread="pay-4712", by="alice")
         await status_of(run, "waiting_approval")
         page = await signed_in(browser, site)
         await pictures_and_findings(browser, site, page, run.id, Path(PICTURES) if PICTURES else tmp_path)

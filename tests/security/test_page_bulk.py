@@ -77,13 +77,13 @@ async def test_a_forged_form_decides_nothing_more(rig: StartRig) -> None:
     requests, only those are decided that the person was shown and may decide; sent again, it decides nothing twice.
     """
     async with page_site(rig, script=replies, catalog=CATALOG) as site:
-        one, two, three = [await waiting(site.rig, f"pay-{number}", f"pay {number}") for number in (1, 2, 3)]
-        other_rule = await waiting(site.rig, "eyes-1", "pay 4", agent="auditor", by="ann")
-        own = await waiting(site.rig, "eyes-2", "pay 5", agent="auditor", by="alice")
-        other_tool = await waiting(site.rig, "look-1", "look it", agent="watcher")
+        one, two, three = [await waiting(site.rig, f"bulk-pay-{number}", f"pay {number}") for number in (1, 2, 3)]
+        other_rule = await waiting(site.rig, "bulk-eyes-1", "pay 4", agent="auditor", by="ann")
+        own = await waiting(site.rig, "bulk-eyes-2", "pay 5", agent="auditor", by="alice")
+        other_tool = await waiting(site.rig, "bulk-look-1", "look it", agent="watcher")
         kind, eyes = kind_of(one), kind_of(other_rule)
         assert len({kind, eyes, kind_of(other_tool)}) == 3
-        threads = ("pay-1", "pay-2", "pay-3", "eyes-1", "eyes-2", "look-1")
+        threads = ("bulk-pay-1", "bulk-pay-2", "bulk-pay-3", "bulk-eyes-1", "bulk-eyes-2", "bulk-look-1")
         await site.sign_in()
 
         for odd in (other_rule, other_tool):
@@ -113,20 +113,20 @@ async def test_a_forged_form_decides_nothing_more(rig: StartRig) -> None:
         assert "1 of 6" in text
         assert text.count("stay undecided") == 1
         assert "there is no thread" in text
-        assert await accepted(site.rig, *threads) == ["pay-3"]
+        assert await accepted(site.rig, *threads) == ["bulk-pay-3"]
 
         status, text = await send(site, kind, [item(three), item(three)])
         assert (status, "not open any more" in text, "0 of 1" in text) == (409, True, True)
         (decided,) = [
             event
-            for event in await events_of(site.rig.client.get_workflow_handle("pay-3"))
+            for event in await events_of(site.rig.client.get_workflow_handle("bulk-pay-3"))
             if event.type == "decision_received"
         ]
         assert (decided.by, decided.via, decided.say) == ("alice", "gateway alice", "Thanks.")
 
         status, text = await send(site, eyes, [item(other_rule), item(own)])
         assert (status, "1 of 2" in text, "bob can do this" in text) == (200, True, True)
-        assert await accepted(site.rig, *threads) == ["pay-3", "eyes-1"]
+        assert await accepted(site.rig, *threads) == ["bulk-pay-3", "bulk-eyes-1"]
 
 
 async def test_nobody_decides_several_for_others(rig: StartRig) -> None:

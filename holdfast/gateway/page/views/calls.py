@@ -225,7 +225,7 @@ def _parts(call: _Call, end: datetime) -> list[tuple[Part, datetime, datetime]]:
             parts.append((part, max(at, since), until))
         at = max(at, until)
     running = call.subagent
-    if running is None and call.duration:
+    if running is None and (call.duration or (call.started and call.end)):  # less than a millisecond is recorded as 0
         running = datetime.fromtimestamp(stop.timestamp() - call.duration, stop.tzinfo)
     if running is None and call.end is None and call.started and not waiting:
         running = call.started

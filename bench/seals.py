@@ -72,6 +72,7 @@ async def measure(stack: Stack, home: Path, url: str, *, steps: int, rounds: int
     keys = dict.fromkeys(("signed", "judged"), SigningKey(encode_key(os.urandom(32))))
     policies = {"judged": Policy(rules=(allow(),))}
     times: dict[str, list[float]] = {name: [] for name in clients}
+    cpu: dict[str, list[float]] = {name: [] for name in clients}
     sizes: dict[str, int] = {}
     async with AsyncExitStack() as workers:
         for name, client in clients.items():
@@ -82,18 +83,21 @@ async def measure(stack: Stack, home: Path, url: str, *, steps: int, rounds: int
             # The order alternates, because the server has slightly more data for the second run.
             for name, client in list(clients.items())[:: 1 if number % 2 else -1]:
                 run, thread = RunInput(task=f"steps={steps}"), f"seals-{name}-{number}"
-                began = time.perf_counter()
+                began, burnt = time.perf_counter(), time.process_time()
                 await client.execute_workflow(WORKFLOW, run, id=thread, task_queue=name)
                 if number >= 0:  # the first round warms up
                     times[name].append((time.perf_counter() - began) / steps * 1e3)
+                    cpu[name].append((time.process_time() - burnt) / steps * 1e3)
                 described = await client.get_workflow_handle(thread).describe()
                 sizes[name] = described.raw_description.workflow_execution_info.history_size_bytes
     lines = [f"- {rounds} rounds of {steps} steps"]
     for name, other in (("sealed", "bare"), ("signed", "sealed"), ("judged", "signed")):
         ratios = sorted(mine / theirs for theirs, mine in zip(times[other], times[name], strict=True))
+        burns = median(mine / theirs for theirs, mine in zip(cpu[other], cpu[name], strict=True))
         lines += [
             f"- {median(times[other]):.2f} ms a step {other}, {median(times[name]):.2f} {name}: ratio within a round "
-            f"{median(ratios):.3f} in the median (at most {1 + LIMIT:.2f}), {ratios[0]:.2f} to {ratios[-1]:.2f}",
+            f"{median(ratios):.3f} in the median (at most {1 + LIMIT:.2f}), {ratios[0]:.2f} to {ratios[-1]:.2f}; "
+            f"of CPU time {burns:.3f}, from {median(cpu[other]):.2f} ms",
         ]
     lines.append("- history: " + ", ".join(f"{size / steps:.0f} bytes a step {name}" for name, size in sizes.items()))
     print("\n".join(lines))

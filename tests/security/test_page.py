@@ -23,6 +23,7 @@ from holdfast.core.memory.semantic import MemoryItem
 from holdfast.errors import HoldfastError
 from holdfast.gateway.callers import Caller, Scope
 from holdfast.gateway.page.bulk import Result
+from holdfast.gateway.page.changing import AMOUNTS
 from holdfast.gateway.page.guards import Origin, own_path
 from holdfast.gateway.page.rendering import rendered
 from holdfast.gateway.page.sessions import SESSIONS, SESSIONS_EACH, Session, Sessions
@@ -313,6 +314,9 @@ def pages_with(text: str) -> Iterator[Callable[[], str]]:
     yield partial(rendered, "run.html", **shared, **run, **more)
     yield partial(rendered, "run.html", **shared, **run, **{**more, "last_page": False})
     yield partial(rendered, "run_live.html", **shared, **run, seen="")
+    typed_changes = dict.fromkeys(("kind", "text", "reason", *AMOUNTS), text)
+    changes = {"may_refine": True, "may_extend": True, "has_budget": True, "amounts": AMOUNTS, "once": "0"}
+    yield partial(rendered, "change.html", **shared, run=head, **changes, typed=typed_changes, problem=text)
     listed = run_row({"thread": text, "status": text, "agent": text, "task": text, "started_at": text}, NOW)
     yield from sides_with(text, shared, head, state)
     filters: JSON = {
@@ -588,11 +592,13 @@ async def test_in_a_browser_nothing_runs_and_no_other_page_gets_in(rig: StartRig
         await page.get_by_label("Your token").fill("of-alice")
         await page.get_by_role("button", name="Sign in").click()
         paths = ["/page/inbox", path_of("requests", run.id, "1"), path_of("runs", run.id), "/page/runs"]
+        paths.append(path_of("runs", run.id, "change"))
         for origin in ("http://evil.example:9", "http://127.0.0.1:9"):
             other = await context.new_page()
             await other.route(f"{origin}/attack", lambda route: route.fulfill(content_type="text/html", body="<p>x"))
             await other.goto(f"{origin}/attack")
-            targets = [*paths, path_of("runs", run.id, "cancel"), "/page/sign-in", "/page/sign-out"]
+            acts = [path_of("runs", run.id, act) for act in ("cancel", "refinements", "extensions")]
+            targets = [*paths, *acts, "/page/sign-in", "/page/sign-out"]
             assert await other.evaluate(ATTACK, {"url": site.url, "paths": targets}) == [], origin
         assert not [event for event in await events_of(run) if event.type == "decision_received"]
         for path in paths:

@@ -15,6 +15,7 @@ from holdfast.errors import HoldfastError
 from holdfast.gateway.authentication import Authenticator
 from holdfast.gateway.http.problems import TITLES, HTTPProblem, problem_of
 from holdfast.gateway.page.bulk import BulkDeciding
+from holdfast.gateway.page.changing import Changing
 from holdfast.gateway.page.deciding import Deciding
 from holdfast.gateway.page.fleet import Fleet
 from holdfast.gateway.page.guards import HEADERS, Origin
@@ -65,7 +66,7 @@ def build_page(
     bulk = BulkDeciding(threads, actions, inbox)
     verifying, remembering = Verifying(threads, evidence, anchors), Remembering(threads, memories)
     watching, inspecting, fleet = Watching(threads, actions, verifying.badge), Inspecting(threads), Fleet(threads)
-    visit = door.visit
+    changing, visit = Changing(threads, actions), door.visit
     federated = []
     if provider := authenticator.callers.openid:
         from holdfast.gateway.page.federated import Federated  # its packages are slow to import
@@ -114,6 +115,9 @@ def build_page(
             Route("/runs/{thread}/memory", visit(remembering.change), methods=["POST"]),
             Route("/fleet", visit(fleet.show), methods=["GET"]),
             Route("/runs/{thread}/messages", visit(watching.say), methods=["POST"]),
+            Route("/runs/{thread}/change", visit(changing.show), methods=["GET"]),
+            Route("/runs/{thread}/refinements", visit(changing.refine), methods=["POST"]),
+            Route("/runs/{thread}/extensions", visit(changing.extend), methods=["POST"]),
             Route("/runs/{thread}/{act}", visit(watching.act), methods=["POST"]),
         ],
         exception_handlers={

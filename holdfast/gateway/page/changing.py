@@ -1,0 +1,86 @@
+"""The page on which people refine the task of an open run, and extend its budget."""
+
+import json
+import secrets
+from typing import Any
+
+from starlette.responses import RedirectResponse, Response
+
+from holdfast.client.threads import Threads
+from holdfast.config.page_links import path_of
+from holdfast.gateway.bodies import Body, ExtensionBody, RefinementBody, read_body
+from holdfast.gateway.http.problems import HTTPProblem
+from holdfast.gateway.page.guards import HEADERS
+from holdfast.gateway.page.views.runs import head_view
+from holdfast.gateway.page.visits import Visit
+from holdfast.gateway.routes.interventions import Actions
+
+AMOUNTS = {"steps": "Steps", "tokens": "Tokens", "usd": "US dollars", "seconds": "Seconds of work"}
+"""The limits of a budget → their labels."""
+
+
+class Changing:
+    """The forms that refine a task and extend a budget.
+
+    Args:
+        threads: The threads.
+        actions: Sends interventions, in the name of the person who is signed in.
+    """
+
+    def __init__(self, threads: Threads, actions: Actions) -> None:
+        self._threads = threads
+        self._actions = actions
+
+    async def show(self, visit: Visit) -> Response:
+        """Show both forms."""
+        visit.require("read")
+        return await self._page(visit, {})
+
+    async def refine(self, visit: Visit) -> Response:
+        """Refine the task."""
+        visit.require("refine")
+        fields = _filled(await visit.form(), ("kind", "text", "id"))
+        return await self._change(visit, "refine", RefinementBody, fields)
+
+    async def extend(self, visit: Visit) -> Response:
+        """Extend the budget."""
+        visit.require("extend")
+        typed = _filled(await visit.form(), (*AMOUNTS, "reason", "id"))
+        amounts = {name: int(text) for name, text in typed.items() if name in AMOUNTS and _is_whole(text)}
+        usd = {"usd": typed["usd"]} if "usd" in typed else {}
+        return await self._change(visit, "extend", ExtensionBody, typed | amounts | usd)
+
+    async def _change(self, visit: Visit, name: str, kind: type[Body], fields: dict[str, Any]) -> Response:
+        visit.require("read")
+        thread = visit.thread()
+        try:
+            body: Any = read_body(json.dumps(fields).encode(), kind)
+            await self._actions.intervene(name, thread, body, by=visit.caller.name)
+        except HTTPProblem as problem:
+            return await self._page(visit, fields, problem=problem)
+        return RedirectResponse(path_of("runs", thread), 303, headers=HEADERS)
+
+    async def _page(self, visit: Visit, typed: dict[str, Any], *, problem: HTTPProblem | None = None) -> Response:
+        thread = visit.thread()
+        state = await self._threads.state(thread, note=lambda line: None)
+        return visit.render(
+            "change.html",
+            problem.status if problem else 200,
+            run=head_view(state, visit.caller.scopes, visit.person),
+            may_refine="refine" in visit.caller.scopes,
+            may_extend="extend" in visit.caller.scopes,
+            has_budget=bool((state.get("budget") or {}).get("limits")),
+            amounts=AMOUNTS,
+            typed=dict.fromkeys(("kind", "text", "reason", *AMOUNTS), "") | typed,
+            once=secrets.token_hex(8),
+            problem=str(problem or ""),
+        )
+
+
+def _filled(fields: dict[str, list[str]], names: tuple[str, ...]) -> dict[str, Any]:
+    """Return the fields of a form that have a value."""
+    return {name: text for name in names if (text := fields.get(name, [""])[-1].strip())}
+
+
+def _is_whole(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= 15

@@ -84,6 +84,7 @@ async def record(release: str, only: Sequence[str]) -> None:
                     "folder": own,
                     "task_queue": name,
                     "identity": "holdfast",
+                    **({"node": NODE} if name == "placed" else {}),
                 }
                 run: WorkflowHandle[Any, Any]
                 if name in EARLIER:
@@ -99,7 +100,6 @@ async def record(release: str, only: Sequence[str]) -> None:
                         script,
                         notifier=notifier,
                         **options,
-                        **({"node": NODE} if name == "placed" else {}),
                     ) as rig,
                 ):
                     if begin.get("agent") == "keeper":

@@ -15,8 +15,8 @@ from holdfast.gateway.page.views.runs import head_view
 from holdfast.gateway.page.visits import Visit
 from holdfast.gateway.routes.interventions import Actions
 
-AMOUNTS = {"steps": "Steps", "tokens": "Tokens", "usd": "US dollars", "seconds": "Seconds of work"}
-"""The limits of a budget → their labels."""
+AMOUNTS = {"steps": "steps", "tokens": "tokens", "usd": "US dollars", "seconds": "seconds of work"}
+"""The limits of a budget → their names."""
 
 
 class Changing:

@@ -21,11 +21,10 @@ its retries. Without a response, the server itself rejects such an update when t
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from threading import get_ident
-from typing import Any
 
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.enums.v1 import EventType
@@ -33,10 +32,10 @@ from temporalio.api.workflowservice.v1 import GetWorkflowExecutionHistoryReverse
 from temporalio.bridge.proto.workflow_activation import WorkflowActivation, WorkflowActivationJob
 from temporalio.bridge.proto.workflow_completion import WorkflowActivationCompletion
 from temporalio.client import Client
-from temporalio.converter import SerializationContext
 from temporalio.worker import Worker, WorkflowInstance, WorkflowInstanceDetails, WorkflowRunner
 
 from holdfast.core.authority.statements import CLAIM_BYTES
+from holdfast.worker.wrapping import WrappedInstance, WrappedRunner
 
 _ALONE = "legacy_query"
 """The SDK's id of a query that arrives without a workflow task."""
@@ -48,7 +47,7 @@ _PAGE = 20
 """The number of latest events to fetch."""
 
 
-class EarlyEventsGuard(WorkflowRunner):
+class EarlyEventsGuard(WrappedRunner):
     """Wraps another runner, and watches the activations that the SDK passes to workflows.
 
     Args:
@@ -56,7 +55,7 @@ class EarlyEventsGuard(WorkflowRunner):
     """
 
     def __init__(self, runner: WorkflowRunner) -> None:
-        self._runner = runner
+        super().__init__(runner)
         self._worker: Worker | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = 0
@@ -65,18 +64,10 @@ class EarlyEventsGuard(WorkflowRunner):
         """Drop runs from the cache of `worker`, which has this runner and runs in the caller's event loop."""
         self._worker, self._loop, self._thread = worker, asyncio.get_running_loop(), get_ident()
 
-    def prepare_workflow(self, defn: Any) -> None:
-        """Implements `WorkflowRunner.prepare_workflow`."""
-        self._runner.prepare_workflow(defn)
-
-    def set_worker_level_failure_exception_types(self, types: Sequence[type[BaseException]]) -> None:
-        """Implements `WorkflowRunner.set_worker_level_failure_exception_types`."""
-        self._runner.set_worker_level_failure_exception_types(types)
-
     def create_instance(self, det: WorkflowInstanceDetails) -> WorkflowInstance:
         """Implements `WorkflowRunner.create_instance`."""
         run = WorkflowExecution(workflow_id=det.info.workflow_id, run_id=det.info.run_id)
-        return self.guarded(self._runner.create_instance(det), drop=partial(self._drop_early, run))
+        return self.guarded(super().create_instance(det), drop=partial(self._drop_early, run))
 
     def guarded(self, instance: WorkflowInstance, *, drop: Callable[[int], None]) -> "GuardedInstance":
         """Wrap one run.
@@ -104,11 +95,11 @@ class EarlyEventsGuard(WorkflowRunner):
             ref.request_workflow_eviction(run.run_id)
 
 
-class GuardedInstance(WorkflowInstance):
+class GuardedInstance(WrappedInstance):
     """One run in the cache."""
 
     def __init__(self, instance: WorkflowInstance, *, drop: Callable[[int], None]) -> None:
-        self._instance = instance
+        super().__init__(instance)
         self._drop = drop
         self._replayed: bool | None = None
         """Whether the first activation was a replay; None before it."""
@@ -136,23 +127,7 @@ class GuardedInstance(WorkflowInstance):
                 self._early |= at == self._at and act.history_length > self._length
                 self._first_at = at if self._first_at is None else self._first_at
             self._at, self._length = at, act.history_length
-        return self._instance.activate(without_large_updates(act))
-
-    def get_serialization_context(self, command_info: Any) -> SerializationContext | None:
-        """Implements `WorkflowInstance.get_serialization_context`."""
-        return self._instance.get_serialization_context(command_info)
-
-    def get_external_store_context(self, command_info: Any) -> Any:
-        """Implements `WorkflowInstance.get_external_store_context`."""
-        return self._instance.get_external_store_context(command_info)
-
-    def get_info(self) -> Any:
-        """Implements `WorkflowInstance.get_info`."""
-        return self._instance.get_info()
-
-    def get_thread_id(self) -> int | None:
-        """Implements `WorkflowInstance.get_thread_id`."""
-        return self._instance.get_thread_id()
+        return super().activate(without_large_updates(act))
 
 
 async def _was_delivered(client: Client, run: WorkflowExecution, length: int) -> bool:

@@ -3,13 +3,12 @@
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 
 from holdfast.audit.evidence.anchors import Anchors
 from holdfast.client.reading.record import Evidence
 from holdfast.client.threads import Threads
-from holdfast.config.page_links import path_of
 from holdfast.core.memory.semantic import MemoryStore
 from holdfast.errors import HoldfastError
 from holdfast.gateway.authentication import Authenticator
@@ -18,7 +17,7 @@ from holdfast.gateway.page.bulk import BulkDeciding
 from holdfast.gateway.page.changing import Changing
 from holdfast.gateway.page.deciding import Deciding
 from holdfast.gateway.page.fleet import Fleet
-from holdfast.gateway.page.guards import HEADERS, Origin
+from holdfast.gateway.page.guards import Origin, see_other
 from holdfast.gateway.page.inbox import Inbox
 from holdfast.gateway.page.inspecting import Inspecting
 from holdfast.gateway.page.remembering import Remembering
@@ -82,7 +81,7 @@ def build_page(
         return file
 
     async def home(request: Request) -> Response:
-        return RedirectResponse(path_of("inbox"), 303, headers=HEADERS)
+        return see_other("inbox")
 
     return Starlette(
         routes=[

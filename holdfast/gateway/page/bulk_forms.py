@@ -1,6 +1,5 @@
 """Forms that decide several requests at once, as the page and its script send them."""
 
-import json
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
@@ -8,6 +7,7 @@ from pydantic import Field
 
 from holdfast.gateway.bodies import Body, DecisionBody, read_body
 from holdfast.gateway.http.problems import HTTPProblem
+from holdfast.gateway.page.guards import read_fields
 from holdfast.gateway.page.views.bulk import Item
 
 SELECTED = 50
@@ -87,4 +87,4 @@ def read_bulk(fields: Mapping[str, list[str]]) -> BulkForm:
         return BulkForm(items, signed.said, {each.item: each.signature for each in signed.signatures})
     said: dict[str, Any] = {"decision": fields.get("decision", [""])[-1]}
     said |= {name: text for name in ("say", "reason") if (text := fields.get(name, [""])[-1]).strip()}
-    return BulkForm(items, read_body(json.dumps(said).encode(), Said), {})
+    return BulkForm(items, read_fields(said, Said), {})

@@ -1,16 +1,15 @@
 """The page on which people refine the task of an open run, and extend its budget."""
 
-import json
 import secrets
 from typing import Any
 
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import Response
 
 from holdfast.client.threads import Threads
-from holdfast.config.page_links import path_of
-from holdfast.gateway.bodies import Body, ExtensionBody, RefinementBody, read_body
+from holdfast.gateway.bodies import Body, ExtensionBody, RefinementBody
+from holdfast.gateway.http.pages import note
 from holdfast.gateway.http.problems import HTTPProblem
-from holdfast.gateway.page.guards import HEADERS
+from holdfast.gateway.page.guards import number_of, read_fields, see_other
 from holdfast.gateway.page.views.runs import head_view
 from holdfast.gateway.page.visits import Visit
 from holdfast.gateway.routes.interventions import Actions
@@ -46,23 +45,22 @@ class Changing:
         """Extend the budget."""
         visit.require("extend")
         typed = _filled(await visit.form(), (*AMOUNTS, "reason", "id"))
-        amounts = {name: int(text) for name, text in typed.items() if name in AMOUNTS and _is_whole(text)}
-        usd = {"usd": typed["usd"]} if "usd" in typed else {}
-        return await self._change(visit, "extend", ExtensionBody, typed | amounts | usd)
+        numbers = {name: number_of(typed.get(name), -1) for name in AMOUNTS if name != "usd"}
+        amounts = {name: number for name, number in numbers.items() if number >= 0}
+        return await self._change(visit, "extend", ExtensionBody, typed | amounts)
 
     async def _change(self, visit: Visit, name: str, kind: type[Body], fields: dict[str, Any]) -> Response:
         visit.require("read")
         thread = visit.thread()
         try:
-            body: Any = read_body(json.dumps(fields).encode(), kind)
-            await self._actions.intervene(name, thread, body, by=visit.caller.name)
+            await self._actions.intervene(name, thread, read_fields(fields, kind), by=visit.caller.name)
         except HTTPProblem as problem:
             return await self._page(visit, fields, problem=problem)
-        return RedirectResponse(path_of("runs", thread), 303, headers=HEADERS)
+        return see_other("runs", thread)
 
     async def _page(self, visit: Visit, typed: dict[str, Any], *, problem: HTTPProblem | None = None) -> Response:
         thread = visit.thread()
-        state = await self._threads.state(thread, note=lambda line: None)
+        state = await self._threads.state(thread, note=note)
         return visit.render(
             "change.html",
             problem.status if problem else 200,
@@ -80,7 +78,3 @@ class Changing:
 def _filled(fields: dict[str, list[str]], names: tuple[str, ...]) -> dict[str, Any]:
     """Return the fields of a form that have a value."""
     return {name: text for name in names if (text := fields.get(name, [""])[-1].strip())}
-
-
-def _is_whole(text: str) -> bool:
-    return text.isascii() and text.isdigit() and len(text) <= 15

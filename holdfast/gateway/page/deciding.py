@@ -11,6 +11,7 @@ from holdfast.gateway.answers import Outcome
 from holdfast.gateway.bodies import Body, DecisionBody, SignedDecision, read_body
 from holdfast.gateway.callers import Callers
 from holdfast.gateway.http.problems import HTTPProblem
+from holdfast.gateway.page.guards import read_fields
 from holdfast.gateway.page.inbox import Inbox
 from holdfast.gateway.page.views.bulk import groups
 from holdfast.gateway.page.views.diffs import difference
@@ -178,7 +179,7 @@ def _decision(id: str, fields: dict[str, str]) -> DecisionBody:
     if edits:
         text = fields.get("edited") or fields.get("arguments", "")
         payload["arguments"] = read_body(b'{"arguments":' + text.encode() + b"}", ArgumentsBody).arguments
-    return read_body(json.dumps(payload).encode(), DecisionBody)
+    return read_fields(payload, DecisionBody)
 
 
 def _signed(thread: str, id: str, fields: dict[str, str]) -> tuple[DecisionBody, str]:

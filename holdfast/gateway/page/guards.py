@@ -7,11 +7,16 @@
    because browsers send a cookie to every port of a host.
 """
 
+import json
+from collections.abc import Mapping
+from typing import Any, TypeVar
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
 
 from holdfast.config.page_links import PREFIX, path_of
+from holdfast.gateway.bodies import Body, read_body
 from holdfast.gateway.http.problems import HTTPProblem
 
 HEADERS = {
@@ -27,6 +32,8 @@ HEADERS = {
 
 FIELDS = 1_000
 """The most fields of a form."""
+
+_Sent = TypeVar("_Sent", bound=Body)
 
 
 class Origin:
@@ -100,6 +107,20 @@ async def read_form(request: Request) -> dict[str, list[str]]:
     for name, value in pairs:
         fields.setdefault(name, []).append(value.replace("\r\n", "\n"))
     return fields
+
+
+def read_fields(fields: Mapping[str, Any], kind: type[_Sent]) -> _Sent:
+    """Read the fields of a form as the body that the API takes for the same.
+
+    Raises:
+        HTTPProblem: 422: they are invalid.
+    """
+    return read_body(json.dumps(fields).encode(), kind)
+
+
+def see_other(*segments: str) -> Response:
+    """Lead the browser to a page after a form, so that a reload does not send it again."""
+    return RedirectResponse(path_of(*segments), 303, headers=HEADERS)
 
 
 def number_of(text: str | None, otherwise: int) -> int:

@@ -4,19 +4,17 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import Response
 
 from holdfast.client.forks import fork, new_fork_id
 from holdfast.client.prompts import prompt_of
 from holdfast.client.threads import JSON, Threads
 from holdfast.client.trees import read_tree
-from holdfast.config.page_links import path_of
 from holdfast.errors import EventsMissing, PositionInvalid, TaskInvalid, ThreadExists, ThreadIdInvalid
-from holdfast.gateway.bodies import read_body
 from holdfast.gateway.http.pages import note
 from holdfast.gateway.http.problems import HTTPProblem
 from holdfast.gateway.http.quotas import Slots
-from holdfast.gateway.page.guards import HEADERS, number_of
+from holdfast.gateway.page.guards import number_of, read_fields, see_other
 from holdfast.gateway.page.views.calls import call_rows, timed
 from holdfast.gateway.page.views.insights import prompt_page, state_blocks, tree_rows
 from holdfast.gateway.page.views.plots import costs_view, slim
@@ -107,7 +105,7 @@ class Inspecting:
         position, say = number_of(fields.get("at"), -1), fields.get("say", "").strip()
         try:
             payload: JSON = {"at": position, **({"say": say} if say else {})}
-            body = read_body(json.dumps(payload).encode(), ForkBody)
+            body = read_fields(payload, ForkBody)
             forked = await fork(
                 self._threads,
                 thread,
@@ -123,7 +121,7 @@ class Inspecting:
             return await self._at_page(
                 visit, thread, problem=HTTPProblem(422, str(error)), typed=say, position=position
             )
-        return RedirectResponse(path_of("runs", forked.thread), 303, headers=HEADERS)
+        return see_other("runs", forked.thread)
 
     async def _at_page(
         self, visit: Visit, thread: str, *, problem: HTTPProblem | None = None, typed: str = "", position: int = -1

@@ -10,16 +10,15 @@ import secrets
 from contextlib import suppress
 from typing import NoReturn
 
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import Response
 
 from holdfast.client.threads import Threads
-from holdfast.config.page_links import path_of
 from holdfast.core.base.names import person_name
 from holdfast.core.memory.semantic import GLOBAL, ItemNotFound, ItemRefused, MemoryItem, MemoryStore, NewMemory
 from holdfast.errors import HoldfastError
 from holdfast.gateway.http.pages import note
 from holdfast.gateway.http.problems import HTTPProblem
-from holdfast.gateway.page.guards import HEADERS
+from holdfast.gateway.page.guards import see_other
 from holdfast.gateway.page.views.memories import memory_view
 from holdfast.gateway.page.views.runs import head_view
 from holdfast.gateway.page.visits import Visit
@@ -73,7 +72,7 @@ class Remembering:
             raise
         except Exception as error:
             _unavailable(error)
-        return RedirectResponse(path_of("runs", thread, "memory"), 303, headers=HEADERS)
+        return see_other("runs", thread, "memory")
 
     async def _page(self, visit: Visit, thread: str, *, problem: HTTPProblem | None = None) -> Response:
         store, query = self._store(), visit.request.query_params.get("q", "")[:QUERY_CHARS]

@@ -9,18 +9,17 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import structlog
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import Response
 
 from holdfast.audit.evidence.anchors import Anchors
 from holdfast.audit.evidence.verdicts import Verification
 from holdfast.audit.evidence.verify import verify
 from holdfast.client.reading.record import Evidence
 from holdfast.client.threads import Threads
-from holdfast.config.page_links import path_of
 from holdfast.errors import HoldfastError
 from holdfast.gateway.http.pages import note
 from holdfast.gateway.http.quotas import Slots
-from holdfast.gateway.page.guards import HEADERS
+from holdfast.gateway.page.guards import see_other
 from holdfast.gateway.page.views.insights import Verdict, verdict_view
 from holdfast.gateway.page.views.runs import head_view
 from holdfast.gateway.page.visits import Visit
@@ -86,7 +85,7 @@ class Verifying:
         if thread not in self._under_way:
             self._slots.acquire(visit.caller.name)
             self._under_way[thread] = asyncio.create_task(self._check(thread, visit.caller.name))
-        return RedirectResponse(path_of("runs", thread, "verify"), 303, headers=HEADERS)
+        return see_other("runs", thread, "verify")
 
     async def _check(self, thread: str, caller: str) -> None:
         found, problem = None, ""

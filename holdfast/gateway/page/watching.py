@@ -1,23 +1,21 @@
 """The list of runs, the page of a run with its timeline, and the forms that start and steer runs."""
 
-import json
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import Response
 
 from holdfast.client.idempotent_starts import start_once
 from holdfast.client.listing import STATUSES, list_page
 from holdfast.client.start_options import StartOptions, new_thread_id
 from holdfast.client.threads import JSON, Threads
-from holdfast.config.page_links import path_of
 from holdfast.gateway.bodies import MessageBody, PauseBody, ReasonBody, SignedSteering, StartBody, read_body
 from holdfast.gateway.callers import Scope
 from holdfast.gateway.http.pages import note, take
 from holdfast.gateway.http.problems import HTTPProblem
 from holdfast.gateway.page.glances import Glances
-from holdfast.gateway.page.guards import HEADERS, number_of
+from holdfast.gateway.page.guards import HEADERS, number_of, read_fields, see_other
 from holdfast.gateway.page.views.insights import Verdict
 from holdfast.gateway.page.views.runs import head_view, run_row
 from holdfast.gateway.page.views.timeline import entry
@@ -105,7 +103,7 @@ class Watching:
         scope, kind = ACTS[act]
         visit.require(scope)
         fields = await visit.form()
-        body = _body({"reason": fields.get("reason", [""])[-1]}, kind)
+        body = read_fields({"reason": fields.get("reason", [""])[-1]}, kind)
         try:
             if act == "cancel":
                 await self._actions.cancel(thread, body, by=visit.caller.name)
@@ -116,7 +114,7 @@ class Watching:
             return await self._run_page(visit, thread, problem=problem)
         finally:
             self._glances.forget(thread)
-        return _to_run(thread)
+        return see_other("runs", thread)
 
     async def say(self, visit: Visit) -> Response:
         """Send the agent a message."""
@@ -125,12 +123,12 @@ class Watching:
         thread, fields = visit.thread(), await visit.form()
         message = fields.get("message", [""])[-1]
         try:
-            await self._actions.say(thread, _body({"message": message}, MessageBody), by=visit.caller.name)
+            await self._actions.say(thread, read_fields({"message": message}, MessageBody), by=visit.caller.name)
         except HTTPProblem as problem:
             return await self._run_page(visit, thread, problem=problem, typed=message)
         finally:
             self._glances.forget(thread)
-        return _to_run(thread)
+        return see_other("runs", thread)
 
     async def new(self, visit: Visit) -> Response:
         """Show the form that starts a run."""
@@ -143,13 +141,13 @@ class Watching:
         fields = {name: values[-1] for name, values in (await visit.form()).items()}
         task, agent = fields.get("task", ""), fields.get("agent", "").strip()
         try:
-            body = _body({"task": task, **({"agent": agent} if agent else {})}, StartBody)
+            body = read_fields({"task": task, **({"agent": agent} if agent else {})}, StartBody)
         except HTTPProblem as problem:
             return visit.render("new_run.html", problem.status, task=task, agent=agent, problem=str(problem))
         thread = "".join([*visit.caller.threads[:1], new_thread_id(body.agent)])
         options = StartOptions(agent=body.agent, by=visit.caller.name)
         await start_once(self._threads, body.task, thread, options, exactly=True)
-        return _to_run(thread)
+        return see_other("runs", thread)
 
     async def _run_page(
         self, visit: Visit, thread: str, *, problem: HTTPProblem | None = None, typed: str = ""
@@ -185,14 +183,6 @@ class Watching:
             "entries": [entry(event, thread, visit.now) for event in events],
             "after": max([after, *(int(event["position"]) for event in events)]),
         }
-
-
-def _to_run(thread: str) -> Response:
-    return RedirectResponse(path_of("runs", thread), 303, headers=HEADERS)
-
-
-def _body(fields: dict[str, Any], kind: Any) -> Any:
-    return read_body(json.dumps(fields).encode(), kind)
 
 
 def _signature(thread: str, signed: str) -> JSON | None:

@@ -54,7 +54,7 @@ async def test_a_person_decides_several_with_the_keyboard(rig: StartRig, tmp_pat
     is in the log of its run, one that was decided meanwhile is left out, and no page has a serious finding of axe-core.
     """
     async with page_site(rig, POLICY, pays) as site, chromium() as browser:
-        runs = await waiting(site.rig, "pay", 5)
+        runs = await waiting(site.rig, "several", 5)
         page = await open_inbox(browser, site.url, viewport={"width": 1280, "height": 900})
         errors: list[str] = []
         page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
@@ -78,7 +78,7 @@ async def test_a_person_decides_several_with_the_keyboard(rig: StartRig, tmp_pat
         await page.get_by_role("button", name="Review and approve").click()
         await pictures(browser, site, page, Path(PICTURES) if PICTURES else tmp_path)
 
-        request = path_of("requests", "pay/2", "1")
+        request = path_of("requests", "several/2", "1")
         shown = (await runs[1].query("state"))["pending"][0]
         await site.sign_in()
         token = await site.form_token(request, request)
@@ -86,7 +86,7 @@ async def test_a_person_decides_several_with_the_keyboard(rig: StartRig, tmp_pat
         await page.get_by_label("Message to each agent").fill("Once is enough.")
         await page.get_by_role("button", name="Approve all 3").click()
         await expect(page.get_by_role("status")).to_contain_text("2 of 3 decisions were received")
-        await expect(page.get_by_role("region", name="Left undecided")).to_contain_text("Request 1 of pay/2")
+        await expect(page.get_by_role("region", name="Left undecided")).to_contain_text("Request 1 of several/2")
         await page.reload()
         await expect(page.get_by_role("status")).to_contain_text("0 of 3")
 

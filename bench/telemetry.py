@@ -49,7 +49,8 @@ COST, EXPORT_SECONDS = 1.03, 10.0
 EXPORTED = 10_000
 
 
-def _script(conversation: Conversation) -> Reply:
+def script(conversation: Conversation) -> Reply:
+    """Look until the number of steps in the task is reached."""
     steps = int(conversation.last_user_message.partition("steps=")[2])
     return call("observe", n=conversation.replies) if conversation.replies < steps else say("done")
 
@@ -150,7 +151,7 @@ async def run_steps(client: Client, queue: str, thread: str, steps: int, exporte
 async def compare(stack: Stack, home: Path, sink: str, *, steps: int, rounds: int) -> list[tuple[Step, Step]]:
     """Return pairs of steps: with telemetry, and without."""
     pairs = []
-    with serve(_script) as url:
+    with serve(script) as url:
         async with (
             working(stack, home, url, observed=True) as on,
             working(stack, home, url, observed=False) as off,

@@ -22,7 +22,7 @@ from temporalio.worker import PollerBehaviorAutoscaling
 from bench import document
 from bench.environment import leave, open_stack
 from bench.streams import CATALOG, serve
-from bench.telemetry import _script
+from bench.telemetry import script
 from holdfast.client.connect import connect_stack, ensure_search_attributes
 from holdfast.config.stack_file import Stack
 from holdfast.core.run.contracts.runs import WORKFLOW, RunInput
@@ -103,7 +103,7 @@ async def measure(
     client = await connect_stack(stack)
     await ensure_search_attributes(client)
     found: dict[tuple[str, int], list[float]] = {}
-    with serve(_script) as url:
+    with serve(script) as url:
         for at in range(rounds):
             for number in numbers if at % 2 else reversed(numbers):
                 for pollers in POLLERS:

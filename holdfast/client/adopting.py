@@ -96,5 +96,7 @@ async def adopt_where_waiting(
 
 
 def _is_unanswered(adoption: Adoption, batch: Sequence[str]) -> bool:
-    answers = [adoption.answers[thread] for thread in batch if thread in adoption.answers]
-    return all(answer.outcome == SENT for answer in answers)
+    """Return whether no worker has answered for any of these threads; false if all of them have ended meanwhile."""
+    open_threads = [thread for thread in batch if thread in adoption.answers or thread in adoption.failed]
+    answers = [adoption.answers[thread] for thread in open_threads if thread in adoption.answers]
+    return bool(open_threads) and all(answer.outcome == SENT for answer in answers)

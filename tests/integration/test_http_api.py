@@ -623,6 +623,29 @@ async def test_another_agent_continues_in_the_callers_name(rig: StartRig, tmp_pa
         assert (event["agent"], event["by"], event["reason"]) == ("desk", "alice", "it delegates")
 
 
+async def test_a_run_adopts_a_policy_in_the_callers_name(rig: StartRig, tmp_path: Any) -> None:
+    """The body names a digest and no policy; without the scope, nothing is recorded; and what no worker has, fails."""
+    async with http_site(rig, tmp_path) as (http, _):
+        path = f"/threads/{(thread := named())}"
+        await http.put(path, json={"task": "read", "idle_limit": 60})
+        await settled(http, thread, until="answer")
+        body = {"policy": "0" * 64, "reason": "any day"}
+        stranger = await http.post(f"{path}/policy-adoptions", json=body, headers=bearer("of-decider"))
+        answers = [
+            await http.post(f"{path}/policy-adoptions", json=each)
+            for each in ({}, {"policy": "0" * 63}, {"policy": {"rules": []}}, {**body, "by": "mallory"}, body)
+        ]
+        assert stranger.status_code == 403
+        assert [each.status_code for each in answers] == [422, 422, 422, 422, 200], [each.text for each in answers]
+        events: list[Any] = []
+        while not (events and events[-1]["type"] == "policy_change_failed"):
+            page = await http.get(f"{path}/events", headers={"Accept": "application/json"})
+            events = [each for each in page.json()["events"] if each["type"].startswith("policy_change")]
+        asked, failed = events
+        assert (asked["policy"], asked["by"], asked["reason"]) == ("0" * 64, "alice", "any day")
+        assert (failed["policy"], "0000000000000000…" in failed["problem"]) == ("0" * 64, True)
+
+
 async def test_an_artifact_is_read_whole_and_in_ranges(rig: StartRig, tmp_path: Any) -> None:
     """The full text of a long result is a download that resumes at any byte."""
     async with http_site(rig, tmp_path) as (http, _):

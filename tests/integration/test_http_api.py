@@ -631,10 +631,8 @@ async def test_a_run_adopts_a_policy_in_the_callers_name(rig: StartRig, tmp_path
         await settled(http, thread, until="answer")
         body = {"policy": "0" * 64, "reason": "any day"}
         stranger = await http.post(f"{path}/policy-adoptions", json=body, headers=bearer("of-decider"))
-        answers = [
-            await http.post(f"{path}/policy-adoptions", json=each)
-            for each in ({}, {"policy": "0" * 63}, {"policy": {"rules": []}}, {**body, "by": "mallory"}, body)
-        ]
+        wrong: tuple[dict[str, Any], ...] = ({}, {"policy": "0" * 63}, {"policy": {"rules": []}}, {**body, "by": "bob"})
+        answers = [await http.post(f"{path}/policy-adoptions", json=each) for each in (*wrong, body)]
         assert stranger.status_code == 403
         assert [each.status_code for each in answers] == [422, 422, 422, 422, 200], [each.text for each in answers]
         events: list[Any] = []

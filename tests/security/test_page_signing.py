@@ -1,6 +1,7 @@
 """Attacks on decisions that a browser signs: forged, replayed and moved signatures; pages that lie to the signer."""
 
 import json
+import re
 from datetime import UTC, datetime
 from typing import Any
 
@@ -15,6 +16,7 @@ from holdfast.core.authority.interventions import Pause, Resume, Steering
 from holdfast.core.authority.policy import Approver, Terms
 from holdfast.core.authority.signatures import public_key, sign
 from holdfast.core.authority.statements import Decision
+from holdfast.gateway.page.views.bulk import kind_of
 from holdfast.gateway.page.views.requests import Person, call_view
 from holdfast.testing import call, say, steps
 from tests.support.pages import CHROMIUM, PageSite, chromium, look, open_inbox, page_site, pay
@@ -99,6 +101,48 @@ async def test_only_the_persons_own_fresh_signature_counts(rig: StartRig) -> Non
             assert "Accepted" not in await send(site, run.id, "2", replayed)
         accepted = [e for e in await events_of(run) if e.type == "decision_received" and e.outcome == "accepted"]
         assert [(each.request, each.by, each.proof) for each in accepted] == [("1", "alice", "signed")]
+
+
+async def test_a_signature_of_a_form_of_several_counts_for_its_request_alone(rig: StartRig) -> None:
+    """Of a form that decides several requests, a signature by another key, of another request, or of other words than
+    the form's decides nothing, whatever the others do; a signature of a thread that the form does not select, neither.
+    """
+    script = steps([call("pay", cents=1, iban=IBAN), say("Done.")])
+    async with page_site(rig, SIGNED, script) as site:
+        runs = [await site.rig.start("Pay", thread=f"signed-several-{number}") for number in (1, 2, 3)]
+        shown = [(await status_of(run, "waiting_approval"))["pending"][0] | {"thread": run.id} for run in runs]
+        bound = [{name: each[name] for name in ("thread", "request", "digest")} for each in shown]
+        good = [signed(each["thread"], each)["signature"] for each in shown]
+        await site.sign_in()
+        path = path_of("bulk", kind_of(shown[0]))
+
+        async def send_all(signatures: list[str], said: JSON | None = None, *, selected: int = 3) -> str:
+            form: JSON = {"said": {"decision": "approve", **(said or {})}}
+            pairs = zip(bound, signatures, strict=False)
+            form["signatures"] = [{**each, "signature": signature} for each, signature in pairs]
+            token = re.findall(r'name="form" value="([0-9a-f]+)"', (await site.http.get(path)).text)[-1]
+            fields = {"step": "decide", "decision": "approve", "form": token, "signed": json.dumps(form)}
+            items = [json.dumps(each) for each in bound[:selected]]
+            return (await site.post(path, {**fields, "item": items})).text
+
+        async def accepted() -> list[str]:
+            each = [(run.id, await events_of(run)) for run in runs]
+            return [id for id, events in each for e in events if getattr(e, "outcome", "") == "accepted"]
+
+        bobs = [signed(each["thread"], each, key="bob")["signature"] for each in shown]
+        for signatures, said in (
+            (bobs, {}),
+            (good[1:] + good[:1], {}),
+            (good, {"decision": "deny"}),
+            (good, {"say": "And five more."}),
+            (["A" * 86] * 3, {}),
+        ):
+            assert "bad_signature" in await send_all(signatures, said), said
+        assert 'role="alert"' in await send_all(["short"] * 3)
+        assert await accepted() == []
+
+        assert "1 of 2" in await send_all([good[0], bobs[1], good[2]], selected=2)
+        assert await accepted() == [runs[0].id]
 
 
 STEERING: dict[str, type[Steering]] = {"pause": Pause, "resume": Resume}

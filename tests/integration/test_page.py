@@ -14,7 +14,7 @@ from holdfast.config.page_links import path_of
 from holdfast.config.settings import Settings
 from holdfast.gateway.http.serving import listen
 from holdfast.hosting.development import serving_page
-from tests.support.pages import CHROMIUM, PageSite, chromium, open_inbox, page_site
+from tests.support.pages import CHROMIUM, PageSite, chromium, open_inbox, page_site, windows
 from tests.support.rig import PATIENCE, StartRig, events_of, status_of
 
 pytestmark = [
@@ -66,7 +66,6 @@ async def test_a_person_approves_edits_and_reads_the_run(rig: StartRig, tmp_path
 async def pictures(browser: Browser, site: PageSite, page: Page, scratch: Path, request: str) -> None:
     """Take pictures of the pages at two widths, light and dark; no page is wider than its window."""
     folder = Path(PICTURES) if PICTURES else scratch
-    state = await page.context.storage_state()
     paths = {
         "inbox": path_of("inbox"),
         "request": path_of("requests", "pay/4711", request),
@@ -74,16 +73,11 @@ async def pictures(browser: Browser, site: PageSite, page: Page, scratch: Path, 
         "runs": path_of("runs"),
         "new": path_of("new-run"),
     }
-    for scheme in ("light", "dark"):
-        for width, height in ((1280, 900), (390, 844)):
-            size = {"width": width, "height": height}
-            context = await browser.new_context(viewport=size, color_scheme=scheme, storage_state=state)  # type: ignore[arg-type]
-            other = await context.new_page()
-            for name, path in paths.items():
-                await other.goto(site.url + path)
-                await other.screenshot(path=folder / f"page-{name}-{width}-{scheme}.png", full_page=True)
-                assert await other.evaluate("document.documentElement.scrollWidth") <= width, (name, width)
-            await context.close()
+    async for window, name, width in windows(browser, page):
+        for shown, path in paths.items():
+            await window.goto(site.url + path)
+            await window.screenshot(path=folder / f"page-{shown}-{name}.png", full_page=True)
+            assert await window.evaluate("document.documentElement.scrollWidth") <= width, (shown, width)
 
 
 async def test_a_development_worker_prints_a_link_that_signs_in_once(client: Client, tmp_path: Path) -> None:

@@ -12,10 +12,21 @@ from temporalio.client import WorkflowHandle
 from holdfast import Agent, Catalog
 from holdfast.config.page_links import path_of
 from holdfast.testing import Conversation, Reply, call, say
-from tests.integration.test_page_sides import AXE, FINDINGS
 from tests.integration.test_page_signing import make_key, signed_policy
-from tests.support.pages import CHROMIUM, POLICY, PageSite, chromium, look, open_inbox, page_site, pay
-from tests.support.rig import PATIENCE, Rig, StartRig, events_of, status_of
+from tests.support.pages import (
+    AXE,
+    CHROMIUM,
+    FINDINGS,
+    POLICY,
+    PageSite,
+    chromium,
+    look,
+    open_inbox,
+    page_site,
+    pay,
+    windows,
+)
+from tests.support.rig import Rig, StartRig, events_of, status_of
 
 pytestmark = [
     pytest.mark.browser,
@@ -106,29 +117,21 @@ async def test_a_person_decides_several_with_the_keyboard(rig: StartRig, tmp_pat
 async def pictures(browser: Browser, site: PageSite, page: Page, folder: Path) -> None:
     """Take pictures at two widths, light and dark, without JavaScript too, and check the pages."""
     state, found = await page.context.storage_state(), dict[str, Any]()
-    for scheme in ("light", "dark"):
-        for width, height in ((1280, 900), (390, 844)):
-            size = {"width": width, "height": height}
-            context = await browser.new_context(viewport=size, color_scheme=scheme, storage_state=state)  # type: ignore[arg-type]
-            if AXE.is_file():
-                await context.add_init_script(path=AXE)
-            other = await context.new_page()
-            other.set_default_timeout(PATIENCE * 1_000)
-            for name in ("inbox", "select", "review"):
-                if name == "inbox":
-                    await other.goto(site.url + path_of("inbox"))
-                elif name == "select":
-                    await other.get_by_role("link", name="5 calls of pay").click()
-                    await other.get_by_label("Select all").check()
-                    await other.get_by_label("It pays 1 cents").uncheck()
-                else:
-                    await other.get_by_role("button", name="Review and deny").click()
-                    await expect(other.get_by_role("heading", name="Deny these 4 calls")).to_be_visible()
-                await other.screenshot(path=folder / f"bulk-{name}-{width}-{scheme}.png", full_page=True)
-                assert await other.evaluate("document.documentElement.scrollWidth") <= width, (name, width)
-                if AXE.is_file() and (findings := await other.evaluate(FINDINGS)):
-                    found[f"{name} {width} {scheme}"] = findings
-            await context.close()
+    async for window, name, width in windows(browser, page):
+        for shown in ("inbox", "select", "review"):
+            if shown == "inbox":
+                await window.goto(site.url + path_of("inbox"))
+            elif shown == "select":
+                await window.get_by_role("link", name="5 calls of pay").click()
+                await window.get_by_label("Select all").check()
+                await window.get_by_label("It pays 1 cents").uncheck()
+            else:
+                await window.get_by_role("button", name="Review and deny").click()
+                await expect(window.get_by_role("heading", name="Deny these 4 calls")).to_be_visible()
+            await window.screenshot(path=folder / f"bulk-{shown}-{name}.png", full_page=True)
+            assert await window.evaluate("document.documentElement.scrollWidth") <= width, (shown, width)
+            if AXE.is_file() and (findings := await window.evaluate(FINDINGS)):
+                found[f"{shown} {name}"] = findings
     assert found == {}, json.dumps(found, indent=1)
     plain = await (await browser.new_context(java_script_enabled=False, storage_state=state)).new_page()
     await plain.goto(site.url + path_of("inbox"))

@@ -15,20 +15,13 @@ from holdfast.config.page_links import path_of
 from holdfast.core.memory.semantic import NewMemory
 from holdfast.storage.in_memory.memories import InMemoryMemories
 from holdfast.testing import call, say, steps
-from tests.support.pages import CHROMIUM, POLICY, PageSite, chromium, look, page_site
+from tests.support.pages import AXE, CHROMIUM, FINDINGS, POLICY, PageSite, chromium, look, page_site, windows
 from tests.support.rig import PATIENCE, StartRig, events_of, status_of
 
 PICTURES = os.environ.get("HOLDFAST_PICTURES")
 """A folder for pictures of the pages; they are taken in any case, and then removed with the test's folder."""
-AXE = Path(__file__).parents[1] / "foreign" / "node_modules" / "axe-core" / "axe.min.js"
 
 browsing = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed (Debian: apt install chromium)")
-
-FINDINGS = """
-async () => (await axe.run(document, {resultTypes: ['violations']})).violations
-  .filter(each => ['serious', 'critical'].includes(each.impact))
-  .map(each => `${each.id}: ${each.nodes.map(node => node.html).join(' | ').slice(0, 500)}`)
-"""
 
 
 async def signed_in(browser: Browser, site: PageSite) -> Page:
@@ -127,7 +120,6 @@ async def test_every_page_fits_and_is_accessible(rig: StartRig, tmp_path: Path) 
 
 async def pictures_and_findings(browser: Browser, site: PageSite, page: Page, thread: str, folder: Path) -> None:
     """Take pictures of all pages at two widths, light and dark, and check them."""
-    state = await page.context.storage_state()
     run = path_of("runs", thread)
     paths = {
         "inbox": path_of("inbox"),
@@ -138,21 +130,13 @@ async def pictures_and_findings(browser: Browser, site: PageSite, page: Page, th
     paths |= {name: f"{run}/{name}" for name in ("calls", "costs", "prompt", "at", "tree", "memory", "verify")}
     paths |= {"fleet": path_of("fleet"), "new": path_of("new-run")}
     found: dict[str, Any] = {}
-    for scheme in ("light", "dark"):
-        for width, height in ((1280, 900), (390, 844)):
-            size = {"width": width, "height": height}
-            context = await browser.new_context(viewport=size, color_scheme=scheme, storage_state=state)  # type: ignore[arg-type]
-            if AXE.is_file():
-                await context.add_init_script(path=AXE)
-            other = await context.new_page()
-            other.set_default_timeout(PATIENCE * 1_000)
-            for name, path in paths.items():
-                await other.goto(site.url + path)
-                await other.screenshot(path=folder / f"page-{name}-{width}-{scheme}.png", full_page=True)
-                assert await other.evaluate("document.documentElement.scrollWidth") <= width, (name, width)
-                if AXE.is_file() and (findings := await other.evaluate(FINDINGS)):
-                    found[f"{name} {width} {scheme}"] = findings
-            await context.close()
+    async for window, name, width in windows(browser, page):
+        for shown, path in paths.items():
+            await window.goto(site.url + path)
+            await window.screenshot(path=folder / f"page-{shown}-{name}.png", full_page=True)
+            assert await window.evaluate("document.documentElement.scrollWidth") <= width, (shown, width)
+            if AXE.is_file() and (findings := await window.evaluate(FINDINGS)):
+                found[f"{shown} {name}"] = findings
     assert found == {}, json.dumps(found, indent=1)
 
 

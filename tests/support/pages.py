@@ -146,6 +146,23 @@ async def chromium() -> AsyncIterator[Browser]:
         await browser.close()
 
 
+async def windows(browser: Browser, page: Page) -> AsyncIterator[tuple[Page, str, int]]:
+    """Yield a new window of the same person on a desk and on a phone, light and dark, with its picture's name and its
+    width; axe-core is in it if it is installed.
+    """
+    state = await page.context.storage_state()
+    for scheme in ("light", "dark"):
+        for width, height in ((1280, 900), (390, 844)):
+            size = {"width": width, "height": height}
+            context = await browser.new_context(viewport=size, color_scheme=scheme, storage_state=state)  # type: ignore[arg-type]
+            if AXE.is_file():
+                await context.add_init_script(path=AXE)
+            window = await context.new_page()
+            window.set_default_timeout(PATIENCE * 1_000)
+            yield window, f"{width}-{scheme}", width
+            await context.close()
+
+
 async def open_inbox(browser: Browser, url: str, **context: object) -> Page:
     """Sign in as Alice in a new browser context, and return the page with the inbox."""
     page = await (await browser.new_context(**context)).new_page()  # type: ignore[arg-type]

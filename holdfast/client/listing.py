@@ -1,4 +1,4 @@
-"""List threads, and the approval requests that are open across them.
+"""Lists threads.
 
 Temporal's visibility store finds the threads but lags a little, so running threads are also queried.
 """
@@ -6,9 +6,8 @@ Temporal's visibility store finds the threads but lags a little, so running thre
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, NamedTuple, get_args
+from typing import Any, get_args
 
 from temporalio.client import (
     WorkflowExecution,
@@ -20,10 +19,9 @@ from temporalio.common import SearchAttributeKey
 from temporalio.converter import WorkflowSerializationContext
 from temporalio.service import RPCError
 
-from holdfast.client.reading.reader import Note
 from holdfast.client.reading.runs import ENDED, MOVED, UNAUTHENTICATED, answer_forged, status_of
 from holdfast.client.reading.states import CLOSED
-from holdfast.client.searching import newest, search, search_page
+from holdfast.client.searching import newest, search_page
 from holdfast.client.threads import JSON, Threads
 from holdfast.core.authority.summaries import TASK
 from holdfast.core.base.text import one_line
@@ -31,27 +29,20 @@ from holdfast.core.mac.seals import SealKeyUnknown
 from holdfast.core.run.contracts.runs import LOOP_WORKFLOW, WORKFLOW, RunResult
 from holdfast.core.run.state.state import Status
 from holdfast.core.temporal.encrypted import DecryptionFailed
-from holdfast.errors import AnswerForged, HoldfastError, NoWorker, QueryRefused, StatusInvalid
+from holdfast.errors import AnswerForged, HoldfastError, QueryRefused, StatusInvalid
 
 STATUSES: tuple[str, ...] = get_args(Status)
 
 _AGENT = SearchAttributeKey.for_keyword("HoldfastAgent")
-_PENDING = SearchAttributeKey.for_int("HoldfastPending")
-_STEP = SearchAttributeKey.for_int("HoldfastStep")
+PENDING = SearchAttributeKey.for_int("HoldfastPending")
+STEP = SearchAttributeKey.for_int("HoldfastStep")
 _ROOT = SearchAttributeKey.for_keyword("HoldfastRoot")
 _WAKE_AT = SearchAttributeKey.for_datetime("HoldfastWakeAt")
 # Only the last Temporal run of an agent run: earlier ones were continued as new.
 _RUNS = f"WorkflowType = '{WORKFLOW}' AND ExecutionStatus != 'ContinuedAsNew'"
-_LATEST = f"WorkflowType IN ('{WORKFLOW}', '{LOOP_WORKFLOW}') AND ExecutionStatus != 'ContinuedAsNew'"
+LATEST = f"WorkflowType IN ('{WORKFLOW}', '{LOOP_WORKFLOW}') AND ExecutionStatus != 'ContinuedAsNew'"
 _MAX_CONCURRENT = 20
 """Queries in flight while listing."""
-
-PENDING_AT_ONCE = 50
-"""The same for open requests. A run that never answers holds a slot for `Runs.answer_within`."""
-
-PENDING_SECONDS = 25.0
-"""Time limit for all of them, in seconds: less than the gateway waits for any response. Anybody with access to Temporal
-can start runs that claim to have open requests and never answer."""
 
 VALUES_SECONDS = 0.7
 """Seconds that `list_threads` waits for details that only the runs themselves have."""
@@ -63,86 +54,6 @@ _NOTHING: JSON = dict.fromkeys(("agent", "task", "refinements", "usage", "llm", 
     "pending": 0,
 }
 """The row of a run whose answers do not come from a worker of this fleet."""
-
-
-@dataclass(frozen=True)
-class UnreachableThread:
-    """A thread that could not be queried while listing, and why."""
-
-    thread: str
-    error: HoldfastError
-
-
-async def list_pending(
-    threads: Threads,
-    *,
-    limit: int = 1_000,
-    prefixes: Sequence[str] = (),
-    note: Note | None = None,
-    within: float = PENDING_SECONDS,
-) -> tuple[list[JSON], list[UnreachableThread]]:
-    """List the open requests of all threads, and the threads that have some but could not be read.
-
-    Threads on this client's task queue are read first. Threads that are not read in time count as unread.
-
-    Args:
-        threads: The namespace's threads.
-        limit: Maximum number of threads.
-        prefixes: Only threads whose id begins with one of these; none for all.
-        note: Called once with a message when no worker answers and requests are read from Temporal's histories; None to
-            count such threads as unread.
-        within: Time limit for all of them, in seconds.
-    """
-    first = await _waiting(threads, limit=limit, prefixes=prefixes)
-    silent: list[str] = []
-
-    async def pending(thread: str) -> list[JSON]:
-        # Each unanswered query costs seconds: after the first one, histories are read immediately.
-        keep = silent.append if note else None
-        return await threads.pending(thread, note=keep, use_worker=not silent)
-
-    answers = await read_each([run.id for run in first], pending, within=within, at_once=PENDING_AT_ONCE)
-    late = f"it was not read within the {within:g} s for all open requests: read it alone"
-    answers |= {run.id: NoWorker(f"thread {run.id!r}: {late}") for run in first if run.id not in answers}
-    if silent and note:
-        note(f"{silent[0]} These requests are from Temporal's histories.")
-    unanswered = [UnreachableThread(*each) for each in answers.items() if isinstance(each[1], HoldfastError)]
-    return [request for each in answers.values() if isinstance(each, list) for request in each], unanswered
-
-
-class RowVersion(NamedTuple):
-    """What Temporal's visibility store has about a run that waits. It changes with the run, though not always: a
-    request that replaces another at once leaves it as it was.
-    """
-
-    run_id: str
-    status: str
-    step: int
-    pending: int
-
-
-async def list_waiting(threads: Threads, *, limit: int = 1_000) -> dict[str, RowVersion]:
-    """Return the threads that have open requests by Temporal's visibility store, which lags, and which anybody with
-    access to Temporal can write: those on this client's task queue first.
-
-    Args:
-        threads: The namespace's threads.
-        limit: Maximum number of threads.
-    """
-    rows: dict[str, RowVersion] = {}
-    for run in await _waiting(threads, limit=limit):
-        known = run.typed_search_attributes
-        row = RowVersion(run.run_id, status_of(run), known.get(_STEP) or 0, known.get(_PENDING) or 0)
-        rows.setdefault(run.id, row)
-    return rows
-
-
-async def _waiting(threads: Threads, *, limit: int, prefixes: Sequence[str] = ()) -> list[WorkflowExecution]:
-    """Return the runs with open requests, those on this client's task queue first."""
-    # Not by ExecutionStatus: paused runs have a separate one, which older servers reject in a query.
-    query = f"{_LATEST} AND HoldfastPending > 0 AND CloseTime IS NULL{of_prefixes(prefixes)}"
-    found = await search(threads, query, limit=limit)
-    return sorted(found, key=lambda run: run.task_queue != threads.task_queue)
 
 
 async def list_threads(
@@ -166,7 +77,7 @@ async def list_threads(
     Raises:
         StatusInvalid: There is no such status.
     """
-    query = _LATEST if loops else _RUNS
+    query = LATEST if loops else _RUNS
     found = await newest(threads, query + _status_filter(status), limit=limit)
     if status in CLOSED:
         found = await _without_reopened(threads, found)
@@ -412,9 +323,9 @@ async def _row(threads: Threads, run: WorkflowExecution) -> JSON:
         "thread": run.id,
         "agent": known.get(_AGENT),
         "status": status,
-        "step": known.get(_STEP) or 0,
+        "step": known.get(STEP) or 0,
         "started_at": run.start_time.isoformat(),
-        "pending": 0 if run.status in ENDED else known.get(_PENDING) or 0,
+        "pending": 0 if run.status in ENDED else known.get(PENDING) or 0,
         "wakes_at": wakes_at.isoformat() if wakes_at and run.status not in ENDED else None,
         "task": await _task(threads, run),
         "refinements": None,

@@ -5,7 +5,8 @@ from uuid import uuid4
 
 from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSearchAttributes
 
-from holdfast.client.listing import list_pending, list_threads
+from holdfast.client.listing import list_threads
+from holdfast.client.pending import list_pending
 from holdfast.client.threads import Threads
 from holdfast.config.stack_file import Stack
 from holdfast.core.run.contracts.runs import WORKFLOW

@@ -234,7 +234,7 @@ async def pending(
     """Print the requests that wait for a decision; without a worker, from Temporal's history."""
     threads = await session.connect(thread)
     from holdfast.cli.screens.request_screens import request_screen
-    from holdfast.client.listing import UnreachableThread, list_pending
+    from holdfast.client.pending import UnreachableThread, list_pending
     from holdfast.client.trees import pending_of_tree
 
     if thread is None:

@@ -17,7 +17,8 @@ from typing import Any, NamedTuple
 
 import structlog
 
-from holdfast.client.listing import PENDING_SECONDS, RowVersion, list_page, list_waiting, read_each
+from holdfast.client.listing import list_page, read_each
+from holdfast.client.pending import PENDING_SECONDS, RowVersion, list_waiting
 from holdfast.client.threads import JSON, Threads
 from holdfast.errors import HoldfastError
 

@@ -5,7 +5,8 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Query
 from pydantic.json_schema import SkipJsonSchema
 
-from holdfast.client.listing import list_page, list_pending
+from holdfast.client.listing import list_page
+from holdfast.client.pending import list_pending
 from holdfast.client.showing import show_thread
 from holdfast.client.threads import JSON, Threads
 from holdfast.client.trees import pending_of_tree

@@ -5,7 +5,7 @@ from typing import Any, cast
 
 import pytest
 
-from holdfast.client.listing import RowVersion
+from holdfast.client.pending import RowVersion
 from holdfast.client.threads import JSON, Threads
 from holdfast.errors import NoWorker, ServerUnreachable
 from holdfast.gateway.page import inbox as inbox_module

@@ -60,7 +60,7 @@ class BulkDeciding:
         self._threads = threads
         self._actions = actions
         self._inbox = inbox
-        self._forms = Slots("forms of several decisions", FORMS, 1)
+        self._forms = Slots("forms that decide several requests", FORMS, 1)
 
     async def show(self, visit: Visit) -> Response:
         """Show the open requests of a tool and a rule, to select some of them."""
@@ -163,7 +163,7 @@ class BulkDeciding:
         """Read the requests of a form as they are now, and sort out those that the person can decide.
 
         Raises:
-            HTTPProblem: 422: they are of several tools or rules.
+            HTTPProblem: 422: they belong to different tools or rules.
         """
         found = await self._read(visit, form.items)
         kind, signed = visit.segment("kind"), None if can_sign else form.signatures.keys()

@@ -53,7 +53,7 @@ class SignedForm(Body):
 
 
 class BulkForm(NamedTuple):
-    """A form of several requests."""
+    """A form that decides several requests."""
 
     items: tuple[Item, ...]
     said: Said

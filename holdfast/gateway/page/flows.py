@@ -77,7 +77,7 @@ class Flows:
         """Return the sign-in in a cookie; None if it was not sealed here for this place, or has ended.
 
         Args:
-            cookie: As the browser brought it.
+            cookie: The value that the browser sent.
             now: The time, in seconds since 1970.
         """
         if not cookie or len(cookie) > COOKIE_CHARS:

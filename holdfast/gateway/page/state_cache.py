@@ -1,4 +1,4 @@
-"""How runs stand, for the open pages that follow them: one reading of a run for all pages that show it.
+"""Caches the states of runs for the open pages that follow them: one reading of a run serves all pages that show it.
 
 Pages ask again every few seconds. A run that stays as it is, is read less and less often, down to once in `OLDEST`
 seconds; a page that is opened, or that changes the run, reads it at once, and so do all others from then on.
@@ -34,7 +34,7 @@ class _Run:
         return self.read_at + min(OLDEST, max(YOUNGEST, (self.read_at - self.since) / SLOWER))
 
 
-class Glances:
+class StateCache:
     """The readings of one process.
 
     Args:

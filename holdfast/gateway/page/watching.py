@@ -14,8 +14,8 @@ from holdfast.gateway.bodies import MessageBody, PauseBody, ReasonBody, SignedSt
 from holdfast.gateway.callers import Scope
 from holdfast.gateway.http.pages import note, take
 from holdfast.gateway.http.problems import HTTPProblem
-from holdfast.gateway.page.glances import Glances
 from holdfast.gateway.page.guards import HEADERS, number_of, read_fields, see_other
+from holdfast.gateway.page.state_cache import StateCache
 from holdfast.gateway.page.views.insights import Verdict
 from holdfast.gateway.page.views.runs import head_view, run_row
 from holdfast.gateway.page.views.timeline import entry
@@ -49,7 +49,7 @@ class Watching:
         self._threads = threads
         self._actions = actions
         self._badge = badge
-        self._glances = Glances(lambda thread: threads.state(thread, note=note))
+        self._cache = StateCache(lambda thread: threads.state(thread, note=note))
 
     async def list_runs(self, visit: Visit) -> Response:
         """List runs, newest first, by status and agent: first as Temporal lists them, then, for htmx, as they say."""
@@ -88,10 +88,10 @@ class Watching:
         visit.require("read")
         thread, after = visit.thread(), number_of(visit.request.query_params.get("after"), -1)
         seen = visit.request.query_params.get("seen", "")
-        state = await self._glances.state(thread)
+        state = await self._cache.state(thread)
         if int(state["events"]) <= after + 1 and seen == state["status"]:
             return Response(status_code=204, headers=HEADERS)
-        events = await self._glances.events(thread, after, lambda: self._events(thread, after + 1, EVENTS))
+        events = await self._cache.events(thread, after, lambda: self._events(thread, after + 1, EVENTS))
         return visit.render("run_live.html", seen=seen, **self._parts(visit, thread, state, events, after=after))
 
     async def act(self, visit: Visit) -> Response:
@@ -113,7 +113,7 @@ class Watching:
         except HTTPProblem as problem:
             return await self._run_page(visit, thread, problem=problem)
         finally:
-            self._glances.forget(thread)
+            self._cache.forget(thread)
         return see_other("runs", thread)
 
     async def say(self, visit: Visit) -> Response:
@@ -127,7 +127,7 @@ class Watching:
         except HTTPProblem as problem:
             return await self._run_page(visit, thread, problem=problem, typed=message)
         finally:
-            self._glances.forget(thread)
+            self._cache.forget(thread)
         return see_other("runs", thread)
 
     async def new(self, visit: Visit) -> Response:
@@ -154,7 +154,7 @@ class Watching:
     ) -> Response:
         silence: list[str] = []
         state = await self._threads.state(thread, note=silence.append)
-        self._glances.put(thread, state)
+        self._cache.put(thread, state)
         total = int(state["events"])
         before = min(number_of(visit.request.query_params.get("before"), total), total)
         first = max(0, before - EVENTS)

@@ -131,7 +131,7 @@ class NodeTraveller(Traveller):
 
 
 class DeskTraveller(NodeTraveller):
-    """A thread that waits in the first place while the clerk is away, and is moved at some time because of that.
+    """A thread that waits in place `a` while the clerk is away, and is moved for that reason.
 
     It never comes back: an import needs a node that may load the agent.
     """
@@ -266,7 +266,7 @@ async def _come_and_go(clerk: KillableWorker) -> None:
 
 def main(
     kills: Annotated[int, typer.Option(min=1)] = 100,
-    runs: Annotated[int, typer.Option(min=2, help="Every second one waits in the first place.")] = 6,
+    runs: Annotated[int, typer.Option(min=2, help="Every second one waits in place a.")] = 6,
     seed: int = 7,
     write: Annotated[bool, typer.Option(help="Write the figures to RESULTS.md.")] = True,
 ) -> None:

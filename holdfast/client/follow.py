@@ -46,7 +46,7 @@ async def follow(
         pulse: Called after each poll that was answered.
         loops: Whether `thread` may be the id of a loop.
         ahead: Set if there is reason to poll at once; None to poll at intervals alone.
-        until_quiet: Whether to end once all events so far have been read, even if the run goes on.
+        until_quiet: End once all events so far have been read, even if the run is still open.
 
     Raises:
         ThreadNotFound: There is no such thread.

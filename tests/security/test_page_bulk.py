@@ -1,4 +1,4 @@
-"""Attacks on decisions of several requests at once: mixed, altered and forged forms, foreign requests and people."""
+"""Attacks on forms that decide several requests at once: mixed, altered and forged ones, and those of other people."""
 
 import json
 import re

@@ -18,19 +18,17 @@ from math import inf
 from pathlib import Path
 from threading import Thread
 from typing import Any
-from urllib.parse import urlsplit
 from uuid import uuid4
 
 import httpx2
 import pytest
 import yaml
-from psycopg.conninfo import conninfo_to_dict
 
 from holdfast.config.stack_file import Stack
 from holdfast.devstack.ports import any_free
 from holdfast.telemetry.metrics.names import METRICS
-from tests.support.keeping import new_pool
-from tests.support.rig import PATIENCE, environ_of, eventually
+from tests.support.rig import PATIENCE, environ_of, eventually, migrate_once
+from tests.support.servers import open_stack
 
 ROOT = Path(__file__).parents[2]
 RULES = ROOT / "docker/prometheus/alerts.yml"
@@ -305,6 +303,14 @@ async def check_dashboard(server: Prometheus, samples: Samples) -> None:
     assert {re.sub("_bucket$", "", name) for name in shown} >= {each.name for each in METRICS}
 
 
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """Servers of its own: the metrics of runs count all of a namespace, those that other tests leave blocked, too."""
+    with open_stack(tmp_path_factory.mktemp("stack")) as stack:
+        asyncio.run(migrate_once(stack.database_url))
+        yield stack
+
+
 async def test_every_alert_fires_and_every_query_answers(stack: Stack, tmp_path: Path) -> None:
     """Without a worker, one alert fires; with a sound worker, none; in trouble, each of them."""
     if shutil.which("prometheus") is None:
@@ -313,14 +319,9 @@ async def test_every_alert_fires_and_every_query_answers(stack: Stack, tmp_path:
     held = tmp_path / "held"
     held.touch()
     arguments = (f"alerts-{uuid4().hex[:8]}", str(tmp_path / "home"), str(held))
-    async with new_pool(stack.database_url) as (url, _), prometheus(tmp_path) as server:
-        database = conninfo_to_dict(url)["dbname"]
-        environ = {
-            **environ_of(stack),
-            "DATABASE_URL": urlsplit(stack.database_url)._replace(path=f"/{database}").geturl(),
-            "PATH": "/usr/bin:/bin",
-            "PYTHONPATH": str(ROOT),
-        }
+    async with prometheus(tmp_path) as server:
+        environ = {**environ_of(stack), "DATABASE_URL": stack.database_url}
+        environ |= {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT)}
         await server.fires("HoldfastNoWorker")
         assert (await server.firing()).keys() == {"HoldfastNoWorker"}
 

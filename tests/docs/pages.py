@@ -44,9 +44,12 @@ def tokens(page: Path) -> list[Token]:
     return MarkdownIt("commonmark").enable("table").parse(page.read_text(encoding="utf-8"))
 
 
+@cache
 def snippets(page: Path) -> list[Snippet]:
-    """Return a page's fenced blocks."""
-    fences = (token for token in tokens(page) if token.type == "fence")
+    """Return a page's fenced blocks; only blocks are parsed, as all pages are read while tests are collected."""
+    parser = MarkdownIt("commonmark")
+    parser.core.ruler.enableOnly(["normalize", "block"])
+    fences = (token for token in parser.parse(page.read_text(encoding="utf-8")) if token.type == "fence")
     return [Snippet(page, (token.map or [0])[0] + 1, token.info.strip(), token.content) for token in fences]
 
 

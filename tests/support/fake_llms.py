@@ -10,7 +10,6 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Self
 
-from anthropic import types as anthropic
 from openai.types import chat, completion_usage, responses
 from openai.types.chat import chat_completion, chat_completion_message_function_tool_call
 from openai.types.responses import response_reasoning_item, response_usage
@@ -277,6 +276,8 @@ def _responses(answer: Answer, number: int, model: str) -> Wire:
 
 
 def _messages(answer: Answer, number: int, model: str) -> Wire:
+    from anthropic import types as anthropic  # when it is needed: it takes longer than all other imports of a test
+
     blocks: list[Any] = [
         anthropic.ThinkingBlock(type="thinking", thinking="Hm.", signature=f"signed-by-{model}-{number}")
     ]

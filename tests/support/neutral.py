@@ -59,6 +59,7 @@ APIS = (
     Api(Responses(), "responses"),
     Api(AnthropicMessages(), "anthropic"),
 )
+BY_NAME = {api.name: api for api in APIS}
 
 _PART = st.none() | st.builds(ProviderPart, issuer=st.just("elsewhere"), data=st.dictionaries(TEXT, JSON, max_size=2))
 _DATA = st.binary(max_size=6, min_size=1).map(lambda data: base64.b64encode(data).decode())

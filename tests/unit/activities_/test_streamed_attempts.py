@@ -25,12 +25,11 @@ from holdfast.streaming.publisher import Publisher
 from holdfast.streaming.transport import Attempt, Wanted
 from tests.support.chat_streams import chat_streams
 from tests.support.examples import examples
+from tests.support.neutral import BY_NAME
 from tests.support.runs import agent_spec
-from tests.support.wire_replies import anthropic_replies, chat_replies, responses_replies
 from tests.support.wire_streams import encoded, events_of
 
 ADAPTERS: dict[str, Any] = {"chat": ChatCompletions(), "responses": Responses(), "anthropic": AnthropicMessages()}
-REPLIES = {"chat": chat_replies(), "responses": responses_replies(), "anthropic": anthropic_replies()}
 APIS = pytest.mark.parametrize("api", ADAPTERS)
 THREAD = "t"
 
@@ -45,7 +44,7 @@ BODIES = [b"<html>busy</html>", b'{"error": {"message": "overloaded", "code": 52
 
 def events(draw: Any, api: str) -> list[bytes]:
     """Return the events of a reply's stream."""
-    reply = draw(REPLIES[api])
+    reply = draw(BY_NAME[api].replies)
     return draw(chat_streams(reply)) if api == "chat" else [encoded(event) for event in draw(events_of(api, reply))]
 
 

@@ -13,9 +13,9 @@ from holdfast.core.llm.deltas import Delta
 from holdfast.core.llm.event_stream import EventParser
 from tests.support.chat_streams import chat_streams
 from tests.support.examples import examples
+from tests.support.neutral import BY_NAME
 from tests.support.runs import ADAPTER, agent_spec
 from tests.support.values import Wire
-from tests.support.wire_replies import chat_replies
 
 
 def streamed(*pieces: bytes) -> tuple[list[Delta], Wire]:
@@ -46,7 +46,7 @@ def test_a_stream_is_read_as_the_reply_that_it_is_made_of(drawn: st.DataObject) 
     """However a server cuts a reply and the network cuts its bytes, it decodes as the whole reply would, and the deltas
     of its text, refusal and arguments are those of the recorded message.
     """
-    reply = drawn.draw(chat_replies())
+    reply = drawn.draw(BY_NAME["chat"].replies)
     body = b"".join(drawn.draw(chat_streams(reply)))
     size = drawn.draw(st.sampled_from([1, 7, 64, len(body)]))
     deltas, answer = streamed(*(body[at : at + size] for at in range(0, len(body), size)))
@@ -63,7 +63,7 @@ def test_a_stream_is_read_as_the_reply_that_it_is_made_of(drawn: st.DataObject) 
 @given(st.data())
 def test_a_stream_cut_at_any_byte_is_no_reply_or_the_whole_one(drawn: st.DataObject) -> None:
     """A connection may break anywhere: half a reply is never taken for a reply, and no word is lost."""
-    reply = drawn.draw(chat_replies())
+    reply = drawn.draw(BY_NAME["chat"].replies)
     body = b"".join(drawn.draw(chat_streams(reply)))
     whole = ADAPTER.decode(reply, ids="c").message
     for length in range(len(body)):
@@ -87,7 +87,7 @@ def test_events_without_words_may_come_twice_late_or_not_at_all(drawn: st.DataOb
     """The role, the reason of the end, usage, `[DONE]`, empty choices and keep-alives: the reply is the whole one, or
     it is none.
     """
-    reply = drawn.draw(chat_replies())
+    reply = drawn.draw(BY_NAME["chat"].replies)
     events = drawn.draw(chat_streams(reply))
     at = drawn.draw(st.sampled_from([n for n, event in enumerate(events) if not _is_piece(event)]))
     to = drawn.draw(st.integers(0, len(events)))

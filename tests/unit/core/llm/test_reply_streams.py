@@ -18,13 +18,12 @@ from holdfast.core.llm.messages import AssistantMessage
 from holdfast.core.llm.responses import Responses
 from holdfast.core.run.contracts.llm_calls import LLMReply
 from tests.support.examples import examples
+from tests.support.neutral import BY_NAME
 from tests.support.runs import agent_spec
 from tests.support.values import Wire
-from tests.support.wire_replies import anthropic_replies, responses_replies
 from tests.support.wire_streams import EVENTS, check_events, encoded, events_of, streams_of
 
 ADAPTERS: dict[str, Any] = {"responses": Responses(), "anthropic": AnthropicMessages()}
-REPLIES = {"responses": responses_replies(), "anthropic": anthropic_replies()}
 APIS = pytest.mark.parametrize("api", ADAPTERS)
 NUMBERED = "sequence_number"
 
@@ -78,7 +77,7 @@ def test_a_stream_is_read_as_the_reply_that_it_is_made_of(api: str, drawn: st.Da
 
     The joined deltas are the text, refusal and arguments of the recorded message.
     """
-    reply = drawn.draw(REPLIES[api])
+    reply = drawn.draw(BY_NAME[api].replies)
     body = drawn.draw(streams_of(api, reply))
     size = drawn.draw(st.sampled_from([1, 7, 64, len(body)]))
     deltas, answer = streamed(api, *(body[at : at + size] for at in range(0, len(body), size)))
@@ -93,7 +92,7 @@ def test_a_stream_is_read_as_the_reply_that_it_is_made_of(api: str, drawn: st.Da
 @given(st.data())
 def test_a_stream_cut_at_any_byte_is_no_reply_or_the_whole_one(api: str, drawn: st.DataObject) -> None:
     """A connection may break anywhere: half a reply is never taken for a reply, and no word or token count is lost."""
-    reply = drawn.draw(REPLIES[api])
+    reply = drawn.draw(BY_NAME[api].replies)
     body = drawn.draw(streams_of(api, reply))
     whole = comparable(ADAPTERS[api].decode(reply, ids="c"))
     step = examples(7, 1)
@@ -118,7 +117,7 @@ def test_events_that_come_twice_late_or_not_at_all_lose_and_double_no_word(api: 
 
     Pieces of one block of the Messages API have no number: two that are equal may be two words.
     """
-    reply = drawn.draw(REPLIES[api])
+    reply = drawn.draw(BY_NAME[api].replies)
     events = drawn.draw(events_of(api, reply))
     at = drawn.draw(st.sampled_from([n for n, event in enumerate(events) if not _is_piece(event)]))
     to = drawn.draw(st.integers(0, len(events)))
@@ -295,7 +294,7 @@ def test_thoughts_before_the_text_are_reasoning(api: str) -> None:
 @given(st.data())
 def test_the_streams_of_these_tests_are_of_the_sdks_types(api: str, drawn: st.DataObject) -> None:
     """A provider's own client reads them."""
-    check_events(api, drawn.draw(events_of(api, drawn.draw(REPLIES[api]))))
+    check_events(api, drawn.draw(events_of(api, drawn.draw(BY_NAME[api].replies))))
 
 
 @APIS

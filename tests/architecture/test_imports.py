@@ -1,10 +1,8 @@
 """Imports point one way: `workflows → holdfast.core ← rooms, activities`. Workflows load no library that does I/O."""
 
-import ast
 import inspect
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any, get_args
 
 import pytest
@@ -12,8 +10,8 @@ import pytest
 from holdfast.core.loop.activities import LOOP_ACTIVITIES
 from holdfast.core.run.contracts.commands import Request, Result
 from holdfast.core.run.contracts.table import ACTIVITIES, Activity
+from tests.support.sources import ROOT, files, imports
 
-ROOT = Path(__file__).resolve().parents[2]
 PURE = (
     *("holdfast.core", "holdfast.audit.judge", "holdfast.portable.format", "holdfast.evaluation.compare"),
     "holdfast.telemetry.traces",
@@ -44,23 +42,6 @@ HOSTING = "holdfast.hosting"
 """The room that puts workflows and activities together, for the programs and for users' own."""
 APPLICATION = ("holdfast.workflows", "holdfast.activities", HOSTING, *PROGRAMS)
 IO_LIBRARIES = ("openai", "httpx", "httpx2", "psycopg", "structlog", "typer", "rich", "psutil", "docstring_parser")
-
-
-def imports(file: Path) -> set[str]:
-    """Return the modules that a file names in import statements."""
-    modules: set[str] = set()
-    for node in ast.walk(ast.parse(file.read_text())):
-        if isinstance(node, ast.Import):
-            modules |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            modules |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
-    return modules
-
-
-def files(*folders: str) -> list[Path]:
-    """Return the Python files below these folders, without those behind links."""
-    paths = (file for folder in folders for file in (ROOT / folder).rglob("*.py"))
-    return sorted(file for file in paths if file.resolve() == file)
 
 
 def within(module: str, packages: tuple[str, ...]) -> bool:
@@ -168,16 +149,3 @@ def test_every_request_of_a_run_has_an_activity() -> None:
     assert set(get_args(Result)) == {activity.answer for activity in ACTIVITIES.values()}
     for activity in ACTIVITIES.values():
         assert set(activity.compared) <= set(activity.request.model_fields)
-
-
-def test_every_test_states_its_rule() -> None:
-    """Each test has a docstring with the rule that it proves."""
-    silent = [
-        f"{file.relative_to(ROOT)}: {node.name}"
-        for file in files("tests")
-        for node in ast.walk(ast.parse(file.read_text()))
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-        and node.name.startswith("test_")
-        and not ast.get_docstring(node)
-    ]
-    assert not silent

@@ -2,12 +2,14 @@
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.support.sources import ROOT, files, import_statements, parsed
+
 LINKED = ("activities", "examples", "workflows")
 """Folders at the top that `holdfast` has links to: their modules are `holdfast.activities` and so on."""
 PROGRAMS = {"holdfast.starter": "starter", "holdfast.worker.__main__": "worker", "holdfast.gateway.__main__": "gateway"}
@@ -135,25 +137,25 @@ LADDERS = {
 """The ladder of each package: a member names the members above it that it may import."""
 
 
+@cache
 def modules() -> dict[str, Path]:
     """Return every module of the project by its dotted name."""
-    below = [file for folder in ("holdfast", *LINKED) for file in (ROOT / folder).rglob("*.py")]
-    files = {module: ROOT / f"{name}.py" for module, name in PROGRAMS.items()}
-    for file in below:
-        if file.resolve() == file and "templates" not in file.parts:  # the files that `holdfast init` copies
+    named = {module: ROOT / f"{name}.py" for module, name in PROGRAMS.items()}
+    for file in files("holdfast", *LINKED):
+        if "templates" not in file.parts:  # the files that `holdfast init` copies
             name = ".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
-            files[name if name.split(".")[0] == "holdfast" else f"holdfast.{name}"] = file
-    return files
+            named[name if name.split(".")[0] == "holdfast" else f"holdfast.{name}"] = file
+    return named
 
 
 def imported(file: Path, known: dict[str, Path]) -> Iterator[str]:
     """Yield the modules of the project that a file imports, anywhere in it."""
-    for node in ast.walk(ast.parse(file.read_text())):
-        if isinstance(node, ast.ImportFrom) and node.module in known:
+    for node in import_statements(file):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name in known)
+        elif node.module in known:
             full = [f"{node.module}.{alias.name}" for alias in node.names]
             yield from (name if name in known else node.module for name in full)
-        elif isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names if alias.name in known)
 
 
 def arrows(package: str) -> dict[str, set[str]]:
@@ -192,7 +194,7 @@ def test_every_package_says_what_it_owns() -> None:
     """Each package has a docstring that says what it owns and what it leaves to others."""
     for name, file in modules().items():
         if file.name == "__init__.py":
-            docstring = ast.get_docstring(ast.parse(file.read_text())) or ""
+            docstring = ast.get_docstring(parsed(file)) or ""
             assert len(docstring.split()) >= 8, f"{name} does not say what it owns"
 
 

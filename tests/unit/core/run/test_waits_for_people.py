@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.core.agents.agent import Limits
 from holdfast.core.authority.policy import Policy, Terms
-from holdfast.core.run.contracts.commands import Sleep
+from holdfast.core.run.contracts.commands import Call, Sleep
 from holdfast.core.run.contracts.record import ArchiveRequest
 from holdfast.core.run.state.features import FEATURES
 from holdfast.core.run.views.web_ui import call_summary, wait_summary
@@ -100,6 +100,7 @@ def test_the_write_of_the_record_says_what_the_run_waits_for(level: int, words: 
     thread = loaded_thread(features=level)
     thread.reply(calls("pay"))
     (call,) = thread.waiting(ArchiveRequest)
+    assert isinstance(call, Call)
     assert not waiting_timer(thread)
     wait = "" if level == 1 else f"; the run {wait_summary(thread.state)}"
     assert call_summary("events 0 to 9", call.request, thread.state) == f"events 0 to 9{wait}"

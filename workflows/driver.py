@@ -17,7 +17,7 @@ from holdfast.core.run.machine.machine import AgentRun
 from holdfast.core.run.machine.open_calls import CallEnd
 from holdfast.core.run.state.features import DORMANCY, POLICY_CHANGES
 from holdfast.core.run.state.state import RunState
-from holdfast.core.run.views.web_ui import wait_summary
+from holdfast.core.run.views.web_ui import call_summary, wait_summary
 from holdfast.core.temporal.sealed_details import failure_of
 from holdfast.core.tools.triggers import POLICY_CHANGED
 
@@ -61,8 +61,9 @@ def start(command: Call | Sleep, state: RunState) -> asyncio.Future[Any]:
         words = wait_summary(state) if command.awaited else f"until {_wake_reason(command.until, state)}"
         return asyncio.create_task(workflow.sleep(command.seconds, summary=words))
     activity = activity_of(command.request)
+    words = call_summary(activity.summary(command.request, state), command.request, state)
     if not command.local:
-        return start_activity(activity, command.request, state)
+        return start_activity(activity, command.request, state, summary=words)
     return workflow.start_local_activity(
         activity.name,
         command.request,
@@ -70,7 +71,7 @@ def start(command: Call | Sleep, state: RunState) -> asyncio.Future[Any]:
         schedule_to_close_timeout=timedelta(seconds=command.seconds),
         retry_policy=ONCE,
         activity_id=command.request.order,
-        summary=activity.summary(command.request, state),
+        summary=words,
     )
 
 
@@ -93,9 +94,11 @@ def _wake_reason(until: datetime, state: RunState) -> str:
 
 
 def start_activity(
-    activity: Activity[RequestT, ResultT, StateT], request: RequestT, state: StateT
+    activity: Activity[RequestT, ResultT, StateT], request: RequestT, state: StateT, *, summary: str | None = None
 ) -> asyncio.Future[ResultT]:
-    """Start an activity, with the timeouts and retries of its entry in the table."""
+    """Start an activity, with the timeouts, the retries and, unless another is given, the summary of its entry in the
+    table.
+    """
     return workflow.start_activity(
         activity.name,
         request,
@@ -107,7 +110,7 @@ def start_activity(
         cancellation_type=ActivityCancellationType.WAIT_CANCELLATION_COMPLETED
         if activity.outlives_stop
         else ActivityCancellationType.TRY_CANCEL,
-        summary=activity.summary(request, state),
+        summary=activity.summary(request, state) if summary is None else summary,
     )
 
 

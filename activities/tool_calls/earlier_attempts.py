@@ -1,7 +1,7 @@
 """The earlier attempts at a tool call: how they failed, and how many workers crashed during the call.
 
 1. A failed attempt leaves its error, sealed, in its last heartbeat, and the outcome of the call names it. An attempt
-   that waits for a lost one (EFFECT_SETTLING) has not failed.
+   that waits, such as for a lost one (EFFECT_SETTLING), has not failed.
 2. A process that runs out of memory or crashes reports nothing. Its attempt is ended by a time-out, or by a worker that
    takes over (`WORKER_DIED`). These are counted, so that a call that crashes its worker is not retried for ever.
 3. Temporal keeps only the last failure. So before the tool runs again, an attempt leaves the count in its heartbeat,
@@ -25,7 +25,7 @@ from temporalio.exceptions import ApplicationError
 from holdfast.activities.calling_run import describe_run
 from holdfast.activities.heartbeats import earlier_details, sealed_details
 from holdfast.activities.safe_logs import SafeLogger
-from holdfast.core.run.contracts.error_types import EFFECT_SETTLING
+from holdfast.core.run.contracts.error_types import waits
 from holdfast.core.run.contracts.tool_calls import EarlierAttempts, InDoubt, ToolRequest
 from holdfast.core.tools.failures import MESSAGE_CHARS, AttemptFailure, FailedAttempts, kind_of
 from holdfast.core.tools.results import error_text
@@ -82,7 +82,7 @@ class AttemptNotes:
         except Exception as error:
             if not activity.info().is_local:
                 seconds = round(time.monotonic() - started, 3)
-                if not (isinstance(error, ApplicationError) and error.type == EFFECT_SETTLING):
+                if not waits(error):
                     # Redacted before it is cut: half a secret would not be found.
                     message = secrets.redact(error_text(error))[:MESSAGE_CHARS]
                     failure = AttemptFailure(kind=kind_of(error), message=message, seconds=seconds)

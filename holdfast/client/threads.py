@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from temporalio.client import Client, WorkflowExecutionDescription
+from temporalio.client import Client, WorkflowExecutionDescription, WorkflowFailureError
 from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
-from temporalio.exceptions import WorkflowAlreadyStartedError
+from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
 from temporalio.service import RPCError
 
 from holdfast.client.imported_subagents import refuse_imported_subagent
@@ -62,6 +62,12 @@ from holdfast.errors import (
 
 JSON = dict[str, Any]
 _REJECT = WorkflowIDReusePolicy.REJECT_DUPLICATE
+_NOT_FOUND: dict[str, type[HoldfastError]] = {
+    AGENT_NOT_FOUND: AgentNotFound,
+    WORKSPACE_NOT_FOUND: WorkspaceNotFound,
+    CONTEXT_INVALID: ContextInvalid,
+}
+"""The causes with which a run fails before it begins, and their errors."""
 
 
 @dataclass(frozen=True)
@@ -274,10 +280,14 @@ class Threads:
         except HoldfastError:
             pass
 
-    async def wait_until_loaded(self, thread: str, *, within: float = 5.0) -> JSON | None:
+    async def wait_until_loaded(self, thread: str, *, within: float = 5.0, past: int = 0) -> JSON | None:
         """Wait until a worker has loaded the agent or the run has ended, and return the state.
 
-        After `within` seconds, return the last state that a worker reported; None if none answered.
+        Args:
+            thread: The thread id.
+            within: Seconds to wait. After them, return the last state that a worker reported; None if none answered, or
+                if the thread has only its past.
+            past: The number of events that an import has brought: until there are more, no worker has loaded an agent.
 
         Raises:
             AgentNotFound: The worker's catalog has no such agent.
@@ -289,14 +299,17 @@ class Threads:
         state: JSON | None = None
         while (left := deadline - clock.time()) > 0:
             try:
-                state = await self.runs.query(thread, "state", within=left)
-                if not state["events"] and (found := await self.runs.describe(thread)).status in ENDED:
+                reported = await self.runs.query(thread, "state", within=left)
+                begun = reported["events"] > past
+                if not begun and (found := await self.runs.describe(thread)).status in ENDED:
+                    await self._raise_failed_start(found)
                     return await self.state(thread, found=found)  # it closed before it read the thread's past
             except (ServerUnreachable, NeverRan):
                 return state
-            if state["status"] == "failed":
-                await self._raise_not_found(thread, state)
-            if state["agent"] or state["status"] in CLOSED:
+            state = reported if begun or not past else None
+            if begun and reported["status"] == "failed":
+                await self._raise_not_found(thread, reported)
+            if begun and (reported["agent"] or reported["status"] in CLOSED):
                 break
             await asyncio.sleep(0.03)
         return state
@@ -396,14 +409,21 @@ class Threads:
         return [{"thread": thread, **request} for request in requests]
 
     async def _raise_not_found(self, thread: str, state: JSON) -> None:
-        kinds: dict[str, type[HoldfastError]] = {
-            AGENT_NOT_FOUND: AgentNotFound,
-            WORKSPACE_NOT_FOUND: WorkspaceNotFound,
-            CONTEXT_INVALID: ContextInvalid,
-        }
         async for event in self.events(thread, after=state["events"] - 2):
-            if event["type"] == "run_finished" and (kind := kinds.get(event.get("cause", ""))):
+            if event["type"] == "run_finished" and (kind := _NOT_FOUND.get(event.get("cause", ""))):
                 raise kind(f"thread {thread!r} could not start: {event['result']}")
+
+    async def _raise_failed_start(self, found: WorkflowExecutionDescription) -> None:
+        """Raise why a run ended that has recorded nothing, if that is one of the reasons that have an error here."""
+        run = self._client.get_workflow_handle(found.id, run_id=found.run_id)
+        try:
+            await run.result(follow_runs=False)
+        except RPCError as error:
+            raise self.runs.translate_error(error, found.id) from error
+        except WorkflowFailureError as error:
+            cause = error.cause
+            if isinstance(cause, ApplicationError) and (kind := _NOT_FOUND.get(cause.type or "")):
+                raise kind(f"thread {found.id!r} could not start: {cause.message}") from None
 
 
 def _exists(thread: str, status: str) -> ThreadExists:

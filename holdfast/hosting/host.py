@@ -33,7 +33,7 @@ from holdfast.hosting.program import read_program
 from holdfast.hosting.queues import offer_of, serving_queue
 from holdfast.hosting.serving import secrets_of, serving
 from holdfast.mcp.pinning import lock_folder, with_pinned_tools
-from holdfast.storage.pool import EFFECTS_AT_ONCE
+from holdfast.storage.pool import WORKER_CONNECTIONS
 from holdfast.telemetry.metrics.exporter import metrics_runtime
 
 CLIENT_CONNECTIONS = 4
@@ -73,7 +73,7 @@ async def hold(
                 stack=stack,
                 catalog=governed,
                 script=script or program.script,
-                connections=EFFECTS_AT_ONCE + CLIENT_CONNECTIONS,
+                connections=WORKER_CONNECTIONS + CLIENT_CONNECTIONS,
                 scripted=program.embedded or script is not None,  # a server of a team gets no made-up answers
                 say=log.info,
                 runtime=metrics_runtime(settings, _logging()) or _runtime(),

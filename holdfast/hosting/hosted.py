@@ -82,7 +82,7 @@ class Hosted:
         from holdfast.hosting.assembly import assembled
         from holdfast.hosting.serving import secrets_of
         from holdfast.mcp.pinning import lock_folder, with_pinned_tools
-        from holdfast.storage.pool import EFFECTS_AT_ONCE
+        from holdfast.storage.pool import WORKER_CONNECTIONS
 
         catalog = with_pinned_tools(self.catalog, lock_folder(self.catalog))
         async with AsyncExitStack() as cleanup:
@@ -95,7 +95,7 @@ class Hosted:
                 catalog=catalog,
                 script=self._script,
                 scripted=self._script is not None,
-                connections=EFFECTS_AT_ONCE,
+                connections=WORKER_CONNECTIONS,
                 say=log.info,
                 observers=self._observers,
             )

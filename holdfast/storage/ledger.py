@@ -8,7 +8,9 @@
 3. An outcome counts if a process of this fleet recorded it for this exact effect, as its MAC shows
    (`holdfast.core.mac.outcomes`). A worker does not adopt any other outcome: it asks people, and overwrites it with its
    own. A row without an outcome needs no MAC, because it can only make a worker check the effect, or ask.
-4. The time that a lost attempt's request has had to arrive is measured by this server's clock alone. It starts again
+4. A worker runs at most `EFFECTS_AT_ONCE` effects at a time. A further attempt waits for a few seconds; then it leaves
+   its call to the next free worker. That is no failure.
+5. The time that a lost attempt's request has had to arrive is measured by this server's clock alone. It starts again
    after an attempt that did not measure it, such as one of an older release.
 """
 
@@ -23,7 +25,7 @@ from typing import Any, Final
 
 import psycopg
 from psycopg_pool import AsyncConnectionPool
-from temporalio.exceptions import ApplicationError
+from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
 from holdfast.config.logs import EventLogger
 from holdfast.core.llm.blocks import text_of
@@ -35,12 +37,16 @@ from holdfast.core.run.contracts.tool_calls import ToolOutcome
 from holdfast.core.stores import EffectRow
 from holdfast.core.tools.effects import PastEffect, effect_key
 from holdfast.core.transcript.transcript import clip
-from holdfast.storage.pool import retried_by_temporal, unlock_all
+from holdfast.storage.pool import EFFECTS_AT_ONCE, retried_by_temporal, unlock_all
 
 log = EventLogger(__name__)
 
 MOST_PAST_EFFECTS = 500
 """The most past effects that a reset run receives, so that its state stays small; further ones are only counted."""
+
+WAIT_SECONDS = 5.0
+"""Seconds that an attempt waits for one of the effects of its worker to end. They count against the tool's time limit,
+whose margin is longer."""
 
 PAST_RESULT_CHARS = 500
 """The most characters of the result of each past effect."""
@@ -193,10 +199,14 @@ class Ledger:
         pool: Open; each running effect holds a connection.
         url: URL of the same database, to reconnect if that connection is lost.
         seals: The fleet keys, for the MACs of outcomes.
+        at_once: The most effects at a time; the pool has more connections than that.
     """
 
-    def __init__(self, pool: AsyncConnectionPool, url: str, seals: FleetKeys = NO_SEALS) -> None:
+    def __init__(
+        self, pool: AsyncConnectionPool, url: str, seals: FleetKeys = NO_SEALS, *, at_once: int = EFFECTS_AT_ONCE
+    ) -> None:
         self._pool = pool
+        self._free = asyncio.Semaphore(at_once)
         self.url = url
         self._macs = OutcomeMACs(seals)
 
@@ -214,14 +224,35 @@ class Ledger:
             attempt: The attempt that claims the effect.
 
         Raises:
-            ApplicationError: Another attempt holds the claim, or the database is unavailable; Temporal retries.
+            ApplicationError: Another attempt holds the claim, this worker runs as many effects as it may, or the
+                database is unavailable; Temporal retries.
         """
-        with retried_by_temporal(effect.tool):
-            async with self._pool.connection() as connection:
-                try:
-                    yield await self._claim(connection, effect, thread=thread, start=start, attempt=attempt)
-                finally:
-                    await unlock_all(connection)
+        async with self._slot(effect):
+            with retried_by_temporal(effect.tool):
+                async with self._pool.connection() as connection:
+                    try:
+                        yield await self._claim(connection, effect, thread=thread, start=start, attempt=attempt)
+                    finally:
+                        await unlock_all(connection)
+
+    @asynccontextmanager
+    async def _slot(self, effect: PastEffect) -> AsyncIterator[None]:
+        """Hold one of the places for effects of this worker, in order of arrival, during the block.
+
+        Raises:
+            ApplicationError: None became free in time; Temporal offers the call to the next free worker.
+        """
+        try:
+            async with asyncio.timeout(WAIT_SECONDS):
+                await self._free.acquire()
+        except TimeoutError:
+            raise _not_yet(
+                f"this worker runs as many effects as it may; {effect.tool} waits for one of them", "EffectsFull"
+            ) from None
+        try:
+            yield
+        finally:
+            self._free.release()
 
     async def past_effects(self, thread: str, *, after: int) -> PastEffects:
         """Read the effects of a thread's calls numbered above `after`: the newest `MOST_PAST_EFFECTS`, oldest first.
@@ -257,11 +288,7 @@ class Ledger:
         else:
             (held,) = await _first_row(connection, _CLAIM, name) or (False,)
         if not held:
-            raise ApplicationError(
-                f"another attempt of {effect.tool} is still running",
-                type="EffectClaimed",
-                next_retry_delay=timedelta(seconds=2),
-            )
+            raise _not_yet(f"another attempt of {effect.tool} is still running", "EffectClaimed")
         if started:
             return Entry(effect, thread, False, None, "", (), attempt, connection, now, self)
         # A separate statement, because its snapshot must be taken after the claim.
@@ -317,6 +344,12 @@ class Ledger:
             return effect
         content = clip(text_of(outcome.content), PAST_RESULT_CHARS)
         return effect.model_copy(update={"status": outcome.status, "content": content})
+
+
+def _not_yet(why: str, kind: str) -> ApplicationError:
+    """Return an error with which an attempt waits: it counts as no failure."""
+    benign, delay = ApplicationErrorCategory.BENIGN, timedelta(seconds=2)
+    return ApplicationError(why, type=kind, category=benign, next_retry_delay=delay)
 
 
 async def _first_row(

@@ -17,6 +17,9 @@ from holdfast.errors import StackError
 EFFECTS_AT_ONCE = 32
 """The most tool calls with effects that one worker runs at the same time: each holds a database connection."""
 
+WORKER_CONNECTIONS = EFFECTS_AT_ONCE + 8
+"""The most connections of a worker: however many effects run, some are left for the record, artifacts and memories."""
+
 MIGRATIONS = Path(__file__).parent / "migrations"
 _LOCK = 0x686F6C64
 """Advisory lock that serializes concurrent migrations."""

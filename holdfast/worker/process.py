@@ -32,7 +32,7 @@ from holdfast.devstack.devstack import DevStack
 from holdfast.devstack.supervisor import restart_dead_servers
 from holdfast.mcp.pinning import trust_on_first_use, with_pinned_tools
 from holdfast.mcp.tools import provider_of
-from holdfast.storage.pool import EFFECTS_AT_ONCE
+from holdfast.storage.pool import WORKER_CONNECTIONS
 from holdfast.telemetry.metrics.exporter import metrics_runtime
 
 THREADS = 64
@@ -90,7 +90,7 @@ async def run_worker(
             environ,
             cleanup=cleanup,
             stack=stack,
-            connections=EFFECTS_AT_ONCE,
+            connections=WORKER_CONNECTIONS,
             scripted=dev,
             say=say,
             runtime=metrics_runtime(settings),

@@ -85,7 +85,7 @@ RUN = {
     "waits": "contracts rules state",
     "inputs": "fold rules state waits",
     "decide": "contracts inputs rules state waits",
-    "views": "contracts decide fold rules state",
+    "views": "contracts decide fold rules state waits",
     "machine": "contracts decide fold inputs rules state views waits",
 }
 """Packages of a run."""

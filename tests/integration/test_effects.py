@@ -17,6 +17,7 @@ from holdfast.activities.calling_run import Chains
 from holdfast.activities.llm_calls.transcript_cache import TranscriptCache
 from holdfast.activities.tool_calls.call_tool import Tools
 from holdfast.core.llm.blocks import ToolCall
+from holdfast.core.run.contracts.error_types import waits
 from holdfast.core.run.contracts.tool_calls import ToolOutcome, ToolRequest
 from holdfast.core.temporal.converter import data_converter
 from holdfast.storage.artifacts import PostgresArtifacts
@@ -221,6 +222,51 @@ async def test_without_a_database_no_effect_runs(tmp_path: Path) -> None:
         assert effects(tmp_path) == 0
     finally:
         await pool.close()
+
+
+async def test_effects_beyond_a_workers_limit_wait_and_do_not_fail(
+    database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They take turns; one that waits too long goes to another worker, and no failure is recorded. Connections for the
+    record stay free.
+    """
+    running, end = asyncio.Event(), asyncio.Event()
+
+    @tool(effect="idempotent")
+    async def act(context: ToolContext) -> str:
+        """Act."""
+        leave_line(context)
+        running.set()
+        await end.wait()
+        return "acted"
+
+    async with open_pool(database_url, size=2) as pool:
+        catalog, ledger = (
+            Catalog(agents=[Agent(name="a", instructions="", tools=[act])]),
+            Ledger(pool, database_url, at_once=1),
+        )
+        artifacts = PostgresArtifacts(pool)
+        tools = Tools(catalog, ledger, Chains(), TranscriptCache(PostgresThreads(pool)), artifacts)
+
+        def start(key: str, notes: list[Any]) -> asyncio.Task[ToolOutcome]:
+            call, made = ToolCall(id="c", name="act", arguments="{}"), environment()
+            made.on_heartbeat = lambda *details: notes.extend(details)
+            request = ToolRequest(call=call, key=key, first_run_id="run", workspace=str(tmp_path), clip=1000)
+            return asyncio.ensure_future(made.run(tools.call_tool, request))
+
+        first = start(uuid4().hex, [])
+        await running.wait()
+        assert await artifacts.put(b"result", thread="t"), "the record has connections left"
+        monkeypatch.setattr("holdfast.storage.ledger.WAIT_SECONDS", 0.05)
+        notes: list[Any] = []
+        with pytest.raises(ApplicationError, match="as many effects as it may; act waits for one") as error:
+            await start(uuid4().hex, notes)
+        assert (waits(error.value), notes, effects(tmp_path)) == (True, [], 1)
+        monkeypatch.undo()
+        second = start(uuid4().hex, [])
+        end.set()
+        assert [(await each).content for each in (first, second)] == ["acted", "acted"]
+        assert effects(tmp_path) == 2
 
 
 @pytest.mark.parametrize(

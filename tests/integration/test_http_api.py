@@ -99,6 +99,7 @@ FILE = CallersFile(
         Token(name="billing", sha256=sha256("of-billing"), scopes=RUNS, threads=("billing-",)),
         Token(name="talker", sha256=sha256("of-talker"), scopes=("say", "list", "transcript", "artifacts")),
         Token(name="decider", sha256=sha256("of-decider"), scopes=("decide", "read")),
+        Token(name="refiner", sha256=sha256("of-refiner"), scopes=("refine", "read")),
         Token(name="old", sha256=sha256("of-old"), scopes=("decide", "say", "read")),
     )
 )
@@ -624,16 +625,17 @@ async def test_another_agent_continues_in_the_callers_name(rig: StartRig, tmp_pa
 
 
 async def test_a_run_adopts_a_policy_in_the_callers_name(rig: StartRig, tmp_path: Any) -> None:
-    """The body names a digest and no policy; without the scope, nothing is recorded; and what no worker has, fails."""
+    """The body names a digest and no policy; without both scopes, nothing is recorded; what no worker has, fails."""
     async with http_site(rig, tmp_path) as (http, _):
         path = f"/threads/{(thread := named())}"
         await http.put(path, json={"task": "read", "idle_limit": 60})
         await settled(http, thread, until="answer")
         body = {"policy": "0" * 64, "reason": "any day"}
-        stranger = await http.post(f"{path}/policy-adoptions", json=body, headers=bearer("of-decider"))
+        given = (bearer("of-decider"), bearer("of-refiner"))
+        strangers = [await http.post(f"{path}/policy-adoptions", json=body, headers=each) for each in given]
         wrong: tuple[dict[str, Any], ...] = ({}, {"policy": "0" * 63}, {"policy": {"rules": []}}, {**body, "by": "bob"})
         answers = [await http.post(f"{path}/policy-adoptions", json=each) for each in (*wrong, body)]
-        assert stranger.status_code == 403
+        assert [each.status_code for each in strangers] == [403, 403]
         assert [each.status_code for each in answers] == [422, 422, 422, 422, 200], [each.text for each in answers]
         events: list[Any] = []
         while not (events and events[-1]["type"] == "policy_change_failed"):

@@ -20,7 +20,7 @@ from holdfast.composition.stores import Stores
 from holdfast.config.stack_file import Stack
 from holdfast.core.authority.policy import Approver
 from holdfast.core.run.contracts.tool_calls import ToolOutcome
-from holdfast.errors import ExportFailed, ImportRefused, PositionInvalid, Refused
+from holdfast.errors import AgentNotFound, ExportFailed, ImportRefused, PositionInvalid, Refused
 from holdfast.portable.destination import namespace_id
 from holdfast.portable.export import export_thread
 from holdfast.portable.format.members import LOG, child_member
@@ -28,9 +28,11 @@ from holdfast.portable.reader import open_portable_file
 from holdfast.retention.forget import forget_thread
 from holdfast.testing import Conversation, Reply, call, say, together
 from tests.integration.test_forks import git
+from tests.security.test_imports import file_of, running
 from tests.support.outside import LATE, Api, Outside
 from tests.support.places import CAROL, Site, site
-from tests.support.rig import eventually
+from tests.support.portable_files import SIGNER as ALICES
+from tests.support.rig import PATIENCE, eventually
 
 PAID: Counter[str] = Counter()
 """The payments that were made, by effect key."""
@@ -239,6 +241,21 @@ async def test_an_effect_with_unknown_outcome_is_asked_about_at_the_destination(
         await b.run("rel-4").result()
         assert PAID == {"7": 1}
         assert (await b.verified("rel-4")).ok
+
+
+async def test_an_import_without_its_agent_is_no_success(stack: Stack, tmp_path: Path) -> None:
+    """Whoever imports it reads that no worker has the agent, as at a start, and can repeat the import once one has."""
+    thread = running("rel-none").moved()
+    path = tmp_path / "rel-none.holdfast"
+    path.write_bytes(file_of(thread))
+    async with site(stack, catalog(), script, tmp_path / "b") as b:
+        for _ in range(2):
+            imported = await b.bring(path, signer=ALICES)
+            assert (imported.new, imported.events) == (True, len(thread.log))
+            with pytest.raises(AgentNotFound, match=r"'rel-none' could not start: no agent named 'agent'; .* clerk"):
+                await b.threads.wait_until_loaded("rel-none", within=PATIENCE, past=imported.events)
+        state = await b.threads.state("rel-none")
+        assert (state["status"], len(await b.lines("rel-none"))) == ("failed", len(thread.log))
 
 
 async def test_a_moved_thread_accepts_no_task_or_message(stack: Stack, tmp_path: Path) -> None:

@@ -528,7 +528,7 @@ export interface paths {
         put?: never;
         /**
          * Adopt Policy
-         * @description Have an open run adopt a policy that its workers have, in the caller's name; its calls are judged again.
+         * @description Have an open run adopt a policy that its workers have, in the caller's name; its calls are judged again. Also needs the scope `decide`.
          */
         post: operations["adopt_policy"];
         delete?: never;

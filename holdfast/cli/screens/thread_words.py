@@ -70,6 +70,8 @@ def retry_text(retrying: Retrying, *, now: datetime, thread: str = "") -> str:
         return f"{retrying.activity} is paused in Temporal at attempt {retrying.attempt}{failed}{how}"
     reason = brief(retrying.reason, 200) or "no reason given"
     attempt = f"{retrying.activity}: attempt {retrying.attempt}, {silent}{reason}"
+    if retrying.awaits_worker:
+        return f"{attempt}, waits for a free worker"
     if retrying.next_try is None:
         return f"{attempt}, trying now"
     return f"{attempt}, next try in {max(0, round((retrying.next_try - now).total_seconds()))} s"

@@ -143,8 +143,9 @@ async def adopt(
     with session.output.err.status("Looking for runs that wait for hours or for another policy"):
         done = await adopt_where_waiting(threads, digest, by=name, reason=reason, private=private)
     refused = {each: str(error) for each, error in done.failed.items()}
-    refused |= {each: answer.explanation for each, answer in done.answers.items() if not answer.counts}
-    adopting = sorted(each for each, answer in done.answers.items() if answer.counts)
+    takes = {each: answer.counts or answer.outcome == "duplicate" for each, answer in done.answers.items()}
+    refused |= {each: answer.explanation for each, answer in done.answers.items() if not takes[each]}
+    adopting = sorted(each for each, taken in takes.items() if taken)
     result = {"policy": digest, "adopting": adopting, "refused": refused, "left": list(done.left)}
     session.output.result(result, adoption_screen(adopting, refused, done.left))
     return FAILED if refused or done.left else OK

@@ -15,6 +15,9 @@ verbs = Verbs()
 
 SUFFIX = ".holdfast"
 
+_LOADED_WITHIN = 15.0
+"""Seconds that `import` waits for the agent: nodes that do not take it decline it for up to ten."""
+
 Format = Literal["holdfast", "atif", "openai", "otlp"]
 
 
@@ -199,7 +202,7 @@ async def import_(
     """Continue a thread that was moved here from another place. A closed thread is added to the record.
 
     The whole file is verified first. Nothing runs again: effects under way are looked up in the ledger and by the
-    tool's check. Repeat it after an interruption.
+    tool's check. Repeat it after an interruption, or if no worker could load the agent: nothing is recorded before.
     """
     from dataclasses import asdict
 
@@ -241,7 +244,7 @@ async def import_(
         by=importer,
         by_proven=session.is_own(importer),
     )
-    state = await threads.wait_until_loaded(imported.thread)
+    state = await threads.wait_until_loaded(imported.thread, within=_LOADED_WITHIN, past=imported.events)
     status = str(state["status"]) if state else "running"
     verb = "Imported" if imported.new else "Imported before:"
     below = f" and {count(imported.subagents, 'sub-agent')}" if imported.subagents else ""
@@ -251,7 +254,13 @@ async def import_(
     session.output.result({**asdict(imported), "status": status}, screen)
     if not imported.signer:
         session.output.note("Nobody vouches for it: its content is trusted like the web.")
-    if status == "failed" and state and not state["imported"]:  # importing a closed, failed run is a success
+    if state is None:
+        session.output.note(
+            f"No worker has loaded its agent yet: it continues once one on the task queue "
+            f"{session.settings.task_queue!r} does."
+        )
+    begun = state is not None and state["imported"] and state["events"] > imported.events
+    if state and status == "failed" and not begun:  # importing a closed, failed run is a success
         session.output.note(f"The run failed: {visible(str(state['result']))}")
         return FAILED
     return OK

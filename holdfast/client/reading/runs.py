@@ -12,7 +12,7 @@ from typing import Any
 
 from google.protobuf.message import Message
 from temporalio.api.common.v1 import WorkflowExecution as ExecutionId
-from temporalio.api.enums.v1 import EventType
+from temporalio.api.enums.v1 import EventType, PendingActivityState
 from temporalio.api.errordetails.v1 import NamespaceNotFoundFailure
 from temporalio.api.workflowservice.v1 import GetWorkflowExecutionHistoryReverseRequest
 from temporalio.client import (
@@ -90,10 +90,12 @@ class Retrying:
     """The attempt that is running or comes next."""
     reason: str
     next_try: datetime | None
-    """None while an attempt is running."""
+    """None while an attempt is running, or is due."""
     activity_id: str = ""
     paused: bool = False
     """Whether the activity is paused in Temporal: no further attempt starts until somebody unpauses it."""
+    awaits_worker: bool = False
+    """Whether the attempt is due, and no worker has taken it."""
 
     def view(self) -> dict[str, Any]:
         """Return the activity as `show --json` presents it."""
@@ -364,6 +366,10 @@ def retrying(found: WorkflowExecutionDescription) -> list[Retrying]:
             ),
             activity_id=activity.activity_id,
             paused=activity.paused,
+            awaits_worker=(
+                activity.state == PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED
+                and not activity.HasField("next_attempt_schedule_time")
+            ),
         )
         for activity in found.raw_description.pending_activities
         if activity.attempt > 1 or activity.paused

@@ -31,7 +31,11 @@ def _first_line(task: Content) -> str:
 
 
 def describe_call(call: ToolCall) -> str:
-    """Return a tool call as the Web UI lists it: `read_file(path="CHANGELOG.md")`."""
+    """Return a tool call as the Web UI lists it: `read_file(path="CHANGELOG.md")`.
+
+    The ledger keeps these words with an effect, and `verify` compares them. So they never change for a call; to change
+    them, compare rows of earlier releases with the earlier words.
+    """
     arguments = parsed(call.arguments)
     if not isinstance(arguments, dict):
         return one_line(f"{call.name}({call.arguments})")

@@ -73,7 +73,8 @@ ROUTES = (
         "adopt_policy",
         "refine",
         bodies.AdoptionBody,
-        "Have an open run adopt a policy that its workers have, in the caller's name; its calls are judged again.",
+        "Have an open run adopt a policy that its workers have, in the caller's name; its calls are judged again. Also "
+        "needs the scope `decide`.",
     ),
     Route(
         "extend",
@@ -172,6 +173,8 @@ def _add(routes: APIRouter, row: Route, authenticator: Authenticator, actions: A
         body = bodies.read_body(await request.body() or (b"" if row.needs_body else b"{}"), row.body)
         if isinstance(body, bodies.LiftBody) and body.say:
             check_scope(access.caller, "say")
+        if isinstance(body, bodies.AdoptionBody):  # another policy may allow what this one denies
+            check_scope(access.caller, "decide")
         response.status_code, outcome = await act(access.thread, body, by=access.caller.name)
         return outcome
 

@@ -10,13 +10,17 @@ from holdfast.core.base.trace_context import SpanContext, read_traceparent
 from holdfast.core.lineage import Lineage
 from holdfast.core.llm.blocks import ToolCall
 from holdfast.core.log import events as ev
+from holdfast.core.run.fold.evolve import evolve
+from holdfast.core.run.state.state import RunState
 from holdfast.core.tools.triggers import TimeTrigger
 from holdfast.telemetry.otlp import as_json, json_line, trace_request
 from holdfast.telemetry.traces import names
+from holdfast.telemetry.traces.progress import Progress
 from holdfast.telemetry.traces.spans import Span, activation_context, run_context
 from holdfast.telemetry.traces.tracer import MOST_STEPS, Tracer, spans_of
 from tests.replay.test_verifiers import recorded_logs
 from tests.support.logs import WrittenLog, three_weeks
+from tests.support.runs import loaded_thread
 
 
 def traces_of(log: WrittenLog, *, content: bool = False) -> list[tuple[Span, ...]]:
@@ -84,6 +88,25 @@ def test_a_run_without_waits_is_divided_by_its_steps() -> None:
     *activations, _ = traces_of(log)
     assert [spans[0].attributes[names.STEPS] for spans in activations] == [MOST_STEPS, MOST_STEPS, 1]
     assert all(names.WAITS_FOR not in spans[0].attributes for spans in activations)
+
+
+@pytest.mark.parametrize("levels", [(1,), (2,), (1, 2), (2, 1), (1, 1, 2), (1, 2, 2), (2, 1, 2)])
+def test_headers_have_the_trace_that_is_exported_after_moves_at_any_level(levels: tuple[int, ...]) -> None:
+    """An import at level 1 begins a trace, one from level 2 on keeps what there is: in requests, and in exports."""
+    thread, chains = loaded_thread(features=levels[0]), dict[int, str]()
+    for number, level in enumerate(levels, start=2):
+        chains[len(thread.moved().log)] = f"chain-{number}"
+        thread = thread.imported(features=level)
+    state, progress = RunState(), Progress()
+    for event in thread.log:
+        if chain := chains.get(event.position):
+            assert isinstance(event, ev.RunImported)
+            event = event.model_copy(update={"first_run_id": chain})
+        state = evolve(state, event)
+        progress.fold(event)
+    executing = f"chain-{len(levels) + 1}"
+    assert progress.summary == run_context(state.kept_trace or executing)
+    assert progress.run == executing, "the spans' own ids are those of the chain"
 
 
 def test_a_sleep_is_no_span() -> None:

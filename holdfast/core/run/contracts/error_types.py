@@ -1,6 +1,6 @@
 """The types of the errors that end activities and runs. Temporal records them, so their values are frozen."""
 
-from temporalio.exceptions import ApplicationError, FailureError
+from temporalio.exceptions import ApplicationError, ApplicationErrorCategory, FailureError
 
 EFFECT_SETTLING = "EffectSettling"
 """A retryable error: the attempt has to wait until no request of a lost attempt can still arrive."""
@@ -48,6 +48,11 @@ RECORD_CONFLICT = "RecordConflict"
 """The permanent record has other events at these positions, for example after a reset."""
 RECORD_UNREADABLE = "RecordUnreadable"
 """The permanent record of the thread is damaged, or has a gap."""
+
+
+def waits(error: BaseException) -> bool:
+    """Return whether an attempt has raised this to wait: for a node, a claim, or an effect's end. It has not failed."""
+    return isinstance(error, ApplicationError) and error.category is ApplicationErrorCategory.BENIGN
 
 
 def cause_of(error: FailureError) -> tuple[str, str]:

@@ -61,6 +61,7 @@ def fork_run(state: RunState, event: ev.RunForked) -> RunState:
     origin = replace(
         origin,
         first_run_id=event.first_run_id,
+        trace_run="",
         starts={},
         schedule="",
         lineage=None,
@@ -122,6 +123,9 @@ def import_run(state: RunState, event: ev.RunImported) -> RunState:
         entered=not moved,
         keeps_trace=event.features >= KEEPS_TRACE,
     )
+    origin = imported_origin(state, event.point)
+    if not imported.keeps_trace:
+        origin = replace(origin, trace_run=event.first_run_id)
     unproven = state.authority.requesters_unproven or not event.point.signer
     authority = replace(state.authority.add_requester(event.by), requesters_unproven=unproven, proposed_rule=None)
     if not moved:
@@ -133,7 +137,7 @@ def import_run(state: RunState, event: ev.RunImported) -> RunState:
         features=max(state.features, event.features),
         fork=fork,
         imported=imported,
-        origin=imported_origin(state, event.point),
+        origin=origin,
         calls=replace(state.calls, current=tuple(_orphan_if_under_way(state, call) for call in state.calls.current)),
         authority=authority,
         context=replace(state.context, trust=imported_trust(state, event.point)),

@@ -34,6 +34,7 @@ def start_run(state: RunState, event: ev.RunStarted) -> RunState:
         origin=replace(
             state.origin,
             first_run_id=event.first_run_id,
+            trace_run="",
             sealed=event.sealed,
             # A later run of a sub-agent's thread, or of a fork of it, also has policies above it.
             depth=max(event.depth, state.origin.depth) if state.origin.policies else event.depth,

@@ -145,6 +145,9 @@ def verify_principal(state: RunState, statement: Signed, policy: Policy | None =
         if is_signed(key, statement.signature, message):
             if key in state.authority.revoked_keys:
                 return Rejection("bad_signature", f"the key {key} was revoked in this thread")
+            if state.lost and key not in policy_of(state).keys:  # policies from above are as old as the lost events
+                lost = "events of this thread were lost, and one of them may have revoked"
+                return Rejection("bad_signature", f"{lost} the key {key}: list it in the policy of the agent")
             return Principal(proof, key)
     return Rejection("bad_signature", f"the signature fits no key of {statement.by}, and no key of a gateway")
 

@@ -21,6 +21,9 @@ class RunOrigin:
 
     first_run_id: str = ""
     """Temporal's first execution run id, which names effects."""
+    trace_run: str = ""
+    """The first run id of the chain whose trace a later import keeps, if an import began another trace; empty for that
+    of `first_run_id`."""
     sealed: bool = True
     """One of our own processes started the run."""
     depth: int = 0

@@ -222,11 +222,11 @@ class RunState:
 
     @property
     def kept_trace(self) -> str:
-        """The first run id of the chain of Temporal runs in which a run began that was moved and keeps its trace; empty
-        for the trace of the chain that executes it. A file may name anything, so the id is bounded.
+        """The first run id of the chain of Temporal runs whose trace a run keeps that was moved; empty for the trace of
+        the chain that executes it. A file may name anything, so the id is bounded.
         """
         kept = self.imported is not None and self.imported.keeps_trace
-        return self.origin.first_run_id[:MOST_RUN_ID] if kept else ""
+        return (self.origin.trace_run or self.origin.first_run_id)[:MOST_RUN_ID] if kept else ""
 
     @property
     def awaits_message(self) -> bool:

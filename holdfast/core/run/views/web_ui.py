@@ -26,6 +26,8 @@ from holdfast.core.base.text import code, plain, quoted, wrapped
 from holdfast.core.budget.account import Account
 from holdfast.core.budget.budget import LimitName, amount_text
 from holdfast.core.log.events import AgentEvent, DecisionReceived, SignalRejected
+from holdfast.core.run.contracts.commands import Request
+from holdfast.core.run.contracts.record import ArchiveRequest
 from holdfast.core.run.rules.authority import signatures_required
 from holdfast.core.run.rules.budget import BUDGET_SPENT
 from holdfast.core.run.state.calls import CallState
@@ -35,6 +37,7 @@ from holdfast.core.run.state.progress import Pause
 from holdfast.core.run.state.state import Blocked, RunState
 from holdfast.core.run.views.lifecycle import phase_of
 from holdfast.core.run.views.status import awaited, doing
+from holdfast.core.run.waits.people import awaited_input
 from holdfast.core.tools.triggers import EventTrigger
 
 SHOWN_REQUESTS = 10
@@ -175,6 +178,19 @@ def wait_summary(state: RunState) -> str:
         shown.append(f"{more} more")
     calls = f": {', '.join(shown)}" if shown and not (state.pause or state.blocked) else ""
     return plain(f"{awaited(state)}{calls}", SUMMARY_CHARS)
+
+
+def call_summary(summary: str, request: Request, state: RunState) -> str:
+    """Return the line for a call in the timeline. The timer of a wait starts when the record is written; until then, as
+    while the database is down, the line of that call says what the run waits for.
+
+    Args:
+        summary: The activity's own.
+        request: The call's request.
+        state: The run's state.
+    """
+    waits = isinstance(request, ArchiveRequest) and awaited_input(state, at=state.updated_at)
+    return f"{summary}; the run {wait_summary(state)}" if waits else summary
 
 
 def _headline(state: RunState) -> str:

@@ -3,6 +3,7 @@
 import json
 from itertools import count
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -57,6 +58,28 @@ def test_a_call_reads_like_a_call() -> None:
     """The line has name and arguments like a call in code."""
     assert describe_call(ToolCall(id="c", name="look", arguments='{"at": "x", "n": 1}')) == 'look(at="x", n=1)'
     assert describe_call(ToolCall(id="c", name="look", arguments="{")) == "look({)"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ("{}", "pay()"),
+        ("", "pay()"),
+        ("[1]", "pay([1])"),
+        (
+            '{"b": 1, "a": [1.0, 1e-7, 123456789012345678901, -0.0]}',
+            "pay(b=1, a=[1.0, 1e-07, 123456789012345678901, -0.0])",
+        ),
+        ('{"a": {"x": null, "y": true}}', 'pay(a={"x": null, "y": true})'),
+        ('{"a": "ä \\u0000\\n\\u2028 z\\u00a0 !"}', 'pay(a="ä \\u0000\\n z !")'),
+        ('{"a": "\\ud800"}', 'pay({"a": "\\ud800"})'),
+        ('{"a": NaN}', 'pay({"a": NaN})'),
+        (f'{{"a": "{200 * "x"}"}}', f'pay(a="{112 * "x"}…'),
+    ],
+)
+def test_the_words_of_a_call_never_change(arguments: str, words: str) -> None:
+    """The ledger has them since 0.1.0, and `verify` calls a row with other words altered."""
+    assert describe_call(ToolCall(id="c", name="pay", arguments=arguments)) == words
 
 
 def test_more_requests_than_fit_are_counted() -> None:

@@ -3,14 +3,17 @@
 import pytest
 
 from holdfast.audit.judge.audit import Audit
+from holdfast.core.authority.policy import Approver, Policy, allow
 from holdfast.core.log.event_log import event_line
 from holdfast.core.log.events import AgentEvent
 from holdfast.core.run.contracts.snapshot import snapshot_of
 from holdfast.core.run.inputs.losses import LostLog, lost_after, says
 from holdfast.core.run.state.features import FEATURES
 from holdfast.errors import EventOutOfPlace
+from tests.support.people import PEOPLE
 from tests.support.runs import NOW, Thread, calls, loaded_thread
 from tests.support.runs import says as answers
+from tests.unit.core.authority.test_every_policy import FINANCE, child, votes
 
 LOST = LostLog(events=60, head="f" * 64)
 
@@ -24,12 +27,17 @@ def restored() -> Thread:
     thread.reply(answers("done"))
     thread.archive()
     assert thread.state.authority.rules
+    lose(thread)
+    return thread
+
+
+def lose(thread: Thread) -> None:
+    """Continue a closed thread after a gap."""
     thread.reopen()
     gap = lost_after(thread.events[-1], LOST, at=NOW)
     thread.record.append(event_line(gap))
     thread.events.append(gap)
     thread.load_thread()
-    return thread
 
 
 def fault(events: list[AgentEvent]) -> str:
@@ -49,6 +57,26 @@ def test_what_people_have_allowed_ends_with_a_gap() -> None:
     assert state.view()["lost"] == {"position": position, "events": 60 - position, "head": LOST.head}
     thread.reply(calls("pay"))
     assert [request.tool for request in thread.state.authority.requests] == ["pay"]
+
+
+@pytest.mark.parametrize(("people", "outcome"), [((), "bad_signature"), (PEOPLE, "waiting_for_quorum")])
+def test_a_key_counts_after_a_gap_only_if_the_agents_own_policy_lists_it(
+    people: tuple[Approver, ...], outcome: str
+) -> None:
+    """A lost event may have revoked a key of a policy from above, which is as old as the lost events. The agent's own
+    policy is loaded after the gap.
+    """
+    own = Policy(rules=(allow(),), approvers=people)
+    thread = child(own, FINANCE, features=FEATURES)
+    assert votes(thread, "alice", "bob") == ["waiting_for_quorum", "accepted"]
+    thread.finish(1)
+    thread.reply(answers("done"))
+    thread.archive()
+    lose(thread)
+    thread.load(FEATURES)
+    thread.reply(calls("pay"))
+    assert votes(thread, "alice") == [outcome]
+    assert not fault(thread.log)
 
 
 def test_the_llm_reads_that_events_are_lost() -> None:

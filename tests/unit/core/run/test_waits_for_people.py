@@ -6,10 +6,10 @@ import pytest
 
 from holdfast.core.agents.agent import Limits
 from holdfast.core.authority.policy import Policy, Terms
-from holdfast.core.run.contracts.commands import Sleep
+from holdfast.core.run.contracts.commands import Call, Sleep
 from holdfast.core.run.contracts.record import ArchiveRequest
 from holdfast.core.run.state.features import FEATURES
-from holdfast.core.run.views.web_ui import wait_summary
+from holdfast.core.run.views.web_ui import call_summary, wait_summary
 from holdfast.core.run.waits.people import OPEN_WAIT
 from tests.support.runs import Thread, agent_spec, calls, loaded_thread, says
 
@@ -92,6 +92,21 @@ def test_pauses_blocks_and_messages_are_waits() -> None:
     timer = waiting_timer(thread)
     assert timer is not None
     assert (timer.awaited, timer.until - thread.at <= timedelta(seconds=60)) == ("say", True)
+
+
+@pytest.mark.parametrize(("level", "words"), [(1, "events 0 to 9"), (FEATURES, "events 0 to 9; the run waits for")])
+def test_the_write_of_the_record_says_what_the_run_waits_for(level: int, words: str) -> None:
+    """While the database is down, the timer does not start; the call that writes the record says the same."""
+    thread = loaded_thread(features=level)
+    thread.reply(calls("pay"))
+    (call,) = thread.waiting(ArchiveRequest)
+    assert isinstance(call, Call)
+    assert not waiting_timer(thread)
+    wait = "" if level == 1 else f"; the run {wait_summary(thread.state)}"
+    assert call_summary("events 0 to 9", call.request, thread.state) == f"events 0 to 9{wait}"
+    assert call_summary("events 0 to 9", call.request, thread.state).startswith(words)
+    thread.decide("1", "deny")
+    assert call_summary("events 0 to 9", call.request, thread.state) == "events 0 to 9"
 
 
 @pytest.mark.parametrize("features", [0, 1])

@@ -12,10 +12,11 @@
    run makes the call as an ordinary activity.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from functools import cached_property, lru_cache, partial
 from typing import Any, Literal
 
 from pydantic_core import from_json
@@ -46,6 +47,7 @@ from holdfast.core.nodes import (
     NodeTerms,
     Placement,
     RejectionKind,
+    placement_digest,
 )
 from holdfast.core.run.contracts.error_types import NODE_DECLINED
 from holdfast.core.run.contracts.llm_calls import LLMReply, LLMRequest
@@ -69,6 +71,9 @@ SETTLING_PATIENCE = 3 * PATIENCE
 FIRST_DELAY, LATER_DELAY = timedelta(seconds=0.1), timedelta(seconds=3)
 """Delay until Temporal offers the work again: at first, and if the run has waited for a node already. Each further
 attempt waits half as long again as the one before, up to five times as long as the first."""
+
+AGENTS = 1_000
+"""The most agents, at their depths, whose verdicts by the node's policy are kept."""
 
 NodeRequest = AgentRequest | LLMRequest | ToolRequest | PreviewRequest
 
@@ -98,6 +103,9 @@ class SentOn(ActivityResult):
     rejected: tuple[NodeRejection, ...] = ()
 
 
+NONE_SENT_ON = SentOn()
+
+
 @dataclass(frozen=True)
 class NodeGate(Interceptor):
     """Decides whether this worker takes work."""
@@ -111,6 +119,12 @@ class NodeGate(Interceptor):
     def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:
         """Wrap the activity."""
         return _Gated(next, self)
+
+    @cached_property
+    def _judge_run(self) -> Callable[..., Verdict]:
+        """Judges the next step of a run. Its agent and depth decide, so each verdict is computed once."""
+        assert self.policy is not None
+        return lru_cache(maxsize=AGENTS)(partial(judge_run, self.policy))
 
     def judge(self, request: NodeRequest, terms: NodeTerms) -> Verdict | None:
         """Return the verdict of the node's own policy; None if it has none, or if the run has recorded the same.
@@ -126,7 +140,7 @@ class NodeGate(Interceptor):
         if self.policy is None or isinstance(request, AgentRequest):
             return None
         recorded = self.policy.hash[:HASH_CHARS] in terms.policies  # the run has judged its calls by it
-        verdict = judge_run(self.policy, agent=terms.agent, depth=terms.depth)
+        verdict = self._judge_run(agent=terms.agent, depth=terms.depth)
         if recorded and verdict.verdict == "allow":
             return None
         if verdict.verdict == "allow" and isinstance(request, ToolRequest) and not request.settle:
@@ -191,7 +205,11 @@ class _Gated(ActivityInboundInterceptor):
             return result
         policy = self._gate.policy.hash if verdict and self._gate.policy else ""
         rule = verdict.rule if verdict else ""
-        placement = Placement(node=self._gate.node, policy=policy, rule=rule, rejected=before.rejected)
+        node = self._gate.node
+        if _is_recorded(request, placement_digest(node, policy)) and not before.rejected:
+            placement = Placement(same=True, rule=rule)
+        else:
+            placement = Placement(node=node, policy=policy, rule=rule, rejected=before.rejected)
         return result.model_copy(update={"placement": placement})
 
     def _read(self, request: NodeRequest) -> SentOn:
@@ -204,7 +222,7 @@ class _Gated(ActivityInboundInterceptor):
             with suppress(SealKeyUnknown):
                 sent_on = from_details(SentOn, details[-2:], activity.payload_converter())
         if sent_on is None or not answers(sent_on, request):
-            return SentOn(answers=request.order)
+            return NONE_SENT_ON
         self._outbound.hide(sent_on)
         return sent_on
 
@@ -239,12 +257,19 @@ class _Gated(ActivityInboundInterceptor):
             raise ApplicationError(words, type=NODE_DECLINED, non_retryable=True) from None
         crashed = before.crashed if info.attempt == before.last + 1 else info.attempt > 1 and await _crashed(info)
         count, last = before.count + 1, info.attempt
-        after = before.model_copy(update={"count": count, "last": last, "rejected": rejected, "crashed": crashed})
+        after = SentOn(answers=request.order, count=count, last=last, rejected=rejected, crashed=crashed)
         self._outbound.leave(after)
         first = LATER_DELAY if tries else FIRST_DELAY
         delay = min(first * 1.5 ** min(before.count, 10), 5 * first) if before.count < PATIENCE else LATER_DELAY
         kind, benign = WORKER_DIED if crashed else NODE_DECLINED, ApplicationErrorCategory.BENIGN
         raise ApplicationError(message, type=kind, next_retry_delay=delay, category=benign) from None
+
+
+def _is_recorded(request: NodeRequest, placement: str) -> bool:
+    """Return whether the run has recorded a node and its policy already, and waits for none."""
+    terms = request.nodes
+    calls = isinstance(request, LLMRequest | ToolRequest)
+    return calls and terms is not None and terms.recorded == placement and not terms.tries
 
 
 def _none_took(request: NodeRequest, rejected: tuple[NodeRejection, ...]) -> ActivityResult:

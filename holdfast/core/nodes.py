@@ -11,10 +11,12 @@
 
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
+from holdfast.core.base.canonical import digest
 from holdfast.core.base.models import Frozen
 from holdfast.errors import SettingsError
 
@@ -161,6 +163,35 @@ class Unfit(Frozen):
     reason: str
 
 
+class Placement(Frozen):
+    """The node that took the work, or the nodes that did not; part of an activity's result."""
+
+    node: Node | None = None
+    """The node that ran it; None if no node took it."""
+    policy: str = ""
+    """The hash of the node's own policy, if that judged the work; empty if it did not."""
+    rule: str = ""
+    """The rule of that policy which let the work run."""
+    rejected: tuple[NodeRejection, ...] = ()
+    """The nodes that did not take it before, each once, at most `MAX_REJECTIONS`."""
+    same: bool = False
+    """Node and policy are those that the request names as `recorded`, and are left out: history stores every byte."""
+
+
+HASH_CHARS = 16
+"""Characters of a hash in `NodeTerms`."""
+
+
+def placement_digest(node: Node, policy: str) -> str:
+    """Return the digest by which a request names a node and the hash of its own policy."""
+    return _placement_digest(node.model_dump_json(), policy)
+
+
+@lru_cache(maxsize=1_000)
+def _placement_digest(node: str, policy: str) -> str:
+    return digest(["placement/1", node, policy])[:HASH_CHARS]
+
+
 class NodeTerms(Frozen):
     """The terms of a run for the nodes that execute it; part of an activity's request."""
 
@@ -175,23 +206,8 @@ class NodeTerms(Frozen):
     """A person has approved the call."""
     tries: int = 0
     """How often in a row no node took the work: a worker then asks the others for longer."""
-
-
-class Placement(Frozen):
-    """The node that took the work, or the nodes that did not; part of an activity's result."""
-
-    node: Node | None = None
-    """The node that ran it; None if no node took it."""
-    policy: str = ""
-    """The hash of the node's own policy, if that judged the work; empty if it did not."""
-    rule: str = ""
-    """The rule of that policy which let the work run."""
-    rejected: tuple[NodeRejection, ...] = ()
-    """The nodes that did not take it before, each once, at most `MAX_REJECTIONS`."""
-
-
-HASH_CHARS = 16
-"""Characters of a policy's hash in `NodeTerms.policies`."""
+    recorded: str = ""
+    """The digest of the node and the policy that the run has recorded last (`placement_digest`); empty for none."""
 
 
 def selected_nodes(nodes: Sequence[str]) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from holdfast.activities.node_gate import PATIENCE, SETTLING_PATIENCE, NodeGate,
 from holdfast.core.authority.policy import Policy, Rule, allow, ask, deny
 from holdfast.core.llm.blocks import ToolCall
 from holdfast.core.mac.seals import FleetKeys
-from holdfast.core.nodes import HASH_CHARS, Node, NodeTerms, Unfit
+from holdfast.core.nodes import HASH_CHARS, Node, NodeTerms, Placement, Unfit, placement_digest
 from holdfast.core.run.contracts.error_types import NODE_DECLINED
 from holdfast.core.run.contracts.llm_calls import LLMReply, LLMRequest
 from holdfast.core.run.contracts.loading import AgentRequest, LoadedAgent
@@ -285,6 +285,23 @@ async def test_a_policy_that_has_judged_the_work_is_not_asked_again() -> None:
     own = Policy(rules=(ask("pay"),))
     outcome = await Attempt(payment(policies=(own.hash[:HASH_CHARS],)), policy=own).run()
     assert (outcome.status, outcome.placement) == ("ok", None)
+
+
+async def test_a_node_that_is_recorded_already_names_only_the_rule_that_let_the_work_run() -> None:
+    """Another node, another policy, nodes that sent the work on, and a run that waits for a node get it in full."""
+    policy = Policy(rules=(deny("pay", when="args.cents > 100"), allow()))
+    recorded = placement_digest(BERLIN, policy.hash)
+    again = await Attempt(payment(recorded=recorded), policy=policy).run()
+    assert again.placement == Placement(same=True, rule="allow *")
+    full = Placement(node=BERLIN, policy=policy.hash, rule="allow *")
+    for other in (placement_digest(Node(name="berlin-1"), policy.hash), placement_digest(BERLIN, ""), policy.hash):
+        assert (await Attempt(payment(recorded=other), policy=policy).run()).placement == full
+    assert (await Attempt(payment(recorded=recorded, tries=1), policy=policy).run()).placement == full
+    _, details = await sent_on(1, payment(scope=EU), node=Node(name="paris-1"))
+    taken = Attempt(payment(scope=EU, recorded=recorded), policy=policy, attempt=2, heartbeat_details=list(details))
+    assert [each.node for each in (await taken.run()).placement.rejected] == ["paris-1"]
+    large = await Attempt(payment(cents=500, recorded=recorded), policy=policy).run()
+    assert isinstance(large, ApplicationError)
 
 
 async def test_a_rule_about_the_execution_of_runs_rejects_each_step() -> None:

@@ -3,7 +3,7 @@ that it passes to its activities in process.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple, Self
 
@@ -31,6 +31,7 @@ from holdfast.core.run.contracts.subagents import (
     SubagentReports,
 )
 from holdfast.core.run.contracts.tool_calls import PreviewedCall, PreviewRequest, ToolOutcome, ToolRequest
+from holdfast.core.run.state.places import Places
 
 # Each request has an entry in the table of activities (`holdfast.core.run.contracts.table`), which names its result.
 ChildRequest = StartSubagentsRequest | CheckSubagentsRequest | EndSubagentsRequest | AnnounceEnd
@@ -64,6 +65,8 @@ class Call:
     seconds: float = 0
     """How long the call may take as a local activity; the run makes it again as an ordinary activity if it takes
     longer. 0 for an ordinary activity."""
+    places: Places = field(default_factory=Places)
+    """The nodes of the run when it made the call: an answer may refer to them (`Placement.same`)."""
 
     @property
     def local(self) -> bool:

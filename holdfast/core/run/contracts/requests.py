@@ -2,7 +2,7 @@
 
 from holdfast.core.base.canonical import exact_json
 from holdfast.core.llm.blocks import ToolCall
-from holdfast.core.nodes import HASH_CHARS, NodeTerms, Unfit
+from holdfast.core.nodes import HASH_CHARS, NodeTerms, Unfit, placement_digest
 from holdfast.core.run.contracts.loading import AgentRequest, ForkedFolder
 from holdfast.core.run.contracts.runs import RunInput
 from holdfast.core.run.contracts.tool_calls import PreviewRequest, ToolRequest
@@ -44,6 +44,7 @@ def node_terms(state: RunState, *, approved: bool = False, unfit: tuple[Unfit, .
     if state.features < PLACES and not state.scope:
         return None
     policies = (*((state.spec.policy,) if state.spec else ()), *state.origin.policies)
+    places = state.places
     return NodeTerms(
         scope=state.scope,
         unfit=unfit,
@@ -51,7 +52,8 @@ def node_terms(state: RunState, *, approved: bool = False, unfit: tuple[Unfit, .
         depth=state.origin.depth,
         policies=tuple(policy.hash[:HASH_CHARS] for policy in policies),
         approved=approved,
-        tries=state.places.tries,
+        tries=places.tries,
+        recorded=placement_digest(places.node, places.policy) if places.node else "",
     )
 
 

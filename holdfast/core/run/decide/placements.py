@@ -19,6 +19,7 @@ from holdfast.core.run.rules.approval_requests import new_request
 from holdfast.core.run.rules.authority import ask_all_policies
 from holdfast.core.run.rules.unattended import block_unasked, deny_unasked
 from holdfast.core.run.state.calls import CallState
+from holdfast.core.run.state.places import Places
 from holdfast.core.run.state.state import RunState
 
 MAX_REROUTES = 20
@@ -26,6 +27,19 @@ MAX_REROUTES = 20
 
 FIRST_PAUSE, LONGEST_PAUSE = 15, 120
 """Seconds until the run offers its work again: at first, and at most."""
+
+
+def placement_of(answer: object, places: Places) -> Placement | None:
+    """Return the placement in an activity's answer, in full; None if it has none.
+
+    Args:
+        answer: The answer.
+        places: The nodes of the run when it made the request. Another node may have been recorded since.
+    """
+    placement: Placement | None = getattr(answer, "placement", None)
+    if placement is None or not placement.same:
+        return placement
+    return Placement(node=places.node, policy=places.policy, rule=placement.rule) if places.node else None
 
 
 def on_accepted(state: RunState, number: int, placement: Placement) -> list[AgentEvent]:

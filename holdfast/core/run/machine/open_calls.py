@@ -25,6 +25,7 @@ from holdfast.core.run.contracts.requests import preview_request
 from holdfast.core.run.contracts.subagents import StartSubagentsRequest
 from holdfast.core.run.contracts.table import activity_of
 from holdfast.core.run.contracts.tool_calls import PreviewRequest, ToolOutcome, ToolRequest
+from holdfast.core.run.state.places import Places
 from holdfast.core.run.state.state import RunState
 from holdfast.core.run.waits.people import OPEN_WAIT
 
@@ -91,13 +92,13 @@ class OpenCalls:
         seconds = 0 if slow else activity_of(request).local_seconds(request, state)
         if state.kept_trace not in ("", self.first_run_id):
             request = request.model_copy(update={"trace_run": state.kept_trace})
-        self._begin(self._named(request, number, seconds=seconds))
+        self._begin(self._named(request, number, state.places, seconds=seconds))
 
     def call_again(self, call: Call) -> None:
         """Make a local activity's call again as an ordinary activity: it took too long, or needs to be retried."""
         if isinstance(call.request, ToolRequest):
             self._slow.add(call.request.call.name)
-        self._begin(self._named(call.request, call.number))
+        self._begin(self._named(call.request, call.number, call.places))
 
     def wake_at(self, until: datetime | None, *, now: datetime, awaited: str = "", writing: bool = False) -> None:
         """Replace the sleep under way by one until that time.
@@ -120,10 +121,10 @@ class OpenCalls:
             # Never zero: with a clock that lags, the run would wake repeatedly within one workflow task.
             self._begin(Sleep(self._next_id(), end, max(0.01, (end - now).total_seconds()), awaited, open_ended))
 
-    def _named(self, request: Request, number: int, *, seconds: float = 0) -> Call:
+    def _named(self, request: Request, number: int, places: Places, *, seconds: float = 0) -> Call:
         call_id = self._next_id()
         name = order_name(workflow_id=self._thread, first_run_id=self.first_run_id, number=call_id)
-        return Call(call_id, request.model_copy(update={"order": name}), number, seconds)
+        return Call(call_id, request.model_copy(update={"order": name}), number, seconds, places)
 
     def _begin(self, call: Call | Sleep) -> None:
         self._open[call.id] = call

@@ -17,6 +17,7 @@ from holdfast.core.nodes import (
     RejectionKind,
     TrustScope,
     check_selector,
+    placement_digest,
     read_labels,
 )
 from holdfast.core.run.contracts.commands import Call
@@ -155,6 +156,31 @@ def test_every_request_of_a_scoped_run_carries_its_scope() -> None:
     thread.reopen(scope=(("berlin-1",),), features=PLACES)
     thread.load_thread()
     assert thread.state.places.scope == (*EU, ("berlin-1",))
+
+
+def test_an_answer_that_names_the_recorded_node_means_the_one_of_its_request() -> None:
+    """The log names the node of each of two calls at once, although another node was recorded between their ends."""
+    thread, paris = scoped(), Node(name="paris-1", labels={"region": "eu"})
+    first = Placement(node=BERLIN, policy="p", rule="allow *")
+    end_llm(thread, calls("look", "look").model_copy(update={"placement": first}))
+    for call in thread.waiting(ToolRequest):
+        assert isinstance(call, Call)
+        assert isinstance(call.request, ToolRequest)
+        terms = call.request.nodes
+        assert terms is not None
+        assert terms.recorded == placement_digest(BERLIN, "p")
+        assert "placed" not in terms.model_dump(mode="json")
+    end_call(thread, 1, ToolOutcome(status="ok", content="seen", placement=Placement(node=paris)))
+    end_call(thread, 2, ToolOutcome(status="ok", content="seen", placement=Placement(same=True, rule="allow look")))
+    accepted = [(each.number, each.node, each.policy, each.rule) for each in of_type(thread, NodeAccepted)]
+    assert accepted == [(0, BERLIN, "p", "allow *"), (1, paris, "", ""), (2, BERLIN, "p", "allow look")]
+    terms = llm_request(thread).nodes
+    assert terms is not None
+    assert terms.recorded == placement_digest(BERLIN, "p")
+    end_llm(thread, says("done").model_copy(update={"placement": Placement(same=True)}))
+    assert len(of_type(thread, NodeAccepted)) == 3
+    assert fault(thread.log) is None
+    thread.check_consistent()
 
 
 def test_a_run_of_an_older_level_has_no_terms() -> None:

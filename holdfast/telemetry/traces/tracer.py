@@ -140,6 +140,8 @@ class Tracer:
         """Make spans and events of a trace from an event, given the state before it."""
         self._last = event.position
         match event:
+            case ev.ToolCallRequested() | ev.VerdictGiven() | ev.ToolCallStarted():
+                pass  # most events of a log, so they come first
             case ev.LLMReplied():
                 self._chat(event)
             case ev.ContextCompacted():

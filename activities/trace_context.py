@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
 
@@ -120,15 +121,23 @@ def _current_span(span: SpanContext, state: str) -> Iterator[None]:
         return
     from opentelemetry import context, trace
 
-    remote = trace.SpanContext(
+    token = context.attach(trace.set_span_in_context(_remote(span, state)))
+    try:
+        yield
+    finally:
+        context.detach(token)
+
+
+@lru_cache(1_024)
+def _remote(span: SpanContext, state: str) -> Any:
+    """Return OpenTelemetry's own object for a span."""
+    from opentelemetry import trace
+
+    own = trace.SpanContext(
         int(span.trace, 16),
         int(span.span, 16),
         is_remote=True,
         trace_flags=trace.TraceFlags(trace.TraceFlags.SAMPLED),
         trace_state=trace.TraceState([(VENDOR, state)] if state else []),
     )
-    token = context.attach(trace.set_span_in_context(trace.NonRecordingSpan(remote)))
-    try:
-        yield
-    finally:
-        context.detach(token)
+    return trace.NonRecordingSpan(own)

@@ -21,11 +21,10 @@ def traces_of(threads: Sequence[Part], *, content: bool) -> tuple[list[Span], li
     spans: list[Span] = []
     taken = []
     for part in threads:
-        tracer = Tracer(part.thread, part.carried, content=content)
-        position = part.events[0].position
+        tracer = part.state or Tracer(part.thread, part.carried, content=content)
         traces = [trace for event in part.events for trace in tracer.take(event)]
         traces += tracer.finish()
         for trace in traces:
             spans += trace.spans
-        taken.append(Taken(tracer.position or position, tracer.progress))
+        taken.append(Taken(tracer.position, tracer.progress, state=tracer if tracer.ahead else None))
     return spans, taken

@@ -7,17 +7,15 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import psycopg
 
 from holdfast.config.logs import EventLogger
 from holdfast.core.log.events import AgentEvent
-from holdfast.core.log.loop_events import IterationEnded, IterationStarted, LoopStarted, StoredEvent, WorkspaceSurveyed
-from holdfast.core.log.upcasters import decode_stored, parse_event
 from holdfast.core.stores import ThreadStore
-from holdfast.errors import EventUnreadable, RecordUnreadable, ThreadForgotten
-from holdfast.storage.feeds import BEGINNING, Feed, Growing, Place, reading_feed
+from holdfast.storage.feeds import Feed, Growing, Place, reading_feed
+from holdfast.telemetry.news import Ahead, New, read_news
 
 LOOK_SECONDS = 1.0
 """Time between two looks at a record without news."""
@@ -25,14 +23,12 @@ LOOK_SECONDS = 1.0
 RETRY_SECONDS = (1.0, 60.0)
 """The shortest and longest time before a failed delivery is repeated."""
 
-MOST_BYTES = 64_000_000
-"""Bytes of a thread's events after which they are delivered before more are read. Any activation fits into them."""
-
 BATCH_BYTES = 4_000_000
 """Bytes of events that are delivered together, from several threads."""
 
-OF_LOOPS = (LoopStarted, WorkspaceSurveyed, IterationStarted, IterationEnded)
-"""Events of the logs of loops, which no receiver takes."""
+AHEAD_BYTES = 32_000_000
+"""Bytes of events that receivers may have read beyond their places in the record, in all threads. Beyond this, the
+threads that have not grown for the longest time are read again from their places."""
 
 log = EventLogger("telemetry")
 
@@ -47,6 +43,9 @@ class Taken:
     """What it needs from the events before, as JSON."""
     again: bool = False
     """The events from `position` on are to be delivered again, although nothing is new."""
+    state: Any = None
+    """What has come of the events from `position` on, in memory: with it, only later ones have to be delivered. Without
+    it, and after a failure, those from `position` on are delivered again together with what is new."""
 
 
 class Held(Exception):
@@ -72,6 +71,8 @@ class Part:
     events: Sequence[AgentEvent]
     carried: Any
     """What the receiver returned for the thread before; None at its beginning."""
+    state: Any = None
+    """What the receiver returned as `Taken.state`: the events are those after it. None if they begin at its place."""
 
 
 @asynccontextmanager
@@ -104,8 +105,9 @@ async def _follow(name: str, receiver: Receiver, url: str, threads: ThreadStore,
     while True:
         try:
             async with reading_feed(url, name, past=past) as feed:
+                ahead: dict[int, Ahead] = {}
                 while feed is not None:
-                    more = await look(feed, receiver, threads)
+                    more = await look(feed, receiver, threads, ahead)
                     pause = shortest
                     if not more:
                         await asyncio.sleep(LOOK_SECONDS)
@@ -118,34 +120,40 @@ async def _follow(name: str, receiver: Receiver, url: str, threads: ThreadStore,
             await asyncio.sleep(longest / 12)  # another process delivers
 
 
-async def look(feed: Feed, receiver: Receiver, threads: ThreadStore) -> bool:
+async def look(feed: Feed, receiver: Receiver, threads: ThreadStore, ahead: dict[int, Ahead] | None = None) -> bool:
     """Deliver one page of news; return whether there may be more at once.
+
+    Args:
+        feed: The feed.
+        receiver: Takes the events.
+        threads: The record.
+        ahead: The threads that this feed and receiver have read ahead. It is updated, and invalid after an error.
 
     Raises:
         psycopg.Error: The database is unavailable.
         Held: The receiver did not take everything. The other threads were delivered.
         Exception: The receiver's. What was not delivered is delivered again.
     """
+    ahead = {} if ahead is None else ahead
     held: list[str] = []
     news = await feed.news()
     moved: list[tuple[Growing, Place]] = []
     unread, size = False, 0
-    waiting: list[tuple[Growing, Part]] = []
+    waiting: list[tuple[Growing, New]] = []
     for growing in news.threads:
-        new = await _read(threads, growing)
+        new = await read_news(threads, growing, ahead.pop(growing.number, None))
         if new is None:
             continue
         unread = unread or not new.complete
-        own = [event for event in new.events if not isinstance(event, OF_LOOPS)]
-        if own:
-            waiting.append((growing, Part(growing.thread, own, new.place.carried)))
+        if new.own:
+            waiting.append((growing, new))
         else:
-            moved.append((growing, Place(new.events[-1].position + 1, new.events[-1].digest, None)))
+            moved.append((growing, new.end._replace(carried=None)))
         size += new.size
         if size > BATCH_BYTES:
-            moved += await _deliver(receiver, waiting, held)
+            moved += await _deliver(receiver, waiting, held, ahead)
             waiting, size = [], 0
-    moved += await _deliver(receiver, waiting, held)
+    moved += await _deliver(receiver, waiting, held, ahead)
     if unread or held:
         feed.stay()
     await feed.move(moved)
@@ -155,53 +163,29 @@ async def look(feed: Feed, receiver: Receiver, threads: ThreadStore) -> bool:
 
 
 async def _deliver(
-    receiver: Receiver, waiting: Sequence[tuple[Growing, Part]], held: list[str]
+    receiver: Receiver, waiting: Sequence[tuple[Growing, New]], held: list[str], ahead: dict[int, Ahead]
 ) -> list[tuple[Growing, Place]]:
-    """Deliver events of threads; return the new place in each that has one. Add those that were not taken to `held`."""
+    """Deliver events of threads; return the new place in each that has one.
+
+    Add those that were not taken to `held`, and those that the receiver has read ahead to `ahead`.
+    """
     if not waiting:
         return []
-    taken = await receiver.deliver([part for _, part in waiting])
+    parts = [Part(growing.thread, new.own, new.begin.place.carried, new.begin.state) for growing, new in waiting]
     moved = []
-    for (growing, part), each in zip(waiting, taken, strict=True):
+    for (growing, new), each in zip(waiting, await receiver.deliver(parts), strict=True):
+        begin, size = new.begin, new.size
         if each.again:
-            held.append(part.thread)
-        before = [event for event in part.events if event.position < each.position]
-        if before:
-            moved.append((growing, Place(each.position, before[-1].digest, each.carried)))
+            held.append(growing.thread)
+        if each.position > begin.delivered:
+            before = [event.digest for event in new.own if event.position < each.position]
+            moved.append((growing, Place(each.position, [begin.place.head, *before][-1], each.carried)))
+        else:
+            size += begin.size
+        if each.state is not None:
+            place = new.end._replace(carried=each.carried)
+            ahead[growing.number] = Ahead(place, each.position, each.state, size)
+    most = sum(each.size for each in ahead.values()) - AHEAD_BYTES
+    while most > 0:
+        most -= ahead.pop(next(iter(ahead))).size
     return moved
-
-
-class _New(NamedTuple):
-    place: Place
-    """Where the events begin."""
-    events: list[StoredEvent]
-    size: int
-    complete: bool
-    """Whether these are all."""
-
-
-def _decoded(lines: Sequence[bytes]) -> list[StoredEvent]:
-    return [decode_stored(line) for line in lines]
-
-
-async def _read(threads: ThreadStore, growing: Growing) -> _New | None:
-    """Read the new events of a thread; None if there are none, or they cannot be read."""
-    thread, place = growing.thread, growing.place
-    try:
-        if place.position:
-            before = await threads.read(thread, place.position - 1)
-            if not before or parse_event(before[0]).get("digest") != place.head:
-                place = BEGINNING  # the run was reset, and its new branch has other events
-        events: list[StoredEvent] = []
-        size, at = 0, place.position
-        while lines := await threads.read(thread, at):
-            events += await asyncio.to_thread(_decoded, lines)
-            at, size = at + len(lines), size + sum(map(len, lines))
-            if size > MOST_BYTES:
-                return _New(place, events, size, complete=False)
-    except ThreadForgotten:
-        return None
-    except (EventUnreadable, RecordUnreadable) as error:  # the threads after it must still be delivered
-        log.warning("thread_not_delivered", thread=thread, reason=str(error))
-        return None
-    return _New(place, events, size, complete=True) if events else None

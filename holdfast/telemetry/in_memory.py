@@ -11,7 +11,8 @@ from holdfast.core.agents.catalog import Catalog
 from holdfast.core.log.events import AgentEvent
 from holdfast.core.log.upcasters import decode_stored
 from holdfast.storage.in_memory.record import InMemoryThreads
-from holdfast.telemetry.following import OF_LOOPS, Part, Receiver, Taken
+from holdfast.telemetry.following import Part, Receiver, Taken
+from holdfast.telemetry.news import OF_LOOPS
 
 
 class NotTaken(Exception):

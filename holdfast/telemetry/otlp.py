@@ -3,6 +3,7 @@
 import base64
 import json
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import Any
 
 from google.protobuf.json_format import MessageToDict
@@ -19,6 +20,8 @@ from holdfast.version import __version__
 
 _KINDS = {"internal": SpanMessage.SPAN_KIND_INTERNAL, "client": SpanMessage.SPAN_KIND_CLIENT}
 _SAMPLED = 1
+_CACHED_CHARS = 100
+"""The most characters of a text whose encoding is cached: longer ones do not repeat."""
 _IDS = ("traceId", "spanId", "parentSpanId")
 
 
@@ -59,7 +62,7 @@ def json_line(request: ExportTraceServiceRequest) -> str:
 
 
 def _message(span: Span) -> SpanMessage:
-    return SpanMessage(
+    message = SpanMessage(
         trace_id=bytes.fromhex(span.context.trace),
         span_id=bytes.fromhex(span.context.span),
         parent_span_id=bytes.fromhex(span.parent),
@@ -68,7 +71,6 @@ def _message(span: Span) -> SpanMessage:
         kind=_KINDS[span.kind],
         start_time_unix_nano=nanoseconds(span.start),
         end_time_unix_nano=nanoseconds(span.end),
-        attributes=_pairs(span.attributes),
         links=[
             SpanMessage.Link(
                 trace_id=bytes.fromhex(link.to.trace),
@@ -86,21 +88,37 @@ def _message(span: Span) -> SpanMessage:
         ],
         status=Status(code=Status.STATUS_CODE_ERROR, message=bounded_text(span.error)) if span.error else None,
     )
+    # Most attributes repeat from span to span. A message takes in encoded ones four times as fast as it makes them.
+    message.MergeFromString(b"".join([_encoded(name, each) for name, each in span.attributes.items()]))
+    return message
+
+
+def _encoded(name: str, value: Value) -> bytes:
+    """Return one attribute as the encoding of a span that has nothing else: encodings are merged by joining them."""
+    if isinstance(value, str) and len(value) > _CACHED_CHARS:
+        return _span_with.__wrapped__(name, value)
+    return _span_with(name, value)
+
+
+@lru_cache(2_048, typed=True)
+def _span_with(name: str, value: Value) -> bytes:
+    return bytes(SpanMessage(attributes=[_pair(name, value)]).SerializeToString())
 
 
 def _pairs(attributes: Attributes) -> list[KeyValue]:
-    return [KeyValue(key=name, value=_value(name, each)) for name, each in attributes.items()]
+    return [_pair(name, each) for name, each in attributes.items()]
 
 
-def _value(name: str, value: Value) -> AnyValue:
+def _pair(name: str, value: Value) -> KeyValue:
     match bounded(name, value):
         case bool() as flag:
-            return AnyValue(bool_value=flag)
+            return KeyValue(key=name, value=AnyValue(bool_value=flag))
         case int() as number:
-            return AnyValue(int_value=number)
+            return KeyValue(key=name, value=AnyValue(int_value=number))
         case float() as number:
-            return AnyValue(double_value=number)
+            return KeyValue(key=name, value=AnyValue(double_value=number))
         case str() as text:
-            return AnyValue(string_value=text)
+            return KeyValue(key=name, value=AnyValue(string_value=text))
         case texts:
-            return AnyValue(array_value=ArrayValue(values=[AnyValue(string_value=each) for each in texts]))
+            values = ArrayValue(values=[AnyValue(string_value=each) for each in texts])
+            return KeyValue(key=name, value=AnyValue(array_value=values))

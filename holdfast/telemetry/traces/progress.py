@@ -131,6 +131,10 @@ class Progress:
     def fold(self, event: ev.AgentEvent) -> None:
         """Take an event into account. A finished call is the caller's to remove, which needs it for its span."""
         match event:
+            case ev.ToolCallRequested() | ev.VerdictGiven() | ev.ToolCallStarted():
+                self._fold_call(event)  # most events of a log, so they come first
+            case ev.ToolCallFinished():
+                pass
             case ev.RunStarted():
                 self._begin(event)
             case ev.RunForked():

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Literal
 
 from holdfast.core.base.canonical import digest
@@ -59,6 +60,7 @@ class Trace:
     """The root first."""
 
 
+@lru_cache(1_024)
 def run_context(run: str) -> SpanContext:
     """Return the ids of the span that sums up a run, in the trace `trace/1` of that run.
 
@@ -68,6 +70,7 @@ def run_context(run: str) -> SpanContext:
     return SpanContext(trace_id(run), _span_id("run", run, 0))
 
 
+@lru_cache(1_024)
 def activation_context(run: str, position: int) -> SpanContext:
     """Return the ids of the root span of an activation, in a trace `trace/2` of its own.
 

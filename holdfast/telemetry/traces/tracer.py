@@ -100,12 +100,19 @@ class Tracer:
 
     @property
     def position(self) -> int:
-        """The position of the event to go on with; 0 if no activation has ended."""
+        """The position after the last activation that ended: the next tracer goes on with the event there."""
         return self._next
+
+    @property
+    def ahead(self) -> bool:
+        """Whether it has taken events from `position` on."""
+        return self._last >= self._next
 
     def take(self, event: ev.AgentEvent) -> Iterator[Trace]:
         """Take the next event; yield the activation that ended before it, and the summary of a run that ended."""
         state, now = self._state, self._now
+        if self._last < 0:
+            self._next = event.position
         full = isinstance(event, ev.LLMReplied) and now.totals.steps >= MOST_STEPS
         # Events of one workflow task belong together: an unattended run that is blocked fails in the same one.
         if full or (self._waits and now.worked and event.at != state.last_at):
@@ -133,6 +140,8 @@ class Tracer:
         """Make spans and events of a trace from an event, given the state before it."""
         self._last = event.position
         match event:
+            case ev.ToolCallRequested() | ev.VerdictGiven() | ev.ToolCallStarted():
+                pass  # most events of a log, so they come first
             case ev.LLMReplied():
                 self._chat(event)
             case ev.ContextCompacted():

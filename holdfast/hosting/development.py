@@ -33,6 +33,7 @@ async def serving_page(parts: Components, say: Callable[[str], None]) -> AsyncIt
     from holdfast.composition.witnesses import witnesses_of
     from holdfast.config.page_links import PREFIX
     from holdfast.config.policy_file import load_policy
+    from holdfast.doctor.own import OwnChecks
     from holdfast.gateway.app import build_app
     from holdfast.gateway.callers import Caller, Callers, CallersFile, Scope
     from holdfast.gateway.http.serving import Server, listen
@@ -69,6 +70,7 @@ async def serving_page(parts: Components, say: Callable[[str], None]) -> AsyncIt
             evidence=await parts.evidence(),
             anchors=witnesses_of(parts.settings),
             memories=stores.memories,
+            checks=OwnChecks(settings, parts.config),
         )
     )
     serving = asyncio.create_task(server.serve(sockets=[socket]))

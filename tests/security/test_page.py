@@ -57,7 +57,7 @@ TAG_NAMES = (
 TAGS = frozenset(TAG_NAMES.split())
 ATTRIBUTE_NAMES = (
     "action aria-current aria-describedby aria-hidden aria-label aria-labelledby aria-live autocomplete autofocus "
-    "charset checked class content data-call data-known data-must-sign data-needs-key data-person data-signs "
+    "charset checked class content data-call data-known data-must-sign data-needs-key data-person data-says data-signs "
     "data-signs-all data-steers datetime defer disabled for height hidden href hx-get hx-select hx-swap "
     "hx-swap-oob hx-target hx-trigger id lang max maxlength method min name open points preserveaspectratio rel "
     "required role rows scope selected spellcheck src tabindex title type value viewbox width x y"
@@ -320,7 +320,7 @@ def pages_with(text: str) -> Iterator[Callable[[], str]]:
     yield partial(rendered, "run.html", **shared, **run, **{**more, "last_page": False})
     yield partial(rendered, "run_live.html", **shared, **run, seen="")
     typed_changes = dict.fromkeys(("kind", "text", "reason", *AMOUNTS), text)
-    changes = {"may_refine": True, "may_extend": True, "has_budget": True, "amounts": AMOUNTS, "once": "0"}
+    changes = {"may_refine": True, "may_extend": True, "amounts": AMOUNTS, "once": "0"}
     yield partial(rendered, "change.html", **shared, run=head, **changes, typed=typed_changes, problem=text)
     listed = run_row({"thread": text, "status": text, "agent": text, "task": text, "started_at": text}, NOW)
     yield from sides_with(text, shared, head, state)

@@ -63,6 +63,7 @@ def place(monkeypatch: pytest.MonkeyPatch) -> Place:
     monkeypatch.setattr(inbox_module, "list_page", no_blocked)
     monkeypatch.setattr(inbox_module, "FRESH_SECONDS", -1.0)
     monkeypatch.setattr(inbox_module, "FIRST_SECONDS", 0.05)
+    monkeypatch.setattr(inbox_module, "BRIEF_SECONDS", 0)
     return place
 
 
@@ -88,6 +89,7 @@ async def test_nobody_waits_for_all_runs(place: Place) -> None:
     """Those who look first see how many runs have not been read, and the requests as they come."""
     inbox = Inbox(cast(Threads, place))
     place.gate.clear()
+    assert (await inbox.look(brief=True)).missing is None  # not even the names of the runs are known
     first = await inbox.look()
     assert (len(first.requests), len(first.missing or ())) == (0, 200)
     place.gate.set()

@@ -2,6 +2,7 @@
 
 import re
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 
@@ -89,11 +90,11 @@ def test_addresses_of_gateways_are_kept(address: str) -> None:
     assert linkable(f"{address}/") == address
 
 
-def test_the_page_of_development_has_links_only_at_its_own_port() -> None:
+def test_the_page_of_development_has_links_only_at_its_own_port(tmp_path: Path) -> None:
     """The address that runs record has no secret; a port that happened to be free is no address to record."""
     with closing(listen(HOST, 0)) as free:
         port = free.getsockname()[1]
-        settings = Settings(gateway_port=port)
+        settings = Settings(home=tmp_path, gateway_port=port)
         assert DevelopmentPage().reserve(settings) is None  # taken by another program
     assert DevelopmentPage().reserve(settings) == linkable(f"http://{HOST}:{port}") == f"http://{HOST}:{port}"
-    assert DevelopmentPage().reserve(Settings(gateway_port=0)) is None
+    assert DevelopmentPage().reserve(Settings(home=tmp_path, gateway_port=0)) is None

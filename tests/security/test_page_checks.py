@@ -11,7 +11,6 @@ import pytest
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
-from holdfast.doctor.check import Check
 from holdfast.gateway.authentication import Authenticator
 from holdfast.gateway.callers import Caller, Callers
 from holdfast.gateway.http.limits import Limits
@@ -19,40 +18,11 @@ from holdfast.gateway.http.quotas import EACH_ADDRESS
 from holdfast.gateway.page.app import build_page
 from holdfast.gateway.page.guards import Origin
 from holdfast.gateway.page.sessions import Session, Sessions
-from tests.support.pages import ALL, CALLERS, CONFINED, POLICY
+from tests.support.pages import ALL, CALLERS, CONFINED, POLICY, Findings
 
 URL = "http://127.0.0.1:8470"
 PAGE = "/page/fleet/checks"
-HOSTILE = "<script>alert(1)</script>\u202e"
-FOUND = [
-    Check("settings", "ok", "/srv/holdfast/holdfast.toml (catalog)"),
-    Check("policy", "weak", HOSTILE, "sign `decisions`"),
-    Check("database", "missing", "db.internal does not answer", "check DATABASE_URL"),
-    Check("ports", "open", "nothing to see"),
-]
 NONE: Any = None
-
-
-class Findings:
-    """Checks that find the same each time, when they may."""
-
-    def __init__(self) -> None:
-        self.made: list[str] = []
-        self.open = asyncio.Event()
-        self.open.set()
-
-    async def installation(self) -> list[Check]:
-        """Find faults."""
-        self.made.append("installation")
-        await self.open.wait()
-        return FOUND
-
-    async def endpoints(self) -> list[Check]:
-        """Find an endpoint; fail the second time."""
-        self.made.append("endpoints")
-        if self.made.count("endpoints") > 1:
-            raise RuntimeError("sk-secret")
-        return [Check("llm", "ok", "gpt at https://llm.example, key set")]
 
 
 @asynccontextmanager

@@ -17,6 +17,7 @@ from holdfast import Agent, Catalog, Policy, Preview, allow, ask, tool
 from holdfast.client.threads import Threads
 from holdfast.core.authority.policy import Approver, Terms
 from holdfast.core.memory.semantic import MemoryStore
+from holdfast.doctor.check import Check
 from holdfast.gateway.app import build_app
 from holdfast.gateway.callers import Callers, CallersFile, Scope, Token
 from holdfast.gateway.http.serving import Server, listen
@@ -73,6 +74,38 @@ PAYS = steps(
         say("Paid."),
     ]
 )
+
+
+HOSTILE = "<script>alert(1)</script>\u202e"
+FOUND = [
+    Check("settings", "ok", "/srv/holdfast/holdfast.toml (catalog)"),
+    Check("policy", "weak", HOSTILE, "sign `decisions`"),
+    Check("database", "missing", "db.internal does not answer", "check DATABASE_URL"),
+    Check("ports", "open", "nothing to see"),
+]
+"""What the checks of `doctor` find."""
+
+
+class Findings:
+    """Checks that find the same each time, when they may."""
+
+    def __init__(self) -> None:
+        self.made: list[str] = []
+        self.open = asyncio.Event()
+        self.open.set()
+
+    async def installation(self) -> list[Check]:
+        """Find faults."""
+        self.made.append("installation")
+        await self.open.wait()
+        return FOUND
+
+    async def endpoints(self) -> list[Check]:
+        """Find an endpoint; fail the second time."""
+        self.made.append("endpoints")
+        if self.made.count("endpoints") > 1:
+            raise RuntimeError("sk-secret")
+        return [Check("llm", "ok", "gpt at https://llm.example, key set")]
 
 
 @dataclass

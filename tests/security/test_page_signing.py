@@ -201,11 +201,13 @@ async def test_only_the_persons_own_fresh_signature_steers(rig: StartRig) -> Non
         assert (event.by, event.proof, event.key) == ("alice", "signed", public_key(KEYS["alice"]))
 
 
-def told(thread: str, kind: type[Signed], *, key: str = "alice", by: str = "alice", days: int = 1, **said: Any) -> JSON:
+def told(
+    thread: str, format: type[Signed], /, *, key: str = "alice", by: str = "alice", days: int = 1, **said: Any
+) -> JSON:
     """Return a statement that counts once, as the page's script sends it."""
     until = (datetime.now(UTC) + timedelta(days=days)).replace(microsecond=0)
     once: JSON = {"id": said.pop("id", "once"), "until": f"{until:%Y-%m-%dT%H:%M:%SZ}"}
-    message = kind.model_validate({**said, **once, "by": by}).signed_bytes(thread)
+    message = format.model_validate({**said, **once, "by": by}).signed_bytes(thread)
     return {"thread": thread, "statement": said, **once, "signature": sign(KEYS[key], message)}
 
 
@@ -255,7 +257,7 @@ async def test_only_the_persons_own_fresh_signature_tells_a_run_something(rig: S
         found = [
             each
             for each in await events_of(run)
-            if isinstance(each, BudgetExtended | UserMessageReceived | TaskRefined)
+            if isinstance(each, BudgetExtended | UserMessageReceived | TaskRefined) and each.proof
         ]
         alice = ("alice", "signed", public_key(KEYS["alice"]))
         assert [(each.by, each.proof, each.key) for each in found] == [alice] * 3

@@ -76,7 +76,7 @@ def _group(title: str, found: Found | None, now: datetime) -> Group:
     rows = tuple(_row(check) for check in checks)
     numbers = {word: sum(row.word == word for row in rows) for word, _ in WORDS.values()}
     told = [count(number, word) for word, number in numbers.items() if number and word != "ok"]
-    summary = ", ".join([*told, f"{numbers['ok']} ok"]) if rows else "There is nothing to check."
+    summary = ", ".join([*told, f"{numbers['ok']} ok"]) if rows else "There is nothing to check"
     at = when(found.at.isoformat(), now) if found else None
     return Group(title, at, summary, *(tuple(row for row in rows if (row.word == "ok") is ok) for ok in (False, True)))
 

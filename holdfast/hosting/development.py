@@ -6,8 +6,8 @@ link is printed.
 
 import asyncio
 import getpass
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from socket import socket
 from typing import TYPE_CHECKING, get_args
 
@@ -30,22 +30,25 @@ class DevelopmentPage:
     def __init__(self) -> None:
         self._socket: socket | None = None
 
-    def reserve(self, settings: Settings) -> str | None:
-        """Take a port, before runs begin; return the page's address for links, or None if there is none to link to.
+    @contextmanager
+    def reserve(self, settings: Settings) -> Iterator[str | None]:
+        """Take a port for a block, before runs begin; yield the page's address for links, or None if it has none.
 
         The address of a port that happened to be free is not for links: they are recorded in runs, and after a restart
         another program may have the port. The address alone signs nobody in.
         """
         if not is_installed("gateway"):
-            return None
+            yield None
+            return
         from holdfast.gateway.http.serving import listen
 
+        own = settings.gateway_port != 0
         try:
             self._socket = listen(HOST, settings.gateway_port)
         except SettingsError:  # a gateway, or another project's worker
-            self._socket = listen(HOST, 0)
-            return None
-        return self._url if settings.gateway_port else None
+            self._socket, own = listen(HOST, 0), False
+        with self._socket:
+            yield self._url if own else None
 
     @property
     def _url(self) -> str:

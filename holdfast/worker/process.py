@@ -8,7 +8,7 @@ import gc
 import signal
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, AsyncExitStack, nullcontext
 from pathlib import Path
 from typing import Protocol
 
@@ -46,8 +46,8 @@ Serving = Callable[[Components, Catalog, Secrets, str], AbstractAsyncContextMana
 class Page(Protocol):
     """The page of development (`holdfast.hosting.development`)."""
 
-    def reserve(self, settings: Settings) -> str | None:
-        """Take a port; return the page's address for links, None for none."""
+    def reserve(self, settings: Settings) -> AbstractContextManager[str | None]:
+        """Take a port for a block; yield the page's address for links, None for none."""
 
     def serve(self, parts: Components, say: Callable[[str], None]) -> AbstractAsyncContextManager[None]:
         """Serve the page for a block, from the worker's parts; print lines for people."""
@@ -109,7 +109,7 @@ async def run_worker(
             cleanup.callback(ends[-1].cancel)
         secrets |= own_secrets(parts.settings, environ)  # the embedded stack's fleet key, too
         configure_logging(settings.log_level, settings.log_format, secrets=secrets)
-        parts.page = page.reserve(parts.settings) if dev else None
+        parts.page = cleanup.enter_context(page.reserve(parts.settings)) if dev else None
         shown = page.serve(parts, say) if dev else nullcontext()
         async with serving(parts, catalog, secrets, settings.catalog), shown:
             _say_ready(settings, catalog)

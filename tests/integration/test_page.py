@@ -91,7 +91,7 @@ async def test_a_development_worker_prints_a_link_that_signs_in_once(client: Cli
         async with AsyncExitStack() as cleanup:
             parts = Components(settings, {}, cleanup=cleanup, connected=client)
             page = DevelopmentPage()
-            assert page.reserve(settings) is None
+            assert cleanup.enter_context(page.reserve(settings)) is None
             async with page.serve(parts, lines.append):
                 address = lines[0].split()[1]
                 url, secret = address.split("/page/")[0], address.split("link=")[1]

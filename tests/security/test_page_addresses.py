@@ -95,6 +95,9 @@ def test_the_page_of_development_has_links_only_at_its_own_port(tmp_path: Path) 
     with closing(listen(HOST, 0)) as free:
         port = free.getsockname()[1]
         settings = Settings(home=tmp_path, gateway_port=port)
-        assert DevelopmentPage().reserve(settings) is None  # taken by another program
-    assert DevelopmentPage().reserve(settings) == linkable(f"http://{HOST}:{port}") == f"http://{HOST}:{port}"
-    assert DevelopmentPage().reserve(Settings(home=tmp_path, gateway_port=0)) is None
+        with DevelopmentPage().reserve(settings) as taken:  # by another program
+            assert taken is None
+    with DevelopmentPage().reserve(settings) as address:
+        assert address == linkable(address) == f"http://{HOST}:{port}"
+    with DevelopmentPage().reserve(Settings(home=tmp_path, gateway_port=0)) as other:
+        assert other is None

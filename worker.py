@@ -12,7 +12,7 @@ import typer
 from holdfast.composition.process import Serve, run_process
 from holdfast.config.commands import Version, run_main
 from holdfast.config.programs import WORKER
-from holdfast.hosting.development import serving_page
+from holdfast.hosting.development import DevelopmentPage
 from holdfast.hosting.serving import serving
 from holdfast.worker.process import run_worker
 from holdfast.worker.reload import run_reloading
@@ -46,7 +46,7 @@ def main(
         raise typer.BadParameter("--skip-time: only the servers that --dev starts let time be skipped; add --dev")
     if reload and not dev:
         raise typer.BadParameter("--reload: the servers of --dev stay up while the worker restarts; add --dev")
-    serve: Serve = partial(run_worker, dev=dev, skip_time=skip_time, serving=serving, page=serving_page)
+    serve: Serve = partial(run_worker, dev=dev, skip_time=skip_time, serving=serving, page=DevelopmentPage())
     if reload:
         serve = partial(run_reloading, skip_time=skip_time)
     run_process(WORKER, serve, debug=debug, catalog=catalog, policy=policy)

@@ -2,6 +2,7 @@
 
 from datetime import datetime
 
+from holdfast.core.base.text import count as count
 from holdfast.core.base.text import one_line
 from holdfast.core.base.text import visible as visible
 
@@ -26,11 +27,6 @@ def age_text(started_at: str, *, now: datetime) -> str:
     seconds = max(0, int((now - datetime.fromisoformat(started_at)).total_seconds()))
     units = (("d", 86_400), ("h", 3_600), ("m", 60))
     return next((f"{seconds // size}{unit}" for unit, size in units if seconds >= size), f"{seconds}s")
-
-
-def count(number: int, thing: str) -> str:
-    """Return a count with its noun: `1 step`, `2 steps`."""
-    return f"{number:,} {thing}{'' if number == 1 else 's'}"
 
 
 def indented(text: str, by: str = "  ") -> str:

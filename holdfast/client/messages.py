@@ -9,8 +9,9 @@
 """
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import uuid4
 
@@ -51,6 +52,7 @@ async def say(
     when_busy: WhenBusy = "queue",
     id: str = "",
     private: str | None = None,
+    signature: Mapping[str, Any] | None = None,
 ) -> MessageResult:
     """Send a message to a thread's agent; if the thread is closed, re-open it in a new run.
 
@@ -62,6 +64,7 @@ async def say(
         when_busy: How the run handles the message during a step.
         id: The sender's id, with which the message counts once; empty for none.
         private: The private key to sign it with; None to leave it unsigned.
+        signature: The sender's own signature, made elsewhere, with the `id` and `until` that it covers; None for none.
 
     Raises:
         ThreadNotFound: There is no such thread.
@@ -72,7 +75,9 @@ async def say(
     if isinstance(given, tuple):
         return MessageResult(*given)
     payload = given.model_dump(mode="json", include={"message", "by", "when_busy"} | ({"id"} if id else set()))
-    if private:
+    if signature:
+        payload |= signature
+    elif private:
         payload = signed_once(payload, read_message, thread=thread, private=private)
     for _ in range(_ATTEMPTS):
         found = await threads.reader.find(thread)
@@ -175,10 +180,15 @@ async def _send_to_open_run(
         if error.status is not RPCStatusCode.NOT_FOUND:
             raise runs.translate_error(error, thread) from error
         return None
-    if answer["outcome"] == "too_late":
+    if answer["outcome"] == "too_late" and not _has_expired(payload):
         await runs.until_closed(found)
         return None
     return MessageResult(answer["outcome"], answer["explanation"])
+
+
+def _has_expired(payload: dict[str, Any]) -> bool:
+    """Whether a signed message came too late by its own expiry, and not because the run has ended."""
+    return "until" in payload and datetime.fromisoformat(payload["until"]) <= datetime.now(UTC)
 
 
 async def _send_update(threads: Threads, thread: str, payload: dict[str, Any]) -> dict[str, str]:

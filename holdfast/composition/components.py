@@ -110,6 +110,8 @@ class Components:
         self._quiet = quiet
         self._runtime = runtime
         self.observers = observers
+        self.page: str | None = None
+        """The address of the page that this process serves, for links to it; None for none."""
         self._client: Client | None = None
         self._pool: AsyncConnectionPool | None = None
         self._opening = asyncio.Lock()

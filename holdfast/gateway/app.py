@@ -35,6 +35,7 @@ from holdfast.gateway.http.problems import (
 from holdfast.gateway.http.quotas import EACH_ADDRESS, EACH_CALLER, Quota, Slots
 from holdfast.gateway.mcp.exposed import ExposedAgent
 from holdfast.gateway.page.app import build_page
+from holdfast.gateway.page.examining import Checks
 from holdfast.gateway.page.links import RequestPage
 from holdfast.gateway.page.sessions import Sessions
 from holdfast.gateway.routes.acting import acting_router
@@ -95,6 +96,7 @@ def build_app(
     sessions: Sessions | None = None,
     memories: MemoryStore | None = None,
     openid_secret: str = "",
+    checks: Checks | None = None,
 ) -> Limits:
     """Build the gateway.
 
@@ -123,6 +125,7 @@ def build_app(
         sessions: The sessions on the page; None for new ones.
         memories: The memories of agents, for the page; None without a store of them.
         openid_secret: The client's secret at the OpenID Connect provider; empty for a public client.
+        checks: The checks of this process, for operators on the page; None for none.
     """
     authenticator = Authenticator(callers, audience, each_caller)
     app = FastAPI(
@@ -179,6 +182,7 @@ def build_app(
             memories=memories,
             openid_secret=openid_secret,
             private_key=key or "",
+            checks=checks,
         )
         app.mount(PREFIX, served)
     body_bytes_below = {}

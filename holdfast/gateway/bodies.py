@@ -105,6 +105,16 @@ class SignedSteering(Body):
     signature: str = Field(pattern=r"^[A-Za-z0-9_-]{86}$")
 
 
+class SignedOnce(Body):
+    """A message, a refinement or an extension that a browser has signed: it counts once, until it expires."""
+
+    thread: str = Field(min_length=1, max_length=1_000)
+    statement: dict[str, Any]
+    id: str = Field(pattern=r"^[A-Za-z0-9._:-]{1,100}$")
+    until: str = Field(pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z$")
+    signature: str = Field(pattern=r"^[A-Za-z0-9_-]{86}$")
+
+
 class MessageBody(Body):
     """A message to the agent, in the name of the owner of the token or key."""
 

@@ -48,13 +48,15 @@ Scope = Literal[
     "schedules",
     "fork",
     "memory",
+    "doctor",
 ]
 """`decide` requests, `say`: send messages, `read` states, results, requests and events, `codec`: decrypt payloads,
 `start` and `list` threads, read `transcript` and `artifacts`, `delegate` authority, `retry`, `cancel` runs,
 `pause` and resume them, `wake` them and send them events, `publish` events, `refine` their tasks,
 `extend` their budgets, `schedule`: add, pause, resume, trigger and delete schedules, `schedules`: list and read
 them, `fork` threads and start their tasks again, which needs `start`, too, `memory`: browse, correct and remove the
-memories that the agents of readable threads recall."""
+memories that the agents of readable threads recall, `doctor`: see on the page what `holdfast doctor` finds on the
+gateway's machine, such as paths, addresses and weak points of the installation."""
 
 APPROVERS_MAY: tuple[Scope, ...] = ("decide", "say", "read")
 """The scopes of the keys of the policy's approvers."""
@@ -82,6 +84,8 @@ class _Entry(BaseModel):
     def _can_be_restricted(self) -> Self:
         if self.threads is not None and "codec" in self.scopes:
             raise ValueError("the scope codec decrypts the payloads of every thread, so `threads` cannot restrict it")
+        if self.threads is not None and "doctor" in self.scopes:
+            raise ValueError("the scope doctor shows the whole installation, so `threads` cannot restrict it")
         return self
 
     @property

@@ -16,6 +16,7 @@ from holdfast.config.policy_file import load_policy
 from holdfast.config.programs import setup_command
 from holdfast.config.settings import Settings
 from holdfast.core.agents.catalog import Catalog
+from holdfast.doctor.own import OwnChecks
 from holdfast.encryption.signing_keys import read_key
 from holdfast.errors import SettingsError
 from holdfast.gateway.app import build_app
@@ -71,6 +72,7 @@ async def run_gateway(settings: Settings, environ: Mapping[str, str], *, host: s
                 page_of=request_page(audience, ui=parts.ui, namespace=client.namespace),
                 page=audience,
                 memories=stores.memories,
+                checks=OwnChecks(parts.settings, parts.config),
                 openid_secret=settings.openid_secret.get_secret_value() if settings.openid_secret else "",
             )
         )

@@ -79,7 +79,7 @@ async def assembled(parts: Components, catalog: Catalog, secrets: Secrets) -> As
             node=node_of(settings),
             node_policy=load_policy(settings.policy) if settings.policy else None,
             traced=is_traced(parts),
-            page=settings.gateway_url,
+            page=settings.gateway_url or parts.page,
             interceptors=measuring,
         )
 

@@ -8,8 +8,9 @@ import gc
 import signal
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, AsyncExitStack, nullcontext
 from pathlib import Path
+from typing import Protocol
 
 from temporalio.client import Client
 
@@ -42,8 +43,14 @@ Serving = Callable[[Components, Catalog, Secrets, str], AbstractAsyncContextMana
 """Runs the worker for a block, from its parts, its catalog, what must not be recorded, and the catalog's reference."""
 
 
-Page = Callable[[Components, Callable[[str], None]], AbstractAsyncContextManager[None]]
-"""Serves the page of development for a block, from the worker's parts; prints lines for people."""
+class Page(Protocol):
+    """The page of development (`holdfast.hosting.development`)."""
+
+    def reserve(self, settings: Settings) -> AbstractContextManager[str | None]:
+        """Take a port for a block; yield the page's address for links, None for none."""
+
+    def serve(self, parts: Components, say: Callable[[str], None]) -> AbstractAsyncContextManager[None]:
+        """Serve the page for a block, from the worker's parts; print lines for people."""
 
 
 async def run_worker(
@@ -57,7 +64,7 @@ async def run_worker(
         dev: Start the embedded stack, or join the one that is running.
         skip_time: With `dev`: the stack's Temporal lets its clients skip time.
         serving: Runs the worker (`holdfast.hosting.serving`).
-        page: With `dev`: serves a page to decide and watch on (`holdfast.hosting.development`).
+        page: With `dev`: a page to decide and watch on.
 
     Raises:
         HoldfastError: Something it needs is missing; the message says what to do.
@@ -102,7 +109,9 @@ async def run_worker(
             cleanup.callback(ends[-1].cancel)
         secrets |= own_secrets(parts.settings, environ)  # the embedded stack's fleet key, too
         configure_logging(settings.log_level, settings.log_format, secrets=secrets)
-        async with serving(parts, catalog, secrets, settings.catalog), page(parts, say) if dev else nullcontext():
+        parts.page = cleanup.enter_context(page.reserve(parts.settings)) if dev else None
+        shown = page.serve(parts, say) if dev else nullcontext()
+        async with serving(parts, catalog, secrets, settings.catalog), shown:
             _say_ready(settings, catalog)
             gc.freeze()  # modules and specs live as long as the process: a full collection need not scan them
             ended, _ = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)

@@ -43,13 +43,16 @@ ROOMS = {
     "retention": "audit audit.judge client composition config core errors storage version",
     "api": "audit client composition config core encryption errors portable portable.format streaming",
     "worker": "client composition config core devstack errors mcp storage telemetry telemetry.traces version",
-    "gateway": "api audit client composition config core encryption errors portable portable.format streaming version",
+    "doctor": "audit client composition config core encryption errors worker workspace",
+    "gateway": (
+        "api audit client composition config core doctor encryption errors portable portable.format streaming version"
+    ),
     "evaluation": (
         "api client core devstack endpoints errors evaluation.compare portable portable.format storage worker"
     ),
     "cli": (
-        "audit client composition config core encryption endpoints errors evaluation evaluation.compare gateway mcp "
-        "portable portable.format retention streaming telemetry telemetry.traces version worker workspace"
+        "audit client composition config core doctor encryption endpoints errors evaluation evaluation.compare gateway "
+        "mcp portable portable.format retention streaming telemetry telemetry.traces version worker workspace"
     ),
 }
 """The rooms of `holdfast`, each with its permitted imports."""
@@ -103,7 +106,7 @@ CLI = {
     "main": "exits options session text",
     "screens": "exits session text",
     "reports": "exits screens session text",
-    "checks": "exits screens session text",
+    "checks": "exits session text",
     "verbs": "checks exits new_project options replay reports screens session text",
     "app": "main options verbs",
 }

@@ -13,7 +13,7 @@ from holdfast.composition.components import Components
 from holdfast.config.page_links import path_of
 from holdfast.config.settings import Settings
 from holdfast.gateway.http.serving import listen
-from holdfast.hosting.development import serving_page
+from holdfast.hosting.development import DevelopmentPage
 from tests.support.pages import CHROMIUM, PageSite, chromium, open_inbox, page_site, windows
 from tests.support.rig import PATIENCE, StartRig, events_of, status_of
 
@@ -82,14 +82,17 @@ async def pictures(browser: Browser, site: PageSite, page: Page, scratch: Path, 
 
 async def test_a_development_worker_prints_a_link_that_signs_in_once(client: Client, tmp_path: Path) -> None:
     """The link is good for one browser, in the name of the person who started the worker, and then another one is
-    printed; opening it does not use it up. A port that is taken is left to its owner.
+    printed; opening it does not use it up. A port that is taken is left to its owner, and then the page's address is
+    not for links, because another program may have it later.
     """
     lines: list[str] = []
     with closing(listen("127.0.0.1", 0)) as taken:
         settings = Settings(home=tmp_path, by="ann", gateway_port=taken.getsockname()[1])
         async with AsyncExitStack() as cleanup:
             parts = Components(settings, {}, cleanup=cleanup, connected=client)
-            async with serving_page(parts, lines.append):
+            page = DevelopmentPage()
+            assert cleanup.enter_context(page.reserve(settings)) is None
+            async with page.serve(parts, lines.append):
                 address = lines[0].split()[1]
                 url, secret = address.split("/page/")[0], address.split("link=")[1]
                 assert url != f"http://127.0.0.1:{settings.gateway_port}"

@@ -6,7 +6,7 @@ from pathlib import Path
 from holdfast.config.page_links import path_of
 from holdfast.testing import call, say, steps
 from tests.support.pages import page_site
-from tests.support.rig import StartRig, status_of
+from tests.support.rig import StartRig, eventually, status_of
 from tests.workflow.test_server_questions import asking_catalog, book
 
 
@@ -19,7 +19,8 @@ async def test_a_question_is_answered_on_the_page(rig: StartRig, tmp_path: Path)
         run = await site.rig.start("Book", thread="booked")
         (request,) = (await status_of(run, "waiting_approval"))["pending"]
         await site.sign_in()
-        assert "What do you answer its server?" in (await site.http.get("/page/inbox?all=1")).text
+        asked = "What do you answer its server?"
+        await eventually(lambda: site.http.get("/page/inbox?all=1"), lambda answer: asked in answer.text)
         page = path_of("requests", run.id, request["request"])
         shown = html.unescape((await site.http.get(page)).text)
         assert "The server's own words, which nobody has checked" in shown

@@ -15,7 +15,7 @@ from holdfast.config.page_links import path_of
 from holdfast.core.memory.semantic import NewMemory
 from holdfast.storage.in_memory.memories import InMemoryMemories
 from holdfast.testing import call, say, steps
-from tests.support.pages import AXE, CHROMIUM, FINDINGS, POLICY, PageSite, chromium, look, page_site, windows
+from tests.support.pages import AXE, CHROMIUM, FINDINGS, POLICY, Findings, PageSite, chromium, look, page_site, windows
 from tests.support.rig import PATIENCE, StartRig, events_of, status_of
 
 PICTURES = os.environ.get("HOLDFAST_PICTURES")
@@ -53,7 +53,7 @@ async def test_a_person_looks_at_a_run_from_all_sides(rig: StartRig) -> None:
     badge leads to the check of the record; a memory is corrected and another one forgotten.
     """
     memories = await memories_of("pay-4711")
-    async with page_site(rig, memories=memories) as site, chromium() as browser:
+    async with page_site(rig, memories=memories, checks=Findings()) as site, chromium() as browser:
         run = await site.rig.start("Pay invoice 4711", thread="pay-4711", by="alice")
         await status_of(run, "waiting_approval")
         page = await signed_in(browser, site)
@@ -101,6 +101,13 @@ async def test_a_person_looks_at_a_run_from_all_sides(rig: StartRig) -> None:
         await expect(page.locator("pre", has_text="Sundays")).to_have_count(0)
         (corrected,) = (await memories.recall("", [f"thread:{run.id}"])).items
         assert (corrected.text, corrected.trust, corrected.by) == ("Invoices arrive on Tuesdays.", "person", "alice")
+
+        await page.get_by_role("link", name="Fleet").click()
+        await expect(page.get_by_text("db.internal does not answer")).to_be_visible()
+        await expect(page.get_by_text("alert(1)")).to_be_visible()
+        await expect(page.get_by_text("Not checked since the gateway started.")).to_be_visible()
+        await page.get_by_role("button", name="Check now").click()
+        await expect(page.get_by_text("gpt at https://llm.example")).to_have_count(1)
         assert errors == []
 
 
@@ -109,7 +116,7 @@ async def test_a_person_looks_at_a_run_from_all_sides(rig: StartRig) -> None:
 @browsing
 async def test_every_page_fits_and_is_accessible(rig: StartRig, tmp_path: Path) -> None:
     """On a desk and a phone, light and dark, no page is wider than its window, and axe-core has no serious finding."""
-    async with page_site(rig, memories=await memories_of("pay-4712")) as site, chromium() as browser:
+    async with page_site(rig, memories=await memories_of("pay-4712"), checks=Findings()) as site, chromium() as browser:
         run = await site.rig.start("Pay invoice 4711", thread="pay-4712", by="alice")
         await status_of(run, "waiting_approval")
         page = await signed_in(browser, site)

@@ -9,13 +9,20 @@ import pytest
 from playwright.async_api import Page, expect
 from pydantic import BaseModel
 
-from holdfast import Agent, Catalog, Context, Policy, allow, ask, tool
+from holdfast import Agent, Budget, Catalog, Context, Policy, allow, ask, tool
 from holdfast.client.start_options import StartOptions
 from holdfast.client.threads import Threads
 from holdfast.config.page_links import path_of
-from holdfast.core.authority.policy import Approver
+from holdfast.core.authority.policy import Approver, Terms
 from holdfast.core.authority.signatures import fingerprint
-from holdfast.core.log.events import RunPaused, RunResumed, RunUnblocked
+from holdfast.core.log.events import (
+    BudgetExtended,
+    RunPaused,
+    RunResumed,
+    RunUnblocked,
+    TaskRefined,
+    UserMessageReceived,
+)
 from holdfast.testing import call, fail, say, steps
 from tests.support.pages import CHROMIUM, chromium, look, open_inbox, page_site, pay
 from tests.support.rig import StartRig, events_of, eventually, status_of
@@ -51,10 +58,10 @@ PAYMENTS = steps(
 )
 
 
-def signed_policy(key: str) -> Policy:
-    """Return a policy under which Alice's signature decides payments."""
-    people = (Approver(name="alice", keys=(key,)),)
-    return Policy(rules=(ask("pay"), allow()), approvers=people, signatures="required")
+def signed_policy(key: str, *, four_eyes: bool = False) -> Policy:
+    """Return a policy under which Alice's signature decides payments, by default also her own."""
+    people, terms = (Approver(name="alice", keys=(key,)),), Terms(requester_may_decide=not four_eyes)
+    return Policy(rules=(ask("pay"), allow()), approvers=people, signatures="required", terms=terms)
 
 
 async def make_key(page: Page, url: str) -> str:
@@ -191,28 +198,37 @@ async def test_without_a_listed_key_nothing_can_be_signed(rig: StartRig) -> None
                     await make_key(page, site.url)
 
 
-async def test_a_browser_signs_what_steers_a_run(rig: StartRig, tmp_path: Path) -> None:
-    """Where signatures are required, people pause, resume and retry a run by their own signatures, and the log has
-    them; without a listed key the buttons are disabled and say which command does it.
+async def test_a_browser_signs_what_steers_a_run_and_what_it_is_told(rig: StartRig, tmp_path: Path) -> None:
+    """Where signatures are required, people pause, resume and retry a run, extend its budget, and send it messages and
+    refinements by their own signatures, and the log has them; without a listed key the buttons are disabled and say
+    which command does it.
     """
     async with page_site(rig) as site, chromium() as browser:
         page = await open_inbox(browser, site.url, viewport={"width": 390, "height": 844})
-        agent = Agent(name="payer", instructions="Pay.", policy=signed_policy(OTHER), tools=[pay, look])
+        payer = Agent(name="payer", instructions="Pay.", tools=[pay, look], budget=Budget(steps=20))
+        agent = payer.model_copy(update={"policy": signed_policy(OTHER, four_eyes=True)})
         async with rig(Catalog(agents=[agent]), PAYMENTS) as worker:
             run = await worker.start("Pay", thread="steered/1")
             await status_of(run, "waiting_approval")
+            await page.goto(site.url + path_of("runs", run.id, "change"))
+            for act, button in (("refine", "Refine the task"), ("extend", "Extend the budget")):
+                await expect(page.get_by_role("button", name=button)).to_be_disabled()
+                await expect(page.locator(f"#why-{act}")).to_contain_text(f"holdfast {act} steered/1")
             await page.goto(site.url + path_of("runs", run.id))
+            await expect(page.get_by_role("button", name="Send")).to_be_disabled()
+            await expect(page.locator("#why-say")).to_contain_text("holdfast say steered/1 MESSAGE --key FILE")
             await expect(page.get_by_role("button", name="Pause")).to_be_disabled()
             await expect(page.locator("#why-pause")).to_contain_text("holdfast pause steered/1 --key FILE")
             key = await make_key(page, site.url)
             await page.goto(site.url + path_of("runs", run.id))
             await expect(page.locator("#why-pause")).to_contain_text("does not list the key of this browser")
             await expect(page.get_by_role("button", name="Pause")).to_be_disabled()
-        agent = Agent(name="payer", instructions="Pay.", policy=signed_policy(key), tools=[pay, look])
+        agent = payer.model_copy(update={"policy": signed_policy(key, four_eyes=True)})
         replies = iter([fail(400, "no such model")])
         async with rig(Catalog(agents=[agent]), lambda conversation: next(replies, say("Done."))) as worker:
             run = await worker.start("Pay", thread="steered/2")
             await status_of(run, "blocked")
+            await tell(page, site.url, run.id, key)
             for act in ("Pause", "Resume", "Retry"):
                 await page.goto(site.url + path_of("runs", run.id))
                 await page.get_by_role("button", name=act).click()
@@ -223,8 +239,37 @@ async def test_a_browser_signs_what_steers_a_run(rig: StartRig, tmp_path: Path) 
                 await expect(page.get_by_role("dialog")).to_have_count(0)
                 await expect(page.get_by_role("button", name=act)).to_be_disabled()
             await status_of(run, "completed")
-            kinds = (RunPaused, RunResumed, RunUnblocked)
-            steered = [event for event in await events_of(run) if isinstance(event, kinds)]
-            assert [(type(each), each.by, each.proof, each.key) for each in steered] == [
-                (kind, "alice", "signed", key) for kind in kinds
-            ]
+            kinds = (BudgetExtended, UserMessageReceived, TaskRefined, RunPaused, RunResumed, RunUnblocked)
+            steered = [event for event in await events_of(run) if isinstance(event, kinds) and event.proof]
+            assert [(type(each), each.by, each.key) for each in steered] == [(kind, "alice", key) for kind in kinds]
+            assert {each.proof for each in steered} == {"signed"}
+            extended, said, refined = steered[:3]
+            assert isinstance(extended, BudgetExtended)
+            assert isinstance(said, UserMessageReceived)
+            assert isinstance(refined, TaskRefined)
+            assert (extended.more.steps, extended.reason) == (5, "it is \u202elong")
+            assert (said.content, refined.kind, refined.text) == (
+                "Pay \u202e<b>less</b>\n\u00fc",
+                "correct",
+                "Not 4711.",
+            )
+
+
+async def tell(page: Page, url: str, thread: str, key: str) -> None:
+    """Extend the budget of a run, send it a message and refine its task, each by a signature of what is shown."""
+    run, change = path_of("runs", thread), path_of("runs", thread, "change")
+    for at, button, fields, shown in (
+        (change, "Extend the budget", {"More steps": "5", "Reason": " it is \u202elong"}, r"it is \u{202e}long"),
+        (run, "Send", {"Message to the agent": " Pay \u202e<b>less</b>\n\u00fc "}, r"Pay \u{202e}<b>less</b>"),
+        (change, "Refine the task", {"How the task changes": "correct", "The refinement": "Not 4711."}, "Not 4711."),
+    ):
+        await page.goto(url + at)
+        for label, text in fields.items():
+            field = page.get_by_label(label)
+            await (field.select_option(text) if text == "correct" else field.fill(text))
+        await page.get_by_role("button", name=button).click()
+        dialog = page.get_by_role("dialog")
+        await expect(dialog).to_contain_text(f"with the key {fingerprint(key)}")
+        await expect(dialog).to_contain_text(shown)
+        await dialog.get_by_role("button", name="Sign and send").click()
+        await page.wait_for_url(url + run)

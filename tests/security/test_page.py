@@ -20,15 +20,18 @@ from holdfast.client.trees import Node
 from holdfast.client.workers import Poller
 from holdfast.config.page_links import is_servable, path_of
 from holdfast.core.memory.semantic import MemoryItem
+from holdfast.doctor.check import Check
 from holdfast.errors import HoldfastError
 from holdfast.gateway.callers import Caller, Scope
 from holdfast.gateway.page.bulk import Result
 from holdfast.gateway.page.changing import AMOUNTS
+from holdfast.gateway.page.examining import Found
 from holdfast.gateway.page.guards import Origin, own_path
 from holdfast.gateway.page.rendering import rendered
 from holdfast.gateway.page.sessions import SESSIONS, SESSIONS_EACH, Session, Sessions
 from holdfast.gateway.page.views.bulk import Group, Item, sort_items
 from holdfast.gateway.page.views.calls import call_rows, timed
+from holdfast.gateway.page.views.checks import checks_view
 from holdfast.gateway.page.views.diffs import difference
 from holdfast.gateway.page.views.fleet import loop_row, schedule_row, service_facts, worker_row
 from holdfast.gateway.page.views.insights import prompt_page, state_blocks, tree_rows, verdict_view
@@ -49,12 +52,12 @@ ALICE = Caller("alice", tuple(get_args(Scope)))
 TAG_NAMES = (
     "a article bdi blockquote body br button caption code dd details div dl dt figcaption figure form h1 h2 h3 head "
     "header html input label li link main meta nav noscript ol option p polyline pre rect script section select span "
-    "summary svg table tbody td textarea th thead time title tr ul"
+    "strong summary svg table tbody td textarea th thead time title tr ul"
 )
 TAGS = frozenset(TAG_NAMES.split())
 ATTRIBUTE_NAMES = (
     "action aria-current aria-describedby aria-hidden aria-label aria-labelledby aria-live autocomplete autofocus "
-    "charset checked class content data-call data-known data-must-sign data-needs-key data-person data-signs "
+    "charset checked class content data-call data-known data-must-sign data-needs-key data-person data-says data-signs "
     "data-signs-all data-steers datetime defer disabled for height hidden href hx-get hx-select hx-swap "
     "hx-swap-oob hx-target hx-trigger id lang max maxlength method min name open points preserveaspectratio rel "
     "required role rows scope selected spellcheck src tabindex title type value viewbox width x y"
@@ -255,7 +258,9 @@ def sides_with(text: str, shared: JSON, head: object, state: JSON) -> Iterator[C
     loop = {"thread": text, "status": text, "task": text, "started_at": text}
     fleet: JSON = {"facts": service_facts(text, text, namespace=text, queue=text, own=text)}
     fleet |= {"workers": [worker_row(Poller(text, text, NOW), NOW, "1")], "may_read_schedules": True}
-    fleet |= {"schedules": [schedule_row(times, NOW)], "loops": [loop_row(loop, NOW)]}
+    fleet |= {"schedules": [schedule_row(times, NOW)], "loops": [loop_row(loop, NOW)], "may_examine": True}
+    found = Found(NOW, [Check(text, status, text, text) for status in ("ok", "missing", "open", "weak")])
+    fleet["checks"] = checks_view(found, None, NOW, under_way=True)
     yield partial(rendered, "fleet.html", **shared, **fleet)
     yield partial(rendered, "fleet.html", **shared, **fleet | dict.fromkeys(("workers", "schedules", "loops"), text))
 
@@ -315,7 +320,7 @@ def pages_with(text: str) -> Iterator[Callable[[], str]]:
     yield partial(rendered, "run.html", **shared, **run, **{**more, "last_page": False})
     yield partial(rendered, "run_live.html", **shared, **run, seen="")
     typed_changes = dict.fromkeys(("kind", "text", "reason", *AMOUNTS), text)
-    changes = {"may_refine": True, "may_extend": True, "has_budget": True, "amounts": AMOUNTS, "once": "0"}
+    changes = {"may_refine": True, "may_extend": True, "amounts": AMOUNTS, "once": "0"}
     yield partial(rendered, "change.html", **shared, run=head, **changes, typed=typed_changes, problem=text)
     listed = run_row({"thread": text, "status": text, "agent": text, "task": text, "started_at": text}, NOW)
     yield from sides_with(text, shared, head, state)

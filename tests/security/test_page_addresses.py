@@ -1,14 +1,19 @@
 """The worst address of a page that a setting, a worker or an imported log can bring into the Web UI's details."""
 
 import re
+from contextlib import closing
+from pathlib import Path
 
 import pytest
 
+from holdfast.config.settings import Settings
 from holdfast.core.base.models import replace
 from holdfast.core.base.page_paths import MOST_CHARS, linkable
 from holdfast.core.log.events import AgentLoaded
 from holdfast.core.run.state.features import PAGE_LINKS
 from holdfast.core.run.views.web_ui import current_details
+from holdfast.gateway.http.serving import listen
+from holdfast.hosting.development import HOST, DevelopmentPage
 from tests.support.runs import Thread, calls
 
 HOSTILE = (
@@ -83,3 +88,16 @@ def test_a_hostile_thread_id_stays_within_the_address() -> None:
 def test_addresses_of_gateways_are_kept(address: str) -> None:
     """An address over https, or of this machine, is a link, without its last slash."""
     assert linkable(f"{address}/") == address
+
+
+def test_the_page_of_development_has_links_only_at_its_own_port(tmp_path: Path) -> None:
+    """The address that runs record has no secret; a port that happened to be free is no address to record."""
+    with closing(listen(HOST, 0)) as free:
+        port = free.getsockname()[1]
+        settings = Settings(home=tmp_path, gateway_port=port)
+        with DevelopmentPage().reserve(settings) as taken:  # by another program
+            assert taken is None
+    with DevelopmentPage().reserve(settings) as address:
+        assert address == linkable(address) == f"http://{HOST}:{port}"
+    with DevelopmentPage().reserve(Settings(home=tmp_path, gateway_port=0)) as other:
+        assert other is None

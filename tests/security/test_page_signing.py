@@ -2,20 +2,21 @@
 
 import json
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from playwright.async_api import Route, expect
 
-from holdfast import Agent, Catalog, Policy, allow, ask
+from holdfast import Agent, Budget, Catalog, Policy, allow, ask
 from holdfast.client.interventions import intervene
 from holdfast.client.threads import Threads
 from holdfast.config.page_links import path_of
-from holdfast.core.authority.interventions import Pause, Resume, Steering
+from holdfast.core.authority.interventions import Extension, Message, Pause, Refinement, Resume, Steering
 from holdfast.core.authority.policy import Approver, Terms
 from holdfast.core.authority.signatures import public_key, sign
-from holdfast.core.authority.statements import Decision
+from holdfast.core.authority.statements import Decision, Signed
+from holdfast.core.log.events import BudgetExtended, TaskRefined, UserMessageReceived
 from holdfast.gateway.page.views.bulk import kind_of
 from holdfast.gateway.page.views.requests import Person, call_view
 from holdfast.testing import call, say, steps
@@ -198,6 +199,73 @@ async def test_only_the_persons_own_fresh_signature_steers(rig: StartRig) -> Non
             assert (await steer(site, run.id, act, replayed))[0] == 409
         (event,) = [event for event in await events_of(run) if event.type == "run_paused"]
         assert (event.by, event.proof, event.key) == ("alice", "signed", public_key(KEYS["alice"]))
+
+
+def told(
+    thread: str, format: type[Signed], /, *, key: str = "alice", by: str = "alice", days: int = 1, **said: Any
+) -> JSON:
+    """Return a statement that counts once, as the page's script sends it."""
+    until = (datetime.now(UTC) + timedelta(days=days)).replace(microsecond=0)
+    once: JSON = {"id": said.pop("id", "once"), "until": f"{until:%Y-%m-%dT%H:%M:%SZ}"}
+    message = format.model_validate({**said, **once, "by": by}).signed_bytes(thread)
+    return {"thread": thread, "statement": said, **once, "signature": sign(KEYS[key], message)}
+
+
+async def tell(site: PageSite, thread: str, act: str, signed: JSON | None, **fields: str) -> int:
+    """Send a form that tells a run something; return the status."""
+    path = path_of("runs", thread, act)
+    page = path_of("runs", thread) if act == "messages" else path_of("runs", thread, "change")
+    form = {**fields, "form": await site.form_token(page, path)} | ({"signed": json.dumps(signed)} if signed else {})
+    return (await site.post(path, form)).status_code
+
+
+async def test_only_the_persons_own_fresh_signature_tells_a_run_something(rig: StartRig) -> None:
+    """Under four eyes, the page sends messages, refinements and extensions by the person's own signature of this text,
+    thread, id and expiry: by none without one, by another's, of another text, a second time or when it has expired.
+    What the form's fields say beside a signature counts for nothing.
+    """
+    policy = SIGNED.model_copy(update={"terms": Terms(by=("alice",), requester_may_decide=False)})
+    async with page_site(rig, policy, budget=Budget(steps=20)) as site:
+        run = await site.rig.start("Pay", thread="told-1")
+        await status_of(run, "waiting_approval")
+        await site.sign_in()
+        kinds: list[tuple[str, type[Signed], JSON, JSON]] = [
+            ("extensions", Extension, {"steps": 5}, {"steps": 500}),
+            ("messages", Message, {"message": "Pay less."}, {"message": "Pay all."}),
+            ("refinements", Refinement, {"kind": "narrow", "text": "Less."}, {"kind": "rescope", "text": "Less."}),
+        ]
+        for act, kind, said, other in kinds:
+            good = told(run.id, kind, **said)
+            for name, wrong, status in (
+                ("unsigned", None, 403),
+                ("another approver's key", told(run.id, kind, key="bob", **said), 403),
+                ("another approver", told(run.id, kind, key="bob", by="bob", **said), 403),
+                ("another text", {**good, "statement": other}, 403),
+                ("another id", {**good, "id": "twice"}, 403),
+                ("a later expiry", {**good, "until": "2099-01-01T00:00:00Z"}, 403),
+                ("no expiry", {**good, "until": ""}, 422),
+                ("expired", told(run.id, kind, days=-1, **said), 409),
+                ("valid for ever", told(run.id, kind, days=3_000, **said), 422),
+                ("signed for another run", {**told("told-2", kind, **said), "thread": run.id}, 403),
+                ("for another page", told("told-2", kind, **said), 422),
+                ("a name", {**good, "statement": {**said, "by": "bob"}}, 422),
+            ):
+                fields = {key: str(value) for key, value in said.items()}
+                assert await tell(site, run.id, act, wrong, **fields) == status, (act, name)
+            assert await tell(site, run.id, act, good, **{key: str(value) for key, value in other.items()}) == 303, act
+            assert await tell(site, run.id, act, good) == 409, act
+        found = [
+            each
+            for each in await events_of(run)
+            if isinstance(each, BudgetExtended | UserMessageReceived | TaskRefined) and each.proof
+        ]
+        alice = ("alice", "signed", public_key(KEYS["alice"]))
+        assert [(each.by, each.proof, each.key) for each in found] == [alice] * 3
+        extended, received, refined = found
+        assert isinstance(extended, BudgetExtended)
+        assert isinstance(received, UserMessageReceived)
+        assert isinstance(refined, TaskRefined)
+        assert (extended.more.steps, received.content, refined.text) == (5, "Pay less.", "Less.")
 
 
 @pytest.mark.browser

@@ -94,10 +94,11 @@ def serve(address: str) -> NoReturn:
     """Fork a child for each request, until the parent process ends."""
     import holdfast.audit.evidence.replay
     import holdfast.audit.evidence.verify
-    import holdfast.cli.checks.doctor
+    import holdfast.cli.checks.report
     import holdfast.cli.main
     import holdfast.cli.screens.prompt_screens
     import holdfast.cli.screens.watch
+    import holdfast.doctor.examine
     import holdfast.starter
     import holdfast.worker.__main__  # noqa: F401
 

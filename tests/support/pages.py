@@ -17,9 +17,11 @@ from holdfast import Agent, Catalog, Policy, Preview, allow, ask, tool
 from holdfast.client.threads import Threads
 from holdfast.core.authority.policy import Approver, Terms
 from holdfast.core.memory.semantic import MemoryStore
+from holdfast.doctor.check import Check
 from holdfast.gateway.app import build_app
 from holdfast.gateway.callers import Callers, CallersFile, Scope, Token
 from holdfast.gateway.http.serving import Server, listen
+from holdfast.gateway.page.examining import Checks
 from holdfast.gateway.page.sessions import Sessions
 from holdfast.testing import Script, call, say, steps
 from tests.support.rig import PATIENCE, Rig, StartRig
@@ -31,6 +33,8 @@ FLAGS = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-backgroun
 FLAGS += ["--disable-component-update", "--disable-sync", "--host-resolver-rules=MAP evil.example 127.0.0.1"]
 
 ALL: tuple[Scope, ...] = tuple(each for each in get_args(Scope) if each != "codec")
+CONFINED: tuple[Scope, ...] = tuple(each for each in ALL if each != "doctor")
+"""All scopes of a token that is confined to some threads."""
 
 
 def ledger_change(cents: int, iban: str) -> Preview:
@@ -60,7 +64,7 @@ CALLERS = CallersFile(
         Token(name="alice", sha256=sha256("of-alice"), scopes=ALL),
         Token(name="bob", sha256=sha256("of-bob"), scopes=ALL),
         Token(name="reader", sha256=sha256("of-reader"), scopes=("read", "list")),
-        Token(name="billing", sha256=sha256("of-billing"), scopes=ALL, threads=("billing-",)),
+        Token(name="billing", sha256=sha256("of-billing"), scopes=CONFINED, threads=("billing-",)),
     )
 )
 PAYS = steps(
@@ -70,6 +74,38 @@ PAYS = steps(
         say("Paid."),
     ]
 )
+
+
+HOSTILE = "<script>alert(1)</script>\u202e"
+FOUND = [
+    Check("settings", "ok", "/srv/holdfast/holdfast.toml (catalog)"),
+    Check("policy", "weak", HOSTILE, "sign `decisions`"),
+    Check("database", "missing", "db.internal does not answer", "check DATABASE_URL"),
+    Check("ports", "open", "nothing to see"),
+]
+"""What the checks of `doctor` find."""
+
+
+class Findings:
+    """Checks that find the same each time, when they may."""
+
+    def __init__(self) -> None:
+        self.made: list[str] = []
+        self.open = asyncio.Event()
+        self.open.set()
+
+    async def installation(self) -> list[Check]:
+        """Find faults."""
+        self.made.append("installation")
+        await self.open.wait()
+        return FOUND
+
+    async def endpoints(self) -> list[Check]:
+        """Find an endpoint; fail the second time."""
+        self.made.append("endpoints")
+        if self.made.count("endpoints") > 1:
+            raise RuntimeError("sk-secret")
+        return [Check("llm", "ok", "gpt at https://llm.example, key set")]
 
 
 @dataclass
@@ -110,13 +146,14 @@ async def page_site(
     catalog: Catalog | None = None,
     key: str | None = None,
     memories: MemoryStore | None = None,
+    checks: Checks | None = None,
     **agent: Any,
 ) -> AsyncIterator[PageSite]:
     """Run a worker and a gateway with its page."""
     own = Agent(name="clerk", instructions="Work.", policy=policy, tools=[pay, look], **agent)
     async with rig(catalog or Catalog(agents=[own]), script) as worker:
         threads = Threads(worker.client, task_queue=worker.task_queue, answer_within=60.0)
-        async with served_page(threads, policy, key=key, memories=memories) as (url, http, sessions):
+        async with served_page(threads, policy, key=key, memories=memories, checks=checks) as (url, http, sessions):
             yield PageSite(worker, url, http, sessions)
 
 

@@ -1,1 +1,1 @@
-"""Checks of an installation and of a project: `doctor`, hardening and the LLM's endpoint."""
+"""Checks of the command line: how `doctor` reports, what limits the throughput, and who offers an agent."""

@@ -10,11 +10,11 @@ from collections.abc import Iterable
 from temporalio.client import Client
 from temporalio.service import RPCError
 
-from holdfast.cli.checks.project_checks import offers
 from holdfast.cli.session import Session
 from holdfast.cli.text import visible
 from holdfast.client.threads import Threads
 from holdfast.client.workers import pollers
+from holdfast.doctor.project import offers
 from holdfast.errors import AgentNotFound
 from holdfast.worker.takeover.liveness import is_gone, this_process
 from holdfast.worker.takeover.registry import Offer

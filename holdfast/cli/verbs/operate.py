@@ -1,5 +1,6 @@
 """Verbs that operate Holdfast: replay, prune, migrate, doctor, skip."""
 
+import asyncio
 import sys
 from datetime import timedelta
 from pathlib import Path
@@ -154,12 +155,16 @@ async def doctor(
     """
     if load:
         return await _load(session)
-    from holdfast.cli.checks.doctor import examine, exit_code, report
-    from holdfast.cli.screens.checks import Check
+    from holdfast.cli.checks.report import exit_code, report
+    from holdfast.doctor.check import Check
+    from holdfast.doctor.examine import examine, examine_endpoints
+    from holdfast.doctor.limited import Limited
 
     try:
         options = session.parts.connect_options  # first: it may find the stack of another folder
-        checks = await examine(session.settings, options, session.project)
+        settings, limited = session.settings, Limited()
+        probes = asyncio.create_task(examine_endpoints(settings, limited=limited))
+        checks = await examine(settings, options, session.project, limited=limited) + await probes
         code = exit_code(checks, hardened=hardened)
     except SettingsError as error:
         checks, code = [Check("settings", "missing", str(error), "correct it; docs/reference/settings.md")], USAGE

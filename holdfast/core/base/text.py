@@ -146,3 +146,8 @@ def _rows(text: str, width: int, mark: str, columns: Callable[[str], int]) -> It
         row += character
         taken += needed
     yield row
+
+
+def count(number: int, thing: str) -> str:
+    """Return a count with its noun: `1 step`, `2 steps`."""
+    return f"{number:,} {thing}{'' if number == 1 else 's'}"

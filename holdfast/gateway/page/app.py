@@ -16,6 +16,7 @@ from holdfast.gateway.http.problems import TITLES, HTTPProblem, problem_of
 from holdfast.gateway.page.bulk import BulkDeciding
 from holdfast.gateway.page.changing import Changing
 from holdfast.gateway.page.deciding import Deciding
+from holdfast.gateway.page.examining import Checks, Examining
 from holdfast.gateway.page.fleet import Fleet
 from holdfast.gateway.page.guards import Origin, see_other
 from holdfast.gateway.page.inbox import Inbox
@@ -43,6 +44,7 @@ def build_page(
     memories: MemoryStore | None = None,
     openid_secret: str = "",
     private_key: str = "",
+    checks: Checks | None = None,
 ) -> Starlette:
     """Build the page.
 
@@ -58,13 +60,16 @@ def build_page(
         memories: The memories of agents; None without a store of them.
         openid_secret: The client's secret at the OpenID Connect provider; empty for a public client.
         private_key: The gateway's private key, which seals sign-ins of a public client; empty for none.
+        checks: The checks of this process, for operators; None for none.
     """
     door = Door(Origin(url), sessions, authenticator, gateway_key)
     inbox = Inbox(threads)
     signing_in, deciding = SigningIn(door), Deciding(threads, actions, authenticator.callers, inbox)
     bulk = BulkDeciding(threads, actions, inbox)
     verifying, remembering = Verifying(threads, evidence, anchors), Remembering(threads, memories)
-    watching, inspecting, fleet = Watching(threads, actions, verifying.badge), Inspecting(threads), Fleet(threads)
+    watching, inspecting = Watching(threads, actions, verifying.badge), Inspecting(threads)
+    examining = Examining(checks)
+    fleet = Fleet(threads, examining)
     changing, visit = Changing(threads, actions), door.visit
     federated = []
     if provider := authenticator.callers.openid:
@@ -113,6 +118,8 @@ def build_page(
             Route("/runs/{thread}/memory", visit(remembering.show), methods=["GET"]),
             Route("/runs/{thread}/memory", visit(remembering.change), methods=["POST"]),
             Route("/fleet", visit(fleet.show), methods=["GET"]),
+            Route("/fleet/checks", visit(examining.show), methods=["GET"]),
+            Route("/fleet/checks", visit(examining.check), methods=["POST"]),
             Route("/runs/{thread}/messages", visit(watching.say), methods=["POST"]),
             Route("/runs/{thread}/change", visit(changing.show), methods=["GET"]),
             Route("/runs/{thread}/refinements", visit(changing.refine), methods=["POST"]),

@@ -10,6 +10,7 @@ from holdfast.gateway.bodies import Body, ExtensionBody, RefinementBody
 from holdfast.gateway.http.pages import note
 from holdfast.gateway.http.problems import HTTPProblem
 from holdfast.gateway.page.guards import number_of, read_fields, see_other
+from holdfast.gateway.page.signed import read_once
 from holdfast.gateway.page.views.runs import head_view
 from holdfast.gateway.page.visits import Visit
 from holdfast.gateway.routes.interventions import Actions
@@ -38,22 +39,31 @@ class Changing:
     async def refine(self, visit: Visit) -> Response:
         """Refine the task."""
         visit.require("refine")
-        fields = _filled(await visit.form(), ("kind", "text", "id"))
-        return await self._change(visit, "refine", RefinementBody, fields)
+        sent = await visit.form()
+        return await self._change(visit, "refine", RefinementBody, _filled(sent, ("kind", "text", "id")), sent)
 
     async def extend(self, visit: Visit) -> Response:
         """Extend the budget."""
         visit.require("extend")
-        typed = _filled(await visit.form(), (*AMOUNTS, "reason", "id"))
+        sent = await visit.form()
+        typed = _filled(sent, (*AMOUNTS, "reason", "id"))
         numbers = {name: number_of(typed.get(name), -1) for name in AMOUNTS if name != "usd"}
         amounts = {name: number for name, number in numbers.items() if number >= 0}
-        return await self._change(visit, "extend", ExtensionBody, typed | amounts)
+        return await self._change(visit, "extend", ExtensionBody, typed | amounts, sent)
 
-    async def _change(self, visit: Visit, name: str, kind: type[Body], fields: dict[str, Any]) -> Response:
+    async def _change(
+        self, visit: Visit, name: str, kind: type[Body], fields: dict[str, Any], sent: dict[str, list[str]]
+    ) -> Response:
+        """Change the run by what the browser has signed, or else by the fields of the form."""
         visit.require("read")
-        thread = visit.thread()
+        thread, signed = visit.thread(), sent.get("signed", [""])[-1]
+        signature: dict[str, Any] | None = None
         try:
-            await self._actions.intervene(name, thread, read_fields(fields, kind), by=visit.caller.name)
+            if signed:
+                body, signature = read_once(thread, signed, kind)
+            else:
+                body = read_fields(fields, kind)
+            await self._actions.intervene(name, thread, body, by=visit.caller.name, signature=signature)
         except HTTPProblem as problem:
             return await self._page(visit, fields, problem=problem)
         return see_other("runs", thread)
@@ -67,7 +77,6 @@ class Changing:
             run=head_view(state, visit.caller.scopes, visit.person),
             may_refine="refine" in visit.caller.scopes,
             may_extend="extend" in visit.caller.scopes,
-            has_budget=bool((state.get("budget") or {}).get("limits")),
             amounts=AMOUNTS,
             typed=dict.fromkeys(("kind", "text", "reason", *AMOUNTS), "") | typed,
             once=secrets.token_hex(8),

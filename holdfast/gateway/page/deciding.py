@@ -53,7 +53,7 @@ class Deciding:
     async def inbox(self, visit: Visit) -> Response:
         """Show the requests that the person may decide, and the runs that are blocked."""
         visit.require("read")
-        reading = await self._inbox.look()
+        reading = await self._inbox.look(brief=True)
         reaches, now = visit.caller.reaches, visit.now
         everybody, may_decide = "all" in visit.request.query_params, "decide" in visit.caller.scopes
         mine = [each for each in reading.requests if reaches(each["thread"])]

@@ -1,4 +1,6 @@
-"""What runs the runs: workers with their versions, schedules, loops, and the state of Temporal and the record."""
+"""What runs the runs: workers with their versions, schedules, loops, the state of Temporal and the record, and what
+`doctor` finds.
+"""
 
 import asyncio
 from collections.abc import Awaitable
@@ -13,6 +15,7 @@ from holdfast.client.threads import Threads
 from holdfast.client.workers import pollers, server_version
 from holdfast.core.base.text import one_line
 from holdfast.errors import HoldfastError, ServerUnreachable
+from holdfast.gateway.page.examining import Examining
 from holdfast.gateway.page.views.fleet import loop_row, schedule_row, service_facts, worker_row
 from holdfast.gateway.page.visits import Visit
 from holdfast.version import __version__
@@ -30,10 +33,12 @@ class Fleet:
 
     Args:
         threads: The threads.
+        examining: Has the checks.
     """
 
-    def __init__(self, threads: Threads) -> None:
+    def __init__(self, threads: Threads, examining: Examining) -> None:
         self._threads = threads
+        self._examining = examining
 
     async def show(self, visit: Visit) -> Response:
         """Show all parts that the caller may read; a part that cannot be read says why."""
@@ -55,6 +60,8 @@ class Fleet:
             loops=loops if isinstance(loops, str) else [loop_row(each, now) for each in loops],
             schedules=schedules if isinstance(schedules, str) else [schedule_row(each, now) for each in schedules],
             may_read_schedules=may_read_schedules,
+            may_examine="doctor" in visit.caller.scopes,
+            checks=self._examining.look(visit),
         )
 
     async def _record(self) -> bool:

@@ -1,7 +1,8 @@
 """The open requests and the blocked runs of all threads, for everybody's inbox.
 
 1. One reading is shared by all who look, for `FRESH_SECONDS`, and what an older one has found is shown while the next
-   is under way. Nobody waits longer than `FIRST_SECONDS`: the page says how many runs have not been read yet.
+   is under way. Nobody waits long for the first: the page says how many runs have not been read yet, and loads
+   them as they come.
 2. Temporal's visibility store names the runs that wait, in one call. A run is asked when it appears there, when its row
    changes, and else once in `ROUNDS` readings: two changes within one reading can leave a row as it was.
 3. What is old is safe to decide on: each decision names the digest of what was shown, and the run compares it.
@@ -25,7 +26,9 @@ from holdfast.errors import HoldfastError
 FRESH_SECONDS = 5.0
 """How old a reading may be before the next one begins."""
 FIRST_SECONDS = 2.0
-"""How long the first who look wait for the first reading."""
+"""How long the first who look wait for the first reading, on a page that shows it as it is then."""
+BRIEF_SECONDS = 0.3
+"""The same on a page that shows what there is, and loads the rest by itself."""
 ROUNDS, ROUND = 12, 20
 """A reading asks a twelfth of the runs again that seem unchanged, and at least so many."""
 AT_ONCE = 16
@@ -81,8 +84,11 @@ class Inbox:
         self._task: asyncio.Task[None] | None = None
         self._decided: dict[tuple[str, str], float] = {}
 
-    async def look(self) -> Reading:
+    async def look(self, *, brief: bool = False) -> Reading:
         """Return what is known; wait only for the first reading, and not long.
+
+        Args:
+            brief: The page loads by itself what is missing.
 
         Raises:
             HoldfastError: Nothing is known yet, because the first reading failed.
@@ -91,7 +97,7 @@ class Inbox:
             self._task = asyncio.create_task(self._read())
             self._task.add_done_callback(self._done)
         if self._read_at is None and self._task:
-            await asyncio.wait({self._task}, timeout=FIRST_SECONDS)
+            await asyncio.wait({self._task}, timeout=BRIEF_SECONDS if brief else FIRST_SECONDS)
         if self._waiting is None and self._failure:
             raise self._failure
         known = [(thread, self._answers.get(thread)) for thread in self._waiting or ()]

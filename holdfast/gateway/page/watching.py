@@ -10,11 +10,12 @@ from holdfast.client.idempotent_starts import start_once
 from holdfast.client.listing import STATUSES, list_page
 from holdfast.client.start_options import StartOptions, new_thread_id
 from holdfast.client.threads import JSON, Threads
-from holdfast.gateway.bodies import MessageBody, PauseBody, ReasonBody, SignedSteering, StartBody, read_body
+from holdfast.gateway.bodies import MessageBody, PauseBody, ReasonBody, StartBody
 from holdfast.gateway.callers import Scope
 from holdfast.gateway.http.pages import note, take
 from holdfast.gateway.http.problems import HTTPProblem
 from holdfast.gateway.page.guards import HEADERS, number_of, read_fields, see_other
+from holdfast.gateway.page.signed import read_once, read_steering
 from holdfast.gateway.page.state_cache import StateCache
 from holdfast.gateway.page.views.insights import Verdict
 from holdfast.gateway.page.views.runs import head_view, run_row
@@ -108,7 +109,7 @@ class Watching:
             if act == "cancel":
                 await self._actions.cancel(thread, body, by=visit.caller.name)
             else:
-                signature = _signature(thread, fields.get("signed", [""])[-1])
+                signature = read_steering(thread, fields.get("signed", [""])[-1])
                 await self._actions.intervene(act, thread, body, by=visit.caller.name, signature=signature)
         except HTTPProblem as problem:
             return await self._run_page(visit, thread, problem=problem)
@@ -121,9 +122,13 @@ class Watching:
         visit.require("read")
         visit.require("say")
         thread, fields = visit.thread(), await visit.form()
-        message = fields.get("message", [""])[-1]
+        message, signed = (fields.get(name, [""])[-1] for name in ("message", "signed"))
         try:
-            await self._actions.say(thread, read_fields({"message": message}, MessageBody), by=visit.caller.name)
+            if signed:
+                body, signature = read_once(thread, signed, MessageBody)
+                await self._actions.say(thread, body, by=visit.caller.name, id=signature["id"], signature=signature)
+            else:
+                await self._actions.say(thread, read_fields({"message": message}, MessageBody), by=visit.caller.name)
         except HTTPProblem as problem:
             return await self._run_page(visit, thread, problem=problem, typed=message)
         finally:
@@ -183,20 +188,6 @@ class Watching:
             "entries": [entry(event, thread, visit.now) for event in events],
             "after": max([after, *(int(event["position"]) for event in events)]),
         }
-
-
-def _signature(thread: str, signed: str) -> JSON | None:
-    """Read what the browser has signed: the signature, and the state to which it is bound; None for nothing.
-
-    Raises:
-        HTTPProblem: 422: it is none, or is about another run than the page.
-    """
-    if not signed:
-        return None
-    body = read_body(signed.encode(), SignedSteering)
-    if body.thread != thread:
-        raise HTTPProblem(422, "the signed statement is about another run than this page")
-    return body.model_dump(exclude={"thread"})
 
 
 def _is_agent(name: str) -> bool:

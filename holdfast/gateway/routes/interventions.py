@@ -125,7 +125,9 @@ class Actions:
             check_shown(request)
         return _response(await self._send("decide", thread, payload, key), by=by)
 
-    async def say(self, thread: str, body: MessageBody, *, by: str, id: str = "") -> tuple[int, Outcome]:
+    async def say(
+        self, thread: str, body: MessageBody, *, by: str, id: str = "", signature: Mapping[str, Any] | None = None
+    ) -> tuple[int, Outcome]:
         """Send a message; return status and outcome.
 
         Args:
@@ -133,6 +135,8 @@ class Actions:
             body: The message.
             by: The caller.
             id: The caller's id for it, with which it counts once; empty for none.
+            signature: The caller's own signature, with the id and the expiry that it covers; None for that of the
+                gateway.
 
         Raises:
             HTTPProblem: It was rejected, or it is unknown whether it arrived.
@@ -140,7 +144,14 @@ class Actions:
         """
         try:
             result = await say(
-                self._threads, thread, body.message, by=by, when_busy=body.when_busy, id=id, private=self._key
+                self._threads,
+                thread,
+                body.message,
+                by=by,
+                when_busy=body.when_busy,
+                id=id,
+                private=None if signature else self._key,
+                signature=signature,
             )
         except ServerUnreachable:
             detail = (

@@ -15,12 +15,13 @@ from holdfast.audit.anchors.lines import AnchoredLines
 from holdfast.audit.anchors.sealer import CheckpointSigner
 from holdfast.audit.anchors.setting import anchor_folders, read_anchors, with_embedded_anchor
 from holdfast.audit.anchors.webhook import CheckpointRejected
-from holdfast.cli.screens.anchors import anchors_check, anchors_from_options
+from holdfast.cli.screens.anchors import anchors_from_options
 from holdfast.composition.sealing import open_sealer
 from holdfast.composition.witnesses import own_nodes, witnesses_of
 from holdfast.config.settings import Settings
 from holdfast.core.authority.signatures import encode_key, public_key
 from holdfast.core.log.node_seals import SignedCheckpoint, read_seal
+from holdfast.doctor.anchors import anchors_check
 from holdfast.encryption.node_key import ensure_node_key, find_node_key
 from holdfast.errors import SettingsError
 from tests.support.rig import eventually

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.cli.checks.project_checks import namesake_check
 from holdfast.config import namesake
+from holdfast.doctor.project import namesake_check
 
 
 def test_the_other_distribution_is_named_with_the_remedy(tmp_path: Path) -> None:

@@ -80,6 +80,7 @@ def test_one_key_has_one_name() -> None:
         ("tokens: [", "line 1"),
         ("[]", "cannot be used|no caller"),
         ("tokens: [{name: a, sha256: " + "a" * 64 + ", scopes: [codec], threads: [b-]}]", "codec"),
+        ("tokens: [{name: a, sha256: " + "a" * 64 + ", scopes: [doctor], threads: [b-]}]", "doctor"),
         ("tokens: [{name: a, sha256: " + "a" * 64 + ", scopes: [list], threads: []}]", "threads"),
         ("tokens: [{name: a, sha256: " + "a" * 64 + ", scopes: [list], threads: [\"x' OR 'a'='a\"]}]", "threads"),
     ],

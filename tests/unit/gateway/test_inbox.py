@@ -63,6 +63,7 @@ def place(monkeypatch: pytest.MonkeyPatch) -> Place:
     monkeypatch.setattr(inbox_module, "list_page", no_blocked)
     monkeypatch.setattr(inbox_module, "FRESH_SECONDS", -1.0)
     monkeypatch.setattr(inbox_module, "FIRST_SECONDS", 0.05)
+    monkeypatch.setattr(inbox_module, "BRIEF_SECONDS", 0)
     return place
 
 
@@ -84,10 +85,13 @@ async def test_a_run_is_asked_when_its_row_changes(place: Place) -> None:
     assert "t-7" not in {each["thread"] for each in (await inbox.look()).requests}
 
 
-async def test_nobody_waits_for_all_runs(place: Place) -> None:
+async def test_nobody_waits_for_all_runs(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those who look first see how many runs have not been read, and the requests as they come."""
     inbox = Inbox(cast(Threads, place))
     place.gate.clear()
+    with monkeypatch.context() as patch:
+        patch.setattr(inbox_module, "FIRST_SECONDS", 3_600.0)
+        assert (await inbox.look(brief=True)).requests == ()  # a page that loads the rest by itself
     first = await inbox.look()
     assert (len(first.requests), len(first.missing or ())) == (0, 200)
     place.gate.set()

@@ -1,11 +1,11 @@
-/* Signs decisions, and statements that steer a run, with a key of this browser.
+/* Signs decisions, and other statements about a run, with a key of this browser.
 
    1. WebCrypto makes the key, nothing can export it, and IndexedDB keeps it: one for each person who signs in here.
    2. The dialog that asks for confirmation is drawn from the values that are signed, and from nothing else of the page.
    3. The digest of a request is computed from those values. If the page claims another one, nothing is signed.
    4. What is sent is the statement that was signed, and no other field of the form.
 
-   `holdfast/core/authority/statements.py` and `votes.py` define what is signed, tests compare. */
+   `holdfast/core/authority/statements.py`, `interventions.py` and `votes.py` define what is signed, tests compare. */
 "use strict";
 (() => {
   const DECISIONS = {
@@ -22,6 +22,15 @@
     resume: "Resume the run",
     retry: "Let the blocked run continue",
   };
+  const SAYING = {
+    say: ["Send the agent a message", { message: "Message to the agent" }],
+    refine: ["Refine the task", { kind: "How the task changes", text: "The refinement, which the LLM reads verbatim" }],
+    extend: [
+      "Extend the budget",
+      { steps: "More steps", tokens: "More tokens", usd: "More US dollars", seconds: "More seconds", reason: "Reason" },
+    ],
+  };
+  const GOOD_SECONDS = 86_400; // a signed message is valid for that long
   const HARMLESS = ["deny", "respond", "happened", "abandon"];
   const TEXTS = { reason: "Reason", say: "Message to the agent", result: "Answer" };
   const INVISIBLE =
@@ -91,12 +100,15 @@
     return digest(canonical(["approval/3", ...bound, context, preview]));
   }
 
+  /** What a person has written in a field, as it is signed. */
+  const written = (field) => field?.value.toWellFormed().replace(/^\p{White_Space}+|\p{White_Space}+$/gu, "") ?? "";
+
   /** The decision that a form makes on a call. */
   function statementOf(form, call, decision) {
     const said = { decision, request: call.request, digest: call.digest };
     const field = (name) => form.elements.namedItem(name);
     for (const name of Object.keys(TEXTS)) {
-      const text = field(name)?.value.toWellFormed().replace(/^\p{White_Space}+|\p{White_Space}+$/gu, "");
+      const text = written(field(name));
       if (text) said[name] = text;
     }
     if (field("remember")?.checked) said.remember = true;
@@ -250,6 +262,41 @@
     send(form, { signed: JSON.stringify({ thread, run, seen, signature }) });
   }
 
+  /** The same for a message, a refinement or an extension: it counts once, and until a time. */
+  async function tell(form) {
+    const { act, format, thread, by, keys } = JSON.parse(form.dataset.says);
+    const key = await keyOf(by);
+    if (!key || !keys.includes(key.text)) return form.submit();
+    const [words, labels] = SAYING[act];
+    const field = (name) => form.elements.namedItem(name);
+    const statement = {};
+    for (const [name, label] of Object.entries(labels)) {
+      const text = written(field(name));
+      if (text) statement[name] = amount(name, label, text);
+    }
+    const id = field("id")?.value || crypto.randomUUID();
+    const until = `${new Date(Date.now() + GOOD_SECONDS * 1000).toISOString().slice(0, 19)}Z`;
+    const section = element("section");
+    section.append(element("p", visible(`Thread ${thread}`), "consequence"));
+    for (const [name, label] of Object.entries(labels))
+      if (name in statement) section.append(element("h3", label), element("pre", visible(String(statement[name]))));
+    section.append(element("p", `It counts once (${visible(id)}), and until ${until}.`, "dim"));
+    if (!(await confirmed(words, by, key, [section]))) return;
+    const signature = await signatureOf(key, canonical({ holdfast: format, thread, by, id, until, ...statement }));
+    send(form, { signed: JSON.stringify({ thread, statement, id, until, signature }) });
+  }
+
+  /** An amount as it is signed: a whole number, or dollars without zeros that say nothing; any other text as it is. */
+  function amount(name, label, text) {
+    if (name === "usd") {
+      if (!/^(0|[1-9]\d{0,6})(\.\d{1,9})?$/.test(text)) throw new Error(`${label}: write an amount such as 2.50.`);
+      return text.includes(".") ? text.replace(/\.?0+$/, "") : text;
+    }
+    if (!["steps", "tokens", "seconds"].includes(name)) return text;
+    if (!/^[1-9]\d{0,14}$/.test(text)) throw new Error(`${label}: write a whole number.`);
+    return Number(text);
+  }
+
   const signatureOf = async (key, text) => base64(await crypto.subtle.sign("Ed25519", key.pair.privateKey, encoded(text)));
 
   function report(form, error) {
@@ -269,10 +316,10 @@
     for (const button of waiting) mark(button, key, calls.every((call) => isListed(key, call)));
   }
 
-  /** The same for the buttons that steer a run. */
+  /** The same for the buttons that steer a run, or tell it something. */
   async function enableSteering() {
-    for (const button of document.querySelectorAll("form[data-steers] button[data-needs-key]")) {
-      const { by, keys } = JSON.parse(button.form.dataset.steers);
+    for (const button of document.querySelectorAll(":is([data-steers], [data-says]) button[data-needs-key]")) {
+      const { by, keys } = JSON.parse(button.form.dataset.steers ?? button.form.dataset.says);
       const key = await keyOf(by);
       if (key) mark(button, key, keys.includes(key.text));
     }
@@ -314,9 +361,10 @@
     const decision = event.submitter?.value;
     const form = event.target;
     const signs = ["signs", "signsAll"].find((name) => name in form.dataset && decision in DECISIONS);
-    if (!signs && !("steers" in form.dataset)) return;
+    const tells = ["steers", "says"].find((name) => name in form.dataset);
+    if (!signs && !tells) return;
     event.preventDefault();
-    const signing = !signs ? steer(form) : signs === "signs" ? sign(form, decision) : signAll(form, decision);
+    const signing = !signs ? (tells === "steers" ? steer : tell)(form) : signs === "signs" ? sign(form, decision) : signAll(form, decision);
     signing.catch((error) => report(form, error));
   });
   const page = document.getElementById("key");

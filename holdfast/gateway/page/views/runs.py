@@ -8,10 +8,14 @@ from holdfast.client.reading.states import CLOSED
 from holdfast.config.page_links import path_of
 from holdfast.gateway.callers import Scope
 from holdfast.gateway.page.views.requests import Person
-from holdfast.gateway.page.views.signing import steerable
+from holdfast.gateway.page.views.signing import sayable, steerable
 from holdfast.gateway.page.views.text import Piece, When, line, pieces, when
 
 JSON = Mapping[str, Any]
+
+OVER = "The run is over: a message continues the thread."
+_WORDS = {"say": " MESSAGE", "refine": " --narrow TEXT", "extend": " --budget AMOUNTS"}
+"""What the commands take besides the thread and the key."""
 
 
 class Fact(NamedTuple):
@@ -32,6 +36,17 @@ class Control(NamedTuple):
     needs_key: bool = False
     """Only a signature of the person is missing, so a key in the browser makes it possible."""
     signable: str = ""
+    """What the browser signs (`holdfast.gateway.page.views.signing`); empty for nothing."""
+
+
+class Saying(NamedTuple):
+    """A way to tell a run something: a message, a refinement of its task, or an extension of its budget."""
+
+    refused: str
+    """Why it does not count here; empty if it does."""
+    needs_key: bool
+    """Only a signature of the person is missing, so a key in the browser makes it possible."""
+    signable: str
     """What the browser signs (`holdfast.gateway.page.views.signing`); empty for nothing."""
 
 
@@ -56,8 +71,9 @@ class Head(NamedTuple):
     requests: tuple[Fact, ...]
     """Open requests: a name, and a path."""
     controls: tuple[Control, ...]
-    say_refused: str
-    """Why a message of this person does not count here; empty if it does."""
+    say: Saying
+    refine: Saying
+    extend: Saying
     events: int
 
 
@@ -86,6 +102,7 @@ def head_view(state: JSON, scopes: tuple[Scope, ...], person: Person | None = No
     thread, status = str(state["thread"]), str(state["status"])
     is_open = status not in CLOSED and status != "unauthenticated"
     blocked, paused = state.get("blocked"), state.get("paused")
+    no_budget = "" if (state.get("budget") or {}).get("limits") else "The run has no budget."
     return Head(
         thread=line(thread, 300),
         path=path_of("runs", thread),
@@ -107,7 +124,9 @@ def head_view(state: JSON, scopes: tuple[Scope, ...], person: Person | None = No
             for each in state.get("pending") or ()
         ),
         controls=tuple(_controls(state, scopes, person, is_open=is_open)),
-        say_refused=_say_refused(state, person),
+        say=_saying("say", state, person, over="", signed="messages_signed"),
+        refine=_saying("refine", state, person, over="" if is_open else OVER, signed="signed"),
+        extend=_saying("extend", state, person, over=no_budget if is_open else OVER, signed="signed"),
         events=int(state.get("events") or 0),
     )
 
@@ -173,11 +192,21 @@ def _controls(state: JSON, scopes: tuple[Scope, ...], person: Person | None, *, 
     return controls
 
 
-def _say_refused(state: JSON, person: Person | None) -> str:
-    if not (state.get("may_steer") or {}).get("messages_signed") or _vouches(state, person):
-        return ""
-    command = line(f"holdfast say {state['thread']} MESSAGE --key FILE")
-    return f"Messages have to be signed, because requesters may not approve here. Sign it in a terminal: {command}"
+def _saying(act: str, state: JSON, person: Person | None, *, over: str, signed: str) -> Saying:
+    """Return a way to tell a run something, with the reason if the person cannot use it here.
+
+    Args:
+        act: `say`, `refine` or `extend`.
+        state: As `show` presents it.
+        person: The person; None if they look only.
+        over: Why nobody can; empty if somebody can.
+        signed: What says in `may_steer` whether it has to be signed.
+    """
+    thread, required = str(state["thread"]), bool((state.get("may_steer") or {}).get(signed))
+    if over or person is None or (act == "say" and state["status"] in CLOSED):  # a new run begins with the message
+        return Saying(over, False, "")
+    unsigned = _unsigned(act, thread) if required and not _vouches(state, person) else ""
+    return Saying(unsigned, bool(unsigned), sayable(state, act, person.name))
 
 
 def _vouches(state: JSON, person: Person | None) -> bool:
@@ -187,7 +216,7 @@ def _vouches(state: JSON, person: Person | None) -> bool:
 
 def _unsigned(act: str, thread: str) -> str:
     """Return why a statement without the person's own signature does not count."""
-    command = line(f"holdfast {act} {thread} --key FILE")
+    command = line(f"holdfast {act} {thread}{_WORDS.get(act, '')} --key FILE")
     return f"A signature is required: make a key on the page Your key, or sign in a terminal: {command}"
 
 

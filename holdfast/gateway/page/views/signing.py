@@ -1,4 +1,4 @@
-"""What the browser needs to sign a decision on a request, the values that its digest covers, or a statement that steers
+"""What the browser needs to sign a decision on a request, the values that its digest covers, or another statement about
 a run; and the person's keys.
 
 `static/sign.js` computes the digest from these values, draws the dialog from them, and signs with one of the keys.
@@ -8,10 +8,13 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from holdfast.core.authority.interventions import Extension, Message, Refinement
+from holdfast.core.authority.statements import Signed
 from holdfast.core.base.canonical import canonical, exact_json
 from holdfast.core.base.names import person_name
 from holdfast.errors import NotPortable
 
+SAID: Mapping[str, type[Signed]] = {"say": Message, "refine": Refinement, "extend": Extension}
 BOUND = ("tool", "spec_hash", "effect_key", "epoch", "digest", "kind")
 
 
@@ -55,6 +58,24 @@ def steerable(state: Mapping[str, Any], act: str, name: str) -> str:
     if not bound or not may:
         return ""
     values = {"act": act, "thread": state["thread"], "by": by, "run": bound["run"], "seen": bound["seen"]}
+    return json.dumps({**values, "keys": keys_of(state, name, "may_steer")})
+
+
+def sayable(state: Mapping[str, Any], act: str, name: str) -> str:
+    """Return what a person may sign to tell a run something, as JSON for the browser; empty if there is nothing.
+
+    Args:
+        state: As `show` presents it.
+        act: `say`, `refine` or `extend`.
+        name: The person who is signed in.
+    """
+    try:
+        by = person_name(name)
+    except ValueError:
+        return ""
+    if not state.get("may_steer"):
+        return ""
+    values = {"act": act, "format": SAID[act].FORMAT, "thread": state["thread"], "by": by}
     return json.dumps({**values, "keys": keys_of(state, name, "may_steer")})
 
 

@@ -7,7 +7,6 @@ import pytest
 
 from holdfast import Agent, Catalog, InMemoryArtifacts, InMemoryMemories, InMemoryThreads, Memory, Policy, Rule, tool
 from holdfast.activities.builtin_tools.offer import with_builtin_tools
-from holdfast.cli.checks.project_checks import advice_checks
 from holdfast.cli.session import Session
 from holdfast.cli.verbs.policies import check
 from holdfast.config.settings import Settings
@@ -15,6 +14,7 @@ from holdfast.core.agents.advice import BUILTIN_TOOLS, advice_on, description_ad
 from holdfast.core.authority.policy import allow, ask, deny
 from holdfast.core.tools.effects import Effect
 from holdfast.core.tools.secrets import NO_SECRETS
+from holdfast.doctor.project import advice_checks
 
 
 @tool(effect="unsafe")

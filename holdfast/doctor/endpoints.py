@@ -12,11 +12,11 @@ from urllib.parse import urlsplit
 
 import httpx2
 
-from holdfast.cli.screens.checks import Check
 from holdfast.config.llm_endpoints import ADDRESSES, VERSION
 from holdfast.config.settings import Settings
 from holdfast.core.base.text import one_line
 from holdfast.core.llm.names import Api
+from holdfast.doctor.check import Check
 
 DEFAULT_ENDPOINT = "https://api.openai.com/v1"
 """The OpenAI client's default endpoint."""

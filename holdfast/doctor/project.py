@@ -5,8 +5,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from holdfast.cli.screens.checks import Check
-from holdfast.cli.text import count
 from holdfast.composition.components import load_catalog
 from holdfast.config.loading import load
 from holdfast.config.namesake import namesake_warning
@@ -17,6 +15,8 @@ from holdfast.config.settings import Settings, unknown_variables
 from holdfast.config.stack_file import LOOPBACK, read_stack, record_fault
 from holdfast.core.agents.advice import description_advice, idle_tool_advice, rule_advice
 from holdfast.core.agents.catalog import Catalog
+from holdfast.core.base.text import count
+from holdfast.doctor.check import Check
 from holdfast.errors import HoldfastError
 from holdfast.worker.takeover.registry import FOLDER, Offer, WorkerRegistry
 from holdfast.worker.takeover.worker_identity import parse_identity
@@ -124,16 +124,23 @@ def llm_check(settings: Settings, project: Project, offered: Sequence[Offer]) ->
     return Check("llm", "open", f"no key and no endpoint here; `{WORKER.command('--dev')}` uses a scripted LLM", fix)
 
 
-def catalog_check(settings: Settings, project: Project, offered: Sequence[Offer]) -> Check:
-    """Check that the worker's catalog is the one named here; list its agents."""
+def catalog_check(settings: Settings, project: Project, offered: Sequence[Offer], *, imports: bool = True) -> Check:
+    """Check that the worker's catalog is the one named here; list its agents.
+
+    Args:
+        settings: From the environment.
+        project: The project's files and environment.
+        offered: What the workers on the queue offer.
+        imports: This process may import the catalog, if not only the project's files name it.
+    """
     named = project.code.get("HOLDFAST_CATALOG", "")
     if differing := [each for each in offered if named and not _is_same(each, named, project)]:
         detail = f"{named} is named here, but the worker on the queue {differing[0]}; the worker's counts"
         return Check("catalog", "missing", detail, _restart(project))
-    if offered and not is_imported(project):
-        return Check("catalog", "ok", f"the worker {offered[0]}")
-    if not is_imported(project):
-        return Check("catalog", "open", f"{named}; only a worker imports what the project's files name")
+    if not (imports and is_imported(project)):
+        if offered:
+            return Check("catalog", "ok", f"the worker {offered[0]}")
+        return Check("catalog", "open", f"{named or settings.catalog}; only a worker imports it")
     try:
         catalog = load(settings.catalog, Catalog)
     except HoldfastError as error:
@@ -179,11 +186,13 @@ def is_imported(project: Project) -> bool:
     return "HOLDFAST_CATALOG" not in project.code or bool(project.environ.get("HOLDFAST_CATALOG", "").strip())
 
 
-def not_imported(project: Project, offered: Sequence[Offer]) -> str:
-    """Return the name of the effective catalog if it is not imported here; else empty."""
+def not_imported(project: Project, offered: Sequence[Offer], settings: Settings, *, imports: bool = True) -> str:
+    """Return the name of the effective catalog if it is not imported here; else empty. The arguments are as for
+    `catalog_check`.
+    """
     named = project.code.get("HOLDFAST_CATALOG", "")
-    if not is_imported(project):
-        return named
+    if not (imports and is_imported(project)):
+        return named or (offered[0].catalog if offered else settings.catalog)
     return "" if named or not offered else offered[0].catalog
 
 

@@ -1,4 +1,4 @@
-"""The lines of `doctor`'s report."""
+"""A check, as all who show `doctor`'s findings have it: the command line and the page."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -9,9 +9,11 @@ Status = Literal["ok", "missing", "open", "weak"]
 
 @dataclass(frozen=True)
 class Check:
-    """One line of the report."""
+    """What one check has found."""
 
     name: str
     status: Status
     detail: str
+    """What is so, on this machine: it may name paths and addresses, and never a secret."""
     fix: str = ""
+    """What to do next; empty for nothing."""

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.cli.checks.llm_probe import probe_endpoints, probe_llm
-from holdfast.cli.screens.checks import Check
 from holdfast.config.settings import Settings, unknown_variables
+from holdfast.doctor.check import Check
+from holdfast.doctor.endpoints import probe_endpoints, probe_llm
 from holdfast.errors import HoldfastError
 
 KEY = "sk-hunter2"

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.cli.checks.project_checks import (
+from holdfast.config.project import TOML, Project, read_project
+from holdfast.config.settings import Settings
+from holdfast.doctor.project import (
     catalog_check,
     home_check,
     llm_check,
@@ -14,8 +16,6 @@ from holdfast.cli.checks.project_checks import (
     port_check,
     queue_check,
 )
-from holdfast.config.project import TOML, Project, read_project
-from holdfast.config.settings import Settings
 from holdfast.worker.takeover.liveness import this_process
 from holdfast.worker.takeover.registry import Offer, WorkerRegistry
 

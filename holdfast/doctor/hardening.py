@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
-from holdfast.cli.screens.checks import Check, Status
-from holdfast.cli.text import count
 from holdfast.config.encryption_keys import split_plain
 from holdfast.config.folder_database import NOWHERE
 from holdfast.config.loading import load
@@ -18,6 +16,8 @@ from holdfast.config.settings import Settings
 from holdfast.core.agents.agent import shared
 from holdfast.core.agents.catalog import Catalog
 from holdfast.core.authority.policy import Policy
+from holdfast.core.base.text import count
+from holdfast.doctor.check import Check, Status
 from holdfast.encryption.fleet_keys import HOW, fleet_seals
 from holdfast.errors import HoldfastError
 

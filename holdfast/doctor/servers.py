@@ -1,106 +1,37 @@
-"""`doctor`: checks the requirements of Holdfast, and says how to fix a missing one. Never prints a secret."""
+"""`doctor` on the servers: Temporal with its namespace, search attributes and workers; and the database."""
 
 import asyncio
-from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
-from rich.text import Text
 from temporalio.api.operatorservice.v1 import ListSearchAttributesRequest
-from temporalio.api.workflowservice.v1 import (
-    DescribeNamespaceRequest,
-    GetSystemInfoRequest,
-)
+from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest, GetSystemInfoRequest
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
-from holdfast.cli.checks.hardening_checks import hardening
-from holdfast.cli.checks.llm_probe import probe_endpoints, probe_llm
-from holdfast.cli.checks.offered_agents import fresh_workers
-from holdfast.cli.checks.project_checks import (
-    advice_checks,
-    catalog_check,
-    home_check,
-    llm_check,
-    namesake_check,
-    not_imported,
-    offers,
-    port_check,
-    queue_check,
-    settings_check,
-    variables_check,
-)
-from holdfast.cli.exits import FAILED, OK, UNREACHABLE
-from holdfast.cli.screens.anchors import anchors_check
-from holdfast.cli.screens.checks import Check
-from holdfast.cli.text import count, visible
 from holdfast.client.connect import connect
+from holdfast.client.workers import pollers
 from holdfast.config.programs import CLI, PACKAGE, WORKER
-from holdfast.config.project import Project
 from holdfast.config.settings import Settings
 from holdfast.config.stack_file import read_stack
+from holdfast.core.base.text import count
 from holdfast.core.temporal.search_attributes import SEARCH_ATTRIBUTES
+from holdfast.doctor.check import Check
+from holdfast.doctor.project import offers
 from holdfast.errors import ServerUnreachable
 from holdfast.worker.takeover.registry import Offer
-from holdfast.workspace.sandbox import DEFAULT, unavailable_reason
 
 _LIMIT = timedelta(seconds=5)
 
 
-async def examine(settings: Settings, config: dict[str, Any], project: Project) -> list[Check]:
-    """Run all checks; a failing check does not prevent the others."""
-    database = asyncio.create_task(asyncio.to_thread(_database, settings))
-    probe = None if settings.scripted else asyncio.create_task(probe_llm(settings))
-    endpoints = asyncio.create_task(probe_endpoints(settings))
-    server, offered = await _temporal(settings, config)
-    reached = server[0].status == "ok"
-    foreign = not_imported(project, offered)
-    profile = await asyncio.to_thread(hardening, settings, config, not_imported=foreign)
-    checks = [
-        namesake_check(),
-        settings_check(project),
-        variables_check(project),
-        *server,
-        home_check(project, settings.home, config["target_host"], reached=reached),
-        await asyncio.to_thread(port_check, config, reached=reached, gateway=settings.gateway_port),
-        await database,
-        await asyncio.to_thread(anchors_check, settings),
-        llm_check(settings, project, offered) or (await probe if probe else None),
-        *await endpoints,
-        catalog_check(settings, project, offered),
-        queue_check(offered),
-        *await asyncio.to_thread(advice_checks, settings, foreign),
-        await asyncio.to_thread(_commands),
-        *profile,
-    ]
-    return [check for check in checks if check]
+async def temporal_checks(settings: Settings, config: dict[str, Any]) -> tuple[list[Check], list[Offer]]:
+    """Check Temporal, its namespace and search attributes, and the workers on the queue; return their offers, too.
 
-
-def exit_code(checks: Sequence[Check], *, hardened: bool = False) -> int:
-    """Return 4 if the server is missing, 1 if anything else is, else 0; with `hardened`, `weak` counts as missing."""
-    faults = ("missing", "weak") if hardened else ("missing",)
-    missing = {check.name for check in checks if check.status in faults}
-    if missing & {"temporal", "namespace"}:
-        return UNREACHABLE
-    return FAILED if missing else OK
-
-
-def report(checks: Sequence[Check]) -> Text:
-    """Return the report for people."""
-    styles = {"ok": "green", "missing": "bold red", "open": "yellow", "weak": "yellow"}
-    screen = Text()
-    for check in checks:
-        shown = "–" if check.status == "open" else check.status
-        screen.append(f"{shown:<8}", styles[check.status]).append(f"{check.name:<19}", "bold")
-        screen.append(visible(check.detail) + "\n")
-        if check.fix and check.status != "ok":
-            screen.append(f"{'':<27}→ {check.fix}\n", "dim")
-    screen.rstrip()
-    return screen
-
-
-async def _temporal(settings: Settings, config: dict[str, Any]) -> tuple[list[Check], list[Offer]]:
+    Args:
+        settings: From the environment.
+        config: Temporal's connection configuration (`connect_config`).
+    """
     address, start = config["target_host"], f"{WORKER.command('--dev')}, or set TEMPORAL_ADDRESS"
     try:
         client = await connect(config)
@@ -143,7 +74,7 @@ async def _search_attributes(client: Client) -> Check:
 async def _workers(client: Client, task_queue: str) -> tuple[Check, list[str]]:
     """Check for workers on the task queue; return their identities, too."""
     try:
-        fresh = await fresh_workers(client, task_queue)
+        fresh = [each.identity for each in await pollers(client, task_queue)]
     except RPCError as error:
         return Check("workers", "open", f"task queue {task_queue}: {error.message}"), []
     if fresh:
@@ -152,7 +83,8 @@ async def _workers(client: Client, task_queue: str) -> tuple[Check, list[str]]:
     return Check("workers", "missing", f"no worker listens on task queue {task_queue}", WORKER.command("--dev")), []
 
 
-def _database(settings: Settings) -> Check:
+def database_check(settings: Settings) -> Check:
+    """Check that the database answers, and is migrated."""
     import psycopg
 
     stack = read_stack(settings.home)
@@ -175,14 +107,8 @@ def _database(settings: Settings) -> Check:
     return Check("database", "ok", f"{where}, {count(len(rows), 'migration')} applied")
 
 
-def _commands() -> Check:
-    if reason := unavailable_reason(DEFAULT):
-        fix = "optional; see docs/how-to/work-with-files.md"
-        return Check("confined commands", "open", f"do not work on this machine: {reason}", fix)
-    return Check("confined commands", "ok", "work on this machine")
-
-
 def _without_password(message: str, url: str) -> str:
-    password = urlsplit(url).password
-    message = " ".join(message.split())
-    return message.replace(password, "…") if password else message
+    message, password = " ".join(message.split()), urlsplit(url).password or ""
+    for text in filter(None, (password, unquote(password))):
+        message = message.replace(text, "…")
+    return message

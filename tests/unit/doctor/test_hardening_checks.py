@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.cli.checks.doctor import exit_code
-from holdfast.cli.checks.hardening_checks import hardening
+from holdfast.cli.checks.report import exit_code
 from holdfast.config.settings import Settings
 from holdfast.core.authority.signatures import encode_key, public_key
+from holdfast.doctor.hardening import hardening
 
 KEY = f"k:{base64.b64encode(bytes(32)).decode()}"
 SIGNED = f"""

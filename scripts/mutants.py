@@ -1,66 +1,121 @@
-"""Sample mutants of the code that decides, and count those that the unit and workflow tests kill.
+"""Sample mutants of the code that decides, and list those that no test kills.
 
-    python scripts/mutants.py --mutants 60 --seed 1
+    python scripts/mutants.py --mutants 60 --seed 1 --results /tmp/mutants.json
+    python scripts/mutants.py --again /tmp/mutants.json --results /tmp/after.json
 
-Each mutant changes one comparison, condition, number or returned value. The tests that import the module run until the
-first failure, the most direct first. The files are changed in place and restored: use a separate checkout.
+Each mutant changes one comparison, condition, number or returned value. A copy of the project contains all of them,
+each behind a switch. The tests run once without a mutant, to find those that reach each. Then those tests run with it
+until the first failure, the cheapest first, in a process that is forked after all imports. For a mutant of code that
+runs only on import, a new process runs the tests that import its module, the most direct first.
 """
 
 import argparse
 import ast
+import json
+import os
 import random
+import shutil
 import subprocess
 import sys
+import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+import pytest
+from mutant_runner import Runner, say
+
 ROOT = Path(__file__).resolve().parents[1]
 MUTATED = ("holdfast/core/run", "holdfast/core/authority", "activities")
 TESTS = ("tests/unit", "tests/workflow")
-SECONDS = 900  # for the tests of one mutant
-PAIRS = ((ast.Lt, ast.LtE), (ast.Gt, ast.GtE), (ast.Eq, ast.NotEq), (ast.Is, ast.IsNot), (ast.In, ast.NotIn))
-OTHER = {**dict(PAIRS), **{other: one for one, other in PAIRS}, ast.And: ast.Or, ast.Or: ast.And}
+DIRECT = 15  # test files for a mutant of code that runs on import
+PAIRS: tuple[tuple[type[ast.cmpop], type[ast.cmpop]], ...] = (
+    (ast.Lt, ast.LtE),
+    (ast.Gt, ast.GtE),
+    (ast.Eq, ast.NotEq),
+    (ast.Is, ast.IsNot),
+    (ast.In, ast.NotIn),
+)
+OPPOSITE: dict[type[ast.cmpop], type[ast.cmpop]] = {**dict(PAIRS), **{other: one for one, other in PAIRS}}
+JOINED: dict[type[ast.boolop], type[ast.boolop]] = {ast.And: ast.Or, ast.Or: ast.And}
+SWITCH = "import builtins, os\nbuiltins.mutant_is_on = lambda number: number == int(os.environ.get('MUTANT', '0'))\n"
 
 
 class Mutant(NamedTuple):
-    """One change: the text that replaces a node of a file."""
+    """One change: the text that replaces an expression of a file."""
 
-    file: Path
-    node: ast.expr
-    text: str
-
-    def source(self, code: str) -> str:
-        """Return the code with the change."""
-        lines = code.encode().splitlines(keepends=True)
-        starts = [sum(map(len, lines[:number])) for number in range(len(lines))]
-        begin = starts[self.node.lineno - 1] + self.node.col_offset
-        end = starts[(self.node.end_lineno or 0) - 1] + (self.node.end_col_offset or 0)
-        return (code.encode()[:begin] + f"({self.text})".encode() + code.encode()[end:]).decode()
+    file: str
+    line: int
+    begin: int
+    end: int
+    before: str
+    after: str
 
 
-def mutants(file: Path) -> Iterator[Mutant]:
+def mutants(name: str) -> Iterator[Mutant]:
     """Yield every mutant of a file."""
-    for node in ast.walk(ast.parse(file.read_text())):
+    code = (ROOT / name).read_bytes()
+    starts = [0]
+    for line in code.splitlines(keepends=True):
+        starts.append(starts[-1] + len(line))
+    for node, after in changes(ast.parse(code)):
+        begin = starts[node.lineno - 1] + node.col_offset
+        end = starts[(node.end_lineno or 0) - 1] + (node.end_col_offset or 0)
+        yield Mutant(name, node.lineno, begin, end, code[begin:end].decode(), after)
+
+
+def changes(tree: ast.Module) -> Iterator[tuple[ast.expr, str]]:
+    """Yield the expressions to change, each with the text that replaces it."""
+    whole = [node for node in ast.walk(tree) if isinstance(node, ast.pattern | ast.JoinedStr)]
+    fixed = {id(node) for top in whole for node in ast.walk(top)}
+    for node in ast.walk(tree):
+        if id(node) in fixed:  # a pattern cannot have a switch, and what is in an f-string has no position
+            continue
         match node:
-            case ast.Compare(left=left, ops=[operator], comparators=right) if type(operator) in OTHER:
-                yield Mutant(file, node, ast.unparse(ast.Compare(left, [OTHER[type(operator)]()], right)))
+            case ast.Compare(left=left, ops=[operator], comparators=right) if type(operator) in OPPOSITE:
+                yield node, ast.unparse(ast.Compare(left, [OPPOSITE[type(operator)]()], right))
             case ast.BoolOp(op=operator, values=values):
-                yield Mutant(file, node, ast.unparse(ast.BoolOp(OTHER[type(operator)](), values)))
+                yield node, ast.unparse(ast.BoolOp(JOINED[type(operator)](), values))
             case ast.If(test=test) | ast.IfExp(test=test):
-                yield Mutant(file, test, f"not ({ast.unparse(test)})")
+                yield test, f"not ({ast.unparse(test)})"
             case ast.Return(value=ast.expr() as value) if not (isinstance(value, ast.Constant) and value.value is None):
-                yield Mutant(file, value, "None")
+                yield value, "None"
             case ast.Constant(value=bool()):
-                yield Mutant(file, node, str(not node.value))
+                yield node, str(not node.value)
             case ast.Constant(value=int() as number):
-                yield Mutant(file, node, str(number + 1))
+                yield node, str(number + 1)
 
 
-def module_of(file: Path) -> str:
+def sample(count: int, seed: int, folders: list[str]) -> list[Mutant]:
+    """Draw mutants, none within another."""
+    files = sorted(str(file.relative_to(ROOT)) for folder in folders for file in (ROOT / folder).rglob("*.py"))
+    drawn = [mutant for file in files for mutant in mutants(file)]
+    random.Random(seed).shuffle(drawn)
+    chosen: list[Mutant] = []
+    for each in drawn:
+        if not any(each.file == one.file and each.begin < one.end and one.begin < each.end for one in chosen):
+            chosen.append(each)
+        if len(chosen) == count:
+            break
+    return chosen
+
+
+def write_copy(folder: Path, chosen: list[Mutant]) -> None:
+    """Copy the project, with every mutant behind its switch: the number of its place in the list, from 1."""
+    ignored = shutil.ignore_patterns(".git", ".venv", "__pycache__", ".*_cache", "node_modules")
+    shutil.copytree(ROOT, folder, symlinks=True, ignore=ignored, dirs_exist_ok=True)
+    (folder / ".venv").symlink_to(ROOT / ".venv")
+    (folder / "sitecustomize.py").write_text(SWITCH)  # for the processes that tests start
+    for number, each in sorted(enumerate(chosen, 1), key=lambda one: -one[1].begin):
+        code = (folder / each.file).read_bytes()
+        text = f"(({each.after}) if mutant_is_on({number}) else ({each.before}))"
+        (folder / each.file).write_bytes(code[: each.begin] + text.encode() + code[each.end :])
+
+
+def module_of(file: str) -> str:
     """Return the name under which a file is imported: top-level packages are linked into `holdfast`."""
-    name = ".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+    name = file.removesuffix(".py").replace("/", ".").removesuffix(".__init__")
     return name if name.startswith(("holdfast", "tests")) else f"holdfast.{name}"
 
 
@@ -69,35 +124,48 @@ def imports() -> dict[str, set[str]]:
     files = [file for top in ("holdfast", "activities", "workflows", "tests") for file in (ROOT / top).rglob("*.py")]
     graph: dict[str, set[str]] = {}
     for file in files:
-        imported = graph.setdefault(module_of(file), {"tests.conftest"} if "workflow" in file.parts[-2:] else set())
+        imported = graph.setdefault(module_of(str(file.relative_to(ROOT))), set())
         for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.ImportFrom) and node.module:  # the code has no other kind of import
                 imported |= {node.module, *(f"{node.module}.{each.name}" for each in node.names)}
     return graph
 
 
-def tests_of(module: str, graph: dict[str, set[str]]) -> list[str]:
+def tests_of(module: str, graph: dict[str, set[str]], folders: list[str]) -> list[str]:
     """Return the test files that import a module, the most direct first."""
     reached, frontier = [module], {module}
     while frontier:
         frontier = {name for name, imported in graph.items() if imported & frontier} - set(reached)
         reached += sorted(frontier)
     files = (f"{name.replace('.', '/')}.py" for name in reached if ".test_" in name)
-    return [file for file in files if file.startswith(TESTS)]
+    return [file for file in files if file.startswith(tuple(folders))]
 
 
-def outcome(mutant: Mutant, tests: list[str]) -> str:
-    """Run the tests with the mutant; return `killed`, `survived` or `timed out`."""
-    code = mutant.file.read_text()
-    command = [sys.executable, "-m", "pytest", "-qx", "-m", "not slow", "-p", "no:cacheprovider", *tests]
-    mutant.file.write_text(mutant.source(code))
+def on_import(number: int, folder: Path, tests: list[str]) -> tuple[str, str]:
+    """Run tests in a new process with a mutant of code that runs on import; return the outcome, and what failed."""
+    command = [sys.executable, "-m", "pytest", "-qx", "-m", "not slow", "-p", "no:cacheprovider", *tests[:DIRECT]]
+    environment = {**os.environ, "PYTHONPATH": str(folder), "MUTANT": str(number)}
     try:
-        result = subprocess.run(command, cwd=ROOT, timeout=SECONDS, capture_output=True, check=False)
+        result = subprocess.run(
+            command, cwd=folder, env=environment, timeout=900, capture_output=True, check=False, text=True
+        )
     except subprocess.TimeoutExpired:
-        return "timed out"
-    finally:
-        mutant.file.write_text(code)
-    return "killed" if result.returncode else "survived"
+        return "timed out", ""
+    lines = [line for line in result.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
+    ran = f"{len(tests[:DIRECT])} of {len(tests)} test files ran"
+    return ("killed", lines[0].split()[1] if lines else "import") if result.returncode else ("survived", ran)
+
+
+def read_again(file: Path) -> list[Mutant]:
+    """Read the mutants of a file of results, and find them in today's code."""
+    found = []
+    for row in json.loads(file.read_text()):
+        same = [each for each in mutants(row["file"]) if (each.before, each.after) == (row["before"], row["after"])]
+        if same:
+            found.append(min(same, key=lambda each: abs(each.line - row["line"])))
+        else:
+            say(f"gone       {row['file']}:{row['line']}  {row['before']}")
+    return found
 
 
 def main() -> None:
@@ -105,17 +173,38 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--mutants", type=int, default=12)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--in", dest="folders", nargs="+", default=list(MUTATED), help="folders to change")
+    parser.add_argument("--tests", nargs="+", default=list(TESTS), help="folders or files of tests")
+    parser.add_argument("--again", type=Path, help="the mutants of this file of results, instead of a sample")
+    parser.add_argument("--results", type=Path, help="write the results to this file, as JSON")
     options = parser.parse_args()
-    files = sorted(file for top in MUTATED for file in (ROOT / top).rglob("*.py"))
-    sample = random.Random(options.seed).sample([mutant for file in files for mutant in mutants(file)], options.mutants)
-    graph, outcomes = imports(), Counter[str]()
-    for mutant in sample:
-        result = outcome(mutant, tests_of(module_of(mutant.file), graph))
-        outcomes[result] += 1
-        position = f"{mutant.file.relative_to(ROOT)}:{mutant.node.lineno}"
-        print(f"{result:9}  {position}  {ast.unparse(mutant.node)[:60]} → {mutant.text[:60]}", flush=True)
-    print(", ".join(f"{count} {name}" for name, count in outcomes.items()))
+    chosen = read_again(options.again) if options.again else sample(options.mutants, options.seed, options.folders)
+    with tempfile.TemporaryDirectory(prefix="mutants-") as name:
+        folder = Path(name) / "project"
+        write_copy(folder, chosen)
+        runner = Runner(len(chosen), options.jobs, Path(name))
+        os.chdir(folder)
+        sys.path[0] = str(folder)
+        os.environ["PYTHONPATH"] = str(folder)
+        plain = ["-q", "-m", "not slow", "-p", "no:cacheprovider", "-p", "no:xdist"]
+        pytest.main([*plain, *options.tests], plugins=[runner])
+        graph = imports()
+        for number, each in enumerate(chosen, 1):
+            if runner.outcomes.get(number) == "unreached":
+                tests = tests_of(module_of(each.file), graph, options.tests)
+                runner.outcomes[number], runner.killers[number] = on_import(number, folder, tests)
+        os.chdir(ROOT)
+    rows = []
+    for number, each in enumerate(chosen, 1):
+        outcome, by = runner.outcomes[number], runner.killers[number]
+        say(f"{outcome:9}  {each.file}:{each.line}  {each.before[:60]} → {each.after[:60]}  ({by})")
+        rows.append({**each._asdict(), "outcome": outcome, "by": by})
+    say(", ".join(f"{count} {name}" for name, count in Counter(row["outcome"] for row in rows).items()))
+    if options.results:
+        options.results.write_text(json.dumps(rows, indent=1))
 
 
 if __name__ == "__main__":
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     main()

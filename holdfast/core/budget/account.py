@@ -1,4 +1,4 @@
-"""The account of one run: its limits, its spending and its reservations. A pure value.
+"""The account of one run: its limits, spending and reservations, and how a reservation is settled. A pure value.
 
 1. The estimated cost of a call is reserved first, under a name, and later settled at the actual cost: for an LLM call
    its usage, for a sub-agent the spending of its whole tree.

@@ -1,4 +1,4 @@
-"""The rules for a run of a forked thread. Pure functions.
+"""The rules for a run of a forked thread: it repeats no effect of the original, and its own ask first. Pure functions.
 
 1. A fork begins with `run_forked`, then ends the calls that were open in the original thread, then starts like any run.
    No decision about the original lets anything run in the fork.

@@ -33,7 +33,7 @@ from holdfast.activities.calling_run import describe_run
 from holdfast.activities.heartbeats import sealed_details
 from holdfast.activities.safe_logs import SafeLogger
 from holdfast.core.agents.agent import AgentSpec, Limits
-from holdfast.core.authority.node_policy import judge_run
+from holdfast.core.authority.node_policy import fixed_verdict, judge_run
 from holdfast.core.authority.policy import Policy, ToolUse, Verdict, evaluate
 from holdfast.core.authority.previews import PROBLEM_CHARS, CallPreview
 from holdfast.core.base.text import one_line
@@ -72,8 +72,8 @@ FIRST_DELAY, LATER_DELAY = timedelta(seconds=0.1), timedelta(seconds=3)
 """Delay until Temporal offers the work again: at first, and if the run has waited for a node already. Each further
 attempt waits half as long again as the one before, up to five times as long as the first."""
 
-AGENTS = 1_000
-"""The most agents, at their depths, whose verdicts by the node's policy are kept."""
+VERDICTS = 1_000
+"""The most verdicts by the node's policy that are kept: of agents at their depths, and of their tools."""
 
 NodeRequest = AgentRequest | LLMRequest | ToolRequest | PreviewRequest
 
@@ -124,7 +124,13 @@ class NodeGate(Interceptor):
     def _judge_run(self) -> Callable[..., Verdict]:
         """Judges the next step of a run. Its agent and depth decide, so each verdict is computed once."""
         assert self.policy is not None
-        return lru_cache(maxsize=AGENTS)(partial(judge_run, self.policy))
+        return lru_cache(maxsize=VERDICTS)(partial(judge_run, self.policy))
+
+    @cached_property
+    def _fixed_verdict(self) -> Callable[..., Verdict | None]:
+        """Judges the calls of a tool for which no condition decides: their arguments need not be read."""
+        assert self.policy is not None
+        return lru_cache(maxsize=VERDICTS)(partial(fixed_verdict, self.policy))
 
     def judge(self, request: NodeRequest, terms: NodeTerms) -> Verdict | None:
         """Return the verdict of the node's own policy; None if it has none, or if the run has recorded the same.
@@ -159,9 +165,12 @@ class NodeGate(Interceptor):
         tool = self.tools.get(request.call.name)
         if tool is None:
             raise NodeDeclines("policy", f"its catalog has no tool {request.call.name!r}")
+        name, effect = request.call.name, tool.spec.effect
+        if fixed := self._fixed_verdict(tool=name, effect=effect, agent=terms.agent, depth=terms.depth):
+            return fixed
         use = ToolUse(
-            tool=request.call.name,
-            effect=tool.spec.effect,
+            tool=name,
+            effect=effect,
             arguments=with_floats(from_json(request.call.arguments), tool.spec.parameters),
             agent=terms.agent,
             depth=terms.depth,

@@ -7,7 +7,7 @@
 3. If the run has recorded the same policy, only these rules are left to judge.
 """
 
-from holdfast.core.authority.policy import Policy, ToolUse, Verdict, evaluate
+from holdfast.core.authority.policy import Policy, ToolUse, Verdict, evaluate, is_about
 from holdfast.core.tools.effects import Effect
 
 EXECUTE_RUN = "execute_run"
@@ -25,3 +25,18 @@ def judge_run(policy: Policy, *, agent: str, depth: int) -> Verdict:
     rules = tuple(rule for rule in policy.rules if rule.tool == EXECUTE_RUN)
     use = ToolUse(tool=EXECUTE_RUN, effect=Effect.READ, agent=agent, depth=depth)
     return evaluate(policy.model_copy(update={"rules": rules}), use)
+
+
+def fixed_verdict(policy: Policy, *, tool: str, effect: Effect, agent: str, depth: int) -> Verdict | None:
+    """Return the verdict on all calls of a tool; None if a condition on the call decides.
+
+    Args:
+        policy: The node's own policy.
+        tool: The tool's name.
+        effect: Its effect class.
+        agent: The agent that calls it.
+        depth: How many agents are above the run.
+    """
+    use = ToolUse(tool=tool, effect=effect, agent=agent, depth=depth)
+    first = next((rule for rule in policy.rules if rule.verdict != "later" and is_about(rule, use)), None)
+    return None if first and first.when else evaluate(policy, use)

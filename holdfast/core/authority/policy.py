@@ -370,10 +370,15 @@ def postponement(policy: Policy, use: ToolUse, *, at: datetime, zones: Iterable[
     return max(found, key=lambda each: (each.until is None, each.until or at), default=None)
 
 
+def is_about(rule: Rule, use: ToolUse) -> bool:
+    """Whether a rule is about a call, on the assumption that its condition is met."""
+    named = fnmatchcase(use.tool, rule.tool) and fnmatchcase(use.agent, rule.agent)
+    return named and rule.effect in (None, use.effect) and use.depth >= rule.depth
+
+
 def _applies(rule: Rule, use: ToolUse) -> tuple[bool, str]:
     """Whether the rule applies, with a note for its label if the condition could not be evaluated."""
-    named = fnmatchcase(use.tool, rule.tool) and fnmatchcase(use.agent, rule.agent)
-    if not named or rule.effect not in (None, use.effect) or use.depth < rule.depth:
+    if not is_about(rule, use):
         return False, ""
     if not rule.when:
         return True, ""

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from holdfast.core.authority.conditions import ConditionFailed, check_condition, holds
 from holdfast.core.authority.explain import explain
+from holdfast.core.authority.node_policy import fixed_verdict
 from holdfast.core.authority.policy import (
     Approver,
     Escalation,
@@ -115,6 +116,14 @@ def test_every_call_gets_a_verdict(when: str, call: ToolUse) -> None:
     assert evaluate(Policy(rules=(deny(when=when), allow())), call).verdict == ("allow" if met is False else "deny")
     assert evaluate(Policy(rules=(ask(when=when), allow())), call).verdict == ("allow" if met is False else "ask")
     assert evaluate(Policy(rules=(allow(when=when), deny())), call).verdict == ("allow" if met else "deny")
+
+
+@given(POLICIES, USES)
+def test_a_nodes_verdict_on_all_calls_of_a_tool_is_the_one_on_each(policy: Policy, call: ToolUse) -> None:
+    """It is computed without the call's arguments, so it is one only if no condition decides."""
+    fixed = fixed_verdict(policy, tool=call.tool, effect=call.effect, agent=call.agent, depth=call.depth)
+    assert fixed in (None, evaluate(policy, call))
+    assert fixed is not None or any(rule.when for rule in policy.rules)
 
 
 @given(st.lists(rules(), max_size=6), USES)

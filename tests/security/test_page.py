@@ -156,7 +156,8 @@ def hostile_request(text: str) -> JSON:
 
 def hostile_state(text: str, request: JSON) -> JSON:
     """Return the state of a run with the text in every part."""
-    keys = {"alice": [text]}
+    keys: JSON = {"alice": [text]}
+    may: JSON = {"signed": True, "resume_signed": True, "messages_signed": True, "gateways": [], "keys": keys}
     return {
         "thread": text,
         "agent": text,
@@ -175,7 +176,7 @@ def hostile_state(text: str, request: JSON) -> JSON:
         "budget": {"limits": [{"limit": text, "spent": text, "allowed": text}]},
         "events": 3,
         "steering": {"run": text, "seen": 3},
-        "may_steer": {"signed": True, "resume_signed": True, "messages_signed": True, "gateways": [], "keys": keys},
+        "may_steer": {**may, "extend": [text]},
     }
 
 

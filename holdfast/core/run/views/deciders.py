@@ -4,15 +4,24 @@ Pure, and presentation only: the run judges each statement by itself (`holdfast.
 `holdfast.core.run.inputs.steering`).
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from holdfast.core.authority.approvals import ApprovalRequest
 from holdfast.core.authority.policy import Policy
-from holdfast.core.run.rules.authority import policies_of, policy_for, signatures_required
+from holdfast.core.run.rules.authority import (
+    policies_of,
+    policy_for,
+    refuse_bystander,
+    refuse_extender,
+    signatures_required,
+)
 from holdfast.core.run.rules.standings import stands_for
 from holdfast.core.run.state.features import SIGNED_STEERING
 from holdfast.core.run.state.state import RunState
+
+_NOBODY = "\n"
+"""A name that nobody has."""
 
 
 def open_requests(state: RunState) -> list[dict[str, Any]]:
@@ -39,7 +48,8 @@ def _may(state: RunState, request: ApprovalRequest) -> dict[str, Any]:
 def may_steer(state: RunState) -> dict[str, Any] | None:
     """Return which statements about a run have to be signed, and the keys as in `may`; None if none can be signed.
 
-    `signed`: pauses and retries. `resume_signed`: the end or the change of its pause. `messages_signed`: messages.
+    `signed`: pauses, retries, refinements and extensions. `resume_signed`: the end or the change of its pause.
+    `messages_signed`: messages. `refine`, `extend`: the people who may do that, null for everybody but the agent.
     """
     if state.features < SIGNED_STEERING:
         return None
@@ -49,8 +59,23 @@ def may_steer(state: RunState) -> dict[str, Any] | None:
         "signed": signed,
         "resume_signed": signed or bool(state.pause and state.pause.proof),
         "messages_signed": any(policy.proves_requesters for policy in policies),
+        "refine": _unrefused(state, policies, lambda name: refuse_bystander(state, name)),
+        "extend": _unrefused(
+            state, policies, lambda name: any(refuse_extender(state, each, name) for each in policies)
+        ),
         **_known_keys(policies, state.authority.revoked_keys),
     }
+
+
+def _unrefused(state: RunState, policies: Sequence[Policy], refuses: Callable[[str], object]) -> list[str] | None:
+    """Return the people whom a rule does not refuse, of all whom the policies and the run name; None if it refuses
+    nobody for their name.
+    """
+    if not refuses(_NOBODY):
+        return None
+    named = {person.name for policy in policies for person in policy.approvers}
+    named |= {name for policy in policies if not policy.approvers for name in policy.extensions.by}
+    return sorted(name for name in named | {state.origin.user} if name and not refuses(name))
 
 
 def _known_keys(policies: Sequence[Policy], revoked: Collection[str]) -> dict[str, Any]:

@@ -205,6 +205,10 @@ def _saying(act: str, state: JSON, person: Person | None, *, over: str, signed: 
     thread, required = str(state["thread"]), bool((state.get("may_steer") or {}).get(signed))
     if over or person is None or (act == "say" and state["status"] in CLOSED):  # a new run begins with the message
         return Saying(over, False, "")
+    who = (state.get("may_steer") or {}).get(act)
+    if who is not None and person.name not in who:
+        names = line(", ".join(who) or "nobody", 300)
+        return Saying(f"{names} can do this, and you are signed in as {line(person.name)}.", False, "")
     unsigned = _unsigned(act, thread) if required and not _vouches(state, person) else ""
     return Saying(unsigned, bool(unsigned), sayable(state, act, person.name))
 

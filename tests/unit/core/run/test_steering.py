@@ -7,7 +7,7 @@ import pytest
 from holdfast.audit.judge.audit import Audit
 from holdfast.core.agents.agent import Limits
 from holdfast.core.authority.interventions import KeyRevocation
-from holdfast.core.authority.policy import Approver, Gateway, Policy, Terms, allow, ask
+from holdfast.core.authority.policy import Approver, Extensions, Gateway, Policy, Terms, allow, ask
 from holdfast.core.authority.signatures import public_key
 from holdfast.core.lineage import Lineage
 from holdfast.core.log.events import KeyRevoked, RunPaused, RunResumed, RunUnblocked
@@ -280,10 +280,13 @@ def test_a_later_sub_agent_rejects_the_revoked_key() -> None:
 def test_the_state_says_what_has_to_be_signed() -> None:
     """Screens learn from the state whether a statement has to be signed, and by which keys; the run judges it alike."""
     thread = run(CLAIMED)
+    names = {person.name for person in PEOPLE}
     assert may_steer(thread.state) == {
         "signed": False,
         "resume_signed": False,
         "messages_signed": False,
+        "refine": sorted({*names, thread.state.origin.user} - {""}),
+        "extend": sorted({*names, thread.state.origin.user} - {""}),
         "gateways": [],
         "keys": {person.name: sorted(person.keys) for person in PEOPLE if person.keys},
     }
@@ -296,3 +299,19 @@ def test_the_state_says_what_has_to_be_signed() -> None:
     assert hooks is not None
     assert (hooks["signed"], hooks["gateways"]) == (True, [public_key(KEYS["mallory"])])
     assert may_steer(run(features=0).state) is None
+
+
+def test_the_state_says_who_may_refine_and_extend() -> None:
+    """Everybody may if no policy names people; else those whom the run would not refuse."""
+    anybody = may_steer(run(Policy(rules=RULES)).state)
+    assert anybody is not None
+    assert (anybody["refine"], anybody["extend"]) == (None, None)
+    named = CLAIMED.model_copy(update={"extensions": Extensions(by=("bob",))})
+    known = may_steer(run(named).state)
+    assert known is not None
+    assert known["extend"] == ["bob"]
+    thread = run(CLAIMED.model_copy(update={"terms": Terms(requester_may_decide=False)}))
+    thread.say("hello", by="alice")
+    eyes = may_steer(thread.state)
+    assert eyes is not None
+    assert ("alice" in eyes["refine"], "alice" in eyes["extend"], "bob" in eyes["extend"]) == (True, False, True)

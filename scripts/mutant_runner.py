@@ -71,6 +71,7 @@ class Runner:
     def _reach(self, items: list[pytest.Item]) -> dict[str, tuple[list[int], float]]:
         """Run tests without a mutant; return those that pass, with the mutants that they reach and their CPU time."""
         found = {}
+        _own_temporary_folder(items, self._folder)
         for item, following in pairs(items):
             before = time.process_time()
             if not self._fails(item, following):
@@ -80,6 +81,7 @@ class Runner:
     def _kill(self, number: int, items: list[pytest.Item]) -> tuple[str, str]:
         """Run tests with a mutant until one fails; return the outcome, and the test that failed."""
         self._active, os.environ["MUTANT"] = number, str(number)
+        _own_temporary_folder(items, self._folder)
         spent = 0.0
         for item, following in pairs(items):
             if self._fails(item, following):
@@ -98,6 +100,14 @@ class Runner:
         self._failed, self._reached = False, set()
         item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
         return self._failed
+
+
+def _own_temporary_folder(items: list[pytest.Item], folder: Path) -> None:
+    """Give this process a temporary folder of its own: two that make the next of a series at once may fail."""
+    for item in items[:1]:
+        own = folder / f"temporary-{os.getpid()}"
+        own.mkdir()
+        item.config._tmp_path_factory._basetemp = own  # type: ignore[attr-defined]
 
 
 def pairs(items: list[pytest.Item]) -> Iterator[tuple[pytest.Item, pytest.Item | None]]:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import httpx2
 import openai
 import pytest
 from hypothesis import given
@@ -14,7 +15,7 @@ from temporalio.exceptions import ApplicationError
 
 from holdfast import Agent, Catalog
 from holdfast.activities.llm_calls.call_llm import LLM
-from holdfast.activities.llm_calls.outages import earlier_failures, recording_failure
+from holdfast.activities.llm_calls.outages import earlier_failures, provider_error, recording_failure
 from holdfast.activities.llm_calls.transcript_cache import CachedTranscript, ChooseRoute, TranscriptCache
 from holdfast.cli.screens.event_lines import event_summary
 from holdfast.core.base.canonical import canonical
@@ -68,6 +69,20 @@ def test_attempts_that_left_no_trace_or_may_have_cost_something_are_charged() ->
     assert outage.costly is None
     account = Account.open(Budget(tokens=9), None, tokens=0)
     assert actual_cost(account, Usage(prompt_tokens=5), None, steps=1, attempt=3, outage=outage).tokens == 5 + 5
+
+
+def test_only_what_may_pass_is_tried_again() -> None:
+    """An endpoint that is busy or broken may answer later; what it rejects, it rejects again."""
+    too_long = {"error": {"code": "context_length_exceeded"}}
+    cases: list[tuple[int, dict[str, Any], str, bool]] = [
+        *((status, {}, "APIStatusError", False) for status in (408, 409, 425, 429, 500, 503, 529)),
+        *((status, {}, LLM_REJECTED, True) for status in (400, 401, 403, 404, 418, 422)),
+        (400, too_long, CONTEXT_TOO_LONG, True),
+    ]
+    for status, body, kind, final in cases:
+        response = httpx2.Response(status, json=body, request=httpx2.Request("POST", "http://127.0.0.1:9/v1"))
+        error = provider_error(openai.APIStatusError("no", response=response, body=None))
+        assert (error.type, error.non_retryable) == (kind, final), status
 
 
 class Transcripts(TranscriptCache):

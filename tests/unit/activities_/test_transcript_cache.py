@@ -235,6 +235,17 @@ async def test_the_worker_that_loaded_a_thread_has_its_messages(workflow: FakeWo
         await worker.read()
 
 
+async def test_an_agent_is_encoded_once(workflow: FakeWorkflow, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The runs of an agent share its encoded form, even after their transcripts were dropped."""
+    encoded: list[AgentSpec] = []
+    monkeypatch.setattr(Route, "prefix", lambda route, spec: encoded.append(spec) or b"[")
+    worker = FakeWorker(workflow)
+    for _ in range(2):
+        await worker.read()
+        worker.forget()
+    assert encoded == [SPEC]
+
+
 async def test_messages_that_were_loaded_are_verified(workflow: FakeWorkflow) -> None:
     """If the loaded messages are not those of the run, the permanent record is read."""
     workflow.step("a")

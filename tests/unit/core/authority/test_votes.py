@@ -11,14 +11,16 @@ from hypothesis import strategies as st
 
 from holdfast.audit.judge.audit import Audit
 from holdfast.core.authority.approvals import shown_digest
-from holdfast.core.authority.interventions import Message
-from holdfast.core.authority.policy import Approver, Policy, Terms, allow, ask
+from holdfast.core.authority.interventions import LONGEST_MESSAGE, Message
+from holdfast.core.authority.policy import Approver, Policy, Requirement, Terms, Verdict, allow, ask
 from holdfast.core.authority.signatures import encode_key, public_key, sign
 from holdfast.core.authority.statements import AuthorityDelegation, Decision, DecisionKind, Revocation, Signed
 from holdfast.core.base.models import replace
 from holdfast.core.log.events import DecisionReceived
 from holdfast.core.run.contracts.tool_calls import ToolRequest
+from holdfast.core.run.inputs.messages import verify_sender
 from holdfast.core.run.rules.authority import STATEMENTS
+from holdfast.core.run.rules.remembered_approvals import rule_for
 from tests.support.examples import examples
 from tests.support.runs import Thread, agent_spec, calls, loaded_thread, says
 from tests.unit.core.run.test_authority import awaiting_approval, call_starts, clerk, last_decision, pays
@@ -218,6 +220,18 @@ def test_a_remembered_rule_ends_when_its_approver_makes_a_request() -> None:
     assert thread.state.status == "waiting_approval"
 
 
+def test_a_signed_message_counts_before_its_end_and_once() -> None:
+    """Its end is at most `LONGEST_MESSAGE` away, so that the run need not keep its digest for ever."""
+    thread = awaiting_approval(Policy(rules=(ask("pay"),), approvers=PEOPLE, signatures="required"))
+    moment, longest = timedelta(microseconds=1), timedelta(seconds=LONGEST_MESSAGE)
+    for left, outcome in ((moment * 0, "too_late"), (moment, ""), (longest, ""), (longest + moment, "malformed")):
+        fields = signed(Message, "ann", message="and?", id="1", until=(thread.at + left).isoformat())
+        sender = verify_sender(thread.state, Message.model_validate(fields), required=True, at=thread.at)
+        assert getattr(sender, "outcome", "") == outcome, left
+    message = signed(Message, "ann", message="and?", id="1", until=(thread.at + longest).isoformat())
+    assert [thread.update("say", message)["outcome"] for _ in range(2)] == ["queued", "duplicate"]
+
+
 def test_a_remembered_rule_ends_with_its_key() -> None:
     """If the thread resumes under a policy with another key for the approver, the call asks again."""
     policy = Policy(rules=(ask("pay"),), approvers=PEOPLE, signatures="required")
@@ -237,6 +251,17 @@ def test_a_remembered_rule_ends_with_its_key() -> None:
         thread.load()
         thread.reply(pays(cents=5))
         assert thread.running_calls == at_tools
+
+
+def test_a_remembered_rule_satisfies_no_policy_that_does_not_judge_the_run() -> None:
+    """Who could approve under it is unknown, so nobody can have."""
+    policy = Policy(rules=(ask("pay"),), approvers=PEOPLE)
+    thread = awaiting_approval(policy)
+    assert thread.decide("1", by="ann", remember=True) == "accepted"
+    call, terms = thread.state.calls.get(1).call, Terms()
+    for above, found in (((), True), ((Requirement(policy="gone", rule="all", terms=terms),), False)):
+        verdict = Verdict(verdict="ask", rule="pay", terms=terms, requirements=above)
+        assert bool(rule_for(thread.state, call, verdict)) == found
 
 
 def test_a_delegate_cannot_remember_a_decision() -> None:

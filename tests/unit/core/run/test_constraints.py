@@ -105,6 +105,10 @@ def test_a_constraint_ends_with_its_time_and_needs_no_timer() -> None:
     thread = loaded_thread(features=1)
     thread.reply(calls("look"))
     cannot(thread, 1, until=NOW + timedelta(hours=1))
+    (constraint,) = thread.state.constraints.kept
+    assert constraint.until
+    assert constraint.is_active(constraint.until - timedelta(microseconds=1))
+    assert not constraint.is_active(constraint.until)
     thread.reply(calls("look"))
     assert ends(thread)[2] == "cannot"
     thread.at = NOW + timedelta(hours=1)

@@ -9,6 +9,7 @@ from holdfast.core.agents.agent import Limits
 from holdfast.core.authority.statements import DecisionKind
 from holdfast.core.llm.blocks import RefusalBlock, ToolCall
 from holdfast.core.llm.messages import AssistantMessage
+from holdfast.core.run.contracts.error_types import CONTEXT_TOO_LONG
 from holdfast.core.run.contracts.llm_calls import LLMReply
 from holdfast.core.run.contracts.tool_calls import ToolRequest
 from holdfast.core.run.decide.decide import next_action
@@ -192,6 +193,26 @@ def test_the_step_limit_blocks_and_each_retry_grants_as_much_again() -> None:
         run.signal("retry", {"by": "bob"})
         run.signal("retry", {"by": "bob"})
         assert run.calling_llm()
+
+
+def test_a_retry_sends_a_request_that_cannot_be_compacted_once_more() -> None:
+    """Nothing was left to compact: what a person may have changed is the LLM, so the request stays as it is."""
+    run = loaded_thread()
+    run.reply(calls("look"))
+    run.finish(1)
+    run.refuse(CONTEXT_TOO_LONG)
+    assert run.summarizing()
+    run.reply(says("so far"))
+    run.refuse(CONTEXT_TOO_LONG)
+    run.refuse(CONTEXT_TOO_LONG)
+    assert run.state.blocked
+    before = run.types().count("context_compacted")
+    for _ in range(2):
+        run.signal("retry", {"by": "alice"})
+        assert run.calling_llm()
+        assert run.types().count("context_compacted") == before
+        run.refuse(CONTEXT_TOO_LONG)
+        assert run.state.blocked
 
 
 def test_retry_of_a_run_that_is_not_blocked_is_recorded_and_changes_nothing() -> None:

@@ -20,7 +20,7 @@ from holdfast.core.log.events import DormancyBegan, RunFinished, ToolCallFinishe
 from holdfast.core.run.contracts.llm_calls import LLMReply
 from holdfast.core.run.fold.evolve import evolve
 from holdfast.core.run.rules.refusals import RECORDED
-from holdfast.core.run.state.dormancy import BUFFERED, SEEN, WAITS
+from holdfast.core.run.state.dormancy import BUFFERED, BUFFERED_BYTES, SEEN, WAITS
 from holdfast.core.run.views.status import run_view
 from holdfast.core.run.views.web_ui import current_details
 from holdfast.core.run.waits.dormancy import DATA_BYTES
@@ -505,6 +505,11 @@ def test_floods_of_events_leave_the_state_bounded() -> None:
     assert len(thread.log) < BUFFERED + RECORDED + 20
     big = thread_that(sleep_until={"until": "20d"})
     assert [wake(big, event="e", data={"a": "x" * 16_000}) for _ in range(20)].count("buffered") == 12
+    full = big.state.dormancy
+    event = full.buffered[0].model_copy(update={"data": ""})
+    left = BUFFERED_BYTES - sum(len(each.model_dump_json()) for each in (*full.buffered, event))
+    assert full.has_room(event.model_copy(update={"data": "x" * left}))
+    assert not full.has_room(event.model_copy(update={"data": "x" * (left + 1)}))
     many = thread_that(wait_for_event=[{"name": "e"}] * (WAITS + 2))
     assert len(many.state.dormancy.waits) == WAITS
     assert "the limit" in result(many, WAITS + 1).text

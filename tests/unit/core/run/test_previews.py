@@ -74,6 +74,15 @@ def test_the_request_opens_with_it_and_not_before() -> None:
     assert thread.types().count("preview_requested") == 1
 
 
+def test_a_preview_under_way_is_neither_dropped_nor_begun_again() -> None:
+    """Whatever else happens meanwhile, the run waits for the same activity."""
+    thread = calling("look", "pay")
+    (before,) = thread.waiting(PreviewRequest)
+    thread.finish(1)
+    (after,) = thread.waiting(PreviewRequest)
+    assert after is before
+
+
 def test_a_decision_is_bound_to_it() -> None:
     """Requests that differ in the preview alone have different digests, which a signer computes from the view."""
     (one,), (other,) = (previewed(text=text).state.pending_view() for text in ("+ 5", "+ 6"))

@@ -179,6 +179,7 @@ def build_app(
             memories=memories,
             openid_secret=openid_secret,
             private_key=key or "",
+            hub=hub,
         )
         app.mount(PREFIX, served)
     body_bytes_below = {}

@@ -28,6 +28,7 @@ from holdfast.gateway.page.verifying import Verifying
 from holdfast.gateway.page.visits import Door
 from holdfast.gateway.page.watching import Watching
 from holdfast.gateway.routes.interventions import Actions
+from holdfast.streaming.hub import Hub
 
 
 def build_page(
@@ -43,6 +44,7 @@ def build_page(
     memories: MemoryStore | None = None,
     openid_secret: str = "",
     private_key: str = "",
+    hub: Hub | None = None,
 ) -> Starlette:
     """Build the page.
 
@@ -58,13 +60,14 @@ def build_page(
         memories: The memories of agents; None without a store of them.
         openid_secret: The client's secret at the OpenID Connect provider; empty for a public client.
         private_key: The gateway's private key, which seals sign-ins of a public client; empty for none.
+        hub: The streams of replies that are being written; None for none.
     """
     door = Door(Origin(url), sessions, authenticator, gateway_key)
     inbox = Inbox(threads)
     signing_in, deciding = SigningIn(door), Deciding(threads, actions, authenticator.callers, inbox)
     bulk = BulkDeciding(threads, actions, inbox)
     verifying, remembering = Verifying(threads, evidence, anchors), Remembering(threads, memories)
-    watching, inspecting, fleet = Watching(threads, actions, verifying.badge), Inspecting(threads), Fleet(threads)
+    watching, inspecting, fleet = Watching(threads, actions, verifying.badge, hub), Inspecting(threads), Fleet(threads)
     changing, visit = Changing(threads, actions), door.visit
     federated = []
     if provider := authenticator.callers.openid:
@@ -102,6 +105,7 @@ def build_page(
             Route("/new-run", visit(watching.new), methods=["GET"]),
             Route("/runs/{thread}", visit(watching.show), methods=["GET"]),
             Route("/runs/{thread}/live", visit(watching.live), methods=["GET"]),
+            Route("/runs/{thread}/stream", visit(watching.drafts.stream), methods=["GET"]),
             Route("/runs/{thread}/calls", visit(inspecting.calls), methods=["GET"]),
             Route("/runs/{thread}/costs", visit(inspecting.costs), methods=["GET"]),
             Route("/runs/{thread}/prompt", visit(inspecting.prompt), methods=["GET"]),

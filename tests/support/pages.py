@@ -102,9 +102,7 @@ class PageSite:
         own = {"Origin": self.url, "Sec-Fetch-Site": "same-origin", **(headers or {})}
         return await self.http.post(path, data=dict(fields), headers=own)
 
-    async def write(
-        self, run: Any, *texts: str, attempt: int = 1, kind: ChunkKind = "text", first: int = 1, ahead: int = 0
-    ) -> None:
+    async def write(self, run: Any, *texts: str, attempt: int = 1, kind: ChunkKind = "text", first: int = 1) -> None:
         """Write chunks of a run's next reply, as a worker does, or somebody who forges them.
 
         Args:
@@ -113,11 +111,12 @@ class PageSite:
             attempt: The attempt.
             kind: The kind of the chunks.
             first: The number of the first chunk.
-            ahead: The number of events that are still to come before the reply.
         """
-        position = int((await run.query("state"))["events"]) + ahead
+        position = int((await run.query("state"))["events"])
         pieces = [Piece(number, kind, text, None, "") for number, text in enumerate(texts, start=first)]
-        await self.streams.append([(Attempt(run.id, position, -1, attempt), pieces)])
+        written = Attempt(run.id, position, position - 1, attempt)
+        await self.streams.claim(written)
+        await self.streams.append([(written, pieces)])
 
     async def form_token(self, page: str, action: str) -> str:
         """Return the token of the form with this action on a page."""

@@ -60,9 +60,7 @@ def test_a_huge_reply_is_cut_where_the_timeline_cuts_it() -> None:
     numbers = range(1, 4 + SHOWN_CHARS // CHUNK_CHARS)
     for kind in ("text", "reasoning"):
         frames = [
-            view.add(chunk("x" * CHUNK_CHARS, number, cast(DeltaKind, kind)))
-            for number in numbers
-            if kind == "text" or number > 1
+            view.add(chunk("x" * CHUNK_CHARS, number, kind)) for number in numbers if kind == "text" or number > 1
         ]
         sent = [content for frame in frames if frame for _, content in [frame]]
         assert sum(len(text) for content in sent for text, _ in content["pieces"]) == SHOWN_CHARS

@@ -98,14 +98,13 @@ async def test_a_person_approves_edits_and_reads_the_run(rig: StartRig, tmp_path
         await reply_is_shown_while_it_is_written(browser, site, run, paid, tmp_path)
         await page.get_by_role("link", name=run.id).click()
         await expect(page.get_by_text("The run has completed").first).to_be_visible()
-        await closed_thread_is_continued(page, thanked)
-        assert errors == []
-
         (decided,) = [e for e in await events_of(run) if e.type == "decision_received" and e.outcome == "accepted"]
         assert (decided.by, decided.say, decided.via) == ("alice", "Once is enough.", "gateway alice")
         assert decided.arguments is not None
         assert decided.arguments["cents"] == 1_250
         assert (await run.result())["result"] == PAID
+        await closed_thread_is_continued(page, thanked)
+        assert errors == []
 
 
 async def reply_is_shown_while_it_is_written(

@@ -27,7 +27,7 @@ from holdfast.gateway.stream import EventStream, frame
 from holdfast.streaming.hub import Hub
 from holdfast.streaming.reading import LOOK_BACK, read_stream
 
-PAGES, PAGES_EACH = 512, 64
+PAGES, PAGES_EACH = 256, 32
 """The most pages with a stream, and the most of one person. The others show a reply when it is recorded."""
 AHEAD = 8
 """The most frames that are read ahead of a page."""

@@ -183,6 +183,7 @@ def build_app(
             openid_secret=openid_secret,
             private_key=key or "",
             checks=checks,
+            hub=hub,
         )
         app.mount(PREFIX, served)
     body_bytes_below = {}

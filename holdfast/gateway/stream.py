@@ -81,6 +81,7 @@ class EventStream(StreamingResponse):
         problem: Writes the frame of a failure.
         headers: Further headers.
         keep_alive: Seconds without an event before a comment is sent.
+        ahead: The most frames that are read ahead.
     """
 
     media_type = "text/event-stream"
@@ -95,12 +96,13 @@ class EventStream(StreamingResponse):
         problem: Callable[[str], str] = problem_frame,
         headers: Mapping[str, str] = {},  # never changed
         keep_alive: float = KEEP_ALIVE_SECONDS,
+        ahead: int = AHEAD,
     ) -> None:
         self._followers = followers
         self._caller = caller
         self._thread = thread
         self._problem = problem
-        self._frames: asyncio.Queue[str] = asyncio.Queue(AHEAD)
+        self._frames: asyncio.Queue[str] = asyncio.Queue(ahead)
         self._keep_alive = keep_alive
         self._reader = asyncio.create_task(self._read_ahead(frames))
         common = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}

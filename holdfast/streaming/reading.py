@@ -6,12 +6,12 @@ Without streams, or while they fail, there are events alone.
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
+from typing import Protocol
 
 from holdfast.client.follow import follow
 from holdfast.client.threads import JSON, Threads
 from holdfast.core.streams.chunks import Chunk, Cursor
 from holdfast.core.streams.following import Following
-from holdfast.streaming.followers import Followers
 from holdfast.streaming.hub import Hub, Subscription
 
 AHEAD = 64
@@ -19,6 +19,15 @@ AHEAD = 64
 
 LOOK_BACK = 50
 """The most events before the cursor that are read again, to find out whether stored chunks are obsolete."""
+
+
+class EventSource(Protocol):
+    """Follows threads for several readers: `holdfast.streaming.followers.Followers`, for one."""
+
+    def follow(self, thread: str, *, after: int, subscription: Subscription | None = None) -> AsyncIterator[JSON]:
+        """Yield the events after a position until the run has ended. If chunks wait for events, the subscription's
+        `ahead` is set.
+        """
 
 
 async def read_stream(
@@ -30,7 +39,7 @@ async def read_stream(
     patient: bool = False,
     note: Callable[[str], None] = lambda line: None,
     pulse: Callable[[], None] = lambda: None,
-    followers: Followers | None = None,
+    followers: EventSource | None = None,
 ) -> AsyncIterator[JSON | Chunk]:
     """Yield the events after a cursor and the chunks of replies, until the latest run of the thread has ended.
 
@@ -42,7 +51,7 @@ async def read_stream(
         patient: See `follow`.
         note: See `follow`.
         pulse: See `follow`.
-        followers: The followers of this process, whose readers are patient and get no notes; None to follow alone.
+        followers: Follows for several readers, with patience and without notes; None to follow alone.
 
     Raises:
         HoldfastError: See `follow`.

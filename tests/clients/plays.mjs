@@ -15,7 +15,7 @@ const streamOf = (events, last = "") =>
     headers: { "Content-Type": "text/event-stream" },
   });
 
-/** Return the texts and the results of calls that an AG-UI client has after some runs of the protocol. */
+/** Return the texts, the reasoning and the number of results of calls that an AG-UI client has after some runs of the protocol. */
 async function agUi(runs) {
   const agent = new HttpAgent({ url: "http://127.0.0.1/", threadId: "t" });
   for (const [number, events] of runs.entries()) {
@@ -26,7 +26,8 @@ async function agUi(runs) {
     });
   }
   const texts = agent.messages.filter((each) => each.role === "assistant" && each.content).map((each) => each.content);
-  return { texts, results: agent.messages.filter((each) => each.role === "tool").length };
+  const thoughts = agent.messages.filter((each) => each.role === "reasoning" && each.content).map((each) => each.content);
+  return { texts, thoughts, results: agent.messages.filter((each) => each.role === "tool").length };
 }
 
 /** Return the same of a chat of the AI SDK after some responses. */
@@ -45,9 +46,10 @@ async function aiSdk(responses) {
     messages.push(kept[0]);
   }
   const parts = messages.flatMap((each) => each.parts);
-  const shown = parts.filter((each) => each.type === "text" && !each.providerMetadata?.holdfast?.superseded);
+  const shown = (type) =>
+    parts.filter((each) => each.type === type && !each.providerMetadata?.holdfast?.superseded).map((each) => each.text);
   const ended = parts.filter((each) => each.type === "dynamic-tool" && each.state.startsWith("output-"));
-  return { texts: shown.map((each) => each.text), results: new Set(ended.map((each) => each.toolCallId)).size };
+  return { texts: shown("text"), thoughts: shown("reasoning"), results: new Set(ended.map((each) => each.toolCallId)).size };
 }
 
 const found = [];

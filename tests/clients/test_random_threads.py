@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from holdfast.core.llm.blocks import ReasoningBlock, blocks_of
 from holdfast.core.streams.chunks import Chunk, Cursor
 from holdfast.gateway.feeds.ag_ui import AgUi
 from holdfast.gateway.feeds.feed import Encoder, Feed
@@ -42,19 +43,23 @@ def responses(play: Play, encoder: Encoder) -> Iterator[list[dict[str, Any]]]:
 
 
 def expected(play: Play) -> dict[str, Any]:
-    """Return the recorded texts, and the number of results of calls that the conversation shows."""
-    recorded = [each.message.text for each in play.events if each.type == "llm_replied" and each.message]
+    """Return the recorded texts and reasoning, and the number of results of calls that the conversation shows."""
+    recorded = [each.message for each in play.events if each.type == "llm_replied" and each.message]
+    said = [each for each in recorded if each.text != "I learnt"]
+    thoughts = [block.text for each in said for block in blocks_of(each.content) if isinstance(block, ReasoningBlock)]
     learning, results = False, 0
     for event in play.events:
         learning = event.type == "learning_requested" or (learning and event.type != "run_started")
         results += event.type == "tool_call_finished" and not learning
-    return {"texts": [text for text in recorded if text and text != "I learnt"], "results": results}
+    return {"texts": [each.text for each in said if each.text], "thoughts": thoughts, "results": results}
 
 
 @settings(max_examples=4, database=None, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(plays(), min_size=10, max_size=10))
 def test_published_clients_show_each_reply_and_result_once(some: list[Play]) -> None:
-    """Both clients read every event without a complaint, and end with the recorded texts and all results."""
+    """Both clients read every event without a complaint, and end with the recorded texts, their reasoning and all
+    results.
+    """
     threads = [{"ag_ui": [*responses(each, AgUi("t"))], "ui": [*responses(each, UiMessages("t"))]} for each in some]
     program = ("node", str(HERE / "plays.mjs"))
     done = subprocess.run(

@@ -11,7 +11,7 @@ from typing import Any, get_args
 from urllib.parse import quote
 
 import pytest
-from playwright.async_api import expect
+from playwright.async_api import Page, expect
 
 from holdfast import Agent, Catalog, tool
 from holdfast.audit.evidence.evidence import Finding, Unchecked
@@ -57,13 +57,14 @@ TAG_NAMES = (
 TAGS = frozenset(TAG_NAMES.split())
 ATTRIBUTE_NAMES = (
     "action aria-current aria-describedby aria-hidden aria-label aria-labelledby aria-live autocomplete autofocus "
-    "charset checked class content data-call data-known data-must-sign data-needs-key data-person data-says data-signs "
-    "data-signs-all data-steers datetime defer disabled for height hidden href hx-get hx-select hx-swap "
-    "hx-swap-oob hx-target hx-trigger id lang max maxlength method min name open points preserveaspectratio rel "
-    "required role rows scope selected spellcheck src tabindex title type value viewbox width x y"
+    "charset checked class content data-after data-call data-known data-must-sign data-needs-key data-person "
+    "data-position data-says data-signs data-signs-all data-steers data-stream datetime defer disabled for height "
+    "hidden href hx-get hx-select hx-swap hx-swap-oob hx-target hx-trigger id lang max maxlength method min name open "
+    "points preserveaspectratio rel required role rows scope selected spellcheck src tabindex title type value viewbox "
+    "width x y"
 )
 ATTRIBUTES = frozenset(ATTRIBUTE_NAMES.split())
-LINKS = ("action", "hx-get", "src")
+LINKS = ("action", "data-stream", "hx-get", "src")
 
 
 class Checked(HTMLParser):
@@ -315,7 +316,15 @@ def pages_with(text: str) -> Iterator[Callable[[], str]]:
     yield partial(rendered, "gone.html", **shared, thread=text, request=text, problem=text)
     entries = [entry(event, text, NOW) for event in hostile_events(text)]
     run: JSON = {"run": head, "raw_status": text, "entries": entries, "after": 3}
-    more: JSON = {"problem": text, "typed": text, "silent": True, "first": 0, "last_page": True, "may_say": True}
+    more: JSON = {
+        "streams": True,
+        "problem": text,
+        "typed": text,
+        "silent": True,
+        "first": 0,
+        "last_page": True,
+        "may_say": True,
+    }
     more["verdict"] = verdict_view(hostile_verification(text), NOW, NOW)
     yield partial(rendered, "run.html", **shared, **run, **more)
     yield partial(rendered, "run.html", **shared, **run, **{**more, "last_page": False})
@@ -352,7 +361,7 @@ def test_no_text_becomes_markup(part: int) -> None:
             page = render()
             checked = Checked(page)
             assert checked.wrong == [], text
-            assert checked.scripts <= 2, text
+            assert checked.scripts <= 3, text
 
 
 def test_the_check_of_pages_can_fail() -> None:
@@ -579,11 +588,33 @@ def publish(text: str) -> str:
     return f"<script>window.hit = 1</script>{text}"
 
 
+DRAFT = (
+    "</pre><form action='/page/sign-out'><button>Approve all</button></form><img src=x onerror='window.hit = 1'>",
+    "\u202e\x00\ud800<svg onload='window.hit = 1'>\r",
+    "\n<a href='javascript:window.hit = 1'>x</a>" + "long " * 3_000,
+    "long " * 3_000,
+)
+"""Chunks that somebody has forged."""
+
+
+async def draft_is_text_alone(page: Page) -> None:
+    """The words that are being written are text, with invisible characters written out, and cut where they are long."""
+    draft = page.locator("#draft")
+    await expect(draft.get_by_text("… cut: the first 20,000 characters are shown")).to_be_visible()
+    shown = await draft.locator(".words pre").evaluate("each => each.textContent")
+    assert shown.startswith(DRAFT[0] + "\\u202e\\x00\\ud800<svg onload='window.hit = 1'>\n<a href=")
+    assert len(shown) < 20_100
+    names = await draft.evaluate("each => [...each.querySelectorAll('*')].map(one => one.localName)")
+    assert set(names) == {"p", "span", "details", "summary", "pre", "dl", "dt", "dd", "bdi"}
+    buttons = await page.get_by_role("button").all_inner_texts()
+    assert "Approve all" not in buttons
+
+
 @pytest.mark.browser
 @pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed (Debian: apt install chromium)")
 async def test_in_a_browser_nothing_runs_and_no_other_page_gets_in(rig: StartRig) -> None:
-    """In Chromium, hostile arguments, messages and results run no script on any page; a page of another site or port
-    starts, decides and reads nothing, although the person is signed in.
+    """In Chromium, hostile arguments, messages, results and words that are being written run no script on any page; a
+    page of another site or port starts, decides and reads nothing, although the person is signed in.
     """
     text = "</pre><script>window.hit = 1</script><img src=x onerror='window.hit = 1'>\u202e"
     agent = Agent(name="clerk", instructions="Work.", policy=POLICY.model_copy(update={"rules": ()}), tools=[publish])
@@ -599,17 +630,24 @@ async def test_in_a_browser_nothing_runs_and_no_other_page_gets_in(rig: StartRig
         await page.get_by_role("button", name="Sign in").click()
         paths = ["/page/inbox", path_of("requests", run.id, "1"), path_of("runs", run.id), "/page/runs"]
         paths.append(path_of("runs", run.id, "change"))
+        await site.write(run, *DRAFT)
+        await site.write(run, "<script>window.hit = 1</script>", kind="reasoning", first=1 + len(DRAFT))
         for origin in ("http://evil.example:9", "http://127.0.0.1:9"):
             other = await context.new_page()
             await other.route(f"{origin}/attack", lambda route: route.fulfill(content_type="text/html", body="<p>x"))
             await other.goto(f"{origin}/attack")
             acts = [path_of("runs", run.id, act) for act in ("cancel", "refinements", "extensions")]
+            acts.append(path_of("runs", run.id, "stream") + "?after=1")
             targets = [*paths, *acts, "/page/sign-in", "/page/sign-out"]
             assert await other.evaluate(ATTACK, {"url": site.url, "paths": targets}) == [], origin
         assert not [event for event in await events_of(run) if event.type == "decision_received"]
         for path in paths:
             await page.goto(site.url + path)
             await expect(page.get_by_text("Signed in as alice")).to_be_visible()
+            if path == paths[2]:
+                await draft_is_text_alone(page)
+            elif path == paths[1]:
+                assert "Approve all" not in await page.content()
             assert await page.evaluate("window.hit") is None, path
         await page.goto(site.url + paths[1])
         await page.get_by_role("button", name="Approve", exact=True).click()

@@ -17,15 +17,21 @@ from holdfast import Agent, Catalog, Policy, Preview, allow, ask, tool
 from holdfast.client.threads import Threads
 from holdfast.core.authority.policy import Approver, Terms
 from holdfast.core.memory.semantic import MemoryStore
+from holdfast.core.streams.batches import Piece
+from holdfast.core.streams.chunks import ChunkKind
 from holdfast.doctor.check import Check
 from holdfast.gateway.app import build_app
 from holdfast.gateway.callers import Callers, CallersFile, Scope, Token
 from holdfast.gateway.http.serving import Server, listen
 from holdfast.gateway.page.examining import Checks
 from holdfast.gateway.page.sessions import Sessions
+from holdfast.streaming.hub import Hub
+from holdfast.streaming.in_memory import InMemoryStreams
+from holdfast.streaming.transport import Attempt
 from holdfast.testing import Script, call, say, steps
 from tests.support.rig import PATIENCE, Rig, StartRig
 from tests.support.serving import sha256
+from tests.support.streamed import streamed
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 AXE = Path(__file__).parents[1] / "foreign" / "node_modules" / "axe-core" / "axe.min.js"
@@ -116,6 +122,10 @@ class PageSite:
     url: str
     http: httpx2.AsyncClient
     sessions: Sessions
+    threads: Threads
+    hub: Hub
+    streams: InMemoryStreams
+    """Carries the replies that are being written."""
 
     async def sign_in(self, token: str = "of-alice") -> httpx2.Response:
         """Sign in with a token, as a browser does; the client keeps the cookie."""
@@ -127,6 +137,22 @@ class PageSite:
         """Send a form from this origin, unless the headers say otherwise."""
         own = {"Origin": self.url, "Sec-Fetch-Site": "same-origin", **(headers or {})}
         return await self.http.post(path, data=dict(fields), headers=own)
+
+    async def write(self, run: Any, *texts: str, attempt: int = 1, kind: ChunkKind = "text", first: int = 1) -> None:
+        """Write chunks of a run's next reply, as a worker does, or somebody who forges them.
+
+        Args:
+            run: The handle of the run.
+            *texts: The chunks.
+            attempt: The attempt.
+            kind: The kind of the chunks.
+            first: The number of the first chunk.
+        """
+        position = int((await run.query("state"))["events"])
+        pieces = [Piece(number, kind, text, None, "") for number, text in enumerate(texts, start=first)]
+        written = Attempt(run.id, position, position - 1, attempt)
+        await self.streams.claim(written)
+        await self.streams.append([(written, pieces)])
 
     async def form_token(self, page: str, action: str) -> str:
         """Return the token of the form with this action on a page."""
@@ -151,19 +177,21 @@ async def page_site(
 ) -> AsyncIterator[PageSite]:
     """Run a worker and a gateway with its page."""
     own = Agent(name="clerk", instructions="Work.", policy=policy, tools=[pay, look], **agent)
-    async with rig(catalog or Catalog(agents=[own]), script) as worker:
+    streams = InMemoryStreams()
+    async with streamed(rig, catalog or Catalog(agents=[own]), script, transport=streams) as (worker, hub):
         threads = Threads(worker.client, task_queue=worker.task_queue, answer_within=60.0)
-        async with served_page(threads, policy, key=key, memories=memories, checks=checks) as (url, http, sessions):
-            yield PageSite(worker, url, http, sessions)
+        options: dict[str, Any] = {"key": key, "memories": memories, "checks": checks, "hub": hub}
+        async with served_page(threads, policy, **options) as (url, http, sessions):
+            yield PageSite(worker, url, http, sessions, threads, hub, streams)
 
 
 @asynccontextmanager
 async def served_page(
-    threads: Threads, policy: Policy = POLICY, **options: Any
+    threads: Threads, policy: Policy = POLICY, *, port: int = 0, sessions: Sessions | None = None, **options: Any
 ) -> AsyncIterator[tuple[str, httpx2.AsyncClient, Sessions]]:
     """Serve a gateway with its page; yield its URL, a client of it, and its sessions."""
-    listening = listen("127.0.0.1", 0)
-    url, sessions = f"http://127.0.0.1:{listening.getsockname()[1]}", Sessions()
+    listening = listen("127.0.0.1", port)
+    url, sessions = f"http://127.0.0.1:{listening.getsockname()[1]}", sessions or Sessions()
     server = Server(build_app(threads, Callers(CALLERS, policy), page=url, sessions=sessions, **options))
     serving = asyncio.create_task(server.serve(sockets=[listening]))
     try:

@@ -3,6 +3,8 @@
 1. A run of the protocol lasts until the agent waits for people: their answers begin the next one.
 2. An open request is an interrupt. Its id has the digest to decide on, and its metadata the whole request.
 3. A text that is withdrawn is replaced by an activity message, which the protocol's clients do not show as text.
+4. Reasoning is a message of its own, without the optional span around it (`REASONING_START`): so each step of a text is
+   one event, after which a client can resume.
 """
 
 import json
@@ -19,6 +21,7 @@ from holdfast.gateway.feeds.steps import (
     Step,
     TextAdded,
     TextEnded,
+    TextKind,
     TextStarted,
     TextWithdrawn,
 )
@@ -30,6 +33,8 @@ SUPERSEDED = "holdfast.superseded"
 MESSAGE = "holdfast.message_received"
 REQUEST = "holdfast.request_opened"
 """Names of custom events: a person's message; and an open request, before the run of the protocol ends."""
+
+_MESSAGES: dict[TextKind, str] = {"reply": "TEXT_MESSAGE", "reasoning": "REASONING_MESSAGE"}
 
 
 class AgUi:
@@ -53,12 +58,13 @@ class AgUi:
                 return [{"type": "RUN_STARTED", **self._ids, "protocolVersion": "1.0"}]
             case MessageReceived():
                 return [{"type": "CUSTOM", "name": MESSAGE, "value": step._asdict()}]
-            case TextStarted(text_id):
-                return [{"type": "TEXT_MESSAGE_START", "messageId": text_id, "role": "assistant"}]
-            case TextAdded(text_id, added):
-                return [{"type": "TEXT_MESSAGE_CONTENT", "messageId": text_id, "delta": added}]
-            case TextEnded(text_id):
-                return [{"type": "TEXT_MESSAGE_END", "messageId": text_id}]
+            case TextStarted(text_id, kind):
+                role = "assistant" if kind == "reply" else "reasoning"
+                return [{"type": f"{_MESSAGES[kind]}_START", "messageId": text_id, "role": role}]
+            case TextAdded(text_id, added, kind):
+                return [{"type": f"{_MESSAGES[kind]}_CONTENT", "messageId": text_id, "delta": added}]
+            case TextEnded(text_id, _, kind):
+                return [{"type": f"{_MESSAGES[kind]}_END", "messageId": text_id}]
             case TextWithdrawn(text_id):
                 return [{"type": "ACTIVITY_SNAPSHOT", "messageId": text_id, "activityType": SUPERSEDED, "content": {}}]
             case CallShown():

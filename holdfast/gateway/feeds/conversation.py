@@ -1,6 +1,6 @@
 """Folds a thread's events and chunks into the steps of a conversation. Pure.
 
-1. Every step but those of a text follows from events alone. So a conversation can be resumed from any place by folding
+1. Every step but those of texts follows from events alone. So a conversation can be resumed from any place by folding
    the events since the last reply (`resumes_from`).
 2. A call is shown when it is recorded: nothing else is certain to be judged, and to run.
 3. The conversation closes when the agent waits for a person, and opens again with what the person does.
@@ -9,10 +9,11 @@
 from collections.abc import Iterator, Sequence
 
 from holdfast.core.authority.approvals import ApprovalRequest
-from holdfast.core.llm.blocks import text_of
+from holdfast.core.llm.blocks import ReasoningBlock, blocks_of, text_of
+from holdfast.core.llm.messages import AssistantMessage
 from holdfast.core.log import events as ev
 from holdfast.core.streams.chunks import Chunk
-from holdfast.gateway.feeds.reply_text import ReplyText
+from holdfast.gateway.feeds.reply_text import Mark, ReplyText
 from holdfast.gateway.feeds.steps import Asked, CallEnded, CallShown, Closed, Ending, MessageReceived, Opened, Step
 
 
@@ -20,7 +21,7 @@ class Conversation:
     """A thread as user interfaces show it."""
 
     def __init__(self) -> None:
-        self.text = ReplyText()
+        self.text, self.reasoning = ReplyText(), ReplyText("reasoning")
         self.open = False
         self._learning = False
         """Whether the LLM is asked what to remember: that is no part of the conversation."""
@@ -34,6 +35,16 @@ class Conversation:
         """The calls of `_calls`, and the open requests of `_asked`, that were shown since the last message."""
         self._shown_requests: set[int] = set()
 
+    @property
+    def marks(self) -> tuple[Mark, Mark]:
+        """How much a client has of the text of the reply to come, and of its reasoning."""
+        return self.text.mark, self.reasoning.mark
+
+    @property
+    def catches_up(self) -> bool:
+        """Whether an attempt has not caught up with what a client has, who resumes with its first chunk then."""
+        return self.text.catches_up or self.reasoning.catches_up
+
     def replay(self, events: Sequence[ev.AgentEvent]) -> None:
         """Take events that the client has, from one that `resumes_from` returned."""
         for event in events:
@@ -44,10 +55,15 @@ class Conversation:
         """Take a chunk of the reply to come."""
         if not self.open or self._learning:
             return
-        if chunk.kind == "superseded":
-            self.text.begin_attempt()
-        elif chunk.kind in ("text", "refusal"):
-            yield from self.text.add(chunk.text)
+        match chunk.kind:
+            case "superseded":
+                self._begin_attempt()
+            case "text" | "refusal":
+                yield from self.text.add(chunk.text)
+            case "reasoning":
+                yield from self.reasoning.add(chunk.text)
+            case "arguments":
+                pass  # a call is shown when it is recorded
 
     def event(self, event: ev.AgentEvent) -> Iterator[Step]:
         """Take the next event."""
@@ -63,7 +79,7 @@ class Conversation:
             case ev.ReplyRejected():
                 self._expected = 0
             case ev.LLMCallLost() | ev.ContextExceeded() | ev.ContextCompacted() | ev.RunReset():
-                self.text.begin_attempt()
+                self._begin_attempt()
             case ev.ToolCallRequested() if not (event.own or self._learning):
                 yield from self._request(event)
             case ev.PreviewRequested():
@@ -93,8 +109,8 @@ class Conversation:
                 pass
 
     def _begin_run(self, event: ev.RunStarted) -> Iterator[Step]:
-        yield from self.text.withdraw()  # the run before was terminated from outside
-        self.text.begin_reply(event.position)
+        yield from self._withdraw()  # the run before was terminated from outside
+        self._begin_reply(event.position)
         self._learning, self._expected = False, 0
         for kept in (self._calls, self._asked, self._shown, self._shown_requests):
             kept.clear()
@@ -113,8 +129,21 @@ class Conversation:
         if not self._learning:
             yield from self._open()
             self._expected = len(event.message.tool_calls) if event.message else 0
+            yield from self.reasoning.record(_reasoning_of(event.message))
             yield from self.text.record(event.message.text if event.message else "")
-        self.text.begin_reply(event.position)
+        self._begin_reply(event.position)
+
+    def _begin_reply(self, position: int) -> None:
+        for text in (self.reasoning, self.text):
+            text.begin_reply(position)
+
+    def _begin_attempt(self) -> None:
+        for text in (self.reasoning, self.text):
+            text.begin_attempt()
+
+    def _withdraw(self) -> Iterator[Step]:
+        for text in (self.reasoning, self.text):
+            yield from text.withdraw()
 
     def _request(self, event: ev.ToolCallRequested) -> Iterator[Step]:
         self._expected = max(0, self._expected - 1)
@@ -175,10 +204,16 @@ class Conversation:
     def _close(self, ending: Ending, text: str = "", *, structured: bool = False, cause: str = "") -> Iterator[Step]:
         if not self.open:
             return
-        yield from self.text.withdraw()
+        yield from self._withdraw()
         self.open = False
         asked = tuple(self._asked.values()) if ending == "asked" else ()
         yield Closed(ending, text, structured, cause, asked)
+
+
+def _reasoning_of(message: AssistantMessage | None) -> str:
+    """Return the reasoning of a recorded reply, with a blank line between its blocks."""
+    blocks = blocks_of(message.content) if message else ()
+    return "\n\n".join(each.text for each in blocks if isinstance(each, ReasoningBlock) and each.text)
 
 
 def resumes_from(events: Sequence[ev.AgentEvent]) -> int | None:
@@ -193,7 +228,7 @@ def resumes_from(events: Sequence[ev.AgentEvent]) -> int | None:
                     return reply
                 reply, rejected = index if reply is None else reply, False
             case ev.LearningRequested():
-                return index
+                reply, rejected = None, False  # replies after it are about what to remember
             case ev.RunStarted():
                 return index if reply is None else reply
             case ev.ReplyRejected() if reply is not None:

@@ -51,7 +51,9 @@ class Feed:
         self.encoder = encoder
         self.conversation = Conversation()
         self.conversation.replay(past)
-        self.conversation.text.restore(place.mark, within=place.cursor.attempt > 0)
+        within = place.cursor.attempt > 0
+        self.conversation.text.restore(place.mark, within=within)
+        self.conversation.reasoning.restore(place.reasoning, within=within)
         self._cursor = place.cursor
         self._seen = place.seen
         """Events of the protocol that the client has of the next event of the thread."""
@@ -66,22 +68,23 @@ class Feed:
         if self._seen:
             return  # the event that the client has a part of is recorded, so this chunk is obsolete
         written = [
-            (event, self.conversation.text.mark)
+            (event, self.conversation.marks)
             for step in self.conversation.chunk(chunk)
             for event in self.encoder.encode(step)
         ]
-        for event, mark in written[:-1]:
-            yield Sent(str(Place(self._cursor, mark)), event)
-        for event, mark in written[-1:]:
-            self._cursor = Cursor(chunk.position, chunk.attempt, chunk.chunk)
-            yield Sent(str(Place(self._cursor, mark)), event)
+        for event, marks in written[:-1]:
+            yield Sent(str(Place(self._cursor, *marks)), event)
+        for event, marks in written[-1:]:
+            if not self.conversation.catches_up:
+                self._cursor = Cursor(chunk.position, chunk.attempt, chunk.chunk)
+            yield Sent(str(Place(self._cursor, *marks)), event)
 
     def event(self, event: AgentEvent) -> Iterator[Sent]:
         """Yield the events for an event of the thread."""
-        before = Place(Cursor(event.position - 1), self.conversation.text.mark)
+        before = Place(Cursor(event.position - 1), *self.conversation.marks)
         written = self._encoded(self.conversation.event(event))
         self._cursor, seen, self._seen = Cursor(event.position), self._seen, 0
-        place = Place(self._cursor, self.conversation.text.mark)
+        place = Place(self._cursor, *self.conversation.marks)
         for number, each in list(enumerate(written, start=1))[seen:]:
             yield Sent(str(place if number == len(written) else before._replace(seen=number)), each)
 

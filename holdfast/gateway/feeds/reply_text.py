@@ -1,4 +1,5 @@
-"""The text of the reply to come, as clients have it: they can add to a text, and withdraw it as a whole.
+"""The text of the reply to come, or its reasoning, as clients have it: they can add to a text, and withdraw it as a
+whole.
 
 1. An attempt at the reply that begins again with the same text adds nothing until it is longer.
 2. An attempt, or the recorded reply, that differs from what is shown withdraws that, and begins another text.
@@ -10,7 +11,7 @@ import zlib
 from collections.abc import Iterator, Set
 from typing import Literal, NamedTuple
 
-from holdfast.gateway.feeds.steps import Step, TextAdded, TextEnded, TextStarted, TextWithdrawn
+from holdfast.gateway.feeds.steps import Step, TextAdded, TextEnded, TextKind, TextStarted, TextWithdrawn
 
 Phase = Literal["c", "o", "e"]
 """No text is open · a text is open · it has ended, and has yet to be withdrawn."""
@@ -29,15 +30,24 @@ class Mark(NamedTuple):
 
 
 class ReplyText:
-    """The text of the reply to come. Its state after each step is that of a client that has the step."""
+    """The text of the reply to come. Its state after each step is that of a client that has the step.
 
-    def __init__(self) -> None:
+    Args:
+        kind: What the text is: the beginning of its ids.
+    """
+
+    def __init__(self, kind: TextKind = "reply") -> None:
+        self._kind = kind
         self._base = -1
         self._restarted = False
-        """Whether the attempt has not caught up with the text that is shown."""
         self._draft = ""
         """Its text meanwhile."""
         self.mark = Mark()
+
+    @property
+    def catches_up(self) -> bool:
+        """Whether the attempt has not caught up with the text that is shown."""
+        return self._restarted
 
     @property
     def text_id(self) -> str:
@@ -45,7 +55,7 @@ class ReplyText:
         return self._id_of(self.mark.generation)
 
     def _id_of(self, generation: int) -> str:
-        return f"reply-{self._base + 1}" + (f"-{generation}" if generation else "")
+        return f"{self._kind}-{self._base + 1}" + (f"-{generation}" if generation else "")
 
     def restore(self, mark: Mark, *, within: bool) -> None:
         """Continue for a client that has so much.
@@ -95,13 +105,13 @@ class ReplyText:
         yield from self._show(text[self.mark.length :])
         if self.mark.phase == "o":
             self.mark = self.mark._replace(phase="c")
-            yield TextEnded(self.text_id)
+            yield TextEnded(self.text_id, kind=self._kind)
 
     def withdraw(self) -> Iterator[Step]:
         """Withdraw the text, if one is open."""
         if self.mark.phase == "o":
             self.mark = self.mark._replace(phase="e")
-            yield TextEnded(self.text_id, withdrawn=True)
+            yield TextEnded(self.text_id, withdrawn=True, kind=self._kind)
         yield from self._withdraw_ended()
 
     def _withdraw_ended(self) -> Iterator[Step]:
@@ -114,10 +124,10 @@ class ReplyText:
             return
         if self.mark.phase == "c":
             self.mark = self.mark._replace(phase="o")
-            yield TextStarted(self.text_id)
+            yield TextStarted(self.text_id, self._kind)
         generation, length, checksum, phase = self.mark
         self.mark = Mark(generation, length + len(text), _checksum(text, checksum), phase)
-        yield TextAdded(self.text_id, text)
+        yield TextAdded(self.text_id, text, self._kind)
 
     def _continued_by(self, text: str) -> bool:
         return len(text) >= self.mark.length and _checksum(text[: self.mark.length]) == self.mark.checksum

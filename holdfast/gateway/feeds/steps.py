@@ -5,6 +5,9 @@ from typing import Any, Literal, NamedTuple
 from holdfast.core.log.events.tool_calls import ToolStatus
 from holdfast.core.tools.failures import FailureKind
 
+TextKind = Literal["reply", "reasoning"]
+"""What the agent says · what it thinks before, as far as the provider shows it."""
+
 Ending = Literal["answered", "completed", "cancelled", "failed", "blocked", "moved", "asked"]
 """Why the agent stopped: it answered and waits for a message · the run completed · was cancelled · failed · is blocked
 · continues on another cluster · every open call waits for a person."""
@@ -28,6 +31,7 @@ class TextStarted(NamedTuple):
     """A text of the agent begins."""
 
     text_id: str
+    kind: TextKind = "reply"
 
 
 class TextAdded(NamedTuple):
@@ -35,6 +39,7 @@ class TextAdded(NamedTuple):
 
     text_id: str
     added: str
+    kind: TextKind = "reply"
 
 
 class TextEnded(NamedTuple):
@@ -42,6 +47,7 @@ class TextEnded(NamedTuple):
 
     text_id: str
     withdrawn: bool = False
+    kind: TextKind = "reply"
 
 
 class TextWithdrawn(NamedTuple):

@@ -21,12 +21,14 @@ from holdfast.gateway.feeds.steps import (
     Step,
     TextAdded,
     TextEnded,
+    TextKind,
     TextStarted,
     TextWithdrawn,
 )
 
 JSON = dict[str, Any]
 
+_PARTS: dict[TextKind, str] = {"reply": "text", "reasoning": "reasoning"}
 _REASONS: dict[Ending, str] = {
     "answered": "stop",
     "completed": "stop",
@@ -58,13 +60,13 @@ class UiMessages:
                 return [{"type": "start", "messageMetadata": {"thread": self._thread}}]
             case MessageReceived():
                 return [{"type": "data-message", "id": f"message-{step.position}", "data": step._asdict()}]
-            case TextStarted(text_id):
-                return [{"type": "text-start", "id": text_id}]
-            case TextAdded(text_id, added):
-                return [{"type": "text-delta", "id": text_id, "delta": added}]
-            case TextEnded(text_id, withdrawn):
+            case TextStarted(text_id, kind):
+                return [{"type": f"{_PARTS[kind]}-start", "id": text_id}]
+            case TextAdded(text_id, added, kind):
+                return [{"type": f"{_PARTS[kind]}-delta", "id": text_id, "delta": added}]
+            case TextEnded(text_id, withdrawn, kind):
                 mark = {"providerMetadata": {"holdfast": {"superseded": True}}} if withdrawn else {}
-                return [{"type": "text-end", "id": text_id, **mark}]
+                return [{"type": f"{_PARTS[kind]}-end", "id": text_id, **mark}]
             case TextWithdrawn():
                 return []
             case CallShown():

@@ -29,6 +29,7 @@ from holdfast.gateway.page.verifying import Verifying
 from holdfast.gateway.page.visits import Door
 from holdfast.gateway.page.watching import Watching
 from holdfast.gateway.routes.interventions import Actions
+from holdfast.streaming.hub import Hub
 
 
 def build_page(
@@ -45,6 +46,7 @@ def build_page(
     openid_secret: str = "",
     private_key: str = "",
     checks: Checks | None = None,
+    hub: Hub | None = None,
 ) -> Starlette:
     """Build the page.
 
@@ -61,13 +63,14 @@ def build_page(
         openid_secret: The client's secret at the OpenID Connect provider; empty for a public client.
         private_key: The gateway's private key, which seals sign-ins of a public client; empty for none.
         checks: The checks of this process, for operators; None for none.
+        hub: The streams of replies that are being written; None for none.
     """
     door = Door(Origin(url), sessions, authenticator, gateway_key)
     inbox = Inbox(threads)
     signing_in, deciding = SigningIn(door), Deciding(threads, actions, authenticator.callers, inbox)
     bulk = BulkDeciding(threads, actions, inbox)
     verifying, remembering = Verifying(threads, evidence, anchors), Remembering(threads, memories)
-    watching, inspecting = Watching(threads, actions, verifying.badge), Inspecting(threads)
+    watching, inspecting = Watching(threads, actions, verifying.badge, hub), Inspecting(threads)
     examining = Examining(checks)
     fleet = Fleet(threads, examining)
     changing, visit = Changing(threads, actions), door.visit
@@ -107,6 +110,7 @@ def build_page(
             Route("/new-run", visit(watching.new), methods=["GET"]),
             Route("/runs/{thread}", visit(watching.show), methods=["GET"]),
             Route("/runs/{thread}/live", visit(watching.live), methods=["GET"]),
+            Route("/runs/{thread}/stream", visit(watching.drafts.stream), methods=["GET"]),
             Route("/runs/{thread}/calls", visit(inspecting.calls), methods=["GET"]),
             Route("/runs/{thread}/costs", visit(inspecting.costs), methods=["GET"]),
             Route("/runs/{thread}/prompt", visit(inspecting.prompt), methods=["GET"]),

@@ -18,6 +18,7 @@ FILES: Mapping[str, str] = {
     "page.css": "text/css; charset=utf-8",
     "htmx-4.0.1.min.js": "text/javascript; charset=utf-8",
     "sign.js": "text/javascript; charset=utf-8",
+    "live.js": "text/javascript; charset=utf-8",
     "select.js": "text/javascript; charset=utf-8",
     "icon.svg": "image/svg+xml",
 }

@@ -51,13 +51,17 @@ class StateCache:
         self._tails: dict[tuple[str, int, float], asyncio.Future[list[JSON]]] = {}
         """Thread, position and time of the reading → the events after the position; the oldest first."""
 
-    async def state(self, thread: str) -> JSON:
+    async def state(self, thread: str, *, within: float = OLDEST) -> JSON:
         """Return the state of a thread, as far as it serves; wait for the reading that is under way, if there is one.
+
+        Args:
+            thread: The thread.
+            within: The oldest reading that serves the caller, in seconds.
 
         Raises:
             HoldfastError: It cannot be read. The next caller tries again.
         """
-        if (known := self._runs.get(thread)) and self._now() < known.serves:
+        if (known := self._runs.get(thread)) and self._now() < min(known.serves, known.read_at + within):
             return known.state
         task = self._reading.get(thread)
         if task is None:

@@ -31,6 +31,8 @@ class Visit:
     request: Request
     session: Session
     gateway_key: str
+    is_open: Callable[[], bool] = lambda: True
+    """Whether the session is still open: it may end while a response is streamed."""
 
     @property
     def caller(self) -> Caller:
@@ -126,11 +128,12 @@ class Door:
 
         async def endpoint(request: Request) -> Response:
             self.origin.check(request)
-            session = self.sessions.find(request.cookies.get(self.origin.cookie, ""))
+            id = request.cookies.get(self.origin.cookie, "")
+            session = self.sessions.find(id)
             if session is None:
                 return self._outside(request)
             self.authenticator.admit(request, session.caller)
-            return await answer(Visit(request, session, self.gateway_key))
+            return await answer(Visit(request, session, self.gateway_key, lambda: self.sessions.find(id) is session))
 
         return endpoint
 
@@ -139,6 +142,8 @@ class Door:
         here = _address(request) if request.method == "GET" else ""
         if request.headers.get("hx-request") == "true":
             return Response(status_code=401, headers={**HEADERS, "HX-Redirect": path_of("sign-in")})
+        if request.headers.get("accept") == "text/event-stream":
+            return Response(status_code=401, headers=HEADERS)  # a browser would follow to the form, and not read it
         if request.method == "GET" and is_from_elsewhere(request):
             # The browser left the cookie out, because another site has the link: ask again, from this origin.
             return page("again.html", here=here)

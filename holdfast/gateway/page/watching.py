@@ -14,6 +14,8 @@ from holdfast.gateway.bodies import MessageBody, PauseBody, ReasonBody, StartBod
 from holdfast.gateway.callers import Scope
 from holdfast.gateway.http.pages import note, take
 from holdfast.gateway.http.problems import HTTPProblem
+from holdfast.gateway.page.cached_log import CachedLog
+from holdfast.gateway.page.drafts import Drafts
 from holdfast.gateway.page.guards import HEADERS, number_of, read_fields, see_other
 from holdfast.gateway.page.signed import read_once, read_steering
 from holdfast.gateway.page.state_cache import StateCache
@@ -22,6 +24,7 @@ from holdfast.gateway.page.views.runs import head_view, run_row
 from holdfast.gateway.page.views.timeline import entry
 from holdfast.gateway.page.visits import Visit
 from holdfast.gateway.routes.interventions import Actions
+from holdfast.streaming.hub import Hub
 
 EVENTS = 100
 """The most events on a page of a timeline."""
@@ -44,13 +47,18 @@ class Watching:
         threads: The threads.
         actions: Sends interventions, in the name of the person who is signed in.
         badge: Returns the last verdict on a thread's record, at a time; None if there is none.
+        hub: The streams of replies; None for none.
     """
 
-    def __init__(self, threads: Threads, actions: Actions, badge: Callable[[str, datetime], Verdict | None]) -> None:
+    def __init__(
+        self, threads: Threads, actions: Actions, badge: Callable[[str, datetime], Verdict | None], hub: Hub | None
+    ) -> None:
         self._threads = threads
         self._actions = actions
         self._badge = badge
         self._cache = StateCache(lambda thread: threads.state(thread, note=note))
+        log = CachedLog(self._cache, lambda thread, after: self._events(thread, after + 1, EVENTS))
+        self.drafts = Drafts(threads, hub, self._cache, log)
 
     async def list_runs(self, visit: Visit) -> Response:
         """List runs, newest first, by status and agent: first as Temporal lists them, then, for htmx, as they say."""
@@ -175,6 +183,7 @@ class Watching:
             last_page=before >= total,
             verdict=self._badge(thread, visit.now),
             may_say="say" in visit.caller.scopes,
+            streams=self.drafts.shows(visit),
             **parts,
         )
 

@@ -185,7 +185,8 @@ class _Feeds:
             head, new = await self._act(access, claim, agent)
             start = head if new else await last_turn(self._threads, thread, head) - 1
             feed = Feed(encoder, Place(Cursor(start)), await past_of(self._threads, thread, start))
-            feed.conversation.text.withdraw_claimed(claim.ids)
+            for text in (feed.conversation.text, feed.conversation.reasoning):
+                text.withdraw_claimed(claim.ids)
             frames = self._frames(thread, feed, Place(Cursor(start)), until=head, news=new)
             return slot.stream(request, frames, encoder)
 

@@ -9,10 +9,10 @@ from typing import Any
 from hypothesis import strategies as st
 
 from holdfast.core.authority.approvals import ApprovalRequest
-from holdfast.core.llm.blocks import TextBlock, ToolCall
+from holdfast.core.llm.blocks import ReasoningBlock, TextBlock, ToolCall
 from holdfast.core.llm.messages import AssistantMessage, Usage
 from holdfast.core.log import events as ev
-from holdfast.core.streams.chunks import Chunk, Cursor
+from holdfast.core.streams.chunks import Chunk, ChunkKind, Cursor
 from holdfast.core.streams.following import Following
 
 WORDS = st.sampled_from(["pay", "pay it", "ä", "I ", "will ", "not ", "🙂", "refund 5", "refund 7"])
@@ -25,7 +25,7 @@ class Play:
     """A thread: its events, and the chunks of the attempts at each reply, by the reply's position."""
 
     events: list[ev.AgentEvent] = field(default_factory=list)
-    attempts: dict[int, list[list[str]]] = field(default_factory=dict)
+    attempts: dict[int, list[list[tuple[ChunkKind, str]]]] = field(default_factory=dict)
     calls: int = 0
 
     def add(self, kind: Callable[..., Any], **fields: Any) -> None:
@@ -75,13 +75,11 @@ def _receive(play: Play, text: str, *, task: bool = False) -> None:
 
 
 def _reply(draw: st.DrawFn, play: Play, text: str, calls: int) -> None:
-    tries = []
+    thought, tries = draw(TEXTS), list[list[tuple[ChunkKind, str]]]()
     for _ in range(draw(st.integers(0, 2))):
-        other = draw(TEXTS)
-        whole = draw(st.sampled_from([text, text[: len(text) // 2], other, text + other]))
-        tries.append(_pieces(draw, whole))
+        tries.append(_attempt(draw, _variant(draw, thought), _variant(draw, text)))
     if draw(st.booleans()):
-        tries.append(_pieces(draw, text))
+        tries.append(_attempt(draw, thought, text))
     if tries and draw(st.integers(0, 5)) == 0:
         play.attempts[len(play.events)] = tries
         if draw(st.booleans()):
@@ -90,12 +88,28 @@ def _reply(draw: st.DrawFn, play: Play, text: str, calls: int) -> None:
             play.add(ev.RunBlocked, cause="Outage", message="no reply")
             play.add(ev.RunUnblocked, by="ann")
     play.attempts[len(play.events)] = tries
-    blocks: tuple[TextBlock | ToolCall, ...] = (
+    blocks: tuple[ReasoningBlock | TextBlock | ToolCall, ...] = (
+        *([ReasoningBlock(text=thought)] if thought else []),
         *([TextBlock(text=text)] if text else []),
         *(_tool_call() for _ in range(calls)),
     )
     fields = {"transcript_length": 1, "usage": Usage(), "finish_reason": "stop", "llm": "fake"}
     play.add(ev.LLMReplied, message=AssistantMessage(content=blocks), **fields)
+
+
+def _variant(draw: st.DrawFn, text: str) -> str:
+    other = draw(TEXTS)
+    return draw(st.sampled_from([text, text[: len(text) // 2], other, text + other]))
+
+
+def _attempt(draw: st.DrawFn, thought: str, text: str) -> list[tuple[ChunkKind, str]]:
+    """Return the pieces of an attempt: the LLM thinks first, and may think on between its words."""
+    said, thoughts = _pieces(draw, text), _pieces(draw, thought)
+    late = draw(st.integers(0, len(thoughts)))
+    at = draw(st.integers(0, len(said)))
+    thinks: list[tuple[ChunkKind, str]] = [("reasoning", each) for each in thoughts]
+    words: list[tuple[ChunkKind, str]] = [("text", each) for each in said]
+    return [*thinks[:late], *words[:at], *thinks[late:], *words[at:]]
 
 
 def _pieces(draw: st.DrawFn, text: str) -> list[str]:
@@ -145,8 +159,8 @@ def frames(play: Play, cursor: Cursor, *, chunks: bool = True) -> Iterator[ev.Ag
         stored: dict[int, dict[int, Chunk]] = {}
         tries = play.attempts.get(event.position, []) if chunks and event.position > cursor.after else []
         for attempt, pieces in enumerate(tries, start=1):
-            for number, text in enumerate(pieces, start=1):
-                chunk = Chunk(position=event.position, attempt=attempt, chunk=number, kind="text", text=text)
+            for number, (kind, text) in enumerate(pieces, start=1):
+                chunk = Chunk(position=event.position, attempt=attempt, chunk=number, kind=kind, text=text)
                 stored.setdefault(attempt, {})[number] = chunk
                 if (attempt, number) > (cursor.attempt, cursor.chunk) or event.position > cursor.after + 1:
                     yield from following.chunks(stored)

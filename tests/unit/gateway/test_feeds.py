@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema_rs import validator_for
 
+from holdfast.core.llm.blocks import ReasoningBlock, blocks_of
 from holdfast.core.streams.chunks import Chunk
 from holdfast.gateway.feeds.ag_ui import SUPERSEDED, AgUi
 from holdfast.gateway.feeds.conversation import resumes_from
@@ -42,6 +43,7 @@ class AgUiClient:
     def __init__(self) -> None:
         self.running = False
         self.texts: dict[str, str] = {}
+        self.thoughts: dict[str, str] = {}
         self.open: set[str] = set()
         self.calls: dict[str, str] = {}
         self.others: list[dict[str, Any]] = []
@@ -56,32 +58,36 @@ class AgUiClient:
             case "RUN_FINISHED" | "RUN_ERROR":
                 assert not self.open
                 self.running = False
-            case "TEXT_MESSAGE_START":
-                assert text not in self.texts
+            case "TEXT_MESSAGE_START" | "REASONING_MESSAGE_START":
+                shown = self._shown(kind)
+                assert text not in self.texts.keys() | self.thoughts.keys()
                 self.open.add(text)
-                self.texts[text] = ""
-            case "TEXT_MESSAGE_CONTENT":
+                shown[text] = ""
+            case "TEXT_MESSAGE_CONTENT" | "REASONING_MESSAGE_CONTENT":
                 assert text in self.open
-                self.texts[text] += event["delta"]
-            case "TEXT_MESSAGE_END":
+                self._shown(kind)[text] += event["delta"]
+            case "TEXT_MESSAGE_END" | "REASONING_MESSAGE_END":
                 self.open.remove(text)
             case "ACTIVITY_SNAPSHOT":
                 assert event["activityType"] == SUPERSEDED
                 assert text not in self.open
-                self.texts[text] = ""
+                (self.texts if text in self.texts else self.thoughts)[text] = ""
             case "TOOL_CALL_START":
                 assert event["toolCallId"] not in self.calls
                 self.calls[event["toolCallId"]] = "open"
             case "TOOL_CALL_RESULT":
                 assert self.calls[event["toolCallId"]] == "open"
                 self.calls[event["toolCallId"]] = event["content"]
-        if not kind.startswith(("TEXT", "ACTIVITY")):
+        if not kind.startswith(("TEXT", "REASONING", "ACTIVITY")):
             self.others.append(event)
 
+    def _shown(self, kind: str) -> dict[str, str]:
+        return self.texts if kind.startswith("TEXT") else self.thoughts
+
     @property
-    def shown(self) -> tuple[list[str], dict[str, str], list[dict[str, Any]]]:
+    def shown(self) -> tuple[list[str], list[str], dict[str, str], list[dict[str, Any]]]:
         """Everything that stays on the screen."""
-        return [text for text in self.texts.values() if text], self.calls, self.others
+        return _kept(self.texts), _kept(self.thoughts), self.calls, self.others
 
 
 class ChatClient:
@@ -89,6 +95,7 @@ class ChatClient:
 
     def __init__(self) -> None:
         self.texts: dict[str, str] = {}
+        self.thoughts: dict[str, str] = {}
         self.open: set[str] = set()
         self.calls: set[str] = set()
         self.others: list[dict[str, Any]] = []
@@ -96,31 +103,36 @@ class ChatClient:
     def take(self, event: dict[str, Any]) -> None:
         """Take a chunk."""
         kind, id = event["type"], event.get("id", "")
+        shown = self.texts if kind.startswith("text") else self.thoughts
         match kind:
-            case "text-start":
-                assert id not in self.texts
+            case "text-start" | "reasoning-start":
+                assert id not in self.texts.keys() | self.thoughts.keys()
                 self.open.add(id)
-                self.texts[id] = ""
-            case "text-delta":
+                shown[id] = ""
+            case "text-delta" | "reasoning-delta":
                 assert id in self.open
-                self.texts[id] += event["delta"]
-            case "text-end":
+                shown[id] += event["delta"]
+            case "text-end" | "reasoning-end":
                 self.open.remove(id)
                 if event.get("providerMetadata") == {"holdfast": {"superseded": True}}:
-                    self.texts[id] = ""
+                    shown[id] = ""
             case "tool-input-available":
                 self.calls.add(event["toolCallId"])
             case "tool-output-available" | "tool-output-error" | "tool-output-denied" | "tool-approval-request":
                 assert event["toolCallId"] in self.calls, "the stock client throws"
             case "finish":
                 assert not self.open
-        if not kind.startswith("text"):
+        if not kind.startswith(("text", "reasoning")):
             self.others.append(event)
 
     @property
-    def shown(self) -> tuple[list[str], list[dict[str, Any]]]:
+    def shown(self) -> tuple[list[str], list[str], list[dict[str, Any]]]:
         """Everything that stays on the screen."""
-        return [text for text in self.texts.values() if text], self.others
+        return _kept(self.texts), _kept(self.thoughts), self.others
+
+
+def _kept(texts: dict[str, str]) -> list[str]:
+    return [text for text in texts.values() if text]
 
 
 def client_of(encoder: Encoder, events: Iterable[Sent]) -> Any:
@@ -131,18 +143,34 @@ def client_of(encoder: Encoder, events: Iterable[Sent]) -> Any:
     return client.shown
 
 
+def gist(events: Iterable[Sent]) -> tuple[list[dict[str, Any]], dict[str, list[str]]]:
+    """Return the events of no text, and those of each text: an attempt may come in other pieces."""
+    others, texts = list[dict[str, Any]](), dict[str, list[str]]()
+    for _, event in events:
+        kind = event["type"]
+        if not kind.startswith(("TEXT", "REASONING", "ACTIVITY", "text", "reasoning")):
+            others.append(event)
+            continue
+        parts = texts.setdefault(event.get("messageId") or event["id"], [])
+        if "delta" in event and parts and parts[-1].startswith("+"):
+            parts[-1] += event["delta"]
+        else:
+            parts.append(f"+{event['delta']}" if "delta" in event else json.dumps(event))
+    return others, texts
+
+
 @settings(max_examples=examples(60, 1_000))
 @given(plays())
 def test_every_event_is_valid_and_each_reply_is_shown_once_as_it_was_recorded(play: Play) -> None:
-    """Whatever attempts begin, a client ends with the recorded replies, in order, and nothing else; every event is one
-    that the protocol has, at a time at which its client takes it.
+    """Whatever attempts begin, a client ends with the recorded replies and their reasoning, in order, and nothing else;
+    every event is one that the protocol has, at a time at which its client takes it.
     """
-    learnt = ["I learnt"]
-    recorded = [each.message.text for each in play.events if each.type == "llm_replied" and each.message]
-    expected = [text for text in recorded if text and text not in learnt]
+    recorded = [each.message for each in play.events if each.type == "llm_replied" and each.message]
+    said = [each for each in recorded if each.text != "I learnt"]
+    thoughts = [block.text for each in said for block in blocks_of(each.content) if isinstance(block, ReasoningBlock)]
     for make in ENCODERS:
         sent = list(sent_after(play, make(), Place()))
-        assert client_of(make(), sent)[0] == expected
+        assert client_of(make(), sent)[:2] == ([each.text for each in said if each.text], thoughts)
         for each in sent:
             if isinstance(make(), AgUi):
                 AG_UI.validate(each.event)
@@ -151,11 +179,11 @@ def test_every_event_is_valid_and_each_reply_is_shown_once_as_it_was_recorded(pl
                 assert set(required) <= set(each.event) <= {*required, *optional}
 
 
-@settings(max_examples=examples(25, 400))
+@settings(max_examples=examples(8, 400))
 @given(plays())
 def test_a_feed_that_is_cut_anywhere_and_resumed_is_the_whole_feed(play: Play) -> None:
-    """After any id, a client gets exactly the rest; if the chunks are gone meanwhile, the texts come in other pieces,
-    and what it shows is the same.
+    """After any id, a client gets exactly the rest of each text, and of all else; if the chunks are gone meanwhile, it
+    shows the same in the end.
     """
     for make in ENCODERS:
         whole = list(sent_after(play, make(), Place()))
@@ -164,7 +192,8 @@ def test_a_feed_that_is_cut_anywhere_and_resumed_is_the_whole_feed(play: Play) -
             place = Place.parse(each.id)
             assert str(place) == each.id
             rest = list(sent_after(play, make(), place))
-            assert rest == whole[number + 1 :]
+            assert gist(rest) == gist(whole[number + 1 :])
+            assert len({each.id for each in [*whole[: number + 1], *rest]}) == number + 1 + len(rest)
             lost = list(sent_after(play, make(), place, chunks=False))
             assert client_of(make(), [*whole[: number + 1], *lost]) == client_of(make(), whole)
 
@@ -205,7 +234,10 @@ def test_a_repeated_attempt_adds_nothing_until_it_says_more() -> None:
     ]
 
 
-@pytest.mark.parametrize("wrong", ["", "x", "1.1", "1~1.1.1", "1~1.1.1.x", "1_", "-1.1.1", "9" * 17, "1.0.1", "1 "])
+@pytest.mark.parametrize(
+    "wrong",
+    ["", "x", "1.1", "1~1.1.1", "1~1.1.1.x", "1!1.1.1", "1!0.1.1.o~0.1.1.o", "1_", "-1.1.1", "9" * 17, "1.0.1", "1 "],
+)
 def test_what_is_no_place_is_rejected(wrong: str) -> None:
     """An id that no feed and no stream of events gives out is an error, not a place."""
     with pytest.raises(ValueError, match="id of"):

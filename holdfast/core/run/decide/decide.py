@@ -62,7 +62,7 @@ def next_action(state: RunState, *, at: datetime) -> Action:
     if state.pause or (state.moving and not state.outcome):
         return Wait()
     action = _unverified_action(state, at=at)
-    if state.places.waits_at(at) and isinstance(action, _FOR_NODES):
+    if state.places.until and state.places.waits_at(at) and isinstance(action, _FOR_NODES):
         return Wait()
     if not state.spec or not state.spec.verify:
         return action

@@ -15,8 +15,7 @@ from temporalio.exceptions import ApplicationError
 from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor
 
 from holdfast.activities.safe_logs import SafeLogger
-from holdfast.client.reading.executions import describe
-from holdfast.client.reading.own_client import own_client
+from holdfast.client.reading.executions import describe, own_client
 from holdfast.core.mac.seals import ActivityRequest, ActivityResult, belongs, is_unsealed
 from holdfast.core.run.contracts.commands import Answers, Caller, Request
 from holdfast.core.run.contracts.error_types import NOT_SEALED

@@ -139,7 +139,7 @@ class Agents:
             message = f"this id is reserved for what resets leave behind of {origin}; start under another id"
             raise ApplicationError(message, type=START_REFUSED, non_retryable=True)
         agent = resolve_agent(self._catalog, request.agent)
-        if outside := self._node.missing((tuple(agent.nodes),)):
+        if agent.nodes and (outside := self._node.missing((tuple(agent.nodes),))):
             raise NodeDeclines("scope", f"it is not {outside}, where the agent {agent.name} runs")
         if request.policy:
             return self._policy(agent, request)
@@ -157,7 +157,7 @@ class Agents:
             recalled = await self._recall(spec, request.user, workspace)
             past = await self._ledger.past_effects(calling_thread(), after=request.after)
         try:
-            zones = zone_offsets((*request.zones, *spec.policy.zones))
+            zones = zone_offsets(names) if (names := (*request.zones, *spec.policy.zones)) else ()
         except ZoneUnknown as error:
             return self._blocked(agent, f"the policy has hours in {error}")
         budget = spec.budget.narrowed(request.budget) if spec.budget else request.budget

@@ -15,7 +15,7 @@ from holdfast.activities.calling_run import QUERY_TIMEOUT
 from holdfast.activities.heartbeats import heartbeats
 from holdfast.activities.load_agent import require_folder, resolve_agent
 from holdfast.activities.record.loop_record import LoopRecord
-from holdfast.client.reading.own_client import own_client
+from holdfast.client.reading.executions import own_client
 from holdfast.core.agents.agent import AgentSpec, llms_of
 from holdfast.core.agents.catalog import Catalog
 from holdfast.core.budget.budget import amount_text

@@ -30,8 +30,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from holdfast.activities.calling_run import Chains, calling_thread
 from holdfast.activities.heartbeats import heartbeats
 from holdfast.client.reading.costs import spent_by
-from holdfast.client.reading.executions import describe
-from holdfast.client.reading.own_client import own_client
+from holdfast.client.reading.executions import describe, own_client
 from holdfast.client.reading.reader import Reader
 from holdfast.client.reading.runs import ENDED, Runs
 from holdfast.client.reading.states import decode_lines

@@ -21,11 +21,9 @@ from holdfast.core.run.contracts.commands import Call, Stop
 from holdfast.core.run.contracts.runs import WORKFLOW, RunInput, RunResult
 from holdfast.core.run.machine.machine import AgentRun
 from holdfast.core.run.state.state import RunState
-from holdfast.core.run.views.web_ui import current_details
 from holdfast.workflows.driver import Attributes, accept_any_arguments, keep_trace, pass_in_process, start, wait_for_end
 from holdfast.workflows.replay_safe_inbox import Input, ReplaySafeInbox
-from holdfast.workflows.run_interface import RunInterface, shared_signals
-from holdfast.workflows.signal_menu import list_signals
+from holdfast.workflows.run_interface import RunInterface
 
 _NO_INPUT = RunInput(malformed=NO_INPUT)
 
@@ -51,11 +49,9 @@ class AgentRunWorkflow(RunInterface):
         self._calls: dict[int, asyncio.Future[Any]] = {}
         self._waiters: set[asyncio.Task[None]] = set()
         self._attributes = Attributes()
-        self._showing = False
-        """Whether the Web UI's details are due to be rewritten after all inputs of this activation."""
         self._key_unknown: SealKeyUnknown | None = None
         """An error is sealed with a key that this worker does not have."""
-        list_signals(lambda: shared_signals(self._shown))
+        self._answer_web_ui()
         workflow.register_random_seed_callback(partial(self._on_new_seed, asyncio.get_running_loop()))
 
     @workflow.run
@@ -148,27 +144,18 @@ class AgentRunWorkflow(RunInterface):
         del self._calls[call_id]
         self._apply(self._inbox.deliver_end(call_id, lambda run: run.ended(call_id, end)))
 
-    # Queries and the Web UI.
+    # Queries and search attributes.
 
     @property
     def _settled(self) -> tuple[int, RunState] | None:
         return self._inbox.settled
 
     def _publish(self, *, silent: bool) -> None:
-        """Publish the run's state. Search attributes cost an event in history: they are set when they change.
+        """Publish the run's search attributes. They cost an event in history: they are set when they change.
 
         They are also set, to leave a trace, when no input of a workflow task led to a command (`silent`).
         """
         state = self._run.state
-        if not self._settled and not self._showing:
-            self._showing = True
-            # Once per activation: once per input would exceed the task timeout when hundreds of signals arrive.
-            asyncio.get_running_loop().call_soon(self._show)
         if self._attributes.due(state) or (silent and self._inbox.untraced):
             self._inbox.leave_trace()
             workflow.upsert_search_attributes(self._attributes.updates(state))
-
-    def _show(self) -> None:
-        self._showing = False
-        if not self._settled and not self._inbox.busy:  # local activities end in a moment
-            workflow.set_current_details(current_details(self._run.state, self._run.last_refusals))

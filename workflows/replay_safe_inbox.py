@@ -11,7 +11,7 @@ The SDK does not promise that. Three things differ between a run and its replay:
    such a run could never be replayed. Therefore the next workflow task that brings an input fails once, and the run is
    replayed. Until then queries show none of these events: in the replay, a request might come after the decision of
    somebody who had seen it early. A task that brings no input would not fail: our workers drop the run after the query
-   (`holdfast.worker.early_events`).
+   (`holdfast.worker.workflow_runners`).
 3. The SDK replays a workflow task without commands together with the next one, at the next one's time. So each task
    that delivers an input leaves a trace in history: a command, or a search attribute.
 """
@@ -118,11 +118,6 @@ class ReplaySafeInbox:
         self._traced = self._delivered
 
     # Resets, and events that a query exposes early.
-
-    @property
-    def busy(self) -> bool:
-        """Whether local activities are under way."""
-        return bool(self._local)
 
     def _was_reset(self) -> bool:
         """Return, once, whether Temporal reset the run to this point: the random seed changes here, replay or not."""

@@ -1,10 +1,13 @@
 """The signals, updates and queries of `AgentRunWorkflow`. The table of interventions has the signals and updates."""
 
+import asyncio
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from temporalio import workflow
+from temporalio.api.sdk.v1 import WorkflowInteractionDefinition, WorkflowMetadata
 from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 
@@ -23,7 +26,11 @@ from holdfast.core.run.machine.machine import AgentRun
 from holdfast.core.run.state.state import RunState
 from holdfast.core.run.views.deciders import open_requests
 from holdfast.core.run.views.status import run_view
+from holdfast.core.run.views.web_ui import current_details
 from holdfast.workflows.replay_safe_inbox import Input
+
+_METADATA = "__temporal_workflow_metadata"
+"""The SDK's query that the Web UI sends."""
 
 DESCRIPTIONS = {
     "approve": "Let a call run. The run's current details have the JSON.",
@@ -158,6 +165,29 @@ class RunInterface:
         """Return a page of events without a seal, for the `temporal` command."""
         page = self._run.log.page(start, self._settled[0] if self._settled else None)
         return [json.loads(line) for line in page.splitlines()]
+
+    def _answer_web_ui(self) -> None:
+        """Answer the query for the Web UI's page of this run, in place of the SDK. Called when the run is initialized.
+
+        Signals of later feature levels share one handler, so that older histories replay
+        (`holdfast.core.run.inputs.interventions.Intervention.signal`), and the SDK would list that as an entry without
+        a name: the answer has their names instead. The current details are written only when they are asked for.
+        """
+        # The SDK offers no other way. The event loop is its instance of the workflow, which holds the query handlers.
+        queries = asyncio.get_running_loop().__dict__["_queries"]
+        own = queries[_METADATA]
+
+        def metadata() -> WorkflowMetadata:
+            answer: WorkflowMetadata = own.fn()
+            listed = [each for each in answer.definition.signal_definitions if each.name]
+            shared = shared_signals(self._shown)
+            listed += [WorkflowInteractionDefinition(name=name, description=text) for name, text in shared.items()]
+            del answer.definition.signal_definitions[:]
+            answer.definition.signal_definitions.extend(sorted(listed, key=lambda each: each.name))
+            answer.current_details = current_details(self._shown, self._run.last_refusals)
+            return answer
+
+        queries[_METADATA] = replace(own, fn=metadata)
 
 
 def _signal(name: str) -> Callable[..., None]:

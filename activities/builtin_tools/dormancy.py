@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from holdfast.activities.builtin_tools.peers import no_peer, require_peer
-from holdfast.client.reading.own_client import own_client
+from holdfast.client.reading.executions import own_client
 from holdfast.client.reading.reader import Reader
 from holdfast.client.reading.runs import Runs, status_of
 from holdfast.client.reading.states import CLOSED, state_of

@@ -17,7 +17,7 @@ from typing import Final
 
 from holdfast.activities.calling_run import CallingRun
 from holdfast.activities.record.thread_past import events_since, forked_lines
-from holdfast.client.reading.own_client import own_client
+from holdfast.client.reading.executions import own_client
 from holdfast.core.base.canonical import digest_of
 from holdfast.core.llm.blocks import text_of
 from holdfast.core.log.events import (

@@ -15,8 +15,8 @@ from holdfast.activities.heartbeats import heartbeats
 from holdfast.activities.record.record import Record, require_own_id
 from holdfast.activities.record.thread_past import events_of_run, events_since, forked_lines, read_thread
 from holdfast.activities.safe_logs import SafeLogger
+from holdfast.client.reading.executions import own_client
 from holdfast.client.reading.imported import may_be_imported
-from holdfast.client.reading.own_client import own_client
 from holdfast.client.reading.reader import Reader
 from holdfast.client.reading.runs import Runs
 from holdfast.core.log.event_log import event_line, has_ended

@@ -11,7 +11,7 @@ from holdfast.activities.heartbeats import heartbeats
 from holdfast.activities.record.record import Record, require_own_id
 from holdfast.activities.safe_logs import SafeLogger
 from holdfast.client.reading.costs import spent_by
-from holdfast.client.reading.own_client import own_client
+from holdfast.client.reading.executions import own_client
 from holdfast.client.reading.reader import Reader
 from holdfast.client.reading.runs import Runs
 from holdfast.core.base.canonical import GENESIS, canonical

@@ -19,7 +19,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from holdfast.activities.calling_run import DESCRIBE_TIMEOUT, Chains, converter_of
 from holdfast.activities.record.thread_past import begins_and_ends, read_thread
-from holdfast.client.reading.own_client import own_client
+from holdfast.client.reading.executions import own_client
 from holdfast.core.run.contracts.error_types import RECORD_CONFLICT
 from holdfast.core.run.contracts.runs import RunResult
 from holdfast.core.run.contracts.snapshot import RunSnapshot, snapshot_of

@@ -12,8 +12,8 @@ from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
 from holdfast.activities.calling_run import converter_of
+from holdfast.client.reading.executions import own_client
 from holdfast.client.reading.histories import previous_run_of
-from holdfast.client.reading.own_client import own_client
 from holdfast.core.base.canonical import GENESIS, parse_json
 from holdfast.core.log.event_log import digest_of_line, event_line
 from holdfast.core.log.events import AgentEvent

@@ -15,7 +15,13 @@ from temporalio import activity
 from holdfast.activities.calling_run import calling_thread
 from holdfast.activities.event_loop_watch import loop_watch
 from holdfast.activities.safe_logs import SafeLogger
-from holdfast.activities.tool_calls.context_updates import NO_CONTEXT, CallContext, checked_changes, split_update
+from holdfast.activities.tool_calls.context_updates import (
+    MAY_CHANGE,
+    NO_CONTEXT,
+    CallContext,
+    checked_changes,
+    split_update,
+)
 from holdfast.activities.tool_calls.tool_functions import TimedOut, call_function, raise_if_stopped
 from holdfast.activities.tool_calls.tool_outcomes import RawResult, result_of_value
 from holdfast.activities.tool_calls.tool_threads import NoThread
@@ -151,7 +157,9 @@ class Attempt:
         return await self._result_of(value)
 
     async def _result_of(self, value: Any) -> RawResult:
-        value, changes = split_update(value)
+        changes = None
+        if isinstance(value, MAY_CHANGE):
+            value, changes = split_update(value)
         if changes is None:
             return await self._recorded_form(value)
         try:

@@ -269,10 +269,12 @@ class Client:
             by=checked_name(self._by if by is None else by),
             by_proven=by_proven or by is None,
             budget=budget,
-            context=context_values(context),
-            when_blocked=check_when_blocked(when_blocked, unattended=unattended),
-            nodes=selected_nodes(nodes),
-            conversation=read_conversation(conversation),
+            context=None if context is None else context_values(context),
+            when_blocked=check_when_blocked(when_blocked, unattended=unattended)
+            if when_blocked or unattended
+            else None,
+            nodes=selected_nodes(nodes) if nodes else (),
+            conversation=read_conversation(conversation) if conversation else (),
             traceparent=ambient_traceparent() if traceparent is None else traceparent,
         )
         if thread is None:

@@ -18,7 +18,7 @@ from temporalio.client import Client, WorkflowFailureError
 from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 from temporalio.exceptions import WorkflowAlreadyStartedError
 
-from holdfast.client.reading.own_client import own_client
+from holdfast.client.reading.executions import own_client
 from holdfast.client.start_options import issued
 from holdfast.core.mac.seals import is_unsealed
 from holdfast.core.run.contracts.activity_calls import (

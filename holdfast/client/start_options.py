@@ -52,7 +52,7 @@ class StartOptions(BaseModel):
     @field_validator("context", mode="before")
     @classmethod
     def _as_recorded(cls, given: Any) -> dict[str, Any] | None:
-        return context_values(given)
+        return None if given is None else context_values(given)
 
     when_blocked: Literal["wait", "fail"] | None = None  # the module of `WhenBlocked` loads Temporal's client
     """`fail` for an unattended run, which fails instead of waiting for a person; None for the agent's own."""

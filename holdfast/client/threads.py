@@ -193,6 +193,8 @@ class Threads:
                     f"`temporal workflow terminate -w {thread}`"
                 ) from None
             raise _exists(thread, "running") from None
+        if self.sealed:
+            self.reader.ownership.started(thread, run_id)
         return Started(thread=thread, run_id=run_id, continued=continued)
 
     async def begin(

@@ -117,6 +117,7 @@ async def _gateway(parts: Components, url: str, sessions: "Sessions") -> "Limits
         anchors=witnesses_of(settings),
         memories=stores.memories,
         checks=OwnChecks(settings, parts.config),
+        hub=await parts.hub(),
     )
 
 

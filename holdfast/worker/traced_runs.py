@@ -15,7 +15,7 @@ from holdfast.config.traced_lines import line_trace
 from holdfast.core.base.trace_context import SpanContext
 from holdfast.core.run.contracts.commands import KEEP_TRACE
 from holdfast.telemetry.traces.spans import run_context
-from holdfast.worker.wrapping import WrappedInstance, WrappedRunner
+from holdfast.worker.workflow_runners import WrappedInstance, WrappedRunner
 
 
 class TracedRuns(WrappedRunner):

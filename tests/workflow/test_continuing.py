@@ -374,7 +374,8 @@ async def test_a_message_that_arrives_while_the_run_is_archived_is_too_late(clie
 async def test_a_query_that_overtakes_a_workflow_task_leaves_a_history_that_replays(client: Client, first: str) -> None:
     """A cold worker gets queries first and a signal after the last task, with or without an update, ten times.
 
-    The SDK shows a run the signal in the time of the task before it, and the worker drops that run (`early_events`).
+    The SDK shows a run the signal in the time of the task before it, and the worker drops that run
+    (`workflow_runners`).
     """
 
     async def attempt() -> Handle:

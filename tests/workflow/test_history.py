@@ -35,7 +35,7 @@ from holdfast.core.tools.effects import Effect
 from holdfast.testing import call, call_verbatim, cut_off, fail, say, steps, together
 from holdfast.testing.scripted_worker import LEAVE
 from holdfast.worker.construction import running
-from holdfast.worker.early_events import EarlyEventsGuard
+from holdfast.worker.workflow_runners import EarlyEventsGuard
 from holdfast.workflows import WORKFLOWS
 from tests.support.rig import Rig, StartRig, answer_of, events_and_history, events_of, eventually, status_of
 from tests.support.runs import agent_spec, calls, says, tool_spec

@@ -1,23 +1,51 @@
-"""Describe and list workflows, including those paused in Temporal (`temporal workflow pause`).
+"""Temporal's executions of workflows: the client for activities that read them, their descriptions, and lists of them.
 
-SDK 1.35 lacks that status: its own `describe` and `list_workflows` raise ValueError for a paused run. A paused run is
-open, so it is read as running; `is_paused` distinguishes the two.
+1. The client of a program's worker encodes as the program does (`holdfast.core.temporal.composed`). What activities
+   send to runs is read by any worker of the fleet, so they use the same connection with Holdfast's own encoding
+   (`own_client`).
+2. Workflows that are paused in Temporal (`temporal workflow pause`) are described and listed, too. SDK 1.35 lacks that
+   status: its own `describe` and `list_workflows` raise ValueError for a paused run. A paused run is open, so it is
+   read as running; `is_paused` distinguishes the two.
 """
 
 from collections.abc import AsyncIterator
 from datetime import timedelta
+from weakref import WeakKeyDictionary
 
+from temporalio import activity
 from temporalio.api.common.v1 import WorkflowExecution as ExecutionId
 from temporalio.api.enums.v1 import WorkflowExecutionStatus as RawStatus
 from temporalio.api.workflow.v1 import WorkflowExecutionInfo
 from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionRequest, ListWorkflowExecutionsRequest
 from temporalio.client import Client, WorkflowExecution, WorkflowExecutionDescription
 
+from holdfast.core.temporal.composed import ComposedDataConverter
+
 PAUSED = RawStatus.WORKFLOW_EXECUTION_STATUS_PAUSED
 RUNNING = RawStatus.WORKFLOW_EXECUTION_STATUS_RUNNING
 
 PAGE = 1_000
 """Runs per page of the server's answer."""
+
+_own: WeakKeyDictionary[Client, Client] = WeakKeyDictionary()
+
+
+def own_client() -> Client:
+    """Return the client of the worker that runs this activity, with Holdfast's data converter."""
+    return with_own_converter(activity.client())
+
+
+def with_own_converter(client: Client) -> Client:
+    """Return a client on the same connection that encodes as Holdfast does; the client itself if it already does."""
+    converter = client.data_converter
+    if not isinstance(converter, ComposedDataConverter):
+        return client
+    if client not in _own:
+        # The plugins have already been applied to this configuration.
+        config = client.config(active_config=True)
+        config["data_converter"], config["plugins"] = converter.own, []
+        _own[client] = Client(**config)
+    return _own[client]
 
 
 async def describe(client: Client, thread: str, *, run_id: str = "", within: timedelta) -> WorkflowExecutionDescription:

@@ -91,6 +91,10 @@ class Ownership:
         """Return the newest run of a thread's id if it was not chosen as the thread's own."""
         return self._chosen.get(thread, ("", "", None))[2]
 
+    def started(self, thread: str, run_id: str) -> None:
+        """Choose a run that this client has just started itself, by a sealed start."""
+        self._remember(thread, run_id, run_id, None)
+
     async def own(self, latest: WorkflowExecutionDescription) -> WorkflowExecutionDescription | None:
         """Return the description of the thread's own latest run; None if only the permanent record has the thread.
 
@@ -126,10 +130,13 @@ class Ownership:
                 why = begin.why or "the thread had ended before, and this start does not continue it"
                 status = latest.status.name.lower() if latest.status else "unknown"
                 foreign = ForeignRun(latest.run_id, status, why) if own != latest.run_id else None
+        self._remember(thread, latest.run_id, own, foreign)
+        return own
+
+    def _remember(self, thread: str, newest: str, own: str, foreign: ForeignRun | None) -> None:
         if len(self._chosen) >= _REMEMBERED:
             self._chosen.clear()
-        self._chosen[thread] = latest.run_id, own, foreign
-        return own
+        self._chosen[thread] = newest, own, foreign
 
     async def _among(self, latest: WorkflowExecutionDescription, begin: _Begin, first: str) -> str | None:
         """Return the newest run that is the thread's own; empty if only the record has the thread, None if there is

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from typing import Any, Literal
 
 from holdfast.core.authority.policy import Escalation, Requirement, Terms
-from holdfast.core.authority.previews import CallPreview, preview_digest
+from holdfast.core.authority.previews import CallPreview
 from holdfast.core.authority.statements import DecisionKind, parsed
 from holdfast.core.authority.votes import (
     Seen,
@@ -130,7 +130,7 @@ class ApprovalRequest(Frozen):
             effect_key=self.effect_key,
             epoch=self.epoch,
             context=context_digest(self.context),
-            preview=preview_digest(self.preview),
+            preview=self.preview.digest if self.preview else "",
         )
 
     @property
@@ -287,4 +287,4 @@ def shown_digest(view: dict[str, Any]) -> str:
     bound = {name: view[name] for name in ("tool", "spec_hash", "effect_key", "epoch")}
     preview = CallPreview(**view["preview"]) if view.get("preview") else None
     context = context_digest(view.get("context"))
-    return Seen(call_digest=call.digest, context=context, preview=preview_digest(preview), **bound).digest
+    return Seen(call_digest=call.digest, context=context, preview=preview.digest if preview else "", **bound).digest

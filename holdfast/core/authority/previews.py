@@ -60,11 +60,6 @@ def preview_heading(kind: str) -> str:
     return ASKED_BY_SERVER if kind == "question" else PREVIEWED
 
 
-def preview_digest(preview: CallPreview | None) -> str:
-    """Return the digest of a preview; empty for no preview."""
-    return preview.digest if preview else ""
-
-
 def preview_rows(preview: CallPreview, columns: int = PREVIEW_COLUMNS) -> tuple[str, ...]:
     """Return a preview for display, in rows of at most that many columns."""
     if preview.problem:

@@ -83,7 +83,7 @@ class Sleep:
     seconds: float
     """Seconds from now until then."""
     awaited: str = ""
-    """What the run waits for from outside meanwhile (`holdfast.core.run.waits.people`); empty for nothing."""
+    """What the run waits for from outside meanwhile (`holdfast.core.run.decide.decide`); empty for nothing."""
     open_ended: bool = False
     """Whether nothing is due then: the timer only shows that the run waits."""
 

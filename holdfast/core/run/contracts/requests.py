@@ -124,7 +124,8 @@ def tool_request(
     """
     assert state.spec is not None
     past, tool = state.past_of(number, call), state.spec.tool(call.name)
-    unfit = () if undo or settle else state.constraints.unfit_for(call, at=state.updated_at)
+    constrained = bool(state.constraints.kept) and not (undo or settle)
+    unfit = state.constraints.unfit_for(call, at=state.updated_at) if constrained else ()
     own = state.calls.find(number)
     return ToolRequest(
         call=call,

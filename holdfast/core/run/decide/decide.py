@@ -14,9 +14,14 @@
 8. If the run adopts another policy, nothing starts before that judges the calls again
    (`holdfast.core.run.inputs.adopt_policy`).
 9. If no node takes the work, the run offers it again later (`holdfast.core.run.decide.placements`).
+10. While the run waits for something from outside (`awaited_input`), Temporal's Web UI shows a pending timer. A wait
+    without a deadline has one, too, whose end changes nothing. It starts when the events before the wait are in the
+    permanent record, so that an input which arrives sooner costs none. It is started anew when the run waits for
+    something else, because its summary cannot change. So that a later release replays the same timers, this depends on
+    `awaited_input` alone, and not on the words of the summary.
 """
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from holdfast.core.run.contracts.error_types import CONTEXT_TOO_LONG
 from holdfast.core.run.rules.baselines import baseline_due
@@ -24,6 +29,7 @@ from holdfast.core.run.rules.budget import budget_due, short_of
 from holdfast.core.run.rules.closing_work import learning_due, progress_due
 from holdfast.core.run.rules.loop_guard import block_on_refusals
 from holdfast.core.run.rules.unattended import next_of_failing
+from holdfast.core.run.state.features import SHOWS_WAITS
 from holdfast.core.run.state.next_actions import (
     Action,
     AskForLearnings,
@@ -51,6 +57,9 @@ from holdfast.core.run.waits.polling import due_polls
 _FOR_NODES = LoadAgent | CallLLM | Compact | StartCalls | ResolveCalls | Poll
 """Actions that need a node: if none took the work, the run offers it again after a while."""
 
+OPEN_WAIT = timedelta(days=365)
+"""Duration of the timer of a wait without a deadline."""
+
 
 def next_action(state: RunState, *, at: datetime) -> Action:
     """Return the next action. After a long pause, the run first verifies the state of the world.
@@ -62,7 +71,7 @@ def next_action(state: RunState, *, at: datetime) -> Action:
     if state.pause or (state.moving and not state.outcome):
         return Wait()
     action = _unverified_action(state, at=at)
-    if state.places.waits_at(at) and isinstance(action, _FOR_NODES):
+    if state.places.until and state.places.waits_at(at) and isinstance(action, _FOR_NODES):
         return Wait()
     if not state.spec or not state.spec.verify:
         return action
@@ -179,3 +188,18 @@ def _compaction_due(state: RunState) -> Compact | Block | None:
     if context.overflows in (1, 2) and step:
         return Compact(asking=False, answered_only=False)
     return Block(CONTEXT_TOO_LONG, "the request does not fit the LLM, even after the furthest context compaction")
+
+
+def awaited_input(state: RunState, *, at: datetime) -> str:
+    """Return what a run waits for from outside; empty for nothing, and below the feature level of these timers."""
+    if state.features < SHOWS_WAITS or state.outcome or state.moving:
+        return ""
+    if state.pause:
+        return "resume"
+    if state.blocked:
+        return f"retry {state.blocked.cause}"
+    if requests := state.authority.requests:
+        return f"decide {' '.join(request.id for request in requests)}"
+    if state.dormancy.waits:
+        return f"wake {' '.join(str(wait.number) for wait in state.dormancy.waits)}"
+    return "say" if state.status == "waiting_message" and state.idle.until and state.idle.until > at else ""

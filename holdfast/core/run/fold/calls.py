@@ -80,7 +80,7 @@ def finish_call(state: RunState, event: ev.ToolCallFinished) -> RunState:
         authority=authority.without_requests_about(event.number) if authority.requests else authority,
         dormancy=dormancy.end(event.number) if dormancy.waits else dormancy,
         repeats=count_result(state, event),
-        pacing=count_answer(state, event),
+        pacing=count_answer(state, event) if event.cause or state.pacing.tools else state.pacing,
     )
     if call.own:
         return after  # the LLM does not read its result
@@ -123,7 +123,7 @@ def lower_trust(state: RunState, trust: Trust) -> RunState:
     context = state.context
     kept = state.features >= KEEPS_TRUST or state.origin.lineage is not None
     depends = state.spec is not None and (kept or state.spec.depends_on_trust)
-    if not depends or least(context.trust, trust) == context.trust:
+    if not depends or trust == context.trust:
         return state
     return replace(state, context=replace(context, trust=least(context.trust, trust)))
 

@@ -79,7 +79,7 @@ def receive_message(state: RunState, event: ev.UserMessageReceived) -> RunState:
     calls, inbox = state.calls.without_delays(), state.inbox.receive(message)
     if state.features >= MESSAGE_IDS:
         inbox = inbox.record_id(event.id, event.content, event.by)
-    dormancy = state.dormancy.record_hops(0)
+    dormancy = state.dormancy.record_hops(0) if state.dormancy.hops else state.dormancy
     origin = state.origin.note_sender(event.by)
     return replace(state, origin=origin, inbox=inbox, authority=authority, calls=calls, dormancy=dormancy)
 

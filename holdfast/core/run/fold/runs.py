@@ -9,6 +9,7 @@ from holdfast.core.run.state.authority import Authority, with_reason
 from holdfast.core.run.state.calls import Calls, CallState, Move
 from holdfast.core.run.state.features import KEEPS_TRUST
 from holdfast.core.run.state.origin import Loss
+from holdfast.core.run.state.places import Places
 from holdfast.core.run.state.progress import Ending, Idle, Pause, Repeats
 from holdfast.core.run.state.state import Blocked, RunState
 from holdfast.core.run.state.typed_context import TypedContext
@@ -65,8 +66,8 @@ def start_run(state: RunState, event: ev.RunStarted) -> RunState:
             else state.constraints
         ),
         context=replace(state.context, trust=trust),
-        places=replace(state.places.worked(), scope=narrowed(state.places.scope, *event.scope)),
-        typed_context=(state.typed_context.end_step() if event.context is None else TypedContext(dict(event.context))),
+        places=_places(state, event),
+        typed_context=_typed_context(state, event),
         repeats=Repeats(),
         idle=Idle(limit=event.idle_limit),
         ending=Ending(),
@@ -78,6 +79,17 @@ def start_run(state: RunState, event: ev.RunStarted) -> RunState:
         structured=False,
         failure="",
     )
+
+
+def _places(state: RunState, event: ev.RunStarted) -> Places:
+    places = state.places.worked() if state.places.tries else state.places
+    return replace(places, scope=narrowed(places.scope, *event.scope)) if event.scope else places
+
+
+def _typed_context(state: RunState, event: ev.RunStarted) -> TypedContext:
+    if event.context is not None:
+        return TypedContext(dict(event.context))
+    return state.typed_context.end_step() if state.typed_context.changes else state.typed_context
 
 
 def _keep_context(state: RunState, event: ev.RunStarted, call: CallState) -> CallState:

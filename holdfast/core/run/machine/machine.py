@@ -27,7 +27,7 @@ from holdfast.core.run.contracts.requests import cancel_request
 from holdfast.core.run.contracts.runs import RunInput
 from holdfast.core.run.contracts.subagents import ENDED_SIGNAL, PARENT_ENDS
 from holdfast.core.run.contracts.tool_calls import ToolRequest
-from holdfast.core.run.decide.decide import next_action
+from holdfast.core.run.decide.decide import awaited_input, next_action
 from holdfast.core.run.decide.foreign_tasks import on_cancelled_tasks
 from holdfast.core.run.decide.reactions import on_cancel, on_time
 from holdfast.core.run.decide.results import end_of
@@ -47,7 +47,6 @@ from holdfast.core.run.state.features import require_features
 from holdfast.core.run.state.next_actions import EndSubagents, Fail
 from holdfast.core.run.state.state import RunState
 from holdfast.core.run.waits.foreign_waits import tasks_of
-from holdfast.core.run.waits.people import awaited_input
 from holdfast.core.transcript.transcript import Transcript
 
 

@@ -25,9 +25,9 @@ from holdfast.core.run.contracts.requests import preview_request
 from holdfast.core.run.contracts.subagents import StartSubagentsRequest
 from holdfast.core.run.contracts.table import activity_of
 from holdfast.core.run.contracts.tool_calls import PreviewRequest, ToolOutcome, ToolRequest
+from holdfast.core.run.decide.decide import OPEN_WAIT
 from holdfast.core.run.state.places import Places
 from holdfast.core.run.state.state import RunState
-from holdfast.core.run.waits.people import OPEN_WAIT
 
 CallEnd = Result | Unsealed | Failure | None
 """How a call ended: its result, or why it failed. None for a sleep."""

@@ -216,7 +216,7 @@ def on_agent(request: AgentRequest, loaded: LoadedAgent, *, log: RunLog, calls: 
             context=loaded.context,
             unattended=unattended,
             zones=loaded.zones,
-            page=linkable(loaded.page) if max(loaded.features, log.state.features) >= PAGE_LINKS else "",
+            page=_page(loaded, max(loaded.features, log.state.features)),
         )
     )
     if lift:
@@ -226,6 +226,11 @@ def on_agent(request: AgentRequest, loaded: LoadedAgent, *, log: RunLog, calls: 
     if loaded.recalled:
         log.record(MemoryRecalled(tiers=loaded.recalled))
     log.record(*on_loaded(log.state))
+
+
+def _page(loaded: LoadedAgent, level: int) -> str:
+    """Return the address of the gateway with the page; empty if the worker named none."""
+    return linkable(loaded.page) if loaded.page and level >= PAGE_LINKS else ""
 
 
 def _on_reply(request: LLMRequest, reply: LLMReply, log: RunLog) -> None:

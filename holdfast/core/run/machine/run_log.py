@@ -18,7 +18,7 @@ from datetime import datetime
 from typing import Any
 
 from holdfast.core.log.event_log import EventLog
-from holdfast.core.log.events import AgentEvent, SignalRejected, ToolCallFinished
+from holdfast.core.log.events import AgentEvent, DecisionReceived, SignalRejected, ToolCallFinished
 from holdfast.core.run.contracts.llm_calls import LLMRequest
 from holdfast.core.run.contracts.loading import AgentRequest, EffectsRequest
 from holdfast.core.run.contracts.record import Archived, ArchiveRequest
@@ -89,7 +89,7 @@ class RunLog:
     def record(self, *events: AgentEvent) -> None:
         """Append events to the log, and apply them to the state and the transcript."""
         for event in events:
-            refused = is_refused(event)
+            refused = isinstance(event, DecisionReceived | SignalRejected) and is_refused(event)
             if not refused:
                 self.record_refusals()
             elif self.refusals.over_limit:

@@ -169,7 +169,7 @@ def refuse_start(begin: RunInput, past: RunState) -> str:
         return f"its context {why}"
     if begin.context is not None and begin.features < TYPED_CONTEXT:
         return "it has a context, but not the feature level of contexts; start it with this release, or a later one"
-    if why := conversation_excess(begin.conversation):
+    if begin.conversation and (why := conversation_excess(begin.conversation)):
         return f"its conversation {why}"
     if begin.conversation and begin.features < CONVERSATIONS:
         return "it has a conversation, but not their feature level; start it with this release, or a later one"
@@ -177,7 +177,7 @@ def refuse_start(begin: RunInput, past: RunState) -> str:
         return "it lifts a constraint, but lacks the feature level of that; start it with this release, or a later one"
     if begin.scope and begin.features < PLACES:
         return "it has a trust scope, but not the feature level of scopes; start it with this release, or a later one"
-    if len(narrowed(past.places.scope, *begin.scope)) > MAX_LAYERS:
+    if begin.scope and len(narrowed(past.places.scope, *begin.scope)) > MAX_LAYERS:
         return f"its trust scope would have more than {MAX_LAYERS} layers; start it without nodes of its own"
     return ""
 

@@ -291,7 +291,7 @@ STACK_TRACES = 2
 """The result of a call names the artifact with the stack trace of the tool's exception."""
 
 SHOWS_WAITS = 2
-"""A wait for people has a timer, whose summary says what the run waits for (`holdfast.core.run.waits.people`)."""
+"""A wait for people has a timer, whose summary says what the run waits for (`holdfast.core.run.decide.decide`)."""
 
 HOURS = 2
 """Policies may have hours (`later`), outside of which calls are postponed."""

@@ -268,14 +268,17 @@ class RunState:
         if self.outcome:
             return None
         if self.awaits_message and not self.pause and not self.ends_at(at):
-            compaction = self.places.until if self.places.waits_at(at) else None
-            return compaction if self.compacts_now else self.idle.until
+            return self._node_due(at) if self.compacts_now else self.idle.until
         due = [request.due_at for request in self.authority.requests]
         due += [self.pause.until] if self.pause else []
         due += [self.dormancy.due(after=at)] if self.dormancy.waits else []
         due += [self.ending.until]
-        due += [self.places.until] if self.places.waits_at(at) and not self.pause else []
+        due += [] if self.pause else [self._node_due(at)]
         return min((time for time in due if time), default=None)
+
+    def _node_due(self, at: datetime) -> datetime | None:
+        """Return when the run offers its work to nodes again; None if it does not wait for one."""
+        return self.places.until if self.places.until and self.places.waits_at(at) else None
 
     def next_start(self, at: datetime) -> datetime | None:
         """Return when the next call that is delayed beyond this time starts; None for never."""
@@ -372,7 +375,9 @@ class RunState:
     def consequence_of(self, request: ApprovalRequest) -> str:
         """Return what the call of a request does, in the sentence of its tool; empty if the tool has none."""
         tool = self.spec.tool(request.tool) if self.spec and self.features >= CONSEQUENCES else None
-        return consequence_of(tool.consequence, parsed(request.arguments), tool.defaults) if tool else ""
+        if tool is None or not tool.consequence:
+            return ""
+        return consequence_of(tool.consequence, parsed(request.arguments), tool.defaults)
 
     def view(self) -> dict[str, Any]:
         """Return the state as `show` presents it (design: the CLI contract)."""

@@ -241,7 +241,7 @@ def _request(state: RunState, request: ApprovalRequest) -> list[str]:
 
 def _link(state: RunState, words: str, request: str = "") -> list[str]:
     """Return the lines with a link to the page; none if the worker that loaded the agent named no gateway."""
-    page = linkable(state.page)
+    page = state.page and linkable(state.page)
     return [f"[{words}](<{address_of(page, state.thread, request)}>)", ""] if page else []
 
 

@@ -8,9 +8,9 @@ from holdfast.core.agents.agent import Limits
 from holdfast.core.authority.policy import Policy, Terms
 from holdfast.core.run.contracts.commands import Call, Sleep
 from holdfast.core.run.contracts.record import ArchiveRequest
+from holdfast.core.run.decide.decide import OPEN_WAIT
 from holdfast.core.run.state.features import FEATURES
 from holdfast.core.run.views.web_ui import call_summary, wait_summary
-from holdfast.core.run.waits.people import OPEN_WAIT
 from tests.support.runs import Thread, agent_spec, calls, loaded_thread, says
 
 

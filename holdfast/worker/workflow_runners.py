@@ -1,4 +1,6 @@
-"""Drops a run from the worker's cache when a query has exposed events to it too early.
+"""The worker's wrappers of the SDK's workflow runners. Each forwards everything to the runner inside, and adds to it.
+
+`EarlyEventsGuard` drops a run from the worker's cache when a query has exposed events to it too early.
 
 A query may reach a worker that does not have the run in its cache. The SDK then replays the whole history, including
 events that arrived since the last workflow task, such as a signal. The signal belongs to the next workflow task and its
@@ -21,10 +23,11 @@ its retries. Without a response, the server itself rejects such an update when t
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from threading import get_ident
+from typing import Any
 
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.enums.v1 import EventType
@@ -32,10 +35,10 @@ from temporalio.api.workflowservice.v1 import GetWorkflowExecutionHistoryReverse
 from temporalio.bridge.proto.workflow_activation import WorkflowActivation, WorkflowActivationJob
 from temporalio.bridge.proto.workflow_completion import WorkflowActivationCompletion
 from temporalio.client import Client
+from temporalio.converter import SerializationContext
 from temporalio.worker import Worker, WorkflowInstance, WorkflowInstanceDetails, WorkflowRunner
 
 from holdfast.core.authority.statements import CLAIM_BYTES
-from holdfast.worker.wrapping import WrappedInstance, WrappedRunner
 
 _ALONE = "legacy_query"
 """The SDK's id of a query that arrives without a workflow task."""
@@ -45,6 +48,60 @@ _PATIENCE = 1.0
 
 _PAGE = 20
 """The number of latest events to fetch."""
+
+
+class WrappedRunner(WorkflowRunner):
+    """Wraps another runner.
+
+    Args:
+        runner: Runs the workflows.
+    """
+
+    def __init__(self, runner: WorkflowRunner) -> None:
+        self._runner = runner
+
+    def prepare_workflow(self, defn: Any) -> None:
+        """Implements `WorkflowRunner.prepare_workflow`."""
+        self._runner.prepare_workflow(defn)
+
+    def set_worker_level_failure_exception_types(self, types: Sequence[type[BaseException]]) -> None:
+        """Implements `WorkflowRunner.set_worker_level_failure_exception_types`."""
+        self._runner.set_worker_level_failure_exception_types(types)
+
+    def create_instance(self, det: WorkflowInstanceDetails) -> WorkflowInstance:
+        """Implements `WorkflowRunner.create_instance`."""
+        return self._runner.create_instance(det)
+
+
+class WrappedInstance(WorkflowInstance):
+    """Wraps one run in the cache.
+
+    Args:
+        instance: The run.
+    """
+
+    def __init__(self, instance: WorkflowInstance) -> None:
+        self._instance = instance
+
+    def activate(self, act: WorkflowActivation) -> WorkflowActivationCompletion:
+        """Implements `WorkflowInstance.activate`."""
+        return self._instance.activate(act)
+
+    def get_serialization_context(self, command_info: Any) -> SerializationContext | None:
+        """Implements `WorkflowInstance.get_serialization_context`."""
+        return self._instance.get_serialization_context(command_info)
+
+    def get_external_store_context(self, command_info: Any) -> Any:
+        """Implements `WorkflowInstance.get_external_store_context`."""
+        return self._instance.get_external_store_context(command_info)
+
+    def get_info(self) -> Any:
+        """Implements `WorkflowInstance.get_info`."""
+        return self._instance.get_info()
+
+    def get_thread_id(self) -> int | None:
+        """Implements `WorkflowInstance.get_thread_id`."""
+        return self._instance.get_thread_id()
 
 
 class EarlyEventsGuard(WrappedRunner):

@@ -4,7 +4,7 @@ import pytest
 from temporalio.bridge.proto.workflow_activation import WorkflowActivation
 from temporalio.worker import WorkflowInstance
 
-from holdfast.worker.early_events import GuardedInstance
+from holdfast.worker.workflow_runners import GuardedInstance
 
 ALONE, ATTACHED = "legacy_query", "6ba2a9b7"
 

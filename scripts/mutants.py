@@ -141,10 +141,12 @@ def tests_of(module: str, graph: dict[str, set[str]], folders: list[str]) -> lis
     return [file for file in files if file.startswith(tuple(folders))]
 
 
-def on_import(number: int, folder: Path, tests: list[str]) -> tuple[str, str]:
+def on_import(number: int, tests: list[str], folder: Path, environment: dict[str, str]) -> tuple[str, str]:
     """Run tests in a new process with a mutant of code that runs on import; return the outcome, and what failed."""
+    if not tests:
+        return "survived", "no test imports it"
     command = [sys.executable, "-m", "pytest", "-qx", "-m", "not slow", "-p", "no:cacheprovider", *tests[:DIRECT]]
-    environment = {**os.environ, "PYTHONPATH": str(folder), "MUTANT": str(number)}
+    environment = {**environment, "MUTANT": str(number)}
     try:
         result = subprocess.run(
             command, cwd=folder, env=environment, timeout=900, capture_output=True, check=False, text=True
@@ -187,13 +189,14 @@ def main() -> None:
         os.chdir(folder)
         sys.path[0] = str(folder)
         os.environ["PYTHONPATH"] = str(folder)
+        environment = dict(os.environ)  # pytest adds the name of a folder that it removes at its end
         plain = ["-q", "-m", "not slow", "-p", "no:cacheprovider", "-p", "no:xdist"]
         pytest.main([*plain, *options.tests], plugins=[runner])
         graph = imports()
         for number, each in enumerate(chosen, 1):
             if runner.outcomes.get(number) == "unreached":
                 tests = tests_of(module_of(each.file), graph, options.tests)
-                runner.outcomes[number], runner.killers[number] = on_import(number, folder, tests)
+                runner.outcomes[number], runner.killers[number] = on_import(number, tests, folder, environment)
         os.chdir(ROOT)
     rows = []
     for number, each in enumerate(chosen, 1):

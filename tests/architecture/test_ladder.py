@@ -88,7 +88,7 @@ RUN = {
     "waits": "contracts rules state",
     "inputs": "fold rules state waits",
     "decide": "contracts inputs rules state waits",
-    "views": "contracts decide fold rules state waits",
+    "views": "contracts decide fold rules state",
     "machine": "contracts decide fold inputs rules state views waits",
 }
 """Packages of a run."""
@@ -123,7 +123,7 @@ GATEWAY = {
     "descriptions": "http",
     "feeds": "bodies http",
     "routes": "answers authentication bodies callers descriptions feeds http stream",
-    "page": "answers authentication bodies callers http routes",
+    "page": "answers authentication bodies callers http routes stream",
     "mcp": "authentication bodies callers http page routes",
     "app": "authentication callers http mcp page routes",
     "process": "app callers http mcp page",

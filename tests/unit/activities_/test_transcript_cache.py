@@ -238,7 +238,12 @@ async def test_the_worker_that_loaded_a_thread_has_its_messages(workflow: FakeWo
 async def test_an_agent_is_encoded_once(workflow: FakeWorkflow, monkeypatch: pytest.MonkeyPatch) -> None:
     """The runs of an agent share its encoded form, even after their transcripts were dropped."""
     encoded: list[AgentSpec] = []
-    monkeypatch.setattr(Route, "prefix", lambda route, spec: encoded.append(spec) or b"[")
+
+    def encode(_: Route, spec: AgentSpec) -> bytes:
+        encoded.append(spec)
+        return b"["
+
+    monkeypatch.setattr(Route, "prefix", encode)
     worker = FakeWorker(workflow)
     for _ in range(2):
         await worker.read()

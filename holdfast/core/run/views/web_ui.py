@@ -28,6 +28,7 @@ from holdfast.core.budget.budget import LimitName, amount_text
 from holdfast.core.log.events import AgentEvent, DecisionReceived, SignalRejected
 from holdfast.core.run.contracts.commands import Request
 from holdfast.core.run.contracts.record import ArchiveRequest
+from holdfast.core.run.decide.decide import awaited_input
 from holdfast.core.run.rules.authority import signatures_required
 from holdfast.core.run.rules.budget import BUDGET_SPENT
 from holdfast.core.run.state.calls import CallState
@@ -37,7 +38,6 @@ from holdfast.core.run.state.progress import Pause
 from holdfast.core.run.state.state import Blocked, RunState
 from holdfast.core.run.views.lifecycle import phase_of
 from holdfast.core.run.views.status import awaited, doing
-from holdfast.core.run.waits.people import awaited_input
 from holdfast.core.tools.triggers import EventTrigger
 
 SHOWN_REQUESTS = 10

@@ -118,7 +118,7 @@ GATEWAY = {
     "descriptions": "http",
     "feeds": "bodies http",
     "routes": "answers authentication bodies callers descriptions feeds http stream",
-    "page": "answers authentication bodies callers http routes",
+    "page": "answers authentication bodies callers http routes stream",
     "mcp": "authentication bodies callers http page routes",
     "app": "authentication callers http mcp page routes",
     "process": "app callers http mcp page",

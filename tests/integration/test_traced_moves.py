@@ -14,11 +14,13 @@ from holdfast.composition.telemetry.logs import configure_logging
 from holdfast.config.stack_file import Stack
 from holdfast.core.base.trace_context import read_traceparent
 from holdfast.core.log.upcasters import decode_stored
+from holdfast.core.run.contracts.commands import Call, Sleep
+from holdfast.core.run.state.state import RunState
 from holdfast.telemetry.traces.spans import run_context
 from holdfast.telemetry.traces.tracer import spans_of
 from holdfast.testing import Conversation, Reply, call, say
 from holdfast.workflows import agent_run
-from holdfast.workflows.driver import keep_trace
+from holdfast.workflows.driver import start
 from tests.support.places import Site, site
 
 SENT: list[str] = []
@@ -42,11 +44,12 @@ def script(conversation: Conversation) -> Reply:
     return (call("pay"), call("pay"), say("done"))[conversation.replies]
 
 
-def logged(state: Any) -> None:
-    """Log that a run carries out its commands, as workflow code may."""
-    keep_trace(state)
-    workflow.logger.warning("shown by the SDK's logger")
-    structlog.get_logger("workflows").warning("shown")
+def logged(command: Call | Sleep, state: RunState) -> Any:
+    """Start a call or a wait; log each wait, as workflow code may."""
+    if isinstance(command, Sleep):
+        workflow.logger.warning("shown by the SDK's logger")
+        structlog.get_logger("workflows").warning("shown")
+    return start(command, state)
 
 
 async def pay_once(place: Site, request: str) -> None:
@@ -60,7 +63,7 @@ async def test_one_trace_holds_for_a_run_over_moves(
 ) -> None:
     """Before a move, after it, and after the move back, everything carries the ids of the span that sums up the run."""
     SENT.clear()
-    monkeypatch.setattr(agent_run, "keep_trace", logged)
+    monkeypatch.setattr(agent_run, "start", logged)
     lines = StringIO()
     configure_logging("WARNING", "json", stream=lines)
     async with (

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-import holdfast.starter as starter
+from holdfast import starter
 from holdfast.cli.session import Session
 from holdfast.client import adopting
 from holdfast.client.adopting import Adoption

@@ -212,7 +212,7 @@ def test_a_retry_sends_a_request_that_cannot_be_compacted_once_more() -> None:
         assert run.calling_llm()
         assert run.types().count("context_compacted") == before
         run.refuse(CONTEXT_TOO_LONG)
-        assert run.state.blocked
+        assert run.state.status == "blocked"
 
 
 def test_retry_of_a_run_that_is_not_blocked_is_recorded_and_changes_nothing() -> None:

@@ -34,9 +34,9 @@ from tests.support.servers import ended_servers, open_stack, restart_ended
 
 # The same examples on every run, so that a failing property fails on every machine; `make test-all` has more of them.
 settings.register_profile(
-    "holdfast", derandomize=True, deadline=None, max_examples=30, suppress_health_check=[HealthCheck.too_slow]
+    "holdfast", derandomize=True, deadline=None, max_examples=15, suppress_health_check=[HealthCheck.too_slow]
 )
-settings.register_profile(THOROUGH, settings.get_profile("holdfast"), max_examples=60)
+settings.register_profile(THOROUGH, settings.get_profile("holdfast"), max_examples=100)
 settings.load_profile("holdfast")
 
 

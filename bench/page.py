@@ -4,7 +4,8 @@ A worker, and a gateway in a process of its own; people sign in with tokens and 
 
 1. **Lists**: the inbox and the list of runs while many runs wait for a decision: the time to the first byte.
 2. **A long run**: the same for its page, when it waits at the end of 10,000 events, and for its other sides.
-3. **Tabs**: the gateway's memory while 200 pages are open, half on the inbox, half on runs, and refresh as htmx does.
+3. **Tabs**: the gateway's memory while 200 pages are open, half on the inbox, half on runs; they refresh as htmx does,
+   and those of runs also follow the reply to come.
 """
 
 import asyncio
@@ -37,6 +38,8 @@ from holdfast.gateway.callers import Callers, CallersFile, Scope, Token
 from holdfast.gateway.http.serving import Server, listen
 from holdfast.storage.pool import open_pool
 from holdfast.storage.threads import PostgresThreads
+from holdfast.streaming.hub import listening
+from holdfast.streaming.postgres import PostgresStreams
 
 QUEUE, LONG = "page", "page-long"
 PEOPLE = 25
@@ -68,14 +71,14 @@ def serve_gateway(stack: Stack, ready: Connection) -> None:
     """Serve a gateway with its page in this process, and send its URL."""
 
     async def serve() -> None:
-        async with open_pool(stack.database_url, size=4) as pool:
+        async with open_pool(stack.database_url, size=4) as pool, listening(PostgresStreams(stack.database_url)) as hub:
             record = PostgresThreads(pool)
             threads = Threads(await connect_stack(stack), task_queue=QUEUE, answer_within=60.0, record=record)
             socket = listen("127.0.0.1", 0)
             url = f"http://127.0.0.1:{socket.getsockname()[1]}"
             digests = ((f"person-{n}", hashlib.sha256(f"token-{n}".encode()).hexdigest()) for n in range(PEOPLE))
             tokens = tuple(Token(name=name, sha256=digest, scopes=ALL) for name, digest in digests)
-            server = Server(build_app(threads, Callers(CallersFile(tokens=tokens)), page=url))
+            server = Server(build_app(threads, Callers(CallersFile(tokens=tokens)), page=url, hub=hub))
             ready.send(url)
             await server.serve(sockets=[socket])
 
@@ -130,13 +133,27 @@ async def sampled(
 
 
 async def tab(http: httpx2.AsyncClient, path: str, every: float, until: float) -> None:
-    """Open a page, and refresh it until a time, as htmx does."""
+    """Open a page, and refresh it until a time, as htmx does; follow the reply to come of a run."""
     await http.get(path)
-    live = f"{path}/live?after=1000000&seen=waiting_approval" if "/runs/" in path else path
+    live, following = path, None
+    if "/runs/" in path:
+        live = f"{path}/live?after=1000000&seen=waiting_approval"
+        following = asyncio.create_task(follow(http, f"{path}/stream?after=1000000"))
     while time.monotonic() < until:
         await asyncio.sleep(every)
         answer = await http.get(live, headers={"HX-Request": "true"})
         assert answer.status_code in (200, 204, 429, 503), answer.status_code
+    if following:
+        assert not following.done(), following
+        following.cancel()
+
+
+async def follow(http: httpx2.AsyncClient, path: str) -> None:
+    """Read the stream of a page until it is cancelled; it has no end while its run waits."""
+    async with http.stream("GET", path) as answer:
+        assert answer.status_code == 200, answer.status_code
+        async for _ in answer.aiter_raw():
+            pass
 
 
 async def waiting(client: Client, count: int) -> None:

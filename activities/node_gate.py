@@ -2,8 +2,7 @@
 
 1. The terms are sealed with the request. A node that they exclude, or whose own policy denies the work, fails the
    attempt with a retryable error, before anything of the work has begun: Temporal offers it to the next free worker.
-2. No attempt that was sent on counts as one. Its number stands in the heartbeat details beside those of the activity,
-   which sees neither: the interceptor hides both from `activity.info()`.
+2. No attempt that was sent on counts as one (`holdfast.activities.sent_on`).
 3. After `PATIENCE` attempts in a row, the activity answers that no node took the work, and the run waits (rule 2 of
    `holdfast.core.run.decide.placements`). If an attempt that was lost may have begun an effect, a node that may settle
    it gets more time, `SETTLING_PATIENCE`; then the activity fails, and the outcome of the call is unknown.
@@ -12,9 +11,8 @@
    run makes the call as an ordinary activity.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import cached_property, lru_cache, partial
 from typing import Any, Literal
@@ -30,14 +28,14 @@ from temporalio.worker import (
 )
 
 from holdfast.activities.calling_run import describe_run
-from holdfast.activities.heartbeats import sealed_details
 from holdfast.activities.safe_logs import SafeLogger
+from holdfast.activities.sent_on import HidesSentOn, SentOn
 from holdfast.core.agents.agent import AgentSpec, Limits
 from holdfast.core.authority.node_policy import fixed_verdict, judge_run
 from holdfast.core.authority.policy import Policy, ToolUse, Verdict, evaluate
 from holdfast.core.authority.previews import PROBLEM_CHARS, CallPreview
 from holdfast.core.base.text import one_line
-from holdfast.core.mac.seals import ActivityResult, SealKeyUnknown, answers
+from holdfast.core.mac.seals import ActivityResult
 from holdfast.core.nodes import (
     HASH_CHARS,
     MAX_REJECTIONS,
@@ -54,7 +52,6 @@ from holdfast.core.run.contracts.llm_calls import LLMReply, LLMRequest
 from holdfast.core.run.contracts.loading import AgentRequest, LoadedAgent
 from holdfast.core.run.contracts.tool_calls import PreviewedCall, PreviewRequest, ToolOutcome, ToolRequest
 from holdfast.core.run.decide.placements import rejection_text
-from holdfast.core.temporal.sealed_details import from_details
 from holdfast.core.tools.decorator import Tool
 from holdfast.core.tools.effects import Effect
 from holdfast.core.tools.numbers import with_floats
@@ -90,20 +87,6 @@ class NodeDeclines(Exception):
         super().__init__(reason)
         self.kind: RejectionKind = kind
         self.reason = reason
-
-
-class SentOn(ActivityResult):
-    """The attempts of an activity that were sent on; in its heartbeat details, behind those of the activity itself."""
-
-    count: int = 0
-    last: int = 0
-    """Temporal's number of the last one."""
-    crashed: bool = False
-    """A worker crashed before it, and no attempt has counted that yet."""
-    rejected: tuple[NodeRejection, ...] = ()
-
-
-NONE_SENT_ON = SentOn()
 
 
 @dataclass(frozen=True)
@@ -185,17 +168,18 @@ class _Gated(ActivityInboundInterceptor):
     def __init__(self, next: ActivityInboundInterceptor, gate: NodeGate) -> None:
         super().__init__(next)
         self._gate = gate
-        self._outbound: _Hiding | None = None
+        self._outbound: HidesSentOn | None = None
 
     def init(self, outbound: ActivityOutboundInterceptor) -> None:
-        self._outbound = _Hiding(outbound)
+        self._outbound = HidesSentOn(outbound)
         self.next.init(self._outbound)
 
     async def execute_activity(self, input: ExecuteActivityInput) -> Any:
         request = input.args[0] if len(input.args) == 1 else None
         if not isinstance(request, NodeRequest):
             return await super().execute_activity(input)
-        before = self._read(request)
+        assert self._outbound is not None
+        before = self._outbound.read_and_hide(request)
         terms = request.nodes or NodeTerms()
         try:
             verdict = self._gate.judge(request, terms)
@@ -220,20 +204,6 @@ class _Gated(ActivityInboundInterceptor):
         else:
             placement = Placement(node=node, policy=policy, rule=rule, rejected=before.rejected)
         return result.model_copy(update={"placement": placement})
-
-    def _read(self, request: NodeRequest) -> SentOn:
-        """Read the attempts that were sent on, and hide them from the activity."""
-        assert self._outbound is not None
-        info = self._outbound.next.info()
-        details: Sequence[Any] = tuple(info.heartbeat_details)
-        sent_on = None
-        if len(details) in (2, 4):
-            with suppress(SealKeyUnknown):
-                sent_on = from_details(SentOn, details[-2:], activity.payload_converter())
-        if sent_on is None or not answers(sent_on, request):
-            return NONE_SENT_ON
-        self._outbound.hide(sent_on)
-        return sent_on
 
     def _has_effect(self, request: NodeRequest) -> bool:
         if not isinstance(request, ToolRequest):
@@ -307,36 +277,3 @@ async def _crashed(info: activity.Info) -> bool:
     failure = own.last_failure
     died = failure.HasField("application_failure_info") and failure.application_failure_info.type == WORKER_DIED
     return died or failure.HasField("timeout_failure_info")
-
-
-class _Hiding(ActivityOutboundInterceptor):
-    """Hides the attempts that were sent on from the activity, and keeps their number in its heartbeats."""
-
-    def __init__(self, next: ActivityOutboundInterceptor) -> None:
-        super().__init__(next)
-        self._hidden: SentOn | None = None
-
-    def hide(self, sent_on: SentOn) -> None:
-        """Hide these attempts from here on."""
-        self._hidden = sent_on
-
-    def leave(self, sent_on: SentOn) -> None:
-        """Leave the number of these attempts for the next one, behind the details of the activity itself."""
-        details = self.info().heartbeat_details
-        self._hidden = sent_on
-        self.heartbeat(*details)
-
-    def info(self) -> activity.Info:
-        """Return the attempt's information as if no attempt had been sent on."""
-        info, hidden = self.next.info(), self._hidden
-        if hidden is None:
-            return info
-        attempt, details = info.attempt - hidden.count, tuple(info.heartbeat_details)[:-2]
-        if attempt < 1:  # somebody reset the activity, whose attempts Temporal counts anew
-            return replace(info, attempt=1, heartbeat_details=details)
-        since = info.scheduled_time if attempt == 1 else info.current_attempt_scheduled_time
-        return replace(info, attempt=attempt, heartbeat_details=details, current_attempt_scheduled_time=since)
-
-    def heartbeat(self, *details: Any) -> None:
-        """Send a heartbeat, with the attempts that were sent on behind its details."""
-        self.next.heartbeat(*details, *(sealed_details(self._hidden) if self._hidden else ()))

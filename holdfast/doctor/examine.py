@@ -12,7 +12,7 @@ from holdfast.doctor.anchors import anchors_check
 from holdfast.doctor.check import Check
 from holdfast.doctor.endpoints import probe_endpoints, probe_llm
 from holdfast.doctor.hardening import hardening
-from holdfast.doctor.limited import Found, Limited
+from holdfast.doctor.limited import CheckResult, Limited
 from holdfast.doctor.project import (
     advice_checks,
     catalog_check,
@@ -53,7 +53,7 @@ async def examine(
     reached = server[0].status == "ok"
     foreign = not_imported(project, offered, settings, imports=not serves)
     ports = partial(port_check, config, reached=reached, gateway=settings.gateway_port)
-    parts: list[tuple[str, Callable[[], Found]]] = [
+    parts: list[tuple[str, Callable[[], CheckResult]]] = [
         ("installation", namesake_check),
         ("settings", partial(settings_check, project)),
         ("variables", partial(variables_check, project)),

@@ -11,7 +11,8 @@ from holdfast.errors import HoldfastError
 SECONDS = 20.0
 """How long one check may take: the longest waits for servers within one have limits of their own below it."""
 
-Found = Check | Sequence[Check] | None
+CheckResult = Check | Sequence[Check] | None
+"""What one check returns; None if it has nothing to say."""
 
 
 class Limited:
@@ -25,7 +26,7 @@ class Limited:
         self._seconds = seconds
         self._threads: dict[str, threading.Thread] = {}
 
-    async def in_thread(self, name: str, check: Callable[[], Found]) -> list[Check]:
+    async def in_thread(self, name: str, check: Callable[[], CheckResult]) -> list[Check]:
         """Make a check that blocks, and return what it finds.
 
         Args:
@@ -36,7 +37,7 @@ class Limited:
             return [Check(name, "missing", "the last check of it hangs, and is not made again", "restart this process")]
         return await self.awaited(name, self._run(name, check))
 
-    async def awaited(self, name: str, check: Awaitable[Found]) -> list[Check]:
+    async def awaited(self, name: str, check: Awaitable[CheckResult]) -> list[Check]:
         """Wait for a check, and return what it finds. The arguments are as for `in_thread`."""
         try:
             async with asyncio.timeout(self._seconds):
@@ -50,17 +51,17 @@ class Limited:
             return [Check(name, "missing", f"the check failed: {type(error).__name__}", "report it, with its name")]
         return [found] if isinstance(found, Check) else list(found or ())
 
-    def _run(self, name: str, check: Callable[[], Found]) -> "asyncio.Future[Found]":
+    def _run(self, name: str, check: Callable[[], CheckResult]) -> "asyncio.Future[CheckResult]":
         """Begin a check in a thread of its own, which does not keep the process from ending."""
         loop = asyncio.get_running_loop()
-        done: asyncio.Future[Found] = loop.create_future()
+        done: asyncio.Future[CheckResult] = loop.create_future()
 
-        def settle(found: Found, error: Exception | None) -> None:
+        def settle(found: CheckResult, error: Exception | None) -> None:
             if not done.done():  # the time was up
                 done.set_exception(error) if error else done.set_result(found)
 
         def run() -> None:
-            found: Found = None
+            found: CheckResult = None
             failed: Exception | None = None
             try:
                 found = check()

@@ -192,7 +192,7 @@ def not_imported(project: Project, offered: Sequence[Offer], settings: Settings,
     """
     named = project.code.get("HOLDFAST_CATALOG", "")
     if not (imports and is_imported(project)):
-        return named or (offered[0].catalog if offered else settings.catalog)
+        return named or (offered[0].catalog if offered else "") or settings.catalog
     return "" if named or not offered else offered[0].catalog
 
 

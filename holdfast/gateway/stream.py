@@ -18,7 +18,7 @@ from fastapi.responses import StreamingResponse
 from holdfast.client.threads import JSON, Threads
 from holdfast.core.streams.chunks import Chunk, Cursor
 from holdfast.errors import HoldfastError
-from holdfast.gateway.http.limits import Message, Receive, Send
+from holdfast.gateway.http.limits import STREAMS, Message, Receive, Send
 from holdfast.gateway.http.problems import problem_of
 from holdfast.gateway.http.quotas import Slots
 from holdfast.streaming.followers import Followers
@@ -82,6 +82,8 @@ class EventStream(StreamingResponse):
         headers: Further headers.
         keep_alive: Seconds without an event before a comment is sent.
         ahead: The most frames that are read ahead.
+        is_open: Whether the follower may have more, asked before each frame.
+        resumes: The follower reconnects by itself after any end, so the stream ends when the server stops.
     """
 
     media_type = "text/event-stream"
@@ -97,6 +99,8 @@ class EventStream(StreamingResponse):
         headers: Mapping[str, str] = {},  # never changed
         keep_alive: float = KEEP_ALIVE_SECONDS,
         ahead: int = AHEAD,
+        is_open: Callable[[], bool] = lambda: True,
+        resumes: bool = False,
     ) -> None:
         self._followers = followers
         self._caller = caller
@@ -104,17 +108,30 @@ class EventStream(StreamingResponse):
         self._problem = problem
         self._frames: asyncio.Queue[str] = asyncio.Queue(ahead)
         self._keep_alive = keep_alive
+        self._is_open = is_open
+        self._resumes = resumes
         self._reader = asyncio.create_task(self._read_ahead(frames))
         common = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
         super().__init__(self._frames_sent(), headers={**common, **headers})
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         """Send the frames until the end, and release the slot."""
+        streams: set[Callable[[], None]] = scope.get("state", {}).get(STREAMS, set())
+        if self._resumes:
+            streams.add(self._end)
         try:
             await super().__call__(scope, receive, send)
         finally:
+            streams.discard(self._end)
             self._reader.cancel()
             self._followers.release(self._caller)
+
+    def _end(self) -> None:
+        """End the stream, without the frames that were read ahead."""
+        self._reader.cancel()
+        while not self._frames.empty():
+            self._frames.get_nowait()
+        self._frames.put_nowait("")
 
     async def _read_ahead(self, frames: AsyncIterator[str]) -> None:
         """Read frames into the queue; an empty text marks the end."""
@@ -134,9 +151,8 @@ class EventStream(StreamingResponse):
             try:
                 each = await asyncio.wait_for(self._frames.get(), self._keep_alive)
             except TimeoutError:
-                yield ": keep-alive\n\n"
-                continue
-            if not each:
+                each = ": keep-alive\n\n"
+            if not each or not self._is_open():
                 return
             yield each
 

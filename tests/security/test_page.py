@@ -25,13 +25,12 @@ from holdfast.errors import HoldfastError
 from holdfast.gateway.callers import Caller, Scope
 from holdfast.gateway.page.bulk import Result
 from holdfast.gateway.page.changing import AMOUNTS
-from holdfast.gateway.page.examining import Found
 from holdfast.gateway.page.guards import Origin, own_path
 from holdfast.gateway.page.rendering import rendered
 from holdfast.gateway.page.sessions import SESSIONS, SESSIONS_EACH, Session, Sessions
 from holdfast.gateway.page.views.bulk import Group, Item, sort_items
 from holdfast.gateway.page.views.calls import call_rows, timed
-from holdfast.gateway.page.views.checks import checks_view
+from holdfast.gateway.page.views.checks import Findings, checks_view
 from holdfast.gateway.page.views.diffs import difference
 from holdfast.gateway.page.views.fleet import loop_row, schedule_row, service_facts, worker_row
 from holdfast.gateway.page.views.insights import prompt_page, state_blocks, tree_rows, verdict_view
@@ -261,7 +260,7 @@ def sides_with(text: str, shared: JSON, head: object, state: JSON) -> Iterator[C
     fleet: JSON = {"facts": service_facts(text, text, namespace=text, queue=text, own=text)}
     fleet |= {"workers": [worker_row(Poller(text, text, NOW), NOW, "1")], "may_read_schedules": True}
     fleet |= {"schedules": [schedule_row(times, NOW)], "loops": [loop_row(loop, NOW)], "may_examine": True}
-    found = Found(NOW, [Check(text, status, text, text) for status in ("ok", "missing", "open", "weak")])
+    found = Findings(NOW, [Check(text, status, text, text) for status in ("ok", "missing", "open", "weak")])
     fleet["checks"] = checks_view(found, None, NOW, under_way=True)
     yield partial(rendered, "fleet.html", **shared, **fleet)
     yield partial(rendered, "fleet.html", **shared, **fleet | dict.fromkeys(("workers", "schedules", "loops"), text))

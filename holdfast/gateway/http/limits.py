@@ -27,6 +27,9 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Message, Receive, Send], Awaitable[None]]
 
+STREAMS = "streams"
+"""The key, in the state of a request, of the server's set of functions that end its streams (`Server.stop`)."""
+
 HEAD_BYTES = 16 * 1024
 """The most bytes of a request's path, query and headers."""
 URL_BYTES = 8 * 1024

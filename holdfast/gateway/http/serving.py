@@ -1,7 +1,7 @@
 """The gateway's HTTP server: uvicorn with limits, without its own logs."""
 
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -9,7 +9,7 @@ import uvicorn
 
 from holdfast.errors import SettingsError
 from holdfast.gateway.http.connections import connection_class
-from holdfast.gateway.http.limits import HEAD_BYTES
+from holdfast.gateway.http.limits import HEAD_BYTES, STREAMS
 
 IDLE_SECONDS = 15
 """How long a connection may be idle between two requests."""
@@ -67,6 +67,12 @@ class Server(uvicorn.Server):
 
     def __init__(self, app: Any) -> None:
         super().__init__(serve_config(app))
+        self._streams: set[Callable[[], None]] = set()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Accept requests."""
+        self.lifespan.state[STREAMS] = self._streams
+        await super().startup(sockets)
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -74,5 +80,10 @@ class Server(uvicorn.Server):
         yield
 
     def stop(self) -> None:
-        """Accept no more requests; end once those under way are complete, or after `SHUTDOWN_SECONDS`."""
+        """Accept no more requests; end once those under way are complete, or after `SHUTDOWN_SECONDS`.
+
+        Streams whose followers reconnect by themselves end at once: an open page would delay each restart.
+        """
         self.should_exit = True
+        for end in tuple(self._streams):
+            end()

@@ -68,19 +68,19 @@ class Drafts:
         self._slots.acquire(visit.caller.name)
         visit.request.state.cleanup.close()  # from here on it counts as a stream, not as a request
         return EventStream(
-            self._frames(visit, thread, cursor),
+            self._frames(thread, cursor),
             thread,
             followers=self._slots,
             caller=visit.caller.name,
             headers=HEADERS,
             ahead=AHEAD,
+            is_open=visit.is_open,
+            resumes=True,
         )
 
-    async def _frames(self, visit: Visit, thread: str, cursor: Cursor) -> AsyncIterator[str]:
+    async def _frames(self, thread: str, cursor: Cursor) -> AsyncIterator[str]:
         view = DraftView()
         async for each in read_stream(self._threads, self._hub, thread, cursor, followers=self._log):
-            if not visit.is_open():
-                return
             if isinstance(each, Chunk):
                 if (shown := view.add(each)) is not None:
                     yield frame(*shown, id=each.id)

@@ -7,9 +7,9 @@
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import structlog
 from starlette.responses import Response
@@ -17,7 +17,7 @@ from starlette.responses import Response
 from holdfast.doctor.check import Check
 from holdfast.gateway.http.problems import HTTPProblem
 from holdfast.gateway.page.guards import see_other
-from holdfast.gateway.page.views.checks import ChecksView, checks_view
+from holdfast.gateway.page.views.checks import ChecksView, Findings, checks_view
 from holdfast.gateway.page.visits import Visit
 
 FRESH = timedelta(minutes=5)
@@ -38,20 +38,13 @@ class Checks(Protocol):
         """Ask the LLM endpoints."""
 
 
-class Found(NamedTuple):
-    """What the checks have found, and when they began."""
-
-    at: datetime
-    checks: Sequence[Check]
-
-
 class _Kept:
     """The last findings of some checks, which are made one at a time."""
 
     def __init__(self, make: Callable[[], Awaitable[list[Check]]]) -> None:
         self._make = make
         self._task: asyncio.Task[None] | None = None
-        self.found: Found | None = None
+        self.findings: Findings | None = None
 
     @property
     def under_way(self) -> bool:
@@ -60,7 +53,7 @@ class _Kept:
 
     def is_older(self, age: timedelta, now: datetime) -> bool:
         """Whether the last findings, if there are any, have at least this age, and no next ones are under way."""
-        return not self.under_way and (self.found is None or now - self.found.at >= age)
+        return not self.under_way and (self.findings is None or now - self.findings.at >= age)
 
     def begin(self) -> None:
         """Begin the checks, unless they are under way."""
@@ -70,11 +63,11 @@ class _Kept:
     async def _run(self) -> None:
         at = datetime.now(UTC)
         try:
-            self.found = Found(at, await self._make())
+            self.findings = Findings(at, await self._make())
         except Exception as error:  # shown, not lost in a task
             log.exception("checks_failed")
             detail = f"the checks failed: {type(error).__name__}"
-            self.found = Found(at, [Check("checks", "missing", detail, "the gateway's log says why")])
+            self.findings = Findings(at, [Check("checks", "missing", detail, "the gateway's log says why")])
         finally:
             self._task = None
 
@@ -98,7 +91,7 @@ class Examining:
         if installation.is_older(FRESH, visit.now):
             installation.begin()
         under_way = installation.under_way or endpoints.under_way
-        return checks_view(installation.found, endpoints.found, visit.now, under_way=under_way)
+        return checks_view(installation.findings, endpoints.findings, visit.now, under_way=under_way)
 
     async def show(self, visit: Visit) -> Response:
         """Show the findings to an open page."""
@@ -109,14 +102,16 @@ class Examining:
         """Make all checks now, and ask the LLM endpoints.
 
         Raises:
-            HTTPProblem: 403: the scope is missing, or it is no form of this session; 429: they were just made.
+            HTTPProblem: 403: the scope is missing, or it is no form of this session; 429: they have just begun.
         """
         visit.require("doctor")
         await visit.form()
         kept = [each for each in (self._installation, self._endpoints) if each]
         due = [each for each in kept if each.is_older(AGAIN, visit.now)]
         if kept and not due:
-            raise HTTPProblem(429, f"they were made within the last {AGAIN.seconds} seconds; wait a moment")
+            raise HTTPProblem(
+                429, f"they are being made, or began less than {AGAIN.seconds} seconds ago; wait a moment"
+            )
         for each in due:
             each.begin()
         return see_other("fleet")

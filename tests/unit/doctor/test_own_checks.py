@@ -11,6 +11,8 @@ from holdfast.doctor.check import Check
 from holdfast.doctor.examine import examine
 from holdfast.doctor.limited import Limited
 from holdfast.doctor.own import OwnChecks
+from holdfast.doctor.project import not_imported
+from holdfast.worker.takeover.registry import Offer
 
 NOWHERE = {"target_host": "127.0.0.1:1"}
 ENVIRON = {
@@ -42,6 +44,15 @@ async def test_the_gateway_makes_the_same_checks_and_imports_no_catalog(
     different = {check.name for check in own if check not in theirs}
     assert different <= {"catalog", "policy", "variables"}
     assert "hunter2" not in str(own)
+
+
+def test_no_offer_makes_the_gateway_import_a_catalog(tmp_path: Path) -> None:
+    """A worker declares its catalog itself: whatever it declares, there is one that is not imported."""
+    settings = Settings.from_env({"HOLDFAST_HOME": str(tmp_path)}, root=tmp_path)
+    project = read_project({}, folder=tmp_path, default_root=tmp_path, runs_code=False)
+    for catalog in ("", "mine:catalog"):
+        offer = Offer(catalog=catalog, agents=(), llm="scripted", folder=str(tmp_path))
+        assert not_imported(project, [offer], settings, imports=False)
 
 
 async def test_a_file_that_has_become_wrong_is_a_finding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

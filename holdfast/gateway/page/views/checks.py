@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from holdfast.core.base.text import count
 from holdfast.doctor.check import Check, Status
@@ -17,14 +17,11 @@ WORDS: dict[Status, tuple[str, str]] = {
 """The result of a check → its word and its class, the most urgent first."""
 
 
-class Found(Protocol):
-    """What some checks have found, and when."""
+class Findings(NamedTuple):
+    """What some checks have found, and when they began."""
 
-    @property
-    def at(self) -> datetime: ...
-
-    @property
-    def checks(self) -> Sequence[Check]: ...
+    at: datetime
+    checks: Sequence[Check]
 
 
 class CheckRow(NamedTuple):
@@ -57,7 +54,9 @@ class ChecksView(NamedTuple):
     under_way: bool
 
 
-def checks_view(installation: Found | None, endpoints: Found | None, now: datetime, *, under_way: bool) -> ChecksView:
+def checks_view(
+    installation: Findings | None, endpoints: Findings | None, now: datetime, *, under_way: bool
+) -> ChecksView:
     """Return findings for display.
 
     Args:
@@ -67,17 +66,17 @@ def checks_view(installation: Found | None, endpoints: Found | None, now: dateti
         under_way: The next ones are being made.
     """
     pairs = (("Installation", installation), ("LLM endpoints", endpoints))
-    return ChecksView(tuple(_group(title, found, now) for title, found in pairs), under_way)
+    return ChecksView(tuple(_group(title, findings, now) for title, findings in pairs), under_way)
 
 
-def _group(title: str, found: Found | None, now: datetime) -> Group:
+def _group(title: str, findings: Findings | None, now: datetime) -> Group:
     order = list(WORDS)
-    checks = sorted(found.checks if found else (), key=lambda check: order.index(check.status))
+    checks = sorted(findings.checks if findings else (), key=lambda check: order.index(check.status))
     rows = tuple(_row(check) for check in checks)
     numbers = {word: sum(row.word == word for row in rows) for word, _ in WORDS.values()}
-    told = [count(number, word) for word, number in numbers.items() if number and word != "ok"]
-    summary = ", ".join([*told, f"{numbers['ok']} ok"]) if rows else "There is nothing to check"
-    at = when(found.at.isoformat(), now) if found else None
+    counts = [count(number, word) for word, number in numbers.items() if number and word != "ok"]
+    summary = ", ".join([*counts, f"{numbers['ok']} ok"]) if rows else "There is nothing to check"
+    at = when(findings.at.isoformat(), now) if findings else None
     return Group(title, at, summary, *(tuple(row for row in rows if (row.word == "ok") is ok) for ok in (False, True)))
 
 

@@ -231,4 +231,5 @@ async def test_a_read_that_cancels_its_own_task_has_failed(rig: StartRig) -> Non
         await asyncio.sleep(60)
 
     ((status, content),) = await outcomes(rig, tool(effect="read", description="Act.")(act))
-    assert (status, content[:14], len(calls)) == ("failed", "CancelledError", 1)
+    assert (status, content[:14]) == ("failed", "CancelledError")
+    assert len(calls) <= 2  # on a busy machine, a local activity is cut off, and the call made again as an ordinary one

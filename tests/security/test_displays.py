@@ -111,7 +111,7 @@ def test_escaping_takes_linear_time(text: str) -> None:
     """Long text of any kind is escaped fast, because workers hold up every run meanwhile."""
     began = time.process_time()
     quoted(text, len(text))
-    assert time.process_time() - began < 10
+    assert time.process_time() - began < 40
 
 
 def test_the_summary_of_a_run_contains_no_markup() -> None:

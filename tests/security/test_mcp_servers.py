@@ -269,7 +269,7 @@ async def test_floods_and_questions_do_not_keep_the_answer() -> None:
     async with caller(hostile("floods")) as call:
         used = time.process_time()
         assert await call("evil_pay", to="bob") == "done"
-        assert time.process_time() - used < 20
+        assert time.process_time() - used < 100
     async with caller(hostile("asks")) as call:
         assert (await call("evil_pay", to="bob")).startswith("done")
     async with caller(hostile("asks-and-waits")) as call:
@@ -417,7 +417,7 @@ def test_a_schema_that_costs_too_much_rejects_the_call() -> None:
         used = time.process_time()
         with pytest.raises(ArgumentsInvalid):
             tool.read(json.dumps(value))
-        assert time.process_time() - used < 20
+        assert time.process_time() - used < 100
     (regex,) = tools_of(
         server,
         server_of(tool_named(input_schema={"type": "object", "properties": {"x": {"pattern": "^(a+)+$"}}})),

@@ -217,4 +217,4 @@ def test_a_large_file_is_changed_quickly(tmp_path: Path) -> None:
         (tmp_path / PROGRESS).write_bytes(b"## Current Status\n- Thread: old\n" + line * (2_000_000 // len(line)))
         began = time.process_time()
         update_progress(status="x", call=context(tmp_path))
-        assert time.process_time() - began < 20
+        assert time.process_time() - began < 60

@@ -1,6 +1,5 @@
 """Verbs that operate Holdfast: replay, prune, migrate, doctor, skip."""
 
-import asyncio
 import sys
 from datetime import timedelta
 from pathlib import Path
@@ -155,6 +154,8 @@ async def doctor(
     """
     if load:
         return await _load(session)
+    import asyncio
+
     from holdfast.cli.checks.report import exit_code, report
     from holdfast.doctor.check import Check
     from holdfast.doctor.examine import examine, examine_endpoints

@@ -435,4 +435,4 @@ def test_a_large_repository_takes_seconds(root: Path) -> None:
     (root / "one").touch()
     began = time.process_time()
     assert repository.commit_once("k", "One").count == 1
-    assert time.process_time() - began < 10
+    assert time.process_time() - began < 40

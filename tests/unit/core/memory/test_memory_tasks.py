@@ -304,7 +304,7 @@ def test_hostile_text_is_parsed_quickly(text: str) -> None:
     """Nesting and long lines neither fail nor take longer than their size warrants."""
     began = time.process_time()
     parse_tasks(text)
-    assert time.process_time() - began < 5
+    assert time.process_time() - began < 30
 
 
 @pytest.mark.parametrize(
@@ -321,4 +321,4 @@ def test_too_deep_nesting_is_rejected(text: str) -> None:
     began = time.process_time()
     with pytest.raises(TasksInvalid, match=r"TASKS.md, line \d+: it is nested too deeply"):
         parse_tasks(text)
-    assert time.process_time() - began < 5
+    assert time.process_time() - began < 30

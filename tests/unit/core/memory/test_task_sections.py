@@ -179,4 +179,4 @@ def test_a_hostile_file_is_changed_quickly(text: str) -> None:
     """Thousands of sections or of equal tasks neither fail nor take longer than their size warrants."""
     began = time.process_time()
     done(text, "a")
-    assert time.process_time() - began < 10
+    assert time.process_time() - began < 40

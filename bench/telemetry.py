@@ -39,7 +39,7 @@ from holdfast.hosting.assembly import build_worker
 from holdfast.storage.feeds import reading_feed
 from holdfast.storage.pool import migrate, open_pool
 from holdfast.storage.threads import PostgresThreads
-from holdfast.telemetry.exporter import TraceExporter
+from holdfast.telemetry.exporter import EVERY_SECONDS, TraceExporter
 from holdfast.telemetry.following import Part, Taken, following, look
 from holdfast.telemetry.metrics.instruments import instruments_of
 from holdfast.telemetry.metrics.measuring import Measuring
@@ -165,7 +165,11 @@ async def compare(stack: Stack, home: Path, sink: str, *, steps: int, rounds: in
             async def observed(number: int) -> Step:
                 exporter = _Exporter(client, sink, {})
                 feed = following(
-                    f"bench-{number}", exporter, database_url=stack.database_url, threads=PostgresThreads(pool)
+                    f"bench-{number}",
+                    exporter,
+                    database_url=stack.database_url,
+                    threads=PostgresThreads(pool),
+                    every=EVERY_SECONDS,
                 )
                 async with feed:
                     return await run_steps(on, "on", f"on-{number}", steps, exporter)

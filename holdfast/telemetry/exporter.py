@@ -24,6 +24,9 @@ FEED = "traces"
 MOST_SPANS = 1_000
 """The most spans of a request."""
 
+EVERY_SECONDS = 5.0
+"""Seconds between two looks for activations that have ended, as between two batches of OpenTelemetry's own exporter."""
+
 TIMEOUT_SECONDS = 10.0
 """The time limit of a request."""
 
@@ -130,5 +133,5 @@ async def exporting_traces(
     """
     async with httpx2.AsyncClient(headers=dict(headers), timeout=TIMEOUT_SECONDS) as client:
         exporter = TraceExporter(client, url, resource, content=content)
-        async with following(FEED, exporter, database_url=database_url, threads=threads):
+        async with following(FEED, exporter, database_url=database_url, threads=threads, every=EVERY_SECONDS):
             yield

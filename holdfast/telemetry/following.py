@@ -20,6 +20,9 @@ from holdfast.telemetry.news import Ahead, New, read_news
 LOOK_SECONDS = 1.0
 """Time between two looks at a record without news."""
 
+LAST_SECONDS = 3.0
+"""Time to deliver what is new at the end of a block. Another process delivers the rest, or the next one."""
+
 RETRY_SECONDS = (1.0, 60.0)
 """The shortest and longest time before a failed delivery is repeated."""
 
@@ -77,9 +80,15 @@ class Part:
 
 @asynccontextmanager
 async def following(
-    name: str, receiver: Receiver, *, database_url: str, threads: ThreadStore, past: bool = False
+    name: str,
+    receiver: Receiver,
+    *,
+    database_url: str,
+    threads: ThreadStore,
+    past: bool = False,
+    every: float = LOOK_SECONDS,
 ) -> AsyncIterator[None]:
-    """Deliver news of the record to a receiver, during a block.
+    """Deliver news of the record to a receiver, during a block and at its end.
 
     Args:
         name: Of the feed: it has one place in the record for all processes.
@@ -87,37 +96,60 @@ async def following(
         database_url: The database, migrated.
         threads: The record in that database.
         past: Begin with the threads that are already recorded, if the feed is new.
+        every: Seconds between two looks at a record without news.
     """
+    ending = asyncio.Event()
     with suppress(psycopg.Error):  # otherwise, the feed begins when the database is back
         async with reading_feed(database_url, name, past=past):
             pass  # whatever the block records is delivered
-    task = asyncio.create_task(_follow(name, receiver, database_url, threads, past))
+    task = asyncio.create_task(_follow(name, receiver, database_url, threads, past, every, ending))
     try:
         yield
+        ending.set()
+        await asyncio.wait([task], timeout=LAST_SECONDS)
     finally:
         task.cancel()
         await asyncio.wait([task])
 
 
-async def _follow(name: str, receiver: Receiver, url: str, threads: ThreadStore, past: bool) -> None:
+async def _follow(
+    name: str,
+    receiver: Receiver,
+    url: str,
+    threads: ThreadStore,
+    past: bool,
+    every: float,
+    ending: asyncio.Event,
+) -> None:
+    """Deliver until the block ends, and then what is new, once."""
     shortest, longest = RETRY_SECONDS
     pause = shortest
-    while True:
+    ended = False
+    while not ended:
         try:
             async with reading_feed(url, name, past=past) as feed:
                 ahead: dict[int, Ahead] = {}
-                while feed is not None:
+                while feed is not None and not ended:
+                    last = ending.is_set()
                     more = await look(feed, receiver, threads, ahead)
                     pause = shortest
                     if not more:
-                        await asyncio.sleep(LOOK_SECONDS)
+                        ended = last
+                        await _is_set(ending, within=every)
         # The worker continues whatever happens here, and what was not delivered is delivered later.
         except Exception as error:
             log.warning("not_delivered", feed=name, reason=str(error) or type(error).__name__, again_in=pause)
-            await asyncio.sleep(pause)
+            ended = await _is_set(ending, within=pause)
             pause = min(2 * pause, longest)
         else:
-            await asyncio.sleep(longest / 12)  # another process delivers
+            ended = await _is_set(ending, within=longest / 12)  # another process delivers
+
+
+async def _is_set(event: asyncio.Event, *, within: float) -> bool:
+    """Wait for an event for some seconds; return whether it is set."""
+    with suppress(TimeoutError):
+        await asyncio.wait_for(event.wait(), within)
+    return event.is_set()
 
 
 async def look(feed: Feed, receiver: Receiver, threads: ThreadStore, ahead: dict[int, Ahead] | None = None) -> bool:

@@ -20,7 +20,7 @@ from holdfast.config.stack_file import Stack
 from holdfast.storage.feeds import reading_feed
 from holdfast.storage.forget import forget
 from holdfast.storage.threads import PostgresThreads
-from holdfast.telemetry.exporter import FEED, TraceExporter
+from holdfast.telemetry.exporter import FEED, TraceExporter, exporting_traces
 from holdfast.telemetry.following import look
 from holdfast.telemetry.traces.tracer import spans_of
 from holdfast.testing import call, say
@@ -122,6 +122,18 @@ async def test_nothing_is_lost_when_a_collector_breaks_off_or_refuses(stack: Sta
             await export(url, pool, collector)
     (wiped,) = {tuple(s.context) for t in spans_of(bad.events, "bad") for s in t.spans if s.name == "execute_tool wipe"}
     assert set(collector.spans) == (ids_of(good) | ids_of(bad)) - {wiped}
+
+
+async def test_what_is_new_at_the_end_of_a_program_is_exported(stack: Stack) -> None:
+    """A program that is shorter than the time between two looks has traces, too: it looks once more when it ends."""
+    log = three_weeks("short", run="short", waits=2)
+    async with new_pool(stack.database_url) as (url, pool):
+        with collecting() as collector:
+            to, threads = f"{collector.url}/v1/traces", PostgresThreads(pool)
+            exporting = exporting_traces(to, headers={}, resource={}, content=False, database_url=url, threads=threads)
+            async with exporting:
+                await threads.append(log.thread, 0, log.lines)
+        assert set(collector.spans) == ids_of(log)
 
 
 async def test_a_killed_exporter_loses_nothing_and_doubles_nothing(stack: Stack) -> None:

@@ -28,7 +28,7 @@ FRESH_SECONDS = 5.0
 FIRST_SECONDS = 2.0
 """How long the first who look wait for the first reading, on a page that shows it as it is then."""
 BRIEF_SECONDS = 0.3
-"""The same on a page that shows what there is, and loads the rest by itself."""
+"""The same on a page that shows what there is, and loads the rest by itself: nobody waits once any run has answered."""
 ROUNDS, ROUND = 12, 20
 """A reading asks a twelfth of the runs again that seem unchanged, and at least so many."""
 AT_ONCE = 16
@@ -96,7 +96,7 @@ class Inbox:
         if self._task is None and (self._read_at is None or time.monotonic() - self._read_at > FRESH_SECONDS):
             self._task = asyncio.create_task(self._read())
             self._task.add_done_callback(self._done)
-        if self._read_at is None and self._task:
+        if self._read_at is None and self._task and not (brief and self._answers):
             await asyncio.wait({self._task}, timeout=BRIEF_SECONDS if brief else FIRST_SECONDS)
         if self._waiting is None and self._failure:
             raise self._failure

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from temporalio import activity
-from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
+from temporalio.exceptions import ApplicationError
 
 from holdfast.activities.calling_run import CallingRun
 from holdfast.activities.llm_calls.transcript_cache import TranscriptCache
@@ -28,7 +28,7 @@ from holdfast.core.agents.middleware import (
     ToolResult,
 )
 from holdfast.core.llm.messages import AnyMessage, AssistantMessage
-from holdfast.core.run.contracts.error_types import LLM_REJECTED
+from holdfast.core.run.contracts.error_types import LLM_REJECTED, Waits
 from holdfast.core.tools.results import StandIn, error_text, recordable_text, result_content
 
 OWN_SECONDS = 10.0
@@ -94,7 +94,7 @@ class RunReader(Reader):
         """
         if self.refused:
             reason = "its middleware reads the run, so the call is made again as an ordinary activity"
-            raise ApplicationError(reason, type=NOT_LOCAL, category=ApplicationErrorCategory.BENIGN)
+            raise Waits(reason, type=NOT_LOCAL)
 
     def _require_ordinary(self) -> None:
         if activity.info().is_local:

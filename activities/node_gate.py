@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 from pydantic_core import from_json
 from temporalio import activity
-from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
+from temporalio.exceptions import ApplicationError
 from temporalio.worker import (
     ActivityInboundInterceptor,
     ActivityOutboundInterceptor,
@@ -47,7 +47,7 @@ from holdfast.core.nodes import (
     RejectionKind,
     placement_digest,
 )
-from holdfast.core.run.contracts.error_types import NODE_DECLINED
+from holdfast.core.run.contracts.error_types import NODE_DECLINED, Waits
 from holdfast.core.run.contracts.llm_calls import LLMReply, LLMRequest
 from holdfast.core.run.contracts.loading import AgentRequest, LoadedAgent
 from holdfast.core.run.contracts.tool_calls import PreviewedCall, PreviewRequest, ToolOutcome, ToolRequest
@@ -225,7 +225,7 @@ class _Gated(ActivityInboundInterceptor):
         log.info("node_declined", activity=info.activity_type, workflow=info.workflow_id, reason=declined.reason)
         message = f"node {node} does not take this work: {declined.reason}; another node may"
         if info.is_local:
-            raise ApplicationError(message, type=NODE_DECLINED, category=ApplicationErrorCategory.BENIGN) from None
+            raise Waits(message, type=NODE_DECLINED) from None
         tries = request.nodes.tries if request.nodes else 0
         # No attempt before this one has begun the work, or it did no harm.
         untouched = before.count == info.attempt - 1 or not self._has_effect(request)
@@ -240,8 +240,7 @@ class _Gated(ActivityInboundInterceptor):
         self._outbound.leave(after)
         first = LATER_DELAY if tries else FIRST_DELAY
         delay = min(first * 1.5 ** min(before.count, 10), 5 * first) if before.count < PATIENCE else LATER_DELAY
-        kind, benign = WORKER_DIED if crashed else NODE_DECLINED, ApplicationErrorCategory.BENIGN
-        raise ApplicationError(message, type=kind, next_retry_delay=delay, category=benign) from None
+        raise Waits(message, type=WORKER_DIED if crashed else NODE_DECLINED, next_retry_delay=delay) from None
 
 
 def _is_recorded(request: NodeRequest, placement: str) -> bool:

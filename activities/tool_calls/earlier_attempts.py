@@ -25,7 +25,7 @@ from temporalio.exceptions import ApplicationError
 from holdfast.activities.calling_run import describe_run
 from holdfast.activities.heartbeats import earlier_details, sealed_details
 from holdfast.activities.safe_logs import SafeLogger
-from holdfast.core.run.contracts.error_types import waits
+from holdfast.core.run.contracts.error_types import Waits
 from holdfast.core.run.contracts.tool_calls import EarlierAttempts, InDoubt, ToolRequest
 from holdfast.core.tools.failures import MESSAGE_CHARS, AttemptFailure, FailedAttempts, kind_of
 from holdfast.core.tools.results import error_text
@@ -82,7 +82,7 @@ class AttemptNotes:
         except Exception as error:
             if not activity.info().is_local:
                 seconds = round(time.monotonic() - started, 3)
-                if not waits(error):
+                if not isinstance(error, Waits):
                     # Redacted before it is cut: half a secret would not be found.
                     message = secrets.redact(error_text(error))[:MESSAGE_CHARS]
                     failure = AttemptFailure(kind=kind_of(error), message=message, seconds=seconds)

@@ -15,13 +15,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
+from temporalio.exceptions import ApplicationError
 
 from holdfast.activities.tool_calls.earlier_attempts import AttemptNotes
 from holdfast.activities.tool_calls.tool_attempt import Attempt
 from holdfast.activities.tool_calls.tool_outcomes import Outcomes, RawResult
 from holdfast.config.logs import EventLogger
-from holdfast.core.run.contracts.error_types import EFFECT_SETTLING
+from holdfast.core.run.contracts.error_types import EFFECT_SETTLING, Waits
 from holdfast.core.run.contracts.ledger import ClaimedEffect
 from holdfast.core.run.contracts.tool_calls import InDoubt
 from holdfast.core.tools.effects import Effect, SecondAttempt, second_attempt
@@ -186,11 +186,10 @@ def _fail_while_settling(settling: _SettlingTime, spec: ToolSpec) -> None:
         return
     pause = min(settling.seconds, max(SHORTEST_PAUSE, min(settling.passed, LONGEST_PAUSE)))
     log.info("effect_settling", tool=spec.name, seconds=round(settling.seconds, 1))
-    raise ApplicationError(
+    raise Waits(
         f"waiting until {_utc_in(settling.seconds)}, "
         f"because a request of a lost attempt of {spec.name} may still arrive",
         type=EFFECT_SETTLING,
-        category=ApplicationErrorCategory.BENIGN,
         next_retry_delay=timedelta(seconds=pause),
     )
 

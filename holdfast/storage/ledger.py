@@ -25,12 +25,12 @@ from typing import Any, Final
 
 import psycopg
 from psycopg_pool import AsyncConnectionPool
-from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
 from holdfast.config.logs import EventLogger
 from holdfast.core.llm.blocks import text_of
 from holdfast.core.mac.outcomes import NO_SEALS, MACVerdict, OutcomeMACs, Recorded
 from holdfast.core.mac.seals import FleetKeys
+from holdfast.core.run.contracts.error_types import Waits
 from holdfast.core.run.contracts.ledger import FIRST_ATTEMPT, CallAttempt, outcome_applies
 from holdfast.core.run.contracts.loading import PastEffects
 from holdfast.core.run.contracts.tool_calls import ToolOutcome
@@ -47,6 +47,9 @@ MOST_PAST_EFFECTS = 500
 WAIT_SECONDS = 5.0
 """Seconds that an attempt waits for one of the effects of its worker to end. They count against the tool's time limit,
 whose margin is longer."""
+
+RETRY_DELAY = timedelta(seconds=2)
+"""Delay until an attempt that waits is offered again."""
 
 PAST_RESULT_CHARS = 500
 """The most characters of the result of each past effect."""
@@ -246,9 +249,8 @@ class Ledger:
             async with asyncio.timeout(WAIT_SECONDS):
                 await self._free.acquire()
         except TimeoutError:
-            raise _not_yet(
-                f"this worker runs as many effects as it may; {effect.tool} waits for one of them", "EffectsFull"
-            ) from None
+            why = f"this worker runs as many effects as it may; {effect.tool} waits for one of them"
+            raise Waits(why, type="EffectsFull", next_retry_delay=RETRY_DELAY) from None
         try:
             yield
         finally:
@@ -288,7 +290,8 @@ class Ledger:
         else:
             (held,) = await _first_row(connection, _CLAIM, name) or (False,)
         if not held:
-            raise _not_yet(f"another attempt of {effect.tool} is still running", "EffectClaimed")
+            why = f"another attempt of {effect.tool} is still running"
+            raise Waits(why, type="EffectClaimed", next_retry_delay=RETRY_DELAY)
         if started:
             return Entry(effect, thread, False, None, "", (), attempt, connection, now, self)
         # A separate statement, because its snapshot must be taken after the claim.
@@ -344,12 +347,6 @@ class Ledger:
             return effect
         content = clip(text_of(outcome.content), PAST_RESULT_CHARS)
         return effect.model_copy(update={"status": outcome.status, "content": content})
-
-
-def _not_yet(why: str, kind: str) -> ApplicationError:
-    """Return an error with which an attempt waits: it counts as no failure."""
-    benign, delay = ApplicationErrorCategory.BENIGN, timedelta(seconds=2)
-    return ApplicationError(why, type=kind, category=benign, next_retry_delay=delay)
 
 
 async def _first_row(

@@ -17,7 +17,7 @@ from holdfast.activities.calling_run import Chains
 from holdfast.activities.llm_calls.transcript_cache import TranscriptCache
 from holdfast.activities.tool_calls.call_tool import Tools
 from holdfast.core.llm.blocks import ToolCall
-from holdfast.core.run.contracts.error_types import waits
+from holdfast.core.run.contracts.error_types import Waits
 from holdfast.core.run.contracts.tool_calls import ToolOutcome, ToolRequest
 from holdfast.core.temporal.converter import data_converter
 from holdfast.storage.artifacts import PostgresArtifacts
@@ -261,7 +261,7 @@ async def test_effects_beyond_a_workers_limit_wait_and_do_not_fail(
         notes: list[Any] = []
         with pytest.raises(ApplicationError, match="as many effects as it may; act waits for one") as error:
             await start(uuid4().hex, notes)
-        assert (waits(error.value), notes, effects(tmp_path)) == (True, [], 1)
+        assert (isinstance(error.value, Waits), notes, effects(tmp_path)) == (True, [], 1)
         monkeypatch.undo()
         second = start(uuid4().hex, [])
         end.set()

@@ -7,11 +7,10 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from temporalio.exceptions import ApplicationError
-
 from holdfast.core.base.canonical import address_of
 from holdfast.core.base.lines import PAGE_BYTES
 from holdfast.core.llm.blocks import text_of
+from holdfast.core.run.contracts.error_types import Waits
 from holdfast.core.run.contracts.ledger import FIRST_ATTEMPT, CallAttempt, outcome_applies
 from holdfast.core.run.contracts.loading import PastEffects
 from holdfast.core.run.contracts.tool_calls import ToolOutcome
@@ -95,11 +94,8 @@ class InMemoryLedger:
     ) -> AsyncIterator[Entry]:
         """Hold an exclusive claim on an effect during the block."""
         if effect.key in self._claimed:
-            raise ApplicationError(
-                f"another attempt of {effect.tool} is still running",
-                type="EffectClaimed",
-                next_retry_delay=timedelta(seconds=0.1),
-            )
+            why = f"another attempt of {effect.tool} is still running"
+            raise Waits(why, type="EffectClaimed", next_retry_delay=timedelta(seconds=0.1))
         entry = Entry(effect, thread, (effect.key, effect.epoch) in self._rows, self._rows)
         self._claimed.add(effect.key)
         try:

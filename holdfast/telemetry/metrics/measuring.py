@@ -11,7 +11,7 @@ from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, 
 from holdfast.core.agents.catalog import Catalog
 from holdfast.core.base.tenants import tenant_of
 from holdfast.core.llm.names import split_reference
-from holdfast.core.run.contracts.error_types import waits
+from holdfast.core.run.contracts.error_types import Waits
 from holdfast.core.run.contracts.llm_calls import LLMReply, LLMRequest
 from holdfast.core.run.contracts.record import Archived
 from holdfast.core.run.contracts.table import ACTIVITIES, CALL_LLM, CALL_TOOL
@@ -114,9 +114,10 @@ class _Measured(ActivityInboundInterceptor):
         began = time.monotonic()
         try:
             result = await super().execute_activity(input)
-        except Exception as error:
-            if not waits(error):
-                self._measuring.failed()
+        except Waits:
+            raise
+        except Exception:
+            self._measuring.failed()
             raise
         self._measuring.ended(input.args[0] if input.args else None, result, time.monotonic() - began)
         return result

@@ -1,5 +1,7 @@
 """The types of the errors that end activities and runs. Temporal records them, so their values are frozen."""
 
+from datetime import timedelta
+
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory, FailureError
 
 EFFECT_SETTLING = "EffectSettling"
@@ -50,9 +52,19 @@ RECORD_UNREADABLE = "RecordUnreadable"
 """The permanent record of the thread is damaged, or has a gap."""
 
 
-def waits(error: BaseException) -> bool:
-    """Return whether an attempt has raised this to wait: for a node, a claim, or an effect's end. It has not failed."""
-    return isinstance(error, ApplicationError) and error.category is ApplicationErrorCategory.BENIGN
+class Waits(ApplicationError):
+    """Raised by an attempt that waits, such as for a node, a claim, or an effect's end: it has not failed. A tool's own
+    error is never one, whatever its category.
+
+    Args:
+        message: What it waits for.
+        type: The type that Temporal records.
+        next_retry_delay: When Temporal offers the call again; None for the activity's own retries.
+    """
+
+    def __init__(self, message: str, *, type: str, next_retry_delay: timedelta | None = None) -> None:
+        benign = ApplicationErrorCategory.BENIGN
+        super().__init__(message, type=type, category=benign, next_retry_delay=next_retry_delay)
 
 
 def cause_of(error: FailureError) -> tuple[str, str]:

@@ -1,0 +1,35 @@
+"""What an attempt at a tool call leaves for the next one."""
+
+import pytest
+from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
+from temporalio.testing import ActivityEnvironment
+
+from holdfast.activities.tool_calls.earlier_attempts import AttemptNotes
+from holdfast.core.llm.blocks import ToolCall
+from holdfast.core.run.contracts.error_types import Waits
+from holdfast.core.run.contracts.tool_calls import ToolRequest
+from holdfast.core.temporal.converter import LeanPayloadConverter
+from holdfast.core.tools.secrets import Secrets
+
+REQUEST = ToolRequest(
+    call=ToolCall(id="c", name="act", arguments="{}"), key="k", first_run_id="run", workspace="", clip=1_000
+)
+BENIGN = ApplicationError("busy", category=ApplicationErrorCategory.BENIGN)
+
+
+@pytest.mark.parametrize(
+    ("error", "failed"), [(BENIGN, True), (ValueError("no"), True), (Waits("not yet", type="x"), False)]
+)
+def test_only_our_own_waiting_is_no_failure(error: Exception, failed: bool) -> None:
+    """An attempt that waits leaves no failure; an error of the tool does, whatever category the tool gives it."""
+    notes = AttemptNotes(REQUEST, None)
+
+    def attempt() -> None:
+        with notes.recording_failure(Secrets({})):
+            raise error
+
+    environment = ActivityEnvironment()
+    environment.payload_converter = LeanPayloadConverter()
+    with pytest.raises(type(error)):
+        environment.run(attempt)
+    assert bool(notes.state and notes.state.failures) is failed

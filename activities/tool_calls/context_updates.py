@@ -33,9 +33,6 @@ class CallContext:
 
 NO_CONTEXT = CallContext()
 
-MAY_CHANGE = (ContextUpdate, Labelled, Found, Partial)
-"""The types of return values that may hold a change of the context."""
-
 
 def split_update(value: Any) -> tuple[Any, Any]:
     """Split a tool's return value into its result and the changes of the context; None for no changes."""

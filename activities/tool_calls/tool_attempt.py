@@ -16,7 +16,6 @@ from holdfast.activities.calling_run import calling_thread
 from holdfast.activities.event_loop_watch import loop_watch
 from holdfast.activities.safe_logs import SafeLogger
 from holdfast.activities.tool_calls.context_updates import (
-    MAY_CHANGE,
     NO_CONTEXT,
     CallContext,
     checked_changes,
@@ -157,9 +156,7 @@ class Attempt:
         return await self._result_of(value)
 
     async def _result_of(self, value: Any) -> RawResult:
-        changes = None
-        if isinstance(value, MAY_CHANGE):
-            value, changes = split_update(value)
+        value, changes = split_update(value)
         if changes is None:
             return await self._recorded_form(value)
         try:

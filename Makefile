@@ -47,11 +47,13 @@ help: ## This list
 	@awk -F ':.*## ' '/^##@/ { print "\n" substr($$0, 5) } /^[a-z-]+:.*## / { printf "  %-13s %s\n", $$1, $$2 }' Makefile
 
 ##@ Tests
-.PHONY: test test-quick test-all test-package test-mcp test-clients test-llm client histories pictures kill-matrix
+.PHONY: test test-extended test-quick test-all test-package test-mcp test-clients test-llm client histories pictures kill-matrix
 test: setup ## The default tests; those of the wheel are in test-package
-	$(PY) -m pytest -m "not slow" $(SIDE_BY_SIDE) --ignore tests/package
+	$(PY) -m pytest -m "not slow and not extended" $(SIDE_BY_SIDE) --ignore tests/package
+test-extended: setup ## Further cases and second proofs of the same rules; CI runs them, too
+	$(PY) -m pytest -m "extended and not slow" $(SIDE_BY_SIDE) --ignore tests/package
 test-quick: setup ## Those without servers; on another Python: VENV=.venv-3.13 PYTHON=python3.13
-	$(PY) -m pytest -m "not slow" $(SIDE_BY_SIDE) tests/architecture tests/unit tests/replay
+	$(PY) -m pytest -m "not slow and not extended" $(SIDE_BY_SIDE) tests/architecture tests/unit tests/replay
 test-all: setup ## Every test, the slow ones too
 	$(PY) -m pytest $(SIDE_BY_SIDE) --hypothesis-profile=thorough
 test-package: setup ## Build the wheel, install it into an environment of its own, and use it as a user does

@@ -5,7 +5,7 @@ from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
-from fastapi import Depends, FastAPI, Request
+from fastapi import Depends, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
@@ -23,6 +23,7 @@ from holdfast.encryption.codec_server import codec_router
 from holdfast.errors import HoldfastError
 from holdfast.gateway.authentication import Authenticator
 from holdfast.gateway.callers import Callers
+from holdfast.gateway.descriptions import DescribedApp
 from holdfast.gateway.http.limits import BODY_BYTES, BODY_SECONDS, Limits
 from holdfast.gateway.http.problems import (
     HTTPProblem,
@@ -128,7 +129,7 @@ def build_app(
         checks: The checks of this process, for operators on the page; None for none.
     """
     authenticator = Authenticator(callers, audience, each_caller)
-    app = FastAPI(
+    app = DescribedApp(
         title="Holdfast gateway",
         description="Threads over HTTP: start and read them, decide their requests, send them messages.",
         version="1",

@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+import pytest
+
 from holdfast import Agent, Catalog, Policy, allow, ask, tool
 from holdfast.config.stack_file import Stack
 from holdfast.core.run.contracts.runs import RunInput
@@ -81,6 +83,7 @@ def request(url: str, body: Any = None) -> tuple[int, Any]:
         return 0, None
 
 
+@pytest.mark.extended
 async def test_the_web_handler(rig: StartRig, stack: Stack, tmp_path: Path, unused_tcp_port: int) -> None:
     """A form that is sent twice starts one refund; a decision with the digest that was shown lets it happen."""
     url, order = f"http://127.0.0.1:{unused_tcp_port}/refunds", int(uuid4().hex[:6], 16)
@@ -109,6 +112,7 @@ async def test_the_web_handler(rig: StartRig, stack: Stack, tmp_path: Path, unus
         assert state["result"] == f"refunded 500 cents of order {order}"
 
 
+@pytest.mark.extended
 async def test_the_batch(rig: StartRig, stack: Stack, tmp_path: Path) -> None:
     """Run twice, the batch prints the same answers, from one run for each customer."""
     customers = [uuid4().hex[:8] for _ in range(5)]

@@ -20,8 +20,12 @@ TESTS = {
 }
 """Page and file → the tests in it."""
 
+FIRST, *FURTHER = TESTS
 
-@pytest.mark.parametrize(("page", "file"), TESTS)
+
+@pytest.mark.parametrize(
+    ("page", "file"), [FIRST, *(pytest.param(*each, marks=pytest.mark.extended) for each in FURTHER)]
+)
 def test_they_pass(page: str, file: str, tmp_path: Path) -> None:
     """Each printed test passes."""
     assert passed(page, file, tmp_path) == TESTS[page, file]

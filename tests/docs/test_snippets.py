@@ -188,6 +188,7 @@ def targets() -> set[str]:
     return set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
 
 
+@pytest.mark.extended
 def test_stores_pass_their_suite(tmp_path: Path) -> None:
     """The thread store of the page passes its suite, in the page's own test."""
     page = ROOT / "docs/how-to/use-your-own-stores.md"

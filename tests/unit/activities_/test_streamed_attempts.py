@@ -148,7 +148,7 @@ def written(draft: Draft) -> tuple[str, dict[int, str]]:
 
 
 @APIS
-@settings(max_examples=examples(60, 1_000), deadline=None)
+@settings(max_examples=examples(25, 1_000), deadline=None)
 @given(st.data())
 def test_the_joined_deltas_of_the_last_attempt_are_the_recorded_reply(api: str, drawn: st.DataObject) -> None:
     """Streams are cut, repeated, reordered, in error or something else, and the call is made again: a reader who was

@@ -159,7 +159,7 @@ def gist(events: Iterable[Sent]) -> tuple[list[dict[str, Any]], dict[str, list[s
     return others, texts
 
 
-@settings(max_examples=examples(60, 1_000))
+@settings(max_examples=examples(25, 1_000))
 @given(plays())
 def test_every_event_is_valid_and_each_reply_is_shown_once_as_it_was_recorded(play: Play) -> None:
     """Whatever attempts begin, a client ends with the recorded replies and their reasoning, in order, and nothing else;
@@ -179,7 +179,7 @@ def test_every_event_is_valid_and_each_reply_is_shown_once_as_it_was_recorded(pl
                 assert set(required) <= set(each.event) <= {*required, *optional}
 
 
-@settings(max_examples=examples(8, 400))
+@settings(max_examples=examples(3, 400))
 @given(plays())
 def test_a_feed_that_is_cut_anywhere_and_resumed_is_the_whole_feed(play: Play) -> None:
     """After any id, a client gets exactly the rest of each text, and of all else; if the chunks are gone meanwhile, it
@@ -198,7 +198,7 @@ def test_a_feed_that_is_cut_anywhere_and_resumed_is_the_whole_feed(play: Play) -
             assert client_of(make(), [*whole[: number + 1], *lost]) == client_of(make(), whole)
 
 
-@settings(max_examples=examples(25, 400))
+@settings(max_examples=examples(10, 400))
 @given(plays(), st.data())
 def test_a_feed_can_be_cut_many_times(play: Play, data: st.DataObject) -> None:
     """Each connection may bring one event, or several, with or without the chunks."""

@@ -46,7 +46,7 @@ def signed(kind: type[Signed], by: str, **fields: Any) -> dict[str, Any]:
     return {**fields, "signature": sign(KEYS[by], kind.model_validate(fields).signed_bytes("t"))}
 
 
-@settings(max_examples=examples(50, 150))
+@settings(max_examples=examples(20, 150))
 @given(st.integers(2, 4), st.booleans(), st.lists(DO, min_size=4, max_size=25))
 def test_a_decision_needs_the_quorum(quorum: int, others_only: bool, actions: list[Any]) -> None:
     """Under any delegations, revocations, changed votes and edits, a decision has a quorum of equal answers, each with
@@ -94,7 +94,7 @@ def test_a_decision_needs_the_quorum(quorum: int, others_only: bool, actions: li
     thread.check_consistent()
 
 
-@settings(max_examples=examples(40, 100))
+@settings(max_examples=examples(16, 100))
 @given(st.lists(st.tuples(st.integers(0, 5), st.sampled_from(["delegate", "revoke", "variant", "wait"])), max_size=30))
 def test_a_signed_delegation_applies_once_in_any_order(actions: list[tuple[int, str]]) -> None:
     """A delegation that is replayed, also in another spelling or after its revocation, applies once; after a

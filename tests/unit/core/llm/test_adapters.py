@@ -45,7 +45,7 @@ def without_added(message: Wire) -> Wire:
 
 
 @given(MESSAGES)
-@settings(max_examples=examples(30, 500))
+@settings(max_examples=examples(15, 500))
 def test_a_line_of_the_transcript_is_the_message(message: AnyMessage) -> None:
     """A message encoded for the transcript is read back with the same line, and is sent alike from then on.
 
@@ -64,7 +64,7 @@ def test_a_reply_goes_back_in_the_providers_form(api: Api) -> None:
     """A reply returns to its API verbatim, through the transcript, in a form that the API's SDK accepts."""
 
     @given(api.replies)
-    @settings(max_examples=examples(80, 400))
+    @settings(max_examples=examples(30, 400))
     def check(reply: Wire) -> None:
         message = api.adapter.decode(reply, ids="step").message
         if message is None:
@@ -196,7 +196,7 @@ def test_reading_never_raises(api: Api) -> None:
     replies = drawn(api.replies, 40)
 
     @given(st.sampled_from(replies), st.lists(st.integers(0, 2) | st.integers(0, 20), max_size=8), _UNSOUND)
-    @settings(max_examples=examples(50, 1_000))
+    @settings(max_examples=examples(20, 1_000))
     def check(reply: Wire, path: list[int], value: Any) -> None:
         answer = replace_in(reply, path, value)
         message = api.adapter.decode(answer if isinstance(answer, dict) else {}, ids="step").message

@@ -40,7 +40,7 @@ def joined(deltas: list[Delta], kind: str, call: int | None = None) -> str:
     return "".join(delta.text for delta in deltas if (delta.kind, delta.call) == (kind, call))
 
 
-@settings(max_examples=examples(40, 1_000))
+@settings(max_examples=examples(15, 1_000))
 @given(st.data())
 def test_a_stream_is_read_as_the_reply_that_it_is_made_of(drawn: st.DataObject) -> None:
     """However a server cuts a reply and the network cuts its bytes, it decodes as the whole reply would, and the deltas
@@ -59,7 +59,7 @@ def test_a_stream_is_read_as_the_reply_that_it_is_made_of(drawn: st.DataObject) 
         assert joined(deltas, "arguments", number) == call["function"]["arguments"]
 
 
-@settings(max_examples=examples(3, 100), deadline=None)
+@settings(max_examples=examples(2, 100), deadline=None)
 @given(st.data())
 def test_a_stream_cut_at_any_byte_is_no_reply_or_the_whole_one(drawn: st.DataObject) -> None:
     """A connection may break anywhere: half a reply is never taken for a reply, and no word is lost."""
@@ -81,7 +81,7 @@ def _is_piece(event: bytes) -> bool:
     return any(value for choice in choices for name, value in choice["delta"].items() if name != "role")
 
 
-@settings(max_examples=examples(40, 1_000), deadline=None)
+@settings(max_examples=examples(15, 1_000), deadline=None)
 @given(st.data())
 def test_events_without_words_may_come_twice_late_or_not_at_all(drawn: st.DataObject) -> None:
     """The role, the reason of the end, usage, `[DONE]`, empty choices and keep-alives: the reply is the whole one, or

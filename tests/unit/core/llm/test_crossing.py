@@ -44,16 +44,16 @@ def without_parts(message: AssistantMessage) -> AssistantMessage:
 @pytest.mark.parametrize("name", LLMS)
 def test_no_llm_gets_what_another_one_issued(name: str) -> None:
     """To another LLM, of the same API or another, a reply is sent as if its provider had issued nothing with it."""
-    for issuer, message in replies(examples(40, 300)):
+    for issuer, message in replies(examples(20, 300)):
         if issuer != name:
             assert LLMS[name].encode(message) == LLMS[name].encode(without_parts(message))
 
 
 def test_a_thread_that_changes_its_llm_keeps_its_prefix_on_each() -> None:
     """Over a thread whose replies come from six LLMs in turn, each request to one LLM begins the next one to it."""
-    pool = replies(examples(40, 300))
+    pool = replies(examples(20, 300))
     by_name = {name: [message for each, message in pool if each == name] for name in LLMS}
-    for seed in range(examples(6, 40)):
+    for seed in range(examples(4, 40)):
         thread: list[AnyMessage] = [UserMessage(content="go")]
         lengths = []
         for step in range(12):

@@ -70,7 +70,7 @@ def comparable(decoded: Decoded | LLMReply) -> Any:
 
 
 @APIS
-@settings(max_examples=examples(40, 1_000), deadline=None)
+@settings(max_examples=examples(15, 1_000), deadline=None)
 @given(st.data())
 def test_a_stream_is_read_as_the_reply_that_it_is_made_of(api: str, drawn: st.DataObject) -> None:
     """However a server cuts a reply and the network cuts its bytes, it is decoded as the whole reply would be.
@@ -110,7 +110,7 @@ def _is_piece(event: Wire) -> bool:
 
 
 @APIS
-@settings(max_examples=examples(60, 1_000), deadline=None)
+@settings(max_examples=examples(20, 1_000), deadline=None)
 @given(st.data())
 def test_events_that_come_twice_late_or_not_at_all_lose_and_double_no_word(api: str, drawn: st.DataObject) -> None:
     """The reply is the whole one, or it is none; what a reader has seen of it is its beginning.

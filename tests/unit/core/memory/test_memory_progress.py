@@ -196,10 +196,10 @@ def test_a_status_leaves_the_lines_of_people(text: str, fields: str, mine: bool)
 @pytest.mark.parametrize(
     "text",
     [
-        LOG + "### 2026-01-01 10:00 - a\n- What: b\n" * 25000,
-        "```a\n" * 100000,
+        LOG + "### 2026-01-01 10:00 - a\n- What: b\n" * 10000,
+        "```a\n" * 40000,
         "`" * 2000000,
-        "### \n" * 60000,
+        "### \n" * 25000,
         "\n".join("`" * n for n in range(1000, 3, -1)) + "\nx" * 60000,
     ],
     ids=["entries", "open fences", "ticks", "headings", "shrinking fences"],

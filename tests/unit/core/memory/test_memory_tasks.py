@@ -291,10 +291,10 @@ def test_adding_leaves_every_line_as_it_was(text: str, under: str | None) -> Non
 @pytest.mark.parametrize(
     "text",
     [
-        "\n".join("  " * n + "- [ ] a" for n in range(45)) * 200,
+        "\n".join("  " * n + "- [ ] a" for n in range(45)) * 80,
         "- [ ] a " + "(started: b) " * 20_000,
         "- [ ] " + "(" * 50_000,
-        "- [ ] a\n" * 10_000,
+        "- [ ] a\n" * 4_000,
         "`" * 100_000,
         "- [ ] \0",
     ],

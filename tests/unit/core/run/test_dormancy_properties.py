@@ -66,7 +66,7 @@ def live(thread: Thread, steps: list[tuple[str, Any]]) -> dict[str, str]:
     return outcomes
 
 
-@settings(max_examples=examples(50, 200))
+@settings(max_examples=examples(20, 200))
 @given(st.lists(STEP, max_size=25))
 def test_no_event_is_lost_or_delivered_twice(steps: list[tuple[str, Any]]) -> None:
     """An accepted event is either in the results of the calls that it woke or still buffered, and only once."""

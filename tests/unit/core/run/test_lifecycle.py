@@ -143,12 +143,31 @@ def test_each_listed_transition_happens() -> None:
     """Every listed transition occurs in some run, so every phase but the last has a way out."""
     listed = {(before, after) for before, afters in LISTED.items() for after in afters}
     seen = transitions(late_message()) | transitions(closed_during_cancellation()) | transitions(late_llm_reply())
-    seen |= transitions(long_wait_for_subagent())
-    for seed in range(100):
+    seen |= (
+        transitions(long_wait_for_subagent()) | transitions(cancelled_at_once()) | transitions(closed_during_effect())
+    )
+    for seed in range(PLAYS):
         if listed <= seen:
             break
         seen |= of_play(seed)
     assert seen == listed
+
+
+def cancelled_at_once() -> Thread:
+    """Return a thread that is cancelled before its agent is loaded."""
+    thread = Thread()
+    thread.cancel()
+    return thread
+
+
+def closed_during_effect() -> Thread:
+    """Return a thread closed from outside during an approved payment, and begun again."""
+    thread = loaded_thread()
+    thread.reply(calls("pay"))
+    thread.decide("1")
+    thread.reopen()
+    thread.load_thread()
+    return thread
 
 
 def closed_during_cancellation() -> Thread:

@@ -84,7 +84,7 @@ def check_now(thread: Thread) -> None:
         assert not due or held or (sleeps and isinstance(sleeps[0], Sleep)) or thread.run.end
 
 
-@settings(max_examples=examples(50, 200))
+@settings(max_examples=examples(20, 200))
 @given(st.lists(STEP, max_size=40))
 def test_polls_are_paced_and_bounded_and_a_met_condition_ends_the_wait(steps: list[tuple[str, Any]]) -> None:
     """No two polls are closer than their pace; one that meets its condition is the last; none begins in a pause."""

@@ -1,5 +1,6 @@
 """The loop guard: repeated calls are delayed, the LLM is notified, people are asked; rejected ones block the run."""
 
+from collections.abc import Iterator
 from datetime import timedelta
 from itertools import pairwise
 from typing import Any
@@ -110,18 +111,18 @@ def test_the_llm_is_notified_from_the_limit_on(limit: int) -> None:
 @pytest.mark.parametrize("cycle", [1, 2, 3, WINDOW])
 def test_a_cycle_of_calls_is_found(cycle: int) -> None:
     """A, B, A, B, … counts as A, A, A, … does, for cycles up to the window's size."""
-    thread = guarded()
+    thread = guarded(repeats_slowed=1, repeats_warned=2, repeats_asked=3)
     count = 0
     while thread.state.status != "waiting_approval":
         step(thread, args=f'{{"n":{count % cycle}}}')
         count += 1
-    assert count == 10 * cycle + cycle  # the last call of the first round was news, and the count starts there
+    assert count == 3 * cycle + cycle  # the last call of the first round was news, and the count starts there
 
 
 def test_a_cycle_that_is_longer_than_the_window_escapes() -> None:
     """This limit is documented; `max_steps` bounds the cycle."""
-    thread = guarded()
-    for _ in range(6):
+    thread = guarded(repeats_slowed=1, repeats_warned=2, repeats_asked=3)
+    for _ in range(4):
         for number in range(WINDOW + 1):
             assert step(thread, args=f'{{"n":{number}}}') == 0
     assert not any(repeats(thread))
@@ -502,9 +503,12 @@ def test_a_call_never_starts_before_its_time(seed: int) -> None:
 
 def test_the_plays_repeat_calls() -> None:
     """As a control, the random threads have delays and notes of the guard."""
-    events: list[AgentEvent] = [event for seed in range(PLAYS) for event in play(seed).thread.log]
-    assert any(isinstance(event, VerdictGiven) and event.delay for event in events)
-    assert any(isinstance(event, ToolCallFinished) and event.repeats for event in events)
+
+    def events() -> Iterator[AgentEvent]:
+        return (event for seed in range(PLAYS) for event in play(seed).thread.log)
+
+    assert any(isinstance(event, VerdictGiven) and event.delay for event in events())
+    assert any(isinstance(event, ToolCallFinished) and event.repeats for event in events())
 
 
 STEPS = st.lists(

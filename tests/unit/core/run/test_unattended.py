@@ -329,7 +329,7 @@ def test_people_are_notified_once_of_an_unattended_run_that_is_blocked() -> None
     assert thread.notices[0].text.startswith(f"{LLM_REJECTED}: ")
 
 
-@settings(max_examples=examples(8, 100))
+@settings(max_examples=examples(3, 100))
 @given(SEEDS)
 def test_nothing_starts_unattended_that_required_approval(seed: int) -> None:
     """In any play, a call of an unattended run starts only if the policy alone allows it, or a person resolves it."""

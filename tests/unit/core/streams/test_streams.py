@@ -102,7 +102,7 @@ def test_a_reader_that_resumes_at_an_event_within_a_reply_begins_it_again() -> N
     assert shown(ended, chunks) == [], "event 2 was the reply"
 
 
-@settings(max_examples=examples(100, 2_000))
+@settings(max_examples=examples(40, 2_000))
 @given(st.data())
 def test_a_reader_that_is_cut_anywhere_gets_the_rest_without_gap_or_repetition(drawn: st.DataObject) -> None:
     """Chunks may be delivered late, twice, in any order and split over any number of connections: what a reader joins
@@ -151,7 +151,7 @@ def test_a_text_that_is_no_id_is_rejected(text: str) -> None:
         Cursor.parse(text)
 
 
-@settings(max_examples=examples(200, 5_000))
+@settings(max_examples=examples(80, 5_000))
 @given(st.lists(st.text("ab-sk1234567890 ", max_size=8) | st.sampled_from([KEY, KEY[:5], KEY[5:], "aab"]), max_size=12))
 def test_a_secret_cut_at_any_place_is_redacted_as_in_the_whole_text(pieces: list[str]) -> None:
     """No reader sees a part of a secret, and nothing else is held back to the end."""
@@ -161,7 +161,7 @@ def test_a_secret_cut_at_any_place_is_redacted_as_in_the_whole_text(pieces: list
     assert Redactor(SECRETS).feed("a plain text") == "a plain text"
 
 
-@settings(max_examples=examples(100, 1_000))
+@settings(max_examples=examples(40, 1_000))
 @given(
     st.lists(
         st.tuples(st.sampled_from(["text", "reasoning", "arguments"]), st.text(max_size=5) | st.just(KEY[:6])),

@@ -226,7 +226,7 @@ def test_the_types_make_ten_thousand_coercions() -> None:
     assert len(TYPES) * 35 * 10 >= 10_000
 
 
-@settings(max_examples=examples(60, 200))
+@settings(max_examples=examples(25, 200))
 @given(name=st.sampled_from(["bool", "int", "nested", "any", "set"]), piece=PIECES)
 def test_the_recorded_call_has_the_judged_arguments(name: str, piece: str) -> None:
     """From the provider's bytes to the event, the call has the parsed arguments; the message stays verbatim."""

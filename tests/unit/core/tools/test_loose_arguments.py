@@ -117,7 +117,7 @@ JSON = st.recursive(
 )
 
 
-@settings(max_examples=examples(100, 5_000))
+@settings(max_examples=examples(40, 5_000))
 @given(value=JSON, cut=st.integers(min_value=1), python=st.booleans())
 def test_json_is_read_whole_or_not_at_all(value: Any, cut: int, python: bool) -> None:
     """JSON and Python's spelling of it give the same value; a part of an object or a list gives none."""

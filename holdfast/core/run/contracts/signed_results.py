@@ -12,7 +12,6 @@
 
 import base64
 from collections.abc import Mapping
-from struct import Struct
 from typing import Any, Final, NamedTuple
 
 from pydantic import BaseModel
@@ -31,10 +30,6 @@ ID_CHARS: Final = 8
 """Characters of a node's id: the first ones of its key, after `ed25519:`."""
 
 _SIGNATURE_CHARS: Final = SIGNATURE_BYTES // 4 * 5
-
-_WORDS: Final = Struct(f">{SIGNATURE_BYTES // 4}I")
-_DIGITS: Final = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~".ljust(256)
-"""The digits of base85 (RFC 1924), as a table for `bytes.translate`."""
 
 
 def _defaults(model: type[BaseModel], *names: str) -> Mapping[str, Any]:
@@ -122,7 +117,7 @@ def poll_statement(*, thread: str, key: str, poll: int, status: ToolStatus, seen
 
 def sign_result(key: SigningKey, statement: Statement, *, attempt: int) -> str:
     """Sign a result; return the text of `signed`."""
-    signature = _base85(key.sign(_signed_bytes(statement, attempt)))
+    signature = base64.b85encode(key.sign(_signed_bytes(statement, attempt))).decode()
     return node_id(key.public) + signature + (str(attempt) if attempt > 1 else "")
 
 
@@ -152,15 +147,6 @@ def _signed_bytes(statement: Statement, attempt: int) -> bytes:
         return canonical(fields)
     except NotPortable:  # the log records the nearest value that has canonical JSON
         return canonical(portable(fields))
-
-
-def _base85(signature: bytes) -> str:
-    """As `base64.b85encode`, whose table of 7,225 texts is seldom in the processor's cache, and so costs twice this."""
-    words = _WORDS.unpack(signature)
-    digits = [
-        n for word in words for n in (word // 85**4, word // 85**3 % 85, word // 85**2 % 85, word // 85 % 85, word % 85)
-    ]
-    return bytes(digits).translate(_DIGITS).decode()
 
 
 def _fields(result: BaseModel, names: Mapping[str, Any]) -> dict[str, Any]:

@@ -29,7 +29,7 @@ from holdfast.activities.record.load_thread import Threads
 from holdfast.activities.record.loop_record import LoopRecord
 from holdfast.activities.record.record import Record
 from holdfast.activities.safe_logs import SafeLogger
-from holdfast.activities.signed_results import SignedResults
+from holdfast.activities.signed_results import ResultSigner
 from holdfast.activities.subagents import Subagents
 from holdfast.activities.tool_calls.call_tool import Tools
 from holdfast.activities.tool_calls.previews import Previews
@@ -186,8 +186,8 @@ def assemble(
         loops.settle_iteration,
         loop_record.archive_loop,
     ]
-    signing = (SignedResults(node_key, chains),) if node_key else ()
+    signer = ResultSigner(node_key, chains) if node_key else None
     gate = NodeGate(node, node_policy, catalog.tools)
     tracing = (TraceContext(chains),) if traced else ()
-    own = (Redacting(secrets), RequestCheck(chains), *tracing, gate, handover, DropToolHeartbeats())
-    return Assembly(tuple(activities), (*signing, *own, *interceptors))
+    own = (Redacting(secrets), RequestCheck(chains, signer), *tracing, gate, handover, DropToolHeartbeats())
+    return Assembly(tuple(activities), (*own, *interceptors))

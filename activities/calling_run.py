@@ -6,7 +6,7 @@ Each result of an activity names the request that it answers.
 import asyncio
 from collections import OrderedDict
 from datetime import timedelta
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 from temporalio import activity
 from temporalio.client import WorkflowExecutionDescription, WorkflowHandle
@@ -128,24 +128,35 @@ async def describe_run(workflow_id: str, run_id: str = "") -> WorkflowExecutionD
     return await describe(own_client(), workflow_id, run_id=run_id, within=DESCRIBE_TIMEOUT)
 
 
+class SignsResults(Protocol):
+    """Signs the results of activities (`holdfast.activities.signed_results`)."""
+
+    async def sign(self, request: ActivityRequest, result: ActivityResult) -> str:
+        """Return the signature of the current activity's result; empty for none."""
+
+
 class RequestCheck(Interceptor):
-    """A worker interceptor that rejects activity requests that are unsealed, or not from the calling run.
+    """A worker interceptor that rejects activity requests that are unsealed, or not from the calling run. Each result
+    names its request and is signed, as the last thing that happens to it: no interceptor outside may change results.
 
     Args:
         chains: Maps a Temporal run to its chain.
+        signer: Signs the results; None to sign none.
     """
 
-    def __init__(self, chains: Chains) -> None:
+    def __init__(self, chains: Chains, signer: SignsResults | None = None) -> None:
         self._chains = chains
+        self._signer = signer
 
     def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:
-        return _Activity(next, self._chains)
+        return _Activity(next, self._chains, self._signer)
 
 
 class _Activity(ActivityInboundInterceptor):
-    def __init__(self, next: ActivityInboundInterceptor, chains: Chains) -> None:
+    def __init__(self, next: ActivityInboundInterceptor, chains: Chains, signer: SignsResults | None) -> None:
         super().__init__(next)
         self._chains = chains
+        self._signer = signer
 
     async def execute_activity(self, input: ExecuteActivityInput) -> Any:
         request = input.args[0] if len(input.args) == 1 else None
@@ -161,7 +172,12 @@ class _Activity(ActivityInboundInterceptor):
             raise ApplicationError(f"{info.activity_type} refuses: {reason}", type=NOT_SEALED, non_retryable=True)
         assert isinstance(request, ActivityRequest)
         result = await super().execute_activity(input)
-        return result.model_copy(update={"answers": request.order}) if isinstance(result, ActivityResult) else result
+        if not isinstance(result, ActivityResult):
+            return result
+        added = {"answers": request.order}
+        if self._signer and (signed := await self._signer.sign(request, result)):
+            added["signed"] = signed
+        return result.model_copy(update=added)
 
     async def _rejection(self, request: Any) -> str:
         """Return why the activity must not run; empty if it may."""

@@ -31,7 +31,7 @@ from holdfast.activities.calling_run import describe_run
 from holdfast.activities.safe_logs import SafeLogger
 from holdfast.activities.sent_on import HidesSentOn, SentOn
 from holdfast.core.agents.agent import AgentSpec, Limits
-from holdfast.core.authority.node_policy import fixed_verdict, judge_run
+from holdfast.core.authority.node_policy import judge_run, tool_verdict
 from holdfast.core.authority.policy import Policy, ToolUse, Verdict, evaluate
 from holdfast.core.authority.previews import PROBLEM_CHARS, CallPreview
 from holdfast.core.base.text import one_line
@@ -110,10 +110,10 @@ class NodeGate(Interceptor):
         return lru_cache(maxsize=VERDICTS)(partial(judge_run, self.policy))
 
     @cached_property
-    def _fixed_verdict(self) -> Callable[..., Verdict | None]:
+    def _judge_tool(self) -> Callable[..., Verdict | Policy]:
         """Judges the calls of a tool for which no condition decides: their arguments need not be read."""
         assert self.policy is not None
-        return lru_cache(maxsize=VERDICTS)(partial(fixed_verdict, self.policy))
+        return lru_cache(maxsize=VERDICTS)(partial(tool_verdict, self.policy))
 
     def judge(self, request: NodeRequest, terms: NodeTerms) -> Verdict | None:
         """Return the verdict of the node's own policy; None if it has none, or if the run has recorded the same.
@@ -133,7 +133,7 @@ class NodeGate(Interceptor):
         if recorded and verdict.verdict == "allow":
             return None
         if verdict.verdict == "allow" and isinstance(request, ToolRequest) and not request.settle:
-            verdict = self._judge_call(self.policy, request, terms)
+            verdict = self._judge_call(request, terms)
         if verdict.verdict == "ask" and isinstance(request, PreviewRequest):
             return None  # people are about to be asked
         reason = f"its policy ({verdict.rule})" + (f": {verdict.reason}" if verdict.reason else "")
@@ -144,13 +144,14 @@ class NodeGate(Interceptor):
             raise NodeDeclines("approval" if asks else "policy", f"approval required by {reason}")
         return verdict
 
-    def _judge_call(self, policy: Policy, request: ToolRequest, terms: NodeTerms) -> Verdict:
+    def _judge_call(self, request: ToolRequest, terms: NodeTerms) -> Verdict:
         tool = self.tools.get(request.call.name)
         if tool is None:
             raise NodeDeclines("policy", f"its catalog has no tool {request.call.name!r}")
         name, effect = request.call.name, tool.spec.effect
-        if fixed := self._fixed_verdict(tool=name, effect=effect, agent=terms.agent, depth=terms.depth):
-            return fixed
+        rules = self._judge_tool(tool=name, effect=effect, agent=terms.agent, depth=terms.depth)
+        if isinstance(rules, Verdict):
+            return rules
         use = ToolUse(
             tool=name,
             effect=effect,
@@ -161,7 +162,7 @@ class NodeGate(Interceptor):
             trust=request.trust or "web",
             context=request.context or {},
         )
-        return evaluate(policy, use)
+        return evaluate(rules, use)
 
 
 class _Gated(ActivityInboundInterceptor):

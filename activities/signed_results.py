@@ -1,12 +1,12 @@
-"""Signs the results of LLM and tool calls with this node's key, as the last thing that happens to them."""
+"""Signs the results of LLM and tool calls with this node's key."""
 
 from typing import Any
 
 from temporalio import activity
-from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor
 
-from holdfast.activities.calling_run import Chains, calling_thread
+from holdfast.activities.calling_run import Chains
 from holdfast.core.authority.signatures import SigningKey
+from holdfast.core.mac.seals import ActivityRequest, ActivityResult
 from holdfast.core.run.contracts.llm_calls import LLMReply, LLMRequest
 from holdfast.core.run.contracts.signed_results import (
     Statement,
@@ -20,8 +20,8 @@ from holdfast.core.run.contracts.tool_calls import ToolOutcome, ToolRequest
 from holdfast.core.run.waits.polling import digest_of_result
 
 
-class SignedResults(Interceptor):
-    """A worker interceptor that signs results. It has to be the outermost one.
+class ResultSigner:
+    """Signs the results of activities.
 
     Args:
         key: The node's key.
@@ -32,28 +32,14 @@ class SignedResults(Interceptor):
         self._key = key
         self._chains = chains
 
-    def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:
-        """Wrap the activity."""
-        return _Signing(next, self._key, self._chains)
-
-
-class _Signing(ActivityInboundInterceptor):
-    def __init__(self, next: ActivityInboundInterceptor, key: SigningKey, chains: Chains) -> None:
-        super().__init__(next)
-        self._key = key
-        self._chains = chains
-
-    async def execute_activity(self, input: ExecuteActivityInput) -> Any:
-        result = await super().execute_activity(input)
-        request = input.args[0] if len(input.args) == 1 else None
-        thread, info = calling_thread(), activity.info()
-        first_run_id = ""
+    async def sign(self, request: ActivityRequest, result: ActivityResult) -> str:
+        """Return the node's signature of the result of the current activity; empty if it signs none of this kind."""
+        info, first_run_id = activity.info(), ""
+        thread = info.workflow_id or ""
         if isinstance(request, LLMRequest):
             first_run_id = await self._chains.first_run_id(thread, info.workflow_run_id or "")
         statement = statement_of(request, result, thread=thread, first_run_id=first_run_id)
-        if statement is None:
-            return result
-        return result.model_copy(update={"signed": sign_result(self._key, statement, attempt=info.attempt)})
+        return "" if statement is None else sign_result(self._key, statement, attempt=info.attempt)
 
 
 def statement_of(request: Any, result: Any, *, thread: str, first_run_id: str) -> Statement | None:

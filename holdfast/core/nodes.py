@@ -184,12 +184,13 @@ HASH_CHARS = 16
 
 def placement_digest(node: Node, policy: str) -> str:
     """Return the digest by which a request names a node and the hash of its own policy."""
-    return _placement_digest(node.model_dump_json(), policy)
+    return _placement_digest(node.name, tuple(node.labels.items()), node.key, policy)
 
 
 @lru_cache(maxsize=1_000)
-def _placement_digest(node: str, policy: str) -> str:
-    return digest(["placement/1", node, policy])[:HASH_CHARS]
+def _placement_digest(name: str, labels: tuple[tuple[str, str], ...], key: str, policy: str) -> str:
+    node = Node(name=name, labels=dict(labels), key=key)
+    return digest(["placement/1", node.model_dump_json(), policy])[:HASH_CHARS]
 
 
 class NodeTerms(Frozen):

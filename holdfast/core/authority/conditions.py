@@ -54,6 +54,7 @@ _TEXT = re.compile(
 _MACRO = re.compile(r"\.\s*(?:all|exists|exists_one|map|filter)\s*\(\s*(\w+)\s*,")
 _MATCHES = re.compile(r"\bmatches\b(?=\s*(?:\(|//|$))")
 _MATCHER = "holdfast_matches"
+_UNCONVERTED = "Conversion Error"
 _NAME = re.compile(r"(?<![\w.])[A-Za-z_]\w*(?!\w|\s*\()")
 
 
@@ -132,10 +133,27 @@ def holds(expression: str, variables: Mapping[str, Any], budget: Budget | None =
 def _evaluated(expression: str, variables: Mapping[str, Any], budget: Budget | None) -> Any:
     if budget is None:
         return _compiled(expression).execute(dict(variables))
+    matching = _with_matcher(expression)
+    if matching == expression:  # without our matcher, the language needs no context, which is slow to make
+        budget.why = ""
+        named = _named(expression)
+        try:
+            return _compiled(expression).execute({name: each for name, each in variables.items() if name in named})
+        except ValueError as error:
+            if _UNCONVERTED not in str(error):
+                raise
+            # Nothing has been evaluated yet, and below, the error names the variable.
     with workflow.unsafe.imports_passed_through():
         import cel
-    context = cel.Context(dict(variables), {_MATCHER: budget.matcher()})
-    return _compiled(_with_matcher(expression)).execute(context)
+    return _compiled(matching).execute(cel.Context(dict(variables), {_MATCHER: budget.matcher()}))
+
+
+@lru_cache(maxsize=1_024)
+def _named(expression: str) -> frozenset[str]:
+    """Return the variables to convert for an expression: those that its text may name, and always the arguments, which
+    may hold what the language does not have.
+    """
+    return frozenset(name for name in VARIABLES if name == "args" or name in expression)
 
 
 @lru_cache(maxsize=1_024)

@@ -27,8 +27,8 @@ def judge_run(policy: Policy, *, agent: str, depth: int) -> Verdict:
     return evaluate(policy.model_copy(update={"rules": rules}), use)
 
 
-def fixed_verdict(policy: Policy, *, tool: str, effect: Effect, agent: str, depth: int) -> Verdict | None:
-    """Return the verdict on all calls of a tool; None if a condition on the call decides.
+def tool_verdict(policy: Policy, *, tool: str, effect: Effect, agent: str, depth: int) -> Verdict | Policy:
+    """Return the verdict on all calls of a tool; if a condition on the call decides, the policy's rules about them.
 
     Args:
         policy: The node's own policy.
@@ -38,5 +38,5 @@ def fixed_verdict(policy: Policy, *, tool: str, effect: Effect, agent: str, dept
         depth: How many agents are above the run.
     """
     use = ToolUse(tool=tool, effect=effect, agent=agent, depth=depth)
-    first = next((rule for rule in policy.rules if rule.verdict != "later" and is_about(rule, use)), None)
-    return None if first and first.when else evaluate(policy, use)
+    rules = tuple(rule for rule in policy.rules if rule.verdict != "later" and is_about(rule, use))
+    return policy.model_copy(update={"rules": rules}) if rules and rules[0].when else evaluate(policy, use)

@@ -2,10 +2,10 @@
 does not decode, and a fast `replace`.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeGuard, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self, TypeGuard, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
@@ -22,6 +22,17 @@ class Frozen(BaseModel):
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """Return a copy with some fields changed, unvalidated: as pydantic does, in half of the time."""
+        if deep or self.__pydantic_private__ is not None:
+            return super().model_copy(update=update, deep=deep)
+        copied, put, changes = object.__new__(type(self)), object.__setattr__, update or {}
+        put(copied, "__dict__", {**self.__dict__, **changes})
+        put(copied, "__pydantic_fields_set__", {*self.__pydantic_fields_set__, *changes})
+        put(copied, "__pydantic_extra__", None)
+        put(copied, "__pydantic_private__", None)
+        return copied
 
 
 class Definition(Frozen):

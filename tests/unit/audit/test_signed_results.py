@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
@@ -11,9 +12,19 @@ from holdfast.audit.evidence.results import all_signed, calls_by_node, unchecked
 from holdfast.audit.judge.audit import Audit, Fault
 from holdfast.audit.judge.signed_results import MadeCall
 from holdfast.core.authority.signatures import SigningKey, encode_key
+from holdfast.core.llm.blocks import TextBlock
+from holdfast.core.llm.messages import Usage
+from holdfast.core.llm.outages import LLMFailure, Outage
 from holdfast.core.log.event_log import EventLog, event_line
 from holdfast.core.log.events import AgentEvent, ContextCompacted, LLMReplied, ToolCallFinished
-from holdfast.core.run.contracts.signed_results import ID_CHARS, node_id, outcome_statement, read_signature
+from holdfast.core.run.contracts.llm_calls import LLMReply
+from holdfast.core.run.contracts.signed_results import (
+    ID_CHARS,
+    node_id,
+    outcome_statement,
+    read_signature,
+    reply_statement,
+)
 from holdfast.core.run.contracts.tool_calls import NO_REASON, ToolOutcome, ToolRequest
 from holdfast.core.run.state.features import FEATURES, SIGNED_RESULTS
 from tests.support.examples import examples
@@ -97,6 +108,39 @@ def test_a_step_has_two_hundred_bytes_of_signatures() -> None:
     ]
     replies, results = sizes[0] - sizes[2], sizes[1] - sizes[3]
     assert (replies, results) == (2 * 100, 100)
+
+
+REPLY = says("done").model_copy(
+    update={
+        "usage": Usage(prompt_tokens=2),
+        "outage": Outage(failed=1, began=NOW, last=(LLMFailure(at=NOW, seconds=1, cause="APIError", message="503"),)),
+        "request_id": "r1",
+    }
+)
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        says("done"),
+        calls("look", "pay"),
+        REPLY,
+        LLMReply(rejected="it is empty", usage=Usage()),
+        ToolOutcome(status="ok", content="it is fine", duration_ms=3, adopted=True),
+        ToolOutcome(status="ok", content=(TextBlock(text="a"), TextBlock(text="b")), artifacts=("sha256:0",)),
+        ToolOutcome(status="cannot", content="", scope="everywhere", until=NOW, trust="web"),
+        ToolOutcome(status="ok", content="", changes={"b": 1.5, "a": None}, cause="error"),
+    ],
+    ids=lambda result: type(result).__name__,
+)
+def test_a_signature_covers_the_recorded_fields_without_defaults(result: LLMReply | ToolOutcome) -> None:
+    """They are the fields of the event with the result, in JSON, as in any payload."""
+    recorded = {*(LLMReplied if isinstance(result, LLMReply) else ToolCallFinished).model_fields, "changes"}
+    if isinstance(result, LLMReply):
+        statement = reply_statement(result, thread="t", first_run_id="r", prompt="p")
+    else:
+        statement = outcome_statement(result, thread="t", key="k", epoch=0, undo=False)
+    assert statement["result"] == result.model_dump(mode="json", include=recorded - {"signed"}, exclude_defaults=True)
 
 
 # Altered logs.

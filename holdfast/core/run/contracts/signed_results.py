@@ -14,6 +14,8 @@ import base64
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
+from pydantic import BaseModel
+
 from holdfast.core.authority.signatures import PREFIX, SIGNATURE_BYTES, SigningKey, verifies
 from holdfast.core.base.canonical import canonical, portable
 from holdfast.core.llm.blocks import text_of
@@ -29,8 +31,17 @@ ID_CHARS: Final = 8
 
 _SIGNATURE_CHARS: Final = SIGNATURE_BYTES // 4 * 5
 
-_REPLY: Final = LLMReply.model_fields.keys() & LLMReplied.model_fields.keys() - {"signed"}
-_OUTCOME: Final = CallResult.model_fields.keys() - {"signed"} | {"changes"}
+
+def _defaults(model: type[BaseModel], *names: str) -> Mapping[str, Any]:
+    return {name: model.model_fields[name].default for name in sorted(names)}
+
+
+_REPLY: Final = _defaults(LLMReply, *LLMReply.model_fields.keys() & LLMReplied.model_fields.keys() - {"signed"})
+_SUMMARY: Final = _defaults(LLMReply, "usage", "outage", "cost")
+_OUTCOME: Final = _defaults(ToolOutcome, *CallResult.model_fields.keys() - {"signed"}, "changes")
+_UNKNOWN: Final = _defaults(ToolOutcome, "status", "cause", "failures")
+_ASKED: Final = _defaults(ToolOutcome, "status", "question")
+"""The signed fields of results by kind, each with its default."""
 
 Statement = Mapping[str, Any]
 """The signed fields, without the attempt, as JSON."""
@@ -60,14 +71,13 @@ def reply_statement(reply: LLMReply, *, thread: str, first_run_id: str, prompt: 
         first_run_id: The first run id of the chain of Temporal runs.
         prompt: The digest of the request's messages and agent (`TranscriptRef.digest`).
     """
-    result = reply.model_dump(mode="json", include=set(_REPLY), exclude_defaults=True)
+    result = _fields(reply, _REPLY)
     return {"kind": "reply", "thread": thread, "run": first_run_id, "prompt": prompt, "result": result}
 
 
 def summary_statement(reply: LLMReply, *, thread: str, first_run_id: str, prompt: str) -> Statement:
     """Return what the signature of the reply to a request for a summary covers; the arguments are as before."""
-    fields = reply.model_dump(mode="json", include={"usage", "outage", "cost"}, exclude_defaults=True)
-    result = {**fields, "summary": reply.message.text.strip() if reply.message else ""}
+    result = {**_fields(reply, _SUMMARY), "summary": reply.message.text.strip() if reply.message else ""}
     return {"kind": "summary", "thread": thread, "run": first_run_id, "prompt": prompt, "result": result}
 
 
@@ -82,12 +92,11 @@ def outcome_statement(outcome: ToolOutcome, *, thread: str, key: str, epoch: int
         undo: Whether the call undid the effect.
     """
     if outcome.status == "unknown":  # people read it in a request, which has its text alone
-        named = outcome.model_dump(mode="json", include={"status", "cause", "failures"}, exclude_defaults=True)
-        result = {**named, "content": text_of(outcome.content) or NO_REASON}
+        result = {**_fields(outcome, _UNKNOWN), "content": text_of(outcome.content) or NO_REASON}
     elif outcome.question:  # people read it in a request
-        result = outcome.model_dump(mode="json", include={"status", "question"}, exclude_defaults=True)
+        result = _fields(outcome, _ASKED)
     else:
-        result = outcome.model_dump(mode="json", include=set(_OUTCOME), exclude_defaults=True)
+        result = _fields(outcome, _OUTCOME)
     return {"kind": "tool", "thread": thread, "key": key, "epoch": epoch, "undo": undo, "result": result}
 
 
@@ -138,3 +147,29 @@ def _signed_bytes(statement: Statement, attempt: int) -> bytes:
         return canonical(fields)
     except NotPortable:  # the log records the nearest value that has canonical JSON
         return canonical(portable(fields))
+
+
+def _fields(result: BaseModel, names: Mapping[str, Any]) -> dict[str, Any]:
+    """Return fields of a result as `model_dump` does, as JSON without defaults; most are plain values, which need no
+    serializer.
+
+    Args:
+        result: The result.
+        names: The names of the fields, each with its default.
+    """
+    values, fields, others = result.__dict__, {}, set()
+    for name, default in names.items():
+        value = values[name]
+        kind = type(value)
+        if kind is str or kind is int or kind is bool or value is None:
+            if value != default:
+                fields[name] = value
+        elif isinstance(value, BaseModel):
+            dumped = value.model_dump(mode="json", exclude_defaults=True)
+            if dumped or not isinstance(default, BaseModel):  # a default that is a model has defaults alone
+                fields[name] = dumped
+        elif value != default:
+            others.add(name)
+    if others:
+        fields |= result.model_dump(mode="json", include=others, exclude_defaults=True)
+    return fields

@@ -74,7 +74,7 @@ def on_answer(call: Call, request: OwnRequest, answer: Any, *, log: RunLog, call
         log: Records the events.
         calls: The open calls.
     """
-    placement = placement_of(answer, call.places)
+    placement = placement_of(answer, call.places, now=log.state.places)
     if isinstance(request, AgentRequest) and request.policy:
         _on_policy(answer, log)
         return

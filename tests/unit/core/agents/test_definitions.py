@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from holdfast import (
     Agent,
@@ -184,3 +184,14 @@ def test_a_forks_policy_over_http_is_checked_like_a_definition(rule: bytes, word
     """A policy in a request body is written by a person: useless patterns and unknown fields are rejected."""
     with pytest.raises(HTTPProblem, match=words):
         read_body(b'{"policy": {"rules": [' + rule + b"]}}", ForkBody)
+
+
+@pytest.mark.parametrize("changes", [None, {}, {"max_steps": 3}, {"max_steps": "unchecked"}])
+def test_a_copy_is_the_one_that_pydantic_makes(changes: dict[str, Any] | None) -> None:
+    """It has the same fields, and the same ones count as set."""
+    limits = Limits(llm_timeout=5)
+    copied, expected = limits.model_copy(update=changes), BaseModel.model_copy(limits, update=changes)
+    assert type(copied) is Limits
+    assert vars(copied) == vars(expected)
+    assert copied.model_fields_set == expected.model_fields_set
+    assert copied == expected

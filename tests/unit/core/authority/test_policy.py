@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from holdfast.core.authority.conditions import ConditionFailed, check_condition, holds
 from holdfast.core.authority.explain import explain
-from holdfast.core.authority.node_policy import fixed_verdict
+from holdfast.core.authority.node_policy import tool_verdict
 from holdfast.core.authority.policy import (
     Approver,
     Escalation,
@@ -88,6 +88,14 @@ def test_a_condition_that_cannot_be_evaluated_fails_closed(arguments: object) ->
     assert evaluate(Policy(rules=(allow("pay", when="args.cents > 1"), deny())), call).verdict == "deny"
 
 
+@pytest.mark.parametrize("when", ["tool == 'pay'", "args.to == 'b'", "args.to.matches('b')"])
+def test_arguments_that_conditions_do_not_have_fail_each_condition(when: str) -> None:
+    """Also one that does not read them; the verdict names them."""
+    denied = evaluate(Policy(rules=(deny("pay", when=when), allow())), use("pay", arguments={"to": "\ud800"}))
+    assert denied.verdict == "deny"
+    assert "variable 'args'" in denied.rule
+
+
 @pytest.mark.parametrize("when", ["cents > 1", "args.cents >", "nope(args)", "'", "args.x.startsWith(y)"])
 def test_a_condition_that_can_never_be_evaluated_is_rejected(when: str) -> None:
     """The mistake is found when the policy is read, not at the first call."""
@@ -120,10 +128,12 @@ def test_every_call_gets_a_verdict(when: str, call: ToolUse) -> None:
 
 @given(POLICIES, USES)
 def test_a_nodes_verdict_on_all_calls_of_a_tool_is_the_one_on_each(policy: Policy, call: ToolUse) -> None:
-    """It is computed without the call's arguments, so it is one only if no condition decides."""
-    fixed = fixed_verdict(policy, tool=call.tool, effect=call.effect, agent=call.agent, depth=call.depth)
-    assert fixed in (None, evaluate(policy, call))
-    assert fixed is not None or any(rule.when for rule in policy.rules)
+    """It is computed without the call's arguments; if a condition decides, the rules about the tool suffice."""
+    verdict = tool_verdict(policy, tool=call.tool, effect=call.effect, agent=call.agent, depth=call.depth)
+    if isinstance(verdict, Policy):
+        assert verdict.rules[0].when
+        verdict = evaluate(verdict, call)
+    assert verdict == evaluate(policy, call)
 
 
 @given(st.lists(rules(), max_size=6), USES)

@@ -65,6 +65,23 @@ def _judge(state: RunState, message: Message, *, at: datetime) -> UserMessageRec
     )
 
 
+def refuse_signature(past: RunState, message: Message, *, at: datetime) -> Rejection | None:
+    """Return why the signature of a message may not re-open a closed thread; None if it may, or if there is none.
+
+    Args:
+        past: The state in which the thread's last run ended.
+        message: The message.
+        at: Now.
+    """
+    if not message.signature or past.spec is None:
+        return None
+    required = any(policy.proves_requesters for policy in policies_of(past))
+    speaker = verify_sender(past, message, required=required, at=at)
+    if not isinstance(speaker, Rejection):
+        return None
+    return Rejection(speaker.outcome, f"{speaker.explanation} (by the policy of the thread's last run)")
+
+
 def _refuse_repeated(state: RunState, message: Message) -> Rejection | None:
     """Return a refusal if a message was received before under the same id; else None."""
     match state.inbox.repeats(message.id, message.message, message.by):

@@ -1,4 +1,4 @@
-"""A chat that goes on while a refund waits for its approval, for a week if need be.
+"""A chat that continues while a refund waits for its approval, for a week if need be.
 
     python -m holdfast.examples.programs.refunds_and_chat customer-7
     python -m holdfast.examples.programs.refunds_and_chat customer-7 --approve

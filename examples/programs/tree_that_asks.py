@@ -53,7 +53,7 @@ Decide = Callable[[PendingRequest], Awaitable[bool]]
 
 
 async def see_through(thread: Thread, decide: Decide, *, by: str) -> str:
-    """Wait for a tree, and decide whatever any run in it asks; return its answer, or why it cannot go on.
+    """Wait for a tree, and decide all requests of its runs; return its answer, or why it cannot continue.
 
     Raises:
         RunFailed: The run at the top failed.

@@ -19,7 +19,18 @@ def cell(text: str) -> str:
 
 def clock(at: str) -> str:
     """Return an event's time on this machine's clock: `2026-05-06 07:08:09`."""
-    return datetime.fromisoformat(at).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+    return local(datetime.fromisoformat(at)).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def local(time: datetime) -> datetime:
+    """Return a time on this machine's clock; unchanged if it has none there, as the end of the year 9999 east of UTC.
+
+    Tools choose times, such as `Cannot(until=datetime.max.replace(tzinfo=UTC))`.
+    """
+    try:
+        return time.astimezone()
+    except OverflowError:
+        return time
 
 
 def age_text(started_at: str, *, now: datetime) -> str:

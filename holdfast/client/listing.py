@@ -52,6 +52,7 @@ OWN_SECONDS = 5.0
 _NOTHING: JSON = dict.fromkeys(("agent", "task", "refinements", "usage", "llm", "budget", "wakes_at")) | {
     "step": 0,
     "pending": 0,
+    "unanswered": False,
 }
 """The row of a run whose answers do not come from a worker of this fleet."""
 
@@ -64,7 +65,8 @@ async def list_threads(
     Each row has `thread`, `agent`, `status`, `step`, `started_at` (of its latest Temporal run), `pending` (the number
     of open requests), `wakes_at` (when a dormant run wakes automatically), `task` (in one line), `refinements` (the
     number of refinements of the task), `usage`, `llm` and `budget`. Unknown values are None: the task of a run that
-    another program started, and values that were not reported within a second.
+    another program started, and values that were not reported within a second. `unanswered` is whether no worker
+    answered for an open run in that time, so that its row is Temporal's index alone.
 
     Visibility lags a little and has the step as of the last change of status, so open threads are queried.
 
@@ -147,6 +149,9 @@ async def _rows(threads: Threads, found: Sequence[WorkflowExecution], status: st
             rows[thread] |= reported
         elif isinstance(reported, AnswerForged):
             rows[thread] |= _NOTHING | {"status": UNAUTHENTICATED}
+    for thread, run in runs.items():
+        silent = not isinstance(answers.get(thread), (dict, AnswerForged))
+        rows[thread]["unanswered"] = silent and run.status not in ENDED
     # A sealed answer comes from a worker of this fleet, which only runs threads' own runs.
     others = [run for run in found if not isinstance(answers.get(run.id), dict)]
     owned = await read_each([run.id for run in others], lambda name: _own_row(threads, name), within=OWN_SECONDS)
@@ -171,7 +176,7 @@ async def _own_row(threads: Threads, thread: str) -> JSON:
         except AnswerForged:
             row |= _NOTHING | {"status": UNAUTHENTICATED}
         except HoldfastError:
-            pass
+            row["unanswered"] = found.status not in ENDED
     return {**row, "run_id": found.run_id}
 
 
@@ -333,6 +338,7 @@ async def _row(threads: Threads, run: WorkflowExecution) -> JSON:
         "llm": None,
         "root": known.get(_ROOT),
         "budget": None,
+        "unanswered": False,
     }
 
 

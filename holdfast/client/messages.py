@@ -6,6 +6,7 @@
 2. If the run ends before it accepts the message, the message re-opens the thread.
 3. A message with an id counts once, in an open run as well as when it re-opens the thread. So it can be repeated
    whenever it is unknown whether it arrived.
+4. A closed thread judges a signature as its last run would have; the new run records the message as a start's task.
 """
 
 import asyncio
@@ -20,14 +21,17 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from holdfast.client.interventions import intervene
 from holdfast.client.reading.runs import ENDED, TIMED_OUT, NeverRan, check_sealed, rejection_answer
-from holdfast.client.reading.states import decode_lines
+from holdfast.client.reading.states import CLOSED, decode_lines
 from holdfast.client.sending import REOPENED, UPDATE_UNAVAILABLE, UpdateResult, send_signal
 from holdfast.client.start_options import StartOptions
 from holdfast.client.threads import Threads
-from holdfast.core.authority.interventions import WhenBusy, read_message
+from holdfast.core.authority.interventions import Message, WhenBusy, read_message
 from holdfast.core.base.trace_context import ambient_traceparent
 from holdfast.core.llm.blocks import Content
 from holdfast.core.run.contracts.runs import View
+from holdfast.core.run.fold.evolve import evolve
+from holdfast.core.run.inputs.messages import refuse_signature
+from holdfast.core.run.state.state import RunState
 from holdfast.encryption.signing_keys import signed_once
 from holdfast.errors import HoldfastError, NoWorker, QueryRefused, RunStuck, ServerUnreachable, ThreadExists
 
@@ -71,7 +75,7 @@ async def say(
         ThreadExists: The thread is closed, and somebody else's run has its id in Temporal.
         ServerUnreachable: The server does not answer, or it is unknown whether the message arrived.
     """
-    given = read_message({"message": message, "by": by, "when_busy": when_busy, "id": id})
+    given = read_message({"message": message, "by": by, "when_busy": when_busy, "id": id, **(signature or {})})
     if isinstance(given, tuple):
         return MessageResult(*given)
     payload = given.model_dump(mode="json", include={"message", "by", "when_busy"} | ({"id"} if id else set()))
@@ -79,10 +83,11 @@ async def say(
         payload |= signature
     elif private:
         payload = signed_once(payload, read_message, thread=thread, private=private)
+        given = Message.model_validate(payload)
     for _ in range(_ATTEMPTS):
         found = await threads.reader.find(thread)
         if found is None or found.status in ENDED:
-            result = await _reopen_closed_thread(threads, thread, message, by=by, id=id)
+            result = await _reopen_closed_thread(threads, thread, given, id=id)
         else:
             if id:  # until the agent is loaded, the run does not record ids
                 await threads.wait_until_loaded(thread)
@@ -129,16 +134,13 @@ async def resume(
     return await intervene(threads, thread, "resume", {"by": by, "reason": reason}, private=private)
 
 
-async def _reopen_closed_thread(
-    threads: Threads, thread: str, message: Content, *, by: str, id: str
-) -> MessageResult | None:
+async def _reopen_closed_thread(threads: Threads, thread: str, message: Message, *, id: str) -> MessageResult | None:
     """Start a new run of a closed thread, with the message as its task; None if another caller re-opened it first."""
-    if id and (received := await _received(threads, thread, message, id=id)):
-        return received
+    if (id or message.signature) and (refused := await _refused(threads, thread, message, id=id)):
+        return refused
     try:
-        started = await threads.start(
-            message, thread, StartOptions(by=by, traceparent=ambient_traceparent()), message_id=id
-        )
+        options = StartOptions(by=message.by, traceparent=ambient_traceparent())
+        started = await threads.start(message.message, thread, options, message_id=id)
     except ThreadExists:
         if threads.reader.ownership.foreign(thread):
             raise
@@ -146,14 +148,21 @@ async def _reopen_closed_thread(
     return MessageResult(REOPENED, "the thread was closed; a new run continues it", started.run_id)
 
 
-async def _received(threads: Threads, thread: str, message: Content, *, id: str) -> MessageResult | None:
-    """Return the result for a message whose id the log of a closed thread has; None for any other."""
+async def _refused(threads: Threads, thread: str, message: Message, *, id: str) -> MessageResult | None:
+    """Return why a message may not re-open a closed thread; None if it may.
+
+    The log has its id, or the policy of the last run rejects its signature: the new run does not see a signature.
+    """
+    past = RunState(thread=thread)
     async for event in decode_lines(threads.reader.lines(thread, 0, found=None, note=None)):
-        if event.type == "user_message_received" and event.id == id:
-            if event.content == message:
+        if id and event.type == "user_message_received" and event.id == id:
+            if event.content == message.message:
                 return MessageResult("duplicate", f"the message {id!r} was received before, and counts once")
             return MessageResult("id_taken", f"another message was received under the id {id!r}: take another id")
-    return None
+        if message.signature:
+            past = evolve(past, event)
+    refused = refuse_signature(past, message, at=datetime.now(UTC))
+    return MessageResult(refused.outcome, refused.explanation) if refused else None
 
 
 async def _send_to_open_run(
@@ -180,15 +189,19 @@ async def _send_to_open_run(
         if error.status is not RPCStatusCode.NOT_FOUND:
             raise runs.translate_error(error, thread) from error
         return None
-    if answer["outcome"] == "too_late" and not _has_expired(payload):
+    if answer["outcome"] == "too_late" and not ("until" in payload and await _is_open(threads, thread)):
         await runs.until_closed(found)
         return None
     return MessageResult(answer["outcome"], answer["explanation"])
 
 
-def _has_expired(payload: dict[str, Any]) -> bool:
-    """Whether a signed message came too late by its own expiry, and not because the run has ended."""
-    return "until" in payload and datetime.fromisoformat(payload["until"]) <= datetime.now(UTC)
+async def _is_open(threads: Threads, thread: str) -> bool:
+    """Whether the run has not ended, so that a signed message came too late by its own expiry."""
+    try:
+        state = await threads.runs.query(thread, "state")
+    except (NeverRan, NoWorker, QueryRefused, RunStuck):
+        return False
+    return state["status"] not in CLOSED
 
 
 async def _send_update(threads: Threads, thread: str, payload: dict[str, Any]) -> dict[str, str]:

@@ -31,7 +31,8 @@ class ThreadView:
     """A thread, as `show` presents it."""
 
     view: JSON
-    """Its state, with `running`, `last_event`, `errors` and `continue`."""
+    """Its state, with `running`, `last_event`, `errors`, `continue`, and `unanswered`: why no worker answered, so that
+    all of this is read from the history of an open run; None if one did."""
     last: JSON | None
     """Its last event; None if it has none or it cannot be read."""
 
@@ -65,6 +66,7 @@ async def show_thread(
         "last_event": last_event(events),
         "errors": errors_in(events),
         "continue": continuation(view, silent=bool(silence), sealed=threads.sealed),
+        "unanswered": silence[0] if silence else None,
     }
     if (blocked := view["blocked"]) and (reason := last_rejection(events)):
         view["blocked"] = {**blocked, "reason": reason}

@@ -57,9 +57,8 @@ async def examine(
         ("installation", namesake_check),
         ("settings", partial(settings_check, project)),
         ("variables", partial(variables_check, project)),
-        ("temporal", lambda: server),
         ("stack", partial(home_check, project, settings.home, config["target_host"], reached=reached)),
-        ("ports", ports if not serves else _nothing),
+        *([] if serves else [("ports", ports)]),
         ("database", partial(database_check, settings)),
         ("anchors", partial(anchors_check, settings)),
         ("llm", partial(llm_check, settings, project, offered)),
@@ -70,7 +69,7 @@ async def examine(
         ("hardening", partial(hardening, settings, config, not_imported=foreign)),
     ]
     groups = await asyncio.gather(*(limited.in_thread(name, check) for name, check in parts))
-    return [check for group in groups for check in group]
+    return [check for group in (server, *groups) for check in group]
 
 
 async def examine_endpoints(settings: Settings, *, limited: Limited) -> list[Check]:
@@ -79,10 +78,6 @@ async def examine_endpoints(settings: Settings, *, limited: Limited) -> list[Che
     if not settings.scripted:
         parts.insert(0, limited.awaited("llm", probe_llm(settings)))
     return [check for group in await asyncio.gather(*parts) for check in group]
-
-
-def _nothing() -> None:
-    """Find nothing."""
 
 
 def _commands() -> Check:

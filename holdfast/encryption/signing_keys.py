@@ -13,12 +13,10 @@ from uuid import uuid4
 
 from holdfast.config.programs import CLI
 from holdfast.core.authority.approvals import shown_digest
+from holdfast.core.authority.interventions import GOOD_SECONDS
 from holdfast.core.authority.signatures import encode_key, public_key, sign
 from holdfast.core.authority.statements import Signed, read_signed
 from holdfast.errors import Refused, SettingsError
-
-GOOD_SECONDS = 86_400
-"""How long a signed message is valid: a worker may be down for that long."""
 
 
 def make_key(path: Path) -> str:

@@ -146,6 +146,8 @@ class ListedThread(ResponseBody):
     pending: int
     """The number of open requests."""
     started_at: str
+    unanswered: bool = False
+    """No worker answered for this open thread, so the values are those of Temporal's index, which lags."""
 
 
 class ThreadsPage(ResponseBody):

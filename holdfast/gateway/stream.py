@@ -3,7 +3,8 @@
 1. Each event's id is its position, and each chunk's is that of the reply to come (`holdfast.core.streams.chunks`): a
    follower that reconnects with `Last-Event-ID` gets what comes after it. An id grants nothing: it is a place in the
    thread of the path, which the caller must be allowed to read.
-2. The stream ends with the run. It reads by queries, which leave no trace and delay no decision.
+2. The stream ends with the run, or with a problem when the server stops. It reads by queries, which leave no trace and
+   delay no decision.
 3. Each connection has one reader; their number is limited, in total and for each caller. All readers of a thread share
    one follower.
 """
@@ -18,7 +19,7 @@ from fastapi.responses import StreamingResponse
 from holdfast.client.threads import JSON, Threads
 from holdfast.core.streams.chunks import Chunk, Cursor
 from holdfast.errors import HoldfastError
-from holdfast.gateway.http.limits import STREAMS, Message, Receive, Send
+from holdfast.gateway.http.limits import Message, Receive, Send, ended_by_stop
 from holdfast.gateway.http.problems import problem_of
 from holdfast.gateway.http.quotas import Slots
 from holdfast.streaming.followers import Followers
@@ -29,6 +30,8 @@ KEEP_ALIVE_SECONDS = 15.0
 """Seconds without an event before a comment is sent, so that no proxy closes the connection."""
 AHEAD = 64
 """The most events that are read ahead of the follower."""
+STOPPING = "the gateway stops; continue after the last id"
+"""The problem with which each stream ends when the server stops."""
 
 log = structlog.get_logger("gateway")
 
@@ -83,7 +86,6 @@ class EventStream(StreamingResponse):
         keep_alive: Seconds without an event before a comment is sent.
         ahead: The most frames that are read ahead.
         is_open: Whether the follower may have more, asked before each frame.
-        resumes: The follower reconnects by itself after any end, so the stream ends when the server stops.
     """
 
     media_type = "text/event-stream"
@@ -100,7 +102,6 @@ class EventStream(StreamingResponse):
         keep_alive: float = KEEP_ALIVE_SECONDS,
         ahead: int = AHEAD,
         is_open: Callable[[], bool] = lambda: True,
-        resumes: bool = False,
     ) -> None:
         self._followers = followers
         self._caller = caller
@@ -109,28 +110,25 @@ class EventStream(StreamingResponse):
         self._frames: asyncio.Queue[str] = asyncio.Queue(ahead)
         self._keep_alive = keep_alive
         self._is_open = is_open
-        self._resumes = resumes
         self._reader = asyncio.create_task(self._read_ahead(frames))
         common = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
         super().__init__(self._frames_sent(), headers={**common, **headers})
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         """Send the frames until the end, and release the slot."""
-        streams: set[Callable[[], None]] = scope.get("state", {}).get(STREAMS, set())
-        if self._resumes:
-            streams.add(self._end)
         try:
-            await super().__call__(scope, receive, send)
+            with ended_by_stop(scope, self._end):
+                await super().__call__(scope, receive, send)
         finally:
-            streams.discard(self._end)
             self._reader.cancel()
             self._followers.release(self._caller)
 
     def _end(self) -> None:
-        """End the stream, without the frames that were read ahead."""
+        """End the stream with the problem that the server stops, without the frames that were read ahead."""
         self._reader.cancel()
         while not self._frames.empty():
             self._frames.get_nowait()
+        self._frames.put_nowait(self._problem(STOPPING))
         self._frames.put_nowait("")
 
     async def _read_ahead(self, frames: AsyncIterator[str]) -> None:

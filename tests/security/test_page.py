@@ -57,10 +57,10 @@ TAGS = frozenset(TAG_NAMES.split())
 ATTRIBUTE_NAMES = (
     "action aria-current aria-describedby aria-hidden aria-label aria-labelledby aria-live autocomplete autofocus "
     "charset checked class content data-after data-call data-known data-must-sign data-needs-key data-person "
-    "data-position data-says data-signs data-signs-all data-steers data-stream datetime defer disabled for height "
-    "hidden href hx-get hx-select hx-swap hx-swap-oob hx-target hx-trigger id lang max maxlength method min name open "
-    "points preserveaspectratio rel required role rows scope selected spellcheck src tabindex title type value viewbox "
-    "width x y"
+    "data-position data-signs data-signs-all data-signs-once data-steers data-stream datetime defer disabled for "
+    "height hidden href hx-get hx-select hx-swap hx-swap-oob hx-target hx-trigger id lang max maxlength method min "
+    "name open points preserveaspectratio rel required role rows scope selected spellcheck src tabindex title type "
+    "value viewbox width x y"
 )
 ATTRIBUTES = frozenset(ATTRIBUTE_NAMES.split())
 LINKS = ("action", "data-stream", "hx-get", "src")

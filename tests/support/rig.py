@@ -59,13 +59,19 @@ class Rig:
     task_queue: str
     workspace: Path
     threads: ThreadStore
+    task_timeout: timedelta | None = None
+    """The time limit of a run's workflow tasks; None for Temporal's, of 10 s."""
 
     async def start(self, task: Content = "do it", **run: Any) -> WorkflowHandle[Any, Any]:
         """Start a run, with a new thread id unless one is given, and return its handle."""
         thread = run.pop("thread", None) or f"test-{uuid4().hex[:8]}"
         arguments = {"workspace": str(self.workspace), **run}
         return await self.client.start_workflow(
-            WORKFLOW, issued(RunInput(task=task, **arguments)), id=thread, task_queue=self.task_queue
+            WORKFLOW,
+            issued(RunInput(task=task, **arguments)),
+            id=thread,
+            task_queue=self.task_queue,
+            task_timeout=self.task_timeout,
         )
 
     async def start_loop(self, name: str = "", **loop: Any) -> WorkflowHandle[Any, LoopResult]:
@@ -151,7 +157,10 @@ async def start_rig(
             **options,
         ) as llm,
     ):
-        yield Rig(client, llm, queue, workspace, catalog.threads or PostgresThreads(pool))
+        # The strict sandbox imports our code for each run, which takes 20 s and more on a busy machine: the run would
+        # begin again and again.
+        limit = timedelta(seconds=PATIENCE) if options.get("strict") else None
+        yield Rig(client, llm, queue, workspace, catalog.threads or PostgresThreads(pool), limit)
 
 
 def approve(workspace: Path) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import re
+from datetime import timedelta
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,7 @@ from holdfast.testing import (
     steps,
     together,
 )
-from tests.support.rig import StartRig, answer_of, check_thread, events_of, eventually, status_of
+from tests.support.rig import PATIENCE, StartRig, answer_of, check_thread, events_of, eventually, status_of
 
 
 @tool(effect="read")
@@ -197,7 +198,8 @@ async def test_the_log_is_the_same_on_every_replay(rig: StartRig) -> None:
         await answer_of(run.execute_update("decide", {"decision": "deny", "request": "2", "by": "alice"}))
         before = await run.query("log", 0, result_type=bytes)
     async with rig(catalog(), script, task_queue=r.task_queue) as r:
-        assert await run.query("log", 0, result_type=bytes) == before
+        patience = timedelta(seconds=PATIENCE)  # for a replay in the sandbox
+        assert await run.query("log", 0, result_type=bytes, rpc_timeout=patience) == before
         await run.signal("approve", {"request": "1", "by": "alice"})
         await run.result()
 

@@ -6,7 +6,7 @@ from datetime import datetime
 from rich.text import Text
 
 from holdfast.cli.screens.thread_screens import STATUS_STYLES
-from holdfast.cli.text import brief, clock, count, visible
+from holdfast.cli.text import brief, clock, count, local, visible
 from holdfast.client.threads import JSON
 from holdfast.config.programs import CLI
 from holdfast.core.base.durations import span_text
@@ -76,7 +76,7 @@ def schedule_screen(state: JSON) -> Text:
 
 def _in_zone(at: str) -> str:
     """Return a time on this machine's clock, with its zone, which may differ from the schedule's."""
-    return f"{clock(at)} {datetime.fromisoformat(at).astimezone().tzname()}"
+    return f"{clock(at)} {local(datetime.fromisoformat(at)).tzname()}"
 
 
 def _so_far(state: JSON) -> str:

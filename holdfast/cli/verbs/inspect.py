@@ -13,7 +13,7 @@ from holdfast.cli.exits import OK, UNREACHABLE
 from holdfast.cli.options import By, Key, Thread, Verbs
 from holdfast.cli.reports import print_loop, print_state
 from holdfast.cli.session import Session
-from holdfast.cli.text import visible
+from holdfast.cli.text import count, visible
 
 if TYPE_CHECKING:
     from temporalio.client import WorkflowExecutionDescription
@@ -84,7 +84,7 @@ async def list_threads(
 
     output = session.output
     rows = [with_cost(row) for row in await list_threads(threads, status=status, limit=limit)]
-    listed = len(rows)
+    listed, silent = len(rows), sum(row["unanswered"] for row in rows)
     if cost:
         if cost == "tenant" and not session.settings.tenants:
             output.note("Set HOLDFAST_TENANTS to the prefixes of the tenants' thread ids, such as acme-,globex-.")
@@ -101,7 +101,9 @@ async def list_threads(
         output.result(rows, list_screen([indented_row(row) for row in rows] if tree else rows))
     if not rows:
         output.note("No threads" + (f" with status {status}." if status else " yet."))
-    elif listed == limit:
+    elif silent:
+        output.note(f"No worker answered for {count(silent, 'thread')}: the rows are Temporal's index, which lags.")
+    if listed == limit:
         output.note(f"There may be more than these {limit}; --limit shows more.")
     return OK
 

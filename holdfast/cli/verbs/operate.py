@@ -164,8 +164,10 @@ async def doctor(
     try:
         options = session.parts.connect_options  # first: it may find the stack of another folder
         settings, limited = session.settings, Limited()
-        probes = asyncio.create_task(examine_endpoints(settings, limited=limited))
-        checks = await examine(settings, options, session.project, limited=limited) + await probes
+        checks, probes = await asyncio.gather(
+            examine(settings, options, session.project, limited=limited), examine_endpoints(settings, limited=limited)
+        )
+        checks += probes
         code = exit_code(checks, hardened=hardened)
     except SettingsError as error:
         checks, code = [Check("settings", "missing", str(error), "correct it; docs/reference/settings.md")], USAGE

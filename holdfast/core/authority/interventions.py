@@ -62,6 +62,9 @@ WhenBusy = Literal["queue", "interrupt", "reject"]
 """The handling of a message while the run is busy: it waits for the end of the step · it cancels the current LLM call ·
 it is rejected."""
 
+GOOD_SECONDS = 86_400
+"""How long a message that our own programs sign is valid: a worker may be down for that long."""
+
 LONGEST_MESSAGE = 7 * 86_400
 """Maximum number of seconds for which a signed message is valid."""
 

@@ -1,4 +1,4 @@
-"""What a call of a foreign tool may return instead of its result: a question to people, or a task that goes on.
+"""What a call of a foreign tool may return instead of its result: a question to people, or a task that continues.
 
 The run asks people (`holdfast.core.authority.server_questions`), or polls the task, and continues the call with what
 came of it.

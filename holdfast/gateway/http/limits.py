@@ -11,8 +11,8 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
-from contextlib import ExitStack
+from collections.abc import Awaitable, Callable, Iterator, Mapping, MutableMapping
+from contextlib import ExitStack, contextmanager
 from typing import Any
 from urllib.parse import quote
 
@@ -28,7 +28,8 @@ Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Message, Receive, Send], Awaitable[None]]
 
 STREAMS = "streams"
-"""The key, in the state of a request, of the server's set of functions that end its streams (`Server.stop`)."""
+"""The key, in the state of a request, of the server's set of functions that end what would delay its stop: streams
+and waits (`Server.stop`)."""
 
 HEAD_BYTES = 16 * 1024
 """The most bytes of a request's path, query and headers."""
@@ -52,6 +53,22 @@ _HEADERS = ((b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-sto
 _CLOSE = {"Connection": "close"}
 _CREDENTIALS = {b"authorization", b"cookie", SIGNATURE.lower().encode()}
 """A cookie counts on the page alone. With a wrong credential, a request is counted when it is answered."""
+
+
+@contextmanager
+def ended_by_stop(scope: Mapping[str, Any], end: Callable[[], object]) -> Iterator[None]:
+    """Call a function if the server stops during the block.
+
+    Args:
+        scope: The request's.
+        end: Ends what the block waits for.
+    """
+    ends: set[Callable[[], object]] = scope.get("state", {}).get(STREAMS, set())
+    ends.add(end)
+    try:
+        yield
+    finally:
+        ends.discard(end)
 
 
 class _Disconnected(Exception):

@@ -14,7 +14,7 @@ from holdfast.gateway.http.limits import HEAD_BYTES, STREAMS
 IDLE_SECONDS = 15
 """How long a connection may be idle between two requests."""
 SHUTDOWN_SECONDS = 3
-"""How long requests under way, and followers, have to end when the gateway stops."""
+"""How long requests under way have to end when the gateway stops."""
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -67,7 +67,7 @@ class Server(uvicorn.Server):
 
     def __init__(self, app: Any) -> None:
         super().__init__(serve_config(app))
-        self._streams: set[Callable[[], None]] = set()
+        self._streams: set[Callable[[], object]] = set()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Accept requests."""
@@ -82,7 +82,7 @@ class Server(uvicorn.Server):
     def stop(self) -> None:
         """Accept no more requests; end once those under way are complete, or after `SHUTDOWN_SECONDS`.
 
-        Streams whose followers reconnect by themselves end at once: an open page would delay each restart.
+        Streams and waits for results end at once: each of them would delay every restart.
         """
         self.should_exit = True
         for end in tuple(self._streams):

@@ -36,7 +36,7 @@ _MEANINGS = {
     "happened": "its effect happened; the text is its result",
     "absent": "its effect did not happen, so run it again",
     "undo": "undo its effect",
-    "abandon": "leave the outcome unknown, and go on",
+    "abandon": "leave the outcome unknown, and continue",
 }
 _WITH_TEXT = ("respond", "happened")
 

@@ -182,7 +182,7 @@ class _Handlers:
         """Give an agent its task, or read a result. An error that an LLM can correct is the result of the call."""
         tasks = _has_tasks(request)
         if params.name == RESULT_TOOL and not tasks:
-            call: Awaitable[CallToolResult | dict[str, Any]] = self._result(params)
+            call: Awaitable[CallToolResult | dict[str, Any]] = self._result(request, params)
         elif params.name in self._backend.agents:
             check_scope(self._caller, "start")
             call = self._start(self._backend.agents[params.name], request, params, tasks=tasks)
@@ -210,7 +210,7 @@ class _Handlers:
         begun = await self._backend.begun_at(thread)
         return Task(id=thread, status="working", created_at=begun, updated_at=begun).wire("task")
 
-    async def _result(self, params: CallToolRequestParams) -> CallToolResult:
+    async def _result(self, request: Request, params: CallToolRequestParams) -> CallToolResult:
         check_scope(self._caller, "read")
         arguments = ResultArguments.of(params.arguments)
         thread = self._own(arguments.thread)
@@ -218,7 +218,8 @@ class _Handlers:
         seconds = min(arguments.wait, self._backend.longest_wait)
         if seconds and not waited.over:
             with self._backend.waits.slot(self._caller.name):
-                waited = await wait_for(self._threads, thread, "attention", seconds)
+                scope = request.request.scope if request.request else {}
+                waited = await wait_for(self._threads, thread, "attention", seconds, scope=scope)
         return result_of(waited)
 
     async def get_task(self, request: Request, params: TaskParams) -> dict[str, Any]:

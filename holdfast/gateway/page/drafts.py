@@ -75,7 +75,6 @@ class Drafts:
             headers=HEADERS,
             ahead=AHEAD,
             is_open=visit.is_open,
-            resumes=True,
         )
 
     async def _frames(self, thread: str, cursor: Cursor) -> AsyncIterator[str]:

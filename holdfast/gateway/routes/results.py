@@ -5,9 +5,10 @@ Each wait is bounded, and holds one of a limited number of slots: a caller repea
 
 import asyncio
 import re
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Header, Query, Response
+from fastapi import APIRouter, Depends, Header, Query, Request, Response
 
 from holdfast.api.waiting import Until, Waited, cause_of, look, wait
 from holdfast.client.reading.runs import UNAUTHENTICATED
@@ -15,6 +16,7 @@ from holdfast.client.threads import Threads
 from holdfast.gateway.answers import ThreadResult
 from holdfast.gateway.authentication import Access, Authenticator
 from holdfast.gateway.descriptions import ON_THREAD, problems
+from holdfast.gateway.http.limits import ended_by_stop
 from holdfast.gateway.http.pages import note
 from holdfast.gateway.http.problems import HTTPProblem
 from holdfast.gateway.http.quotas import Slots
@@ -45,6 +47,7 @@ def results_router(threads: Threads, authenticator: Authenticator, waits: Slots,
         responses={202: {"model": ThreadResult, "description": "There is no result yet."}, **problems(*ON_THREAD)},
     )
     async def get_result(
+        request: Request,
         response: Response,
         access: Annotated[Access, reads],
         seconds: Annotated[int, Query(alias="wait", ge=0, le=longest, description="Seconds to wait.")] = 0,
@@ -58,7 +61,7 @@ def results_router(threads: Threads, authenticator: Authenticator, waits: Slots,
         waited = await look(threads, access.thread, note=note)
         if seconds and not _settled(waited, until):
             with waits.slot(access.caller.name):
-                waited = await wait_for(threads, access.thread, until, seconds)
+                waited = await wait_for(threads, access.thread, until, seconds, scope=request.scope)
         state = waited.state
         if state.status == UNAUTHENTICATED:
             raise HTTPProblem(409, state.warning, outcome=UNAUTHENTICATED)
@@ -82,15 +85,24 @@ def results_router(threads: Threads, authenticator: Authenticator, waits: Slots,
     return routes
 
 
-async def wait_for(threads: Threads, thread: str, until: Until, seconds: int) -> Waited:
-    """Wait for a run; return it at the end of the wait, or after so many seconds."""
-    limit = asyncio.timeout(seconds)
+async def wait_for(threads: Threads, thread: str, until: Until, seconds: int, *, scope: Mapping[str, Any]) -> Waited:
+    """Wait for a run; return it at the end of the wait, after so many seconds, or when the server stops.
+
+    Args:
+        threads: The threads.
+        thread: The thread id.
+        until: What to wait for.
+        seconds: The longest wait.
+        scope: The request's.
+    """
+    waiting = asyncio.create_task(wait(threads, thread, until=until, through_blocks=True))
     try:
-        async with limit:
-            return await wait(threads, thread, until=until, through_blocks=True)
-    except TimeoutError:
-        if not limit.expired():
-            raise
+        with ended_by_stop(scope, waiting.cancel):
+            await asyncio.wait([waiting], timeout=seconds)
+    finally:
+        waiting.cancel()
+    if waiting.done() and not waiting.cancelled():
+        return waiting.result()
     return await look(threads, thread, note=note)
 
 

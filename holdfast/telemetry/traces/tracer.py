@@ -1,8 +1,8 @@
 """Makes the spans of a thread from its events: a trace for each activation, and one span that sums up each run.
 
 1. An activation ends where the run begins to wait, or after `MOST_STEPS` steps, so that a trace is exported soon after
-   it happened. Its root has links to the activation before, to the run, and to whoever started the run.
-2. The tracer can stop after any activation: `Tracer.progress` is what it needs to go on with the next event.
+   it happened. Its root has links to the activation before, to the run, and to its caller.
+2. The tracer can stop after any activation: `Tracer.progress` is what it needs to continue with the next event.
 3. Content (messages, arguments, results, reasons, people's names) is left out unless it is asked for.
 """
 
@@ -100,7 +100,7 @@ class Tracer:
 
     @property
     def position(self) -> int:
-        """The position after the last activation that ended: the next tracer goes on with the event there."""
+        """The position after the last activation that ended: the next tracer continues with the event there."""
         return self._next
 
     @property
@@ -304,7 +304,7 @@ class Tracer:
         state.activations += 1
         _add(state.totals, now.totals)
         traces = [Trace((self._root(root, waits_for, waited), *now.spans))]
-        if state.outcome and state.outcome != "moved":  # then the run goes on in another place
+        if state.outcome and state.outcome != "moved":  # then the run continues in another place
             traces.append(Trace((self._summary(root),)))
         state.previous, state.first = root, position
         state.waited_for, state.waiting_since = waits_for, state.last_at

@@ -43,6 +43,12 @@ def test_a_call_waits_for_a_worker_and_a_person_and_then_runs() -> None:
     assert (row.name, row.position, row.status, row.survived) == ("Call 1: pay", 0, "ok", "")
 
 
+def test_a_call_of_an_imported_log_that_claims_to_have_run_for_ages_ran_since_it_began() -> None:
+    """Anybody can write a log, and its page is shown."""
+    (row,) = rows(CALL, STARTED, event(100, "tool_call_finished", number=1, status="ok", duration_ms=2**53 - 1))
+    assert [(bar.part, bar.x, bar.width) for bar in row.bars] == [("running", 0, WIDTH)]
+
+
 def test_a_vote_that_does_not_decide_ends_no_wait() -> None:
     """The person's bar ends with the decision that counts, not with one that is rejected."""
     rejected = event(30, "decision_received", request="1", outcome="not_entitled")

@@ -4,7 +4,7 @@
    After many such attempts, its answer names the nodes that were asked (`Placement.rejected`).
 2. Then the run waits, and offers the work again: more and more seldom, and for ever. A call that has not run keeps its
    approval.
-3. If a tool could not make the call on a node of the run, and no other node takes it, the LLM reads that.
+3. If a tool could not make the call on a node of the run, and no other node takes it, its result says so.
 4. A node whose policy requires approval of a call that people have not approved does not send it on: the run asks them.
    They are those of the run's policies, because a node's own people are unknown to the run.
 """

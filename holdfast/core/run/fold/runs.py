@@ -261,6 +261,9 @@ def reset_run(state: RunState, event: ev.RunReset) -> RunState:
 def lose_events(state: RunState, event: ev.EventsLost) -> RunState:
     """Record a gap. What people have allowed ends: a lost event may have revoked it.
 
+    The numbers of lost calls are not used again, because a signed lift names a constraint by one. There were at most as
+    many as lost events.
+
     Raises:
         EventOutOfPlace: Nothing was lost.
     """
@@ -269,7 +272,8 @@ def lose_events(state: RunState, event: ev.EventsLost) -> RunState:
     return replace(
         state,
         features=max(state.features, event.features),
-        lost=Loss(position=state.events, events=event.events, head=event.head),
+        lost=Loss(position=state.events, events=event.events, head=event.head, at=event.at),
+        calls=replace(state.calls, count=state.calls.count + event.events - state.events),
         authority=replace(state.authority, proposed_rule=None, rules=(), delegations=()),
     )
 

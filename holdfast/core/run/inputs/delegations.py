@@ -97,6 +97,9 @@ def _refuse_delegation(
     if len(others) >= DELEGATIONS or size > DELEGATIONS_BYTES:
         limit = f"this thread has {DELEGATIONS} delegations, or as many as fit"
         return Rejection("too_many", f"{limit}; revoke one")
+    if speaker.proof and state.lost:  # nothing shows when it was made: perhaps it was used, and revoked
+        why = "events of this thread were lost, and one of them may have revoked this delegation"
+        return Rejection("too_late", f"{why}: let {delegation.by} decide, or delegate in a new thread")
     return refuse_reuse(state, delegation, at=at) if speaker.proof else None
 
 

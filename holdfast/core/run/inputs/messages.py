@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from typing import Literal
 
 from holdfast.core.authority.interventions import (
+    GOOD_SECONDS,
     LONGEST_MESSAGE,
     Compaction,
     Extension,
@@ -65,6 +66,23 @@ def _judge(state: RunState, message: Message, *, at: datetime) -> UserMessageRec
     )
 
 
+def refuse_signature(past: RunState, message: Message, *, at: datetime) -> Rejection | None:
+    """Return why the signature of a message may not re-open a closed thread; None if it may, or if there is none.
+
+    Args:
+        past: The state in which the thread's last run ended.
+        message: The message.
+        at: Now.
+    """
+    if not message.signature or past.spec is None:
+        return None
+    required = any(policy.proves_requesters for policy in policies_of(past))
+    speaker = verify_sender(past, message, required=required, at=at)
+    if not isinstance(speaker, Rejection):
+        return None
+    return Rejection(speaker.outcome, f"{speaker.explanation} (by the policy of the thread's last run)")
+
+
 def _refuse_repeated(state: RunState, message: Message) -> Rejection | None:
     """Return a refusal if a message was received before under the same id; else None."""
     match state.inbox.repeats(message.id, message.message, message.by):
@@ -85,6 +103,9 @@ def verify_sender(
 ) -> Principal | Rejection:
     """Return the sender, or why the input is rejected. If no proof is required, a name is taken on trust.
 
+    After a gap in the log, nothing shows which statements were used before it. Our programs sign for `GOOD_SECONDS`, so
+    what expires sooner than that after the gap was made before it.
+
     Args:
         state: The state before.
         sent: The message, or another statement that a policy without signatures takes on trust.
@@ -101,6 +122,9 @@ def verify_sender(
         )
     if until <= at:
         return Rejection("too_late", f"the {what} was valid until {until.isoformat()}")
+    if state.lost and until < (since := state.lost.at + timedelta(seconds=GOOD_SECONDS)):
+        lost = f"events of this thread were lost, and the {what} may have been used in them"
+        return Rejection("too_late", f"{lost}: sign it until {since.isoformat()} or later")
     if until - at > timedelta(seconds=LONGEST_MESSAGE):
         days = LONGEST_MESSAGE // 86_400
         return Rejection("malformed", f"until {until.isoformat()} is too far: {days} days are the most")

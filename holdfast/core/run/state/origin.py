@@ -112,6 +112,8 @@ class Loss:
     """How many events the thread had before, as far as anything shows it."""
     head: str
     """The digest of the last of them."""
+    at: datetime
+    """When the gap was recorded: whatever the lost events are about was sent before."""
 
     def view(self) -> dict[str, Any]:
         """Return the gap as `show` presents it."""

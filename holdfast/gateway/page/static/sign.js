@@ -22,7 +22,7 @@
     resume: "Resume the run",
     retry: "Let the blocked run continue",
   };
-  const SAYING = {
+  const ONCE = {
     say: ["Send the agent a message", { message: "Message to the agent" }],
     refine: ["Refine the task", { kind: "How the task changes", text: "The refinement, which the LLM reads verbatim" }],
     extend: [
@@ -263,11 +263,11 @@
   }
 
   /** The same for a message, a refinement or an extension: it counts once, and until a time. */
-  async function tell(form) {
-    const { act, format, thread, by, keys } = JSON.parse(form.dataset.says);
+  async function signOnce(form) {
+    const { act, format, thread, by, keys } = JSON.parse(form.dataset.signsOnce);
     const key = await keyOf(by);
     if (!key || !keys.includes(key.text)) return form.submit();
-    const [words, labels] = SAYING[act];
+    const [words, labels] = ONCE[act];
     const field = (name) => form.elements.namedItem(name);
     const statement = {};
     for (const [name, label] of Object.entries(labels)) {
@@ -316,10 +316,10 @@
     for (const button of waiting) mark(button, key, calls.every((call) => isListed(key, call)));
   }
 
-  /** The same for the buttons that steer a run, or tell it something. */
+  /** The same for the buttons that steer a run, or send it something. */
   async function enableSteering() {
-    for (const button of document.querySelectorAll(":is([data-steers], [data-says]) button[data-needs-key]")) {
-      const { by, keys } = JSON.parse(button.form.dataset.steers ?? button.form.dataset.says);
+    for (const button of document.querySelectorAll(":is([data-steers], [data-signs-once]) button[data-needs-key]")) {
+      const { by, keys } = JSON.parse(button.form.dataset.steers ?? button.form.dataset.signsOnce);
       const key = await keyOf(by);
       if (key) mark(button, key, keys.includes(key.text));
     }
@@ -361,10 +361,10 @@
     const decision = event.submitter?.value;
     const form = event.target;
     const signs = ["signs", "signsAll"].find((name) => name in form.dataset && decision in DECISIONS);
-    const tells = ["steers", "says"].find((name) => name in form.dataset);
-    if (!signs && !tells) return;
+    const other = ["steers", "signsOnce"].find((name) => name in form.dataset);
+    if (!signs && !other) return;
     event.preventDefault();
-    const signing = !signs ? (tells === "steers" ? steer : tell)(form) : signs === "signs" ? sign(form, decision) : signAll(form, decision);
+    const signing = !signs ? (other === "steers" ? steer : signOnce)(form) : signs === "signs" ? sign(form, decision) : signAll(form, decision);
     signing.catch((error) => report(form, error));
   });
   const page = document.getElementById("key");

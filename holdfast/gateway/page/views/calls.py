@@ -6,7 +6,7 @@ that failed: its results count them, and say how long the last one took.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Literal, NamedTuple
 
 from holdfast.core.base.durations import rounded_span
@@ -226,7 +226,7 @@ def _parts(call: _Call, end: datetime) -> list[tuple[Part, datetime, datetime]]:
         at = max(at, until)
     running = call.subagent
     if running is None and (call.duration or (call.started and call.end)):  # less than a millisecond is recorded as 0
-        running = datetime.fromtimestamp(stop.timestamp() - call.duration, stop.tzinfo)
+        running = stop - timedelta(seconds=min(call.duration, max(0.0, (stop - at).total_seconds())))
     if running is None and call.end is None and call.started and not waiting:
         running = call.started
     if running is not None:

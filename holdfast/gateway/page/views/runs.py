@@ -8,7 +8,7 @@ from holdfast.client.reading.states import CLOSED
 from holdfast.config.page_links import path_of
 from holdfast.gateway.callers import Scope
 from holdfast.gateway.page.views.requests import Person
-from holdfast.gateway.page.views.signing import sayable, steerable
+from holdfast.gateway.page.views.signing import signable_once, steerable
 from holdfast.gateway.page.views.text import Piece, When, line, pieces, when
 
 JSON = Mapping[str, Any]
@@ -39,8 +39,8 @@ class Control(NamedTuple):
     """What the browser signs (`holdfast.gateway.page.views.signing`); empty for nothing."""
 
 
-class Saying(NamedTuple):
-    """A way to tell a run something: a message, a refinement of its task, or an extension of its budget."""
+class InputForm(NamedTuple):
+    """A form that sends a run something: a message, a refinement of its task, or an extension of its budget."""
 
     refused: str
     """Why it does not count here; empty if it does."""
@@ -71,9 +71,9 @@ class Head(NamedTuple):
     requests: tuple[Fact, ...]
     """Open requests: a name, and a path."""
     controls: tuple[Control, ...]
-    say: Saying
-    refine: Saying
-    extend: Saying
+    say: InputForm
+    refine: InputForm
+    extend: InputForm
     events: int
 
 
@@ -124,9 +124,9 @@ def head_view(state: JSON, scopes: tuple[Scope, ...], person: Person | None = No
             for each in state.get("pending") or ()
         ),
         controls=tuple(_controls(state, scopes, person, is_open=is_open)),
-        say=_saying("say", state, person, over="", signed="messages_signed"),
-        refine=_saying("refine", state, person, over="" if is_open else OVER, signed="signed"),
-        extend=_saying("extend", state, person, over=no_budget if is_open else OVER, signed="signed"),
+        say=_input_form("say", state, person, over="", signed="messages_signed"),
+        refine=_input_form("refine", state, person, over="" if is_open else OVER, signed="signed"),
+        extend=_input_form("extend", state, person, over=no_budget if is_open else OVER, signed="signed"),
         events=int(state.get("events") or 0),
     )
 
@@ -192,8 +192,8 @@ def _controls(state: JSON, scopes: tuple[Scope, ...], person: Person | None, *, 
     return controls
 
 
-def _saying(act: str, state: JSON, person: Person | None, *, over: str, signed: str) -> Saying:
-    """Return a way to tell a run something, with the reason if the person cannot use it here.
+def _input_form(act: str, state: JSON, person: Person | None, *, over: str, signed: str) -> InputForm:
+    """Return a form that sends a run something, with the reason if the person cannot use it here.
 
     Args:
         act: `say`, `refine` or `extend`.
@@ -204,13 +204,13 @@ def _saying(act: str, state: JSON, person: Person | None, *, over: str, signed: 
     """
     thread, required = str(state["thread"]), bool((state.get("may_steer") or {}).get(signed))
     if over or person is None or (act == "say" and state["status"] in CLOSED):  # a new run begins with the message
-        return Saying(over, False, "")
+        return InputForm(over, False, "")
     who = (state.get("may_steer") or {}).get(act)
     if who is not None and person.name not in who:
         names = line(", ".join(who) or "nobody", 300)
-        return Saying(f"{names} can do this, and you are signed in as {line(person.name)}.", False, "")
+        return InputForm(f"{names} can do this, and you are signed in as {line(person.name)}.", False, "")
     unsigned = _unsigned(act, thread) if required and not _vouches(state, person) else ""
-    return Saying(unsigned, bool(unsigned), sayable(state, act, person.name))
+    return InputForm(unsigned, bool(unsigned), signable_once(state, act, person.name))
 
 
 def _vouches(state: JSON, person: Person | None) -> bool:

@@ -61,8 +61,8 @@ def steerable(state: Mapping[str, Any], act: str, name: str) -> str:
     return json.dumps({**values, "keys": keys_of(state, name, "may_steer")})
 
 
-def sayable(state: Mapping[str, Any], act: str, name: str) -> str:
-    """Return what a person may sign to tell a run something, as JSON for the browser; empty if there is nothing.
+def signable_once(state: Mapping[str, Any], act: str, name: str) -> str:
+    """Return what a person may sign to send a run something, as JSON for the browser; empty if there is nothing.
 
     Args:
         state: As `show` presents it.

@@ -1,17 +1,21 @@
 """A gap in a log: events that a restored backup lacks (`events_lost`)."""
 
+from datetime import timedelta
+
 import pytest
 
 from holdfast.audit.judge.audit import Audit
+from holdfast.core.authority.interventions import Message, Refinement
 from holdfast.core.authority.policy import Approver, Policy, allow
+from holdfast.core.authority.statements import AuthorityDelegation, Signed
 from holdfast.core.log.event_log import event_line
 from holdfast.core.log.events import AgentEvent
 from holdfast.core.run.contracts.snapshot import snapshot_of
 from holdfast.core.run.inputs.losses import LostLog, lost_after, says
 from holdfast.core.run.state.features import FEATURES
 from holdfast.errors import EventOutOfPlace
-from tests.support.people import PEOPLE
-from tests.support.runs import NOW, Thread, calls, loaded_thread
+from tests.support.people import PEOPLE, signed
+from tests.support.runs import NOW, Thread, agent_spec, calls, loaded_thread
 from tests.support.runs import says as answers
 from tests.unit.core.authority.test_every_policy import FINANCE, child, votes
 
@@ -77,6 +81,54 @@ def test_a_key_counts_after_a_gap_only_if_the_agents_own_policy_lists_it(
     thread.reply(calls("pay"))
     assert votes(thread, "alice") == [outcome]
     assert not fault(thread.log)
+
+
+def lost_thread() -> Thread:
+    """Return a thread that continues after a gap, under a policy with keys."""
+    thread = loaded_thread(agent_spec(policy=Policy(rules=(allow(),), approvers=PEOPLE)), features=FEATURES)
+    thread.reply(answers("done"))
+    thread.archive()
+    lose(thread)
+    thread.load(FEATURES)
+    return thread
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "said"),
+    [
+        ("say", Message, {"message": "And now?"}),
+        ("refine", Refinement, {"kind": "narrow", "text": "Only the notes."}),
+    ],
+)
+def test_a_signed_statement_from_before_a_gap_does_not_count_again(
+    name: str, kind: type[Signed], said: dict[str, str]
+) -> None:
+    """The log no longer shows that it was used. Programs sign for a day, so one that is valid for less than a day after
+    the gap was made before it.
+    """
+    thread, by = lost_thread(), {"by": "alice", "id": "m-1"}
+    before, after = (NOW + timedelta(hours=hours) for hours in (23, 25))
+    old = thread.update(name, signed(kind, "t", **said, **by, until=before.isoformat()))
+    assert old["outcome"] == "too_late"
+    assert "were lost" in old["explanation"]
+    assert thread.update(name, signed(kind, "t", **said, **by, until=after.isoformat()))["outcome"] == "queued"
+    assert not fault(thread.log)
+
+
+def test_a_signed_delegation_does_not_count_after_a_gap() -> None:
+    """It may be one that was revoked, and nothing shows when it was made; an unsigned one is a claim, as ever."""
+    thread, until = lost_thread(), (NOW + timedelta(days=30)).isoformat()
+    said = {"by": "alice", "to": "bob", "until": until}
+    assert thread.update("delegate_authority", signed(AuthorityDelegation, "t", **said))["outcome"] == "too_late"
+    assert thread.update("delegate_authority", said)["outcome"] == "accepted"
+
+
+def test_the_numbers_of_lost_calls_are_not_used_again() -> None:
+    """A signed lift names a constraint by its call, and would remove another constraint of that number."""
+    thread = lost_thread()
+    thread.reply(calls("pay"))
+    (call,) = thread.state.calls.current
+    assert call.number > LOST.events - len(thread.events)
 
 
 def test_the_llm_reads_that_events_are_lost() -> None:

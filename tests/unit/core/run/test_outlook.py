@@ -298,6 +298,7 @@ async def test_show_reads_only_the_last_events_of_a_long_thread() -> None:
     threads = Recording(view, long_thread(10_000), missing=9_998)
     shown = await show_thread(threads, "t", note=notes.append)
     assert (threads.read, len(shown.view["errors"]), notes) == ([9_998, 9_999], 2, [])
+    assert shown.view["unanswered"] is None
 
     threads = Recording(view, long_thread(0), missing=20_000)
     shown = await show_thread(threads, "t", note=notes.append)
@@ -305,9 +306,12 @@ async def test_show_reads_only_the_last_events_of_a_long_thread() -> None:
 
 
 async def test_an_unanswered_query_is_not_repeated() -> None:
-    """The rest comes from the history, and calls without a worker are not shown as running."""
+    """The rest comes from the history, and calls without a worker are not shown as running. The view says so, for those
+    who only read that.
+    """
     threads: Any = Recording({**run_view(RunState(thread="t")), "events": 1}, long_thread(1), missing=-1)
     notes: list[str] = []
     shown = await show_thread(threads, "t", note=notes.append)
     assert (notes, threads.asked_workers, shown.view["running"]) == (["no worker answered"], [False], [])
     assert "worker" in shown.view["continue"]["command"]
+    assert shown.view["unanswered"] == "no worker answered"

@@ -5,6 +5,7 @@ import gc
 import os
 import shutil
 import signal
+import ssl
 import tempfile
 from collections.abc import AsyncIterator, Generator, Iterator
 from contextlib import asynccontextmanager
@@ -12,6 +13,7 @@ from pathlib import Path
 from subprocess import Popen
 from typing import Any, cast
 
+import httpcore2
 import pytest
 import structlog
 from hypothesis import HealthCheck, settings
@@ -97,6 +99,22 @@ def patience() -> Iterator[None]:
     """Wait longer for a worker's answer than people would: the machine may be busy."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(Threads.__init__.__kwdefaults__ or {}, "answer_within", 60.0)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def certificates() -> Iterator[None]:
+    """Read the machine's certificates once, not for each HTTP client: that takes 50 ms, and few of them use TLS."""
+    read, kept = httpcore2.default_ssl_context, list[ssl.SSLContext]()
+
+    def once(*, _trust_env: bool = True) -> ssl.SSLContext:
+        if _trust_env and {"SSL_CERT_FILE", "SSL_CERT_DIR"} & os.environ.keys():
+            return read()
+        kept[:] = kept or [read(_trust_env=False)]
+        return kept[0]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(httpcore2, "default_ssl_context", once)
         yield
 
 

@@ -159,7 +159,7 @@ class TestPostgresThreads(ThreadStoreConformance):
             )
             return [bytes(body) for (body,) in await rows.fetchall()]
 
-    @pytest.mark.parametrize("seed", range(4))
+    @pytest.mark.parametrize("seed", [0, *(pytest.param(each, marks=pytest.mark.extended) for each in (1, 2, 3))])
     async def test_wherever_blocks_begin_and_end(
         self, store: ThreadStore, pool: AsyncConnectionPool, monkeypatch: pytest.MonkeyPatch, seed: int
     ) -> None:

@@ -38,13 +38,12 @@ async ({ports, ids, victim}) => {
     for (const id of ids) {
       for (const type of ['text/plain', 'application/x-www-form-urlencoded', 'application/json'])
         for (const mode of ['no-cors', 'cors'])
-          for (const credentials of ['include', 'omit'])
-            for (const [path, body] of [[id, start + end], [`${victim}/signal/approve`, signal + end]])
-              try {
-                const token = (document.cookie.match(/_csrf=([^;]+)/) || [])[1];
-                const headers = {'Content-Type': type, ...(mode === 'cors' && token ? {'X-CSRF-TOKEN': token} : {})};
-                await fetch(`${api}/${path}`, {method: 'POST', mode, credentials, headers, body, signal: patience()});
-              } catch {}
+          for (const [path, body] of [[id, start + end], [`${victim}/signal/approve`, signal + end]])
+            try {
+              const token = (document.cookie.match(/_csrf=([^;]+)/) || [])[1], credentials = 'include';
+              const headers = {'Content-Type': type, ...(mode === 'cors' && token ? {'X-CSRF-TOKEN': token} : {})};
+              await fetch(`${api}/${path}`, {method: 'POST', mode, credentials, headers, body, signal: patience()});
+            } catch {}
       // A form writes NAME=VALUE: the = ends up inside a JSON text.
       for (const [url, body] of [[`${api}/${id}`, start], [`${api}/${victim}/signal/approve`, signal]]) {
         const frame = document.createElement('iframe'), form = document.createElement('form');
@@ -112,23 +111,19 @@ def ids() -> list[str]:
     return [f"planted-{uuid4().hex}"]
 
 
-def addresses(stack: Stack, host: str) -> list[tuple[str, int]]:
-    """Return every address of the stack to which a page can send requests."""
-    return [(host, port) for port in (stack.http_port, stack.ui_port, stack.temporal_port)]
-
-
 async def test_another_sites_page_starts_signals_and_reads_nothing(
     stack: Stack, client: Client, victim: WorkflowHandle[Any, Any]
 ) -> None:
     """Forms and fetches from another site, or from another port of this machine, reach no workflow and no data.
 
-    After DNS rebinding, a page has the same origin as the stack's ports, but its host name is rejected.
+    After DNS rebinding, a page has the same origin as the stack's ports, but its host name is rejected. The same script
+    in the Web UI's own page reads, starts and signals, so the attack is real.
     """
     planned = ids()
-    local = addresses(stack, "127.0.0.1")
+    local = [("127.0.0.1", port) for port in (stack.http_port, stack.ui_port, stack.temporal_port)]
     async with browser() as open_page:
         for origin, ports in (
-            ("http://evil.example:9", [*local, *addresses(stack, "localhost")]),
+            ("http://evil.example:9", local),
             ("http://127.0.0.1:9", local),
             # Temporal's own port serves no page, because it does not speak HTTP/1.1.
             *((f"http://evil.example:{port}", [("evil.example", port)]) for port in (stack.http_port, stack.ui_port)),
@@ -136,17 +131,11 @@ async def test_another_sites_page_starts_signals_and_reads_nothing(
             page = await open_page(f"{origin}/attack")
             read = await page.evaluate(ATTACK, {"ports": ports, "ids": planned, "victim": victim.id})
             assert read == [], origin
+            await page.close()
 
-    assert await planted(client, planned) == []
-    assert await signals(victim) == 0
+        assert await planted(client, planned) == []
+        assert await signals(victim) == 0
 
-
-async def test_the_attack_works_from_the_web_uis_own_page(
-    stack: Stack, client: Client, victim: WorkflowHandle[Any, Any]
-) -> None:
-    """The same script in the Web UI's own page reads, starts and signals, so the tests above can fail."""
-    planned = ids()
-    async with browser() as open_page:
         page = await open_page(f"http://127.0.0.1:{stack.ui_port}/attack")
         attack = {"ports": [("127.0.0.1", stack.ui_port)], "ids": planned, "victim": victim.id}
         read = await page.evaluate(ATTACK, attack)

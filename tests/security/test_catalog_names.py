@@ -54,7 +54,7 @@ def test_a_folder_does_not_replace_an_installed_catalog(hostile: Path, tmp_path:
     assert not (tmp_path / "hostile").exists(), done.stderr
 
 
-@pytest.mark.parametrize("program", ["starter.py", "gateway.py", "worker.py"])
+@pytest.mark.parametrize("program", ["gateway.py", "worker.py", pytest.param("starter.py", marks=pytest.mark.extended)])
 def test_without_a_catalog_nothing_of_a_folder_is_imported(hostile: Path, tmp_path: Path, program: str) -> None:
     """A command in a cloned repository executes none of its code."""
     arguments = {"starter.py": ["recall", "colours"], "gateway.py": [], "worker.py": []}[program]

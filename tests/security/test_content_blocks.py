@@ -55,16 +55,16 @@ async def test_no_block_of_a_message_impersonates_anyone(rig: StartRig) -> None:
         assert [content for content in sent if content not in ("", None)] == ["hello", "yes?", "finish"]
 
 
-@pytest.mark.parametrize("name", HOSTILE)
-async def test_no_block_of_a_task_impersonates_anyone(rig: StartRig, name: str) -> None:
+async def test_no_block_of_a_task_impersonates_anyone(rig: StartRig) -> None:
     """A run that anyone starts with such a task fails with a reason before the LLM is called."""
     offer = Catalog(agents=[Agent(name="clerk", instructions="")])
     async with rig(offer, answer) as r:
-        begin = json.dumps({"task": HOSTILE[name]}).encode()
-        thread = f"blocks-{uuid4().hex[:8]}"
-        run = await r.client.start_workflow(WORKFLOW, plain(begin), id=thread, task_queue=r.task_queue)
-        with pytest.raises(WorkflowFailureError) as failure:
-            await run.result()
-        assert isinstance(failure.value.cause, ApplicationError)
-        assert failure.value.cause.type in ("StartRefused", "TaskMalformed", "TaskEmpty")
-        assert not r.llm.requests
+        for name, blocks in HOSTILE.items():
+            begin = json.dumps({"task": blocks}).encode()
+            thread = f"blocks-{uuid4().hex[:8]}"
+            run = await r.client.start_workflow(WORKFLOW, plain(begin), id=thread, task_queue=r.task_queue)
+            with pytest.raises(WorkflowFailureError) as failure:
+                await run.result()
+            assert isinstance(failure.value.cause, ApplicationError), name
+            assert failure.value.cause.type in ("StartRefused", "TaskMalformed", "TaskEmpty"), name
+            assert not r.llm.requests, name

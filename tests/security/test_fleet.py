@@ -102,30 +102,28 @@ def forged_snapshot() -> dict[str, Any]:
     return snapshot
 
 
-@pytest.mark.parametrize(
-    "claim",
-    [
-        pytest.param(lambda _: forged_snapshot(), id="a snapshot with a cleared call"),
-        pytest.param(lambda _: {**forged_snapshot(), "sealed": True}, id="a snapshot that calls itself sealed"),
-        pytest.param(lambda folder: {"workspace": str(folder)}, id="a workspace"),
-        pytest.param(lambda _: {"trust": "agent", "depth": 3}, id="trust and depth"),
-        pytest.param(lambda _: {"resume": True}, id="a thread's past"),
-        pytest.param(lambda _: {"issued_at": datetime.now(UTC).isoformat()}, id="a time of issue"),
-        pytest.param(lambda _: {"first_run_id": "x", "orders": 7}, id="a chain of runs"),
-        pytest.param(lambda _: {"task": 5}, id="what cannot be read"),
-    ],
-)
-async def test_an_unsealed_start_cannot_claim_authority(
-    rig: StartRig, stack: Stack, tmp_path: Path, claim: Any
-) -> None:
+CLAIMS: dict[str, dict[str, Any]] = {
+    "a snapshot with a cleared call": forged_snapshot(),
+    "a snapshot that calls itself sealed": {**forged_snapshot(), "sealed": True},
+    "a workspace": {"workspace": "/tmp"},
+    "trust and depth": {"trust": "agent", "depth": 3},
+    "a thread's past": {"resume": True},
+    "a time of issue": {"issued_at": datetime.now(UTC).isoformat()},
+    "a chain of runs": {"first_run_id": "x", "orders": 7},
+    "what cannot be read": {"task": 5},
+}
+
+
+async def test_an_unsealed_start_cannot_claim_authority(rig: StartRig, stack: Stack) -> None:
     """An unsealed start with more than a task and an agent's name fails at once, and runs nothing."""
     stranger = await reach(stack)
     async with rig(DESK, PAYING) as r:
-        run = await stranger.start_workflow(
-            WORKFLOW, {"task": "go", **claim(tmp_path)}, id=f"t-{uuid4().hex[:8]}", task_queue=r.task_queue
-        )
-        assert (await failure_of(run)).type == START_REFUSED
-        assert paid(r) == 0
+        for name, claim in CLAIMS.items():
+            run = await stranger.start_workflow(
+                WORKFLOW, {"task": "go", **claim}, id=f"t-{uuid4().hex[:8]}", task_queue=r.task_queue
+            )
+            assert (await failure_of(run)).type == START_REFUSED, name
+            assert paid(r) == 0, name
 
 
 async def test_a_loop_needs_a_sealed_start(rig: StartRig, stack: Stack) -> None:
@@ -150,19 +148,18 @@ async def test_an_unsealed_start_with_a_task_runs_under_the_agents_own_policy(ri
         assert (await run.result())["result"] == "done"
 
 
-@pytest.mark.parametrize("sealed", [True, False])
-async def test_no_run_begins_under_the_id_of_an_archived_branch(rig: StartRig, stack: Stack, sealed: bool) -> None:
+async def test_no_run_begins_under_the_id_of_an_archived_branch(rig: StartRig, stack: Stack) -> None:
     """The record rejects such an id, so a run under it is rejected before it can have an effect."""
     stranger = await reach(stack)
     async with rig(DESK, PAYING) as r:
-        thread = f"t-{uuid4().hex[:8]}~reset-1"
-        if sealed:
-            run = await r.start(thread=thread)
-        else:
-            run = await stranger.start_workflow(WORKFLOW, {"task": "go"}, id=thread, task_queue=r.task_queue)
-        refusal = await failure_of(run)
-        assert (refusal.type, "reserved" in refusal.message) == (START_REFUSED, True)
-        assert paid(r) == 0
+        threads = [f"t-{uuid4().hex[:8]}~reset-1" for _ in range(2)]
+        for run in (
+            await r.start(thread=threads[0]),
+            await stranger.start_workflow(WORKFLOW, {"task": "go"}, id=threads[1], task_queue=r.task_queue),
+        ):
+            refusal = await failure_of(run)
+            assert (refusal.type, "reserved" in refusal.message) == (START_REFUSED, True)
+            assert paid(r) == 0
 
 
 async def test_one_setting_rejects_unsealed_starts(rig: StartRig, stack: Stack) -> None:
@@ -285,7 +282,12 @@ async def test_a_snapshot_is_valid_only_for_its_own_chain_of_runs(rig: StartRig,
         assert "another run" in refused.message
 
 
-@pytest.mark.parametrize("sealed", [False, True], ids=["unsealed", "sealed by another fleet"])
+SEALED_BY_ANOTHER = pytest.mark.parametrize(
+    "sealed", [True, pytest.param(False, marks=pytest.mark.extended)], ids=["sealed by another fleet", "unsealed"]
+)
+
+
+@SEALED_BY_ANOTHER
 async def test_a_forged_answer_never_counts(rig: StartRig, stack: Stack, sealed: bool) -> None:
     """An attacker who polls an activity from the task queue cannot forge its result: the run rejects it."""
     stranger = await reach(stack)
@@ -308,7 +310,7 @@ async def test_a_forged_answer_never_counts(rig: StartRig, stack: Stack, sealed:
         await run.terminate()
 
 
-@pytest.mark.parametrize("sealed", [False, True], ids=["unsealed", "sealed by another fleet"])
+@SEALED_BY_ANOTHER
 async def test_a_forged_end_of_a_local_activity_never_counts(rig: StartRig, stack: Stack, sealed: bool) -> None:
     """An attacker who polls a workflow task cannot give a run another agent: a real worker loads the agent itself."""
     stranger, queue = await reach(stack), f"forged-{uuid4().hex[:8]}"

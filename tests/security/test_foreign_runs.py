@@ -155,7 +155,7 @@ async def finished_thread(rig: Rig, thread: str) -> WorkflowHandle[Any, Any]:
 # A new id.
 
 
-@pytest.mark.parametrize("key", [0, 1])
+@pytest.mark.parametrize("key", [1, pytest.param(0, marks=pytest.mark.extended)])
 async def test_a_run_with_a_foreign_key_is_rejected(stack: Stack, readers: Readers, tmp_path: Path, key: int) -> None:
     """No reader returns its result, `verify` reports it as altered, and nobody signs its file."""
     thread, threads = named("forged"), readers.threads
@@ -285,7 +285,7 @@ async def assert_recorded(readers: Readers, thread: str, foreign: str, path: Pat
     assert await readers.export(thread, path)
 
 
-@pytest.mark.parametrize("key", [0, 1])
+@pytest.mark.parametrize("key", [0, pytest.param(1, marks=pytest.mark.extended)])
 async def test_a_foreign_run_does_not_displace_a_closed_thread(
     rig: StartRig, stack: Stack, readers: Readers, tmp_path: Path, key: int
 ) -> None:
@@ -308,7 +308,14 @@ async def test_a_foreign_run_does_not_displace_a_closed_thread(
         assert (await verify(again, thread, evidence=readers.evidence)).verdict == "proven"
 
 
-@pytest.mark.parametrize("how", ["plain", "open", "copied", "another type", "a loop"])
+@pytest.mark.parametrize(
+    "how",
+    [
+        "plain",
+        "copied",
+        *(pytest.param(each, marks=pytest.mark.extended) for each in ("open", "another type", "a loop")),
+    ],
+)
 async def test_a_start_under_a_closed_threads_id_does_not_displace_it(
     rig: StartRig, stack: Stack, readers: Readers, tmp_path: Path, how: str
 ) -> None:
@@ -411,14 +418,17 @@ async def test_a_file_is_unsigned_if_its_thread_cannot_be_checked(
 
 
 @pytest.mark.parametrize(
-    ("statement", "where"),
+    "statement",
     [
-        ("DELETE FROM holdfast.events WHERE thread = (SELECT id FROM holdfast.threads WHERE thread = %s)", "record"),
-        ("DELETE FROM holdfast.threads WHERE thread = %s", "record"),
+        "DELETE FROM holdfast.threads WHERE thread = %s",
+        pytest.param(
+            "DELETE FROM holdfast.events WHERE thread = (SELECT id FROM holdfast.threads WHERE thread = %s)",
+            marks=pytest.mark.extended,
+        ),
     ],
 )
 async def test_a_deleted_record_is_detected_while_temporal_has_the_history(
-    rig: StartRig, readers: Readers, statement: str, where: str
+    rig: StartRig, readers: Readers, statement: str
 ) -> None:
     """The history says how many events were written, so a record without any is altered, not unknown."""
     thread = named("deleted")
@@ -430,7 +440,7 @@ async def test_a_deleted_record_is_detected_while_temporal_has_the_history(
             await connection.execute(statement, [thread])
             await connection.execute("SET session_replication_role = DEFAULT")
         report = await verify(readers.threads, thread, evidence=readers.evidence)
-        assert (report.verdict, report.where, report.position) == ("altered", where, 0)
+        assert (report.verdict, report.where, report.position) == ("altered", "record", 0)
         assert "were written to it" in report.reason
 
 

@@ -38,11 +38,11 @@ async def spent(run: WorkflowHandle[Any, Any]) -> int:
 @pytest.mark.parametrize(
     ("cause", "details"),
     [
-        (LLM_REJECTED, ()),
         (CONTEXT_TOO_LONG, (b'"ZGV2OngA"', b'{"answers":"2.0"}')),
-        (LLM_REJECTED, (b'{"failed":1}',)),
+        pytest.param(LLM_REJECTED, (), marks=pytest.mark.extended),
+        pytest.param(LLM_REJECTED, (b'{"failed":1}',), marks=pytest.mark.extended),
     ],
-    ids=["none", "a seal", "an outage"],
+    ids=["a seal", "none", "an outage"],
 )
 async def test_a_forged_rejection_costs_the_expected_amount(
     rig: StartRig, client: Client, cause: str, details: tuple[bytes, ...]
@@ -85,7 +85,7 @@ async def test_the_proof_of_one_call_does_not_reject_another(rig: StartRig, clie
         await run.terminate()
 
 
-@pytest.mark.parametrize("words", ["wrong key", "wrong key hunter22"])
+@pytest.mark.parametrize("words", ["wrong key hunter22", pytest.param("wrong key", marks=pytest.mark.extended)])
 async def test_an_honest_rejection_costs_nothing(rig: StartRig, client: Client, words: str) -> None:
     """Only earlier requests count, even if the provider repeats a secret, which is redacted."""
     replies = [say("done"), failing(401, words), failing(503, "busy"), disconnect()]

@@ -162,7 +162,7 @@ async def test_slow_bodies_of_unknown_callers_are_limited(url: str) -> None:
 
 
 async def test_one_token_that_follows_everything_leaves_room_for_another(rig: StartRig) -> None:
-    """70 streams by one token: it gets its share, and another token follows, reads and decides as before."""
+    """Of more streams than its share, a token gets its share, and another one follows, reads and decides as before."""
     async with site(rig) as gateway, AsyncExitStack() as streams:
         run, request = await gateway.waiting()
         path = gateway.path(run.id, "/events")
@@ -170,11 +170,11 @@ async def test_one_token_that_follows_everything_leaves_room_for_another(rig: St
         async with httpx2.AsyncClient(
             base_url=gateway.http.base_url, trust_env=False, timeout=120, limits=httpx2.Limits(max_connections=None)
         ) as greedy:
-            for _ in range(70):
+            for _ in range(24):
                 answer = await streams.enter_async_context(greedy.stream("GET", path, headers=bearer("of-dashboard")))
                 statuses.append(answer.status_code)
             assert statuses.count(200) == 16
-            assert statuses.count(429) == 54
+            assert statuses.count(429) == 8
 
             async with gateway.http.stream("GET", path, headers=bearer("of-alice")) as other:
                 assert other.status_code == 200

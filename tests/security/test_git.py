@@ -5,13 +5,16 @@ If bubblewrap works, each attack runs twice: with git confined, and without.
 
 import asyncio
 import os
+import shutil
 import subprocess
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -33,7 +36,13 @@ AT = datetime(2026, 11, 21, 10, 30, tzinfo=UTC)
 SECRET = "somebody else's\n"
 
 
-@pytest.fixture(params=["confined", "plain"])
+CONFINED_TOO = pytest.mark.parametrize(
+    "boxed", ["plain", pytest.param("confined", marks=pytest.mark.extended)], indirect=True
+)
+"""Of attacks that differ by data, the tests that have one each run confined by default."""
+
+
+@pytest.fixture(params=["plain", "confined"])
 def boxed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Run with git in bubblewrap, and without."""
     if request.param == "plain":
@@ -81,36 +90,42 @@ class Ground:
         path.write_text(f"#!/bin/sh\ntouch '{self.ran}'\n")
         path.chmod(0o755)
 
-    def link(self, name: str, to: Path | None = None) -> None:
-        """Replace a file or folder in `.git` by a link."""
-        path = self.root / ".git" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if os.path.lexists(path):
-            path.rename(self.root.parent / f"moved-{name.replace('/', '-')}")
-        path.symlink_to(to or self.canary)
-
     def require_unharmed(self) -> None:
         """Check that nothing ran, nothing was written elsewhere, and no foreign file was committed."""
         assert not self.ran.exists(), "a planted program ran"
         assert self.canary.read_text() == SECRET, "a file elsewhere was written"
         assert self.git("log", "--format=%s", at=self.victim) == "Theirs"
         assert self.git("status", "--porcelain", at=self.victim) == "", "somebody else's repository was changed"
-        for folder in (self.root, self.victim):
-            with suppress(subprocess.CalledProcessError, NotADirectoryError):
-                assert "theirs" not in self.git("log", "--name-only", "--format=%an", "--author=Holdfast", at=folder)
+        with suppress(subprocess.CalledProcessError, NotADirectoryError):
+            assert "theirs" not in self.git("log", "--name-only", "--format=%an", "--author=Holdfast")
+
+
+@pytest.fixture(scope="session")
+def repositories(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with two repositories of one commit each, which tests copy."""
+    made = tmp_path_factory.mktemp("repositories")
+    for folder, name in ((made / "workspace", "Ours"), (made / "victim", "Theirs")):
+        folder.mkdir()
+        git = partial(subprocess.run, cwd=folder, capture_output=True, check=True)
+        git(["git", *PERSON, "init", "--quiet"])
+        (folder / f"{name.lower()}.txt").write_text(SECRET)
+        git(["git", *PERSON, "add", "."])
+        git(["git", *PERSON, "commit", "--quiet", "-m", name])
+    return made
+
+
+def prepare(repositories: Path, folder: Path) -> Ground:
+    """Copy a repository, and a victim and a canary beside it."""
+    shutil.copytree(repositories, folder, dirs_exist_ok=True)
+    ground = Ground(folder / "workspace")
+    ground.canary.write_text(SECRET)
+    return ground
 
 
 @pytest.fixture
-def ground(tmp_path: Path) -> Iterator[Ground]:
-    """Return a repository with one commit, a canary beside it, and a victim."""
-    ground = Ground(tmp_path / "workspace")
-    for folder, name in ((ground.root, "Ours"), (ground.victim, "Theirs")):
-        folder.mkdir()
-        ground.git("init", "--quiet", at=folder)
-        (folder / f"{name.lower()}.txt").write_text(SECRET)
-        ground.git("add", ".", at=folder)
-        ground.git("commit", "--quiet", "-m", name, at=folder)
-    ground.canary.write_text(SECRET)
+def ground(repositories: Path, tmp_path: Path) -> Iterator[Ground]:
+    """Return a repository with one commit and a new file, a canary beside it, and a victim."""
+    ground = prepare(repositories, tmp_path)
     (ground.root / "new.txt").write_text("new\n")
     yield ground
     ground.require_unharmed()
@@ -134,7 +149,8 @@ def attributes(text: str, *settings: str, info: bool = False) -> Plant:
     """Set attributes and settings."""
 
     def plant(ground: Ground) -> None:
-        (ground.root / (".git/info/attributes" if info else ".gitattributes")).write_text(text)
+        with (ground.root / (".git/info/attributes" if info else ".gitattributes")).open("a") as file:
+            file.write(text)
         setting(*settings)(ground)
 
     return plant
@@ -225,11 +241,33 @@ NOT_RUN_HERE: dict[str, Plant] = {
 }
 
 
+def together(plants: Iterable[Plant]) -> Plant:
+    """Plant several in one folder."""
+    return lambda ground: [plant(ground) for plant in plants]
+
+
+def extended(names: Iterable[str]) -> list[Any]:
+    """Return names that are cases of the extended tests."""
+    return [pytest.param(name, marks=pytest.mark.extended) for name in names]
+
+
+TOGETHER: dict[str, Plant] = {
+    "all that is not run here": together(NOT_RUN_HERE.values()),
+    "all that git runs": together(
+        # Plain git makes a commit in the first one. The setting of a folder of hooks would hide the others.
+        [RUN_BY_GIT["nested submodule"]]
+        + [plant for name, plant in RUN_BY_GIT.items() if name not in ("nested submodule", "core.hooksPath")]
+    ),
+}
+PLANTS = RUN_BY_GIT | NOT_RUN_HERE | TOGETHER
+
+
 @pytest.mark.usefixtures("boxed")
-@pytest.mark.parametrize("name", [*RUN_BY_GIT, *NOT_RUN_HERE])
+@CONFINED_TOO
+@pytest.mark.parametrize("name", [*RUN_BY_GIT, "all that is not run here", *extended(NOT_RUN_HERE)])
 def test_no_program_that_a_folder_names_is_run(name: str, ground: Ground) -> None:
     """Status and commit run no filter, hook, monitor, signer or other program, and the commit is made."""
-    (RUN_BY_GIT | NOT_RUN_HERE)[name](ground)
+    PLANTS[name](ground)
     repository = Repository(ground.root)
     assert repository.state().problem == ""
     assert repository.commit_manual_changes("k").made or name.startswith("filter by info")
@@ -255,14 +293,22 @@ LINKS = [
 
 
 @pytest.mark.usefixtures("boxed")
-@pytest.mark.parametrize("name", LINKS)
-@pytest.mark.parametrize("to", ["file", "folder"])
-def test_no_link_in_a_git_folder_is_followed(name: str, to: str, ground: Ground) -> None:
+def test_no_link_in_a_git_folder_is_followed(ground: Ground) -> None:
     """A link anywhere that git reads or writes is rejected by name before anything is changed."""
-    ground.link(name, ground.victim / ".git" / "objects" if to == "folder" else None)
-    with pytest.raises(GitFailed, match=r"is a link|is incomplete"):
-        Repository(ground.root).commit_once("k", "x", change=lambda: pytest.fail("it was changed"))
-    assert Repository(ground.root).state().problem
+    for name in LINKS:
+        path = ground.root / ".git" / name
+        kept = ground.root.parent / "kept"
+        for to in (ground.canary, ground.victim / ".git" / "objects"):
+            if os.path.lexists(path):
+                path.rename(kept)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.symlink_to(to)
+            with pytest.raises(GitFailed, match=r"is a link|is incomplete"):
+                Repository(ground.root).commit_once("k", "x", change=partial(pytest.fail, f"changed through {name}"))
+            assert Repository(ground.root).state().problem, (name, to)
+            path.unlink()
+            if kept.exists():
+                kept.rename(path)
 
 
 @pytest.mark.usefixtures("boxed")
@@ -393,6 +439,7 @@ ELSEWHERE: dict[str, tuple[Plant, str]] = {
 
 
 @pytest.mark.usefixtures("boxed")
+@CONFINED_TOO
 @pytest.mark.parametrize("name", ELSEWHERE)
 def test_a_folder_cannot_redirect_git_to_another_repository(name: str, ground: Ground) -> None:
     """Redirections to other git folders, work trees, objects or formats are rejected; neither repository changes."""
@@ -485,10 +532,13 @@ def test_plain_git_sees_the_commit(ground: Ground) -> None:
 
 
 @pytest.mark.usefixtures("boxed")
-@pytest.mark.parametrize("name", RUN_BY_GIT)
+@CONFINED_TOO
+@pytest.mark.parametrize(
+    "name", ["all that git runs", "core.hooksPath", *extended(name for name in RUN_BY_GIT if name != "core.hooksPath")]
+)
 def test_the_release_example_runs_nothing_of_the_repository(name: str, ground: Ground) -> None:
     """Its git reads, commits and tags in a user's repository in the same safe way."""
-    RUN_BY_GIT[name](ground)
+    PLANTS[name](ground)
     ground.ran.unlink(missing_ok=True)  # plain git may have run the hook in the setup
     release_git(ground.root, "status", "--porcelain", "--untracked-files=all", "-z")
     release_git(ground.root, "add", "--", "new.txt")
@@ -500,17 +550,11 @@ def test_the_release_example_runs_nothing_of_the_repository(name: str, ground: G
         release_git(ground.root, "status")
 
 
-async def test_a_loop_on_a_prepared_folder_runs_nothing_of_it(rig: StartRig, tmp_path: Path, stack: Stack) -> None:
+async def test_a_loop_on_a_prepared_folder_runs_nothing_of_it(
+    rig: StartRig, repositories: Path, tmp_path: Path, stack: Stack
+) -> None:
     """`starter.py loop DIR` runs no filters or hooks; a redirection blocks the loop before any LLM call."""
-    tmp_path.joinpath("at").mkdir()
-    ground = Ground(tmp_path / "at" / "workspace")
-    for folder, name in ((ground.root, "Ours"), (ground.victim, "Theirs")):
-        folder.mkdir()
-        ground.git("init", "--quiet", at=folder)
-        (folder / f"{name.lower()}.txt").write_text(SECRET)
-        ground.git("add", ".", at=folder)
-        ground.git("commit", "--quiet", "-m", name, at=folder)
-    ground.canary.write_text(SECRET)
+    ground = prepare(repositories, tmp_path / "at")
     (ground.root / "TASKS.md").write_text("- [ ] one\n")
     RUN_BY_GIT["filter"](ground)
     RUN_BY_GIT["nested submodule"](ground)

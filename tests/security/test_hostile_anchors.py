@@ -3,8 +3,6 @@
 import asyncio
 import operator
 import os
-import subprocess
-import sys
 import tracemalloc
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -27,6 +25,7 @@ from holdfast.config.webhooks import Receiver as To
 from holdfast.core.authority.signatures import encode_key, public_key
 from holdfast.core.log.node_seals import SignedCheckpoint, make_seal
 from holdfast.errors import SettingsError
+from tests.support import forked
 from tests.support.rig import eventually
 
 KEY = encode_key(bytes([31]) * 32)
@@ -51,8 +50,8 @@ async def test_any_number_of_lines_takes_bounded_memory(tmp_path: Path) -> None:
     """Seals are read one by one, an endless line in parts, and the valid ones among them are found."""
     file = await file_of(tmp_path)
     with file.open("wb") as opened:
-        opened.write(b"{}\n" * 100_000 + b"x" * 50_000_000 + b"\n")
-        opened.write(seal_of(7).line() + b"\n" + (seal_of(5).line() + b"\n") * 5_000)
+        opened.write(b"{}\n" * 20_000 + b"x" * 20_000_000 + b"\n")
+        opened.write(seal_of(7).line() + b"\n" + (seal_of(5).line() + b"\n") * 1_000)
     tracemalloc.start()
     try:
         comparison = compare(find_seals(Anchors([tmp_path], {NODE: None}), "rel-1"), dict(list(LOG.items())[:7]))
@@ -111,35 +110,43 @@ async def test_seals_are_not_written_to_links_pipes_or_hard_links(tmp_path: Path
     assert (victim.read_text(), list((tmp_path / "node").iterdir())) == ("mine\n", [])
 
 
-APPEND = """
+SEAL_OF = """
 import asyncio, sys
+from datetime import datetime
 from pathlib import Path
 from holdfast.audit.anchors.folder import FolderAnchor
-from tests.security.test_hostile_anchors import seal_of
-for number in range(int(sys.argv[2]), int(sys.argv[3])):
-    asyncio.run(FolderAnchor(Path(sys.argv[1])).put(seal_of(number)))
+from holdfast.core.log.node_seals import make_seal
+key, at = sys.argv[1], datetime.fromisoformat(sys.argv[2])
+anchor = FolderAnchor(Path(sys.argv[3]))
+def seal_of(n):
+    return make_seal(key, namespace="default", thread="rel-1", events=n, head=f"{n - 1:064x}", at=at)
 """
+APPEND = """
+for number in range(int(sys.argv[4]), int(sys.argv[5])):
+    asyncio.run(anchor.put(seal_of(number)))
+"""
+
+
+def run_code(code: str, *words: object) -> str:
+    """Run code after `SEAL_OF` in another process, and return its output."""
+    ended = forked.run("-c", [SEAL_OF + code, KEY, AT.isoformat(), *map(str, words)], environ=os.environ)
+    assert ended.code == 0, ended.err
+    return ended.out.decode()
 
 
 async def test_concurrent_appends_lose_no_line(tmp_path: Path) -> None:
     """Two workers with the same key write whole lines to the same file."""
-    ranges = ("1", "150"), ("150", "300")
-    started = [
-        await asyncio.create_subprocess_exec(sys.executable, "-c", APPEND, str(tmp_path), *each) for each in ranges
-    ]
-    assert [await process.wait() for process in started] == [0, 0]
+    ranges = (1, 100), (100, 200)
+    await asyncio.gather(*(asyncio.to_thread(run_code, APPEND, tmp_path, *each) for each in ranges))
     comparison = compare(find_seals(Anchors([tmp_path], {NODE: None}), "rel-1"), LOG)
     lines = list(AnchoredLines([tmp_path], "rel-1"))
-    assert (sorted(lines), comparison.faults) == (sorted(seal_of(number).line() for number in range(1, 300)), ())
+    assert (sorted(lines), comparison.faults) == (sorted(seal_of(number).line() for number in range(1, 200)), ())
     assert not any("not seals" in one.why for one in comparison.unchecked)
 
 
 FULL = """
-import asyncio, resource, sys
-from pathlib import Path
-from holdfast.audit.anchors.folder import FolderAnchor
-from tests.security.test_hostile_anchors import seal_of
-anchor, limit = FolderAnchor(Path(sys.argv[1])), int(sys.argv[2])
+import resource
+limit = int(sys.argv[4])
 hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
 resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
 for number in (1, 2):
@@ -154,12 +161,9 @@ asyncio.run(anchor.put(seal_of(3)))
 
 def test_a_full_disk_loses_no_later_seal(tmp_path: Path) -> None:
     """A line that fits only in part, or not at all, is an error that the sealer retries; the next line is whole."""
-    limit = str(len(seal_of(1).line()) + 50)
-    done = subprocess.run(
-        [sys.executable, "-c", FULL, str(tmp_path), limit], capture_output=True, text=True, check=True
-    )
+    printed = run_code(FULL, tmp_path, len(seal_of(1).line()) + 50)
     lines = list(AnchoredLines([tmp_path], "rel-1"))
-    assert (done.stdout, lines[0], lines[-1]) == ("OSError\n", seal_of(1).line(), seal_of(3).line())
+    assert (printed, lines[0], lines[-1]) == ("OSError\n", seal_of(1).line(), seal_of(3).line())
     assert len(lines) == 3
 
 

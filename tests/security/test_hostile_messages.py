@@ -1,6 +1,7 @@
 """No message stops a run or its worker, whatever it contains."""
 
 import asyncio
+from itertools import cycle, islice, product
 from typing import Any
 
 import pytest
@@ -36,21 +37,30 @@ async def update(run: WorkflowHandle[Any, Any], name: str, *payloads: Payload) -
     return ""
 
 
-async def test_an_unreadable_message_is_rejected_and_the_run_continues(rig: StartRig, stack: Stack) -> None:
+@pytest.mark.parametrize("each_as_each", [False, pytest.param(True, marks=pytest.mark.extended)])
+async def test_an_unreadable_message_is_rejected_and_the_run_continues(
+    rig: StartRig, stack: Stack, each_as_each: bool
+) -> None:
     """As a signal or update of any name, it is malformed; the log says why, the right approval counts, and the log
     verifies.
     """
+    signals, updates = (*SIGNALS, "no_such_signal"), tuple(UPDATES)
+
+    def pairs(names: tuple[str, ...]) -> list[tuple[str, str]]:
+        """Return each name with each payload, or each of both at least once."""
+        if each_as_each:
+            return list(product(names, UNREADABLE))
+        return [*islice(zip(cycle(names), cycle(UNREADABLE), strict=False), max(len(names), len(UNREADABLE)))]
+
     async with rig(clerk(POLICY), PAY) as r:
         run = await r.start()
         await status_of(run, "waiting_approval")
         hostile = (await reach(stack)).get_workflow_handle(run.id)
-        for name in (*SIGNALS, "no_such_signal"):
-            for payload in UNREADABLE.values():
-                await hostile.signal(name, RawValue(payload))
-        for name in UPDATES:
-            for what, payload in UNREADABLE.items():
-                assert await update(hostile, name, payload) == "malformed", (name, what)
-                assert await update(hostile, name, as_json(b"{}"), payload) == "malformed", (name, what)
+        for name, what in pairs(signals):
+            await hostile.signal(name, RawValue(UNREADABLE[what]))
+        for name, what in pairs(updates):
+            assert await update(hostile, name, UNREADABLE[what]) == "malformed", (name, what)
+            assert await update(hostile, name, as_json(b"{}"), UNREADABLE[what]) == "malformed", (name, what)
         assert await decided(r.client.get_workflow_handle(run.id), APPROVAL) == "accepted"
         await asyncio.wait_for(run.result(), PATIENCE)
         assert payments(r) == [5]

@@ -24,6 +24,7 @@ from holdfast.core.base.canonical import canonical
 from holdfast.core.tools.arguments import ArgumentsInvalid
 from holdfast.core.tools.effects import Effect
 from holdfast.errors import CatalogError, SettingsError
+from holdfast.mcp import http as mcp_http
 from holdfast.mcp import stdio
 from holdfast.mcp.limits import AnswerTimeout, ConnectionLost, NotConnected, PinRejected, ServerError, Verdict
 from holdfast.mcp.lock_file import LOCK, read_lock, write_lock
@@ -98,15 +99,18 @@ def result(number: int, text: str) -> bytes:
     return json.dumps({"jsonrpc": "2.0", "id": number, "result": content}).encode()
 
 
-async def test_responses_over_http_are_bounded() -> None:
+async def test_responses_over_http_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither a long response, nor a compressed one, nor an endless stream is read to its end; the outcome is open."""
-    bomb = gzip.compress(result(1, "x" * 50_000_000))
-    note = b'data: {"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": "x"}}\n\n'
+    monkeypatch.setattr(mcp_http, "MAX_MESSAGE_BYTES", 300_000)
+    monkeypatch.setattr(mcp_http, "MAX_RESPONSE_BYTES", 600_000)
+    bomb = gzip.compress(result(1, "x" * 5_000_000))
+    said = {"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": "x" * 2_000}}
+    note = b"data: " + json.dumps(said).encode() + b"\n\n"
     for answer in (
-        lambda number: http(result(number, "x" * 50_000_000)),
+        lambda number: http(result(number, "x" * 5_000_000)),
         lambda number: http(bomb, "Content-Encoding: gzip"),
-        lambda number: http(b"data: " + result(number, "x" * 20_000_000) + b"\n\n", kind="text/event-stream"),
-        lambda number: http(note * 350_000, kind="text/event-stream"),
+        lambda number: http(b"data: " + result(number, "x" * 1_500_000) + b"\n\n", kind="text/event-stream"),
+        lambda number: http(note * 1_000, kind="text/event-stream"),
     ):
         async with over_http(answer) as server, caller(server, KEY="a secret key") as call:
             before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

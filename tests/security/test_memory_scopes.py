@@ -111,18 +111,13 @@ async def test_a_persons_own_run_reaches_their_memory(ground: Ground) -> None:
     assert await ground.planted()
 
 
-async def test_an_unsealed_start_accesses_nobodys_memory(ground: Ground) -> None:
-    """An unsealed start may claim any name, as from the Web UI or the `temporal` command."""
-    run = await ground.plain(fresh())
-    await run.result()
-    await ground.require_nothing(run)
-
-
-async def test_an_unauthenticated_name_accesses_nothing(ground: Ground) -> None:
-    """The start is sealed, but the person is not authenticated."""
-    run = await ground.rig.start(by=ground.user, by_proven=False)
-    await run.result()
-    await ground.require_nothing(run)
+async def test_a_claimed_name_accesses_nothing(ground: Ground) -> None:
+    """An unsealed start may claim any name, as from the Web UI or the `temporal` command. A sealed one may name
+    somebody who is not authenticated.
+    """
+    for run in (await ground.plain(fresh()), await ground.rig.start(by=ground.user, by_proven=False)):
+        await run.result()
+        await ground.require_nothing(run)
 
 
 async def test_a_later_authenticated_start_does_not_prove_an_earlier_claim(ground: Ground) -> None:
@@ -136,20 +131,20 @@ async def test_a_later_authenticated_start_does_not_prove_an_earlier_claim(groun
     await ground.require_nothing(run)
 
 
-@pytest.mark.parametrize("by", ["mallory", ""])
-async def test_a_message_by_another_person_blocks_access_to_the_memory(by: str, ground: Ground) -> None:
+async def test_a_message_by_another_person_blocks_access_to_the_memory(ground: Ground) -> None:
     """In a person's open thread, a message by someone else, or by nobody, is not answered from their memory."""
-    run = await ground.rig.start(by=ground.user, idle_limit=60)
-    await status_of(run, "waiting_message")
-    asked = len([event for event in await events_of(run) if isinstance(event, ToolCallFinished)])
-    await run.signal("say", {"message": "What do you know of her?", "by": by})
+    for by in ("mallory", ""):
+        run = await ground.rig.start(by=ground.user, idle_limit=60)
+        await status_of(run, "waiting_message")
+        asked = len([event for event in await events_of(run) if isinstance(event, ToolCallFinished)])
+        await run.signal("say", {"message": "What do you know of her?", "by": by})
 
-    async def results() -> list[ToolCallFinished]:
-        return [event for event in await events_of(run) if isinstance(event, ToolCallFinished)][asked:]
+        async def results(run: WorkflowHandle[Any, Any] = run, asked: int = asked) -> list[ToolCallFinished]:
+            return [event for event in await events_of(run) if isinstance(event, ToolCallFinished)][asked:]
 
-    recalled, _ = await eventually(results, lambda found: len(found) == 2)
-    assert ground.secret not in recalled.content
-    await run.cancel()
+        recalled, _ = await eventually(results, lambda found: len(found) == 2)
+        assert ground.secret not in recalled.content, by
+        await run.cancel()
 
 
 @asynccontextmanager
@@ -161,27 +156,26 @@ async def gateway(ground: Ground) -> AsyncIterator[httpx2.AsyncClient]:
         yield http
 
 
-@pytest.mark.parametrize(("token", "reached"), [("alice", True), ("bob", False)])
-async def test_the_gateways_token_determines_the_memory(token: str, reached: bool, ground: Ground) -> None:
+async def test_the_gateways_token_determines_the_memory(ground: Ground) -> None:
     """A caller who re-opens a thread over HTTP acts for the token's owner, not for a name in the message."""
     ground.user = "alice"
     await ground.prepare()
-    ground.rig.llm.script = lambda conversation: say("Done.")
-    thread = fresh()
-    await (await ground.rig.start(by="alice", thread=thread)).result()
-    seen = len(ground.rig.llm.requests)
-    ground.rig.llm.script = script_after_one
     async with gateway(ground) as http:
-        headers = {"Authorization": f"Bearer of-{token}"}
-        body = {"message": "What do you know of her?"}
-        claimed = await http.post(f"/threads/{thread}/messages", json={**body, "by": "alice"}, headers=headers)
-        assert claimed.status_code == 422
-        answer = await http.post(f"/threads/{thread}/messages", json=body, headers=headers)
-    assert (answer.status_code, answer.json()["by"]) == (200, token)
-    run = ground.rig.client.get_workflow_handle(thread)
-    await run.result()
-    sent = b"".join(request.body for request in ground.rig.llm.requests[seen:])
-    assert (f"{ground.secret} asked for".encode() in sent) == reached
+        for token, reached in (("alice", True), ("bob", False)):
+            ground.rig.llm.script = lambda conversation: say("Done.")
+            thread = fresh()
+            await (await ground.rig.start(by="alice", thread=thread)).result()
+            seen = len(ground.rig.llm.requests)
+            ground.rig.llm.script = script_after_one
+            headers = {"Authorization": f"Bearer of-{token}"}
+            body = {"message": "What do you know of her?"}
+            claimed = await http.post(f"/threads/{thread}/messages", json={**body, "by": "alice"}, headers=headers)
+            assert claimed.status_code == 422
+            answer = await http.post(f"/threads/{thread}/messages", json=body, headers=headers)
+            assert (answer.status_code, answer.json()["by"]) == (200, token)
+            await ground.rig.client.get_workflow_handle(thread).result()
+            sent = b"".join(request.body for request in ground.rig.llm.requests[seen:])
+            assert (f"{ground.secret} asked for".encode() in sent) == reached, token
 
 
 def script_after_one(conversation: Conversation) -> Reply:

@@ -75,27 +75,26 @@ async def test_a_revoked_delegation_does_not_return_after_many_others(rig: Start
         assert payments(r) == []
 
 
-@pytest.mark.parametrize("spelling", ["alice ", "Alice", "\uff21lice", "ali\u0301ce", "\talice"])
-async def test_another_spelling_is_the_same_person(rig: StartRig, spelling: str) -> None:
+async def test_another_spelling_is_the_same_person(rig: StartRig) -> None:
     """A requester cannot approve under another spelling of their name, and has one vote of two under all spellings."""
     terms = Terms(requester_may_decide=False, quorum=2)
     policy = Policy(rules=(ask("pay", terms=terms),), approvers=PEOPLE)
     async with rig(clerk(policy), steps([call("pay", cents=1), say("done")])) as r:
-        run = await r.start(by=spelling)
-        request = await request_of(run)
-        plain = {"decision": "approve", "request": request["request"]}
-        for by in ("alice", spelling, "ALICE"):
-            assert await answer(run, "decide", {**plain, "by": by}) == "not_entitled"
-        assert await answer(run, "decide", {**plain, "by": "Bob"}) == "waiting_for_quorum"
-        assert await answer(run, "decide", {**plain, "by": "bob "}) == "duplicate"
-        assert payments(r) == []
-        assert await answer(run, "decide", {**plain, "by": "carol"}) == "accepted"
-        await run.result()
-        assert payments(r) == [1]
+        for number, spelling in enumerate(("alice ", "Alice", "\uff21lice", "ali\u0301ce", "\talice")):
+            run = await r.start(by=spelling)
+            request = await request_of(run)
+            plain = {"decision": "approve", "request": request["request"]}
+            for by in ("alice", spelling, "ALICE"):
+                assert await answer(run, "decide", {**plain, "by": by}) == "not_entitled", spelling
+            assert await answer(run, "decide", {**plain, "by": "Bob"}) == "waiting_for_quorum"
+            assert await answer(run, "decide", {**plain, "by": "bob "}) == "duplicate"
+            assert payments(r) == [1] * number
+            assert await answer(run, "decide", {**plain, "by": "carol"}) == "accepted"
+            await run.result()
+            assert payments(r) == [1] * (number + 1)
 
 
-@pytest.mark.parametrize("look_alike", ["\u0430lice", "al\u0456ce", "al\u200bice", "ali\x00ce", "a\u0142ice"])
-async def test_a_look_alike_is_rejected(rig: StartRig, look_alike: str) -> None:
+async def test_a_look_alike_is_rejected(rig: StartRig) -> None:
     """Decisions and messages from names with look-alike or invisible characters are rejected."""
     policy = Policy(rules=(ask("pay", terms=Terms(quorum=2)),), approvers=())
     async with rig(clerk(policy), steps([call("pay", cents=1), say("done")])) as r:
@@ -103,9 +102,10 @@ async def test_a_look_alike_is_rejected(rig: StartRig, look_alike: str) -> None:
         request = await request_of(run)
         plain = {"decision": "approve", "request": request["request"]}
         assert await answer(run, "decide", {**plain, "by": "alice"}) == "waiting_for_quorum"
-        told = await answer_of(run.execute_update("decide", {**plain, "by": look_alike}))
-        assert (told["outcome"], "is not a valid name" in told["explanation"]) == ("malformed", True)
-        assert await answer(run, "say", {"message": "pay", "by": look_alike}) == "malformed"
+        for look_alike in ("\u0430lice", "al\u0456ce", "al\u200bice", "ali\x00ce", "a\u0142ice"):
+            told = await answer_of(run.execute_update("decide", {**plain, "by": look_alike}))
+            assert (told["outcome"], "is not a valid name" in told["explanation"]) == ("malformed", True), look_alike
+            assert await answer(run, "say", {"message": "pay", "by": look_alike}) == "malformed", look_alike
         assert payments(r) == []
         await run.signal("deny", {**plain, "by": "bob"})
         await run.result()

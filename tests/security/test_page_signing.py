@@ -17,6 +17,7 @@ from holdfast.core.authority.policy import Approver, Terms
 from holdfast.core.authority.signatures import public_key, sign
 from holdfast.core.authority.statements import Decision, Signed
 from holdfast.core.log.events import BudgetExtended, TaskRefined, UserMessageReceived
+from holdfast.gateway.page.guards import Origin
 from holdfast.gateway.page.views.bulk import kind_of
 from holdfast.gateway.page.views.requests import Person, call_view
 from holdfast.testing import call, say, steps
@@ -156,10 +157,17 @@ def steering(thread: str, state: JSON, *, act: str = "pause", key: str = "alice"
     return {"thread": thread, **bound, "signature": sign(KEYS[key], message)}
 
 
+def token_of(site: PageSite, path: str) -> str:
+    """Return the token of the session's form with this action, without its page."""
+    session = site.sessions.find(site.http.cookies[Origin(site.url).cookie])
+    assert session is not None
+    return session.form_token(path)
+
+
 async def steer(site: PageSite, thread: str, act: str, signed: JSON | None) -> tuple[int, str]:
     """Send the form that steers a run, and return the status and the page that answers."""
-    run, path = path_of("runs", thread), path_of("runs", thread, act)
-    form = {"form": await site.form_token(run, path), **({"signed": json.dumps(signed)} if signed else {})}
+    path = path_of("runs", thread, act)
+    form = {"form": token_of(site, path), **({"signed": json.dumps(signed)} if signed else {})}
     answer = await site.post(path, form)
     return answer.status_code, answer.text
 
@@ -214,8 +222,7 @@ def told(
 async def tell(site: PageSite, thread: str, act: str, signed: JSON | None, **fields: str) -> int:
     """Send a form that tells a run something; return the status."""
     path = path_of("runs", thread, act)
-    page = path_of("runs", thread) if act == "messages" else path_of("runs", thread, "change")
-    form = {**fields, "form": await site.form_token(page, path)} | ({"signed": json.dumps(signed)} if signed else {})
+    form = {**fields, "form": token_of(site, path)} | ({"signed": json.dumps(signed)} if signed else {})
     return (await site.post(path, form)).status_code
 
 

@@ -142,7 +142,7 @@ def test_a_flood_of_waits_and_of_changes_is_bounded() -> None:
         thread.end(call, ToolOutcome(status="ok", content="x" * 8_000))
     assert not polls(thread)
     size = len(str(thread.state.dormancy))
-    for number in range(30):
+    for number in range(6):
         thread.advance(seconds=700)
         for call in polls(thread):
             thread.end(call, ToolOutcome(status="ok", content=f"{number}"))

@@ -37,23 +37,36 @@ def run_in(folder: Path, program: Path) -> str:
     return ran.stdout.strip()
 
 
-def test_a_folder_adds_no_code_to_a_program_that_is_started_in_it(tmp_path: Path) -> None:
-    """The folder's `holdfast.toml` guesses the program's catalog, and names a script of its own: it is not imported.
-    The program's own project may name one, in the same module or in another.
-    """
-    (own := tmp_path / "own").mkdir()
-    (foreign := tmp_path / "foreign").mkdir()
-    (own / "agents.py").write_text(AGENTS)
-    for folder in (own, foreign):
+@pytest.fixture
+def folders(tmp_path: Path) -> tuple[Path, Path]:
+    """Return the program's own folder, and a foreign one; both have a module with a script."""
+    folders = tmp_path / "own", tmp_path / "foreign"
+    for folder in folders:
+        folder.mkdir()
         (folder / "evil.py").write_text(EVIL)
+    (folders[0] / "agents.py").write_text(AGENTS)
+    return folders
+
+
+def test_a_folder_adds_no_code_to_a_program_that_is_started_in_it(folders: tuple[Path, Path]) -> None:
+    """The folder's `holdfast.toml` guesses the program's catalog, and names a script of its own: it is not imported.
+    The program's own project may name one.
+    """
+    own, foreign = folders
+    for folder in folders:
         (folder / "holdfast.toml").write_text('catalog = "agents:catalog"\nscript = "evil:script"\n')
     assert run_in(foreign, own / "agents.py") == "holdfast False False"
     assert not (foreign / "executed").exists()
     assert run_in(own, own / "agents.py") == "holdfast False True"
     assert (own / "executed").exists()
-    for folder in (own, foreign):
+
+
+@pytest.mark.extended
+def test_a_project_may_name_a_script_in_the_programs_own_module(folders: tuple[Path, Path]) -> None:
+    """What is in the module of the catalog is the program's own code, whichever folder names it."""
+    for folder in folders:
         (folder / "holdfast.toml").write_text('catalog = "agents:catalog"\nscript = "agents:script"\n')
-        assert run_in(folder, own / "agents.py") == "holdfast True True"
+        assert run_in(folder, folders[0] / "agents.py") == "holdfast True True"
 
 
 def test_a_folder_sends_no_key_of_the_environment_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

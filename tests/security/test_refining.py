@@ -56,9 +56,9 @@ PAYLOADS = (
 
 
 @given(st.lists(PAYLOADS, max_size=4))
-@example([{**GOOD, "text": "x" * 1_000_000}])
+@example([{**GOOD, "text": "x" * 200_000}])
 @example([{**GOOD, "text": ["a"]}, {**GOOD, "kind": "widen"}, {**GOOD, "by": ""}, {**GOOD, "text": " \n"}])
-@example([json.dumps(GOOD), json.dumps({**GOOD, "text": "x" * 1_000_000})])
+@example([json.dumps(GOOD), json.dumps({**GOOD, "text": "x" * 200_000})])
 @example([{**GOOD, "text": "\x1e\u2028a\rb"}])
 def test_no_payload_breaks_a_run_or_starts_anything(sent: list[Any]) -> None:
     """Any payload results in events of a bounded size, a serializable state, and no unapproved call."""

@@ -78,24 +78,20 @@ def input_of(description: ScheduleDescription) -> Payload:
     return payload
 
 
-@pytest.mark.parametrize(
-    "claimed", [{"by": "root"}, {"task": "Steal"}, {"workspace": "/"}, {"until": "2099-01-01T00:00:00Z"}]
-)
-async def test_an_altered_schedule_starts_nothing(
-    rig: StartRig, stack: Stack, name: str, claimed: dict[str, Any]
-) -> None:
+async def test_an_altered_schedule_starts_nothing(rig: StartRig, stack: Stack, name: str) -> None:
     """Any change to the input in Temporal breaks its seal: no run starts, and `show` says why."""
     async with rig(CATALOG, lambda _: say("sorted")) as worker:
         threads = await added(worker, name)
         attacker = await reach(stack)
+        original = input_of(await attacker.get_schedule_handle(name).describe()).data
+        for claimed in ({"by": "root"}, {"task": "Steal"}, {"workspace": "/"}, {"until": "2099-01-01T00:00:00Z"}):
 
-        def alter(current: ScheduleUpdateInput) -> ScheduleUpdate:
-            payload = input_of(current.description)
-            payload.data = json.dumps({**json.loads(payload.data), **claimed}).encode()
-            return ScheduleUpdate(current.description.schedule)
+            def alter(current: ScheduleUpdateInput, claimed: dict[str, str] = claimed) -> ScheduleUpdate:
+                input_of(current.description).data = json.dumps({**json.loads(original), **claimed}).encode()
+                return ScheduleUpdate(current.description.schedule)
 
-        await attacker.get_schedule_handle(name).update(alter)
-        assert "no valid seal" in (await schedule_state(threads, name))["problem"]
+            await attacker.get_schedule_handle(name).update(alter)
+            assert "no valid seal" in (await schedule_state(threads, name))["problem"], claimed
         await attacker.get_schedule_handle(name).trigger()
         assert "no valid seal" in await not_started(threads, name)
         assert worker.llm.requests == []
@@ -148,34 +144,33 @@ async def test_a_sealed_input_starts_only_its_own_schedule(rig: StartRig, stack:
         assert task.startswith("Sort")
 
 
-@pytest.mark.parametrize("claim", [{"schedule": "nightly"}, {"schedule": "nightly", "features": 1}])
-async def test_a_plain_start_names_no_schedule(rig: StartRig, stack: Stack, claim: dict[str, Any]) -> None:
+async def test_a_plain_start_names_no_schedule(rig: StartRig, stack: Stack) -> None:
     """Only a launcher reports that a schedule started a run."""
     async with rig(CATALOG, lambda _: say("sorted")) as worker:
         attacker = await reach(stack)
-        thread = f"nightly-{uuid4().hex[:8]}"
-        begin = {"task": "Sort", **claim}
-        run = await attacker.start_workflow(WORKFLOW, begin, id=thread, task_queue=worker.task_queue)
-        with pytest.raises(WorkflowFailureError) as failed:
-            await run.result()
-        assert isinstance(failed.value.cause, ApplicationError)
-        assert failed.value.cause.type == START_REFUSED
+        for claim in ({"schedule": "nightly"}, {"schedule": "nightly", "features": 1}):
+            thread = f"nightly-{uuid4().hex[:8]}"
+            begin = {"task": "Sort", **claim}
+            run = await attacker.start_workflow(WORKFLOW, begin, id=thread, task_queue=worker.task_queue)
+            with pytest.raises(WorkflowFailureError) as failed:
+                await run.result()
+            assert isinstance(failed.value.cause, ApplicationError)
+            assert failed.value.cause.type == START_REFUSED
 
 
-@pytest.mark.parametrize("begin", [None, "Sort", {"task": {"a": 1}}, {"until": "soon"}, [1, 2], {}])
-async def test_a_malformed_input_fails_the_launcher_and_blocks_no_worker(
-    rig: StartRig, stack: Stack, begin: Any
-) -> None:
+async def test_a_malformed_input_fails_the_launcher_and_blocks_no_worker(rig: StartRig, stack: Stack) -> None:
     """The launcher fails, not its workflow task: a malformed schedule costs one task per due time."""
+    malformed: tuple[Any, ...] = (None, "Sort", {"task": {"a": 1}}, {"until": "soon"}, [1, 2], {})
     async with rig(CATALOG, lambda _: say("sorted")) as worker:
         attacker = await reach(stack)
-        run = await attacker.start_workflow(
-            SCHEDULED_WORKFLOW, begin, id=f"{LAUNCHER}x-{uuid4().hex[:8]}-{AT}", task_queue=worker.task_queue
-        )
-        with pytest.raises(WorkflowFailureError) as failed:
-            await run.result()
-        assert isinstance(failed.value.cause, ApplicationError)
-        assert failed.value.cause.type == START_REFUSED
+        for begin in malformed:
+            run = await attacker.start_workflow(
+                SCHEDULED_WORKFLOW, begin, id=f"{LAUNCHER}x-{uuid4().hex[:8]}-{AT}", task_queue=worker.task_queue
+            )
+            with pytest.raises(WorkflowFailureError) as failed:
+                await run.result()
+            assert isinstance(failed.value.cause, ApplicationError), begin
+            assert failed.value.cause.type == START_REFUSED, begin
 
 
 async def test_an_encrypted_schedule_runs_and_reveals_nothing(stack: Stack, tmp_path: Any) -> None:

@@ -81,8 +81,15 @@ async def status(r: Rig, thread: str) -> WorkflowExecutionStatus | None:
         return None
 
 
-@pytest.mark.parametrize("background", [False, True], ids=["awaited", "in the background"])
-@pytest.mark.parametrize("budget", [None, Budget(steps=9)], ids=["no budget", "a budget"])
+@pytest.mark.parametrize(
+    ("background", "budget"),
+    [
+        (True, Budget(steps=9)),
+        pytest.param(True, None, marks=pytest.mark.extended),
+        pytest.param(False, Budget(steps=9), marks=pytest.mark.extended),
+        pytest.param(False, None, marks=pytest.mark.extended),
+    ],
+)
 async def test_a_cancelled_run_ends_a_sub_agent_whose_start_an_attacker_failed(
     rig: StartRig, client: Client, monkeypatch: pytest.MonkeyPatch, background: bool, budget: Budget | None
 ) -> None:

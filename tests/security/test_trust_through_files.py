@@ -113,11 +113,11 @@ def task_of(*replies: Reply) -> str:
     return json.dumps([(name, json.loads(arguments)) for reply in replies for name, arguments in reply.calls])
 
 
-async def log_of(rig: Rig, agent: str, *replies: Reply) -> list[AgentEvent]:
+async def log_of(rig: Rig, agent: str, *replies: Reply, replayed: bool = False) -> list[AgentEvent]:
     """Run an agent in the rig's workspace with these calls; return its log once it has ended or asks a person."""
     run = await rig.start(task_of(*replies), agent=agent, idle_limit=0)
     await status_of(run, "waiting_approval", "completed")
-    return await check_thread(rig.client, run)
+    return await (check_thread(rig.client, run) if replayed else events_of(run))
 
 
 async def has_begun(run: WorkflowHandle[Any, Any]) -> bool:
@@ -154,7 +154,13 @@ READS = {
 }
 
 
-@pytest.mark.parametrize("way", WRITES)
+@pytest.mark.parametrize(
+    "way",
+    [
+        pytest.param(way, marks=() if way in ("edit_file", "run_command", "note_learning") else pytest.mark.extended)
+        for way in WRITES
+    ],
+)
 async def test_a_later_run_reads_a_file_at_the_level_of_the_web(way: str, rig: StartRig) -> None:
     """For any tool that writes and any tool that reads the file, a rule on `trust == "web"` applies."""
     async with rig(CATALOG, scripted) as r:
@@ -164,12 +170,12 @@ async def test_a_later_run_reads_a_file_at_the_level_of_the_web(way: str, rig: S
         assert last_verdict(await log_of(r, "clerk", READS[way], PAY)) == "ask"
 
 
-@pytest.mark.parametrize("name", ["download", "receive"])
-async def test_a_tool_that_saves_the_web_marks_what_it_saves(name: str, rig: StartRig) -> None:
+async def test_a_tool_that_saves_the_web_marks_what_it_saves(rig: StartRig) -> None:
     """Although the run has read nothing of the web, the tool, or this result, declares the content's source."""
     async with rig(CATALOG, scripted) as r:
-        await log_of(r, "surfer", call(name, path="page.md"))
-        assert last_verdict(await log_of(r, "clerk", call("read_file", path="page.md"), PAY)) == "ask"
+        for name in ("download", "receive"):
+            await log_of(r, "surfer", call(name, path=f"{name}.md"))
+            assert last_verdict(await log_of(r, "clerk", call("read_file", path=f"{name}.md"), PAY)) == "ask", name
         assert last_verdict(await log_of(r, "clerk", call("read_file", path="other.md"), PAY)) == "allow"
 
 
@@ -182,7 +188,14 @@ async def test_other_files_keep_their_trust_level(rig: StartRig) -> None:
             assert last_verdict(await log_of(r, "clerk", call("read_file", path=path), PAY)) == "allow"
 
 
-@pytest.mark.parametrize("command", ["mv notes/a.md b.md", "cat notes/* > b.md", "rm -rf notes; echo gone > b.md"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        "mv notes/a.md b.md",
+        pytest.param("cat notes/* > b.md", marks=pytest.mark.extended),
+        pytest.param("rm -rf notes; echo gone > b.md", marks=pytest.mark.extended),
+    ],
+)
 async def test_no_command_launders_a_file(command: str, rig: StartRig) -> None:
     """A copy or rename by a clean run's command keeps the level, and so does the run that called it."""
     async with rig(CATALOG, scripted) as r:
@@ -196,8 +209,9 @@ async def test_a_level_passes_through_an_intermediate_run(rig: StartRig) -> None
     async with rig(CATALOG, scripted) as r:
         await log_of(r, "surfer", BROWSE, *WRITES["write_file"])
         copied = call("write_file", path="copy.md", content=INJECTED)
-        await log_of(r, "surfer", call("read_file", path="notes/a.md"), copied)
-        assert last_verdict(await log_of(r, "clerk", call("read_file", path="copy.md"), PAY)) == "ask"
+        await log_of(r, "surfer", call("read_file", path="notes/a.md"), copied, replayed=True)
+        log = await log_of(r, "clerk", call("read_file", path="copy.md"), PAY, replayed=True)
+        assert last_verdict(log) == "ask"
 
 
 async def test_a_sub_agents_file_keeps_its_level_for_the_parent(rig: StartRig) -> None:

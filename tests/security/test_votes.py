@@ -48,7 +48,9 @@ async def test_each_delegation_counts_once_and_not_after_revocation(rig: StartRi
         assert payments(r) == [1]
 
 
-@pytest.mark.parametrize("asking", [("bob",), ("alice",), ("alice", "bob")])
+@pytest.mark.parametrize(
+    "asking", [("bob",), *(pytest.param(each, marks=pytest.mark.extended) for each in (("alice",), ("alice", "bob")))]
+)
 async def test_the_last_voter_alone_remembers_nothing(rig: StartRig, asking: tuple[str, ...]) -> None:
     """A rule is remembered only if everyone who approved the call asked for it."""
     async with rig(clerk(TWO), steps([call("pay", cents=1), call("pay", cents=1), say("done")])) as r:

@@ -100,7 +100,7 @@ async def test_a_fork_with_another_agent_asks_the_original_agents_approvers(rig:
 TWO = Policy(rules=(ask("pay", terms=Terms(quorum=2)), allow()), approvers=PEOPLE, signatures="optional")
 
 
-@pytest.mark.parametrize("how", ["signal", "update", "digest"])
+@pytest.mark.parametrize("how", ["signal", "digest", pytest.param("update", marks=pytest.mark.extended)])
 async def test_nobody_approves_another_voters_edit_unread(rig: StartRig, how: str) -> None:
     """If the first voter turns 5 into 99 million, a second voter who approves the call as read pays nothing."""
     async with rig(clerk(TWO), steps([call("pay", cents=5), say("done")])) as r:

@@ -76,7 +76,7 @@ def answer(request: dict[str, Any]) -> None:
             refused = json.loads(sys.stdin.readline())["error"]["code"]
             send(id=request["id"], result={"content": [{"type": "text", "text": f"{dismissed} {refused}"}]})
         case "floods":
-            for number in range(20_000):
+            for number in range(5_000):
                 send(method="notifications/message", params={"level": "info", "data": f"{number} " + "x" * 500})
             send(id=request["id"], result=done)
         case "media":

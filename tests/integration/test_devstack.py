@@ -158,6 +158,7 @@ async def test_a_first_start_brings_both_servers_up(home: Path, usual: Ports) ->
     assert stack.stopped() == read_stack(home)
 
 
+@pytest.mark.extended
 def test_taken_ports_are_replaced_and_a_deep_folder_puts_its_socket_elsewhere(tmp_path: Path, usual: Ports) -> None:
     """If another process occupies a port, the stack uses another one, reports it, and records it.
 
@@ -184,6 +185,7 @@ def test_taken_ports_are_replaced_and_a_deep_folder_puts_its_socket_elsewhere(tm
     assert not sockets.exists()
 
 
+@pytest.mark.extended
 def test_a_guard_that_is_killed_before_it_listens_is_replaced(home: Path) -> None:
     """Another process has started the guard of the Web UI, and dies with it."""
     home.mkdir()
@@ -252,6 +254,7 @@ def test_whoever_leaves_last_stops_the_stack(home: Path, usual: Ports) -> None:
     assert not servers(home)
 
 
+@pytest.mark.extended
 async def test_another_process_becomes_the_owner(home: Path, usual: Ports) -> None:
     """When the owner ends, in order or killed, a process that uses the stack owns it, and restarts what dies."""
     first = owner(home, usual)
@@ -272,6 +275,7 @@ async def test_another_process_becomes_the_owner(home: Path, usual: Ports) -> No
     assert not servers(home)
 
 
+@pytest.mark.extended
 def test_a_forked_child_keeps_no_servers_alive(home: Path, usual: Ports) -> None:
     """A process that was forked from a user of the stack inherits its locks; the stack stops nevertheless."""
     devstack = DevStack(home, usual=usual)
@@ -299,6 +303,7 @@ async def _value(value: bool) -> bool:
     return value
 
 
+@pytest.mark.extended
 def test_a_reused_process_id_is_detected(home: Path, usual: Ports) -> None:
     """A process id in an old file may now belong to another process, which is neither adopted nor stopped."""
     devstack = DevStack(home, usual=usual)
@@ -324,6 +329,7 @@ def test_a_reused_process_id_is_detected(home: Path, usual: Ports) -> None:
         bystander.send_signal(signal.SIGTERM)
 
 
+@pytest.mark.extended
 def test_a_server_that_does_not_start_shows_its_log(home: Path, usual: Ports) -> None:
     """The error contains the last lines of the server's log and its ports, and nothing is left running."""
     home.mkdir()

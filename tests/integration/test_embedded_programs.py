@@ -204,6 +204,7 @@ def test_the_readme_program_is_killed_and_run_again(folder: Folder) -> None:
     assert not folder.servers()
 
 
+@pytest.mark.extended
 def test_programs_of_one_folder_and_a_person_beside_them(folder: Folder) -> None:
     """Two programs of one folder with agents of one name never take each other's runs; the first one leaves, and the
     servers stay for the second; a person lists and approves from another terminal while it waits.
@@ -281,6 +282,7 @@ def ask(url: str, text: str | None = None) -> tuple[int, Any]:
         return 0, None
 
 
+@pytest.mark.extended
 def test_a_record_is_anchored_without_any_setting(folder: Folder) -> None:
     """With the embedded servers, a record that its database's owner rewrites is altered, even without a history; and
     the results of its calls are signed.

@@ -159,6 +159,7 @@ async def test_a_missing_secret_is_reported(monkeypatch: pytest.MonkeyPatch) -> 
             pass
 
 
+@pytest.mark.extended
 async def test_a_dead_server_is_replaced(caplog: pytest.LogCaptureFixture) -> None:
     """The next run has another server, and the log says why the first one ended."""
     first = shared_server()
@@ -171,6 +172,7 @@ async def test_a_dead_server_is_replaced(caplog: pytest.LogCaptureFixture) -> No
     assert shared_server().process.poll() is None
 
 
+@pytest.mark.extended
 async def test_the_server_ends_with_its_process() -> None:
     """If the process is killed, neither server nor folder stays behind."""
     program = (

@@ -99,6 +99,7 @@ async def test_each_request_begins_with_the_bytes_of_the_one_before(rig: StartRi
             assert later.startswith(earlier[:-2])
 
 
+@pytest.mark.extended
 async def test_no_activity_input_carries_the_transcript(rig: StartRig) -> None:
     """I1: every message is in history once; the LLM call's input stays a few hundred bytes at any step."""
     async with rig(catalog(), steps([call("look", at=f"{n:0>500}") for n in range(12)] + [say("done")])) as r:
@@ -114,7 +115,7 @@ async def test_no_activity_input_carries_the_transcript(rig: StartRig) -> None:
         assert max(inputs) < 300
 
 
-@pytest.mark.parametrize("order", [("1", "2"), ("2", "1")])
+@pytest.mark.parametrize("order", [("1", "2"), pytest.param(("2", "1"), marks=pytest.mark.extended)])
 async def test_signals_decide_several_open_requests_in_any_order(rig: StartRig, order: tuple[str, str]) -> None:
     """Two requests are open at once; the signals may arrive in any order, and each effect happens once."""
     script = steps([together(call("pay", amount=1), call("pay", amount=2)), say("done")])
@@ -144,12 +145,14 @@ async def test_a_denied_request_runs_nothing_and_the_llm_gets_the_reason(rig: St
     ("signal", "payload", "recorded"),
     [
         ("approve", {"request": "7"}, "decision_received"),
-        ("approve", {"reqest": "1"}, "signal_rejected"),
-        ("approve", [1, 2], "signal_rejected"),
-        ("approve", None, "signal_rejected"),
-        ("aprove", {"request": "1"}, "signal_rejected"),
-        ("retry", {"by": "x"}, "signal_rejected"),
-        ("reconcile", {"request": "1", "decision": "happened"}, "decision_received"),
+        pytest.param("approve", {"reqest": "1"}, "signal_rejected", marks=pytest.mark.extended),
+        pytest.param("approve", [1, 2], "signal_rejected", marks=pytest.mark.extended),
+        pytest.param("approve", None, "signal_rejected", marks=pytest.mark.extended),
+        pytest.param("aprove", {"request": "1"}, "signal_rejected", marks=pytest.mark.extended),
+        pytest.param("retry", {"by": "x"}, "signal_rejected", marks=pytest.mark.extended),
+        pytest.param(
+            "reconcile", {"request": "1", "decision": "happened"}, "decision_received", marks=pytest.mark.extended
+        ),
     ],
 )
 async def test_invalid_signals_are_recorded_and_change_nothing(
@@ -202,6 +205,7 @@ async def test_the_log_is_the_same_on_every_replay(rig: StartRig) -> None:
         await run.result()
 
 
+@pytest.mark.extended
 async def test_a_request_id_may_be_sent_as_a_number_or_as_json_text(rig: StartRig) -> None:
     """Input typed in the Web UI is read as intended."""
     async with rig(catalog(), steps([together(call("pay", amount=1), call("pay", amount=2)), say("done")])) as r:
@@ -263,7 +267,7 @@ async def test_a_reply_without_content_blocks_after_bounded_tries(rig: StartRig)
         assert (await run.result())["result"] == "back again"
 
 
-@pytest.mark.parametrize("text", ["", "It began with"])
+@pytest.mark.parametrize("text", ["", pytest.param("It began with", marks=pytest.mark.extended)])
 async def test_a_content_filter_is_named(rig: StartRig, text: str) -> None:
     """A filtered reply is never the result, whole or in part: the LLM reads why, then the run blocks, and says so."""
     async with rig(catalog(), lambda _: Reply(text=text, finish_reason="content_filter")) as r:
@@ -282,7 +286,14 @@ async def test_a_content_filter_is_named(rig: StartRig, text: str) -> None:
         await check_thread(r.client, run)
 
 
-@pytest.mark.parametrize(("status", "code"), [(401, "invalid_api_key"), (404, "model_not_found"), (400, "bad")])
+@pytest.mark.parametrize(
+    ("status", "code"),
+    [
+        (401, "invalid_api_key"),
+        pytest.param(404, "model_not_found", marks=pytest.mark.extended),
+        pytest.param(400, "bad", marks=pytest.mark.extended),
+    ],
+)
 async def test_an_error_that_needs_a_person_blocks_the_run(rig: StartRig, status: int, code: str) -> None:
     """A wrong key or model blocks the run with the provider's error, after one try; `retry` resumes it."""
     async with rig(catalog(), lambda _: fail(status, "you shall not pass", code=code)) as r:
@@ -321,6 +332,7 @@ async def test_transient_errors_are_retried_by_temporal(rig: StartRig) -> None:
         assert re.search(r", attempt 3\), after 2 failed attempts in \d+ s: InternalServerError: 503: busy$", line)
 
 
+@pytest.mark.extended
 async def test_a_blocked_run_shows_the_llm_failures_before_it(rig: StartRig) -> None:
     """Earlier failures are in the event with the error, and `show` and the Web UI show them."""
     outages = [fail(503, "busy", headers={"retry-after-ms": "50"})]
@@ -345,6 +357,7 @@ async def test_a_blocked_run_shows_the_llm_failures_before_it(rig: StartRig) -> 
         assert [each.message for event in replied if event.outage for each in event.outage.last] == ["503: busy again"]
 
 
+@pytest.mark.extended
 async def test_a_long_reply_in_progress_is_cancelled_with_the_run(rig: StartRig) -> None:
     """Cancelling reaches the HTTP request: the connection is closed, and the run ends as cancelled."""
     async with rig(catalog(), lambda _: hang()) as r:
@@ -357,6 +370,7 @@ async def test_a_long_reply_in_progress_is_cancelled_with_the_run(rig: StartRig)
         assert (await run.query("state"))["status"] == "cancelled"
 
 
+@pytest.mark.extended
 async def test_cancelling_a_run_that_waits_ends_its_requests(rig: StartRig) -> None:
     """A cancelled run has no open requests, and a late decision is too late."""
     async with rig(catalog(), steps([call("pay", amount=1)])) as r:
@@ -430,9 +444,14 @@ async def test_a_result_may_have_an_image(rig: StartRig) -> None:
     ("run", "kind", "words"),
     [
         ({"agent": "nobody"}, "AgentNotFound", "no agent named 'nobody'; this worker's catalog has: clerk"),
-        ({"workspace": "/no/such/folder"}, "WorkspaceNotFound", "is not a folder on this worker"),
-        ({"task": "  "}, "TaskEmpty", "the task is empty"),
-        ({"task": "x" * 200_001}, "TaskTooLong", "put it into a file"),
+        pytest.param(
+            {"workspace": "/no/such/folder"},
+            "WorkspaceNotFound",
+            "is not a folder on this worker",
+            marks=pytest.mark.extended,
+        ),
+        pytest.param({"task": "  "}, "TaskEmpty", "the task is empty", marks=pytest.mark.extended),
+        pytest.param({"task": "x" * 200_001}, "TaskTooLong", "put it into a file", marks=pytest.mark.extended),
     ],
 )
 async def test_a_run_that_cannot_begin_fails_with_a_reason(
@@ -448,6 +467,7 @@ async def test_a_run_that_cannot_begin_fails_with_a_reason(
         assert words in str(failure.value.cause)
 
 
+@pytest.mark.extended
 async def test_a_thread_without_a_workspace_gets_one_of_its_own(rig: StartRig, tmp_path: Path) -> None:
     """The folder is named after the thread and cannot be elsewhere."""
     async with rig(catalog(), steps([say("hello")])) as r:
@@ -492,6 +512,7 @@ async def test_search_attributes_and_details_follow_the_run(rig: StartRig) -> No
         await eventually(attributes, lambda found: found == ended)
 
 
+@pytest.mark.extended
 async def test_several_workers_share_runs(rig: StartRig) -> None:
     """Any worker runs steps and calls of a run; each sends the LLM exactly the workflow's transcript."""
     script = steps([together(*(call("look", at=f"{step}.{n}") for n in range(3))) for step in range(4)] + [say("done")])

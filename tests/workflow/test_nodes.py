@@ -60,6 +60,7 @@ def _waits_for_node(state: dict[str, Any]) -> bool:
     return bool(state.get("places", {}).get("waits_for"))
 
 
+@pytest.mark.extended
 async def test_a_run_that_no_node_fits_waits_and_says_for_which(rig: StartRig, client: Client) -> None:
     """It shows which nodes it waits for, makes no call meanwhile, and resumes by itself when such a node works."""
     sent: list[str] = []
@@ -146,6 +147,7 @@ async def test_a_call_that_one_node_refuses_and_another_cannot_make_runs_once_on
     assert len(evidence) == len(events)
 
 
+@pytest.mark.extended
 async def test_people_approve_what_a_nodes_own_policy_asks_about(rig: StartRig, client: Client) -> None:
     """The recorded policy allows the call; the node asks; the run asks people, and the call runs when they approve."""
     sent: list[str] = []
@@ -168,6 +170,7 @@ async def test_people_approve_what_a_nodes_own_policy_asks_about(rig: StartRig, 
         assert [event.policy for event in events if isinstance(event, NodeAccepted)][-1] == policy.hash
 
 
+@pytest.mark.extended
 async def test_the_llm_reads_what_no_node_could(
     rig: StartRig, client: Client, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -196,6 +199,7 @@ async def test_the_llm_reads_what_no_node_could(
     assert [event.nodes for event in events if isinstance(event, ToolCallRerouted)] == ["gpu=no"]
 
 
+@pytest.mark.extended
 async def test_a_start_gives_the_scope_once_and_nobody_else_does(rig: StartRig, client: Client) -> None:
     """A repeated start with other nodes is another start; a start without a fleet key may not name nodes."""
     async with rig(sender(lambda: "sent"), steps([say("done")]), node=EU) as r:

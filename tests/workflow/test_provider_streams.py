@@ -83,6 +83,7 @@ async def test_what_a_reader_joins_is_what_is_recorded(rig: StartRig, api: str) 
     assert replied[0].usage.completion_tokens == 10
 
 
+@pytest.mark.extended
 async def test_a_paused_turn_is_streamed_as_one_attempt(rig: StartRig) -> None:
     """Each of its requests asks for a stream; their pieces have one order, and calls one numbering."""
     seen = Written()
@@ -108,6 +109,7 @@ async def test_a_paused_turn_is_streamed_as_one_attempt(rig: StartRig) -> None:
     assert replied[0].usage.prompt_tokens == 300
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("budget", [None, Budget(tokens=100_000)])
 @pytest.mark.parametrize("error", [True, False])
 async def test_an_llm_that_breaks_off_is_superseded_by_the_next_one(
@@ -139,6 +141,7 @@ async def test_an_llm_that_breaks_off_is_superseded_by_the_next_one(
     assert all(each.request_tokens for each in lost)
 
 
+@pytest.mark.extended
 async def test_an_api_that_cannot_stream_is_asked_once(rig: StartRig) -> None:
     """The same attempt repeats the request without `stream`, and later requests do not ask."""
 
@@ -166,6 +169,7 @@ async def test_an_address_whose_one_api_cannot_stream_is_asked_for_streams_of_an
     assert b'"stream":true' in streams.asking(b'{"messages":[]}', ChatCompletions(), client)
 
 
+@pytest.mark.extended
 @APIS
 async def test_a_stream_that_nobody_asked_for_is_read(rig: StartRig, api: str) -> None:
     """Some proxies always stream."""
